@@ -453,9 +453,12 @@ def _array(value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]) 
     if wanted is None and isinstance(value, float):
         wanted = numpy.dtype(numpy.float32)
     try:
+        if value is None:
+            raise TypeError("None is no number")
         return numpy.asarray(value, wanted)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"argument '{parameter.name}': {error}") from None
+        hint = f"give an array of {wanted or 'numbers'}, a number, or lists of equal lengths"
+        raise InputError(f"argument '{parameter.name}': {error}", hint) from None
 
 
 def _shaped(value: Any, parameter: Parameter) -> numpy.ndarray:

@@ -52,6 +52,11 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[ad.UserError], str]] = {
         lambda: ad.define("def f(float(N) x) -> (y) { y(i) = x(i) }", options="g: rows(lanes=4)"),
         ad.OptionError, "options speak of 'g', which is not defined\n  there is 'f'",
     ),
+    "None for an array": (
+        lambda: LIBRARY.matmul(A, None), ad.InputError,
+        "argument 'B': None is no number\n"
+        "  give an array of float32, a number, or lists of equal lengths",
+    ),
     "operators without a domain": (
         lambda: ad.compile(b"", operators={"my.ops": 1}), ad.OptionError,
         "operators for 'my.ops' are 1\n  give a path or a text",

@@ -98,7 +98,12 @@ CASES = {
     "text": (
         {"ids": "hello"}, InputError,
         "input 'ids' of bert.onnx: expected dtype float32, got str160\n"
-        "  convert it: array.astype('float32')",
+        "  give an array of ids: float32[batch, seq]",
+    ),
+    "nothing": (
+        {"ids": None}, InputError,
+        "input 'ids' of bert.onnx: expected dtype float32, got object\n"
+        "  give an array of ids: float32[batch, seq]",
     ),
     "too few axes": (
         {"ids": array(3)}, InputError,

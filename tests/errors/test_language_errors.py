@@ -294,6 +294,20 @@ INSTANTIATE_ERRORS = [
   add: where j in 0:...""",
     ),
     (
+        "def f(float(N) x) -> (y) { y(i) +=! x(i - k) else 0 where k in 0:3 }",
+        """<text>:1:30: f: the range of 'i' does not follow from any read
+    def f(float(N) x) -> (y) { y(i) +=! x(i - k) else 0 where k in 0:3 }
+                                 ^
+  add: where i in 0:... (a read with a default says nothing of ranges)""",
+    ),
+    (
+        "def f(float(N) x) -> (y) { y(i,k) = (x(i) else 0) * k where k in 0:2 }",
+        """<text>:1:30: f: the range of 'i' does not follow from any read
+    def f(float(N) x) -> (y) { y(i,k) = (x(i) else 0) * k where k in 0:2 }
+                                 ^
+  add: where i in 0:4 (a read with a default says nothing of ranges)""",
+    ),
+    (
         "def f(float(N) x) -> (y) {\n  y(i) = x(i) * x(4) }",
         """<text>:2:17: f: 'x' is read at 4 to 4 of dimension 0, whose size is 4
       y(i) = x(i) * x(4) }

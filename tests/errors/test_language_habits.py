@@ -26,6 +26,8 @@ DEF = "a definition starts with 'def': def f(float(N) x) -> (y) { ... }"
 STATEMENTS = [
     ("¦// add\n y(i) = x(i)", COMMENT),
     ("y(i) = x(i) /¦* add */", COMMENT),
+    ("y(i) = x(i) // the value\n ¦}", COMMENT),
+    ("y(i) = (x(i) ¦}", "a parenthesis is still open"),
     ("y(i) ¦-= x(i)", "there is no '-=': write += -(...)"),
     ("y(i) ¦/= x(i)", "there is no '/=': write *= 1 / (...)"),
     ("y(i) ¦:= x(i)", "write '='"),
@@ -72,6 +74,10 @@ STATEMENTS = [
 ]  # fmt: skip
 
 WHOLE = [
+    ("def f(float(N) x) -> (float¦(N) y) { y(i) = x(i) }",
+     "results have names alone, types follow: -> (y, z)"),
+    ("def f(float(N) x) -> (float ¦y) { y(i) = x(i) }",
+     "results have names alone, types follow: -> (y, z)"),
     ("¦float f(float(N) x) -> (y) { y(i) = x(i) }", DEF),
     ("def f(float¦[N] x) -> (y) { y(i) = x(i) }", "dimensions stand in parentheses: float(N) x"),
     ("def f(x¦: float(N)) -> (y) { y(i) = x(i) }",

@@ -3,10 +3,12 @@
 In come groups of statements (`lang/tree`), a box and a machine; out go launches: kernels in loop IR
 with sizes as formulas. Floors import only from those above them, and from files of this folder:
 
+    ir/         loop IR: values, steps, kernels
     write/      what all loops are made of: values, lanes, expressions
     functions/  functions and conversions as the operations that a machine has
     product/    blocked products: contraction, convolution, winograd, bytes
     rows/       element work and reductions, row by row
+    transposition/  copies that exchange axes
     ranges/     element work that differs from range to range of an axis
     attention/  scores, softmax and the weighted sum
     grouped/    groups of items that share local memory, for accelerators

@@ -7,6 +7,7 @@ lanes may be ordered differently). Scalar int64 values are Python ints, all othe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
@@ -14,14 +15,7 @@ from typing import Any, NoReturn
 
 import numpy
 
-from anydim.base.dtypes import (
-    DType,
-    boolean,
-    converted,
-    float16,
-    float32,
-    int64,
-)
+from anydim.base.dtypes import DType, boolean, converted, float16, float32, int64
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
@@ -36,14 +30,12 @@ NEAR = 1024  # bytes that the lanes of a vector that are off may lie outside of 
 
 
 def run(
-    kernel: ir.Kernel,
-    operands: Sequence[numpy.ndarray],
-    sizes: Sequence[int],
-    start: int = 0,
-    stop: int = 1,
-    scratch_bytes: int = 0,
-) -> None:
+    kernel: ir.Kernel, operands: Sequence[numpy.ndarray], sizes: Sequence[int], start: int = 0,
+    stop: int = 1, scratch: int | Pointer = 0,
+) -> None:  # fmt: skip
     """Run a kernel on contiguous arrays; written operands are changed in place.
+
+    `scratch` is so many bytes that nobody has written, or what an earlier part of a range left.
 
     The items of a group run in turns. Raises InternalError for an access outside a buffer, a write
     to an operand that is only read, a race, or loop IR that is not well formed.
@@ -67,12 +59,14 @@ def run(
     arguments += [int(size) for size in sizes]
     if not kernel.group:
         with numpy.errstate(all="ignore"):
-            given = [*arguments, start, stop, undefined("scratch", scratch_bytes)]
+            held = undefined("scratch", scratch) if isinstance(scratch, int) else scratch
+            given = [*arguments, start, stop, held]
             _Frame(functions, kernel.main, given).result()
         return
     touched = Touched("group")
     for number in range(start, stop):
-        shared = [undefined("scratch", scratch_bytes)]
+        assert isinstance(scratch, int)
+        shared = [undefined("scratch", scratch)]
         shared += [undefined(a.name, a.count * a.dtype.bytes, a.dtype) for a in kernel.locals]
         given = [*arguments, number, number + 1, *shared]
         frame = partial(_run_item, functions, kernel.main, given)
@@ -87,12 +81,9 @@ def _run_item(
 
 
 def call(
-    functions: Iterable[ir.Function],
-    name: str,
-    arguments: Sequence[int],
-    space: Space,
+    functions: Iterable[ir.Function], name: str, arguments: Sequence[int], space: Space,
     others: Mapping[str, Callable[..., int | None]] | None = None,
-) -> int | None:
+) -> int | None:  # fmt: skip
     """Call one of `functions` on int64s, with memory at addresses; what it returns.
 
     `others` are functions of other modules. Raises InternalError as `run` does.
@@ -110,7 +101,8 @@ class _Returned(Exception):
         self.value = value
 
 
-_ZERO = ir.Const(ir.INDEX, 0)
+def _array_of(value: Any) -> numpy.ndarray:
+    return numpy.array([value], numpy.int64) if isinstance(value, int) else value
 
 
 @dataclass
@@ -176,8 +168,7 @@ class _Frame:
         return converted(array, kind.dtype.numpy)
 
     def array(self, node: ir.Value) -> numpy.ndarray:
-        value = self.value(node)
-        return numpy.array([value], numpy.int64) if isinstance(value, int) else value
+        return _array_of(self.value(node))
 
     # ---- values --------------------------------------------------------------------------------
 
@@ -203,17 +194,13 @@ class _Frame:
         for argument in node.arguments[node.function == "select" :]:
             if argument.type != node.arguments[-1].type:
                 self.fail(f"'{node.function}' is given {argument.type} and others")
-        arrays = [self._array_of(v) for v in values]
+        arrays = [_array_of(v) for v in values]
         if len({len(array) for array in arrays}) != 1:
             self.fail(f"'{node.function}' is given different numbers of lanes")
         function = OWN.get(node.function) or FUNCTIONS[node.function].numpy
         if arrays[-1].dtype in NARROW and node.function != "select":
             arrays = [converted(a, float32.numpy) for a in arrays]  # as targets do
         return self.made(node.type, function(*arrays))
-
-    @staticmethod
-    def _array_of(value: Any) -> numpy.ndarray:
-        return numpy.array([value], numpy.int64) if isinstance(value, int) else value
 
     def _convert(self, node: ir.Convert) -> Any:
         array = self.array(node.argument)
@@ -415,7 +402,7 @@ class _Frame:
         raise _Returned(None if step.value is None else self.value(step.value))
 
     def _atomic(self, step: ir.Atomic) -> None:
-        held = self._at(step.address, _ZERO, int64).view(numpy.int64)
+        held = self._at(step.address, ir.constant(0), int64).view(numpy.int64)
         before = int(held[0])
         arguments = [self.integer(argument) for argument in step.arguments]
         if step.operation == "store":
@@ -431,41 +418,17 @@ class _Frame:
         """One thread runs here."""
 
 
-_VALUES: dict[type, Callable[[_Frame, Any], Any]] = {
-    ir.Const: _Frame._const,
-    ir.Var: _Frame._var,
-    ir.Get: _Frame._get,
-    ir.Op: _Frame._op,
-    ir.Convert: _Frame._convert,
-    ir.Bitcast: _Frame._bitcast,
-    ir.Load: _Frame._load,
-    ir.Gather: _Frame._gather,
-    ir.Splat: _Frame._splat,
-    ir.Iota: _Frame._iota,
-    ir.Reduce: _Frame._reduce,
-    ir.Shuffle: _Frame._shuffle,
-    ir.Extract: _Frame._extract,
-    ir.Address: _Frame._address,
-    ir.LoadAt: _Frame._load_at,
-    ir.Item: item,
-}
-_STEPS: dict[type, Callable[[_Frame, Any], None]] = {
-    ir.Let: _Frame._let,
-    ir.Declare: _Frame._declare,
-    ir.Assign: _Frame._assign,
-    ir.Store: _Frame._store,
-    ir.Prefetch: _Frame._prefetch,
-    ir.For: _Frame._for,
-    ir.While: _Frame._while,
-    ir.If: _Frame._if,
-    ir.Switch: _Frame._switch,
-    ir.Call: _Frame._call,
-    ir.Stack: _Frame._stack,
-    ir.Return: _Frame._return,
-    ir.StoreAt: _Frame._store_at,
-    ir.Atomic: _Frame._atomic,
-    ir.Fence: _Frame._nothing,
-    ir.Pause: _Frame._nothing,
-    **STEPS,
-    **TILE_STEPS,
-}
+def _methods(*kinds: type) -> dict[type, Callable[[_Frame, Any], Any]]:
+    """What does it for each kind of node: of `LoadAt` the method `_load_at`."""
+    names = {kind: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower() for kind in kinds}
+    return {kind: getattr(_Frame, f"_{name}") for kind, name in names.items()}
+
+
+_VALUES: dict[type, Callable[[_Frame, Any], Any]] = {**_methods(
+    ir.Const, ir.Var, ir.Get, ir.Op, ir.Convert, ir.Bitcast, ir.Load, ir.Gather, ir.Splat, ir.Iota,
+    ir.Reduce, ir.Shuffle, ir.Extract, ir.Address, ir.LoadAt,
+), ir.Item: item}  # fmt: skip
+_STEPS: dict[type, Callable[[_Frame, Any], Any]] = {**_methods(
+    ir.Let, ir.Declare, ir.Assign, ir.Store, ir.Prefetch, ir.For, ir.While, ir.If, ir.Switch,
+    ir.Call, ir.Stack, ir.Return, ir.StoreAt, ir.Atomic,
+), ir.Fence: _Frame._nothing, ir.Pause: _Frame._nothing, **STEPS, **TILE_STEPS}  # fmt: skip

@@ -6,7 +6,7 @@ expression made of such literals only has type None until its surroundings say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import numpy
@@ -16,7 +16,7 @@ from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.lang.functions import FUNCTIONS, unsigned
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
-from anydim.lang.tree.affine import Affine, reads, row_major_strides, to_expr
+from anydim.lang.tree.affine import Affine, affine, operands, reads, row_major_strides, to_expr
 from anydim.sizes import Size, as_size
 
 LOGICAL = ("and", "or", "xor", "not")
@@ -32,8 +32,12 @@ def weak_dtype(expr: Expr) -> DType:
     assert isinstance(expr, Apply)
     if FUNCTIONS[expr.function].result == "bool":
         return boolean
-    kinds = [weak_dtype(a) for a in value_arguments(expr)]
-    return max(kinds, key=lambda d: (d.is_float, d.bits))
+    return widest(map(weak_dtype, value_arguments(expr)))
+
+
+def widest(dtypes: Iterable[DType]) -> DType:
+    """A float if there is one, of the most bits."""
+    return max(dtypes, key=lambda d: (d.is_float, d.bits))
 
 
 def value_arguments(expr: Apply) -> tuple[Expr, ...]:
@@ -85,14 +89,7 @@ def free_axes(expr: Expr) -> frozenset[str]:
     """Names of the axes whose value an expression depends on."""
     if isinstance(expr, Index):
         return frozenset((expr.name,))
-    if isinstance(expr, Apply):
-        return frozenset().union(*(free_axes(a) for a in expr.arguments))
-    if isinstance(expr, Cast):
-        return free_axes(expr.argument)
-    if isinstance(expr, Read):
-        inner = expr.indices if expr.default is None else (*expr.indices, expr.default)
-        return frozenset().union(*(free_axes(i) for i in inner))
-    return frozenset()
+    return frozenset().union(*map(free_axes, operands(expr)))
 
 
 @dataclass(frozen=True)
@@ -105,6 +102,14 @@ class Linear:
     def __add__(self, other: Linear) -> Linear:
         return Linear(self.affine + other.affine, self.atoms + other.atoms)
 
+    def __sub__(self, other: Linear) -> Linear:
+        return self + other.scaled(as_size(-1))
+
+    def without(self, *indices: str) -> Linear:
+        """The form where these indices are 0."""
+        atoms = tuple(atom for atom in self.atoms if not free_axes(atom[0]) & {*indices})
+        return Linear(self.affine.without(*indices), atoms)
+
     def scaled(self, factor: Size) -> Linear:
         atoms = tuple((e, c * factor) for e, c in self.atoms)
         return Linear(self.affine.scaled(factor), atoms)
@@ -112,15 +117,9 @@ class Linear:
 
 def linear(expr: Expr) -> Linear:
     """An integer expression as a linear form; what it cannot take apart becomes an atom."""
-    if isinstance(expr, Index):
-        return Linear(Affine.of(as_size(0), {expr.name: as_size(1)}))
-    if isinstance(expr, SizeTerm):
-        return Linear(Affine(expr.size))
-    if isinstance(expr, Literal) and isinstance(expr.value, int):
-        return Linear(Affine(as_size(int(expr.value))))
-    if isinstance(expr, Cast) and expr.dtype == int64:
-        inner = linear(expr.argument)
-        return Linear(Affine(as_size(0)), ((expr, as_size(1)),)) if inner.atoms else inner
+    known = affine(expr)
+    if known is not None:
+        return Linear(known)
     if isinstance(expr, Apply) and expr.function in ("add", "sub", "mul", "neg"):
         found = _linear_apply(expr)
         if found is not None:
@@ -136,7 +135,7 @@ def _linear_apply(expr: Apply) -> Linear | None:
     if expr.function == "add":
         return first + second
     if expr.function == "sub":
-        return first + second.scaled(as_size(-1))
+        return first - second
     if not second.affine.terms and not second.atoms:
         return first.scaled(second.affine.constant)
     if not first.affine.terms and not first.atoms:

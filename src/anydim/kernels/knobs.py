@@ -121,13 +121,9 @@ TRIED_WHOLE: dict[str, dict[str, tuple[int, ...]]] = {
 
 
 def wished(
-    text: str,
-    templates: Sequence[Template],
-    group: Group,
-    box: Box,
-    machine: Machine,
+    text: str, templates: Sequence[Template], group: Group, box: Box, machine: Machine,
     constants: frozenset[str],
-) -> tuple[Template, Any]:
+) -> tuple[Template, Any]:  # fmt: skip
     """The template that a text names, and its proposal for a group as the text changes it.
 
     Raises OptionError for a template that does not take the group, or a value that is not right.
@@ -148,12 +144,9 @@ def wished(
 
 
 def first_match(
-    templates: Sequence[Template],
-    group: Group,
-    box: Box,
-    machine: Machine,
+    templates: Sequence[Template], group: Group, box: Box, machine: Machine,
     constants: frozenset[str],
-) -> tuple[Template, Any] | None:
+) -> tuple[Template, Any] | None:  # fmt: skip
     """The first template that takes a group, with its proposal."""
     for template in templates:
         schedule = template.match(group, box, machine, constants)

@@ -56,6 +56,13 @@ class Machine:
         return self.at_most(max(1, self.vector_bytes // bytes))
 
 
+def filled(lanes: int, extent: int | None, least: int = 1) -> int:
+    """Half as many lanes as often as they hold all of an extent; `least` or more."""
+    while extent is not None and lanes > least and lanes // 2 >= extent:
+        lanes //= 2
+    return lanes
+
+
 @dataclass(frozen=True)
 class Panels:
     """Packing of a constant matrix operand: [groups..., ceil(n/width)][k][width], zero padded.
@@ -81,6 +88,11 @@ def known_number(size: Size) -> int:
 def known_parts(part: Sequence[tuple[Size, Size]]) -> tuple[tuple[int, int], ...]:
     """Sizes and strides of a constant that is packed."""
     return tuple((known_number(size), known_number(stride)) for size, stride in part)
+
+
+def are_known(*parts: Sequence[tuple[Size, Size]]) -> bool:
+    """Whether a constant with these sizes and strides can be packed when it is loaded."""
+    return all(size.constant is not None for part in parts for pair in part for size in pair)
 
 
 def moved_bytes(group: Group) -> Size:
@@ -161,8 +173,10 @@ class Launch:
     """One kernel call of the host program.
 
     `arguments` match kernel.operands, `sizes` match kernel.sizes. The parallel range is
-    0:parallel, cut into at most one part per thread, no part smaller than `grain`. Each thread
-    gets `scratch` bytes. `flops` and `moved` (bytes) estimate the work, for reports.
+    0:parallel, cut into at most one part per thread, no part smaller than `grain`. A `grain` below
+    0 has stages of so many positions, one after the other; threads share a stage. Each thread
+    gets `scratch` bytes, the same ones where there are stages. `flops` and `moved` (bytes) estimate
+    the work, for reports.
     `schedule` is the printed schedule that made the kernel; `reason` says why it was chosen.
     `order` is the place in `sizes` of the number that has the kernel walk its part of the parallel
     range from the end when it is 1; None where a kernel has no such number.

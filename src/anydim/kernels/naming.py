@@ -11,14 +11,9 @@ from anydim.kernels.ir import Function, Kernel, Library, Local, Operand
 
 
 def named_kernel(
-    prefix: str,
-    operands: Iterable[Operand],
-    sizes: Iterable[str],
-    functions: Iterable[Function],
-    libraries: Iterable[Library] = (),
-    group: int = 0,
-    locals: Iterable[Local] = (),
-) -> Kernel:
+    prefix: str, operands: Iterable[Operand], sizes: Iterable[str], functions: Iterable[Function],
+    libraries: Iterable[Library] = (), group: int = 0, locals: Iterable[Local] = (),
+) -> Kernel:  # fmt: skip
     """A kernel called `prefix_<hash of everything it consists of>`."""
     parts = (tuple(operands), tuple(sizes), tuple(functions), tuple(libraries))
     names = [library.name for library in parts[3]]  # it calls their functions by name only

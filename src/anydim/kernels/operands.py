@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from anydim.base.dtypes import uint8
 from anydim.base.records import dataclass
-from anydim.kernels.ir import Function, Kernel, Local, Operand, Pointer, Scalar, Step
+from anydim.kernels.ir import Function, Kernel, Library, Local, Operand, Pointer, Scalar, Step
 from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument
 from anydim.kernels.naming import named_kernel
 from anydim.lang.tree import Expr, Group, Tensor, TensorType
@@ -54,11 +54,12 @@ class Operands:
 def assemble(
     name: str, operands: tuple[Operand, ...], sizes: Iterable[str], body: Iterable[Step],
     shared: Collection[str] = (), group: int = 0, locals: Iterable[Local] = (),
+    libraries: Iterable[Library] = (),
 ) -> Kernel:  # fmt: skip
     """A kernel of one function with the parameters that every main function has.
 
     Operands that are `shared` may lie in the same bytes. `group` items of an accelerator run it
-    together, and share `locals`.
+    together, and share `locals`. The body calls functions of `libraries`.
     """
     sizes, locals = tuple(sizes), tuple(locals)
     parameters: tuple[Pointer | Scalar, ...] = (
@@ -68,4 +69,4 @@ def assemble(
         *(Pointer(array.name, array.dtype) for array in locals),
     )
     main = Function("main", parameters, tuple(body))
-    return named_kernel(name, operands, sizes, (main,), (), group, locals)
+    return named_kernel(name, operands, sizes, (main,), libraries, group, locals)

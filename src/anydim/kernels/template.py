@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
+from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box
 
+Form = TypeVar("Form")
+Schedule = TypeVar("Schedule")
 Before = tuple[Launch, tuple[Tensor, ...]]
 
 
@@ -42,3 +45,34 @@ class Template:
     extends: bool = False
     widens: bool = False
     before: Callable[[Group, Any, Box, Machine], Iterator[Before]] = _nothing_before
+
+
+def form_template(
+    name: str,
+    schedule: type[Schedule],
+    form: Callable[[Group, Box, Machine, frozenset[str]], Form | None],
+    propose: Callable[[Form, Machine, frozenset[str]], Schedule | None],
+    lower: Callable[[Form, Group, Schedule, Box, Machine, frozenset[str]], Launch],
+    keeps: bool = False,
+) -> Template:
+    """The template of groups that have a form: `form` gives it, None for other groups.
+
+    `propose` and `lower` are `match` and `lower` of a group that has one. `form` is asked by both
+    and should remember. InternalError where a group that has none is lowered.
+    """
+
+    def matched(
+        group: Group, box: Box, machine: Machine, constants: frozenset[str]
+    ) -> Schedule | None:
+        found = form(group, box, machine, constants)
+        return None if found is None else propose(found, machine, constants)
+
+    def lowered(
+        group: Group, chosen: Schedule, box: Box, machine: Machine, constants: frozenset[str]
+    ) -> Launch:
+        found = form(group, box, machine, constants)
+        if found is None:
+            raise InternalError(f"a group that template '{name}' cannot take reached its lowering")
+        return lower(found, group, chosen, box, machine, constants)
+
+    return Template(name, schedule, matched, lowered, keeps)

@@ -6,7 +6,6 @@ group of one statement, whatever it computes.
 
 from __future__ import annotations
 
-from anydim.kernels import transposition
 from anydim.kernels.attention import template as attention
 from anydim.kernels.nest import template as nest
 from anydim.kernels.product.bytes import template as bytes_product
@@ -19,6 +18,7 @@ from anydim.kernels.rows import pointwise
 from anydim.kernels.rows import template as rows
 from anydim.kernels.sliding import template as sliding
 from anydim.kernels.template import Template
+from anydim.kernels.transposition import template as transposition
 
 TEMPLATES: tuple[Template, ...] = (
     nest.TEMPLATE,

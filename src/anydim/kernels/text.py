@@ -196,7 +196,7 @@ def _atomic(step: ir.Atomic) -> Iterator[str]:
 
 
 def _prefetch(step: ir.Prefetch) -> Iterator[str]:
-    purpose = "write" if step.write else "read"
+    purpose = "write" if step.write else "read far" if step.far else "read"
     yield f"prefetch {purpose} {step.buffer}[{print_value(step.offset)}]"
 
 

@@ -11,7 +11,7 @@ from dataclasses import field
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.write.term import Term, apply, constant
+from anydim.kernels.ir import apply, constant
 from anydim.native.body import TRUE, Body, overflows
 from anydim.sizes import LARGEST, Interval, Size
 
@@ -25,7 +25,7 @@ _RELATIONS = {
 class Ranged:
     """An int64 and where it lies."""
 
-    value: Term
+    value: ir.Value
     range: Interval
 
 
@@ -39,25 +39,25 @@ class Arithmetic:
 
     body: Body
     symbols: Mapping[str, Ranged]
-    overflow: Term | None = None
+    overflow: ir.Value | None = None
     atoms: dict[str, Ranged] = field(default_factory=dict)
     _known: dict[tuple[str, ir.Value, ir.Value], Ranged] = field(default_factory=dict)
 
-    def size(self, size: Size) -> Term:
+    def size(self, size: Size) -> ir.Value:
         """The value of a size."""
         symbol = self.symbols.__getitem__
         return size.fold(self._constant, symbol, self._apply, self.atoms).value
 
-    def holds(self, left: Term, relation: str, right: Term) -> Term:
+    def holds(self, left: ir.Value, relation: str, right: ir.Value) -> ir.Value:
         """A flag: `left relation right`."""
         return self.body.let(apply(_RELATIONS[relation], left, right))
 
-    def must(self, flag: Term) -> None:
+    def must(self, flag: ir.Value) -> None:
         """Something else that has to hold for sizes to be what they should be."""
         self._fail_if(~flag)
 
     @property
-    def fits(self) -> Term:
+    def fits(self) -> ir.Value:
         """A flag: whether all sizes so far are what they should be."""
         return TRUE if self.overflow is None else self.body.let(~self.overflow)
 
@@ -69,7 +69,7 @@ class Arithmetic:
 
     def _apply(self, function: str, terms: tuple[Ranged, ...]) -> Ranged:
         left, right = terms
-        key = (function, left.value.value, right.value.value)
+        key = (function, left.value, right.value)
         if key not in self._known:
             value, range = _RULES[function](self, left, right)
             self._known[key] = Ranged(self.body.let(value), range)
@@ -105,11 +105,11 @@ class Arithmetic:
     def _maximum(self, left: Ranged, right: Ranged) -> _Made:
         return _extreme("max", max, left, right)
 
-    def _fail_if(self, flag: Term) -> None:
+    def _fail_if(self, flag: ir.Value) -> None:
         self.overflow = self.body.let(flag if self.overflow is None else self.overflow | flag)
 
 
-_Made = tuple[Term, Interval]
+_Made = tuple[ir.Value, Interval]
 _RULES: dict[str, Callable[[Arithmetic, Ranged, Ranged], _Made]] = {
     "add": Arithmetic._add,
     "mul": Arithmetic._multiply,

@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from anydim.base.dtypes import int64, uint64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.write.term import Term, apply, larger
+from anydim.kernels.ir import apply, greatest
 from anydim.native.body import Body, overflows, parameter
 from anydim.runtime import context, home
 from anydim.runtime.context import BYTES, HEAD, MEMORY, NEXT, PREVIOUS, REFERENCES
@@ -48,10 +48,10 @@ class Memory:
 
     name: str
     take: Callable[[Body], None]
-    give: Callable[[Body, Term], None]
-    data: Callable[[Body, Term], Term]
-    copy: Callable[[Body, Term, Term, Term], None]
-    allowance: Callable[[Body], Term]
+    give: Callable[[Body, ir.Value], None]
+    data: Callable[[Body, ir.Value], ir.Value]
+    copy: Callable[[Body, ir.Value, ir.Value, ir.Value], None]
+    allowance: Callable[[Body], ir.Value]
 
     def function(self, name: str) -> str:
         """What a public function is called."""
@@ -93,24 +93,24 @@ def _functions(memory: Memory) -> Iterator[ir.Function]:
     yield _clear(memory)
 
 
-def _count(body: Body, word: int, amount: Term | int) -> Term:
+def _count(body: Body, word: int, amount: ir.Value | int) -> ir.Value:
     """A word of the call plus an amount; the new value."""
     new = body.let(body.load(_CALL, word) + amount)
     body.store(_CALL, word, new)
     return new
 
 
-def _bin(body: Body, bytes: Term) -> Term:
+def _bin(body: Body, bytes: ir.Value) -> ir.Value:
     """The number of the bin of a size: its power of two."""
     return body.let(63 - apply("leading_zeros", bytes.bits(uint64)).bits(int64))
 
 
-def _first(body: Body, bin: Term) -> Term:
+def _first(body: Body, bin: ir.Value) -> ir.Value:
     """The address of the word that leads to the first kept block of a bin."""
     return body.let(_CALL + 8 * context.BINS + 8 * bin)
 
 
-def _take_first(body: Body, link: Term, block: Term) -> None:
+def _take_first(body: Body, link: ir.Value, block: ir.Value) -> None:
     """A kept block that a word leads to is kept no more."""
     body.store(link, 0, body.load(block, NEXT))
     _count(body, context.CACHED_BYTES, 0 - body.load(block, BYTES))
@@ -124,7 +124,7 @@ def _allocate(memory: Memory) -> ir.Function:
     with body.when((_BYTES < 0) | (_BYTES > _MOST)):
         body.store(_CALL, context.FOUND, 0)
         body.give(0)
-    bytes = body.let(larger((_BYTES + 63) & -64, 64))
+    bytes = body.let(greatest((_BYTES + 63) & -64, 64))
     most = body.variable(bytes * 2)  # of a kept block that may serve
     with _allowance(body, memory) as (words, left):
         with body.when(bytes >= left):
@@ -150,7 +150,7 @@ def _allocate(memory: Memory) -> ir.Function:
 
 
 @contextmanager
-def _allowance(body: Body, memory: Memory) -> Iterator[tuple[Term, Term]]:
+def _allowance(body: Body, memory: Memory) -> Iterator[tuple[ir.Value, ir.Value]]:
     """Where a call may take so many bytes: the words that say so, and one more than are left."""
     words = body.let(memory.allowance(body))
     with body.when(words.differs(0)):
@@ -179,7 +179,7 @@ def _fresh() -> ir.Function:
     body = Body()
     limit = body.load(_CALL, context.LIMIT)
     used = body.load(_CALL, context.LIVE_BYTES) + _BYTES
-    body.call("give_back", _CALL, larger(limit - used, 0), parameter("bin"))
+    body.call("give_back", _CALL, greatest(limit - used, 0), parameter("bin"))
     block = body.variable(body.ask("from_system", _CALL, _BYTES))
     with body.when(block().equals(0)):
         body.call("give_back", _CALL, 0, 63)
@@ -207,11 +207,11 @@ def _take_memory(body: Body) -> None:
     body.give(block)
 
 
-def _give_memory(body: Body, block: Term) -> None:
+def _give_memory(body: Body, block: ir.Value) -> None:
     body.call(body.load(_CALL, context.FREE), body.load(block, MEMORY))
 
 
-def _copy_memory(body: Body, target: Term, source: Term, bytes: Term) -> None:
+def _copy_memory(body: Body, target: ir.Value, source: ir.Value, bytes: ir.Value) -> None:
     body.call(body.load(_CALL, context.COPY), target, source, bytes)
 
 
@@ -231,13 +231,13 @@ def _take_of_device(body: Body) -> None:
     body.give(block)
 
 
-def _give_to_device(body: Body, block: Term) -> None:
+def _give_to_device(body: Body, block: ir.Value) -> None:
     of = body.load(_CALL, home.CONTEXT)
     body.call(body.load(_CALL, home.FREE), of, body.load(block, home.DATA))
     body.call(body.load(_CALL, home.FREE_HEAD), block)
 
 
-def _copy_of_device(body: Body, target: Term, source: Term, bytes: Term) -> None:
+def _copy_of_device(body: Body, target: ir.Value, source: ir.Value, bytes: ir.Value) -> None:
     """What fails is told when the call goes on."""
     of = body.load(_CALL, home.CONTEXT)
     failed = body.ask(body.load(_CALL, home.COPY_WITHIN), of, target, source, bytes)
@@ -271,7 +271,7 @@ def _enlist(memory: Memory) -> ir.Function:
     _count(body, context.COUNT, 1)
     live = _count(body, context.LIVE_BYTES, body.load(_BLOCK, BYTES))
     for word in (context.PEAK, context.LIMIT):
-        body.store(_CALL, word, larger(body.load(_CALL, word), live))
+        body.store(_CALL, word, greatest(body.load(_CALL, word), live))
     return body.function("enlist", ("call", "block"), result=False)
 
 

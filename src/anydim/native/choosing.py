@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anydim.kernels import ir
-from anydim.kernels.write.term import Term
 from anydim.native.body import Body, parameter
 from anydim.runtime import choices
 
@@ -35,7 +34,7 @@ def _hash() -> ir.Function:
     return body.function("hash_of", ("sizes", "count"))
 
 
-def _just_stored(body: Body, number: Term) -> Term:
+def _just_stored(body: Body, number: ir.Value) -> ir.Value:
     """A size; atomic, as a vector of words that were stored one by one is waited for."""
     return body.atomic("load", _SIZES + 8 * number)
 
@@ -105,7 +104,7 @@ def _spanned() -> ir.Function:
     return body.function("spanned", ("table", "sizes", "count"))
 
 
-def _within(body: Body, row: Term) -> None:
+def _within(body: Body, row: ir.Value) -> None:
     """Leave with a row if it has the sizes."""
     with body.when(body.ask("holds", _SIZES, row, _COUNT).differs(0)):
         body.store(row, choices.HITS, body.load(row, choices.HITS) + 1)
@@ -113,7 +112,7 @@ def _within(body: Body, row: Term) -> None:
         body.give(row)
 
 
-def _hit(body: Body, row: Term, sizes: Term, count: Term) -> None:
+def _hit(body: Body, row: ir.Value, sizes: ir.Value, count: ir.Value) -> None:
     """Leave with a row if it is of these sizes."""
     with body.when(body.ask("same", sizes, row + 8 * choices.FIRST, count).differs(0)):
         body.store(row, choices.HITS, body.load(row, choices.HITS) + 1)

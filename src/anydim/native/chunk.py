@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anydim.base.records import dataclass
-from anydim.kernels.write.term import Term, constant
-from anydim.kernels.write.values import add
+from anydim.kernels import ir
+from anydim.kernels.ir import constant
 from anydim.native.body import Body, parameter
 from anydim.program.segment import Segment
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CONSTANTS, Layout
@@ -38,27 +38,27 @@ def words_of(program: Segment, layout: Layout) -> Words:
 class Chunk:
     """The body of a function that does some of the launches."""
 
-    def __init__(self, program: Segment, words: Words, body: Body, arguments: Term) -> None:
+    def __init__(self, program: Segment, words: Words, body: Body, arguments: ir.Value) -> None:
         self.program, self.words, self.body = program, words, body
         self.arguments = arguments
-        self.loaded: dict[int, Term] = {}
-        self.buffers: dict[str, Term] = {}
+        self.loaded: dict[int, ir.Value] = {}
+        self.buffers: dict[str, ir.Value] = {}
 
-    def load(self, word: int) -> Term:
+    def load(self, word: int) -> ir.Value:
         if word not in self.loaded:
             self.loaded[word] = self.body.load(BLOCK, word)
         return self.loaded[word]
 
-    def size(self, size: Size) -> Term:
+    def size(self, size: Size) -> ir.Value:
         fixed = size.constant
         return self.load(self.words.slots[size]) if fixed is None else constant(fixed)
 
-    def buffer(self, name: str) -> Term:
+    def buffer(self, name: str) -> ir.Value:
         if name not in self.buffers:
             self.buffers[name] = self._address(name)
         return self.buffers[name]
 
-    def _address(self, name: str) -> Term:
+    def _address(self, name: str) -> ir.Value:
         buffer = self.program.buffer[name]
         if buffer.kind == "constant":
             return self.body.load(self.load(CONSTANTS), self.words.constants[name])
@@ -68,10 +68,10 @@ class Chunk:
         if buffer.kind == "arena":
             assert buffer.offset is not None
             offset = self.size(buffer.offset)
-            return self.body.let(Term(add(self.load(ARENA).value, offset.value)))
+            return self.body.let(self.load(ARENA) + offset)
         return self.load(self.words.pointers[name])
 
-    def statuses(self) -> Term:
+    def statuses(self) -> ir.Value:
         """Where the words of checked indices begin; on a device, behind its arena."""
         if self.program.device:
             return self.body.let(self.load(ARENA) + self.load(ARENA_BYTES))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from anydim.kernels import ir
-from anydim.kernels.write.term import Term
 from anydim.native.body import Body
 from anydim.native.chunk import BLOCK, Chunk, Words, words_of
 from anydim.native.entry import verdict
@@ -45,7 +44,7 @@ def on_device(program: Segment, layout: Layout, name: str) -> Iterator[ir.Functi
     yield body.function(name, ("block",), public=True, quick=True)
 
 
-def ask(body: Body, words: Term, verb: int, *given: Term | int) -> Term:
+def ask(body: Body, words: ir.Value, verb: int, *given: ir.Value | int) -> ir.Value:
     """What a verb of a device returns, whose words are there."""
     of = body.load(words, home.CONTEXT)
     return body.ask(body.load(words, verb), of, *given)
@@ -79,13 +78,13 @@ class _Statuses:
         inside = [self.body.let(index.equals(FINE)) for index in found]
         self.body.give(verdict(self.body, inside, 1))
 
-    def _places(self) -> tuple[Term, Term]:
+    def _places(self) -> tuple[ir.Value, ir.Value]:
         """There, and here."""
         body = self.body
         there = body.let(body.load(BLOCK, ARENA) + body.load(BLOCK, ARENA_BYTES))
         return there, body.let(BLOCK + 8 * self.words.start)
 
-    def _try(self, failed: int, verb: int, target: Term, source: Term) -> None:
+    def _try(self, failed: int, verb: int, target: ir.Value, source: ir.Value) -> None:
         words = self.body.load(BLOCK, POOL)
         bad = ask(self.body, words, verb, target, source, self.bytes, 0)
         with self.body.when(bad.differs(0)):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from anydim.base.cache import key_of
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.write.term import Term, constant
+from anydim.kernels.ir import constant
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.body import Body
 from anydim.native.chunk import BLOCK, Chunk, Words, words_of
@@ -184,7 +184,7 @@ def _chunk(
 class _Launches(Chunk):
     """Launches on the host."""
 
-    def __init__(self, program: Segment, words: Words, body: Body, arguments: Term) -> None:
+    def __init__(self, program: Segment, words: Words, body: Body, arguments: ir.Value) -> None:
         super().__init__(program, words, body, arguments)
         self.arena, self.pool, self.code = map(self.load, (ARENA, POOL, CODE))
 

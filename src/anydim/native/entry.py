@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from anydim.base.records import dataclass
-from anydim.kernels.write.term import Term, constant, select
+from anydim.kernels import ir
+from anydim.kernels.ir import constant, select
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.body import TRUE, ZERO, Body
 from anydim.program.binding import Source, first_checks, second_checks, solve
@@ -50,13 +51,13 @@ class Entry:
     signature: Signature
     questions: Questions
     body: Body
-    block: Term
+    block: ir.Value
     axis: Callable[[int, int], int]
     given: Mapping[str, Ranged] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.dims: dict[str, Ranged] = dict(self.given)
-        self._whole: dict[str, Term] = {}  # whether an axis tells a whole number
+        self._whole: dict[str, ir.Value] = {}  # whether an axis tells a whole number
         self._arithmetic = Arithmetic(self.body, self.dims)
 
     def solve(self) -> None:
@@ -70,14 +71,14 @@ class Entry:
                 value, self._whole[source.dim] = _quotient(value, factor, self.body)
             self.dims[source.dim] = Ranged(value, Interval())
 
-    def _came(self, input: int, axis: int) -> Term:
+    def _came(self, input: int, axis: int) -> ir.Value:
         return self.body.load(self.block, self.axis(input, axis))
 
-    def inside(self) -> list[Term]:
+    def inside(self) -> list[ir.Value]:
         """A flag for each of `first`: each dim is a whole number inside its bounds."""
         return [self._inside(check) for check in self.questions.first]
 
-    def between(self, arithmetic: Arithmetic) -> list[Term]:
+    def between(self, arithmetic: Arithmetic) -> list[ir.Value]:
         """A flag for each of `second` but the last, which is that all sizes fit."""
         second = (check for check in self.questions.second if check.kind != "large")
         return [self._between(check, arithmetic) for check in second]
@@ -89,7 +90,7 @@ class Entry:
         known = {name: Ranged(dims[name].value, range) for name, range in names.items()}
         return Arithmetic(self.body, known, self._arithmetic.overflow)
 
-    def _inside(self, check: Check) -> Term:
+    def _inside(self, check: Check) -> ir.Value:
         dim, value = self.signature.box.dim(check.dim), self.dims[check.dim].value
         if check.kind == "multiple":
             return self._whole[check.dim]
@@ -98,7 +99,7 @@ class Entry:
         assert dim.hi is not None
         return self.body.let(value <= min(dim.hi, LARGEST))
 
-    def _between(self, check: Check, arithmetic: Arithmetic) -> Term:
+    def _between(self, check: Check, arithmetic: Arithmetic) -> ir.Value:
         if check.kind == "guard":
             guard = check.guard
             assert guard is not None
@@ -111,7 +112,7 @@ class Entry:
         return arithmetic.holds(self._came(check.input, check.axis), "==", value)
 
 
-def verdict(body: Body, holding: Sequence[Term], first: int) -> Term:
+def verdict(body: Body, holding: Sequence[ir.Value], first: int) -> ir.Value:
     """0 when all flags hold, else the code of the first that does not; codes count from `first`."""
     code = ZERO
     for number in reversed(range(len(holding))):
@@ -120,7 +121,7 @@ def verdict(body: Body, holding: Sequence[Term], first: int) -> Term:
     return code
 
 
-def _quotient(value: Term, factor: Term, body: Body) -> tuple[Term, Term]:
+def _quotient(value: ir.Value, factor: ir.Value, body: Body) -> tuple[ir.Value, ir.Value]:
     """value / factor, and a flag that says whether there is just one whole solution."""
     usable = body.let(factor > 0)
     divisor = body.let(select(usable, factor, 1))

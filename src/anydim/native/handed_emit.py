@@ -6,7 +6,8 @@ sizes the engine finds gets its block when it has run, and is copied there: once
 
 from __future__ import annotations
 
-from anydim.kernels.write.term import Term, constant
+from anydim.kernels import ir
+from anydim.kernels.ir import constant
 from anydim.native.body import ONE, ZERO
 from anydim.native.region_code import Code, tensor_bytes
 from anydim.program.region import EngineStep
@@ -83,7 +84,7 @@ def _found(code: Code, step: EngineStep, word: int, found: list[str]) -> None:
         place, spec = code.place(name), code.spec(name)
         if name in found:
             code.copy(word + 1, place.shape, spec.rank)
-            bytes: Term = constant(spec.dtype.bytes)
+            bytes: ir.Value = constant(spec.dtype.bytes)
             for axis in range(spec.rank):
                 bytes = code.body.let(bytes * code.load(place.shape + axis))
             code.store_block(place, *code.allocate(bytes, step.source))

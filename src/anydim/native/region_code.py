@@ -12,7 +12,8 @@ from typing import Any
 
 from anydim.base.dtypes import boolean
 from anydim.base.errors import GraphError
-from anydim.kernels.write.term import Like, Term
+from anydim.kernels import ir
+from anydim.kernels.ir import Like
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.blocks import ALLOCATE, DEVICE, DROP, HOLD, SYSTEM, Memory
 from anydim.native.body import TRUE, Body, parameter
@@ -80,13 +81,13 @@ class Code:
 
     # ---- words, failures ---------------------------------------------------------------
 
-    def load(self, word: int) -> Term:
+    def load(self, word: int) -> ir.Value:
         return self.body.load(BLOCK, word)
 
     def store(self, word: int, value: Like) -> None:
         self.body.store(BLOCK, word, value)
 
-    def address(self, word: int) -> Term:
+    def address(self, word: int) -> ir.Value:
         """Where a word is."""
         return self.body.let(BLOCK + 8 * word)
 
@@ -94,11 +95,11 @@ class Code:
         for word in range(words):
             self.store(target + word, self.load(source + word))
 
-    def leave_unless(self, flag: Term, failure: Failure) -> None:
+    def leave_unless(self, flag: ir.Value, failure: Failure) -> None:
         """Return the number of a failure where a flag does not hold."""
         self.leave_first([(flag, failure)])
 
-    def leave_first(self, checks: Sequence[tuple[Term, Failure]]) -> None:
+    def leave_first(self, checks: Sequence[tuple[ir.Value, Failure]]) -> None:
         """Return the number of the first failure whose flag does not hold."""
         checks = [(flag, failure) for flag, failure in checks if flag is not TRUE]
         if not checks:
@@ -107,7 +108,7 @@ class Code:
         self.failures += [failure for _, failure in checks]
         self.leave_with(verdict(self.body, [flag for flag, _ in checks], first))
 
-    def leave_with(self, code: Term, offset: int = 0) -> None:
+    def leave_with(self, code: ir.Value, offset: int = 0) -> None:
         """Return a code, moved by an offset, unless it is 0."""
         with self.body.when(code.differs(0)):
             self.body.give(code + offset)
@@ -202,7 +203,7 @@ class Code:
         self.copy(source.owner, target.owner)
         self.copy(source.shape, target.shape, rank)
 
-    def allocate(self, bytes: Term, source: str, device: str = "") -> tuple[Term, Term]:
+    def allocate(self, bytes: ir.Value, source: str, device: str = "") -> tuple[ir.Value, ir.Value]:
         """A new block and the address of its bytes."""
         where = self.home(device) if device else BLOCK
         block = self.body.ask(memory_of(device).function(ALLOCATE), where, bytes)
@@ -215,7 +216,7 @@ class Code:
         found = (n for n in self.places.targets if outputs[n].name == name)
         return next((self.places.targets[n] for n in found), None)
 
-    def store_block(self, place: Place, block: Term, memory: Term) -> None:
+    def store_block(self, place: Place, block: ir.Value, memory: ir.Value) -> None:
         """A value lies in a block, at an address."""
         self.store(place.owner, block)
         self.store(place.data, memory)
@@ -229,14 +230,16 @@ class Code:
         """One more holds the block whose address stands in a word."""
         self.body.call(HOLD, self.load(owner))
 
-    def copy_bytes(self, target: Term, source: Term, bytes: Term, device: str = "") -> None:
+    def copy_bytes(
+        self, target: ir.Value, source: ir.Value, bytes: ir.Value, device: str = ""
+    ) -> None:
         """Within the memory of a device."""
         if device:
             self.do(device, home.COPY_WITHIN, target, source, bytes, 0)
         else:
             self.body.call(self.load(context.COPY), target, source, bytes)
 
-    def fill(self, target: Term, bytes: Term, device: str = "") -> None:
+    def fill(self, target: ir.Value, bytes: ir.Value, device: str = "") -> None:
         """Make all bytes 0."""
         if device:
             self.do(device, home.FILL, target, 0, bytes)
@@ -249,20 +252,20 @@ class Code:
         """Where a value is, '' the host."""
         return self.region.devices.get(value, "")
 
-    def home(self, device: str) -> Term:
+    def home(self, device: str) -> ir.Value:
         """Where the words of a device are."""
         return self.address(self.layout.homes[device])
 
-    def do(self, device: str, verb: int, *given: Term | int) -> None:
+    def do(self, device: str, verb: int, *given: ir.Value | int) -> None:
         """A verb of a device; leave where it fails."""
         failed = ask(self.body, self.home(device), verb, *given)
         self.leave_unless(failed.equals(0), self.failure("device", found=self.layout.homes[device]))
 
-    def on_host(self, device: str) -> Term:
+    def on_host(self, device: str) -> ir.Value:
         """Whether a device works in the memory of the host."""
         return self.body.load(self.home(device), home.ON_HOST).differs(0)
 
-    def event(self, device: str) -> Term:
+    def event(self, device: str) -> ir.Value:
         """An event after all that the device was asked for; leave where it fails."""
         event = ask(self.body, self.home(device), home.RECORD)
         self.leave_unless(event.differs(0), self.failure("device", found=self.layout.homes[device]))
@@ -319,7 +322,7 @@ class Code:
         places = [self.place(name) for name in makes]
         self.tell(source or self.region.signature.name, "result", specs, places)
 
-    def truth(self, place: Place) -> Term:
+    def truth(self, place: Place) -> ir.Value:
         """A flag: the bool scalar at a place."""
         return self.body.load(self.load(place.data), 0, boolean)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from anydim.base.cache import key_of
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.write.term import Term, constant, select
+from anydim.kernels.ir import constant, select
 from anydim.native import blocks
 from anydim.native.arithmetic import LARGEST
 from anydim.native.blocks import DROP
@@ -119,7 +119,7 @@ def _copy(code: Code, number: int, step: CopyStep) -> None:
         code.coming[step.made] = (step.origin, code.places.events[number])
 
 
-def _moved(code: Code, number: int, step: CopyStep, data: Term, bytes: Term) -> None:
+def _moved(code: Code, number: int, step: CopyStep, data: ir.Value, bytes: ir.Value) -> None:
     """The bytes of a value, to a block of its own."""
     block, memory = code.allocate(bytes, step.source, step.target)
     code.store_block(code.place(step.made), block, memory)
@@ -149,7 +149,7 @@ def _given_back(code: Code) -> None:
 
 
 def _across(
-    code: Code, step: CopyStep, target: Term, source: Term, bytes: Term, which: int
+    code: Code, step: CopyStep, target: ir.Value, source: ir.Value, bytes: ir.Value, which: int
 ) -> None:
     """From one device to another: within it, if they are one; else by way of the host, at need."""
     contexts = (code.layout.homes[device] + home.CONTEXT for device in (step.origin, step.target))
@@ -166,7 +166,7 @@ def _across(
 
 
 def _by_host(
-    code: Code, step: CopyStep, target: Term, source: Term, bytes: Term, which: int
+    code: Code, step: CopyStep, target: ir.Value, source: ir.Value, bytes: ir.Value, which: int
 ) -> None:
     block, between = code.allocate(bytes, step.source)
     code.do(step.origin, home.COPY_OUT, between, source, bytes, which)
@@ -213,7 +213,7 @@ def _segment(code: Code, number: int, step: SegmentStep) -> None:
         code.leave_with(failed, offset)
 
 
-def _arena(code: Code, program: Segment, bytes: Term) -> Term:
+def _arena(code: Code, program: Segment, bytes: ir.Value) -> ir.Value:
     """Memory for what a segment keeps for itself; on a device, with words of checked indices."""
     if not program.device:
         return code.body.ask(blocks.ARENA, BLOCK, bytes)
@@ -221,7 +221,7 @@ def _arena(code: Code, program: Segment, bytes: Term) -> Term:
     return code.body.ask(arena, code.home(program.device), bytes + 8 * len(program.positions))
 
 
-def _result(code: Code, name: str, bytes: Term, source: str) -> None:
+def _result(code: Code, name: str, bytes: ir.Value, source: str) -> None:
     """Where a segment writes a result: where the loop around it wants a slice, or a new block."""
     place, target, device = code.place(name), code.target(name), code.device(name)
     if device and name in code.lent:
@@ -239,7 +239,7 @@ def _result(code: Code, name: str, bytes: Term, source: str) -> None:
         code.store_block(place, *code.allocate(bytes, source, device))
 
 
-def _lent_result(code: Code, name: str, bytes: Term, source: str) -> None:
+def _lent_result(code: Code, name: str, bytes: ir.Value, source: str) -> None:
     """A device in the memory of the host writes a result of the call where it is wanted."""
     place, device = code.place(name), code.device(name)
     with code.body.when(code.on_host(device)):

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from anydim.base.errors import GraphError
 from anydim.base.records import dataclass
-from anydim.kernels.write.term import Term, constant
+from anydim.kernels import ir
+from anydim.kernels.ir import constant
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.blocks import GROW
 from anydim.native.body import as_word, overflows
@@ -120,7 +121,7 @@ class _Loop:
             self.finish(stacked)
         code.made(step.makes, step.source)
 
-    def more(self) -> Term:
+    def more(self) -> ir.Value:
         """Whether there is another iteration."""
         code = self.code
         more = code.load(self.counter) < code.load(self.trips)
@@ -224,7 +225,7 @@ class _Loop:
             extent == trips and stacked.stack.position in orders
         )
 
-    def allocate(self, stacked: _Stacked, bytes: Term) -> Term:
+    def allocate(self, stacked: _Stacked, bytes: ir.Value) -> ir.Value:
         block, memory = self.code.allocate(bytes, self.step.source, stacked.device)
         self.code.store_block(stacked.place, block, memory)
         return memory
@@ -257,13 +258,13 @@ class _Loop:
             failed = code.failure("place", self.step.source, found=words + AT, size=words + ROOM)
             code.leave_unless(inside, failed)
 
-    def turn_arithmetic(self, counter: Term) -> Arithmetic:
+    def turn_arithmetic(self, counter: ir.Value) -> Arithmetic:
         trips = self.step.trips
         most = None if trips is None else self.code.region.signature.box.interval(trips).hi
         last = None if most is None else max(most - 1, 0)
         return self.code.arithmetic({self.step.counter: Ranged(counter, Interval(0, last))})
 
-    def grow(self, stacked: _Stacked, counter: Term) -> None:
+    def grow(self, stacked: _Stacked, counter: ir.Value) -> None:
         """Make room for one more slice."""
         code, place, words = self.code, stacked.place, stacked.words
         cells = map(code.address, (place.data, place.owner, words + ROOM))
@@ -273,7 +274,7 @@ class _Loop:
         refused = code.failure("memory", self.step.source, found=context.FOUND)
         code.leave_unless(done.differs(0), refused)
 
-    def address(self, stacked: _Stacked) -> Term:
+    def address(self, stacked: _Stacked) -> ir.Value:
         """Where the slice goes that was located."""
         code = self.code
         at, bytes = code.load(stacked.words + AT), code.load(stacked.words + BYTES)

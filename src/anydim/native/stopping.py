@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anydim.kernels import ir
-from anydim.kernels.write.term import larger, smaller
+from anydim.kernels.ir import greatest, least
 from anydim.native.body import Body, parameter
 from anydim.runtime import context
 
@@ -45,9 +45,9 @@ def _pause() -> ir.Function:
     since = body.let(now - body.load(_CALL, context.LAST_LOOK))
     step = body.variable(body.load(_CALL, context.STEP))
     with body.when(since < _QUICK):
-        step.set(smaller(step() * 2, _MOST))
+        step.set(least(step() * 2, _MOST))
     with body.when(since > _SLOW):
-        step.set(larger(step() >> 4, 1))
+        step.set(greatest(step() >> 4, 1))
     body.store(_CALL, context.LAST_LOOK, now)
     body.store(_CALL, context.STEP, step())
     body.store(_CALL, context.COUNTDOWN, step())

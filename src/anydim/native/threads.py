@@ -13,6 +13,9 @@ A worker that finds nothing spins a while, then blocks; not so soon between `WAK
 launches that one thread does alone pass. Little work wakes nobody: who is up does it. In a loop
 little work becomes much: launches of a call are counted that a sleeper could have shared, and when
 they are as much as is worth waking for, as much is likely to follow.
+A range of stages (a grain below 0: so many positions each) is a launch after the other; scratch is
+one for all threads then.
+
 Blocking uses functions of the system that come in through the pool (`runtime/threads.py` fills it).
 Whoever changes what a sleeper waits for does so before it looks whether anybody sleeps; a sleeper
 counts itself before it looks whether it may sleep; both with sequential consistency, so no wake-up
@@ -24,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anydim.kernels import ir
-from anydim.kernels.write.term import Term, smaller
+from anydim.kernels.ir import least, select
 from anydim.native.body import Body, as_word, parameter
 from anydim.native.choosing import CHOOSE, choosing_code
 from anydim.runtime import choices
@@ -41,8 +44,9 @@ _LOCK, _UNLOCK, _WAIT, _BROADCAST, _YIELD = range(32, 37)  # functions
 _MUTEX, _OF_WORKERS, _OF_CALLER = range(37, 40)  # the mutex, and conditions
 _MISSED = 40  # parts of the least size that sleepers of this call could have had
 _CLAIMS = 48  # a word for each part
-# words of a job: the last one is the bytes from one thread's scratch to the next
-_KERNEL, _ARGUMENTS, _PARALLEL, _PARTS, _SCRATCH, _STRIDE = range(_JOB, _JOB + 6)
+# words of a job: the last ones are the bytes from one thread's scratch to the next, and where the
+# range begins
+_KERNEL, _ARGUMENTS, _PARALLEL, _PARTS, _SCRATCH, _STRIDE, _FIRST = range(_JOB, _JOB + 7)
 
 _TURN = 64  # looks between two turns of others, some 3 us
 
@@ -67,17 +71,18 @@ def _functions() -> Iterator[ir.Function]:
     yield _join()
     yield from choosing_code()
     yield _launch_chosen()
+    yield _share()
     yield _launch()
     yield _sleep()
     yield _wait_for_work()
     yield _worker()
 
 
-def _at(word: int) -> Term:
+def _at(word: int) -> ir.Value:
     return _POOL + 8 * word
 
 
-def _number(state: Term) -> Term:
+def _number(state: ir.Value) -> ir.Value:
     """That of the launch."""
     return state >> 16
 
@@ -116,13 +121,15 @@ def _work() -> ir.Function:
     return body.function("work", ("pool", "thread"))
 
 
-def _part(body: Body, part: Term) -> None:
+def _part(body: Body, part: ir.Value) -> None:
     """Do a part."""
-    words = range(_KERNEL, _STRIDE + 1)
-    kernel, arguments, parallel, parts, scratch, stride = (body.load(_POOL, w) for w in words)
+    words = range(_KERNEL, _FIRST + 1)
+    kernel, arguments, parallel, parts, scratch, stride, first = (
+        body.load(_POOL, word) for word in words
+    )
     each = body.let(parallel / parts)
     extra = body.let(parallel - each * parts)
-    start = body.let(part * each + smaller(part, extra))
+    start = body.let(first + part * each + least(part, extra))
     stop = start + each + as_word(part < extra)
     body.call(kernel, arguments, start, stop, scratch + _THREAD * stride)
 
@@ -200,14 +207,16 @@ def _launch_chosen() -> ir.Function:
         with body.when(range < 0):
             _launch_spanned(body, table, row, code, least)
         with body.when(bytes <= stride):
-            body.call(LAUNCH, _POOL, code, arguments, range, least, scratch, bytes)
+            body.call(LAUNCH, _POOL, code, arguments, range, least, scratch, stride)
             body.leave()
     generic = body.load(table, choices.GENERIC)
     body.call(LAUNCH, _POOL, generic, arguments, parallel, grain, scratch, stride)
     return body.function("launch_chosen", _LAUNCHED, result=False)
 
 
-def _launch_spanned(body: Body, table: Term, row: Term, code: Term, least: Term) -> None:
+def _launch_spanned(
+    body: Body, table: ir.Value, row: ir.Value, code: ir.Value, least: ir.Value
+) -> None:
     """Launch the body of a span, unless it is none, with the launch's own scratch; and leave."""
     _, _, arguments, parallel, _, scratch, stride = map(parameter, _LAUNCHED)
     with body.when(code.differs(0)):
@@ -230,29 +239,44 @@ def _launch() -> ir.Function:
         body.leave()
     with body.when(parallel <= 0):
         body.leave()
+    staged = body.let(grain < 0)
+    width = body.let(select(staged, -grain, parallel))
     parts = body.variable(1)
     with body.when(_POOL.differs(0)):
-        parts.set(smaller(parallel / grain, body.load(_POOL, _THREADS)))
+        threads = body.load(_POOL, _THREADS)
+        parts.set(least(width / select(staged, 1, grain), threads))
     with body.when(parts() < 2):
         body.call(kernel, arguments, 0, parallel, scratch)
         body.leave()
-    job = (kernel, arguments, parallel, parts(), scratch, stride)
+    many = body.let(parallel / select(staged, 1, grain))
+    apart = body.let(select(staged, 0, stride))
+    job = (kernel, arguments, width, parts(), scratch, apart)
     for word, value in enumerate(job, _JOB):
         body.store(_POOL, word, value)
+    first = body.variable(0)
+    with body.loop(lambda: first() < parallel):
+        body.store(_POOL, _FIRST, first())
+        body.call("share", _POOL, parts(), many)
+        first += width
+    return body.function(LAUNCH, _LAUNCHED, public=True, result=False)
+
+
+def _share() -> ir.Function:
+    """Do the job with the workers of the pool; so `many` parts of the least size come in all."""
+    body, parts, many = Body(), parameter("parts"), parameter("many")
     body.publish(_at(_DONE), 0)
     number = _number(body.atomic("load", _at(_STATE))) + 1
-    body.publish(_at(_STATE), (number << 16) | parts())
+    body.publish(_at(_STATE), (number << 16) | parts)
     body.emit(ir.Fence())
     with body.when(body.atomic("load", _at(_SLEEPERS)).differs(0)):
-        many = body.let(parallel / grain)
         missed = body.let(body.load(_POOL, _MISSED) + many)
         body.store(_POOL, _MISSED, missed)
         with body.when((many >= WORTH_WAKING // 2) | (missed >= WORTH_WAKING)):
             body.store(_POOL, _MISSED, 0)
             body.call("tell", _POOL, body.load(_POOL, _OF_WORKERS))
     body.ask("work", _POOL, 0)
-    body.call("join", _POOL, parts())
-    return body.function(LAUNCH, _LAUNCHED, public=True, result=False)
+    body.call("join", _POOL, parts)
+    return body.function("share", ("pool", "parts", "many"), result=False)
 
 
 def _join() -> ir.Function:
@@ -272,7 +296,7 @@ def _join() -> ir.Function:
     return body.function("join", ("pool", "parts"), result=False)
 
 
-def _block(body: Body, parts: Term) -> None:
+def _block(body: Body, parts: ir.Value) -> None:
     mutex, condition = body.load(_POOL, _MUTEX), body.load(_POOL, _OF_CALLER)
     body.call(body.load(_POOL, _LOCK), mutex)
     body.publish(_at(_CALLER_SLEEPS), 1)
@@ -316,14 +340,14 @@ def _wait_for_work() -> ir.Function:
     return body.function("wait_for_work", ("pool", "number"))
 
 
-def _pause(body: Body, spin: Term, spins: Term) -> None:
+def _pause(body: Body, spin: ir.Value, spins: ir.Value) -> None:
     """Before another look; who else wants the core, perhaps the caller, has turns later on."""
     body.emit(ir.Pause())
     with body.when((spin > spins) & (spin & (_TURN - 1)).equals(0)):
         body.ask(body.load(_POOL, _YIELD))
 
 
-def _has_work(body: Body) -> Term:
+def _has_work(body: Body) -> ir.Value:
     return body.let(_number(body.atomic("load", _at(_STATE))).differs(parameter("number")))
 
 
@@ -343,7 +367,7 @@ def _sleep() -> ir.Function:
     return body.function("sleep", ("pool", "number"), result=False)
 
 
-def _may_get_up(body: Body, before: Term) -> Term:
+def _may_get_up(body: Body, before: ir.Value) -> ir.Value:
     work = _has_work(body)
     stop = body.atomic("load", _at(_STOP)).differs(0)
     return body.let(work | stop | body.atomic("load", _at(_WAKES)).differs(before))

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from anydim.kernels import ir
-from anydim.kernels.write.term import Term, constant
+from anydim.kernels.ir import constant
 from anydim.native.arithmetic import Arithmetic, Ranged
 from anydim.native.body import FALSE, ONE, ZERO, Body, as_word, parameter
 from anydim.native.threads import WORTH_WAKING
@@ -33,7 +33,7 @@ def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterato
         for axis, size in enumerate(spec.shape):
             body.store(_BLOCK, layout.output_axis(number, axis), arithmetic.size(size))
     words = {size: layout.first_slot + number for number, size in enumerate(program.slots)}
-    wide = Counter((step.parallel, step.grain) for step in program.sites)
+    wide = Counter(step.shared for step in program.sites)
     ranges = sorted(wide, key=_in_order) if program.threads > 1 else []
     if len(words) <= TOGETHER:
         for size, word in words.items():
@@ -114,7 +114,7 @@ class _Parts:
         body.give(ONE)
         return body.function(name, ("block",), quick=True)
 
-    def _written(self, body: Body, size: Size) -> Term:
+    def _written(self, body: Body, size: Size) -> ir.Value:
         """The value of a size that is written already."""
         fixed = size.constant
         return body.load(_BLOCK, self.words[size]) if fixed is None else constant(fixed)

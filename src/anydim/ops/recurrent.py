@@ -5,6 +5,10 @@ One node is one direction of a layer. x is [time, batch, input] ([batch, time, i
 are y [time, batch, hidden] and the last states [batch, hidden]. A row that is shorter than time
 (`lengths`) keeps its state after its end, and y is 0 there.
 
+With `dynamic`, x [time, batch, gates * hidden] is the input's part of the gates, and the recurrent
+weights are bytes [directions, hidden, gates * hidden] with a scale and a zero point for each column
+of a direction. Each iteration quantises the state h as a whole, over the range of it and 0.
+
 Equations and the order of gates: ONNX, operators RNN, GRU and LSTM.
 """
 
@@ -46,8 +50,21 @@ ACTIVATIONS: Mapping[str, Activation] = {
 
 COMMON: dict[str, object] = {
     "given": (), "direction": 0, "reverse": False, "activations": REQUIRED, "clip": 0.0,
-    "batch_first": False,
+    "batch_first": False, "dynamic": False,
 }  # fmt: skip
+
+
+_DYNAMIC = (
+    "low(u) min=! h(b,k) where u in 0:1",
+    "high(u) max=! h(b,k) where u in 0:1",
+    "reach(u) = max(high(u), 0.0) - min(low(u), 0.0)",
+    "step(u) = reach(u) > 0.0 ? reach(u) / 255.0 : 1.0",
+    "start(u) = min(max(round(-min(low(u), 0.0) / step(u)), 0.0), 255.0)",
+    "state(b,k) = cast<uint8>(int(min(max(round(h(b,k) / step(0)) + start(0), 0.0), 255.0)))",
+    "sums(b,g) +=! (int(state(b,k)) - int(start(0))) * (int(bytes(D,k,g)) - int(zero(D,g)))",
+    "own(b,g) = gates(t,b,g)",
+    "past(b,g) = T(sums(b,g)) * (step(0) * scale(D,g))",
+)  # D: the direction
 
 
 @dataclass(frozen=True)
@@ -61,9 +78,10 @@ class Recurrent:
 
     def __call__(self, types: Types, attributes: Attributes, box: Box) -> Written:
         given = attributes["given"]
-        if not set(given) <= set(OPTIONAL) or len(types) != 3 + len(given):
-            raise GraphError(f"operator '{self.name}' takes x, w, r and some of {OPTIONAL}")
         layer = _Layer(self, given, attributes)
+        if not set(given) <= set(OPTIONAL) or len(types) != len(layer.required) + len(given):
+            takes = ", ".join(layer.required)
+            raise GraphError(f"operator '{self.name}' takes {takes} and some of {OPTIONAL}")
         body = "\n    ".join([*layer.products(), *self.iteration(layer), *layer.keep()])
         span = "S-1 : -1 : -1" if attributes["reverse"] else "0:S"
         statements = [*layer.first(), f"for t in {span} {{\n    {body}\n  }}"]
@@ -83,19 +101,29 @@ class _Layer:
     def d(self) -> int:
         return int(self.attributes["direction"])
 
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The inputs before the optional ones."""
+        dynamic = self.attributes["dynamic"]
+        return ("gates", "bytes", "scale", "zero") if dynamic else ("x", "w", "r")
+
     def parameters(self) -> list[str]:
         gates, batch_first = self.record.gates, self.attributes["batch_first"]
         known = {
             "x": "T(B,S,I) x" if batch_first else "T(S,B,I) x",
             "w": f"T(D,{gates}*H,I) w",
             "r": f"T(D,{gates}*H,H) r",
+            "gates": f"T(S,B,{gates}*H) gates",
+            "bytes": f"R(D,H,{gates}*H) bytes",
+            "scale": f"T(D,{gates}*H) scale",
+            "zero": f"R(D,{gates}*H) zero",
             "bias": f"T(D,{2 * gates}*H) bias",
             "lengths": "int32(B) lengths",
             "first_h": "T(B,D,H) first_h" if batch_first else "T(D,B,H) first_h",
             "first_c": "T(B,D,H) first_c" if batch_first else "T(D,B,H) first_c",
             "peepholes": "T(D,3*H) peepholes",
         }
-        return [known[name] for name in ("x", "w", "r", *self.given)]
+        return [known[name] for name in (*self.required, *self.given)]
 
     def first(self) -> list[str]:
         """The states before the first iteration."""
@@ -108,6 +136,8 @@ class _Layer:
 
     def products(self) -> list[str]:
         """The parts of all gates that come from the input and from the state before."""
+        if self.attributes["dynamic"]:
+            return [line.replace("(D,", f"({self.d},") for line in _DYNAMIC]
         x = "x(b,t,i)" if self.attributes["batch_first"] else "x(t,b,i)"
         late = self.record.name == "gru" and not self.attributes["linear_before_reset"]
         rows = f" where g in 0:{self.record.gates - 1}*H" if late else ""

@@ -131,9 +131,9 @@ def affine_grid(types: Types, attributes: Attributes, box: Box) -> Written:
         value = f"({number} * 2.0 + 1.0) / cast<double>({size}) - 1.0"
         if attributes["corners"]:
             value = f"{size} > 1 ? {number} * 2.0 / cast<double>({size} - 1) - 1.0 : -1.0"
-        statements.append(f"p{axis}({o}) = {value} where {o} in 0:{size}")
+        statements.append(f"p{axis}({o}) = cast<T>({value}) where {o} in 0:{size}")
     terms = [
-        f"theta(n,r,{column}) * cast<T>(p{rank - 1 - column}(o{rank - 1 - column}))"
+        f"theta(n,r,{column}) * p{rank - 1 - column}(o{rank - 1 - column})"
         for column in range(rank)
     ]
     where = ranges([("n", "N"), *zip(outer, extents), ("r", str(rank))])
@@ -161,27 +161,28 @@ def roi_align(types: Types, attributes: Attributes, box: Box) -> Written:
         start = f"cast<double>(rois(r,{first})) * cast<double>(scale) - {half}"
         length = f"cast<double>(rois(r,{first + 2}) - rois(r,{first})) * cast<double>(scale)"
         length = length if attributes["half_pixel"] else f"max({length}, 1.0)"
-        where = f" where r in 0:R, o in 0:{cells}, s in 0:{samples}"
+        where = f" where r in 0:R, s in 0:{samples}, o in 0:{cells}"
         step = f"({length}) / cast<double>({cells})"
         at = (
             f"{start} + cast<double>(o) * {step}"
             f" + (cast<double>(s) + 0.5) * {step} / cast<double>({samples})"
         )
-        raw, place = f"{letter}raw(r,o,s)", f"{letter}at(r,o,s)"
+        raw, place = f"{letter}raw(r,s,o)", f"{letter}at(r,s,o)"
         end = f"cast<double>({extent} - 1)"
         outside = f"({raw} < -1.0 || {raw} > cast<double>({extent}))"
         near = f"min(cast<int64>({place}), {extent} - 1)"
         statements += [
             f"{raw} = {at}{where}",
             f"{place} = min(max({raw}, 0.0), {end}){where}",
-            f"{letter}i(r,o,s,k) = min(max({near} + k, 0), {extent} - 1){where}, k in 0:2",
-            f"{letter}w(r,o,s,k) = {outside} ? 0.0 : (k == 0 ? 1.0 - ({place} - cast<double>"
+            f"{letter}i(r,s,k,o) = min(max({near} + k, 0), {extent} - 1){where}, k in 0:2",
+            f"{letter}w(r,s,k,o) = {outside} ? 0.0 : (k == 0 ? 1.0 - ({place} - cast<double>"
             f"({near})) : {place} - cast<double>({near})){where}, k in 0:2",
         ]
-    weight = "cast<T>(vw(r,i,a,k) * uw(r,j,b,l))"
-    value = f"{weight} * x(cast<int64>(batch(r)),c,vi(r,i,a,k),ui(r,j,b,l))"
     cells = f"r in 0:R, c in 0:C, i in 0:{height}, j in 0:{width}"
     taps = f"a in 0:{samples}, b in 0:{samples}, k in 0:2, l in 0:2"
+    weight = "w(r,a,b,k,l,i,j) = cast<T>(vw(r,a,k,i) * uw(r,b,l,j))"  # of all channels
+    statements.append(f"{weight} where r in 0:R, {taps}, i in 0:{height}, j in 0:{width}")
+    value = "w(r,a,b,k,l,i,j) * x(cast<int64>(batch(r)),c,vi(r,a,k,i),ui(r,b,l,j))"
     if attributes["largest"]:
         statements += [
             f"s(r,c,i,j,a,b) max=! {value} where {cells}, {taps}",

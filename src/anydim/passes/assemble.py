@@ -32,6 +32,8 @@ from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Size, align_up, as_size, product, simplify
 
+_GAP = 2048  # bytes: processors fetch lines ahead of those that are read, which another core writes
+
 
 @dataclass(frozen=True)
 class Assemble:
@@ -54,7 +56,8 @@ class Assemble:
         launches = [item for item in scheduled if isinstance(item, Scheduled)]
         if self.memory.in_place:
             names.put_in_place(launches)
-        scratch = [_scratch(item, graph.box) for item in launches]
+        gap = _GAP if self.threads > 1 and not self.device else 0
+        scratch = [_scratch(item, graph.box, gap) for item in launches]
         spaces = _workspaces(scratch, self.threads, {*graph.types, *names.types})
         lifetimes = [*names.lifetimes(launches), *spaces.values()]
         plan = self.memory.run(lifetimes, graph.box, graph.guards)
@@ -241,9 +244,10 @@ class _Names:
         ]
 
 
-def _scratch(item: Scheduled, box: Box) -> Size:
-    """The bytes that a launch gives each thread."""
-    return simplify(align_up(item.launch.scratch, ALIGNMENT), box)
+def _scratch(item: Scheduled, box: Box, gap: int) -> Size:
+    """The bytes that a launch gives each thread; `gap` are left between those of two."""
+    bytes = item.launch.scratch
+    return simplify(align_up(bytes, ALIGNMENT) + gap, box) if bytes != 0 else bytes
 
 
 def _workspaces(

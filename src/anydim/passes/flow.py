@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
 
-from anydim.base.dtypes import float32
+from anydim.base.dtypes import float32, int32
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.graph.nodes import FUSED, Graph, Node
-from anydim.lang.tree import Cast, Expr, Group, Read, Statement, Tensor, TensorType
+from anydim.lang.tree import Apply, Cast, Expr, Group, Read, Statement, Tensor, TensorType
 from anydim.lang.tree.affine import reads
 
 
@@ -123,6 +123,24 @@ def is_product(statement: Statement) -> bool:
         and getattr(body, "function", "") == "mul"
         and all(isinstance(_held(argument), Read) for argument in getattr(body, "arguments", ()))
     )
+
+
+def is_product_of_bytes(statement: Statement) -> bool:
+    """Whether the body is a product of two integers, zero points taken off: `product/bytes`."""
+    body = statement.body
+    return (
+        statement.combine == "add"
+        and getattr(body, "function", "") == "mul"
+        and all(map(_is_integer_read, getattr(body, "arguments", ())))
+    )
+
+
+def _is_integer_read(factor: Expr) -> bool:
+    if isinstance(factor, Apply) and factor.function == "sub":
+        factor = factor.arguments[0]
+    if not isinstance(factor, Cast) or factor.dtype != int32:
+        return False
+    return isinstance(factor.argument, Read)
 
 
 def _held(factor: Expr) -> Expr:

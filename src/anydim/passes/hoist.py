@@ -113,7 +113,7 @@ class Hoist:
             return (step,)
         moving, matrix, column, row = found
         dtype = self.types[step.target].dtype
-        width = tile_of(self.machine, dtype).width
+        width = tile_of(self.machine, dtype).lanes
         panels = self._panel_tensor(matrix, column, row, width)
         panel, lane = (unused(name, {a.name for a in step.axes}) for name in ("panel", "lane"))
         count = ceil_div(column.extent, width)

@@ -53,14 +53,17 @@ def weighed(
     for line in lines:
         for pair, four in _terms(line, parts, channels, graph, at):
             costs[pair] = costs[pair] + four if pair in costs else four
-    between = {
-        parts.get(line.target)
-        for line in lines
-        if line.statement.combine and any(name in parts for name in inputs_of(line.statement))
-    }  # others are read by no product: one border is all there is
+    between: set[str | None] = set()  # others have one border, which takes what they gain,
+    bordered: set[str | None] = set()  # unless all that reads them lies channels last as it is
+    for line in lines:
+        near = {parts[name] for name in inputs_of(line.statement) if name in parts}
+        if near and line.statement.combine:
+            between.add(parts.get(line.target))
+        lies = _lies(line.target, parts, channels, graph)
+        bordered |= near - {lies} if lies != _LAST else set()
     values: dict[str, Places] = {}
     for name, place in moved.items():
-        if parts[name] in between:
+        if parts[name] in between or parts[name] not in bordered:
             values.setdefault(parts[name], {})[name] = place
     return tuple(Part(held, _ratio(part, _near(part, costs))) for part, held in values.items())
 
@@ -105,12 +108,7 @@ def _terms(
 ) -> Iterator[tuple[tuple[str, str], numpy.ndarray]]:  # fmt: skip
     """The costs of a statement, for each value that it reads."""
 
-    def known(name: str) -> str | None:
-        if name in parts or name not in channels:
-            return parts.get(name)
-        return _LAST if channels[name] + 1 == len(graph.types[name].shape) else _FIRST
-
-    own = known(line.target)
+    own = _lies(line.target, parts, channels, graph)
     if own is None:
         return
     place = channels[line.target]
@@ -118,13 +116,20 @@ def _terms(
     if own not in (_FIRST, _LAST) and graph.types[line.target].dtype not in _MEASURED:
         yield (own, own), _four(numpy.zeros(1), UNFIT, 0.0, 0.0)
     for name in inputs_of(line.statement):
-        other = known(name)
+        other = _lies(name, parts, channels, graph)
         moving = 0.0 if other is None else MOVED * at(product(graph.types[name].shape))
         if times is not None and name == times.source:
             into = 0.0 if times.follows else moving
             yield (own, other or own), _four(times.first, times.last, moving, into)
         elif other is not None and not line.statement.combine:
             yield (own, other), _four(numpy.zeros(1), numpy.zeros(1), moving, moving)
+
+
+def _lies(name: str, parts: Mapping[str, str], channels: Places, graph: Graph) -> str | None:
+    """The part of a value, or how one that stays as it is lies; None of others."""
+    if name in parts or name not in channels:
+        return parts.get(name)
+    return _LAST if channels[name] + 1 == len(graph.types[name].shape) else _FIRST
 
 
 def _four(

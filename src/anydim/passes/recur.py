@@ -18,7 +18,7 @@ from anydim.graph.operator import OPERATORS, Operator
 from anydim.kernels.launch import Machine
 from anydim.lang.tree import Branch, Group, Loop, OrderedStep, Statement, Write
 from anydim.lang.tree.stepping import writes
-from anydim.passes.flow import is_product
+from anydim.passes.flow import is_product, is_product_of_bytes
 from anydim.passes.iterations import Unsuitable, expanded
 from anydim.passes.known import with_known
 from anydim.sizes import joined
@@ -84,4 +84,5 @@ def _loops_with_products(steps: Iterable[OrderedStep]) -> Iterator[Loop]:
 
 
 def _is_product(step: Statement | Write) -> bool:
-    return bool(step.reduced) and is_product(Statement("", (), step.body, step.combine))
+    statement = Statement("", (), step.body, step.combine)
+    return bool(step.reduced) and (is_product(statement) or is_product_of_bytes(statement))

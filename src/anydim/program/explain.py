@@ -76,7 +76,9 @@ def _details(site: Site, sites: Sequence[Site]) -> list[str]:
         lines.append(f"  schedule: {site.schedule}")
     if site.reason:
         lines.append(f"  because: {site.reason}")
-    lines.append(f"  parallel over {site.parallel}, at least {site.grain} a part")
+    shared, grain = site.shared
+    stages = "" if shared == site.parallel else f" in stages of {shared}"
+    lines.append(f"  parallel over {site.parallel}{stages}, at least {grain} a part")
     if site.scratch != 0:
         lines.append(f"  scratch: {site.scratch} bytes a thread")
     sources = list(dict.fromkeys(s.source for s in sites if s.source))

@@ -172,8 +172,8 @@ def _launches(work: Work, threads: int, values: Mapping[str, int]) -> LaunchPlan
 
 def _launch(site: Site, threads: int, sizes: Mapping[str, int]) -> LaunchPlan:
     parallel = site.parallel.evaluate(sizes)
-    grain = max(1, site.grain.evaluate(sizes))
-    parts = 0 if parallel <= 0 else max(1, min(threads, parallel // grain))
+    shared, grain = (size.evaluate(sizes) for size in site.shared)
+    parts = 0 if parallel <= 0 else max(1, min(threads, shared // max(1, grain)))
     flops, moved = site.flops.evaluate(sizes), site.moved.evaluate(sizes)
     return LaunchPlan(site.kernel, site.schedule, site.source, parallel, parts, flops, moved)
 

@@ -14,7 +14,7 @@ from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature
-from anydim.sizes import Size, align_up, as_size
+from anydim.sizes import Size, align_up, as_size, negated
 
 ALIGNMENT = 64  # bytes; of the arena, of each value in it and of each thread's scratch
 KINDS = ("input", "output", "constant", "arena", "status")
@@ -47,7 +47,8 @@ class Site:
     `kernel` names the code that serves it at every size, `recipe` is the number in the program of
     what that is made from. `operands` are buffer names in the order of the recipe's operands,
     `sizes` the values of its sizes. The parallel range 0:parallel is cut into
-    at most one part per thread, none smaller than `grain`. Each thread gets `scratch` bytes of the
+    at most one part per thread, none smaller than `grain`; below 0, `Launch` says what it means.
+    Each thread gets `scratch` bytes of the
     buffer `workspace`, a multiple of the alignment.
     `flops` and `moved` (bytes) are estimates for reports; `source` names the nodes it came from.
     """
@@ -65,6 +66,12 @@ class Site:
     schedule: str = ""
     reason: str = ""
     recipe: int | None = None
+
+    @property
+    def shared(self) -> tuple[Size, Size]:
+        """What threads share at a time, and the least part of it that is worth one."""
+        stage = negated(self.grain)
+        return (self.parallel, self.grain) if stage is None else (stage, as_size(1))
 
     def __str__(self) -> str:
         operands = ", ".join(f"'{name}'" for name in self.operands)

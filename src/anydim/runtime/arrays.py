@@ -91,9 +91,10 @@ def _native_order(
     """The array in this machine's byte order; another dtype is an error."""
     if array.dtype.newbyteorder("=") == dtype:
         return _copied(array, spec, dtype, name)
+    numbers = array.dtype.kind not in "OSUmM"
     raise InputError(
         f"{_where(spec, name)}: expected dtype {dtype.name}, got {array.dtype.name}",
-        f"convert it: array.astype('{dtype.name}')",
+        f"convert it: array.astype('{dtype.name}')" if numbers else f"give an array of {spec}",
     )
 
 

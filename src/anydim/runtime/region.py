@@ -21,6 +21,7 @@ from anydim.runtime.system import memory_functions
 COPIED_BELOW = 1 << 16  # bytes of a result that is copied rather than handed over
 WORTH_TRIMMING = 16 << 20  # bytes given back to malloc, which may keep them
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+_CLEAR = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)  # too short to let others run
 _TRIM = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 _LEAVE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -33,7 +34,8 @@ class RegionExecutable(Executable["_Frame"]):
     def __init__(self, *made: Any, **more: Any) -> None:
         super().__init__(*made, **more)
         self.leaked = 0  # blocks that calls which went well left behind: none, or it is a bug
-        self._run, self._clear = (_CALL(self._function(role)) for role in ("run", "clear"))
+        self._run = _CALL(self._function("run"))
+        self._clear = _CLEAR(self._function("clear"))
         self._trim = _TRIM(self._function("trim"))
         self._leave = _LEAVE(self._function("leave"))
         interface = self.interface
@@ -72,12 +74,14 @@ class RegionExecutable(Executable["_Frame"]):
             self._pointers.pack_into(block, self._pointers_at, *pointers(arrays))
             self._sizes.pack_into(block, self._sizes_at, *shapes)
         pool = None if self._serial else self._take_pool()
-        block[context.POOL] = pool.address if pool else 0
+        if pool:
+            block[context.POOL] = pool.address
         limited = self.most_bytes != UNLIMITED
-        block[context.PEAK] = block[context.REFUSED] = 0
+        block[context.PEAK] = 0
         block[context.ALLOWED] = 1 + self.most_bytes if limited else 0
         if self._elsewhere:
             self._begin(frame, limited)
+        held: int | None = None
         try:
             if self._loops:
                 stopping.begin(block, self.timeout)
@@ -85,16 +89,18 @@ class RegionExecutable(Executable["_Frame"]):
                 failed = self._run(frame.address)
             finally:
                 if pool:
+                    block[context.POOL] = 0
                     pool.lock.release()
             if failed:
                 self._raise(failed, block)
             outputs, held = self._take_results(frame, into)
-            self.leaked += frame.left - held
             return outputs
         finally:
-            self._clear(frame.address)
+            left = self._clear(frame.address)
             for at in self._homes:
-                self._clear_device(frame.address + WORD * at)
+                left += self._clear_device(frame.address + WORD * at)
+            if held is not None:
+                self.leaked += left - held
             frame.settle()
 
     def _begin(self, frame: _Frame, limited: bool) -> None:
@@ -109,13 +115,14 @@ class RegionExecutable(Executable["_Frame"]):
 
     def _raise(self, failed: int, block: Any) -> NoReturn:
         """The error of a call that failed."""
+        refused, block[context.REFUSED] = block[context.REFUSED], 0
         for device in self.devices.values():  # it may still write to what is given back
             device.settle()
         stopping.raise_kept(block)
         for device in self.devices.values():
             device.raise_kept()
         self.handed.raise_kept()
-        if block[context.REFUSED]:
+        if refused:
             raise self._refused(self.interface.failures[failed - 1], block)
         raise self._failed(failed, block)
 
@@ -201,6 +208,7 @@ class _Frame:
         self.block = (ctypes.c_int64 * words)()
         self.address = ctypes.addressof(self.block)
         self.highest = 0
+        self.bytes = 0  # that it keeps for the next call
         self.needed = 0  # bytes, by the call in progress
         self.since = IDLE
         self._trims, self._devices = trims, tuple(at for at, _ in trims if at)
@@ -210,31 +218,14 @@ class _Frame:
             self.block[word] = value
         weakref.finalize(self, _give_back, self.block, trims, code).atexit = False
 
-    @property
-    def bytes(self) -> int:
-        """What it keeps for the next call."""
-        block = self.block
-        kept = block[context.CACHED_BYTES]
-        for at in self._devices:
-            kept += block[at + context.CACHED_BYTES]
-        return kept
-
-    @property
-    def left(self) -> int:
-        """How many blocks are in use, beside the arenas."""
-        block = self.block
-        found: int = block[context.COUNT] - (block[context.ARENA_BLOCK] != 0)
-        for at in self._devices:
-            found += block[at + context.COUNT] - (block[at + context.ARENA_BLOCK] != 0)
-        return found
-
     def settle(self) -> None:
         """After a call."""
         block = self.block
-        needed = block[context.PEAK]
+        needed, kept = block[context.PEAK], block[context.CACHED_BYTES]
         for at in self._devices:
             needed += block[at + context.PEAK]
-        self.needed = needed
+            kept += block[at + context.CACHED_BYTES]
+        self.needed, self.bytes = needed, kept
         if needed > self.highest:
             self.highest = needed
 
@@ -246,6 +237,7 @@ class _Frame:
             share = most if len(self._trims) == 1 else most * own // max(before, 1)
             self.block[at + context.LIMIT] = share
             trim(self.address + WORD * at, share)
+        self.bytes = sum(self.block[at + context.CACHED_BYTES] for at, _ in self._trims)
         if before - self.bytes >= WORTH_TRIMMING:
             trim_system()
 

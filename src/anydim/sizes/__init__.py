@@ -8,7 +8,7 @@ from anydim.sizes.atoms import Atom
 from anydim.sizes.box import Box, Dim
 from anydim.sizes.broadcast import broadcast_size
 from anydim.sizes.covering import Covering
-from anydim.sizes.derived import align_up, ceil_div, product
+from anydim.sizes.derived import align_up, ceil_div, negated, product
 from anydim.sizes.expression import Size
 from anydim.sizes.extremes import maximum, minimum
 from anydim.sizes.given import given_dims, given_sizes
@@ -45,6 +45,7 @@ __all__ = [
     "largest_value",
     "maximum",
     "minimum",
+    "negated",
     "own_sizes",
     "parse",
     "product",

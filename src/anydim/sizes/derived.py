@@ -15,6 +15,13 @@ def ceil_div(size: Size | int, by: Size | int) -> Size:
     return floor_divide(size + by - 1, by)
 
 
+def negated(size: Size | int) -> Size | None:
+    """Minus a size whose coefficients are all below 0; None for other ones."""
+    size = as_constant(size)
+    below = bool(size.coefficients) and all(c < 0 for c in size.coefficients.values())
+    return -size if below else None
+
+
 def align_up(size: Size | int, multiple: int) -> Size:
     """The least multiple of `multiple` that is not below `size`."""
     size = as_constant(size)

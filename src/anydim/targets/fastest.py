@@ -86,7 +86,7 @@ def _reading(lanes: int) -> ir.Kernel:
     names = [f"sum{number}" for number in range(8)]
     step = []
     for number, name in enumerate(names):
-        place = ir.Op(ir.INDEX, "add", (_INDEX, ir.Const(ir.INDEX, number * lanes)))
+        place = _INDEX + number * lanes
         value = ir.Op(kind, "add", (ir.Get(kind, name), ir.Load(kind, "x", place)))
         step.append(ir.Assign(name, value))
     body: tuple[ir.Step, ...] = (

@@ -40,13 +40,13 @@ def launch(
     sizes: Sequence[int],
     start: int = 0,
     stop: int = 1,
-    scratch_bytes: int = 0,
+    scratch: int = 0,
     vector_bytes: int = 64,
     processor: Processor | None = None,
 ) -> None:
     """Run a kernel once on C-contiguous arrays, which match its operands and may be written."""
     with build(kernel, vector_bytes, processor) as loaded:
-        call(loaded.address(kernel.name), arrays, sizes, start, stop, scratch_bytes)
+        call(loaded.address(kernel.name), arrays, sizes, start, stop, scratch)
 
 
 def call(
@@ -55,14 +55,16 @@ def call(
     sizes: Sequence[int],
     start: int,
     stop: int,
-    scratch_bytes: int = 0,
+    scratch: int | numpy.ndarray = 0,
 ) -> None:
-    """Call a loaded kernel: pack the argument block, give it aligned scratch."""
+    """Call a loaded kernel: pack the argument block, give it so many bytes of scratch, or these."""
     if address < 0:
-        run_on_device(-address, arrays, sizes, start, stop, scratch_bytes)
+        assert isinstance(scratch, int)
+        run_on_device(-address, arrays, sizes, start, stop, scratch)
         return
     slots = [array.ctypes.data for array in arrays] + [int(size) for size in sizes]
     block = (ctypes.c_int64 * max(1, len(slots)))(*slots)
-    scratch = numpy.zeros(scratch_bytes + 64, numpy.uint8)
+    if isinstance(scratch, int):
+        scratch = numpy.zeros(scratch + 64, numpy.uint8)
     aligned = -(-scratch.ctypes.data // 64) * 64
     ENTRY(address)(ctypes.addressof(block), start, stop, aligned)

@@ -21,7 +21,7 @@ from anydim.lang.tree import Group
 from anydim.passes.recipes import make, parse_machine
 from anydim.program.recipe import Recipe
 from anydim.runtime.choices import AS_LAUNCHED, Key, Span
-from anydim.sizes import Box, Dim, Size, Truth, as_size, prove
+from anydim.sizes import Box, Dim, Size, Truth, as_size, negated, prove
 from anydim.variants.solving import dims_that_give, word_name
 from anydim.variants.spans import Spanned, extent_of, spanned_kernel
 
@@ -76,15 +76,19 @@ class Sized:
 def sized(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized | None:
     """A site at the sizes of a launch, or at a span of them, the parallel range last.
 
-    None where no dims that are found give them, for launches of routines, and for those that leave
-    something to the next one of their group.
+    None where no dims that are found give them, for launches of routines and of stages, and for
+    those that leave something to the next one of their group.
     """
     graph = read_graph(recipe.work, {})
     if graph.nodes[0].operator != FUSED:
         return None
     launch = make(recipe, templates)
     own = {argument.tensor for argument in launch.arguments} - {STATUS_TENSOR}
-    if len(key) != len(launch.sizes) + 1 or own - graph.types.keys():
+    if (
+        len(key) != len(launch.sizes) + 1
+        or own - graph.types.keys()
+        or negated(launch.grain) is not None
+    ):
         return None
     if isinstance(key, Span):
         return _spanned(recipe, graph, launch, key)

@@ -16,9 +16,8 @@ from anydim.base.cache import key_of
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.fitting import parameters_of, places_of, with_interface
-from anydim.kernels.ir import INDEX, Kernel, Let, Scalar
+from anydim.kernels.ir import Kernel, Let, Scalar, constant
 from anydim.kernels.launch import Launch
-from anydim.kernels.write.term import Term
 from anydim.native.arithmetic import Arithmetic, Ranged
 from anydim.native.body import Body, parameter
 from anydim.program.recipe import Recipe
@@ -99,7 +98,7 @@ def spanned_kernel(launch: Launch, recipe: Recipe, site: Spanned) -> Kernel:
     body, given = _Prologue(), [Scalar(word_name(n)) for n in range(len(launch_words(site)))]
     needed = _Needed(body, site, [parameter(scalar.name) for scalar in given])
     values = [needed.value(size) for size in launch.sizes]
-    steps = [Let(scalar.name, value.value) for scalar, value in zip(scalars, values)]
+    steps = [Let(scalar.name, value) for scalar, value in zip(scalars, values)]
     prefix = f"{kernel.name.rpartition('_')[0]}_span"
     return with_interface(kernel, order, given, (*body.written, *steps), prefix)
 
@@ -141,7 +140,7 @@ class _Needed:
     """Sizes written into a body, from the values of words; `checked`: it gives -1 for others."""
 
     def __init__(
-        self, body: Body, site: Spanned, words: Sequence[Term], checked: bool = False
+        self, body: Body, site: Spanned, words: Sequence[ir.Value], checked: bool = False
     ) -> None:
         self._body, self._site, self._words = body, site, words
         self._direct = dict(zip(site.words, words))
@@ -156,11 +155,11 @@ class _Needed:
         if checked and any(told.word is None for told in site.told):
             self._check_words()
 
-    def value(self, size: Size) -> Term:
+    def value(self, size: Size) -> ir.Value:
         """The value of a size: a number, a word, or what dims make it."""
         known = self._site.known(size)
         if known is not None:
-            return Term(ir.Const(INDEX, known))
+            return constant(known)
         found = self._direct.get(size)
         return self._arithmetic.size(size) if found is None else found
 
@@ -174,7 +173,7 @@ class _Needed:
         """The value of a dim, inside its bounds."""
         dim = self._site.box.dim(told.name)
         if told.word is None:
-            value = Term(ir.Const(INDEX, told.low))
+            value = constant(told.low)
         else:
             word = Size.symbol(word_name(told.word))
             value = self._body.let(self._arithmetic.size((word - told.rest) // told.factor))

@@ -1,4 +1,4 @@
-/* kernel rows_fa4d86dfee5c */
+/* kernel rows_1eba00a69b39 */
 
 #ifndef __has_builtin
 #define __has_builtin(name) 0
@@ -17,7 +17,6 @@ typedef float f32x8_at __attribute__((vector_size(32), aligned(4), may_alias));
 typedef __INT32_TYPE__ i32x8 __attribute__((vector_size(32)));
 typedef __UINT32_TYPE__ u32x8 __attribute__((vector_size(32)));
 typedef __UINT32_TYPE__ u32 __attribute__((may_alias));
-typedef __UINT64_TYPE__ u64 __attribute__((may_alias));
 typedef __INT32_TYPE__ i32x2 __attribute__((vector_size(8)));
 typedef __UINT8_TYPE__ u8 __attribute__((may_alias));
 
@@ -54,9 +53,6 @@ static inline __attribute__((always_inline)) f32x8 load_f32x8(const f32 *p) {
 }
 static inline __attribute__((always_inline)) u32x8 splat_u32x8(u32 a) {
   return (u32x8){a, a, a, a, a, a, a, a};
-}
-static inline __attribute__((always_inline)) i64 add_i64(i64 a, i64 b) {
-  return (i64)((u64)a + (u64)b);
 }
 static inline __attribute__((always_inline)) i32 reduce_or_i32x8(i32x8 a) {
   const i32x4 a4 = __builtin_shufflevector(a, a, 0, 1, 2, 3) | __builtin_shufflevector(a, a, 4, 5, 6, 7);
@@ -106,56 +102,38 @@ static void main_(f32 *t0, f32 *restrict t1, f32 *t2, i64 p0, i64 start, i64 sto
     _Alignas(64) f32 panel0[64];
     _Alignas(64) f32 panel1[64];
     for (i64 r1 = start; r1 < stop; r1 += 8) {
-      const i64 v23 = stop - r1;
-      const i64 v24 = r1 * 7;
-      const _Bool v25 = 1 < v23;
-      const i64 v26 = v25 ? 7 : 0;
-      const i64 v27 = v24 + v26;
-      const _Bool v28 = 2 < v23;
-      const i64 v29 = v28 ? 7 : 0;
-      const i64 v30 = v27 + v29;
-      const _Bool v31 = 3 < v23;
-      const i64 v32 = v31 ? 7 : 0;
-      const i64 v33 = v30 + v32;
-      const _Bool v34 = 4 < v23;
-      const i64 v35 = v34 ? 7 : 0;
-      const i64 v36 = v33 + v35;
-      const _Bool v37 = 5 < v23;
-      const i64 v38 = v37 ? 7 : 0;
-      const i64 v39 = v36 + v38;
-      const _Bool v40 = 6 < v23;
-      const i64 v41 = v40 ? 7 : 0;
-      const i64 v42 = v39 + v41;
-      const _Bool v43 = 7 < v23;
-      const i64 v44 = v43 ? 7 : 0;
-      const i64 v45 = v42 + v44;
+      const i64 v19 = stop - r1;
+      const i64 v20 = r1 * 7;
+      const i64 v21 = v20 + ((1 < v19) ? 7 : 0);
+      const i64 v22 = v21 + ((2 < v19) ? 7 : 0);
+      const i64 v23 = v22 + ((3 < v19) ? 7 : 0);
+      const i64 v24 = v23 + ((4 < v19) ? 7 : 0);
+      const i64 v25 = v24 + ((5 < v19) ? 7 : 0);
+      const i64 v26 = v25 + ((6 < v19) ? 7 : 0);
+      const i64 v27 = v26 + ((7 < v19) ? 7 : 0);
       for (i64 c0 = 0; c0 < 7; c0 += 4) {
-        const i64 v46 = 7 - c0;
-        const i32x4 v47 = iota_i32x4() < splat_i32x4((i32)min_i64(v46, 4));
-        const i64 v48 = v24 + c0;
-        const f32x4 v49 = load_if_f32x4(t0 + v48, v47);
-        const i64 v50 = v27 + c0;
-        const f32x4 v51 = load_if_f32x4(t0 + v50, v47);
-        const i64 v52 = v30 + c0;
-        const f32x4 v53 = load_if_f32x4(t0 + v52, v47);
-        const i64 v54 = v33 + c0;
-        const f32x4 v55 = load_if_f32x4(t0 + v54, v47);
-        const i64 v56 = v36 + c0;
-        const f32x4 v57 = load_if_f32x4(t0 + v56, v47);
-        const i64 v58 = v39 + c0;
-        const f32x4 v59 = load_if_f32x4(t0 + v58, v47);
-        const i64 v60 = v42 + c0;
-        const f32x4 v61 = load_if_f32x4(t0 + v60, v47);
-        const i64 v62 = v45 + c0;
-        const f32x4 v63 = load_if_f32x4(t0 + v62, v47);
-        const f32x8 v64 = __builtin_shufflevector(v49, v57, 0, 1, 2, 3, 4, 5, 6, 7);
-        const f32x8 v65 = __builtin_shufflevector(v51, v59, 0, 1, 2, 3, 4, 5, 6, 7);
-        const f32x8 v66 = __builtin_shufflevector(v53, v61, 0, 1, 2, 3, 4, 5, 6, 7);
-        const f32x8 v67 = __builtin_shufflevector(v55, v63, 0, 1, 2, 3, 4, 5, 6, 7);
-        const f32x8 square0_4_0 = v64;
-        const f32x8 square0_4_1 = v65;
-        const f32x8 square0_4_2 = v66;
-        const f32x8 square0_4_3 = v67;
+        const i64 v28 = 7 - c0;
+        const i32x4 v29 = iota_i32x4() < splat_i32x4((i32)min_i64(v28, 4));
+        const i64 v30 = v20 + c0;
+        const f32x4 v31 = load_if_f32x4(t0 + v30, v29);
+        const i64 v32 = v21 + c0;
+        const f32x4 v33 = load_if_f32x4(t0 + v32, v29);
+        const i64 v34 = v22 + c0;
+        const f32x4 v35 = load_if_f32x4(t0 + v34, v29);
+        const i64 v36 = v23 + c0;
+        const f32x4 v37 = load_if_f32x4(t0 + v36, v29);
+        const i64 v38 = v24 + c0;
+        const f32x4 v39 = load_if_f32x4(t0 + v38, v29);
+        const i64 v40 = v25 + c0;
+        const f32x4 v41 = load_if_f32x4(t0 + v40, v29);
+        const i64 v42 = v26 + c0;
+        const f32x4 v43 = load_if_f32x4(t0 + v42, v29);
+        const i64 v44 = v27 + c0;
+        const f32x4 v45 = load_if_f32x4(t0 + v44, v29);
+        const f32x8 square0_4_0 = __builtin_shufflevector(v31, v39, 0, 1, 2, 3, 4, 5, 6, 7);
+        const f32x8 square0_4_1 = __builtin_shufflevector(v33, v41, 0, 1, 2, 3, 4, 5, 6, 7);
+        const f32x8 square0_4_2 = __builtin_shufflevector(v35, v43, 0, 1, 2, 3, 4, 5, 6, 7);
+        const f32x8 square0_4_3 = __builtin_shufflevector(v37, v45, 0, 1, 2, 3, 4, 5, 6, 7);
         const f32x8 square0_2_0 = __builtin_shufflevector(square0_4_0, square0_4_2, 0, 1, 8, 9, 4, 5, 12, 13);
         const f32x8 square0_2_1 = __builtin_shufflevector(square0_4_1, square0_4_3, 0, 1, 8, 9, 4, 5, 12, 13);
         const f32x8 square0_2_2 = __builtin_shufflevector(square0_4_0, square0_4_2, 2, 3, 10, 11, 6, 7, 14, 15);
@@ -164,112 +142,73 @@ static void main_(f32 *t0, f32 *restrict t1, f32 *t2, i64 p0, i64 start, i64 sto
         const f32x8 square0_1_1 = __builtin_shufflevector(square0_2_0, square0_2_1, 1, 9, 3, 11, 5, 13, 7, 15);
         const f32x8 square0_1_2 = __builtin_shufflevector(square0_2_2, square0_2_3, 0, 8, 2, 10, 4, 12, 6, 14);
         const f32x8 square0_1_3 = __builtin_shufflevector(square0_2_2, square0_2_3, 1, 9, 3, 11, 5, 13, 7, 15);
-        const i64 v68 = c0 * 8;
-        store_f32x8(panel0 + v68, square0_1_0);
-        const i64 v69 = c0 + 1;
-        const i64 v70 = v69 * 8;
-        store_f32x8(panel0 + v70, square0_1_1);
-        const i64 v71 = c0 + 2;
-        const i64 v72 = v71 * 8;
-        store_f32x8(panel0 + v72, square0_1_2);
-        const i64 v73 = c0 + 3;
-        const i64 v74 = v73 * 8;
-        store_f32x8(panel0 + v74, square0_1_3);
+        const i64 v46 = c0 * 8;
+        store_f32x8(panel0 + v46, square0_1_0);
+        const i64 v47 = (c0 + 1) * 8;
+        store_f32x8(panel0 + v47, square0_1_1);
+        const i64 v48 = (c0 + 2) * 8;
+        store_f32x8(panel0 + v48, square0_1_2);
+        const i64 v49 = (c0 + 3) * 8;
+        store_f32x8(panel0 + v49, square0_1_3);
       }
-      const i32x8 v75 = iota_i32x8() < splat_i32x8((i32)min_i64(v23, 8));
+      const i32x8 v50 = iota_i32x8() < splat_i32x8((i32)min_i64(v19, 8));
       f32x8 a1 = splat_f32x8(0.0f);
       for (i64 i0 = 0; i0 < 7; i0++) {
-        const i64 v76 = i0 * 8;
-        const f32x8 v77 = load_f32x8(panel0 + v76);
-        a1 = a1 + v77;
+        const i64 v51 = i0 * 8;
+        const f32x8 v52 = load_f32x8(panel0 + v51);
+        a1 = a1 + v52;
       }
-      const f32x8 v78 = a1;
-      const f32x8 v79 = v78 + splat_f32x8(10.0f);
-      const f32x8 v80 = splat_f32x8(1.0f) / v79;
-      const u32x8 v81 = (u32x8)v79;
-      const u32x8 v82 = v81 - splat_u32x8(796917760u);
-      const i32x8 v83 = v82 > splat_u32x8(536870912u);
-      const i64 v94 = add_i64(1, 1);
-      for (i64 i2 = 0; i2 < v94; i2++) {
-        for (i64 i1 = i2; i1 < 7; i1 += v94) {
-          const i64 v84 = i1 * 8;
-          const f32x8 v85 = load_f32x8(panel0 + v84);
-          const u32x8 v86 = (u32x8)v85;
-          const u32x8 v87 = v86 - splat_u32x8(536870912u);
-          const u32x8 v88 = v87 & splat_u32x8(1073741824u);
-          const i32x8 v89 = v88 != splat_u32x8(0u);
-          const i32x8 v90 = (v89) & (v75);
-          const i32x8 v91 = (v90) | (v83);
-          const _Bool v92 = reduce_or_i32x8(v91) != 0;
-          f32x8 quotient1 = v85;
-          if (v92) {
-            const u32x8 quotient1_b0 = (u32x8)v85;
-            const u32x8 quotient1_b1 = quotient1_b0 & splat_u32x8(2147483647u);
-            const i32x8 quotient1_b2 = quotient1_b1 >= splat_u32x8(1820327936u);
-            const u32x8 quotient1_b3 = quotient1_b1 - splat_u32x8(1u);
-            const i32x8 quotient1_b4 = quotient1_b3 < splat_u32x8(310378495u);
-            const i32x8 quotient1_b5 = (quotient1_b4) | (quotient1_b2);
-            const i32x8 quotient1_b6 = (quotient1_b5) & (v75);
-            const i32x8 quotient1_b7 = (quotient1_b6) | (v83);
-            const _Bool quotient1_b8 = reduce_or_i32x8(quotient1_b7) != 0;
-            if (quotient1_b8) {
-              quotient1 = v85 / v79;
+      const f32x8 v53 = a1;
+      const f32x8 v54 = v53 + splat_f32x8(10.0f);
+      const f32x8 v55 = splat_f32x8(1.0f) / v54;
+      const u32x8 v56 = (u32x8)v54;
+      const u32x8 v57 = v56 - splat_u32x8(796917760u);
+      const i32x8 v58 = v57 > splat_u32x8(536870912u);
+      for (i64 i2 = 0; i2 < 2; i2++) {
+        for (i64 i1 = i2; i1 < 7; i1 += 2) {
+          const i64 v59 = i1 * 8;
+          const f32x8 v60 = load_f32x8(panel0 + v59);
+          const u32x8 v61 = (u32x8)v60 - splat_u32x8(536870912u) & splat_u32x8(1073741824u);
+          const _Bool v62 = reduce_or_i32x8(((v61 != splat_u32x8(0u)) & (v50)) | (v58)) != 0;
+          f32x8 quotient1 = v60;
+          if (v62) {
+            const u32x8 quotient1_b0 = (u32x8)v60 & splat_u32x8(2147483647u);
+            const _Bool quotient1_b1 = reduce_or_i32x8((((quotient1_b0 - splat_u32x8(1u) < splat_u32x8(310378495u)) | (quotient1_b0 >= splat_u32x8(1820327936u))) & (v50)) | (v58)) != 0;
+            if (quotient1_b1) {
+              quotient1 = v60 / v54;
             } else {
-              const f32x8 quotient1_c0 = v85 * v80;
-              const f32x8 quotient1_c1 = -v85;
-              const f32x8 quotient1_c2 = fma_f32x8(quotient1_c0, v79, quotient1_c1);
-              const f32x8 quotient1_c3 = -quotient1_c2;
-              quotient1 = fma_f32x8(quotient1_c3, v80, quotient1_c0);
+              const f32x8 quotient1_c0 = v60 * v55;
+              quotient1 = fma_f32x8(-fma_f32x8(quotient1_c0, v54, -v60), v55, quotient1_c0);
             }
           } else {
-            const f32x8 quotient1_a0 = v85 * v80;
-            const f32x8 quotient1_a1 = -v85;
-            const f32x8 quotient1_a2 = fma_f32x8(quotient1_a0, v79, quotient1_a1);
-            const f32x8 quotient1_a3 = -quotient1_a2;
-            quotient1 = fma_f32x8(quotient1_a3, v80, quotient1_a0);
+            const f32x8 quotient1_a0 = v60 * v55;
+            quotient1 = fma_f32x8(-fma_f32x8(quotient1_a0, v54, -v60), v55, quotient1_a0);
           }
-          const f32x8 v93 = quotient1;
-          store_if_f32x8(panel1 + v84, v75, v93);
+          const f32x8 v63 = quotient1;
+          store_if_f32x8(panel1 + v59, v50, v63);
         }
       }
-      store_if_f32x8(t1 + r1, v75, v78);
-      const i64 v95 = r1 * 7;
-      const _Bool v96 = 1 < v23;
-      const i64 v97 = v96 ? 7 : 0;
-      const i64 v98 = v95 + v97;
-      const _Bool v99 = 2 < v23;
-      const i64 v100 = v99 ? 7 : 0;
-      const i64 v101 = v98 + v100;
-      const _Bool v102 = 3 < v23;
-      const i64 v103 = v102 ? 7 : 0;
-      const i64 v104 = v101 + v103;
-      const _Bool v105 = 4 < v23;
-      const i64 v106 = v105 ? 7 : 0;
-      const i64 v107 = v104 + v106;
-      const _Bool v108 = 5 < v23;
-      const i64 v109 = v108 ? 7 : 0;
-      const i64 v110 = v107 + v109;
-      const _Bool v111 = 6 < v23;
-      const i64 v112 = v111 ? 7 : 0;
-      const i64 v113 = v110 + v112;
-      const _Bool v114 = 7 < v23;
-      const i64 v115 = v114 ? 7 : 0;
-      const i64 v116 = v113 + v115;
-      const _Bool v117 = 8 <= v23;
+      store_if_f32x8(t1 + r1, v50, v53);
+      const i64 v64 = r1 * 7;
+      const i64 v65 = v64 + ((1 < v19) ? 7 : 0);
+      const i64 v66 = v65 + ((2 < v19) ? 7 : 0);
+      const i64 v67 = v66 + ((3 < v19) ? 7 : 0);
+      const i64 v68 = v67 + ((4 < v19) ? 7 : 0);
+      const i64 v69 = v68 + ((5 < v19) ? 7 : 0);
+      const i64 v70 = v69 + ((6 < v19) ? 7 : 0);
+      const i64 v71 = v70 + ((7 < v19) ? 7 : 0);
+      const _Bool v72 = 8 <= v19;
       for (i64 c1 = 0; c1 < 7; c1 += 4) {
-        const i64 v118 = 7 - c1;
-        const i32x4 v119 = iota_i32x4() < splat_i32x4((i32)min_i64(v118, 4));
-        const i64 v120 = c1 * 8;
-        const i64 v121 = c1 + 1;
-        const i64 v122 = v121 * 8;
-        const i64 v123 = c1 + 2;
-        const i64 v124 = v123 * 8;
-        const i64 v125 = c1 + 3;
-        const i64 v126 = v125 * 8;
-        const f32x8 square1_4_0 = load_f32x8(panel1 + v120);
-        const f32x8 square1_4_1 = load_f32x8(panel1 + v122);
-        const f32x8 square1_4_2 = load_f32x8(panel1 + v124);
-        const f32x8 square1_4_3 = load_f32x8(panel1 + v126);
+        const i64 v73 = 7 - c1;
+        const i32x4 v74 = iota_i32x4() < splat_i32x4((i32)min_i64(v73, 4));
+        const i64 v75 = c1 * 8;
+        const i64 v76 = (c1 + 1) * 8;
+        const i64 v77 = (c1 + 2) * 8;
+        const i64 v78 = (c1 + 3) * 8;
+        const f32x8 square1_4_0 = load_f32x8(panel1 + v75);
+        const f32x8 square1_4_1 = load_f32x8(panel1 + v76);
+        const f32x8 square1_4_2 = load_f32x8(panel1 + v77);
+        const f32x8 square1_4_3 = load_f32x8(panel1 + v78);
         const f32x8 square1_2_0 = __builtin_shufflevector(square1_4_0, square1_4_2, 0, 1, 8, 9, 4, 5, 12, 13);
         const f32x8 square1_2_1 = __builtin_shufflevector(square1_4_1, square1_4_3, 0, 1, 8, 9, 4, 5, 12, 13);
         const f32x8 square1_2_2 = __builtin_shufflevector(square1_4_0, square1_4_2, 2, 3, 10, 11, 6, 7, 14, 15);
@@ -278,47 +217,47 @@ static void main_(f32 *t0, f32 *restrict t1, f32 *t2, i64 p0, i64 start, i64 sto
         const f32x8 square1_1_1 = __builtin_shufflevector(square1_2_0, square1_2_1, 1, 9, 3, 11, 5, 13, 7, 15);
         const f32x8 square1_1_2 = __builtin_shufflevector(square1_2_2, square1_2_3, 0, 8, 2, 10, 4, 12, 6, 14);
         const f32x8 square1_1_3 = __builtin_shufflevector(square1_2_2, square1_2_3, 1, 9, 3, 11, 5, 13, 7, 15);
-        const i64 v127 = v95 + c1;
-        const i64 v128 = v98 + c1;
-        const i64 v129 = v101 + c1;
-        const i64 v130 = v104 + c1;
-        const i64 v131 = v107 + c1;
-        const i64 v132 = v110 + c1;
-        const i64 v133 = v113 + c1;
-        const i64 v134 = v116 + c1;
-        if (v117) {
-          store_if_f32x4(t2 + v127, v119, __builtin_shufflevector(square1_1_0, square1_1_0, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v128, v119, __builtin_shufflevector(square1_1_1, square1_1_1, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v129, v119, __builtin_shufflevector(square1_1_2, square1_1_2, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v130, v119, __builtin_shufflevector(square1_1_3, square1_1_3, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v131, v119, __builtin_shufflevector(square1_1_0, square1_1_0, 4, 5, 6, 7));
-          store_if_f32x4(t2 + v132, v119, __builtin_shufflevector(square1_1_1, square1_1_1, 4, 5, 6, 7));
-          store_if_f32x4(t2 + v133, v119, __builtin_shufflevector(square1_1_2, square1_1_2, 4, 5, 6, 7));
-          store_if_f32x4(t2 + v134, v119, __builtin_shufflevector(square1_1_3, square1_1_3, 4, 5, 6, 7));
+        const i64 v79 = v64 + c1;
+        const i64 v80 = v65 + c1;
+        const i64 v81 = v66 + c1;
+        const i64 v82 = v67 + c1;
+        const i64 v83 = v68 + c1;
+        const i64 v84 = v69 + c1;
+        const i64 v85 = v70 + c1;
+        const i64 v86 = v71 + c1;
+        if (v72) {
+          store_if_f32x4(t2 + v79, v74, __builtin_shufflevector(square1_1_0, square1_1_0, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v80, v74, __builtin_shufflevector(square1_1_1, square1_1_1, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v81, v74, __builtin_shufflevector(square1_1_2, square1_1_2, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v82, v74, __builtin_shufflevector(square1_1_3, square1_1_3, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v83, v74, __builtin_shufflevector(square1_1_0, square1_1_0, 4, 5, 6, 7));
+          store_if_f32x4(t2 + v84, v74, __builtin_shufflevector(square1_1_1, square1_1_1, 4, 5, 6, 7));
+          store_if_f32x4(t2 + v85, v74, __builtin_shufflevector(square1_1_2, square1_1_2, 4, 5, 6, 7));
+          store_if_f32x4(t2 + v86, v74, __builtin_shufflevector(square1_1_3, square1_1_3, 4, 5, 6, 7));
         } else {
-          if (0 < v23) {
-            store_if_f32x4(t2 + v127, v119, __builtin_shufflevector(square1_1_0, square1_1_0, 0, 1, 2, 3));
+          if (0 < v19) {
+            store_if_f32x4(t2 + v79, v74, __builtin_shufflevector(square1_1_0, square1_1_0, 0, 1, 2, 3));
           }
-          if (1 < v23) {
-            store_if_f32x4(t2 + v128, v119, __builtin_shufflevector(square1_1_1, square1_1_1, 0, 1, 2, 3));
+          if (1 < v19) {
+            store_if_f32x4(t2 + v80, v74, __builtin_shufflevector(square1_1_1, square1_1_1, 0, 1, 2, 3));
           }
-          if (2 < v23) {
-            store_if_f32x4(t2 + v129, v119, __builtin_shufflevector(square1_1_2, square1_1_2, 0, 1, 2, 3));
+          if (2 < v19) {
+            store_if_f32x4(t2 + v81, v74, __builtin_shufflevector(square1_1_2, square1_1_2, 0, 1, 2, 3));
           }
-          if (3 < v23) {
-            store_if_f32x4(t2 + v130, v119, __builtin_shufflevector(square1_1_3, square1_1_3, 0, 1, 2, 3));
+          if (3 < v19) {
+            store_if_f32x4(t2 + v82, v74, __builtin_shufflevector(square1_1_3, square1_1_3, 0, 1, 2, 3));
           }
-          if (4 < v23) {
-            store_if_f32x4(t2 + v131, v119, __builtin_shufflevector(square1_1_0, square1_1_0, 4, 5, 6, 7));
+          if (4 < v19) {
+            store_if_f32x4(t2 + v83, v74, __builtin_shufflevector(square1_1_0, square1_1_0, 4, 5, 6, 7));
           }
-          if (5 < v23) {
-            store_if_f32x4(t2 + v132, v119, __builtin_shufflevector(square1_1_1, square1_1_1, 4, 5, 6, 7));
+          if (5 < v19) {
+            store_if_f32x4(t2 + v84, v74, __builtin_shufflevector(square1_1_1, square1_1_1, 4, 5, 6, 7));
           }
-          if (6 < v23) {
-            store_if_f32x4(t2 + v133, v119, __builtin_shufflevector(square1_1_2, square1_1_2, 4, 5, 6, 7));
+          if (6 < v19) {
+            store_if_f32x4(t2 + v85, v74, __builtin_shufflevector(square1_1_2, square1_1_2, 4, 5, 6, 7));
           }
-          if (7 < v23) {
-            store_if_f32x4(t2 + v134, v119, __builtin_shufflevector(square1_1_3, square1_1_3, 4, 5, 6, 7));
+          if (7 < v19) {
+            store_if_f32x4(t2 + v86, v74, __builtin_shufflevector(square1_1_3, square1_1_3, 4, 5, 6, 7));
           }
         }
       }
@@ -328,7 +267,7 @@ static void main_(f32 *t0, f32 *restrict t1, f32 *t2, i64 p0, i64 start, i64 sto
 
 typedef union { void *pointer; i64 number; } slot;
 
-__attribute__((aligned(16))) void rows_fa4d86dfee5c(const slot *arguments, i64 start, i64 stop, void *scratch);
-void rows_fa4d86dfee5c(const slot *arguments, i64 start, i64 stop, void *scratch) {
+__attribute__((aligned(16))) void rows_1eba00a69b39(const slot *arguments, i64 start, i64 stop, void *scratch);
+void rows_1eba00a69b39(const slot *arguments, i64 start, i64 stop, void *scratch) {
   main_(arguments[0].pointer, arguments[1].pointer, arguments[2].pointer, arguments[3].number, start, stop, scratch);
 }

@@ -179,6 +179,12 @@ ROWS = {
     "Range": (13, ["x f[n, 3]"], [
         node("s = Shape(x)"), node("e = Gather(s, zero)"), node("z = Range(zero, e, two)")],
         {"zero": i64(0), "two": i64(2)}),
+    "Range by a size": (13, ["x f[n, 3]", "v f[m]"], [
+        node("s = Shape(x)"), node("e = Gather(s, zero)"), node("t = Shape(v)"),
+        node("b = Gather(t, zero)"), node("o = Add(b, one)"), node("d = Neg(o)"),
+        node("w = Range(two, e, o)"), node("y = Range(e, two, d)"),
+        node("z = Concat(w, y)", axis=0)],
+        {"zero": i64(0), "one": i64(1), "two": i64(2)}),
     "Range of floats": (13, ["x f[n, 3]"], [
         node("s = Shape(x)"), node("e = Gather(s, zero)"), node("f = Cast(e)", to=1),
         node("z = Range(low, f, two)"), node("y = Range(half, f, two)")],
@@ -285,6 +291,20 @@ def test_softmax_before_opset_13_flattens():
     proto = model([node("z = Softmax(x)")], ["x f[n, 3, m]"], ["z"], opset=11)
     graph = import_model(proto)
     assert graph.nodes[0].attributes["axis"] == (1, 2)
+
+
+def test_a_range_by_a_dim_guards_that_it_steps():
+    """Where bags begin, as torch exports EmbeddingBag: 0, m, 2 m, ... before n m."""
+    nodes = [
+        node("s = Shape(x)"), node("e = Size(x)"), node("m = Gather(s, one)"),
+        node("z = Range(zero, e, m)"),
+    ]  # fmt: skip
+    graph = import_model(model(nodes, ["x f[n, m]"], ["z"], zero=i64(0), one=i64(1)))
+    (guard,) = graph.guards
+    assert (guard.left, guard.relation, str(guard.right)) == (1, "<=", "m")
+    for n, m in ((0, 1), (1, 1), (3, 7), (5, 2)):
+        z = evaluate(graph, {"x": np.zeros((n, m), np.float32)})["z"]
+        np.testing.assert_array_equal(z, np.arange(n) * m)
 
 
 def test_a_range_of_floats_up_to_a_size_finds_no_dim():

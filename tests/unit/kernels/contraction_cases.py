@@ -11,7 +11,7 @@ import numpy
 from anydim.base import settings
 from anydim.base.dtypes import DType, float32
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.product.contraction.template import lower_contraction, match_contraction
+from anydim.kernels.product.contraction.template import TEMPLATE
 from anydim.kernels.product.packing import pack
 from anydim.lang.tree import (
     Apply,
@@ -134,10 +134,10 @@ def compiled(
 def _compiled(
     group: Group, constants: frozenset[str], machine: Machine, target: str
 ) -> Compiled | None:
-    schedule = match_contraction(group, BOX, machine, constants)
+    schedule = TEMPLATE.match(group, BOX, machine, constants)
     if schedule is None:
         return None
-    launch = lower_contraction(group, schedule, BOX, machine, constants)
+    launch = TEMPLATE.lower(group, schedule, BOX, machine, constants)
     loaded = build(launch.kernel, machine.vector_bytes)
     _KEPT.append(loaded)
     return Compiled(group, launch, loaded.address(launch.kernel.name))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, wraps
 from itertools import pairwise
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -12,16 +14,31 @@ from anydim.base import settings
 from anydim.kernels.evaluator import run
 from anydim.kernels.launch import STATUS_TENSOR, Launch, Machine
 from anydim.kernels.product.packing import pack
+from anydim.kernels.space import undefined
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box
+from anydim.sizes.derived import negated
 from anydim.targets.cuda import dialect as cuda
 from anydim.targets.opencl import dialect as opencl
 from anydim.targets.run import build, call
 from anydim.targets.target import Code
 
+P = ParamSpec("P")
+T = TypeVar("T")
 GUARD = 64  # elements before and after each output that must stay as they are
+
+
+def once_for_each_target(make: Callable[P, T]) -> Callable[P, T]:
+    """`functools.cache`; what is prepared for one target has vectors that another lacks."""
+    made = cache(lambda target, *arguments, **more: make(*arguments, **more))
+
+    @wraps(make)
+    def found(*arguments: P.args, **more: P.kwargs) -> T:
+        return made(settings.target, *arguments, **more)
+
+    return found
 
 
 class Prepared:
@@ -105,9 +122,11 @@ class Prepared:
             for a, o in zip(self.launch.arguments, operands)
         ]
         sizes = [size.evaluate(env) for size in self.launch.sizes]
-        scratch = self.launch.scratch.evaluate(env)
         extent = self.launch.parallel.evaluate(env)
         cuts = sorted({extent * part // parts for part in range(parts + 1)})
+        scratch: Any = self.launch.scratch.evaluate(env)
+        if negated(self.launch.grain) is not None:  # stages: all parts have the same scratch
+            scratch = np.zeros(scratch + 64, np.uint8) if compiled else undefined("", scratch)
         for start, stop in pairwise(cuts):
             if compiled:
                 call(self._address(), operands, sizes, start, stop, scratch)

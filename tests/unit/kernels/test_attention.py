@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -17,12 +16,12 @@ from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, as_size
 from tests.unit.kernels.attention_cases import BOX, BY_NAME, CASES, LONG, SOFTMAX, Case
-from tests.unit.kernels.launching import Prepared
+from tests.unit.kernels.launching import Prepared, once_for_each_target
 
 LOWEST = float(np.finfo(np.float32).min)
 
 
-@cache
+@once_for_each_target
 def prepared(name: str, vector_bytes: int, key_block: int = 0, tiles: int = 0) -> Prepared:
     """The kernel of a case; `key_block` vectors of keys in a block, where that is not 0."""
     machine = Machine(vector_bytes, 32 if vector_bytes == 64 else 16)

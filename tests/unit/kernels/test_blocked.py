@@ -1,10 +1,18 @@
-"""The parts of the driver of blocked products: loops from levels, operands from roles."""
+"""The parts of blocked products: loops from levels, operands from roles, sums, templates."""
 
 from __future__ import annotations
 
+import pytest
+
+from anydim.base.dtypes import float32, int32
+from anydim.base.errors import InternalError
 from anydim.kernels import ir
+from anydim.kernels.ir import variable
 from anydim.kernels.product.blocked import Level, nested, roles_of
-from anydim.kernels.write.arithmetic import variable
+from anydim.kernels.product.kernel import function_library
+from anydim.kernels.product.sums import Sums, multiply_add
+from anydim.kernels.template import form_template
+from anydim.kernels.write.writer import Writer
 
 
 def test_levels_are_loops_around_each_other() -> None:
@@ -27,3 +35,44 @@ def test_a_tensor_that_is_both_factors_is_one_operand() -> None:
     roles, buffers = roles_of((("x", "a"), ("x", "b")), (), ["x"], ["y"])
     assert roles == (("x", "a"), ("y", "y1"))
     assert buffers == {"x": "a", "y": "y1"}
+
+
+def test_sums_name_each_row_once_and_add_to_every_register() -> None:
+    code, vector = Writer(), ir.Type(float32, 4)
+    sums = Sums(code, vector, 2, 3)
+    columns = [ir.Var(vector, f"b{j}") for j in range(3)]
+    sums.add([ir.Var(ir.Type(float32), f"a{i}") for i in range(2)], columns)
+    lets = [step for step in code.written if isinstance(step, ir.Let)]
+    assigned = [step for step in code.written if isinstance(step, ir.Assign)]
+    assert [step.value for step in lets] == [
+        ir.Splat(vector, ir.Var(ir.Type(float32), f"a{i}")) for i in range(2)
+    ]
+    wanted = [
+        (sums[i, j].name, multiply_add(ir.Var(vector, lets[i].name), columns[j], sums[i, j]))
+        for i, j in sums.places
+    ]
+    assert [(step.name, step.value) for step in assigned] == wanted
+
+
+def test_a_library_of_one_function_is_written_when_it_is_asked_for() -> None:
+    asked: list[str] = []
+
+    def write(code: Writer) -> None:
+        asked.append("once")
+        code.emit(ir.Store("y", ir.Const(ir.INDEX, 0), ir.Const(ir.Type(int32), 1)))
+
+    library = function_library("one", [ir.Pointer("y", int32)], write)
+    assert not asked
+    (function,) = library.functions
+    assert (function.name, function.public, library.name) == ("one", True, "one")
+    assert library.functions and asked == ["once"]
+
+
+def test_a_group_without_the_form_is_refused() -> None:
+    given = (None,) * 4
+    template = form_template(
+        "small", int, lambda *_: None, lambda *_: 1, lambda *_: pytest.fail("it has no form")
+    )
+    assert template.match(*given) is None  # type: ignore[arg-type]
+    with pytest.raises(InternalError, match="template 'small' cannot take"):
+        template.lower(None, 1, *given[:3])  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy
 import pytest
@@ -25,7 +24,7 @@ from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, as_size, parse
 from anydim.targets.llvm.host import machine as host_machine
 from tests.unit.kernels.convolution_cases import convolved
-from tests.unit.kernels.launching import Prepared
+from tests.unit.kernels.launching import Prepared, once_for_each_target
 
 BOX = Box.of(Dim("n", 0, 64), Dim("h", 0, 512), Dim("v", 0, 512))
 SMALL = Machine(16, 16, 4 * 1024, 64 * 1024)
@@ -138,6 +137,7 @@ LAYERS = {
     "whole vectors": Layer(16, 48),
     "many channels": Layer(67, 50),
     "stride 2": Layer(9, 17, strides=(2, 2)),
+    "1x1": Layer(20, 33, (1, 1), pads=(0, 0, 0, 0)),
     "1x1 stride 2": Layer(20, 33, (1, 1), (2, 2), pads=(0, 0, 0, 0)),
     "not padded": Layer(6, 8, pads=(0, 0, 0, 0)),
     "one-sided": Layer(6, 8, pads=(2, 0, 0, 1)),
@@ -171,7 +171,7 @@ def prepared(layer: Layer, template: Template, machine: Machine) -> Prepared:
     return Prepared(layer.group, [template], BOX, machine, frozenset({"w", "z"}))
 
 
-@cache
+@once_for_each_target
 def made(name: str, machine: Machine) -> Prepared:
     layer = LAYERS[name]
     own = isinstance(layer, Own)
@@ -248,6 +248,13 @@ def test_layers_that_differ_in_channels_share_a_kernel(name: str, template: Temp
     assert len(kernels) == 1
 
 
+def test_windows_of_one_place_are_read_where_they_lie() -> None:
+    """Copying them made networks of 1 x 1 convolutions take 1.1 times as long."""
+    launch = made("1x1", host_machine()).launch
+    assert launch.scratch.constant == 0
+    assert made("1x1 stride 2", host_machine()).launch.scratch.constant != 0
+
+
 # ---- Winograd's way ----------------------------------------------------------------------------
 
 WINOGRAD = {
@@ -301,3 +308,19 @@ def test_sizes_choose_between_winograds_way_and_the_plain_one() -> None:
     assert "small images" in one.launch.reason
     for side in (1, 3, 30):
         check(layer, one, {"n": 2, "h": side, "v": side}, 2, error=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "expected"),
+    [
+        (64, (13, 7), 1), (64, (56, 56), 1), (128, (13, 7), 1), (192, (10, 10), 1),
+        (256, (7, 7), 0), (256, (13, 7), 0), (256, (14, 14), 1), (256, (28, 28), 1),
+        (512, (10, 10), 0), (512, (14, 14), 1), (512, (20, 20), 1),
+    ],
+)  # fmt: skip
+def test_where_winograds_way_pays(channels: int, size: tuple[int, int], expected: int) -> None:
+    """Measured with weights that no cache holds from 256 channels on: docs/performance.md."""
+    group = Layer(channels, channels).group
+    found = images_of(group, BOX, host_machine(), frozenset({"w"}))
+    assert found is not None
+    assert found.pays.evaluate({"n": 1, "h": size[0], "v": size[1]}) == expected

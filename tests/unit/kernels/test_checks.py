@@ -4,7 +4,6 @@ is not, at every width; nothing outside a tensor is read (the evaluator watches 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from anydim.runtime.positions import FINE
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.kernels.attention_cases import BOX as ATTENTION_BOX
 from tests.unit.kernels.attention_cases import BY_NAME as ATTENTIONS
-from tests.unit.kernels.launching import Prepared
+from tests.unit.kernels.launching import Prepared, once_for_each_target
 
 BOX = Box.of(*(Dim(name, 0, 5000) for name in ("R", "C", "V")))
 REGISTERS = {16: 16, 32: 16, 64: 32}
@@ -56,7 +55,7 @@ CASES = (
 BY_NAME = {case.name: case for case in CASES}
 
 
-@cache
+@once_for_each_target
 def prepared(name: str, vector_bytes: int) -> Prepared:
     case = BY_NAME[name]
     letters = ",".join

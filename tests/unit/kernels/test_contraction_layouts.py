@@ -9,7 +9,7 @@ import pytest
 
 from anydim.lang.tree import Axis, Group
 from anydim.sizes import parse
-from tests.unit.kernels.contraction_cases import compiled, product_statement, read, tensor
+from tests.unit.kernels.contraction_cases import axes, compiled, product_statement, read, tensor
 
 DIMS = {"M": 9, "N": 35, "K": 18, "H": 3}
 
@@ -69,3 +69,27 @@ def test_any_order_of_axes(number: int) -> None:
 def test_most_orders_are_taken() -> None:
     taken = [compiled(*case[::3]) is not None for case in map(random_case, range(150))]
     assert sum(taken) > 50
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_rows_are_the_axis_along_which_a_has_neighbours(constant: bool) -> None:
+    """y[t, b, j] = sum over k of x[b, k, t] w[k, j]: the way from a convolution to an LSTM."""
+    depth, width = "37", "61"
+    statement = product_statement(
+        "c", read("a", "i", "k", "s"), read("b", "k", "j"), axes(s="N", i="M", j=width),
+        axes(k=depth),
+    )  # fmt: skip
+    group = Group(
+        (tensor("a", f"M {depth} N"), tensor("b", f"{depth} {width}")),
+        (tensor("c", f"N M {width}"),),
+        (statement,),
+    )
+    kernel = compiled(group, frozenset({"b"}) if constant else frozenset())
+    rng = numpy.random.default_rng(0)
+    b = rng.standard_normal((37, 61)).astype("float32")
+    for batch, steps in ((0, 3), (3, 0), (1, 1), (5, 1), (1, 9), (3, 17), (2, 100)):
+        a = rng.standard_normal((batch, 37, steps)).astype("float32")
+        exact = numpy.einsum("bks,kj->sbj", a.astype(float), b.astype(float))
+        for parts in (1, 3):
+            found = kernel.run({"M": batch, "N": steps}, {"a": a, "b": b}, parts)["c"]
+            assert numpy.abs(found - exact).max(initial=0) < 1e-4

@@ -14,7 +14,7 @@ from anydim.base.dtypes import float32
 from anydim.kernels.launch import Machine, Panels
 from anydim.kernels.product.contraction.library import contraction_libraries
 from anydim.kernels.product.contraction.template import TEMPLATE
-from anydim.kernels.product.micro import side_by_side, tile_of
+from anydim.kernels.product.micro import Tile, tile_of
 from anydim.kernels.product.packing import pack, packed_shape
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
@@ -60,10 +60,14 @@ def test_a_block_has_the_panels_that_few_rows_take_at_once() -> None:
     launch = TEMPLATE.lower(group, schedule, box, machine(), constants)
     columns = dict(zip(launch.kernel.sizes, launch.sizes))["block_columns"]
     tile = tile_of(machine(), float32)
-    for rows in range(1, tile.rows + 1):
-        panels = side_by_side(tile, rows)
-        assert columns.evaluate({"M": rows}) >= panels * tile.width
-    assert side_by_side(tile, 2) > 1
+    for rows in range(1, 64):
+        fits = tile.widest(min(rows, tile.rows)) if rows not in _tall(tile) else 2
+        assert columns.evaluate({"M": rows}) >= fits * tile.lanes
+    assert tile.widest(2) > tile.vectors
+
+
+def _tall(tile: Tile) -> range:
+    return range(tile.rows + 1, tile.tall + 1)
 
 
 @pytest.mark.skipif(machine().registers < 16, reason="x86 registers")

@@ -6,8 +6,8 @@ import pytest
 
 from anydim.base.dtypes import DType, float16, float32, uint8
 from anydim.kernels import ir
-from anydim.kernels.write.loops import index, lines_ahead
-from anydim.kernels.write.values import number
+from anydim.kernels.ir import constant, number
+from anydim.kernels.write.loops import lines_ahead
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from anydim.kernels.write.values import number
 )  # fmt: skip
 def test_a_line_is_asked_for_once(dtype: DType, lanes: int, vectors: int, lines: int) -> None:
     stores = [
-        ir.Store("y", index(n * lanes), number(dtype, 0, lanes)) for n in range(vectors)
+        ir.Store("y", constant(n * lanes), number(dtype, 0, lanes)) for n in range(vectors)
     ]  # fmt: skip
     asked = lines_ahead(stores)
     assert len(asked) == lines
@@ -31,4 +31,4 @@ def test_a_line_is_asked_for_once(dtype: DType, lanes: int, vectors: int, lines:
 
 def test_vectors_that_are_masked_are_the_last_ones() -> None:
     mask = number(ir.FLAG.dtype, 1, 8)
-    assert lines_ahead([ir.Store("y", index(0), number(float32, 0, 8), mask)]) == []
+    assert lines_ahead([ir.Store("y", constant(0), number(float32, 0, 8), mask)]) == []

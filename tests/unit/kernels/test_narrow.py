@@ -6,7 +6,6 @@ of 4 bits count from 8, which is taken off afterwards, so magnitudes are up to 1
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
-from tests.unit.kernels.launching import Prepared
+from tests.unit.kernels.launching import Prepared, once_for_each_target
 
 TEXT = """def product(float(B,M,{K}) a, {kind}({N},{K}) w, float({N},{G}) s, float({N}) b) -> (y) {{
   t(i,m,n) +=! a(i,m,k) * (float(w(n,k)) * s(n, k // {block}))
@@ -36,7 +35,7 @@ SHAPES = ((8, 1, 8), (64, 48, 32), (96, 70, 16), (33, 65, 32), (40, 130, 40), (2
 CLOSE = 3e-6
 
 
-@cache
+@once_for_each_target
 def prepared(
     kind: DType, shape: tuple[int, int, int], vector_bytes: int, registers: int = 32
 ) -> Prepared:

@@ -16,7 +16,7 @@ from anydim.lang.surface.parser import parse
 from anydim.lang.tree import Group, TensorType
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box, Dim, as_size
-from tests.unit.kernels.launching import Prepared
+from tests.unit.kernels.launching import Prepared, once_for_each_target
 from tests.unit.lang.catalogue import PROGRAMS, Program
 
 
@@ -35,7 +35,7 @@ def group_of(name: str) -> tuple[Group, Box]:
 ORDERED = [program for program in PROGRAMS if group_of(program.name)[0].steps]
 
 
-@cache
+@once_for_each_target
 def prepared(name: str, vector_bytes: int) -> Prepared:
     group, box = group_of(name)
     return Prepared(group, (nest.TEMPLATE,), box, Machine(vector_bytes, 16))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, as_size
-from tests.unit.kernels.launching import Prepared
+from tests.unit.kernels.launching import Prepared, once_for_each_target
 
 TEMPLATES = (ranges.TEMPLATE, rows.TEMPLATE, pointwise.TEMPLATE)
 BOX = Box.of(*(Dim(name, 0, 5000) for name in "RPNC"))
@@ -75,7 +74,7 @@ CASES: dict[str, tuple[str, tuple[str, ...], Meaning]] = {
 LETTERS = {float32: "float", float64: "double", uint8: "uint8"}
 
 
-@cache
+@once_for_each_target
 def prepared(name: str, vector_bytes: int, dtype: DType = float32) -> Prepared:
     text, shapes, _ = CASES[name]
     return Prepared(group(text, shapes, dtype), TEMPLATES, BOX, Machine(vector_bytes, 16))
@@ -133,6 +132,22 @@ def test_ranges_of_a_few_elements_are_a_vector_each() -> None:
     whole = 6 if made.machine.most_lanes == 16 else 0  # what longer ranges end with is as long then
     text = print_kernel(made.launch.kernel)
     assert text.count(": 16 if ") == 6 + whole  # a load and a store of each range
+
+
+def test_a_copy_between_reflected_ends_asks_once_a_row() -> None:
+    """Rows may leave the tensor as far as is known, the lanes of the middle may not."""
+    text = """def pad(float(N,C) x) -> (y) {
+      y(r,k) = k < 20 ? (x(N - r,20 - k) else 0) : (x(N - r, k - 20) else 0)
+        where r in 0:N, k in 0:C
+    }"""
+    made = Prepared(group(text, ("N C",), float32), TEMPLATES, BOX, Machine(64, 32))
+    assert made.template.name == "ranges"
+    middle = print_kernel(made.launch.kernel).rpartition("if v")[0].rpartition("for c")[2]
+    assert "iota" not in middle, "no mask for its lanes"
+    x = np.arange(5 * 70, dtype=np.float32).reshape(5, 70)
+    (found,) = made.outputs([x], {"N": 5, "C": 70, "R": 0, "P": 0}, 1, False)
+    turned = np.concatenate([np.zeros((1, 70), np.float32), x[:0:-1]])
+    np.testing.assert_array_equal(found[:, 20:], turned[:, :50])
 
 
 @pytest.mark.parametrize("vector_bytes", (16, 64))

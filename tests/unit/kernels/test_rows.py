@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
 
+import anydim as ad
 from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64, uint8
 from anydim.kernels.launch import Machine
 from anydim.kernels.rows import pointwise
 from anydim.kernels.rows import template as rows
+from anydim.kernels.rows.few import takes_few
+from anydim.kernels.rows.form import row_form
 from anydim.kernels.text import print_kernel
-from tests.unit.kernels.launching import Prepared
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Dim, as_size
+from tests.unit.kernels.launching import Prepared, once_for_each_target
 from tests.unit.kernels.row_cases import BOX, BY_NAME, CASES, Case
 
 TEMPLATES = (rows.TEMPLATE, pointwise.TEMPLATE)
@@ -22,7 +27,7 @@ NUMERIC = ("sum of all", "broadcast", "permuted", "transposed", "padded", "rows 
 OUTER = ((2, 3), (0, 3), (1, 0), (1, 1))
 
 
-@cache
+@once_for_each_target
 def prepared(name: str, vector_bytes: int, dtype: DType = float32) -> Prepared:
     machine = Machine(vector_bytes, 16)
     return Prepared(BY_NAME[name].group(dtype), TEMPLATES, BOX, machine)
@@ -171,3 +176,26 @@ def test_reports() -> None:
     assert launch.moved.evaluate(env) == 2 * 4 * 7 * 384
     assert 7 * 384 * 10 < launch.flops.evaluate(env) < 7 * 384 * 30
     assert launch.parallel.evaluate(env) == 7
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 5])
+def test_few_columns_know_the_numbers_of_their_rows(columns: int) -> None:
+    """Several rows share a vector, whose lanes are of different rows."""
+    text = """def f(float(N,M) x) -> (first, one) {
+      top(m) max=! x(n,m)
+      first(m) min=! x(n,m) == top(m) ? n : N where n in 0:N
+      one(n,m) = n == first(m) ? 1.0 : x(n,m) * n
+    }"""
+    function = ad.define(text).f
+    for count in (1, 2, 7, 8, 9, 64, 333):
+        x = np.random.default_rng(count).integers(0, 9, (count, columns)).astype(np.float32)
+        first, one = function(x)
+        number = np.arange(count, dtype=np.float32)[:, None]
+        np.testing.assert_array_equal(first, x.argmax(0))
+        want = np.where(number == x.argmax(0), np.float32(1), x * number)
+        np.testing.assert_array_equal(one, want)
+    (definition,) = parse(text).values()
+    kind = TensorType(float32, (as_size("N"), as_size("M")))
+    group = instantiate(definition, (kind,), {}, Box.of(Dim("N"), Dim("M")))
+    form = row_form(group, across=True)
+    assert form is not None and takes_few(form, 8)

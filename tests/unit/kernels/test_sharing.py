@@ -9,8 +9,9 @@ import anydim as ad
 from anydim.base.dtypes import int64, uint8
 from anydim.kernels import ir
 from anydim.kernels.evaluator import run
+from anydim.kernels.ir import variable
 from anydim.kernels.product.sharing import GRAIN, Sharing, from_on, work_of
-from anydim.kernels.write.arithmetic import loop, plus, times, variable
+from anydim.kernels.write.arithmetic import loop
 from anydim.sizes import Size, as_size, parse
 from bench.cliffs.family import Family, at
 
@@ -30,8 +31,8 @@ class Counting:
         at: ir.Value = variable("outer")
         extents = {"inner": "inner_extent", "tile": "tiles", "panel": "panels"}
         for name, extent in extents.items():
-            at = plus(times(at, variable(extent)), variable(name))
-        count = ir.Store("y", at, plus(ir.Load(ir.INDEX, "y", at), 1))
+            at = at * variable(extent) + variable(name)
+        count = ir.Store("y", at, ir.Load(ir.INDEX, "y", at) + 1)
         panels = loop("panel", variable("first_panel"), variable("stop_panel"), 1, count)
         visit = loop("tile", variable("first_tile"), variable("stop_tile"), 1, panels)
         body = self.sharing.rectangles(self._value, [visit])
@@ -113,3 +114,29 @@ def test_elements_that_are_looked_up_are_worth_threads() -> None:
     ((site,),) = (segment.sites for segment in model.program.segments)
     dims = family.sizes[0]
     assert site.parallel.evaluate(dims) >= 8 * as_size(site.grain).evaluate(dims)
+
+
+def test_a_few_windows_of_a_convolution_have_the_same_bits_however_they_are_shared() -> None:
+    """49 windows are a panel and one more, whose sums are added up in another order than others."""
+    family = Family(
+        "", "y = Conv <pads=[1,1,1,1]> (x, w)", ("float[n,64,h,h] x",), at("n h", (2, 28)), "",
+        ("float[64,64,3,3] w",),
+    )  # fmt: skip
+    feeds = family.feeds(family.sizes[0])
+    one, two = (ad.compile(family.model(), threads=threads) for threads in (1, 2))
+    expected = one(**feeds)["y"]
+    assert numpy.array_equal(two(**feeds)["y"], expected)
+    for model in (one, two):
+        assert numpy.array_equal(model(feeds["x"][:1])["y"], expected[:1])
+
+
+def test_scratch_of_threads_lies_apart() -> None:
+    """What one core writes was fetched ahead by the other one, which read the lines before it."""
+    convolution = "y = Conv <group=8, pads=[1,1,1,1]> (x, w)"
+    family = Family("", convolution, ("float[n,16,h,h] x",), (), "", ("float[16,2,3,3] w",))
+    found = {}
+    for threads in (1, 2):
+        program = ad.compile(family.model(), threads=threads).program
+        ((site,),) = (segment.sites for segment in program.segments)
+        found[threads] = site.scratch.evaluate({"n": 1, "h": 20})
+    assert found[2] >= found[1] + 1024 and found[1] > 0

@@ -10,10 +10,10 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import float16, float32, float64, int64, uint8
-from anydim.kernels import transposition
 from anydim.kernels.evaluator import run
 from anydim.kernels.launch import Machine
 from anydim.kernels.text import print_kernel
+from anydim.kernels.transposition import template as transposition
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse
 from anydim.lang.tree import TensorType
@@ -21,7 +21,8 @@ from anydim.sizes import Box, Dim, as_size
 
 SIZES = [(0, 3), (3, 0), (1, 1), (7, 9), (8, 8), (15, 17), (16, 16), (17, 15), (33, 64), (100, 65),
          (63, 129), (1, 50), (50, 1), (200, 3), (5, 600), (9, 333), (15, 1100), (2, 31), (130, 2),
-         (3, 16), (3, 4200), (64, 4), (4, 63), (8, 200), (129, 8)]  # fmt: skip
+         (3, 16), (3, 4200), (64, 4), (4, 63), (8, 200), (129, 8),
+         (6143, 5), (10300, 33)]  # fmt: skip
 TEXTS = {
     "flat": ("def f(T(M,N) x) -> (y) { y(n,m) = x(m,n) }", lambda x: x.T),
     "reversed": (
@@ -29,6 +30,10 @@ TEXTS = {
     ),
     "computed": (
         "def f(T(M,N) x) -> (y) { y(n,m) = max(x(m,n), 3) }", lambda x: numpy.maximum(x.T, 3),
+    ),
+    "padded": (
+        "def f(T(M,N) x) -> (y) { y(n,m) = x(m,n) else 0 where n in 0:N, m in 0:M+19 }",
+        lambda x: numpy.pad(x, ((0, 19), (0, 0))).T,
     ),
     "panels": (
         "def f(T(M,N) x) -> (y) { y(p,n,w) = x(p*24+w,n) else 0"
@@ -65,6 +70,27 @@ def test_axes_that_are_short_in_a_call(order, dtype):
     for shape in itertools.product((0, 1, 2, 3, 5, 40), repeat=3):
         x = numpy.arange(math.prod(shape)).reshape(shape).astype(dtype.numpy)
         numpy.testing.assert_array_equal(function(x), x.transpose(order), err_msg=str(shape))
+
+
+def test_where_the_last_axis_is_one_element_the_one_before_has_the_lanes():
+    """In squares, whoever takes which of the pieces."""
+    (definition,) = parse("def f(uint8(A,B,C) x) -> (y) { y(c,b,a) = x(a,b,c) }").values()
+    box, machine = Box.of(*map(Dim, "ABC")), Machine(vector_bytes=32)
+    kind = TensorType(uint8, tuple(map(as_size, "ABC")))
+    group = instantiate(definition, (kind,), {}, box)
+    schedule = transposition.match(group, box, machine, frozenset())
+    assert schedule is not None
+    launch = transposition.lower(group, schedule, box, machine, frozenset())
+    for b, c in ((1, 9), (40, 1), (127, 18), (128, 3), (131, 33)):
+        x = numpy.random.default_rng(b).integers(0, 255, (1, b, c)).astype(numpy.uint8)
+        y, env = numpy.full((c, b, 1), 255, numpy.uint8), {"A": 1, "B": b, "C": c}
+        sizes = [size.evaluate(env) for size in launch.sizes]
+        parallel = launch.parallel.evaluate(env)
+        for part in range(3):
+            ends = (parallel * number // 3 for number in (part, part + 1))
+            run(launch.kernel, [x, y], sizes, *ends)
+        numpy.testing.assert_array_equal(y, x.transpose(2, 1, 0))
+    assert "& 127" in print_kernel(launch.kernel)
 
 
 @pytest.mark.parametrize("dtype", [float32, float16], ids=str)
@@ -141,3 +167,18 @@ def test_short_axes_are_left_to_other_templates():
     kind = TensorType(float32, (as_size("M"), as_size(3)))
     group = instantiate(definition, (kind,), {}, box)
     assert transposition.match(group, box, Machine(), frozenset()) is None
+
+
+def test_a_few_long_rows_are_pieces_for_threads():
+    """A small image whose channels lie last and go first was one piece of work."""
+    text = "def f(uint8(B,P,64) x) -> (y) { y(b,c,p) = x(b,p,c) }"
+    (definition,) = parse(text).values()
+    box, machine = Box.of(Dim("B"), Dim("P")), Machine(vector_bytes=32)
+    kind = TensorType(uint8, tuple(map(as_size, ("B", "P", 64))))
+    group = instantiate(definition, (kind,), {}, box)
+    schedule = transposition.match(group, box, machine, frozenset())
+    assert schedule is not None
+    launch = transposition.lower(group, schedule, box, machine, frozenset())
+    for places, pieces in ((1, 1), (4096, 1), (6143, 1), (6144, 2), (50176, 12)):
+        dims = {"B": 1, "P": places}
+        assert launch.parallel.evaluate(dims) == pieces

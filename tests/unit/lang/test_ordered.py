@@ -53,6 +53,22 @@ def test_a_loop_counts_as_pythons_range_does(start, stop, step, n):
     check(text, expected, np.arange(n))
 
 
+@pytest.mark.parametrize("n", [0, *SIZES])
+@pytest.mark.parametrize("q", [0, 1, 3])
+def test_what_is_added_may_read_earlier_elements_at_a_reduced_distance(q, n):
+    text = f"""{head("float(N) x", "float(Q) a")} {{
+      for t in N {{
+        y(t) = x(t)
+        y(t) += -a(k) * (y(t - k) else 0) where k in 1:Q
+      }}
+    }}"""
+    x, a = random(n), random(q) / 4
+    expected = np.zeros(n, np.float32)
+    for t in range(n):
+        expected[t] = x[t] - sum(a[k] * expected[t - k] for k in range(1, min(q, t + 1)))
+    check(text, expected, x, a)
+
+
 def test_an_iteration_that_reads_the_place_before_a_checked_one_copies_nothing():
     text = f"""{head("float(B,T) x", "int64(B) length")} {{
       y(b,t) = 0 where exists x(b,t)

@@ -238,6 +238,22 @@ def test_channels_go_last_where_that_pays(dtype: ad.DType) -> None:
     assert values_last(network(dtype=dtype)) > 0
 
 
+def patches(perm: tuple[int, ...]) -> Graph:
+    """One product of windows, whose result is read in another order."""
+    g = ad.Builder("patches")
+    n, h, w = g.dim("n", 1, 8), g.dim("h", 1, 224), g.dim("w", 1, 224)
+    y = g.conv(
+        g.input("x", ad.float32, (n, 3, h, w)), g.constant(weights(64, 3, 8, 8)), strides=(8, 8)
+    )
+    g.output("y", g.transpose(g.relu(y), perm=perm))
+    return g.graph()
+
+
+def test_one_product_lies_as_all_that_reads_it() -> None:
+    assert values_last(patches((0, 2, 3, 1))) > 0
+    assert values_last(patches((0, 1, 3, 2))) == 0
+
+
 def test_channels_stay_on_machines_that_nobody_has_measured() -> None:
     assert values_last(network(), known=False) == 0
 

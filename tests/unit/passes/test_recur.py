@@ -59,6 +59,27 @@ def elman(x, h0, w, r):
     return [numpy.array(states).reshape(len(x), *h0.shape)]
 
 
+BYTES = """
+def f(float(T,B,I) x, float(B,C) h0, float(I,C) w, float(C,C) r) -> (h, y) {
+  bytes(k,c) = cast<int8>(int(30 * r(k,c)))
+  h(b,c) = h0(b,c)
+  for t in 0:T {
+    q(b,k) = cast<int8>(int(20 * h(b,k)))
+    sums(b,c) +=! (int(q(b,k)) - 3) * int(bytes(k,c))
+    h(b,c) = tanh(cast<float>(sums(b,c)) / 1000 + h0(b,c))
+    y(t,b,c) = h(b,c)
+  }
+}"""
+
+
+def of_bytes(x, h0, w, r):
+    h, y = h0, []
+    for _ in x:
+        h = numpy.tanh((numpy.trunc(20 * h) - 3) @ numpy.trunc(30 * r) / 1000 + h0)
+        y.append(h)
+    return [h, numpy.array(y).reshape(len(x), *h0.shape)]
+
+
 def state(x, h0, w, r):
     h, y = h0, []
     for x_t in x:
@@ -106,8 +127,8 @@ def data(sizes: tuple[int, ...], seed: int) -> dict[str, numpy.ndarray]:
 
 @pytest.mark.parametrize(
     ("text", "reference"),
-    [(ELMAN, elman), (STATE, state), (DOWN, down)],
-    ids=["elman", "state", "down"],
+    [(ELMAN, elman), (STATE, state), (DOWN, down), (BYTES, of_bytes)],
+    ids=["elman", "state", "down", "bytes"],
 )
 def test_the_loop_keeps_its_meaning(text, reference):
     graph = graph_of(text)

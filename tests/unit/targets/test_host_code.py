@@ -13,9 +13,9 @@ from anydim.base.dtypes import boolean, float32, int8, int32, uint64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.evaluator import call
+from anydim.kernels.ir import apply, constant, select
 from anydim.kernels.space import Space
 from anydim.kernels.text import print_function
-from anydim.kernels.write.term import Term, apply, constant, select
 from anydim.native.body import Body, as_word, overflows, parameter
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.render import render_library
@@ -251,7 +251,7 @@ def test_host_code_as_text() -> None:
     body = Body()
     with body.when(body.load(BLOCK, 2) < N):
         body.give(body.ask("other", N))
-    body.store(BLOCK, 3, select(N.equals(0), Term(N.value), 4))
+    body.store(BLOCK, 3, select(N.equals(0), N, 4))
     body.store(BLOCK, 1, constant(1, int8))
     body.call(body.load(BLOCK, 1), N)
     body.atomic("add", BLOCK, N)

@@ -109,9 +109,7 @@ def test_masked_off_lanes_touch_no_memory(lanes: int) -> None:
     kind, flags = ir.Type(float32, lanes), ir.Type(boolean, lanes)
     places = ir.Iota(ir.Type(int64, lanes))
     mask = ir.Op(flags, "less", (places, ir.Splat(ir.Type(int64, lanes), index("n"))))
-    far = ir.Op(ir.INDEX, "mul", (number(1 << 40), ir.Convert(ir.INDEX, ir.Op(
-        ir.FLAG, "equal", (index("n"), number(0)),
-    ))))  # fmt: skip
+    far = number(1 << 40) * ir.Convert(ir.INDEX, index("n").equals(number(0)))  # fmt: skip
     body = (ir.Store("y", far, ir.Load(kind, "x", far, mask), mask),)
     made = kernel([ir.Operand("x", float32), ir.Operand("y", float32, True)], body, ["n"])
     for count in (0, 1, lanes - 1, lanes):

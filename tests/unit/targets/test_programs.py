@@ -220,8 +220,8 @@ def test_calls_stack_arrays_and_libraries() -> None:
     built = kernel(operands, steps, (), [scaling], [ir.Library("lib", (doubling,))])
     values = numpy.arange(3, 15, dtype=numpy.float32)
     got, want = numpy.zeros(10, numpy.float32), numpy.zeros(10, numpy.float32)
-    launch(built, [values, got], [], 0, 10, scratch_bytes=128)
-    evaluator.run(built, [values, want], [], 0, 10, scratch_bytes=128)
+    launch(built, [values, got], [], 0, 10, scratch=128)
+    evaluator.run(built, [values, want], [], 0, 10, scratch=128)
     numpy.testing.assert_array_equal(got, want)
     numpy.testing.assert_array_equal(got, values[2:] * 6)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 
 from anydim.base.dtypes import float32, int32
-from anydim.kernels.write.term import Term, fma, select
+from anydim.kernels import ir
+from anydim.kernels.ir import fma, select
 from anydim.kernels.write.writer import Writer
 
 LOW = -80.0  # e^-80 = 2e-35: products with it are still normal numbers
@@ -21,7 +22,7 @@ POWER = (
 )  # fmt: skip
 
 
-def exp_nonpositive(code: Writer, x: Term) -> Term:
+def exp_nonpositive(code: Writer, x: ir.Value) -> ir.Value:
     """e^x in every lane of a float32 value at most 0."""
     x = code.let(x)
     shifted = code.let(fma(x, math.log2(math.e), MAGIC))

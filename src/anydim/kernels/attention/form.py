@@ -16,18 +16,7 @@ from functools import cached_property
 from anydim.base.dtypes import bfloat16, float16, float32
 from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
-from anydim.lang.tree import (
-    Apply,
-    Axis,
-    Cast,
-    Expr,
-    Group,
-    Index,
-    Literal,
-    Read,
-    Statement,
-    TensorType,
-)
+from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Literal, Read, Statement
 from anydim.lang.tree.affine import Affine, address, reads, rewrite, row_major_strides
 from anydim.sizes import as_size
 
@@ -93,7 +82,7 @@ def attention_form(group: Group) -> AttentionForm | None:
 class _Matcher:
     def __init__(self, group: Group) -> None:
         tensors = (*group.inputs, *group.outputs, *group.temporaries)
-        self.types: dict[str, TensorType] = {t.name: t.type for t in tensors}
+        self.types = {t.name: t.type for t in tensors}
         self.inputs = {t.name for t in group.inputs}
         self.statements = group.statements
         self.reductions = {s.target: s for s in group.statements if s.combine}
@@ -224,8 +213,7 @@ class _Matcher:
         if key not in scores.axes or not _small(depth) or not last.axes:
             return None
         width = last.axes[-1]
-        rows = {axis for axis in scores.axes if axis != key}
-        if width in scores.axes or {*last.axes} - {width} != rows:
+        if width in scores.axes or {*last.axes} - {width} != {*scores.axes} - {key}:
             return None
         if not _small(width):
             return None
@@ -240,23 +228,15 @@ class _Matcher:
             return None
         if left.tensor not in self.inputs or right.tensor not in self.inputs:
             return None
-        query = _query_axis(scores.axes, key, of_queries, (of_keys, of_values))
+        factors = of_queries, of_keys, of_values
+        query = _query_axis(scores.axes, key, of_queries, factors[1:])
         form = AttentionForm(
             batch=tuple(axis for axis in scores.axes if axis not in (query, key)),
-            query=query,
-            key=key,
-            depth=depth,
-            width=width,
-            queries=of_queries,
-            keys=of_keys,
-            values=of_values,
-            output=_written(last),
-            raw=scores.target,
-            score=score,
-            widens=any(
-                self.types[f.tensor].dtype != float32 for f in (of_queries, of_keys, of_values)
-            ),
-        )
+            query=query, key=key, depth=depth, width=width,
+            queries=of_queries, keys=of_keys, values=of_values, output=_written(last),
+            raw=scores.target, score=score,
+            widens=any(self.types[each.tensor].dtype != float32 for each in factors),
+        )  # fmt: skip
         return form if _has_fast_addresses(form) else None
 
 

@@ -20,25 +20,9 @@ from anydim.kernels.attention.packing import copy_keys, copy_values, pack_keys
 from anydim.kernels.attention.plan import LINE, Plan
 from anydim.kernels.attention.rows import largest_scores, powers, result_rows
 from anydim.kernels.attention.tiles import multiply
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    either,
-    first_lanes,
-    greatest,
-    least,
-    loop,
-    minus,
-    plus,
-    quotient,
-    quotient_up,
-    register,
-    round_down,
-    times,
-    variable,
-)
+from anydim.kernels.ir import constant, greatest, least, register, select, variable
+from anydim.kernels.write.arithmetic import first_lanes, loop, quotient_up, round_down, split_index
 from anydim.kernels.write.elements import Context, Elements
-from anydim.kernels.write.values import operate
 from anydim.sizes import Size, as_size
 
 
@@ -70,18 +54,18 @@ class _Body:
             *self._next_position(),
             *self.here.steps,
             *self.next.steps,
-            ir.Let("tile_start", times(variable("chunk"), self.plan.tiles)),
-            ir.Let("tile_stop", least(plus(variable("tile_start"), self.plan.tiles), tiles)),
+            ir.Let("tile_start", variable("chunk") * self.plan.tiles),
+            ir.Let("tile_stop", least(variable("tile_start") + self.plan.tiles, tiles)),
             ir.Let("unit_first", _tile_row(variable("tile_start"))),
             *blocks,
         )  # fmt: skip
         return (
             ir.Let("chunks", self.size(self.plan.chunks)),
             ir.Let("tiles", quotient_up(queries, self.plan.rows)),
-            ir.Let("height", quotient(queries, tiles)),
-            ir.Let("taller", minus(queries, times(variable("height"), tiles))),
+            ir.Let("height", queries / tiles),
+            ir.Let("taller", queries - variable("height") * tiles),
             ir.Let("key_count", self.size(self.form.key.extent)),
-            ir.Let("is_far", compare("less", self.size(self.plan.l2_bytes), moved)),
+            ir.Let("is_far", self.size(self.plan.l2_bytes) < moved),
             *self.kernel.steps,
             unit,
         )
@@ -90,28 +74,20 @@ class _Body:
 
     def _position(self) -> list[ir.Step]:
         """The chunk of queries and the batch indices of a unit; the last index runs fastest."""
-        steps: list[ir.Step] = []
-        rest: ir.Value = variable("unit")
         axes = [(f"batch{n}", self.size(a.extent)) for n, a in enumerate(self.form.batch)]
-        axes = [("chunk", variable("chunks")), *axes[:0:-1]]
-        for name, extent in axes:
-            steps.append(ir.Let(f"{name}_rest", quotient(rest, extent)))
-            steps.append(ir.Let(name, minus(rest, times(variable(f"{name}_rest"), extent))))
-            rest = variable(f"{name}_rest")
-        if self.form.batch:
-            steps.append(ir.Let("batch0", rest))
-        return steps
+        steps = split_index("unit", ("chunk", variable("chunks")), *axes[:0:-1])
+        return [*steps, ir.Let("batch0", variable(f"rest{len(axes) - 1}"))] if axes else steps
 
     def _next_position(self) -> list[ir.Step]:
         """The batch indices of the position after this one; after the last the first again."""
         steps: list[ir.Step] = []
         carry: ir.Value = constant(1)
         for number in range(len(self.form.batch) - 1, -1, -1):
-            raised = plus(variable(f"batch{number}"), carry)
+            raised = variable(f"batch{number}") + carry
             extent = self.size(self.form.batch[number].extent)
-            ends = compare("greater_equal", raised, extent)
-            steps.append(ir.Let(f"next{number}", either(ends, constant(0), raised)))
-            carry = either(ends, constant(1), constant(0))
+            ends = raised >= extent
+            steps.append(ir.Let(f"next{number}", select(ends, 0, raised)))
+            carry = select(ends, 1, constant(0))
         return steps
 
     def _ahead(self) -> tuple[ir.Step, ...]:
@@ -130,10 +106,10 @@ class _Body:
                 continue
             start = self.next.offset(factor.at(row.name, column.name))
             stride = self.size(factor.address.stride(row.name))
-            at = plus(start, times(variable("out_query"), stride))
+            at = start + variable("out_query") * stride
             steps.append(ir.Let(f"{name}_ahead", at))
             for first in range(0, int(column.extent.constant or 0), LINE // float32.bytes):
-                line = plus(variable(f"{name}_ahead"), first)
+                line = variable(f"{name}_ahead") + first
                 steps.append(ir.Prefetch(self.context.buffers[factor.tensor], line))
         return (ir.If(ir.Var(ir.FLAG, "is_far"), tuple(steps)),)
 
@@ -141,9 +117,9 @@ class _Body:
 
     def _blocks(self) -> list[ir.Step]:
         lanes = self.plan.lanes
-        first_chunk = compare("equal", variable("chunk"), 0)
-        first_unit = compare("equal", variable("unit"), variable("start"))
-        first = ir.Convert(ir.INDEX, operate("or", first_chunk, first_unit))
+        first_chunk = variable("chunk").equals(0)
+        first_unit = variable("unit").equals(variable("start"))
+        first = ir.Convert(ir.INDEX, first_chunk | first_unit)
         inside: list[ir.Step] = [
             ir.Let("panels", quotient_up(variable("count"), lanes)),
             ir.Declare("packs", constant(1) if self.plan.blocks else first),
@@ -154,7 +130,7 @@ class _Body:
             count = ir.Let("count", variable("key_count"))
             return [ir.Let("block", constant(0)), count, *inside]
         size = self.plan.key_block
-        count = ir.Let("count", least(minus(variable("key_count"), variable("block")), size))
+        count = ir.Let("count", least(variable("key_count") - variable("block"), size))
         return [loop("block", 0, greatest(variable("key_count"), 1), size, count, *inside)]
 
     def _pack(self) -> ir.Step:
@@ -162,36 +138,34 @@ class _Body:
         plan, form, count = self.plan, self.form, variable("count")
         source = self.context.buffers[form.keys.tensor]
         steps = [self._at("keys_at", form.keys, form.depth.name)]
-        if form.keys.address.stride(form.depth.name).constant == 1:
-            stride = self.size(form.keys.address.stride(form.key.name))
-            steps += pack_keys(source, variable("keys_at"), stride, count, plan.depth, plan.lanes)
-        else:
-            stride = self.size(form.keys.address.stride(form.depth.name))
-            steps += copy_keys(source, variable("keys_at"), stride, count, plan.depth, plan.lanes)
+        in_rows = form.keys.address.stride(form.depth.name).constant == 1
+        pack, axis = (pack_keys, form.key) if in_rows else (copy_keys, form.depth)
+        stride = self.size(form.keys.address.stride(axis.name))
+        steps += pack(source, variable("keys_at"), stride, count, plan.depth, plan.lanes)
         if plan.copies:
             source = self.context.buffers[form.values.tensor]
             stride = self.size(form.values.address.stride(form.key.name))
             steps.append(self._at("copy_at", form.values, form.width.name))
             steps += copy_values(source, variable("copy_at"), stride, count, plan.width, plan.lanes)
-        missing = compare("less", constant(0), times(register("packs"), variable("keys")))
+        missing = constant(0) < register("packs") * variable("keys")
         return ir.If(missing, (*steps, ir.Assign("packs", constant(0))))
 
     def _at(self, name: str, factor: Factor, column: str) -> ir.Step:
         """Name the address of keys or values at the first key of the block."""
         base = self.here.offset(factor.at(self.form.key.name, column))
         stride = self.size(factor.address.stride(self.form.key.name))
-        return ir.Let(name, plus(base, times(variable("block"), stride)))
+        return ir.Let(name, base + variable("block") * stride)
 
     # ---- tiles of queries ----------------------------------------------------------------------
 
     def _tiles(self) -> ir.Step:
         number = variable("number")
-        taller = ir.Convert(ir.INDEX, compare("less", number, variable("taller")))
+        taller = ir.Convert(ir.INDEX, number < variable("taller"))
         return loop(
             "number", variable("tile_start"), variable("tile_stop"), 1,
-            ir.Let("tile", plus(variable("height"), taller)),
+            ir.Let("tile", variable("height") + taller),
             ir.Let("first", _tile_row(number)),
-            ir.Let("at", minus(variable("first"), variable("unit_first"))),
+            ir.Let("at", variable("first") - variable("unit_first")),
             *seen_keys(self.plan, self.here, self._scored()),
             ir.Let("mixed_keys", least(variable("count"), register("seen"))),
             *powers(self.plan),
@@ -201,7 +175,7 @@ class _Body:
 
     def _scored(self) -> list[ir.Step]:
         """The scores of the keys that are seen, and the largest of each row."""
-        tail = minus(variable("keys"), variable("whole"))
+        tail = variable("keys") - variable("whole")
         return [
             ir.Let("whole", round_down(variable("keys"), self.plan.lanes)),
             ir.Let("inside_keys", first_lanes(tail, self.plan.lanes)),
@@ -214,21 +188,16 @@ class _Body:
         plan, queries, query = self.plan, self.form.queries, self.form.query.name
         base = self.here.offset(queries.at(query, self.form.depth.name))
         stride = self.size(queries.address.stride(query))
-        call = multiply(
-            plan.library.name,
-            plan.rows,
-            variable("tile"),
-            ir.Address(self.context.buffers[queries.tensor], variable("queries_at")),
-            ir.Address("packed_keys", constant(0)),
-            ir.Address("scores", constant(0)),
-            constant(plan.depth),
-            stride,
-            constant(plan.lanes),
-            constant(plan.depth * plan.lanes),
-            constant(plan.stride),
-            quotient_up(variable("keys"), plan.lanes),
-        )
-        return [ir.Let("queries_at", plus(base, times(variable("first"), stride))), call]
+        own = ir.Address(self.context.buffers[queries.tensor], variable("queries_at"))
+        keys, panel = ir.Address("packed_keys", constant(0)), plan.depth * plan.lanes
+        vectors = quotient_up(variable("keys"), plan.lanes)
+        return [
+            ir.Let("queries_at", base + variable("first") * stride),
+            multiply(
+                plan.library.name, plan.rows, variable("tile"), own, keys, "scores",
+                plan.depth, stride, plan.lanes, panel, plan.stride, vectors,
+            ),
+        ]  # fmt: skip
 
     def _mix(self) -> list[ir.Step]:
         plan, values = self.plan, self.form.values
@@ -240,23 +209,14 @@ class _Body:
             steps = [self._at("values_at", values, self.form.width.name)]
             source = ir.Address(self.context.buffers[values.tensor], variable("values_at"))
             stride = self.size(values.address.stride(self.form.key.name))
+        scores, vectors = ir.Address("scores", constant(0)), plan.padded // plan.lanes
         call = multiply(
-            plan.library.name,
-            plan.rows,
-            variable("tile"),
-            ir.Address("scores", constant(0)),
-            source,
-            ir.Address("mixed", constant(0)),
-            variable("mixed_keys"),
-            constant(plan.stride),
-            stride,
-            constant(plan.lanes),
-            constant(plan.padded),
-            constant(plan.padded // plan.lanes),
-        )
+            plan.library.name, plan.rows, variable("tile"), scores, source, "mixed",
+            variable("mixed_keys"), plan.stride, stride, plan.lanes, plan.padded, vectors,
+        )  # fmt: skip
         return [*steps, call]
 
 
 def _tile_row(tile: ir.Value) -> ir.Value:
     """The first query of a tile."""
-    return plus(times(tile, variable("height")), least(tile, variable("taller")))
+    return tile * variable("height") + least(tile, variable("taller"))

@@ -16,22 +16,9 @@ from anydim.kernels import ir
 from anydim.kernels.attention.exp import LOW
 from anydim.kernels.attention.plan import Plan
 from anydim.kernels.inference import free_axes
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    either,
-    first_lanes,
-    greatest,
-    least,
-    loop,
-    minus,
-    plus,
-    register,
-    times,
-    variable,
-)
+from anydim.kernels.ir import constant, greatest, least, number, register, select, variable
+from anydim.kernels.write.arithmetic import first_lanes, loop
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.values import number, operate
 from anydim.lang.tree import Expr
 
 SHUT = -1000.0  # keys are left out for the time being where the bound is below
@@ -47,33 +34,29 @@ def look(plan: Plan, unit: Elements, alike: bool) -> list[ir.Step]:
     if found is None or alike != (plan.form.query.name not in free_axes(found)):
         return []
     row = unit.inner({plan.form.query.name: variable("mask_query")})
-    padded = times(variable("panels"), plan.lanes)
-    more = operate(
-        "and",
-        compare("less", register("last"), register("end")),
-        compare("equal", register("looks"), 1),
-    )
+    padded = variable("panels") * plan.lanes
+    more = (register("last") < register("end")) & register("looks").equals(1)
     rows = constant(1) if alike else variable("tile")
-    is_open = compare("less", register("last"), padded)
-    has_row = compare("less", register("mask_row"), rows)
+    is_open = register("last") < padded
+    has_row = register("mask_row") < rows
     first = variable("unit_first" if alike else "first")
-    later = compare("less", constant(0), variable("block"))
+    later = constant(0) < variable("block")
     vector = _vector(plan, row, found)
     return [
         # a row sees some key of the first block, so nobody looks at the first vector
-        ir.Declare("last", either(later, constant(0), constant(plan.lanes))),
+        ir.Declare("last", select(later, 0, constant(plan.lanes))),
         ir.Declare("shut", number(float32, float("-inf"), plan.lanes)),
         ir.Declare("mask_row", constant(0)),
         ir.While(
-            operate("and", is_open, has_row),
+            is_open & has_row,
             (
-                ir.Let("mask_query", plus(first, register("mask_row"))),
+                ir.Let("mask_query", first + register("mask_row")),
                 *row.steps,
                 ir.Declare("end", padded),
                 ir.Declare("looks", constant(1)),
                 ir.While(more, vector),
                 ir.Assign("last", greatest(register("last"), register("end"))),
-                ir.Assign("mask_row", plus(register("mask_row"), 1)),
+                ir.Assign("mask_row", register("mask_row") + 1),
             ),
         ),
     ]
@@ -87,18 +70,18 @@ def _vector(plan: Plan, row: Elements, found: Expr) -> tuple[ir.Step, ...]:
         lane=plan.form.key.name, lanes=plan.lanes, mask=inside,
     )  # fmt: skip
     lowest = number(float32, float("-inf"), plan.lanes)
-    bound = lane.name(operate("select", inside, lane.value(found, float32), lowest))
-    shut = lane.name(operate("less", bound, number(float32, SHUT, plan.lanes)))
-    left = minus(variable("count"), variable("mask_at"))
+    bound = lane.name(select(inside, lane.value(found, float32), lowest))
+    shut = lane.name(bound < number(float32, SHUT, plan.lanes))
+    left = variable("count") - variable("mask_at")
     return (
-        ir.Let("mask_at", plus(register("end"), -plan.lanes)),
-        ir.Let("mask_key", plus(variable("block"), variable("mask_at"))),
+        ir.Let("mask_at", register("end") + -plan.lanes),
+        ir.Let("mask_key", variable("block") + variable("mask_at")),
         ir.Let("mask_inside", first_lanes(left, plan.lanes)),
         *lane.steps,
         ir.If(
             ir.Reduce(ir.FLAG, "min", shut),
             (
-                ir.Assign("shut", operate("max", ir.Get(plan.vector, "shut"), bound)),
+                ir.Assign("shut", greatest(ir.Get(plan.vector, "shut"), bound)),
                 ir.Assign("end", variable("mask_at")),
             ),
             (ir.Assign("looks", constant(0)),),
@@ -108,10 +91,10 @@ def _vector(plan: Plan, row: Elements, found: Expr) -> tuple[ir.Step, ...]:
 
 def seen_keys(plan: Plan, unit: Elements, scored: list[ir.Step]) -> list[ir.Step]:
     """Do `scored` for "keys", those up to "seen", and once more for all if that was too few."""
-    every = times(variable("panels"), plan.lanes)
+    every = variable("panels") * plan.lanes
     if plan.form.bound is None:
         return [ir.Declare("seen", every), ir.Let("keys", variable("count")), *scored]
-    missed = compare("equal", register("missed"), 1)
+    missed = register("missed").equals(1)
     return [
         *look(plan, unit, alike=False),
         ir.Declare("seen", register("last")),
@@ -123,7 +106,7 @@ def seen_keys(plan: Plan, unit: Elements, scored: list[ir.Step]) -> list[ir.Step
                 ir.Assign("missed", constant(0)),
                 *scored,
                 ir.If(
-                    compare("less", variable("keys"), variable("count")),
+                    variable("keys") < variable("count"),
                     (*_unless_far(plan), ir.If(missed, (ir.Assign("seen", every),))),
                 ),
             ),
@@ -134,8 +117,8 @@ def seen_keys(plan: Plan, unit: Elements, scored: list[ir.Step]) -> list[ir.Step
 def _unless_far(plan: Plan) -> list[ir.Step]:
     """Note that a row's largest score leaves powers above 0 to keys that were left out."""
     top = ir.Load(ir.Type(float32), *plan.top_of(variable("far_row")))
-    apart = operate("sub", top, ir.Var(top.type, "bound"))
-    far = operate("greater_equal", apart, number(float32, -LOW))
+    apart = top - ir.Var(top.type, "bound")
+    far = apart >= number(float32, -LOW)
     return [
         ir.Let("bound", ir.Reduce(top.type, "max", ir.Get(plan.vector, "shut"))),
         loop(

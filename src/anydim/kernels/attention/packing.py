@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
-from anydim.kernels.write.arithmetic import first_lanes, variable
-from anydim.kernels.write.term import Term, constant, shuffle, smaller
+from anydim.kernels.ir import constant, least, shuffle, variable
+from anydim.kernels.write.arithmetic import first_lanes
 from anydim.kernels.write.writer import Buffer, Writer
 
 GROUP = 4  # elements of a row that are loaded, and lanes that are transposed, at once
@@ -21,16 +21,16 @@ def pack_keys(
 ) -> tuple[ir.Step, ...]:
     """Steps that fill buffer "packed_keys" from rows of `depth` neighbours, `stride` apart."""
     code = Writer("keys_")
-    source, held = Buffer(code, keys, float32), Term(count)
-    with code.range(0, Term(variable("panels"))) as panel:
+    source, held = Buffer(code, keys, float32), count
+    with code.range(0, variable("panels")) as panel:
         first = code.let(panel * lanes)
         target = Buffer(code, "packed_keys", float32).part(code.let(first * depth))
         whole = code.let(first + lanes <= held)
         for last in (None, held - 1):
             with code.when(whole) if last is None else code.otherwise():
                 numbers = (first + i for i in range(lanes))  # those above the last are the last
-                own = numbers if last is None else (smaller(n, last) for n in numbers)
-                rows = [source.part(code.let(n * Term(stride) + Term(start))) for n in own]
+                own = numbers if last is None else (least(n, last) for n in numbers)
+                rows = [source.part(code.let(n * stride + start)) for n in own]
                 _panel(code, rows, target, depth)
     return code.written
 
@@ -45,14 +45,16 @@ def _panel(code: Writer, rows: list[Buffer], target: Buffer, depth: int) -> None
         _columns(code, rows, constant(whole), depth - whole, target)
 
 
-def _columns(code: Writer, rows: list[Buffer], column: Term, count: int, target: Buffer) -> None:
+def _columns(
+    code: Writer, rows: list[Buffer], column: ir.Value, count: int, target: Buffer
+) -> None:
     """`count` <= 4 elements of every row as `count` vectors of the panel."""
-    mask = None if count == GROUP else Term(first_lanes(constant(count).value, GROUP))
+    mask = None if count == GROUP else first_lanes(constant(count), GROUP)
     gathered = []
     for i in range(GROUP):
         parts = [row.load(column, GROUP, mask) for row in rows[i::GROUP]]
         while len(parts) > 1:
-            both = tuple(range(2 * parts[0].lanes))
+            both = tuple(range(2 * parts[0].type.lanes))
             pairs = zip(parts[::2], parts[1::2])
             parts = [code.let(shuffle(left, right, both)) for left, right in pairs]
         gathered.append(parts[0])
@@ -60,11 +62,11 @@ def _columns(code: Writer, rows: list[Buffer], column: Term, count: int, target:
         target.store((column + d) * len(rows), value)
 
 
-def _transposed(code: Writer, rows: list[Term]) -> list[Term]:
+def _transposed(code: Writer, rows: list[ir.Value]) -> list[ir.Value]:
     """Four vectors with each group of four lanes, across the four, transposed."""
-    lanes = rows[0].lanes
+    lanes = rows[0].type.lanes
 
-    def mixed(left: Term, right: Term, pick: tuple[int, ...]) -> Term:
+    def mixed(left: ir.Value, right: ir.Value, pick: tuple[int, ...]) -> ir.Value:
         chosen = [
             group + p if p < GROUP else lanes + group + p - GROUP
             for group in range(0, lanes, GROUP)
@@ -84,11 +86,11 @@ def copy_keys(
     """Steps that fill buffer "packed_keys" from columns, `stride` apart, of neighbouring keys."""
     code = Writer("keys_")
     source, target = (Buffer(code, name, float32) for name in (keys, "packed_keys"))
-    with code.range(0, Term(variable("panels"))) as panel:
+    with code.range(0, variable("panels")) as panel:
         first = code.let(panel * lanes)
-        inside = code.let(Term(first_lanes((Term(count) - first).value, lanes)))
+        inside = code.let(first_lanes((count - first), lanes))
         with code.range(0, depth) as row:
-            vector = source.load(Term(start) + row * Term(stride) + first, lanes, inside)
+            vector = source.load(start + row * stride + first, lanes, inside)
             target.store((panel * depth + row) * lanes, vector)
     return code.written
 
@@ -99,11 +101,11 @@ def copy_values(
     """Steps that fill buffer "packed_values" with rows of `width`, zeros to whole vectors."""
     code = Writer("values_")
     source, target = (Buffer(code, name, float32) for name in (values, "packed_values"))
-    with code.range(0, Term(count)) as row:
-        own = source.part(code.let(row * Term(stride) + Term(start)))
+    with code.range(0, count) as row:
+        own = source.part(code.let(row * stride + start))
         packed = target.part(code.let(row * (-(-width // lanes) * lanes)))
         for column in range(0, width, lanes):
             left = width - column
-            mask = None if left >= lanes else Term(first_lanes(constant(left).value, lanes))
+            mask = None if left >= lanes else first_lanes(constant(left), lanes)
             packed.store(column, own.load(column, lanes, mask))
     return code.written

@@ -8,7 +8,7 @@ from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.attention.form import AttentionForm
-from anydim.kernels.write.arithmetic import plus, variable
+from anydim.kernels.ir import variable
 from anydim.sizes import Size, align_up, as_size, ceil_div, minimum, product
 
 LINE = 64
@@ -101,7 +101,7 @@ class Plan:
 
     def top_of(self, row: ir.Value) -> tuple[str, ir.Value]:
         """Where the largest score of a row of the tile lies, the block at hand included."""
-        return ("news", row) if self.blocks else ("tops", plus(variable("at"), row))
+        return ("news", row) if self.blocks else ("tops", variable("at") + row)
 
     @property
     def scratch(self) -> Size:

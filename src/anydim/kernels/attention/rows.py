@@ -16,29 +16,24 @@ from anydim.base.dtypes import boolean, float32
 from anydim.kernels import ir
 from anydim.kernels.attention.exp import exp_nonpositive
 from anydim.kernels.attention.plan import Plan
-from anydim.kernels.write.arithmetic import first_lanes, variable
+from anydim.kernels.ir import apply, constant, fma, select, shuffle, variable
+from anydim.kernels.write.arithmetic import first_lanes
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.term import Term, apply, constant, fma, select, shuffle
 from anydim.kernels.write.writer import Buffer, Variable, Writer
 from anydim.lang.tree import Read
 
 MINUS_INFINITY = float("-inf")
 
 
-def _given(name: str) -> Term:
-    """What the loops around have named."""
-    return Term(variable(name))
-
-
-def _later() -> Term:
+def _later() -> ir.Value:
     """Whether there was a block of keys before this one."""
-    return _given("block") > 0
+    return variable("block") > 0
 
 
-def _tops(code: Writer, plan: Plan, row: Term) -> Buffer:
+def _tops(code: Writer, plan: Plan, row: ir.Value) -> Buffer:
     """Where the largest score of a row of the tile lies, the block at hand included."""
-    name, place = plan.top_of(row.value)
-    return Buffer(code, name, float32).part(Term(place))
+    name, place = plan.top_of(row)
+    return Buffer(code, name, float32).part(place)
 
 
 # ---- maxima ------------------------------------------------------------------------------------
@@ -48,21 +43,21 @@ def largest_scores(plan: Plan, unit: Elements) -> tuple[ir.Step, ...]:
     """Make the scores of the tile's rows from the raw products; leave their maxima in "tops" or
     "news"."""
     code = Writer("score_")
-    with code.range(0, _given("tile")) as number:
-        query = code.let(_given("first") + number)
+    with code.range(0, variable("tile")) as number:
+        query = code.let(variable("first") + number)
         line = Buffer(code, "scores", float32).part(code.let(number * plan.stride))
-        row, before = unit.inner({plan.form.query.name: query.value}), code.here
+        row, before = unit.inner({plan.form.query.name: query}), code.here
         most = code.variable(constant(MINUS_INFINITY, float32, plan.lanes))
-        whole, keys = _given("whole"), _given("keys")
+        whole, keys = variable("whole"), variable("keys")
         with code.range(0, whole, plan.lanes) as column:
             _scores(code, plan, row, line, column, most, None)
         with code.when(whole < keys):
             inside = ir.Var(ir.Type(boolean, plan.lanes), "inside_keys")
             _scores(code, plan, row, line, whole, most, inside)
         code.take(row.steps, before)
-        top = _across(code, _larger, most()).lane(0)
+        top = _across(code, _larger, most()).extract(0)
         if plan.blocks:
-            old = Buffer(code, "tops", float32)[_given("at") + number]
+            old = Buffer(code, "tops", float32)[variable("at") + number]
             old = code.let(select(_later(), old, MINUS_INFINITY))
             top = code.let(_larger(old, top))
             keep = exp_nonpositive(code, old - _finite(top))
@@ -73,43 +68,45 @@ def largest_scores(plan: Plan, unit: Elements) -> tuple[ir.Step, ...]:
 
 
 def _scores(
-    code: Writer, plan: Plan, row: Elements, line: Buffer, column: Term, most: Variable,
+    code: Writer, plan: Plan, row: Elements, line: Buffer, column: ir.Value, most: Variable,
     mask: ir.Value | None,
 ) -> None:  # fmt: skip
     """A vector of scores, what is not masked counted into `most`."""
 
     def raw(read: Read) -> ir.Value | None:
-        return line.load(column, plan.lanes).value if read.tensor == plan.form.raw else None
+        return line.load(column, plan.lanes) if read.tensor == plan.form.raw else None
 
-    key = code.let(_given("block") + column)
+    key = code.let(variable("block") + column)
     lane = row.inner(
-        {plan.form.key.name: key.value}, lane=plan.form.key.name, lanes=plan.lanes, mask=mask,
+        {plan.form.key.name: key}, lane=plan.form.key.name, lanes=plan.lanes, mask=mask,
         local=raw, answers=frozenset((plan.form.raw,)),
     )  # fmt: skip
-    value = Term(lane.value(plan.form.score, float32))
+    value = lane.value(plan.form.score, float32)
     code.take(lane.steps)
     if mask is not None:
-        value = code.let(select(Term(mask), value, MINUS_INFINITY))
+        value = code.let(select(mask, value, MINUS_INFINITY))
     if mask is not None or not isinstance(plan.form.score, Read):
         line.store(column, value)
     most.set(_larger(value, most()))
 
 
-def _larger(left: Term, right: Term) -> Term:
+def _larger(left: ir.Value, right: ir.Value) -> ir.Value:
     """The larger one lane by lane; what a NaN makes of it is settled by the powers."""
     return apply("fast_max", left, right)
 
 
-def _finite(top: Term) -> Term:
+def _finite(top: ir.Value) -> ir.Value:
     """What is taken off the scores: their maximum, or 0 when all of them are -inf."""
     return select(top.equals(MINUS_INFINITY), 0, top)
 
 
-def _across(code: Writer, function: Callable[[Term, Term], Term], value: Term) -> Term:
+def _across(
+    code: Writer, function: Callable[[ir.Value, ir.Value], ir.Value], value: ir.Value
+) -> ir.Value:
     """All lanes combined, in every lane."""
-    half = value.lanes // 2
+    half = value.type.lanes // 2
     while half:
-        picks = tuple(lane ^ half for lane in range(value.lanes))
+        picks = tuple(lane ^ half for lane in range(value.type.lanes))
         value = code.let(function(value, shuffle(value, value, picks)))
         half //= 2
     return value
@@ -121,15 +118,15 @@ def _across(code: Writer, function: Callable[[Term, Term], Term], value: Term) -
 def powers(plan: Plan) -> tuple[ir.Step, ...]:
     """Replace the scores of the tile's rows by e^(score - top); leave the sums in "totals"."""
     code = Writer("power_")
-    with code.range(0, _given("tile")) as number:
-        place = code.let(_given("at") + number)
+    with code.range(0, variable("tile")) as number:
+        place = code.let(variable("at") + number)
         new, totals = _tops(code, plan, number)[0], Buffer(code, "totals", float32)
         if plan.blocks:
             Buffer(code, "tops", float32)[place] = new
         top = code.let(_finite(new).spread(plan.lanes))
         line = Buffer(code, "scores", float32).part(code.let(number * plan.stride))
         total = code.variable(constant(0, float32, plan.lanes))
-        with code.range(0, _given("mixed_keys"), plan.lanes) as column:
+        with code.range(0, variable("mixed_keys"), plan.lanes) as column:
             power = exp_nonpositive(code, line.load(column, plan.lanes) - top)
             line.store(column, power)
             total += power
@@ -151,13 +148,13 @@ def result_rows(plan: Plan, unit: Elements, ahead: tuple[ir.Step, ...]) -> tuple
     `ahead` is done once per row, whose number is "out_query".
     """
     form, code = plan.form, Writer("out_")
-    with code.range(0, _given("tile")) as number:
-        query = code.let(_given("first") + number, "out_query")
-        row = unit.inner({form.query.name: query.value})
-        start = Term(row.offset(form.output.at(form.width.name)))
+    with code.range(0, variable("tile")) as number:
+        query = code.let(variable("first") + number, "out_query")
+        row = unit.inner({form.query.name: query})
+        start = row.offset(form.output.at(form.width.name))
         code.take((*row.steps, *ahead))
         result = Buffer(code, row.context.buffers[form.output.tensor], float32).part(start)
-        place = code.let(_given("at") + number)
+        place = code.let(variable("at") + number)
         mixed = Buffer(code, "mixed", float32).part(code.let(number * plan.padded))
         if plan.blocks:
             sums = Buffer(code, "sums", float32).part(code.let(place * plan.padded))
@@ -165,14 +162,14 @@ def result_rows(plan: Plan, unit: Elements, ahead: tuple[ir.Step, ...]) -> tuple
                 _sum(code, plan, mixed, sums, Buffer(code, "keeps", float32)[number])
             with code.otherwise():
                 _sum(code, plan, mixed, sums, None)
-            with code.when((_given("block") + _given("count")).equals(_given("key_count"))):
+            with code.when((variable("block") + variable("count")).equals(variable("key_count"))):
                 _divide(code, plan, result, sums, place)
         else:
             _divide(code, plan, result, mixed, place)
     return code.written
 
 
-def _sum(code: Writer, plan: Plan, mixed: Buffer, sums: Buffer, keep: Term | None) -> None:
+def _sum(code: Writer, plan: Plan, mixed: Buffer, sums: Buffer, keep: ir.Value | None) -> None:
     """The mixed values of this block put into the sums of a row, or added to what they keep."""
     factor = None if keep is None else code.let(keep.spread(plan.lanes))
     for column in range(0, plan.padded, plan.lanes):
@@ -182,17 +179,15 @@ def _sum(code: Writer, plan: Plan, mixed: Buffer, sums: Buffer, keep: Term | Non
         sums.store(column, value)
 
 
-def _divide(code: Writer, plan: Plan, result: Buffer, source: Buffer, place: Term) -> None:
+def _divide(code: Writer, plan: Plan, result: Buffer, source: Buffer, place: ir.Value) -> None:
     """A row of the result: values divided by the total, 0 without keys."""
     total = Buffer(code, "totals", float32)[place]
-    divisor = select(_given("key_count").equals(0), float("inf"), total)
+    divisor = select(variable("key_count").equals(0), float("inf"), total)
     divisor = code.let(divisor.spread(plan.lanes))
     good = code.let((total > 0).spread(plan.lanes)) if plan.form.nan_is_zero else None
     for column in range(0, plan.width, plan.lanes):
         left = plan.width - column
-        mask = None
-        if left < plan.lanes:
-            mask = Term(first_lanes(constant(left).value, plan.lanes))
+        mask = first_lanes(constant(left), plan.lanes) if left < plan.lanes else None
         value = source.load(column, plan.lanes) / divisor
         value = value if good is None else select(good, value, 0)
         result.store(column, value, mask)

@@ -19,12 +19,12 @@ from anydim.kernels.attention.form import AttentionForm, attention_form
 from anydim.kernels.attention.loops import attention_steps
 from anydim.kernels.attention.plan import Plan
 from anydim.kernels.attention.tiles import tile_library, tile_rows
+from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Launch, Machine, moved_bytes
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.operands import Operands
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
-from anydim.kernels.write.arithmetic import constant, variable
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.lang.tree import Group, Read
 from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, product, prove

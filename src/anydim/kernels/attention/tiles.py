@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
-from anydim.kernels.write.term import Term, constant, fma
+from anydim.kernels.ir import Like, constant, fma
 from anydim.kernels.write.writer import Buffer, Writer
 
 POINTERS = ("a", "b", "c")
@@ -32,8 +32,12 @@ def tile_library(lanes: int, rows: int) -> ir.Library:
     return ir.Library(name, partial(_functions, name, lanes, rows), identity=name)
 
 
-def multiply(library: str, most: int, rows: ir.Value, *arguments: ir.Value | ir.Address) -> ir.Step:
-    """Call the function for a number of rows, at most `most`: `POINTERS`, then `SCALARS`."""
+def multiply(
+    library: str, most: int, rows: ir.Value, a: ir.Value, b: ir.Value, c: str, *scalars: Like
+) -> ir.Step:
+    """Call the function for a number of rows, at most `most`, with `POINTERS` and `SCALARS`."""
+    zero = constant(0)
+    arguments = (a, b, ir.Address(c, zero), *map(zero.like, scalars))
     cases = tuple((m, (ir.Call(f"{library}_{m}", arguments),)) for m in range(1, most + 1))
     return ir.Switch(rows, cases)
 
@@ -45,12 +49,10 @@ def _functions(library: str, lanes: int, rows: int) -> tuple[ir.Function, ...]:
 def _tiles(name: str, rows: int, lanes: int) -> ir.Function:
     code = Writer()
     a, b, c = (Buffer(code, pointer, float32) for pointer in POINTERS)
-    count, a_row, b_row, b_panel, c_row, vectors = (
-        Term(ir.Var(ir.INDEX, scalar)) for scalar in SCALARS
-    )
+    count, a_row, b_row, b_panel, c_row, vectors = (ir.Var(ir.INDEX, scalar) for scalar in SCALARS)
     starts = [code.let(a_row * i) for i in range(rows)]
 
-    def tile(panel: Term, width: int) -> None:
+    def tile(panel: ir.Value, width: int) -> None:
         """The sums of `rows` x `width` vectors, from zero to their place in c.
 
         One step of k per iteration: in a longer text LLVM moves loads up until registers run out.

@@ -14,8 +14,8 @@ import numpy
 
 from anydim.base.dtypes import float64
 from anydim.kernels.functions.large_angles import NEAR, reduced
-from anydim.kernels.functions.writer import Lanes, copysign, sqrt
-from anydim.kernels.write.term import fma, select
+from anydim.kernels.functions.writer import Lanes, copysign, in_double, sqrt
+from anydim.kernels.ir import fma, select
 
 _SIN = (
     1.58969099521155010221e-10, -2.50507602534068634195e-08, 2.75573137070700676789e-06,
@@ -53,6 +53,7 @@ def _quadrant(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
     return sine, cosine, bits
 
 
+@in_double
 def sin(x: Lanes) -> Lanes:
     """Sine of an angle in radians."""
     sine, cosine, n = _quadrant(x)
@@ -60,6 +61,7 @@ def sin(x: Lanes) -> Lanes:
     return select(n.bit(2), -value, value)
 
 
+@in_double
 def cos(x: Lanes) -> Lanes:
     """Cosine of an angle in radians."""
     sine, cosine, n = _quadrant(x)
@@ -67,6 +69,7 @@ def cos(x: Lanes) -> Lanes:
     return select((n + 1).bit(2), -value, value)
 
 
+@in_double
 def tan(x: Lanes) -> Lanes:
     """Tangent of an angle in radians."""
     sine, cosine, n = _quadrant(x)

@@ -10,7 +10,7 @@ from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.functions.narrow import narrow, widen
 from anydim.kernels.functions.writer import Lanes, type_of
-from anydim.kernels.write.term import select
+from anydim.kernels.ir import select
 
 
 def expand_conversion(x: Lanes, wanted: DType) -> Lanes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from anydim.base.dtypes import float32
 from anydim.kernels.functions.exponential import exp
 from anydim.kernels.functions.writer import Lanes, copysign
-from anydim.kernels.write.term import fma, select
+from anydim.kernels.ir import fma, select
 
 _ERF32_LIMIT = 3.92
 _ERF32 = (

@@ -11,7 +11,7 @@ import math
 from anydim.base.dtypes import float32, float64
 from anydim.base.records import dataclass
 from anydim.kernels.functions.writer import Lanes, copysign
-from anydim.kernels.write.term import fma, select
+from anydim.kernels.ir import fma, select
 
 
 @dataclass(frozen=True)
@@ -33,26 +33,16 @@ class Exponential:
 
 EXPONENTIALS = {
     float32: Exponential(
-        magic=1.5 * 2**23 + 126,
-        shift=23,
-        low=-86.9,
-        least=-104.0,
-        high=88.73,
-        ln2_high=0.693359375,
-        ln2_low=-2.12194440e-4,
+        magic=1.5 * 2**23 + 126, shift=23, low=-86.9, least=-104.0, high=88.73,
+        ln2_high=0.693359375, ln2_low=-2.12194440e-4,
         tail=(
             0.0013814539415761828, 0.00836874544620514, 0.04166838899254799, 0.1666652113199234,
             0.4999999403953552,
         ),
     ),
     float64: Exponential(
-        magic=1.5 * 2**52 + 1022,
-        shift=52,
-        low=-708.0,
-        least=-745.2,
-        high=709.79,
-        ln2_high=6.93147180369123816490e-01,
-        ln2_low=1.90821492927058770002e-10,
+        magic=1.5 * 2**52 + 1022, shift=52, low=-708.0, least=-745.2, high=709.79,
+        ln2_high=6.93147180369123816490e-01, ln2_low=1.90821492927058770002e-10,
         tail=tuple(1 / math.factorial(k) for k in range(13, 1, -1)),
     ),
 }  # fmt: skip
@@ -139,11 +129,8 @@ _TANH_ODD = (
     1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03,
 )  # fmt: skip
 _TANH_EVEN = (
-    1.19825839466702e-06,
-    1.18534705686654e-04,
-    2.26843463243900e-03,
-    4.89352518554385e-03,
-)
+    1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03,
+)  # fmt: skip
 
 
 def tanh(x: Lanes) -> Lanes:

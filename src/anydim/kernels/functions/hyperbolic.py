@@ -6,12 +6,13 @@ import math
 
 from anydim.kernels.functions.exponential import exp, expm1
 from anydim.kernels.functions.logarithm import log, log1p
-from anydim.kernels.functions.writer import Lanes, copysign, sqrt
-from anydim.kernels.write.term import fma, select
+from anydim.kernels.functions.writer import Lanes, copysign, in_double, sqrt
+from anydim.kernels.ir import fma, select
 
 _HUGE = 1e9  # beyond it, the root of x^2 + 1 is x
 
 
+@in_double
 def sinh(x: Lanes) -> Lanes:
     """Hyperbolic sine, from m = e^(|x|/2) - 1 so that nothing overflows early."""
     m = expm1(abs(x) * 0.5)
@@ -20,6 +21,7 @@ def sinh(x: Lanes) -> Lanes:
     return copysign(half * fma(inverse, inverse, 1.0), x)
 
 
+@in_double
 def cosh(x: Lanes) -> Lanes:
     """Hyperbolic cosine, from h = e^(|x|/2)."""
     h = exp(abs(x) * 0.5)
@@ -27,6 +29,7 @@ def cosh(x: Lanes) -> Lanes:
     return fma(h * 0.5, h, inverse * 0.5 * inverse)
 
 
+@in_double
 def asinh(x: Lanes) -> Lanes:
     """Inverse hyperbolic sine."""
     size = abs(x)
@@ -36,6 +39,7 @@ def asinh(x: Lanes) -> Lanes:
     return copysign(select(size > _HUGE, far, near), x)
 
 
+@in_double
 def acosh(x: Lanes) -> Lanes:
     """Inverse hyperbolic cosine; NaN below 1."""
     t = x - 1.0
@@ -44,6 +48,7 @@ def acosh(x: Lanes) -> Lanes:
     return select(x < 1.0, math.nan, result)
 
 
+@in_double
 def atanh(x: Lanes) -> Lanes:
     """Inverse hyperbolic tangent; infinite at -1 and 1, NaN outside."""
     size = abs(x)

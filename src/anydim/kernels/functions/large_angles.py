@@ -15,7 +15,7 @@ from itertools import pairwise
 from anydim.base.dtypes import float64, int64, uint64
 from anydim.kernels import ir
 from anydim.kernels.functions.writer import Lanes, Writer, type_of
-from anydim.kernels.write.term import fma, select
+from anydim.kernels.ir import fma, select
 
 _LEADING = 34  # bits 0 before those of 2/pi
 _TWO_OVER_PI = (

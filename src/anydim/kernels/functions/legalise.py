@@ -15,13 +15,13 @@ from anydim.base.dtypes import DType, float16, float32
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.functions.conversions import expand_conversion, to_flag
-from anydim.kernels.functions.expansions import expand, expansion
+from anydim.kernels.functions.expansions import expansion
 from anydim.kernels.functions.exponential import gated
 from anydim.kernels.functions.power import EXPONENTS, rounded
 from anydim.kernels.functions.primitives import LOGICAL, PREDICATES, Primitives
 from anydim.kernels.functions.writer import Lanes, Writer, result_type, type_of
+from anydim.kernels.ir import apply
 from anydim.kernels.steps import assigned
-from anydim.kernels.write.term import apply
 
 
 def legalise(functions: Sequence[ir.Function], target: Primitives) -> tuple[ir.Function, ...]:
@@ -75,10 +75,10 @@ class _Legaliser:
             return apply(function, *map(to_flag, given)).value
         if dtype.format is not None or dtype == float16:
             return self._in_single(function, given).value
-        row = expansion(function, dtype)
-        if row is None:
+        write = expansion(function, dtype)
+        if write is None:
             raise InternalError(f"no rule for '{function}' of {dtype}")
-        return expand(row, given).value
+        return write(*given).value
 
     def _in_single(self, function: str, arguments: tuple[Lanes, ...]) -> Lanes:
         """A function of a narrow float: computed in float32, rounded once."""
@@ -162,19 +162,11 @@ class _Legaliser:
 
     def _reduce_by_halves(self, function: str, value: ir.Value) -> ir.Value:
         """One half with the other one, down to a lane."""
-        dtype, lanes = value.type.dtype, value.type.lanes
-        while lanes > 1:
-            half = lanes // 2
-            kind = type_of(dtype, half)
-            parts: list[ir.Value] = []
-            for start in (0, half):
-                picks = tuple(range(start, start + half))
-                part: ir.Value = ir.Shuffle(kind, value, value, picks)
-                if half == 1:
-                    part = ir.Extract(kind, value, start)
-                parts.append(self.writer.name(part))
-            value = self.apply(function, kind, tuple(parts))
-            lanes = half
+        while value.type.lanes > 1:
+            half = value.type.lanes // 2
+            sides = (tuple(range(start, start + half)) for start in (0, half))
+            parts = tuple(self.writer.name(_picked(value, side)) for side in sides)
+            value = self.apply(function, parts[0].type, parts)
         return value
 
     # ---- statements ----------------------------------------------------------------------------
@@ -277,6 +269,10 @@ class _Legaliser:
         made = self.block(body)
         writer.constants, writer.quotients = constants, quotients
         return made
+
+
+def _picked(value: ir.Value, lanes: tuple[int, ...]) -> ir.Value:
+    return ir.shuffle(value, value, lanes) if len(lanes) > 1 else value.extract(lanes[0])
 
 
 _NOTHING = type(None)  # what stands in the place of a mask or a result

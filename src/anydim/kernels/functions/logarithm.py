@@ -10,8 +10,8 @@ import math
 
 from anydim.base.dtypes import float32
 from anydim.kernels.functions.exponential import EXPONENTIALS
-from anydim.kernels.functions.writer import Lanes
-from anydim.kernels.write.term import fma, select
+from anydim.kernels.functions.writer import Lanes, in_double
+from anydim.kernels.ir import fma, select
 
 
 def _split(x: Lanes) -> tuple[Lanes, Lanes]:
@@ -55,6 +55,7 @@ def log(x: Lanes) -> Lanes:
     return select(x < math.inf, result, x)
 
 
+@in_double
 def log1p(x: Lanes) -> Lanes:
     """log(1 + x): what the sum lost is given back."""
     u = x + 1.0

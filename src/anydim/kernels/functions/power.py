@@ -7,12 +7,26 @@ import math
 from anydim.base.dtypes import DType
 from anydim.kernels.functions.exponential import exp
 from anydim.kernels.functions.logarithm import log
-from anydim.kernels.functions.writer import Lanes, copysign, sqrt, while_any
-from anydim.kernels.write.term import apply, select
+from anydim.kernels.functions.writer import Lanes, copysign, in_double, sqrt, while_any
+from anydim.kernels.ir import apply, select
+
+EXPONENTS = frozenset((-1, 0.5, 1, 2, 3))  # those of `_constant_power`
+
+
+def rounded(number: int | float | bool, dtype: DType) -> float:
+    """A number as a float type holds it."""
+    return float(dtype.numpy.type(number))
 
 
 def power(x: Lanes, y: Lanes) -> Lanes:
     """x^y of floats, with the special cases of C99."""
+    exponent = y.writer.constant_of(y.value)
+    simple = None if exponent is None else _constant_power(x, rounded(exponent, y.dtype))
+    return _power(x, y) if simple is None else simple
+
+
+@in_double
+def _power(x: Lanes, y: Lanes) -> Lanes:
     size = abs(x)
     result = exp(y * log(size))
     result = select(y.equals(0.0), 1.0, result)
@@ -26,15 +40,7 @@ def power(x: Lanes, y: Lanes) -> Lanes:
     return select(ones, 1.0, result)
 
 
-EXPONENTS = frozenset((-1, 0.5, 1, 2, 3))  # those of `constant_power`
-
-
-def rounded(number: int | float | bool, dtype: DType) -> float:
-    """A number as a float type holds it."""
-    return float(dtype.numpy.type(number))
-
-
-def constant_power(x: Lanes, exponent: float) -> Lanes | None:
+def _constant_power(x: Lanes, exponent: float) -> Lanes | None:
     """x^exponent by products or a root, for the exponents that numpy does so too."""
     if exponent == 1:
         return x

@@ -24,9 +24,7 @@ from functools import cached_property
 from anydim.base.dtypes import DTYPES, DType, boolean, float16, float32, float64
 from anydim.base.records import dataclass
 
-COMPARISONS = frozenset(
-    ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
-)  # fmt: skip
+COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
 LOGICAL = frozenset(("and", "or", "xor", "not"))
 _TESTS = frozenset(("isnan", "isinf", "add_overflows", "mul_overflows"))
 PREDICATES = COMPARISONS | LOGICAL | _TESTS  # their results are flags

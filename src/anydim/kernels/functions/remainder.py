@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from anydim.kernels.functions.writer import Lanes, copysign, while_any
-from anydim.kernels.write.term import apply, select
+from anydim.kernels.ir import apply, select
 
 
 def remainder(x: Lanes, y: Lanes) -> Lanes:

@@ -7,7 +7,7 @@ import math
 from anydim.base.dtypes import boolean
 from anydim.kernels import ir
 from anydim.kernels.functions.writer import Lanes, copysign, sqrt, type_of
-from anydim.kernels.write.term import select
+from anydim.kernels.ir import select
 
 
 def copied_sign(size: Lanes, sign: Lanes) -> Lanes:

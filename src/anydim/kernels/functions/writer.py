@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, wraps
 from typing import TypeAlias
 
-from anydim.base.dtypes import DType, boolean, int32, int64, uint32, uint64
+from anydim.base.dtypes import DType, boolean, float64, int32, int64, uint32, uint64
 from anydim.kernels import ir
 from anydim.kernels.functions.primitives import PREDICATES
-from anydim.kernels.write.term import Like, Term, apply, fma, select
+from anydim.kernels.ir import Number, Operators, apply, fma, select
 
 Quotient: TypeAlias = tuple[ir.Value, ir.Value]
 Apply: TypeAlias = "Callable[[str, ir.Type, tuple[ir.Value, ...]], ir.Value]"
@@ -97,24 +97,31 @@ class Writer:
         return found.value if isinstance(found, ir.Const) else None
 
 
-class Lanes(Term):
+class Lanes(Operators["Lanes"]):
     """A value with a name, and so is all that is made of it: by what the target has."""
 
-    __slots__ = ("writer",)
+    __slots__ = ("value", "writer")
 
     def __init__(self, writer: Writer, value: ir.Value) -> None:
-        super().__init__(value)
         self.writer = writer
+        self.value = value
+
+    @property
+    def dtype(self) -> DType:
+        return self.value.type.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.value.type.lanes
 
     def of(self, value: ir.Value) -> Lanes:
         """A name for another value."""
         return Lanes(self.writer, self.writer.name(value))
 
-    def like(self, other: Like) -> Lanes:
+    def like(self, other: Lanes | Number) -> Lanes:
         """Another value as one of this type: numbers become constants in every lane."""
         if isinstance(other, Lanes):
             return other
-        assert not isinstance(other, Term)
         return Lanes(self.writer, ir.Const(self.value.type, other))
 
     def applied(self, function: str, arguments: tuple[Lanes, ...]) -> Lanes:
@@ -211,3 +218,14 @@ def sqrt(x: Lanes) -> Lanes:
 def copysign(size: Lanes, sign: Lanes) -> Lanes:
     """The magnitude of one number with the sign of another."""
     return apply("copysign", size, sign)
+
+
+def in_double(write: Callable[..., Lanes]) -> Callable[..., Lanes]:
+    """Of float64; of float32 computed in float64 and rounded."""
+
+    @wraps(write)
+    def either(*arguments: Lanes) -> Lanes:
+        dtype = arguments[-1].dtype
+        return write(*(argument.as_(float64) for argument in arguments)).as_(dtype)
+
+    return either

@@ -15,12 +15,12 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.attention.form import AttentionForm, attention_form
 from anydim.kernels.grouped.places import Work, plain
+from anydim.kernels.ir import apply, constant, convert, fma, greatest, least, number, select
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
-from anydim.kernels.write.arithmetic import compare, constant, least, minus, plus
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.values import convert, number, operate
+from anydim.kernels.write.writer import Writer
 from anydim.lang.tree import Group, Read, TensorType
 from anydim.lang.tree.affine import Affine
 from anydim.sizes import Box, product
@@ -82,6 +82,7 @@ class _Writer:
     def __init__(self, group: Group, form: AttentionForm, items: int, machine: Machine) -> None:
         self.form, self.items = form, items
         self.work = Work(group, machine, {form.raw: TensorType(float32, ())})
+        self.code = Writer("w")  # beside names of the work
         width = form.width.extent.constant
         assert width is not None
         self.width = width
@@ -89,108 +90,87 @@ class _Writer:
 
     def body(self) -> list[ir.Step]:
         """The steps of an item."""
-        form, places = self.form, list[ir.Step]()
+        form, code, places = self.form, self.code, list[ir.Step]()
         outside = Elements(self.work.context)
         row = outside.inner(self.work.indices(_START, (*form.batch, form.query), places))
-        zero = number(float32, 0)
-        block = self._block(row)
-        keys = self.work.sizes.value(form.key.extent)
-        loop = ir.For("k0", constant(0), keys, constant(self.items), tuple(block))
-        steps: list[ir.Step] = [ir.Declare("top", _LEAST), ir.Declare("total", zero)]
-        steps += [ir.Declare(f"sum{j}", zero) for j in self.shares]
-        finish = [loop, *self._finish(row)]
-        return [*outside.steps, *places, *row.steps, *steps, *finish]
+        code.emit(ir.Declare("top", _LEAST))
+        for name in ("total", *(f"sum{j}" for j in self.shares)):
+            code.emit(ir.Declare(name, number(float32, 0)))
+        self.keys = self.work.sizes.value(form.key.extent)
+        with code.range(0, self.keys, self.items) as first:
+            self._block(row, first)
+        self._finish(row)
+        return [*outside.steps, *places, *row.steps, *code.written]
 
-    def _block(self, row: Elements) -> list[ir.Step]:
+    def _block(self, row: Elements, first: ir.Value) -> None:
         """Scores of a block of keys, their shares, and what they add to the row."""
-        key = ir.Var(ir.INDEX, "key")
-        inside = compare("less", key, self.work.sizes.value(self.form.key.extent))
+        code, let = self.code, self.code.let
         score, top, total = (ir.Get(_FLOAT, name) for name in ("score", "top", "total"))
-        steps: list[ir.Step] = [
-            ir.Let("key", plus(ir.Var(ir.INDEX, "k0"), _ITEM)),
-            ir.Declare("score", _LEAST),
-            ir.If(inside, tuple(self._score(row, key))),
-        ]
-        largest = self._folded("max", score, steps)
-        found = self._named(operate("max", top, largest), steps)
-        nothing = operate("equal", found, _LEAST)
-        shift = self._named(operate("select", nothing, number(float32, 0), found), steps)
-        scale = self._named(operate("exp", operate("sub", top, shift)), steps)
-        share = self._named(operate("exp", operate("sub", score, shift)), steps)
-        steps.append(ir.Store("shares", _ITEM, share))
-        more = self._folded("add", share, steps)
-        steps += [
-            ir.Assign("total", operate("fma", total, scale, more)),
-            ir.Assign("top", found),
-        ]
+        key = let(first + _ITEM)
+        code.emit(ir.Declare("score", _LEAST))
+        with code.when(key < self.keys):
+            self._score(row, key)
+        found = let(greatest(top, self._folded("max", score)))
+        shift = let(select(found.equals(_LEAST), number(float32, 0), found))
+        scale, share = let(apply("exp", top - shift)), let(apply("exp", score - shift))
+        code.emit(ir.Store("shares", _ITEM, share))
+        more = self._folded("add", share)
+        code.emit(ir.Assign("total", fma(total, scale, more)))
+        code.emit(ir.Assign("top", found))
         for j in self.shares:
-            steps += self._weighted(row, j, scale)
-        return [*steps, ir.Barrier()]
+            self._weighted(row, j, scale, first)
+        code.emit(ir.Barrier())
 
-    def _named(self, value: ir.Value, steps: list[ir.Step]) -> ir.Var:
-        return self.work.let(value, steps)
-
-    def _score(self, row: Elements, key: ir.Var) -> list[ir.Step]:
+    def _score(self, row: Elements, key: ir.Value) -> None:
         """The score of a key: a product over the depth, and what follows it."""
-        form, name = self.form, self.form.key.name
-        at = ir.Var(ir.INDEX, "d")
-        inner = row.inner({name: key, form.depth.name: at})
-        a, b = (self._load(inner, f.tensor, f.address) for f in (form.queries, form.keys))
-        raw = ir.Get(_FLOAT, "raw")
-        add = ir.Assign("raw", operate("fma", a, b, raw))
-        depth = self.work.sizes.value(form.depth.extent)
-        steps: list[ir.Step] = [
-            ir.Declare("raw", number(float32, 0)),
-            ir.For("d", constant(0), depth, constant(1), (*inner.steps, add)),
-        ]
-        product = self._named(raw, steps)
+        form, code, name, raw = self.form, self.code, self.form.key.name, ir.Get(_FLOAT, "raw")
+        code.emit(ir.Declare("raw", number(float32, 0)))
+        with code.range(0, self.work.sizes.value(form.depth.extent)) as at:
+            inner = row.inner({name: key, form.depth.name: at})
+            a, b = (self._load(inner, f.tensor, f.address) for f in (form.queries, form.keys))
+            code.take([*inner.steps, ir.Assign("raw", fma(a, b, raw))])
+        product = code.let(raw)
 
         def done(read: Read) -> ir.Value | None:
             return product if read.tensor == form.raw else None
 
         after = row.inner({name: key}, local=done, answers=frozenset((form.raw,)))
         value = after.value(form.score, float32)
-        return [*steps, *after.steps, ir.Assign("score", value)]
+        code.take([*after.steps, ir.Assign("score", value)])
 
     def _load(self, scope: Elements, tensor: str, address: Affine) -> ir.Value:
         kind = ir.Type(self.work.types[tensor].dtype)
         held = scope.name(ir.Load(kind, self.work.buffers[tensor], scope.offset(address)))
         return scope.name(convert(held, float32))
 
-    def _folded(self, function: str, value: ir.Value, steps: list[ir.Step]) -> ir.Var:
+    def _folded(self, function: str, value: ir.Value) -> ir.Value:
         """A value of all items combined, which every item then has."""
-        steps += self.work.folded(function, value, "shared", self.items)
-        found = self._named(ir.Load(_FLOAT, "shared", constant(0)), steps)
-        steps.append(ir.Barrier())
+        self.code.take(self.work.folded(function, value, "shared", self.items))
+        found = self.code.let(ir.Load(_FLOAT, "shared", constant(0)))
+        self.code.emit(ir.Barrier())
         return found
 
-    def _weighted(self, row: Elements, j: int, scale: ir.Value) -> list[ir.Step]:
+    def _weighted(self, row: Elements, j: int, scale: ir.Value, first: ir.Value) -> None:
         """An element of the row: what it was, corrected, and the values of the block."""
-        form, total = self.form, ir.Get(_FLOAT, f"sum{j}")
-        column, k = plus(_ITEM, j * self.items), ir.Var(ir.INDEX, f"k{j + 1}")
-        at = plus(ir.Var(ir.INDEX, "k0"), k)
-        inner = row.inner({form.key.name: at, form.width.name: column})
-        value = self._load(inner, form.values.tensor, form.values.address)
-        add = operate("fma", ir.Load(_FLOAT, "shares", k), value, total)
-        left = minus(self.work.sizes.value(form.key.extent), ir.Var(ir.INDEX, "k0"))
-        loop = ir.For(
-            k.name, constant(0), least(left, self.items), constant(1),
-            (*inner.steps, ir.Assign(total.name, add)),
-        )  # fmt: skip
-        then = (ir.Assign(total.name, operate("mul", total, scale)), loop)
-        return [ir.If(compare("less", column, self.width), then)]
+        form, code, total = self.form, self.code, ir.Get(_FLOAT, f"sum{j}")
+        column = _ITEM + j * self.items
+        with code.when(column < self.width):
+            code.emit(ir.Assign(total.name, total * scale))
+            with code.range(0, least(self.keys - first, self.items)) as k:
+                inner = row.inner({form.key.name: first + k, form.width.name: column})
+                value = self._load(inner, form.values.tensor, form.values.address)
+                add = fma(ir.Load(_FLOAT, "shares", k), value, total)
+                code.take([*inner.steps, ir.Assign(total.name, add)])
 
-    def _finish(self, row: Elements) -> list[ir.Step]:
+    def _finish(self, row: Elements) -> None:
         """The row, divided by the sum of all shares; 0 where there are no keys."""
-        none = compare("equal", self.work.sizes.value(self.form.key.extent), 0)
-        made: list[ir.Step] = []
+        code, none, output = self.code, self.keys.equals(0), self.form.output
         for j in self.shares:
-            column = plus(_ITEM, j * self.items)
-            inner = row.inner({self.form.width.name: column})
-            place = inner.offset(self.form.output.address)
-            share = operate("div", ir.Get(_FLOAT, f"sum{j}"), ir.Get(_FLOAT, "total"))
-            value = operate("select", none, number(float32, 0), share)
-            store = ir.Store(self.work.buffers[self.form.output.tensor], place, value)
-            then = (*inner.steps, store)
-            made.append(ir.If(compare("less", column, self.width), then))
-        return made
+            column = _ITEM + j * self.items
+            with code.when(column < self.width):
+                inner = row.inner({self.form.width.name: column})
+                place = inner.offset(output.address)
+                share = ir.Get(_FLOAT, f"sum{j}") / ir.Get(_FLOAT, "total")
+                value = select(none, number(float32, 0), share)
+                buffer = self.work.buffers[output.tensor]
+                code.take([*inner.steps, ir.Store(buffer, place, value)])

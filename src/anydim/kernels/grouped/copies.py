@@ -9,24 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from operator import or_
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.grouped.places import Work
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    either,
-    greatest,
-    least,
-    minus,
-    plus,
-    quotient,
-    times,
-)
+from anydim.kernels.grouped.places import Work, rest
+from anydim.kernels.ir import constant, greatest, least, number, operate, select
+from anydim.kernels.write.arithmetic import quotient
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.values import number, operate
 from anydim.lang.tree import Axis, Expr, Read
 from anydim.lang.tree.affine import Affine, address
 from anydim.sizes import Size
@@ -80,7 +71,7 @@ class Side:
     def place(self, own: ir.Value, step: ir.Value, part: ir.Value | int = 0) -> ir.Value:
         """Where the element of a place and a step lies, in the part of that number."""
         outer, inner = (own, step) if self.along_depth else (step, own)
-        return plus(times(part, self.count), times(outer, self.stride), inner)
+        return part * self.count + outer * self.stride + inner
 
 
 @dataclass(frozen=True)
@@ -143,9 +134,8 @@ class Filling:
         parts = [self.work.sizes.value(size) for size in strides]
         assert isinstance(factor.value, Read)
         at: ir.Value = ir.Address(self.work.buffers[factor.value.tensor], constant(0))
-        bits = reduce(_or, (times(part, factor.dtype.bytes) for part in parts), at)
-        rest = ir.Op(ir.INDEX, "bit_and", (bits, constant(_BYTES - 1)))
-        return self.work.let(compare("equal", rest, 0), self.kernel.begin)
+        bits = reduce(or_, (part * factor.dtype.bytes for part in parts), at)
+        return self.work.let((bits & _BYTES - 1).equals(0), self.kernel.begin)
 
     def _each(
         self, copied: Callable[[_Place], list[ir.Step]], several: int, k0: ir.Value,
@@ -157,10 +147,9 @@ class Filling:
         at = ir.Var(ir.INDEX, work.context.fresh(f"{side.name}_at"))
         inner = (side.depth if along else side.width) // several  # neighbours read neighbours
         one: ir.Value = work.let(quotient(at, inner), steps)
-        rest = work.let(ir.Op(ir.INDEX, "fmod", (at, constant(inner))), steps)
-        other = times(rest, several)
+        other = work.let(rest(at, inner), steps) * several
         own, k = (one, other) if along else (other, one)
-        row, step = work.let(plus(side.first, own), steps), work.let(plus(k0, k), steps)
+        row, step = work.let(side.first + own, steps), work.let(k0 + k, steps)
         place = work.let(side.place(own, k, part), steps)
         steps += copied(_Place(row, step, place, several))
         count = constant(side.width * side.depth // several)
@@ -170,10 +159,7 @@ class Filling:
     def _inside(self, at: _Place) -> tuple[ir.Value, ir.Value]:
         """Whether there is such a place of the factor, and such a step."""
         value = self.work.sizes.value
-        return (
-            compare("less", at.row, value(self.side.extent)),
-            compare("less", at.step, value(self.kernel.depth)),
-        )
+        return (at.row < value(self.side.extent), at.step < value(self.kernel.depth))
 
     def _indices(self, at: _Place, steps: list[ir.Step]) -> dict[str, ir.Value]:
         work = self.work
@@ -196,15 +182,15 @@ class Filling:
         offset = scope.offset(self.read)
         own, step = self._inside(at)
         valid: ir.Value = constant(1)
-        fine = operate("and", own, step)
+        fine = own & step
         if at.several > 1:
             extent = self.kernel.depth if factor.along_depth else self.side.extent
-            left = minus(self.work.sizes.value(extent), at.step if factor.along_depth else at.row)
+            left = self.work.sizes.value(extent) - (at.step if factor.along_depth else at.row)
             valid = least(greatest(left, 0), at.several)
             fine = own if factor.along_depth else step
         copy = ir.CopyAside(
             self.side.name, at.place, self.work.buffers[factor.value.tensor], offset,
-            factor.dtype, at.several, either(fine, valid, constant(0)),
+            factor.dtype, at.several, select(fine, valid, 0),
         )  # fmt: skip
         return [*steps, *scope.steps, copy]
 
@@ -217,10 +203,6 @@ class _Place:
     step: ir.Value
     place: ir.Value
     several: int
-
-
-def _or(left: ir.Value, right: ir.Value) -> ir.Value:
-    return ir.Op(ir.INDEX, "bit_or", (left, right))
 
 
 def _multiple(size: Size, of: int) -> bool:

@@ -14,12 +14,13 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.fragments import COLUMNS, ROWS, SHARES, SUMS, WARP, Place
 from anydim.kernels.grouped.copies import RIGHT, Side
+from anydim.kernels.grouped.places import rest
 from anydim.kernels.grouped.products import ProductForm, ProductWriter, product_form
+from anydim.kernels.ir import constant, number
 from anydim.kernels.launch import TF32, Launch, Machine
 from anydim.kernels.schedule import register
 from anydim.kernels.template import Template
-from anydim.kernels.write.arithmetic import constant, plus, quotient, times
-from anydim.kernels.write.values import number
+from anydim.kernels.write.arithmetic import quotient
 from anydim.lang.tree import Group
 from anydim.sizes import Box
 
@@ -102,11 +103,11 @@ class _Writer(ProductWriter):
         ]
         let, begin = self.work.let, self.begin
         warp = let(quotient(_ITEM, WARP), begin)
-        down, across = quotient(warp, schedule.across), _rest(warp, schedule.across)
-        self.warp_row = let(times(down, schedule.warp_rows), begin)
-        self.warp_column = let(times(across, schedule.warp_columns), begin)
-        lane = let(_rest(_ITEM, WARP), begin)
-        self.lane = let(quotient(lane, 4), begin), let(_rest(lane, 4), begin)
+        down, across = quotient(warp, schedule.across), rest(warp, schedule.across)
+        self.warp_row = let(down * schedule.warp_rows, begin)
+        self.warp_column = let(across * schedule.warp_columns, begin)
+        lane = let(rest(_ITEM, WARP), begin)
+        self.lane = let(quotient(lane, 4), begin), let(rest(lane, 4), begin)
 
     def stride(self, along_depth: bool, count: int) -> int:
         """Elements from one row to the next: so many more that the items of a warp, whose places
@@ -146,7 +147,7 @@ class _Writer(ProductWriter):
     ) -> ir.Value:  # fmt: skip
         """What an item gives of a factor; of the right one columns are its own."""
         own, step = self._at(place, swapped=side.name == RIGHT)
-        own, step = plus(first, own, more), plus(k, step)
+        own, step = first + own + more, k + step
         let = self.work.let
         if self.factors == float32:
             return let(ir.Load(ir.Type(float32), side.name, side.place(own, step, part)), steps)
@@ -155,7 +156,7 @@ class _Writer(ProductWriter):
             return let(ir.Load(ir.Type(uint32), side.name, at), steps)
         low, high = (
             ir.Convert(ir.Type(uint32), ir.Load(
-                ir.Type(uint16), side.name, side.place(own, plus(step, n), part)
+                ir.Type(uint16), side.name, side.place(own, step + n, part)
             ))
             for n in (0, 1)
         )  # fmt: skip
@@ -167,7 +168,7 @@ class _Writer(ProductWriter):
         """The row and the column of a value of this item; the other way round where `swapped`."""
         zero, by_g, by_t = place(0, 0), place(1, 0), place(0, 1)
         made = [
-            plus(times(self.lane[0], g - more), times(self.lane[1], t - more), more)
+            self.lane[0] * (g - more) + self.lane[1] * (t - more) + more
             for more, g, t in zip(zero, by_g, by_t)
         ]
         return (made[1], made[0]) if swapped else (made[0], made[1])
@@ -188,18 +189,14 @@ class _Writer(ProductWriter):
             for j in range(self.schedule.warp_columns // COLUMNS):
                 for name, (own, column) in zip(self._sums(i, j), places):
                     if own == row:
-                        first = plus(self.column0, self.warp_column, column, j * COLUMNS)
+                        first = self.column0 + self.warp_column + column + j * COLUMNS
                         at = self.work.let(first, steps)
                         steps.append(self.stored(rows, at, ir.Get(ir.Type(float32), name)))
             return steps
 
         for i in range(self.schedule.warp_rows // ROWS):
             for own in dict.fromkeys(own for own, _ in places):
-                first = plus(self.row0, self.warp_row, own, i * ROWS)
+                first = self.row0 + self.warp_row + own + i * ROWS
                 row = self.work.let(first, made)
                 made.append(self.inside_row(row, partial(columns, i, own)))
         return made
-
-
-def _rest(value: ir.Value, divisor: int) -> ir.Value:
-    return ir.Op(ir.INDEX, "fmod", (value, constant(divisor)))

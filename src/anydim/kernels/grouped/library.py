@@ -18,14 +18,15 @@ from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.devices.cublas import PREFIX, WORDS
 from anydim.kernels import ir
+from anydim.kernels.grouped.places import rest
 from anydim.kernels.grouped.products import ProductForm, product_form
+from anydim.kernels.ir import convert, number, operate, variable
 from anydim.kernels.launch import TF32, Argument, Launch, Machine, moved_bytes
 from anydim.kernels.operands import assemble
 from anydim.kernels.product.epilogue import PRODUCT
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
-from anydim.kernels.write.arithmetic import loop, plus, quotient, times, variable
-from anydim.kernels.write.values import convert, number, operate
+from anydim.kernels.write.arithmetic import loop, quotient, summed
 from anydim.lang.tree import Axis, Cast, Expr, Group, Read
 from anydim.lang.tree.affine import Affine, address
 from anydim.sizes import Box, Size, as_size, product
@@ -159,17 +160,17 @@ def _body(form: _Form) -> tuple[ir.Step, ...]:
     kind, total = ir.Type(form.factors), ir.Get(ir.Type(wide), "sum")
 
     def at(start: ir.Value | int, *steps: tuple[str, str]) -> ir.Value:
-        return plus(start, *(times(names[index], names[stride]) for index, stride in steps))
+        return summed(start, *(names[index] * names[stride] for index, stride in steps))
 
     a = at(names["a_start"], ("row", "a_m"), ("step", "a_k"), ("which", "a_batch"))
     b = at(names["b_start"], ("column", "b_n"), ("step", "b_k"), ("which", "b_batch"))
-    c = plus(at(0, ("row", "c_m"), ("which", "c_batch")), names["column"])
+    c = at(0, ("row", "c_m"), ("which", "c_batch")) + names["column"]
     factors = [convert(ir.Load(kind, name, place), wide) for name, place in (("a", a), ("b", b))]
-    more = operate("add", total, operate("mul", *factors))
+    more = total + operate("mul", *factors)
     split: list[ir.Step] = [
         ir.Let("rest", quotient(names["place"], names["n"])),
-        ir.Let("column", ir.Op(ir.INDEX, "fmod", (names["place"], names["n"]))),
-        ir.Let("row", ir.Op(ir.INDEX, "fmod", (variable("rest"), names["m"]))),
+        ir.Let("column", rest(names["place"], names["n"])),
+        ir.Let("row", rest(variable("rest"), names["m"])),
         ir.Let("which", quotient(variable("rest"), names["m"])),
     ]
     steps = loop("step", 0, names["k"], 1, ir.Assign("sum", more))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from anydim.kernels import ir
+from anydim.kernels.ir import Like, apply, operate
 from anydim.kernels.launch import Launch, Machine, moved_bytes
 from anydim.kernels.operands import Operands, assemble
-from anydim.kernels.write.arithmetic import compare, plus, quotient
+from anydim.kernels.write.arithmetic import quotient
 from anydim.kernels.write.elements import Context, SizeParameters
-from anydim.kernels.write.values import operate
 from anydim.lang.tree import Axis, Group, TensorType
 from anydim.lang.tree.affine import Affine, row_major_strides
 from anydim.lang.tree.bounds_checks import checked
@@ -46,7 +46,7 @@ class Work:
             if axis.extent.constant == 1:
                 found[axis.name] = ir.Const(ir.INDEX, 0)
                 continue
-            found[axis.name] = self.let(ir.Op(ir.INDEX, "fmod", (flat, extent)), steps)
+            found[axis.name] = self.let(rest(flat, extent), steps)
             flat = self.let(quotient(flat, extent), steps)
         if axes:
             found[axes[0].name] = flat
@@ -59,9 +59,9 @@ class Work:
         steps: list[ir.Step] = [ir.Store(shared, item, value), ir.Barrier()]
         half = items // 2
         while half:
-            pair = (ir.Load(kind, shared, at) for at in (item, plus(item, half)))
+            pair = (ir.Load(kind, shared, at) for at in (item, item + half))
             store = ir.Store(shared, item, operate(function, *pair))
-            steps += [ir.If(compare("less", item, half), (store,)), ir.Barrier()]
+            steps += [ir.If(item < half, (store,)), ir.Barrier()]
             half //= 2
         return steps
 
@@ -85,6 +85,11 @@ class Work:
             schedule=schedule,
             reason=reason,
         )
+
+
+def rest(value: ir.Value, divisor: Like) -> ir.Value:
+    """What a division of an index leaves."""
+    return apply("fmod", value, value.like(divisor))
 
 
 def own_place(axes: Sequence[Axis], shape: Sequence[object]) -> Affine:

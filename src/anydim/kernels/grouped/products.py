@@ -19,12 +19,13 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.grouped.copies import LEFT, RIGHT, Around, Factor, Filling, Side
 from anydim.kernels.grouped.merging import Loops, merged
-from anydim.kernels.grouped.places import Work, own_place, plain
+from anydim.kernels.grouped.places import Work, own_place, plain, rest
 from anydim.kernels.inference import dtype_of, free_axes
+from anydim.kernels.ir import constant
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of
 from anydim.kernels.schedule import print_schedule
-from anydim.kernels.write.arithmetic import compare, constant, minus, plus, quotient, times
+from anydim.kernels.write.arithmetic import quotient
 from anydim.kernels.write.elements import Elements
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Read, TensorType
 from anydim.lang.tree.affine import Affine, address, reads
@@ -128,12 +129,12 @@ class ProductWriter:
         self.outside = Elements(self.work.context)
         work, value = self.work, self.work.sizes.value
         across, down = value(self.tiles_across), value(self.tiles_down)
-        rest = work.let(quotient(_START, across), self.begin)
-        tile = work.let(ir.Op(ir.INDEX, "fmod", (_START, across)), self.begin)
-        self.column0 = work.let(times(tile, schedule.columns), self.begin)
-        tile = work.let(ir.Op(ir.INDEX, "fmod", (rest, down)), self.begin)
-        self.row0 = work.let(times(tile, schedule.rows), self.begin)
-        batch = work.let(quotient(rest, down), self.begin)
+        left = work.let(quotient(_START, across), self.begin)
+        tile = work.let(rest(_START, across), self.begin)
+        self.column0 = work.let(tile * schedule.columns, self.begin)
+        tile = work.let(rest(left, down), self.begin)
+        self.row0 = work.let(tile * schedule.rows, self.begin)
+        batch = work.let(quotient(left, down), self.begin)
         self.scope = self.outside.inner(work.indices(batch, form.batch, self.begin))
 
     def whole(self, steps: Sequence[ir.Step]) -> list[ir.Step]:
@@ -190,9 +191,9 @@ class ProductWriter:
             return [ir.For("k0", constant(0), depth, step, tuple(body))]
         steps: list[ir.Step] = []
         number = self.work.let(quotient(k0, self.tile.depth), steps)
-        now = self.work.let(_rest(number, 2), steps)
-        following, other = plus(k0, step), minus(constant(1), now)
-        ahead = ir.If(compare("less", following, depth), tuple(fill(following, other)))
+        now = self.work.let(rest(number, 2), steps)
+        following, other = k0 + step, 1 - now
+        ahead = ir.If(following < depth, tuple(fill(following, other)))
         steps += [ahead, ir.CopiesEnd(), ir.CopiesWait(1), ir.Barrier(), multiply(now)]
         loop = ir.For("k0", constant(0), depth, step, (*steps, ir.Barrier()))
         return [*fill(constant(0), 0), ir.CopiesEnd(), loop]
@@ -206,7 +207,7 @@ class ProductWriter:
         steps: list[ir.Step] = []
         rows = self.work.indices(row, self.form.a.axes, steps)
         steps += body(rows)
-        return ir.If(compare("less", row, self.work.sizes.value(self.rows)), tuple(steps))
+        return ir.If(row < self.work.sizes.value(self.rows), tuple(steps))
 
     def stored(self, rows: dict[str, ir.Value], column: ir.Value, total: ir.Value) -> ir.If:
         """The results of a sum, if there is such a column."""
@@ -224,9 +225,5 @@ class ProductWriter:
         ]
         place = inner.offset(self.form.place)
         stores = [ir.Store(self.work.buffers[name], place, value) for name, value in values]
-        inside = compare("less", column, self.work.sizes.value(self.columns))
+        inside = column < self.work.sizes.value(self.columns)
         return ir.If(inside, (*steps, *inner.steps, *stores))
-
-
-def _rest(value: ir.Value, divisor: int) -> ir.Value:
-    return ir.Op(ir.INDEX, "fmod", (value, constant(divisor)))

@@ -16,13 +16,12 @@ from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.grouped.places import Work, own_place, plain
+from anydim.kernels.ir import constant, convert, least, operate
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.rows.cells import folding, identity
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
-from anydim.kernels.write.arithmetic import compare, constant, least, plus, times
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.values import convert, number, operate
+from anydim.kernels.write.folding import folding, nothing_of
 from anydim.lang.tree import Axis, Group, Index, Read, Statement
 from anydim.lang.tree.affine import reads
 from anydim.sizes import Box, ceil_div, product
@@ -158,7 +157,7 @@ class _Writer:
             return [*inner.steps, ir.Assign(name, value)]
 
         steps: list[ir.Step] = [
-            ir.Declare(name, number(wide, identity(function, wide))),
+            ir.Declare(name, nothing_of(function, wide)),
             self._elements(row, add),
             *self.work.folded(function, ir.Get(kind, name), shared, self.schedule.items),
         ]
@@ -178,7 +177,7 @@ class _Writer:
             return []
         inner = self._inside(row, {})
         store = self._store(inner, statement, value)
-        return [ir.If(compare("equal", _ITEM, 0), (*inner.steps, store))]
+        return [ir.If(_ITEM.equals(0), (*inner.steps, store))]
 
     def _sweep(self, row: Elements, statements: list[Statement]) -> list[ir.Step]:
         """Results with an element for each of the row."""
@@ -213,10 +212,8 @@ class _Writer:
         if self.form.reduces:
             return ir.For(at.name, first, last, items, tuple(steps))
         share = self.schedule.items * self.schedule.each
-        begin = times(_START, share)
-        return ir.For(
-            at.name, plus(begin, first), least(last, plus(begin, share)), items, tuple(steps)
-        )
+        begin = _START * share
+        return ir.For(at.name, begin + first, least(last, begin + share), items, tuple(steps))
 
     def _inside(self, row: Elements, indices: dict[str, ir.Value]) -> Elements:
         """Where made tensors are what their statements say."""

@@ -8,12 +8,13 @@ from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.grouped.copies import Side
+from anydim.kernels.grouped.places import rest
 from anydim.kernels.grouped.products import ProductForm, ProductWriter, product_form
+from anydim.kernels.ir import constant, convert, fma, number
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.schedule import register
 from anydim.kernels.template import Template
-from anydim.kernels.write.arithmetic import constant, plus, quotient, times
-from anydim.kernels.write.values import convert, number, operate
+from anydim.kernels.write.arithmetic import quotient
 from anydim.lang.tree import Group
 from anydim.sizes import Box
 
@@ -76,11 +77,9 @@ class _Writer(ProductWriter):
         super().__init__(group, form, schedule, machine)
         self.schedule = schedule
         self.item_row = self.work.let(
-            times(quotient(_ITEM, schedule.across), schedule.item_rows), self.begin
+            quotient(_ITEM, schedule.across) * schedule.item_rows, self.begin
         )
-        self.item_column = self.work.let(
-            ir.Op(ir.INDEX, "fmod", (_ITEM, constant(schedule.across))), self.begin
-        )
+        self.item_column = self.work.let(rest(_ITEM, schedule.across), self.begin)
 
     def body(self, left: Side, right: Side) -> list[ir.Step]:
         """The steps of an item."""
@@ -97,7 +96,7 @@ class _Writer(ProductWriter):
         schedule, kind = self.schedule, ir.Type(self.form.dtype)
         k = ir.Var(ir.INDEX, "k")
         steps = [
-            *(self._factor(f"a{i}", left, plus(self.item_row, i), k, part)
+            *(self._factor(f"a{i}", left, self.item_row + i, k, part)
               for i in range(schedule.item_rows)),
             *(self._factor(f"b{j}", right, self._column(j), k, part)
               for j in range(schedule.item_columns)),
@@ -106,7 +105,7 @@ class _Writer(ProductWriter):
             for j in range(schedule.item_columns):
                 name = self._sum(i, j)
                 a, b = ir.Var(kind, f"a{i}"), ir.Var(kind, f"b{j}")
-                steps.append(ir.Assign(name, operate("fma", a, b, ir.Get(kind, name))))
+                steps.append(ir.Assign(name, fma(a, b, ir.Get(kind, name))))
         return ir.For("k", constant(0), constant(schedule.depth), constant(1), tuple(steps))
 
     def _factor(
@@ -117,7 +116,7 @@ class _Writer(ProductWriter):
 
     def _column(self, j: int) -> ir.Value:
         """Of the tile: items beside each other have columns beside each other."""
-        return plus(self.item_column, j * self.schedule.across)
+        return self.item_column + j * self.schedule.across
 
     @staticmethod
     def _sum(i: int, j: int) -> str:
@@ -131,11 +130,11 @@ class _Writer(ProductWriter):
         def columns(i: int, rows: dict[str, ir.Value]) -> list[ir.Step]:
             steps: list[ir.Step] = []
             for j in range(self.schedule.item_columns):
-                column = self.work.let(plus(self.column0, self._column(j)), steps)
+                column = self.work.let(self.column0 + self._column(j), steps)
                 steps.append(self.stored(rows, column, ir.Get(kind, self._sum(i, j))))
             return steps
 
         for i in range(self.schedule.item_rows):
-            row = self.work.let(plus(self.row0, self.item_row, i), made)
+            row = self.work.let(self.row0 + self.item_row + i, made)
             made.append(self.inside_row(row, partial(columns, i)))
         return made

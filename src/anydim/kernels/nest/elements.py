@@ -10,21 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import Linear, free_axes, linear, linear_expr
-from anydim.kernels.write.elements import Context, Elements, LocalRead
+from anydim.kernels.ir import operate
+from anydim.kernels.write.elements import Context, Elements
 from anydim.kernels.write.quotient import Divisor
-from anydim.kernels.write.values import operate
-from anydim.lang.tree import Apply, Cast, Expr, Read, SizeTerm
-from anydim.lang.tree.affine import Affine, reads, row_major_strides
+from anydim.lang.tree import Apply, Expr, Read, SizeTerm
+from anydim.lang.tree.affine import Affine, operands, reads, row_major_strides
 from anydim.lang.tree.bounds_checks import Check
 from anydim.sizes import Size, as_size
 
 Registers = Mapping[Read, str]  # what holds the value of a read
+NestInside = TypeVar("NestInside", bound="NestElements")
 
 
 @dataclass(frozen=True)
@@ -75,62 +76,29 @@ class NestElements(Elements):
 
     context: NestContext
 
-    def __init__(
-        self,
-        context: NestContext,
-        indices: Mapping[str, ir.Value] | None = None,
-        *,
-        certain: bool = False,
-        written: frozenset[str] = frozenset(),
-        variables: Mapping[str, ir.Value] | None = None,
-        own_variables: frozenset[str] = frozenset(),
-        registers: Registers | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(context, indices, **options)
-        self.registers = dict(registers or {})
-        self.certain = certain
-        self.written = written
-        self.variables = dict(variables or {})
-        self.own_variables = own_variables
+    certain = False
+    written = own_variables = frozenset[str]()
+
+    def __init__(self, context: NestContext) -> None:
+        super().__init__(context)
+        self.variables: dict[str, ir.Value] = {}
+        self.registers: dict[Read, str] = {}
 
     def inner(
-        self,
-        indices: Mapping[str, ir.Value],
-        *,
-        lane: str | None = None,
-        lanes: int = 1,
-        mask: ir.Value | None = None,
-        local: LocalRead | None = None,
-        answers: frozenset[str] = frozenset(),
-        certain: bool = True,
-        written: frozenset[str] = frozenset(),
-        variables: Mapping[str, ir.Value] | None = None,
-        registers: Registers | None = None,
-    ) -> NestElements:
+        self: NestInside, indices: Mapping[str, ir.Value], *, certain: bool = True,
+        written: frozenset[str] = frozenset(), variables: Mapping[str, ir.Value] | None = None,
+        registers: Registers | None = None, **options: Any,
+    ) -> NestInside:  # fmt: skip
         """The inside of a further loop; `variables` gives values to loop variables.
 
-        `registers` hold what some reads yield.
+        `registers` hold what some reads yield. The other options are those of `Elements`.
         """
-        if lane is None:
-            lane, lanes = self.lane, self.lanes
-            mask = self.mask if mask is None else mask
-        return NestElements(
-            self.context,
-            {**self.indices, **indices},
-            lane=lane,
-            lanes=lanes,
-            mask=mask,
-            local=local or self.local,
-            answers=answers,
-            outer=self,
-            own=frozenset(indices),
-            certain=certain,
-            written=written,
-            variables={**self.variables, **(variables or {})},
-            own_variables=frozenset(variables or ()),
-            registers={**self.registers, **(registers or {})},
-        )
+        inner = super().inner(indices, **options)
+        inner.certain, inner.written = certain, written
+        inner.own_variables = frozenset(variables or ())
+        inner.variables = {**self.variables, **(variables or {})}
+        inner.registers = {**self.registers, **(registers or {})}
+        return inner
 
     def step(
         self, body: Callable[[NestElements], None], registers: Registers | None = None
@@ -162,9 +130,7 @@ class NestElements(Elements):
         lane = self.lane if self.lanes > 1 else None
         if lane is None or form.affine.stride(lane) == 0:
             return self._at(linear_expr(form), int64)
-        terms = {name: c for name, c in form.affine.terms if name != lane}
-        rest = Linear(Affine.of(form.affine.constant, terms), form.atoms)
-        return self._start(self._at(linear_expr(rest), int64))
+        return self._start(self._at(linear_expr(form.without(lane)), int64))
 
     def size(self, size: Size) -> ir.Value:
         """A size expression, of loop variables too, as an int64 scalar."""
@@ -214,8 +180,8 @@ class NestElements(Elements):
                 term = self.variables[name]
                 if coefficient != 1:
                     factor = self._known_size(coefficient)
-                    term = self.name(operate("mul", term, factor))
-                total = term if total is None else self.name(operate("add", total, term))
+                    term = self.name(term * factor)
+                total = term if total is None else self.name(total + term)
             assert total is not None
             return total
 
@@ -253,11 +219,4 @@ def size_symbols(expr: Expr) -> frozenset[str]:
     """The names that the sizes in an expression speak of."""
     if isinstance(expr, SizeTerm):
         return expr.size.symbols
-    if isinstance(expr, Apply):
-        return frozenset().union(*map(size_symbols, expr.arguments))
-    if isinstance(expr, Cast):
-        return size_symbols(expr.argument)
-    if isinstance(expr, Read):
-        inner = expr.indices if expr.default is None else (*expr.indices, expr.default)
-        return frozenset().union(*map(size_symbols, inner))
-    return frozenset()
+    return frozenset().union(*map(size_symbols, operands(expr)))

@@ -14,17 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
+from operator import and_
 
 from anydim.base.dtypes import boolean, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.nest.carried import Carried, carried_by
 from anydim.kernels.nest.copies import Copy
 from anydim.kernels.nest.elements import NestContext, NestElements
 from anydim.kernels.nest.form import NestForm
 from anydim.kernels.nest.writes import Way, WriteCode
-from anydim.kernels.write.loops import START, STOP, index
-from anydim.kernels.write.values import add, operate
+from anydim.kernels.write import arithmetic
+from anydim.kernels.write.loops import START, STOP, under
 from anydim.lang.dependence.accesses import all_writes
 from anydim.lang.dependence.chunks import ChunkedWrite, Chunks
 from anydim.lang.tree import Axis, Branch, Expr, Literal, Loop, OrderedStep, Read, Write
@@ -47,30 +49,29 @@ class NestCode:
         self, form: NestForm, chunks: Chunks | None, context: NestContext, ways: Mapping[int, Way],
         unroll: int, block: int, copy: Copy | None = None,
     ) -> None:  # fmt: skip
-        self.form = form
-        self.chunks = chunks
-        self.context = context
+        self.form, self.chunks, self.context = form, chunks, context
         self.ways, self.unroll, self.block, self.copy = ways, unroll, block, copy
         self.low: ir.Value = START
         self.high: ir.Value = STOP
         self.writes = self.loops = 0
+        self.spans: dict[int, tuple[ir.Value, ir.Value]] = {}  # of loops that run over a tile
 
     def body(self) -> tuple[ir.Step, ...]:
         """All steps of the main function."""
         kernel = NestElements(self.context)
         if any(checked(expr) for _, expr in expressions_of(self.form.steps)):
-            kernel.steps.append(ir.Declare(self.context.failed, ir.Const(ir.FLAG, False)))
+            kernel.steps.append(ir.Declare(self.context.failed, constant(False, boolean)))
         inside = kernel.inner({}, certain=False)
         if self.chunks is None or not self.block:
             self.steps(inside, self.form.steps)
             steps = (*kernel.steps, *inside.steps)
-            return (ir.If(operate("less", START, STOP), steps),)
-        self.low = ir.Var(ir.INDEX, self.context.fresh("b"))
-        self.high = inside.name(add(self.low, index(self.block)))
+            return (ir.If(START < STOP, steps),)
+        low = self.low = variable(self.context.fresh("b"))
+        self.high = inside.name(low + self.block)
         if self.block > 1:
-            self.high = inside.name(operate("min", self.high, STOP))
+            self.high = inside.name(least(self.high, STOP))
         self.steps(inside, self.form.steps)
-        block = ir.For(self.low.name, START, STOP, index(self.block), tuple(inside.steps))
+        block = arithmetic.loop(low.name, START, STOP, self.block, *inside.steps)
         return (*kernel.steps, block)
 
     def steps(
@@ -92,53 +93,42 @@ class NestCode:
 
     def _copy(self, scope: NestElements, copy: Copy) -> None:
         """Nothing where the operand and what is made of it are the same bytes."""
-        inner = scope.inner({}, certain=False)
-        self._write(inner, copy.write, [])
-        places = (ir.Address(self.context.storage[name].buffer, index(0))
-                  for name in (copy.read, copy.made))  # fmt: skip
-        apart = ir.Op(ir.FLAG, "not_equal", tuple(places))
-        scope.steps.append(ir.If(apart, tuple(inner.steps)))
+        buffers = (self.context.storage[name].buffer for name in (copy.read, copy.made))
+        with under(scope, arithmetic.apart(*buffers), certain=False) as inner:
+            self._write(inner, copy.write, [])
 
     def _loop(self, scope: NestElements, loop: Loop) -> None:
         cut = self.chunks.loops.get(self.loops) if self.chunks is not None else None
+        start, stop = self.spans.get(self.loops) or (
+            self._bound(scope, loop.start), self._bound(scope, loop.stop)
+        )  # fmt: skip
         self.loops += 1
-        start, stop = (self._bound(scope, bound) for bound in (loop.start, loop.stop))
         if cut is not None:
             start, stop = self._part(scope, cut, start, stop)
         held = self._held(scope, loop, start)
-        variable = ir.Var(ir.INDEX, self.context.fresh("r"))
+        at = variable(self.context.fresh("r"))
         inner = scope.inner(
-            {}, certain=False, written=written(loop.body), variables={loop.variable: variable}
+            {}, certain=False, written=written(loop.body), variables={loop.variable: at}
         )
-        if loop.step == 1:
-            self.steps(inner, loop.body, held)
-            self._iterating(scope, loop, variable, start, stop, inner)
-            return
-        iterations = self._iterations(scope, start, stop, loop.step)
-        step = inner.name(operate("mul", variable, index(loop.step)))
-        inner.variables[loop.variable] = inner.name(operate("add", start, step))
+        if loop.step != 1:
+            inner.variables[loop.variable] = inner.name(start + at * loop.step)
+            start, stop = constant(0), self._iterations(scope, start, stop, loop.step)
         self.steps(inner, loop.body, held)
-        self._iterating(scope, loop, variable, index(0), iterations, inner)
+        self._iterating(scope, loop, at, start, stop, inner)
 
     def _iterating(
-        self, scope: NestElements, loop: Loop, variable: ir.Var, start: ir.Value, stop: ir.Value,
+        self, scope: NestElements, loop: Loop, at: ir.Var, start: ir.Value, stop: ir.Value,
         inner: NestElements,
     ) -> None:  # fmt: skip
         """The iterations of a loop, up to the one in which a check of it fails: data may ask for
         more iterations than could ever be done."""
-        body = tuple(inner.steps)
         if not any(checked(expr) for _, expr in expressions_of(loop.body)):
-            scope.steps.append(ir.For(variable.name, start, stop, index(1), body))
+            scope.steps.append(arithmetic.loop(at.name, start, stop, 1, *inner.steps))
             return
-        value = ir.Get(ir.INDEX, self.context.fresh("k"))
-        fine = operate("equal", ir.Get(ir.FLAG, self.context.failed), ir.Const(ir.FLAG, False))
-        scope.steps += [
-            ir.Declare(value.name, start),
-            ir.While(
-                operate("and", operate("less", value, stop), fine),
-                (ir.Let(variable.name, value), *body, ir.Assign(value.name, add(value, index(1)))),
-            ),
-        ]
+        value = ir.register(self.context.fresh("k"))
+        fine = ir.Get(ir.FLAG, self.context.failed).equals(False)
+        body = (ir.Let(at.name, value), *inner.steps, ir.Assign(value.name, value + 1))
+        scope.steps += [ir.Declare(value.name, start), ir.While((value < stop) & fine, body)]
 
     def _bound(self, scope: NestElements, bound: Expr) -> ir.Value:
         found: list[ir.Value] = []
@@ -150,11 +140,8 @@ class NestCode:
     ) -> ir.Value:
         """How often the loop runs: 0 also where stop - start would be too large to be told."""
         first, last = (start, stop) if step > 0 else (stop, start)
-        some = scope.name(operate("less", first, last))
-        gap = scope.name(operate("sub", last, first))
-        gap = scope.name(operate("select", some, gap, index(0)))
-        gap = scope.name(add(gap, index(abs(step) - 1)))
-        return scope.name(operate("floordiv", gap, index(abs(step))))
+        gap = select(first < last, last - first, 0)
+        return scope.name((gap + (abs(step) - 1)) // abs(step))
 
     def _branch(self, scope: NestElements, branch: Branch) -> None:
         found: list[ir.Value] = []
@@ -176,7 +163,7 @@ class NestCode:
         for carried in carried_by(loop, single):
             write, cut = carried.write, cuts[carried.position]
             dtype = self.form.types[write.target].dtype
-            before = scope.name(add(start, index(-loop.step)))
+            before = scope.name(start - loop.step)
             at = {} if cut is None else {str(cut.variable): self._position(scope, cut)}
             first = scope.inner(at, certain=False, variables={loop.variable: before})
             default = carried.read.default or Literal(0, dtype)
@@ -193,8 +180,7 @@ class NestCode:
         return cut if cut is not None and cut.kind == "axis" and self.block == 1 else None
 
     def _position(self, scope: NestElements, cut: ChunkedWrite) -> ir.Value:
-        offset = scope.size(cut.offset)
-        return self.low if offset == index(0) else scope.name(operate("sub", self.low, offset))
+        return scope.name(self.low - scope.size(cut.offset))
 
     def _write(self, scope: NestElements, write: Write, held: Sequence[_Held]) -> None:
         number = self.writes
@@ -202,7 +188,7 @@ class NestCode:
         cut = self.chunks.cuts.get(number) if self.chunks is not None else None
         ranges: dict[str, tuple[ir.Value, ir.Value]] = {}
         for axis in (*write.axes, *write.reduced):
-            span: tuple[ir.Value, ir.Value] = (index(0), scope.size(axis.extent))
+            span: tuple[ir.Value, ir.Value] = (constant(0), scope.size(axis.extent))
             if cut is not None and cut.kind == "axis" and cut.variable == axis.name:
                 span = self._part(scope, cut, *span)
             ranges[axis.name] = span
@@ -220,8 +206,7 @@ class NestCode:
             at = self._position(here, bound)
             inside = here.inner({str(bound.variable): at}, certain=False)
             steps = self._points(inside, write, axes, ranges, code)
-            fits = here.name(operate("less", low, high))
-            here.steps.append(ir.If(fits, (*inside.steps, *steps)))
+            here.steps.append(ir.If(low < high, (*inside.steps, *steps)))
 
         scope.step(whole, registers)
 
@@ -252,17 +237,12 @@ class NestCode:
     ) -> tuple[ir.Value, ir.Value]:
         """The part of a range that belongs to this chunk."""
         offset = scope.size(cut.offset)
-        low = self.low if offset == index(0) else operate("sub", self.low, offset)
-        high = self.high if offset == index(0) else operate("sub", self.high, offset)
-        if start == index(0) and offset == index(0):
-            return low, scope.name(operate("min", stop, high))
-        low, high = scope.name(low), scope.name(high)
-        return (
-            scope.name(operate("max", start, low)), scope.name(operate("min", stop, high))
-        )  # fmt: skip
+        low, high = self.low - offset, scope.name(least(stop, self.high - offset))
+        if start == constant(0) and offset == constant(0):
+            return low, high
+        return scope.name(greatest(start, low)), high
 
 
 def _all(scope: NestElements, ranges: list[tuple[ir.Value, ir.Value]]) -> ir.Value:
     """Whether no range is empty."""
-    conditions = [scope.name(operate("less", low, high)) for low, high in ranges]
-    return reduce(lambda left, right: scope.name(operate("and", left, right)), conditions)
+    return scope.name(reduce(and_, (low < high for low, high in ranges)))

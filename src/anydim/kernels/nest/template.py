@@ -15,24 +15,24 @@ from anydim.base.text import listed
 from anydim.kernels.launch import Launch, Machine, moved_bytes
 from anydim.kernels.nest.copies import first_copy
 from anydim.kernels.nest.elements import NestContext, Storage
-from anydim.kernels.nest.form import NestForm, Ranges, extremes, loop_ranges, nest_form
+from anydim.kernels.nest.form import NestForm, loop_ranges, nest_form
 from anydim.kernels.nest.loops import NestCode
+from anydim.kernels.nest.plan import STAGES, best, operations_of, staged
+from anydim.kernels.nest.stages import StagedCode
 from anydim.kernels.nest.writes import Way, way_of
 from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.rows.form import PART_WORK, TYPICAL_ROW
-from anydim.kernels.rows.passplan import cost
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.dependence.accesses import instances
 from anydim.lang.dependence.chunks import Chunks
 from anydim.lang.dependence.verdicts import IN_ORDER, PARALLEL, analyse
-from anydim.lang.tree import Axis, Branch, Group, Loop, OrderedStep, Write
+from anydim.lang.tree import Group
 from anydim.lang.tree.stepping import expressions_of
-from anydim.sizes import Box, Size, align_up, as_size, maximum, product
+from anydim.sizes import Box, Size, align_up, as_size, product
 
 NONE = "none"
-SHORT = 32  # positions of a range that threads would rather not share
 
 
 @dataclass(frozen=True)
@@ -65,20 +65,13 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
     storage, _ = _storage(form)
     ways = _ways(form, storage, machine)
     lanes = max((way.lanes for way in ways.values()), default=1)
-    chunks = _best(form)
+    chunks = best(form.chunks)
     if chunks is None:
-        return Nest(lanes)
+        shared = staged(form, box, ways, machine) is not None
+        return Nest(lanes, 2, STAGES if shared else NONE)
     turning = [i.number for i in instances(form.steps) if i.write is not None and i.loops]
     alone = not chunks.loops and turning and all(ways[n].lane is None for n in turning)
     return Nest(lanes, 2, _name(chunks), 1 if alone else 0)
-
-
-def _best(form: NestForm) -> Chunks | None:
-    """The outermost range that is not known to be short, else the longest."""
-    known = {chunks: chunks.extent.constant for chunks in form.chunks}
-    long = (c for c, extent in known.items() if extent is None or extent >= SHORT)
-    return next(long, max((c for c in known if known[c] != 1), key=lambda c: known[c] or 0,
-                          default=None))  # fmt: skip
 
 
 def _name(chunks: Chunks) -> str:
@@ -92,8 +85,10 @@ def lower(
     """The launch of a matched group; OptionError for a schedule that cuts where it must not."""
     form = _form(group, box)
     assert form is not None
-    chunks = _chosen(form, schedule, box)
     storage, scratch = _storage(form)
+    every = _ways(form, storage, machine)
+    plan = staged(form, box, every, machine) if schedule.parallel == STAGES else None
+    chunks = None if plan is not None else _chosen(form, schedule, box)
     sizes = SizeParameters()
     buffers = {name: place.buffer for name, place in storage.items()}
     context = NestContext(
@@ -103,23 +98,27 @@ def lower(
     ways = {
         n: Way(way.lane, min(way.lanes, schedule.lanes), way.along) if schedule.lanes > 1
         else Way(None, 1)
-        for n, way in _ways(form, storage, machine).items()
+        for n, way in every.items()
     }  # fmt: skip
-    copy = None if schedule.block else first_copy(form)
-    body = NestCode(form, chunks, context, ways, schedule.unroll, schedule.block, copy).body()
+    copy = None if schedule.block or plan is not None else first_copy(form)
+    how = (context, ways, schedule.unroll, schedule.block, copy)
+    if plan is None:
+        body = NestCode(form, chunks, *how).body()
+    else:
+        body = StagedCode(form, None, *how).staged(plan.staged, plan.each)
     pairs = () if copy is None else ((copy.made, copy.read),)
     touched = Operands.of(group, (expr for _, expr in expressions_of(form.steps)), buffers)
     return Launch(
         kernel=assemble("nest", touched.operands, sizes.names, body, touched.shared(pairs)),
         arguments=touched.arguments,
         sizes=sizes.sizes,
-        parallel=as_size(1) if chunks is None else chunks.extent,
-        grain=_grain(form, chunks),
+        parallel=_range(chunks) if plan is None else plan.range,
+        grain=_grain(form, chunks) if plan is None else -plan.each,
         scratch=scratch,
-        flops=_operations(form.steps, as_size(1), loop_ranges(form.steps)),
+        flops=operations_of(form.steps, as_size(1), loop_ranges(form.steps)),
         moved=moved_bytes(group),
         schedule=print_schedule(schedule),
-        reason=_reason(form, chunks, box),
+        reason=_reason(form, chunks, box, plan is not None),
         in_place=pairs,
     )
 
@@ -140,10 +139,16 @@ def _chosen(form: NestForm, schedule: Nest, box: Box) -> Chunks | None:
     raise OptionError(f"'{schedule.parallel}' cannot be shared by threads: {why[0]}", hint)
 
 
-def _reason(form: NestForm, chunks: Chunks | None, box: Box) -> str:
+def _range(chunks: Chunks | None) -> Size:
+    return as_size(1) if chunks is None else chunks.extent
+
+
+def _reason(form: NestForm, chunks: Chunks | None, box: Box, staged: bool) -> str:
     found = analyse(form.group, box)
     lines = [str(verdict) for verdict in found.loops]
-    if chunks is None:
+    if staged:
+        lines.append("threads wait for each other after each stage")
+    elif chunks is None:
         lines.append("no range can be cut so that parts keep to themselves")
     else:
         lines.append(f"parts along {chunks.axis} share nothing that is written")
@@ -178,36 +183,14 @@ def _ways(form: NestForm, storage: dict[str, Storage], machine: Machine) -> dict
     }  # fmt: skip
 
 
-# ---- work --------------------------------------------------------------------------------------
-
-
-def _operations(steps: tuple[OrderedStep, ...], iterations: Size, ranges: Ranges) -> Size:
-    """How many there are; what data decides counts once."""
-    total = as_size(0)
-    for step in steps:
-        if isinstance(step, Loop):
-            span = ranges[step.variable]
-            more = as_size(1) if span is None else maximum(0, span[1] - span[0] + 1)
-            total = total + _operations(step.body, iterations * more, ranges)
-        elif isinstance(step, Branch):
-            total = total + _operations((*step.then, *step.otherwise), iterations, ranges)
-        elif isinstance(step, Write):
-            points = product(_most(axis, ranges) for axis in (*step.axes, *step.reduced))
-            each = max(1, round(cost(step.body)) + bool(step.combine))
-            total = total + iterations * points * each
-    return total
-
-
-def _most(axis: Axis, ranges: Ranges) -> Size:
-    span = extremes(axis.extent, ranges)
-    return as_size(1) if span is None else span[1]
+# ---- work ----------------------------------------------------------------------------------------
 
 
 def _grain(form: NestForm, chunks: Chunks | None) -> int:
     """Positions of the range that make a part worth a thread, where sizes are typical ones."""
     if chunks is None:
         return 1
-    operations = _operations(form.steps, as_size(1), loop_ranges(form.steps))
+    operations = operations_of(form.steps, as_size(1), loop_ranges(form.steps))
     typical = dict.fromkeys(operations.symbols, TYPICAL_ROW)
     each = operations.evaluate(typical) // max(1, chunks.extent.substitute(typical).constant or 1)
     return max(1, PART_WORK // max(1, each))

@@ -13,14 +13,15 @@ from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
-from anydim.kernels.launch import Machine
+from anydim.kernels.ir import convert, operate, variable
+from anydim.kernels.launch import Machine, filled
 from anydim.kernels.nest.elements import NestElements, Storage
 from anydim.kernels.nest.form import NestForm, one_to_one
-from anydim.kernels.rows.cells import folding, identity, is_product
 from anydim.kernels.rows.ranges import limits, part_along
-from anydim.kernels.write.loops import Segment, index, segments
-from anydim.kernels.write.values import add, convert, number, operate
-from anydim.lang.tree import Apply, Axis, Read, Write
+from anydim.kernels.write.arithmetic import loop
+from anydim.kernels.write.folding import folded, folding, joined, nothing_of, terms_of
+from anydim.kernels.write.loops import nested, segments, vectors_of
+from anydim.lang.tree import Axis, Read, Write
 from anydim.lang.tree.affine import affine, reads
 from anydim.lang.tree.bounds_checks import checked
 
@@ -55,7 +56,6 @@ class WriteCode:
         self.way = way = Way(None, 1) if single else way
         self.unroll = unroll if way.lanes > 1 else 1
         self.own = frozenset((write.target,))
-        self._start = ""  # the variable of the sweep at hand
 
     @property
     def _outer(self) -> list[Axis]:
@@ -67,21 +67,15 @@ class WriteCode:
 
     def empty(self, scope: NestElements) -> None:
         """The write of a reduction over nothing."""
-        function, dtype = folding(self.write.combine, self.dtype)
-        nothing = convert(number(dtype, identity(function, dtype)), self.dtype)
+        nothing = convert(nothing_of(*folding(self.write.combine, self.dtype)), self.dtype)
         self._nested(scope, self.axes, lambda s: self._store(s, nothing))
 
     def _nested(
         self, scope: NestElements, axes: Sequence[Axis], body: Callable[[NestElements], None]
     ) -> None:
-        if not axes:
-            body(scope)
-            return
-        variable = ir.Var(ir.INDEX, scope.context.fresh("i"))
-        inner = scope.inner({axes[0].name: variable}, written=self.own)
-        self._nested(inner, axes[1:], body)
-        low, high = self.ranges[axes[0].name]
-        scope.steps.append(ir.For(variable.name, low, high, index(1), tuple(inner.steps)))
+        spans = ((axis.name, *self.ranges[axis.name]) for axis in axes)
+        with nested(scope, spans, written=self.own) as inner:
+            body(inner)
 
     # ---- cells ---------------------------------------------------------------------------------
 
@@ -98,35 +92,15 @@ class WriteCode:
         body: Callable[[list[NestElements], NestElements], None],
     ) -> None:  # fmt: skip
         """A sweep of lanes along an axis; `body` gets the cells side by side, and their block."""
-        for segment in segments(scope, *span, self.way.lanes, unroll):
-            inner = scope.inner({}, written=self.own)
-            body(self._side_by_side(inner, segment, lane), inner)
-            steps = tuple(inner.steps)
-            if segment.high is not None:
-                step = index(self.way.lanes * segment.copies)
-                steps = (ir.For(self._start, segment.low, segment.high, step, steps),)
-            elif segment.when is not None:
-                steps = (ir.If(segment.when, steps),)
-            scope.steps += steps
-
-    def _side_by_side(
-        self, inner: NestElements, segment: Segment, lane: Axis
-    ) -> list[NestElements]:
-        start = segment.low
-        if segment.high is not None:
-            self._start = inner.context.fresh("c")
-            start = ir.Var(ir.INDEX, self._start)
-        places = [
-            inner.name(add(start, index(copy * self.way.lanes)))
-            for copy in range(segment.copies)
-        ]  # fmt: skip
-        return [
-            inner.inner(
-                {lane.name: at}, lane=lane.name, lanes=self.way.lanes, mask=segment.mask,
-                written=self.own,
-            )
-            for at in places
-        ]  # fmt: skip
+        lanes = self.way.lanes
+        for segment in segments(scope, *span, lanes, unroll):
+            block = scope.inner({}, written=self.own)
+            with vectors_of(segment, scope, block, lanes) as (inner, places):
+                cells = [
+                    inner.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=segment.mask,
+                                written=self.own) for at in places
+                ]  # fmt: skip
+                body(cells, inner)
 
     def _block(self, cells: list[NestElements], into: NestElements) -> None:
         """Some cells side by side; their steps go to `into`."""
@@ -157,16 +131,15 @@ class WriteCode:
             block = scopes[0].inner({}, written=self.own)
             sums[0].along(block, axes[0])
             return block.steps
-        variable = ir.Var(ir.INDEX, scopes[0].context.fresh("k"))
-        inner = [s.inner({axes[0].name: variable}, written=self.own) for s in scopes]
+        at = variable(scopes[0].context.fresh("k"))
+        inner = [s.inner({axes[0].name: at}, written=self.own) for s in scopes]
         loops = self._sums(inner, sums, axes[1:])
         for other in inner[1:]:
             inner[0].merge(other)
-        low, high = self.ranges[axes[0].name]
+        span = self.ranges[axes[0].name]
         if self.way.lanes == 1 and len(scopes) == 1:
-            low, high = self._narrowed(scopes[0], axes[0])
-        body = (*inner[0].steps, *loops)
-        return [ir.For(variable.name, low, high, index(1), body)]
+            span = self._narrowed(scopes[0], axes[0])
+        return [loop(at.name, *span, 1, *inner[0].steps, *loops)]
 
     def _narrowed(self, scope: NestElements, axis: Axis) -> Range:
         """The range of a reduced axis: of a part that data gives, that part."""
@@ -193,7 +166,7 @@ class WriteCode:
         mask = scope.mask
         if inside is not None and scope.lanes > 1:
             inside = scope.spread(inside, scope.lanes)
-            mask = inside if mask is None else scope.name(operate("and", mask, inside))
+            mask = inside if mask is None else scope.name(mask & inside)
         offset = scope.start(scope.address(write.target, write.place))
         buffer = scope.context.storage[write.target].buffer
         store: ir.Step = ir.Store(buffer, offset, value, mask if scope.lanes > 1 else None)
@@ -214,24 +187,14 @@ class _Sum:
         self.lanes = code.way.lanes if code.way.along else cell.lanes
         context = cell.context
         self.registers = [context.fresh("a") for _ in range(copies)]
-        start = number(self.dtype, identity(self.function, self.dtype), self.lanes)
-        cell.steps += [ir.Declare(name, start) for name in self.registers]
+        self.nothing = nothing_of(self.function, self.dtype, self.lanes)
+        cell.steps += [ir.Declare(name, self.nothing) for name in self.registers]
 
     def fold(self, scope: NestElements, copy: int, mask: ir.Value | None) -> None:
         """Take in the element at this point; lanes off in `mask` take nothing."""
         body, register = self.code.write.body, self.registers[copy]
-        old = ir.Get(ir.Type(self.dtype, self.lanes), register)
-        floating = self.function == "add" and self.dtype.is_float and mask is None
-        if floating and is_product(body) and scope.dtype(body) == self.dtype:
-            assert isinstance(body, Apply)
-            left, right = (scope.value(a, self.dtype) for a in body.arguments)
-            scope.steps.append(ir.Assign(register, operate("fma", left, right, old)))
-            return
-        value = convert(scope.value(body, self.code.dtype), self.dtype)
-        if mask is not None:
-            nothing = number(self.dtype, identity(self.function, self.dtype), self.lanes)
-            value = operate("select", mask, scope.name(value), nothing)
-        total = operate(self.function, old, scope.name(value))
+        terms = terms_of(scope, body, self.function, self.dtype, self.code.dtype, mask)
+        total = folded(self.function, ir.Get(self.nothing.type, register), terms)
         scope.steps.append(ir.Assign(register, total))
 
     def along(self, scope: NestElements, axis: Axis) -> None:
@@ -247,16 +210,10 @@ class _Sum:
 
     def value(self, scope: NestElements) -> ir.Value:
         """The whole, as the element type of the target."""
-        vector = ir.Type(self.dtype, self.lanes)
-        parts: list[ir.Value] = [ir.Get(vector, name) for name in self.registers]
-        while len(parts) > 1:
-            parts = [
-                scope.name(operate(self.function, *parts[n : n + 2])) if n + 1 < len(parts)
-                else parts[n] for n in range(0, len(parts), 2)
-            ]  # fmt: skip
-        total = scope.name(parts[0])
+        parts = [ir.Get(self.nothing.type, name) for name in self.registers]
+        total = scope.name(joined(self.function, parts))
         if self.lanes > 1 and self.code.way.along:
-            total = scope.name(ir.Reduce(ir.Type(self.dtype), self.function, total))
+            total = scope.name(total.combined(self.function))
         return scope.name(convert(total, self.code.dtype))
 
 
@@ -305,8 +262,4 @@ def _lanes(write: Write, form: NestForm, machine: Machine, lane: Axis) -> int:
     held: DType = folding(write.combine, target)[1] if write.reduced else target
     found = [form.types[read.tensor].dtype for read in reads(write.body)]
     width = max([target.bytes, held.bytes, *(-(-d.bytes // 2) for d in found)])
-    lanes = machine.lanes_of(width)
-    extent = lane.extent.constant
-    while extent is not None and lanes > 1 and lanes // 2 >= extent:
-        lanes //= 2
-    return lanes
+    return filled(machine.lanes_of(width), lane.extent.constant)

@@ -1,8 +1,8 @@
 """Blocked products: a register tile of sums, panels that it reads, and what follows a product.
 
 In come groups that sum products, however their operands lie; out go launches of kernels around a
-micro-kernel that is compiled once. `blocked.py` is the driver, the loops of all but `blas` and
-`narrow`.
+micro-kernel that is compiled once, whose sums are those of `sums.py`. `blocked.py` is the driver,
+the loops of all but `blas` and `narrow`.
 
     contraction/   matrix products of any layout
     convolution/   products of weights with windows of a tensor

@@ -21,19 +21,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import variable
 from anydim.kernels.launch import Argument, Launch, Machine, Packing, moved_bytes
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.product.epilogue import Output
 from anydim.kernels.product.kernel import (
     finish_of,
     main_function,
+    operands_of,
     pointers_of,
     shared_names,
 )
 from anydim.kernels.product.micro import Tile
 from anydim.kernels.product.sharing import GRAIN, Sharing
 from anydim.kernels.schedule import print_schedule
-from anydim.kernels.write.arithmetic import loop, plus, times, variable
+from anydim.kernels.write.arithmetic import loop, summed
 from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.tree import Group
 from anydim.sizes import Size, as_size
@@ -129,13 +131,7 @@ class Blocked(ABC):
     @property
     def operands(self) -> tuple[ir.Operand, ...]:
         """The kernel's operands, in the order of their roles."""
-        written = {output.tensor for output in self.outputs}
-        return tuple(
-            ir.Operand(
-                role, self.packed.get(role, self.group.type_of(tensor).dtype), tensor in written
-            )
-            for tensor, role in self.roles
-        )
+        return operands_of(self.roles, self.packed, self.group, self.outputs)
 
     @property
     def pointers(self) -> tuple[ir.Pointer, ...]:
@@ -174,7 +170,7 @@ class Blocked(ABC):
     def at(self, start: Size | int, steps: Iterable[tuple[str, Size]]) -> ir.Value:
         """start and, for each loop, its index times the elements between neighbours."""
         value = self.sizes.value
-        return plus(value(start), *(times(variable(name), value(by)) for name, by in steps))
+        return summed(value(start), *(variable(name) * value(by) for name, by in steps))
 
     def launch(
         self, schedule: object, packings: Mapping[str, Packing | None], work: Size, reason: str

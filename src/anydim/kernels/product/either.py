@@ -12,9 +12,9 @@ from dataclasses import replace
 from anydim.base.dtypes import uint8
 from anydim.kernels import ir
 from anydim.kernels.fitting import NUMBERED
+from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Argument, Launch
 from anydim.kernels.naming import named_kernel
-from anydim.kernels.write.arithmetic import compare, constant, variable
 from anydim.sizes import Size, maximum, minimum
 
 CHOICE = "choice"
@@ -45,7 +45,7 @@ def either_launch(choice: Size, one: Launch, other: Launch, reason: str) -> Laun
         ),
         (
             ir.If(
-                compare("not_equal", variable(CHOICE), 0),
+                variable(CHOICE).differs(0),
                 (_call(one, names, own),),
                 (_call(other, names, others),),
             ),

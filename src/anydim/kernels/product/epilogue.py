@@ -86,6 +86,17 @@ def target_of(outputs: tuple[Output, ...], group: Group, dtype: DType) -> Output
     return next((o for o in fitting if o.is_product), fitting[0] if fitting else None)
 
 
+def product_of(group: Group) -> tuple[Statement, tuple[Expr, ...]] | None:
+    """The one sum of a group, which is of products, and their two factors; None without such."""
+    sums = [s for s in group.statements if s.combine]
+    if len(sums) != 1 or sums[0].combine != "add":
+        return None
+    body = sums[0].body
+    if not (isinstance(body, Apply) and body.function == "mul"):
+        return None
+    return sums[0], body.arguments
+
+
 class _Unfit(Exception):
     """The expression is not pointwise over the product's axes."""
 

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
+from anydim.kernels.ir import variable
 from anydim.kernels.product.epilogue import PRODUCT, Output
-from anydim.kernels.write.arithmetic import (
-    first_lanes,
-    loop,
-    minus,
-    plus,
-    round_down,
-    times,
-    variable,
-)
+from anydim.kernels.write.arithmetic import first_lanes, loop, round_down
 from anydim.kernels.write.elements import Context, Elements
 from anydim.lang.tree import Read
 
@@ -34,22 +27,22 @@ def finish_function(
     kernel's own; then come the scalars of FINISH_SCALARS, the loops and the sizes in use.
     """
     root = Elements(context, {name: variable(name) for name in loops})
-    row = root.inner({"m": plus(variable("row0"), variable("i"))})
+    row = root.inner({"m": variable("row0") + variable("i")})
 
     def lane(name: str, mask: ir.Value | None) -> Elements:
-        at = plus(times(variable("i"), variable("sums_row")), variable(name))
+        at = variable("i") * variable("sums_row") + variable(name)
         vector = ir.Type(dtype, lanes)
 
         def sums(read: Read) -> ir.Value | None:
             return ir.Load(vector, "sums", at, mask) if read.tensor == PRODUCT else None
 
-        column = plus(variable("column0"), variable(name))
+        column = variable("column0") + variable(name)
         return row.inner({"n": column}, lane="n", lanes=lanes, mask=mask, local=sums)
 
     mask = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
     whole, cut = lane("j0", None), lane("j1", mask)
     stores = [_stores(outputs, whole, "j0", None), _stores(outputs, cut, "j1", mask)]
-    left = minus(variable("columns"), variable("j1"))
+    left = variable("columns") - variable("j1")
     body = (
         ir.Let("whole", round_down(variable("columns"), lanes)),
         *root.steps,
@@ -78,8 +71,8 @@ def _stores(
     outputs: tuple[Output, ...], lane: Elements, column: str, mask: ir.Value | None
 ) -> list[ir.Step]:
     """All values first: an output may lie where the sums are."""
-    row = times(variable("i"), variable("out_row"))
-    at = plus(variable("out_at"), row, variable(column))
+    row = variable("i") * variable("out_row")
+    at = variable("out_at") + row + variable(column)
     types = lane.context.types
     values = [(o.tensor, lane.value(o.value, types[o.tensor].dtype)) for o in outputs]
     return [ir.Store(lane.context.buffers[name], at, value, mask) for name, value in values]

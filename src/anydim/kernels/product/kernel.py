@@ -6,13 +6,26 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from anydim.base.dtypes import DType, uint8
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.epilogue import PRODUCT, Output
 from anydim.kernels.product.finish import finish_function
-from anydim.kernels.write.arithmetic import constant, times, variable
 from anydim.kernels.write.elements import Context, SizeParameters
+from anydim.kernels.write.writer import Writer
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Size, as_size
+
+
+def operands_of(
+    roles: Iterable[tuple[str, str]], packed: Mapping[str, DType], group: Group,
+    outputs: Iterable[Output],
+) -> tuple[ir.Operand, ...]:  # fmt: skip
+    """The operands for (tensor, operand), those of `packed` tensors with their own types."""
+    written = {output.tensor for output in outputs}
+    return tuple(
+        ir.Operand(role, packed.get(role, group.type_of(tensor).dtype), tensor in written)
+        for tensor, role in roles
+    )
 
 
 def pointers_of(
@@ -35,6 +48,20 @@ def main_function(
     return ir.Function(name, (*pointers, *scalars, ir.Pointer("scratch", uint8)), tuple(body))
 
 
+def function_library(
+    name: str, parameters: Iterable[ir.Pointer | ir.Scalar], write: Callable[[Writer], None]
+) -> ir.Library:
+    """A library of one function of the same name, which `write` writes when it is asked for."""
+    own = tuple(parameters)
+
+    def made() -> tuple[ir.Function, ...]:
+        code = Writer()
+        write(code)
+        return (ir.Function(name, own, code.written, public=True),)
+
+    return ir.Library(name, made, identity=name)
+
+
 def call(function: ir.Function, **own: ir.Value | ir.Address) -> ir.Call:
     """A call that passes on whatever has the name of a parameter, but for its `own`."""
     arguments: list[ir.Value | ir.Address] = []
@@ -44,7 +71,7 @@ def call(function: ir.Function, **own: ir.Value | ir.Address) -> ir.Call:
         elif isinstance(parameter, ir.Pointer):
             arguments.append(ir.Address(parameter.name, constant(0)))
         else:
-            arguments.append(variable(parameter.name))
+            arguments.append(ir.Var(parameter.type, parameter.name))
     return ir.Call(function.name, tuple(arguments))
 
 
@@ -67,6 +94,6 @@ def packed_at(
     terms: list[ir.Value] = []
     inner = as_size(1)
     for name, extent in reversed(loops):
-        terms.append(times(variable(name), role(f"{name}_packed", inner * group)))
+        terms.append(variable(name) * role(f"{name}_packed", inner * group))
         inner = inner * extent
     return terms

@@ -9,50 +9,43 @@ elements along k of A and along j of C and init are neighbours. A stride of 0 re
 sum of a block of k: sums that start from a large number would lose the last bits of every product.
 It is asked for when the tile begins.
 
-B is a panel: rows of the full tile's width, one behind the other, padded to whole vectors. (With
-a run-time stride LLVM spilled accumulators.) Fewer columns are masked in the last vector of C.
-Every unrolled step of a tile of many rows also prefetches a line of B: the first `ahead` elements
-behind b, each further one `step` elements later; processors bring the lines beside it. Tiles of 3
-rows up to half of all ask for two. Smaller tiles read B as fast as it comes, and processors see
-one stream coming by themselves.
+B is panels of one vector each, `b_panel` elements apart: vectors of k one behind the other, padded
+to whole ones. Tiles of any width read the same panels. Fewer columns are masked in the last vector
+of C. In every unrolled step a tile also prefetches lines of B (`Asks`): each line that is read
+once, as processors do not bring the lines beside it. One that is asked for twice costs as much.
+Tiles of few vectors do little with each row of A: they ask for the rows behind their own.
 
 There is a micro-kernel for every number of rows, and nothing but loads and multiply-adds between
 two steps of k: whatever else a processor does there costs it multiply-adds (a Sapphire Rapids
 lowers its clock for it, by 5 % for two branches in two steps). Scalars come in a block of int64,
 `GIVEN`.
 
-Every element is one sum over k in order, so a row has the same bits whatever rows it is with. Few
-rows of a panel are too few sums to hide the latency of an FMA and of what comes from the second
-cache: two panels and more are summed side by side, as long as there are so many.
+Every element is one sum over k in order, so a row has the same bits whatever rows it is with, in
+whatever tile. Few rows of three vectors are too few sums to hide the latency of an FMA and of what
+comes from the second cache: tiles of few rows are wider, those of many narrower.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from enum import IntEnum
 
 from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, number, register, variable
 from anydim.kernels.launch import Machine
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    first_lanes,
-    loop,
-    minus,
-    plus,
-    register,
-    round_down,
-    times,
-    variable,
-)
-from anydim.kernels.write.values import number, operate
+from anydim.kernels.product.sums import Sums
+from anydim.kernels.write.arithmetic import first_lanes, round_down
+from anydim.kernels.write.writer import Writer
 
 LINE = 64  # bytes of a line of the caches
 CHAINS = 8  # sums that depend on nothing but themselves: 4 cycles of latency, 2 FMAs a cycle
+ROWS, PANELS = 4, 3  # of A and B that one register moves along
+SOON, SOON_WIDE = 768, 192  # elements of a panel of B: how far a tile asks ahead, a wide one
 _MASKED_BYTES = 64  # vectors this long have masks that cost nothing
-MICRO_SCALARS = ("k", "a_row", "init_row", "c_row", "width", "ahead", "step")
-GIVEN = (*MICRO_SCALARS, "rows", "b_panel", "init_panel", "columns", "k_block")
+MICRO_SCALARS = ("k", "a_row", "init_row", "c_row", "width", "ahead", "step", "b_panel")
+GIVEN = (*MICRO_SCALARS, "rows", "asks", "init_step", "columns", "k_block")
 
 
 @dataclass(frozen=True)
@@ -66,8 +59,30 @@ class Tile:
 
     @property
     def width(self) -> int:
-        """Columns of the tile: the width of a panel of B."""
+        """Columns of the tile."""
         return self.vectors * self.lanes
+
+    @property
+    def tall(self) -> int:
+        """The most rows of a tile of two vectors, as many registers as one of three fills."""
+        return 13 if self.vectors == 3 else self.rows
+
+    @property
+    def shared(self) -> range:
+        """The rows of tiles that there are several of."""
+        return range(self.rows // 2 + 1, self.rows + 1)
+
+    def widest(self, rows: int) -> int:
+        """Vectors of the widest tile of some rows: enough sums to hide the latency of an FMA."""
+        if rows > self.rows:
+            return 2
+        registers = 32 if self.vectors > 2 else 16
+        pair = 2 if 2 * self.vectors * (rows + 1) < registers else 1
+        return self.vectors * max(CHAINS // (rows * self.vectors), pair)
+
+    def widths(self, rows: int) -> list[int]:
+        """Vectors of all tiles of some rows."""
+        return sorted({*range(1, min(self.vectors, self.widest(rows)) + 1), self.widest(rows)})
 
 
 @dataclass(frozen=True)
@@ -96,33 +111,31 @@ def tile_of(machine: Machine, dtype: DType) -> Tile:
     return Tile(6, 2, 4, lanes)
 
 
-def side_by_side(tile: Tile, rows: int) -> int:
-    """How many panels a micro-kernel sums at once: enough sums to hide the latency of an FMA.
+class Asks(IntEnum):
+    """Lines of B that a tile asks for: what it reads soon, where it is alone with its columns.
 
-    Two, if their sums and a row of B fill no more registers than there are.
+    Of tiles that read the same panels, some ask for a part each of what is read next, to be in the
+    second cache then: `ahead` elements behind b, each further line `step` elements later.
     """
-    registers = 32 if tile.vectors > 2 else 16
-    pair = 2 if 2 * tile.vectors * (rows + 1) < registers else 1
-    return max(CHAINS // (rows * tile.vectors), pair)
+
+    SOON = 0
+    NEXT = 1
+    NOTHING = 2
 
 
-def micro_name(rows: int, vectors: int, prefix: str, panels: int = 1) -> str:
+def micro_name(rows: int, vectors: int, prefix: str, asks: Asks = Asks.SOON) -> str:
     """The name of a micro-kernel in its library."""
-    name = f"{prefix}_{rows}x{vectors}"
-    return name if panels == 1 else f"{name}x{panels}"
+    return f"{prefix}_{rows}x{vectors}{'_' * asks}"
 
 
 def micro_kernel(
-    tile: Tile, rows: int, vectors: int, dtype: DType, prefix: str, panels: int = 1
+    tile: Tile, rows: int, vectors: int, dtype: DType, prefix: str, asks: Asks = Asks.SOON
 ) -> ir.Function:
-    """The micro-kernel for some rows and vectors; see the module's docstring.
-
-    Of several panels all are full.
-    """
+    """The micro-kernel for some rows and vectors; see the module's docstring."""
     return ir.Function(
-        micro_name(rows, vectors, prefix, panels),
+        micro_name(rows, vectors, prefix, asks),
         strip_pointers(dtype),
-        _Micro(tile, rows, vectors, dtype, panels).body(),
+        _Micro(tile, rows, vectors, dtype, asks).body(),
     )
 
 
@@ -137,10 +150,10 @@ def strip_pointers(dtype: DType) -> tuple[ir.Pointer, ...]:
     )
 
 
-def taken(name: str) -> ir.Let:
-    """A scalar out of the block of those that are given."""
-    at = constant(GIVEN.index(name))
-    return ir.Let(name, ir.Load(ir.INDEX, "given", at))
+def taken(code: Writer, *names: str) -> list[ir.Value]:
+    """Scalars out of the block of those that are given."""
+    at = (constant(GIVEN.index(name)) for name in names)
+    return [code.let(ir.Load(ir.INDEX, "given", each), name) for each, name in zip(at, names)]
 
 
 def give(name: str, value: ir.Value) -> ir.Store:
@@ -148,124 +161,123 @@ def give(name: str, value: ir.Value) -> ir.Store:
     return ir.Store("given", constant(GIVEN.index(name)), value)
 
 
-@dataclass(frozen=True)
+def zeros_to_start(tile: Tile, dtype: DType) -> list[ir.Step]:
+    """`zeros`, which sums of a tile of any width may start from."""
+    most, zero = max(map(tile.widest, range(1, tile.rows + 1))), number(dtype, 0, tile.lanes)
+    return [
+        ir.Stack("zeros", dtype, most * tile.lanes),
+        *(ir.Store("zeros", constant(j * tile.lanes), zero) for j in range(most)),
+    ]
+
+
 class _Micro:
     """Writes the body of a micro-kernel."""
 
-    tile: Tile
-    rows: int
-    vectors: int
-    dtype: DType
-    panels: int
-
-    @property
-    def vector(self) -> ir.Type:
-        return ir.Type(self.dtype, self.tile.lanes)
+    def __init__(self, tile: Tile, rows: int, vectors: int, dtype: DType, asks: Asks) -> None:
+        self.tile, self.rows, self.vectors, self.dtype, self.asks = tile, rows, vectors, dtype, asks
+        self.code, self.vector = Writer(), ir.Type(dtype, tile.lanes)
+        self.sums = Sums(self.code, self.vector, rows, vectors)
 
     @property
     def prefetches(self) -> bool:
         """Whether there is time to ask for what is read next: one row waits for memory alone."""
-        return self.rows > 1 and self.vectors == self.tile.vectors
-
-    @property
-    def columns(self) -> list[tuple[int, int]]:
-        """(panel, vector) of every vector of columns."""
-        return [(p, j) for p in range(self.panels) for j in range(self.vectors)]
+        return self.rows > 1 and self.vectors == self.tile.widest(self.rows)
 
     def body(self) -> tuple[ir.Step, ...]:
-        unroll = self.tile.unroll
-        names = MICRO_SCALARS if self.panels == 1 else (*MICRO_SCALARS, "b_panel", "init_panel")
-        return (
-            *map(taken, names),
-            ir.Declare("b_at", plus(0)),
-            *([ir.Declare("ahead_at", variable("ahead"))] if self.prefetches else []),
-            *self._start(),
-            ir.Let("whole", round_down(variable("k"), unroll)),
-            loop("k0", 0, variable("whole"), unroll, *self._steps("k0", unroll)),
-            loop("k1", variable("whole"), variable("k"), 1, *self._steps("k1", 1)),
-            *self._finish(),
-        )
+        code, unroll, k = self.code, self.tile.unroll, variable("k")
+        taken(code, *MICRO_SCALARS)
+        if self.asks == Asks.NEXT:
+            code.emit(ir.Declare("ahead_at", variable("ahead")))
+        for name, at, _ in self._moving():
+            code.emit(ir.Declare(name, at))
+        self.sums.declare()
+        for i, j in self.sums.places if self.prefetches else []:
+            code.emit(ir.Prefetch("init", self._begin(i, j)))
+        whole = code.let(round_down(k, unroll))
+        with code.range(0, whole, unroll) as at:
+            self._steps(unroll, self._ask(at))
+        with code.range(whole, k):
+            self._steps(1)
+        self._finish()
+        return code.written
 
-    def _sum(self, i: int, panel: int, j: int) -> str:
-        return f"c{i}_{panel}_{j}"
+    def _begin(self, i: int, j: int) -> ir.Value:
+        return variable("init_row") * i + j * self.tile.lanes
 
-    def _last_vector(self, cut: Callable[[ir.Value | None], list[ir.Step]]) -> list[ir.Step]:
-        """What to do with the last vectors of C, whole or masked."""
-        if self.panels > 1:
-            return cut(None)
-        left = minus(variable("width"), plus((self.vectors - 1) * self.tile.lanes))
-        is_full = compare("greater_equal", left, self.tile.lanes)
-        mask = ir.Var(ir.Type(ir.FLAG.dtype, self.tile.lanes), "mask")
-        named = ir.Let("mask", first_lanes(left, self.tile.lanes))
-        if self.vector.lanes * self.dtype.bytes >= _MASKED_BYTES:
-            return [named, *cut(mask)]
-        return [ir.If(is_full, tuple(cut(None)), (named, *cut(mask)))]
+    def _moving(self) -> list[tuple[str, ir.Value, int]]:
+        """Registers of where some rows of A and some panels of B are, and how far a step of k is.
 
-    def _start(self) -> list[ir.Step]:
-        zero = number(self.dtype, 0, self.tile.lanes)
-        places = [(i, *column) for i in range(self.rows) for column in self.columns]
-        ahead = places if self.prefetches else []
+        Each with a place for every one of its rows or panels: so all are in registers.
+        """
+        rows, panels = range(0, self.rows, ROWS), range(0, self.vectors, PANELS)
         return [
-            *(ir.Declare(self._sum(*place), zero) for place in places),
-            *(ir.Prefetch("init", self._begin(*place)) for place in ahead),
+            *((f"a{i}_at", variable("a_row") * i, 1) for i in rows),
+            *((f"b{j}_at", variable("b_panel") * j, self.tile.lanes) for j in panels),
         ]
 
-    def _begin(self, i: int, panel: int, j: int) -> ir.Value:
-        of_row = times(variable("init_row"), i)
-        of_panel = times(variable("init_panel"), panel) if panel else constant(0)
-        return plus(of_row, of_panel, j * self.tile.lanes)
+    def _panel(self, j: int) -> ir.Value:
+        return variable("b_panel") * j
 
-    def _steps(self, k: str, count: int) -> list[ir.Step]:
-        """Some steps of k, without a question between them: it would cost 5 % of the time."""
-        steps = [step for u in range(count) for step in self._step(k, u)]
-        steps.append(ir.Assign("b_at", plus(register("b_at"), count * self.tile.width)))
-        if not self.prefetches or count < self.tile.unroll:
-            return steps
-        lines = (0, LINE // self.dtype.bytes) if 2 < self.rows <= self.tile.rows // 2 else (0,)
-        asked = [ir.Prefetch("b", plus(register("ahead_at"), line)) for line in lines]
-        further = plus(register("ahead_at"), variable("step"))
-        return [*asked, *steps, ir.Assign("ahead_at", further)]
+    def _b(self, j: int, further: int) -> ir.Value:
+        """A place in a panel of B."""
+        return register(f"b{j - j % PANELS}_at") + self._panel(j % PANELS) + further
 
-    def _step(self, k: str, u: int) -> list[ir.Step]:
+    def _ask(self, k: ir.Value) -> list[ir.Step]:
+        """Ask for lines of B that are read later; with little to do for each row of A, for A."""
+        if self.vectors < self.tile.vectors and self.rows in self.tile.shared:
+            behind = variable("a_row") * self.rows + k * self.rows
+            return [ir.Prefetch("a", behind)]
+        if not self.prefetches or self.asks == Asks.NOTHING:
+            return []
+        if self.asks == Asks.SOON:
+            soon = SOON_WIDE if self.vectors > self.tile.vectors else SOON
+            line = max(LINE // self.dtype.bytes, self.tile.lanes)
+            lines = range(soon, soon + self.tile.unroll * self.tile.lanes, line)
+            places = [self._b(j, at) for j in range(self.vectors) for at in lines]
+            return [ir.Prefetch("b", at) for at in places]
+        ahead = register("ahead_at")
+        places = [ahead + self._panel(j) for j in range(self.vectors)]
+        asked = [ir.Prefetch("b", at, far=True) for at in places]
+        return [*asked, ir.Assign("ahead_at", ahead + variable("step"))]
+
+    def _steps(self, count: int, between: Sequence[ir.Step] = ()) -> None:
+        """Some steps of k, without a question between them: it would cost 5 % of the time.
+
+        What is asked for stands between them: LLVM loads too much ahead of steps that are alone.
+        """
+        for u in range(count):
+            self._step(u)
+            self.code.take(between if u == 0 else ())
+        for name, _, by in self._moving():
+            self.code.emit(ir.Assign(name, register(name) + count * by))
+
+    def _step(self, u: int) -> None:
         """One step of k."""
-        steps: list[ir.Step] = []
-        for panel, j in self.columns:
-            at = plus(register("b_at"), u * self.tile.width + j * self.tile.lanes)
-            if panel:
-                at = plus(at, times(variable("b_panel"), panel))
-            steps.append(ir.Let(f"b{u}_{panel}_{j}", ir.Load(self.vector, "b", at)))
-        for i in range(self.rows):
-            at = plus(times(variable("a_row"), i), variable(k), u)
-            scalar = ir.Load(ir.Type(self.dtype), "a", at)
-            a = ir.Var(self.vector, f"a{u}_{i}")
-            steps.append(ir.Let(a.name, ir.Splat(self.vector, scalar)))
-            for panel, j in self.columns:
-                name = self._sum(i, panel, j)
-                b = ir.Var(self.vector, f"b{u}_{panel}_{j}")
-                steps.append(ir.Assign(name, multiply_add(a, b, ir.Get(self.vector, name))))
-        return steps
+        code, lanes = self.code, self.tile.lanes
+        places = [self._b(j, u * lanes) for j in range(self.vectors)]
+        b = [code.let(ir.Load(self.vector, "b", at)) for at in places]
+        rows = [
+            variable("a_row") * (i % ROWS) + register(f"a{i - i % ROWS}_at") + u
+            for i in range(self.rows)
+        ]
+        self.sums.add([ir.Load(ir.Type(self.dtype), "a", at) for at in rows], b)
 
-    def _finish(self) -> list[ir.Step]:
-        *whole, last = self.columns
+    def _finish(self) -> None:
+        """Sums into C; of the last vectors as many columns as there are."""
+        code, lanes = self.code, self.tile.lanes
+        left = variable("width") - (self.vectors - 1) * lanes
 
-        def store(i: int, panel: int, j: int, mask: ir.Value | None = None) -> ir.Step:
-            column = panel * self.tile.width + j * self.tile.lanes
-            begin = ir.Load(self.vector, "init", self._begin(i, panel, j), mask)
-            total = operate("add", ir.Get(self.vector, self._sum(i, panel, j)), begin)
-            return ir.Store("c", plus(times(variable("c_row"), i), column), total, mask)
+        def store(last: ir.Value | None) -> None:
+            for i, j in self.sums.places:
+                mask = last if j == self.vectors - 1 else None
+                begin = ir.Load(self.vector, "init", self._begin(i, j), mask)
+                at = variable("c_row") * i + j * lanes
+                code.emit(ir.Store("c", at, self.sums[i, j] + begin, mask))
 
-        def stored(mask: ir.Value | None) -> list[ir.Step]:
-            return [
-                step
-                for i in range(self.rows)
-                for step in (*(store(i, *column) for column in whole), store(i, *last, mask))
-            ]
-
-        return self._last_vector(stored)
-
-
-def multiply_add(a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """a * b + c, fused for floats."""
-    if a.type.dtype.is_float:
-        return operate("fma", a, b, c)
-    return operate("add", operate("mul", a, b), c)
+        if lanes * self.dtype.bytes >= _MASKED_BYTES:
+            store(code.let(first_lanes(left, lanes)))
+            return
+        with code.when(left >= lanes):
+            store(None)
+        with code.otherwise():
+            store(code.let(first_lanes(left, lanes)))

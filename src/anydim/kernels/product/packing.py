@@ -20,7 +20,7 @@ from anydim.runtime.pages import Pages
 
 def packed_shape(panels: Panels) -> tuple[int, int, int, int]:
     """(groups, panels, k, width) of the packed array."""
-    groups, k, n = (prod(size for size, _ in part) for part in _parts(panels))
+    groups, k, n = _sizes(panels.batch, panels.k, panels.n)
     return groups, -(-n // panels.width), k, panels.width
 
 
@@ -56,7 +56,7 @@ def _pack_bytes(
     The sums of rows stand right behind their words, those of a panel behind its zeros.
     """
     parts = (panels.batch, panels.own, panels.taps, panels.k)
-    groups, own, taps, k = (prod(size for size, _ in part) for part in parts)
+    groups, own, taps, k = _sizes(*parts)
     count, words = -(-own // panels.width), -(-k // 4)
     depth, every = panels.depth, taps * words
     sums_at = every if panels.width == 1 else -(-every // depth) * depth
@@ -66,7 +66,10 @@ def _pack_bytes(
     result = whole[: groups * count * one].reshape(groups, count, length, panels.width, 4)
 
     def fill() -> None:
-        source = _strided(given(), panels.offset, parts).reshape(groups, own, taps, k)
+        array = given()
+        wide = numpy.int8 if array.dtype.name[0] == "i" else numpy.uint8  # small types in full
+        array = converted(array, numpy.dtype(wide)).view(numpy.uint8)
+        source = _strided(array, panels.offset, parts)
         if panels.flipped:
             source = source ^ numpy.uint8(128)
         padded = numpy.zeros((groups, count * panels.width, taps, words * 4), numpy.uint8)
@@ -87,14 +90,14 @@ def _pack_narrow(
     given: Callable[[], numpy.ndarray], panels: NarrowPanels, pages: Pages
 ) -> tuple[numpy.ndarray, Work]:
     """int8 [panels, bytes]; see `NarrowPanels`."""
-    (k, k_stride), (n, n_stride) = panels.k, panels.n
+    (k, _), (n, _) = panels.k, panels.n
     width, depth = panels.width, panels.depth
     count = -(-n // width)
     result = _aligned((count, depth * width * panels.bits // 8), numpy.dtype(numpy.int8), pages)
 
     def fill() -> None:
-        flat = numpy.ascontiguousarray(converted(given(), numpy.dtype(numpy.int8))).reshape(-1)
-        source = as_strided(flat, (n, k), (n_stride, k_stride), writeable=False)
+        array = converted(given(), numpy.dtype(numpy.int8))
+        source = _strided(array, 0, ((panels.n,), (panels.k,)))
         padded = numpy.zeros((count * width, depth), numpy.int8)
         padded[:n, :k] = source
         by_panel = padded.reshape(count, width, depth)
@@ -112,14 +115,17 @@ def _pack_narrow(
 def _strided(
     array: numpy.ndarray, offset: int, parts: tuple[tuple[tuple[int, int], ...], ...]
 ) -> numpy.ndarray:
-    """The bytes of a constant along the axes of all parts; small types have theirs in full."""
-    wide = converted(array, numpy.dtype(numpy.int8 if array.dtype.name[0] == "i" else numpy.uint8))
-    flat = numpy.ascontiguousarray(wide).reshape(-1)[offset:].view(numpy.uint8)
+    """A constant along the axes of all parts, those of a part as one."""
+    flat = numpy.ascontiguousarray(array).reshape(-1)[offset:]
     shape = tuple(size for part in parts for size, _ in part)
-    strides = tuple(stride for part in parts for _, stride in part)
-    if not prod(shape):
-        return numpy.zeros(shape, numpy.uint8)
-    return as_strided(flat, shape, strides, writeable=False)
+    strides = tuple(stride * flat.itemsize for part in parts for _, stride in part)
+    found = as_strided(flat, shape, strides, writeable=False) if prod(shape) else flat[:0]
+    return found.reshape(_sizes(*parts))
+
+
+def _sizes(*parts: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+    """The elements along each part."""
+    return tuple(prod(size for size, _ in part) for part in parts)
 
 
 def _pack(
@@ -128,16 +134,12 @@ def _pack(
     """The constant in panels: [groups, ceil(n / width), k, width], zero padded, 64-byte aligned."""
     groups, count, k, width = packed_shape(panels)
     result = _aligned((groups, count, k, width), dtype, pages)
-    parts = _parts(panels)
-    shape = tuple(size for part in parts for size, _ in part)
-    n = prod(size for size, _ in parts[2])
+    (n,) = _sizes(panels.n)
 
     def fill() -> None:
         if not result.size or not n:
             return
-        flat = numpy.ascontiguousarray(given()).reshape(-1)[panels.offset :]
-        strides = tuple(stride * flat.itemsize for part in parts for _, stride in part)
-        source = as_strided(flat, shape, strides, writeable=False).reshape(groups, k, n)
+        source = _strided(given(), panels.offset, (panels.batch, panels.k, panels.n))
         whole = n // width
         if whole:
             columns = source[:, :, : whole * width].reshape(groups, k, whole, width)
@@ -154,17 +156,14 @@ def _pack_products(
 ) -> tuple[numpy.ndarray, Work]:
     """[groups, pairs, ceil(n / width), k, width]: matrix x taps x matrix', computed in float64."""
     parts = (panels.batch, panels.n, panels.k, panels.taps)
-    groups, n, k, taps = (prod(size for size, _ in part) for part in parts)
-    shape = tuple(size for part in parts for size, _ in part)
+    groups, n, k, taps = _sizes(*parts)
     matrix = numpy.array(panels.matrix)
     pairs, width = numpy.kron(matrix, matrix), panels.width
     count = -(-n // width)
     result = _aligned((groups, len(pairs), count, k, width), dtype, pages)
 
     def fill() -> None:
-        flat = numpy.ascontiguousarray(given()).reshape(-1)[panels.offset :]
-        strides = tuple(stride * flat.itemsize for part in parts for _, stride in part)
-        source = as_strided(flat, shape, strides, writeable=False).reshape(groups, n, k, taps)
+        source = _strided(given(), panels.offset, parts)
         step = max(1, _AT_ONCE // (len(pairs) * width))
         by_tap = numpy.zeros((taps, step * width))
         made = numpy.empty((len(pairs), step * width))
@@ -178,10 +177,6 @@ def _pack_products(
             result[group, :, panel, first : first + rows] = of_rows
 
     return result, fill
-
-
-def _parts(panels: Panels) -> tuple[tuple[tuple[int, int], ...], ...]:
-    return panels.batch, panels.k, panels.n
 
 
 def _aligned(shape: tuple[int, ...], dtype: numpy.dtype, pages: Pages) -> numpy.ndarray:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.write.term import Term, constant, larger, select, smaller
+from anydim.kernels.ir import constant, greatest, least, select
 from anydim.kernels.write.writer import Writer
 from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
 
@@ -74,12 +74,12 @@ class Sharing:
         """
         code = Writer()
 
-        def size(role: str, size: Size) -> Term:
-            return Term(value(role, size))
+        def size(role: str, size: Size) -> ir.Value:
+            return value(role, size)
 
-        def known(name: str, term: Term) -> Term:
-            code.emit(ir.Let(name, term.value))
-            return Term(ir.Var(ir.INDEX, name))
+        def known(name: str, term: ir.Value) -> ir.Value:
+            code.emit(ir.Let(name, term))
+            return ir.Var(ir.INDEX, name)
 
         tiles, panels = size("tiles", self.tiles), size("panels", self.panels)
         whole = code.let(size("whole", self.whole).differs(0))
@@ -91,10 +91,10 @@ class Sharing:
         cells = _Cells(
             tiles, groups, code.let(select(whole, constant(1), size("vectors", self.vectors))),
             code.let(select(whole, constant(1), each)),
-            size("iterations", self.around), code.let(larger(size("steps", self.steps), 1)),
+            size("iterations", self.around), code.let(greatest(size("steps", self.steps), 1)),
         )  # fmt: skip
-        end = cells.first(code, Term(ir.Var(ir.INDEX, "stop")))
-        at = code.variable(cells.first(code, Term(ir.Var(ir.INDEX, "start"))))
+        end = cells.first(code, ir.Var(ir.INDEX, "stop"))
+        at = code.variable(cells.first(code, ir.Var(ir.INDEX, "start")))
         with code.loop(lambda: at() < end):
             here = at()
             column = code.let(here / tiles)
@@ -103,13 +103,13 @@ class Sharing:
             group = code.let(column - rest * groups)
             left = code.let(end - here, "left" if done else "")
             if done:
-                code.emit(ir.Declare(done, constant(1).value))
-            all_of = smaller(left / tiles, groups - group)
+                code.emit(ir.Declare(done, constant(1)))
+            all_of = least(left / tiles, groups - group)
             complete = code.let(select(first.equals(0), all_of, 0))
-            many = code.let(larger(complete, 1))
-            stop = known("stop_tile", select(complete > 0, tiles, smaller(first + left, tiles)))
+            many = code.let(greatest(complete, 1))
+            stop = known("stop_tile", select(complete > 0, tiles, least(first + left, tiles)))
             known("first_panel", group * span)
-            known("stop_panel", smaller((group + many) * span, panels))
+            known("stop_panel", least((group + many) * span, panels))
             for name, extent in reversed(self.loops[1:]):
                 count = size(f"{name}_extent", extent)
                 above = code.let(rest / count)
@@ -120,7 +120,7 @@ class Sharing:
             for step in body:
                 code.emit(step)
             took = many * (stop - first)
-            at += took * Term(ir.Get(ir.INDEX, done)) if done else took
+            at += took * ir.Get(ir.INDEX, done) if done else took
         return code.written
 
 
@@ -128,23 +128,23 @@ class Sharing:
 class _Cells:
     """Tiles of `groups` of panels, which count `weight` each, all groups `weights`."""
 
-    tiles: Term
-    groups: Term
-    weights: Term
-    weight: Term
-    around: Term
-    steps: Term
+    tiles: ir.Value
+    groups: ir.Value
+    weights: ir.Value
+    weight: ir.Value
+    around: ir.Value
+    steps: ir.Value
 
-    def first(self, code: Writer, step: Term) -> Term:
+    def first(self, code: Writer, step: ir.Value) -> ir.Value:
         """The first tile, counted through all groups, whose positions begin at a step or later."""
         each = code.let(self.tiles * self.weights)
         position = code.let(step * each * self.around / self.steps)
-        each = code.let(larger(each, 1))
+        each = code.let(greatest(each, 1))
         around = code.let(position / each)
         inside = code.let(position - around * each)
-        each = code.let(larger(self.tiles * self.weight, 1))
+        each = code.let(greatest(self.tiles * self.weight, 1))
         group = code.let(inside / each)
-        own = code.let(larger(smaller(self.weight, self.weights - group * self.weight), 1))
+        own = code.let(greatest(least(self.weight, self.weights - group * self.weight), 1))
         above = (inside - group * each + own - 1) / own
         return code.let((around * self.groups + group) * self.tiles + above)
 

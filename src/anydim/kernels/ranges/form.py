@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
-from anydim.kernels.rows.flatten import flatten, own_address
+from anydim.kernels.rows.flatten import flatten, rewritten, same_point
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement
 from anydim.lang.tree.affine import affine, parts, reads, rewrite
 from anydim.lang.tree.bounds_checks import checked
@@ -28,7 +28,8 @@ class RangesForm:
     """Loops over `outer` and over `axis`, which `stops` cut into ranges; each has its own group.
 
     A group's statements run over the outer axes, then `axis` (alone, or merged with those behind
-    it), then what is left. `inner` are the elements of one position of `axis`.
+    it), then what is left. `inner` are the elements of one position of `axis`; `inside` are indices
+    of reads with defaults that lie in an axis of that extent wherever a group runs.
     """
 
     outer: tuple[Axis, ...]
@@ -36,6 +37,7 @@ class RangesForm:
     inner: tuple[Axis, ...]
     stops: tuple[Size, ...]
     groups: tuple[Group, ...]
+    inside: tuple[frozenset[tuple[Expr, Size]], ...]
 
 
 def ranges_form(group: Group, box: Box) -> RangesForm | None:
@@ -56,11 +58,10 @@ def ranges_form(group: Group, box: Box) -> RangesForm | None:
     apart = frozenset(axis.name for axis in axes[: place + 1])
     group = replace(group, statements=statements, temporaries=())
     ends = (*stops, axes[place].extent)
-    groups = tuple(
-        flatten(_within(group, _Range(name, number, ends), box), apart)
-        for number in range(len(ends))
-    )
-    return RangesForm(axes[:place], axes[place], axes[place + 1 :], ends, groups)
+    made = [_within(group, _Range(name, number, ends), box) for number in range(len(ends))]
+    groups = tuple(flatten(each, apart) for each, _ in made)
+    inside = tuple(known for _, known in made)
+    return RangesForm(axes[:place], axes[place], axes[place + 1 :], ends, groups, inside)
 
 
 def kept_in_place(form: RangesForm) -> dict[str, str]:
@@ -81,9 +82,7 @@ def kept_in_place(form: RangesForm) -> dict[str, str]:
 def copied_from(statement: Statement) -> Read | None:
     """The read of a statement that copies elements to the place that they are read from."""
     body = statement.body
-    if not isinstance(body, Read) or body.default is not None or not body.flat:
-        return None
-    return body if affine(body.indices[0]) == own_address(statement) else None
+    return body if isinstance(body, Read) and same_point(body, statement) else None
 
 
 def _read_in_place(form: RangesForm, tensor: str) -> bool:
@@ -177,8 +176,8 @@ class _Range:
         return False if found[1] in self.ends[: self.number] else None
 
 
-def _within(group: Group, here: _Range, box: Box) -> Group:
-    """The group where the axis is in one range."""
+def _within(group: Group, here: _Range, box: Box) -> tuple[Group, frozenset[tuple[Expr, Size]]]:
+    """The group where the axis is in one range, and the indices that lie inside there."""
     extents = {axis.name: axis.extent for axis in group.statements[0].axes}
     bounds = {name: (as_size(0), extent) for name, extent in extents.items()}
     bounds[here.axis] = (here.low(), here.ends[here.number])
@@ -189,21 +188,23 @@ def _within(group: Group, here: _Range, box: Box) -> Group:
         for place, index in enumerate(read.indices)
     }  # fmt: skip
 
+    inside: set[tuple[Expr, Size]] = set()
+
     def change(expr: Expr) -> Expr | None:
         if isinstance(expr, Apply) and expr.function == "select":
             taken = here.taken(expr.arguments[0])
             return None if taken is None else expr.arguments[1 if taken else 2]
         if isinstance(expr, Read) and expr.default is not None and not expr.flat:
-            shape = group.type_of(expr.tensor).shape
-            if all(
-                (expr.tensor, place, index) in sure or _fits(index, size, bounds, box)
-                for place, (index, size) in enumerate(zip(expr.indices, shape))
-            ):
-                return replace(expr, default=None)
+            asked = False
+            for place, pair in enumerate(zip(expr.indices, group.type_of(expr.tensor).shape)):
+                if _fits(*pair, bounds, box):
+                    inside.add(pair)
+                elif (expr.tensor, place, pair[0]) not in sure:
+                    asked = True
+            return None if asked else replace(expr, default=None)
         return None
 
-    statements = tuple(s.with_body(rewrite(s.body, change)) for s in group.statements)
-    return replace(group, statements=statements)
+    return rewritten(group, change), frozenset(inside)
 
 
 def _fits(index: Expr, size: Size, bounds: Mapping[str, tuple[Size, Size]], box: Box) -> bool:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.ir import constant, greatest, least
+from anydim.kernels.launch import Launch, Machine, filled
 from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.ranges.form import RangesForm, copied_from, kept_in_place, ranges_form
 from anydim.kernels.rows.cells import PIECE
@@ -26,16 +27,16 @@ from anydim.kernels.rows.passplan import cost, work
 from anydim.kernels.rows.sweeps import FEW
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
+from anydim.kernels.write.arithmetic import apart
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
 from anydim.kernels.write.loops import (
     first_lanes,
-    index,
-    loop,
+    nested,
     parallel_loop,
     run_segment,
     segments,
+    under,
 )
-from anydim.kernels.write.values import add, operate
 from anydim.lang.tree import Axis, Group
 from anydim.lang.tree.affine import reads
 from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, product
@@ -68,9 +69,7 @@ def _lanes(form: RangesForm, group: Group, machine: Machine) -> int:
     width = max(group.type_of(n).dtype.bytes for n in {*read, *(t.name for t in group.outputs)})
     lanes = machine.lanes_of(width)
     most = max((g.statements[0].axes[-1].extent.constant or lanes for g in form.groups), default=1)
-    while lanes > 1 and lanes // 2 >= most:
-        lanes //= 2
-    return lanes
+    return filled(lanes, most)
 
 
 def lower(
@@ -131,7 +130,7 @@ class _Writer:
         stops: list[ir.Value] = []
         for stop in self.form.stops:
             end = self.value(stop)
-            stops.append(kernel.name(operate("max", stops[-1], end)) if stops else end)
+            stops.append(kernel.name(greatest(stops[-1], end)) if stops else end)
         axes = [(axis.name, self.value(axis.extent)) for axis in self.form.outer]
         parts = kernel.inner({})
         split = [*axes, (PART, self.value(self.blocks))]
@@ -139,16 +138,12 @@ class _Writer:
         lengths = self._lengths(kernel, stops)
         if not lengths or not axes or self.schedule.lanes == 1:
             return (*kernel.steps, *parts.steps)
-        least = longest = lengths[0]
-        for length in lengths[1:]:
-            least = kernel.name(operate("min", least, length))
-            longest = kernel.name(operate("max", longest, length))
+        shortest, longest = (reduce(pick, lengths) for pick in (least, greatest))
         short = kernel.inner({})
         lanes = min(FEW, self.schedule.lanes)
         masks = [first_lanes(short, length, lanes) for length in lengths]
         parallel_loop(short, axes, lambda scope: self._vectors(scope, stops, masks, lanes))
-        is_short = operate("less_equal", longest, index(lanes))
-        is_short = operate("and", is_short, operate("less", index(0), least))
+        is_short = (longest <= lanes) & (shortest > 0)
         return (*kernel.steps, ir.If(is_short, tuple(short.steps), tuple(parts.steps)))
 
     def _lengths(self, kernel: Elements, stops: list[ir.Value]) -> list[ir.Value]:
@@ -156,38 +151,34 @@ class _Writer:
         name, each = self.form.axis.name, self.value(product(a.extent for a in self.form.inner))
         if any(g.statements[0].axes[-1].name != name for g in self.form.groups):
             return []
-        counts = [
-            kernel.name(operate("sub", stop, first))
-            for first, stop in zip((index(0), *stops), stops)
-        ]
-        return [kernel.name(operate("mul", count, each)) for count in counts]
+        firsts = (constant(0), *stops)
+        return [kernel.name((stop - first) * each) for first, stop in zip(firsts, stops)]
 
     def _vectors(
         self, scope: Elements, stops: list[ir.Value], masks: list[ir.Value], lanes: int
     ) -> None:
         """Ranges that are a vector each, of the lanes that are the same wherever they are."""
         each = self.value(product(axis.extent for axis in self.form.inner))
-        starts = [scope.name(operate("mul", stop, each)) for stop in (index(0), *stops)]
-        for group, first, mask in zip(self.form.groups, starts, masks):
+        starts = [scope.name(stop * each) for stop in (constant(0), *stops)]
+        for group, inside, first, mask in zip(self.form.groups, self.form.inside, starts, masks):
+            self.context.inside = inside
             for copies, made in self._apart(group):
-                part = scope.inner({})
-                self._cell(made, made.statements[0].axes[-1], lanes, mask, part, first)
-                scope.steps += [ir.If(copies, tuple(part.steps))] if copies else part.steps
+                with under(scope, copies) as part:
+                    self._cell(made, made.statements[0].axes[-1], lanes, mask, part, first)
 
     def _part(self, scope: Elements, stops: list[ir.Value]) -> None:
         """What a part of the axis has of each range."""
         block, extent = self.value(self.block), self.value(self.form.axis.extent)
-        first = scope.name(operate("mul", scope.indices[PART], block))
-        last = scope.name(operate("min", scope.name(add(first, block)), extent))
-        for group, stop in zip(self.form.groups, stops):
-            high = scope.name(operate("min", last, stop))
-            inner = scope.inner({})
-            for copies, made in self._apart(group):
-                part = inner.inner({})
-                self._range(part, made, first, high)
-                inner.steps += [ir.If(copies, tuple(part.steps))] if copies else part.steps
-            scope.steps.append(ir.If(operate("less", first, high), tuple(inner.steps)))
-            first = scope.name(operate("max", first, stop))
+        first = scope.name(scope.indices[PART] * block)
+        last = scope.name(least(first + block, extent))
+        for group, inside, stop in zip(self.form.groups, self.form.inside, stops):
+            self.context.inside = inside
+            high = scope.name(least(last, stop))
+            with under(scope, first < high) as inner:
+                for copies, made in self._apart(group):
+                    with under(inner, copies) as part:
+                        self._range(part, made, first, high)
+            first = scope.name(greatest(first, stop))
 
     def _apart(self, group: Group) -> Iterator[tuple[ir.Value | None, Group]]:
         """What is written of a range: copies where they are none onto themselves, then the rest."""
@@ -197,12 +188,8 @@ class _Writer:
             if read is None or self.kept.get(statement.target) != read.tensor:
                 others.append(statement)
                 continue
-            places = (ir.Address(self.context.buffers[name], index(0))
-                      for name in (read.tensor, statement.target))  # fmt: skip
-            yield (
-                ir.Op(ir.FLAG, "not_equal", tuple(places)),
-                replace(group, statements=(statement,)),
-            )
+            buffers = (self.context.buffers[name] for name in (read.tensor, statement.target))
+            yield apart(*buffers), replace(group, statements=(statement,))
         if others:
             yield None, replace(group, statements=tuple(others))
 
@@ -210,25 +197,15 @@ class _Writer:
         """All elements from one position of the axis to another, in the same range."""
         axes = group.statements[0].axes
         place = [axis.name for axis in axes].index(self.form.axis.name)
-        along, rest = axes[place], axes[place + 1 :]
+        rest = axes[place + 1 :]
         inside, left = (product(a.extent for a in some) for some in (self.form.inner, rest))
         each = inside if left == 0 else inside.divide_exactly(left)
         assert each is not None, "axes that are left are made of inner ones"
-        low, high = (scope.name(operate("mul", at, self.value(each))) for at in (low, high))
-        if not rest:
-            self._sweep(scope, group, along, low, high)
-            return
-        variable = self.context.fresh("i")
-        inner = scope.inner({along.name: ir.Var(ir.INDEX, variable)})
-        self._nested(inner, group, rest)
-        scope.steps.append(ir.For(variable, low, high, index(1), tuple(inner.steps)))
-
-    def _nested(self, scope: Elements, group: Group, axes: tuple[Axis, ...]) -> None:
-        extent = self.value(axes[0].extent)
-        if len(axes) == 1:
-            self._sweep(scope, group, axes[0], index(0), extent)
-        else:
-            loop(scope, axes[0].name, extent, lambda inner: self._nested(inner, group, axes[1:]))
+        low, high = (scope.name(at * self.value(each)) for at in (low, high))
+        spans = [(low, high), *((constant(0), self.value(axis.extent)) for axis in rest)]
+        names = [axis.name for axis in axes[place:]]
+        with nested(scope, ((name, *span) for name, span in zip(names[:-1], spans))) as inner:
+            self._sweep(inner, group, axes[-1], *spans[-1])
 
     def _few(self, group: Group) -> bool:
         """Whether a range that is the innermost loop is known to have a few elements."""

@@ -1,10 +1,11 @@
-"""Checks of what an operator is given; all raise GraphError."""
+"""Checks of what an operator is given, which raise GraphError, and of sizes when it runs."""
 
 from __future__ import annotations
 
 from anydim.base.errors import GraphError
 from anydim.kernels.routines.record import Types
 from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Guard, Size, Truth, as_size, prove
 
 
 def axis_of(operator: str, axis: object, rank: int) -> int:
@@ -29,3 +30,9 @@ def expect_ordered(operator: str, kind: TensorType) -> None:
     """Elements that can be compared."""
     if kind.dtype.stored:
         raise GraphError(f"operator '{operator}' does not order elements of type {kind.dtype}")
+
+
+def at_most(size: Size, most: Size | int, message: str, box: Box) -> tuple[Guard, ...]:
+    """The guard that a size is not larger; nothing where that is proven."""
+    proven = prove(size, "<=", most, box) is Truth.PROVED
+    return () if proven else (Guard(size, "<=", as_size(most), message),)

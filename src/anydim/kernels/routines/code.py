@@ -20,12 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from anydim.base.dtypes import DType, int64, uint8
+from anydim.base.dtypes import DType, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
+from anydim.kernels.ir import Like, apply, constant, iota
 from anydim.kernels.launch import Argument, Launch, Machine
-from anydim.kernels.naming import named_kernel
-from anydim.kernels.write.term import Like, Term, apply, constant, iota
+from anydim.kernels.operands import assemble
+from anydim.kernels.write.context import SizeParameters
 from anydim.kernels.write.writer import SCRATCH, Buffer, Writer
 from anydim.sizes import Box, Size, align_up, as_size, maximum, simplify
 
@@ -40,10 +41,10 @@ class Code(Writer):
         self.name = name
         self.machine = machine
         self.box = box
-        self.start = Term(ir.Var(ir.INDEX, "start"))
-        self.stop = Term(ir.Var(ir.INDEX, "stop"))
+        self.start = ir.Var(ir.INDEX, "start")
+        self.stop = ir.Var(ir.INDEX, "stop")
         self._operands: dict[str, ir.Operand] = {}
-        self._sizes: dict[Size, str] = {}
+        self._sizes = SizeParameters()
         self._scratch: Size = as_size(0)
         self._libraries: dict[str, ir.Library] = {}
 
@@ -75,23 +76,19 @@ class Code(Writer):
         self.emit(ir.Stack(name, dtype, count))
         return Buffer(self, name, dtype)
 
-    def size(self, size: Size | int) -> Term:
+    def size(self, size: Size | int) -> ir.Value:
         """The value of a size expression."""
-        size = simplify(as_size(size), self.box)
-        if size.constant is not None:
-            return constant(size.constant)
-        return Term(ir.Var(ir.INDEX, self._sizes.setdefault(size, f"p{len(self._sizes)}")))
+        return self._sizes.value(simplify(as_size(size), self.box))
 
-    def call(self, library: ir.Library, name: str, *arguments: ir.Address | Term) -> None:
+    def call(self, library: ir.Library, name: str, *arguments: ir.Value) -> None:
         """Call a function of a library."""
         self._libraries[library.name] = library
-        given = (a.value if isinstance(a, Term) else a for a in arguments)
-        self.emit(ir.Call(name, tuple(given)))
+        self.emit(ir.Call(name, arguments))
 
     # ---- steps ---------------------------------------------------------------------------------
 
     @contextmanager
-    def each(self, flags: Term) -> Iterator[Term]:
+    def each(self, flags: ir.Value) -> Iterator[ir.Value]:
         """A loop over the lanes of a vector of flags that hold, from the lowest on."""
         rest = self.variable(flags.flags)
         with self.loop(lambda: rest().differs(0)):
@@ -100,10 +97,14 @@ class Code(Writer):
             yield self.let(apply("trailing_zeros", bits).as_(int64))
 
     def sweep(
-        self, start: Like, stop: Term, lanes: int, body: Callable[[Term, Term | None], None]
+        self,
+        start: Like,
+        stop: ir.Value,
+        lanes: int,
+        body: Callable[[ir.Value, ir.Value | None], None],
     ) -> None:
         """`body(index of lane 0, mask)` for whole vectors (no mask), then for what is left."""
-        low = start if isinstance(start, Term) else constant(start)
+        low = start if isinstance(start, ir.Value) else constant(start)
         whole = self.let(low + ((stop - low) & -lanes))
         with self.range(low, whole, lanes) as i:
             body(i, None)
@@ -118,24 +119,13 @@ class Code(Writer):
     ) -> Launch:
         """The launch of the kernel over 0:parallel; `work` estimates the elements it touches."""
         operands = tuple(self._operands.values())
-        main = ir.Function(
-            "main",
-            (
-                *(ir.Pointer(operand.name, operand.dtype) for operand in operands),
-                *(ir.Scalar(name) for name in self._sizes.values()),
-                ir.Scalar("start"),
-                ir.Scalar("stop"),
-                ir.Pointer(SCRATCH, uint8),
-            ),
-            self.written,
-        )
+        libraries = self._libraries.values()
+        kernel = assemble(self.name, operands, self._sizes.names, self.written, libraries=libraries)
         widest = max((operand.dtype.bytes for operand in operands), default=1)
         return Launch(
-            kernel=named_kernel(
-                self.name, operands, self._sizes.values(), (main,), self._libraries.values()
-            ),
+            kernel=kernel,
             arguments=tuple(Argument(operand.name) for operand in operands),
-            sizes=tuple(self._sizes),
+            sizes=self._sizes.sizes,
             parallel=simplify(as_size(parallel), self.box),
             grain=grain,
             scratch=simplify(maximum(self._scratch, 0), self.box),

@@ -6,18 +6,18 @@ pairwise coupling" (2004), as libsvm has it: one class after the other until the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import combinations
 
 import numpy
 
 from anydim.base.dtypes import float64
 from anydim.base.errors import GraphError
+from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, least, select
 from anydim.kernels.launch import Machine
 from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.code import Code
-from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
-from anydim.kernels.write.term import Term, apply, constant, larger, select, smaller
+from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.write.writer import Buffer
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, as_size
@@ -35,9 +35,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
     return (TensorType(float64, (x.shape[0], as_size(count))),)
 
 
-def evaluate(
-    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
-) -> tuple[numpy.ndarray, ...]:
+def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     (x,), count = arrays, attributes["count"]
     return (numpy.array([_coupled(row, count) for row in x]).reshape(len(x), count),)
 
@@ -91,7 +89,7 @@ def _matrix(code: Code, shares: Buffer, q: Buffer, count: int) -> None:
         q[i] = 0.0
     pair = code.variable(0)
     with code.range(0, count) as i, code.range(code.let(i + 1), constant(count)) as j:
-        share = code.let(smaller(larger(shares[pair()], _LEAST), 1 - _LEAST))
+        share = code.let(least(greatest(shares[pair()], _LEAST), 1 - _LEAST))
         rest = code.let(share * -1.0 + 1.0)
         q[i * (count + 1)] = q[i * (count + 1)] + rest * rest
         q[j * (count + 1)] = q[j * (count + 1)] + share * share
@@ -100,7 +98,7 @@ def _matrix(code: Code, shares: Buffer, q: Buffer, count: int) -> None:
         pair += 1
 
 
-def _error(code: Code, q: Buffer, qp: Buffer, p: Buffer, count: int) -> tuple[Term, Term]:
+def _error(code: Code, q: Buffer, qp: Buffer, p: Buffer, count: int) -> tuple[ir.Value, ir.Value]:
     """p Q p, and how far Q p is from it; fills `qp`."""
     total = code.variable(0.0, float64)
     with code.range(0, count) as i:
@@ -111,11 +109,11 @@ def _error(code: Code, q: Buffer, qp: Buffer, p: Buffer, count: int) -> tuple[Te
         total += p[i] * own()
     error = code.variable(0.0, float64)
     with code.range(0, count) as i:
-        error.set(larger(error(), apply("abs", qp[i] - total())))
+        error.set(greatest(error(), abs(qp[i] - total())))
     return total(), error()
 
 
-def _round(code: Code, q: Buffer, qp: Buffer, p: Buffer, count: int, start: Term) -> None:
+def _round(code: Code, q: Buffer, qp: Buffer, p: Buffer, count: int, start: ir.Value) -> None:
     """Every class once."""
     total = code.variable(start)
     with code.range(0, count) as i:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 
 from anydim.base.dtypes import DType, float64
 from anydim.base.records import dataclass
+from anydim.kernels import ir
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.fourier_plan import Plan, Sizes, plan_launches
 from anydim.kernels.routines.fourier_signals import Chirp, Places, Signal, Signals
-from anydim.kernels.routines.fourier_steps import Along, Beside, Numbers, Way, numbers
+from anydim.kernels.routines.fourier_steps import Along, Beside, Numbers, Way
 from anydim.kernels.routines.record import Steps
-from anydim.kernels.write.term import Term
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, ceil_div, minimum, simplify
 
@@ -131,7 +131,8 @@ class Transform:
 
     def _memory(self, code: Code, count: Size) -> list[Numbers]:
         """Scratch for what lies between the steps, and between the rounds where there are two."""
-        return [numbers(code, self.wide, count) for _ in range(1 + self.sizes.chirped)]
+        kept = range(1 + self.sizes.chirped)
+        return [Numbers(code.scratch(self.wide, count * 2), code.size(count)) for _ in kept]
 
     def _rounds(self, way: Way, signal: Signal) -> None:
         way.first_step(signal.read, signal.turned)
@@ -168,7 +169,7 @@ class Transform:
         rows = self.slots if early else self.rows * self.cut
         return self._launch(code, simplify(rows * self.parts, self.box), rows, "parts of long ones")
 
-    def _slot(self, kind: type[Signal], way: Along, row: Term, slot: Term) -> Signal:
+    def _slot(self, kind: type[Signal], way: Along, row: ir.Value, slot: ir.Value) -> Signal:
         code, worked = way.code, way.code.size(self.sizes.worked)
         place = code.let(slot * worked * 2)
         names = (_TURNED, _WHOLE) if self.sizes.chirped else (_TURNED,)

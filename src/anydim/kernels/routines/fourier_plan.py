@@ -19,10 +19,11 @@ from functools import partial
 
 from anydim.base.dtypes import DType, float64, int64
 from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.ir import apply, constant, fma, iota, select, shuffle
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.code import Code
-from anydim.kernels.routines.stockham import LARGEST, WRITTEN_OUT, Complex
-from anydim.kernels.write.term import Term, apply, constant, iota, select, shuffle
+from anydim.kernels.routines.stockham import LARGEST, WRITTEN_OUT, Complex, product
 from anydim.kernels.write.writer import Buffer, Variable
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, simplify
@@ -93,15 +94,12 @@ class Plan:
     """What a kernel reads of the plan and the tables."""
 
     def __init__(self, code: Code, sizes: Sizes, dtype: DType) -> None:
-        self.code = code
-        self.sizes = sizes
-        self.dtype = dtype
+        self.code, self.sizes, self.dtype = code, sizes, dtype
         self.numbers = code.output(PLAN, int64)
-        tables = code.output(TABLES, dtype)
-        starts = [code.size(start * 2) for start in sizes.starts[:-1]]
-        self.tables = tables
-        self.roots = starts[:2]
-        self.low, self.high, self.chirp, self.kernel = (tables.part(s) for s in starts[2:])
+        self.tables = code.output(TABLES, dtype)
+        *self.roots, low, high, chirp, kernel = (code.size(s * 2) for s in sizes.starts[:-1])
+        self.low, self.high = self.tables.part(low), self.tables.part(high)
+        self.chirp, self.kernel = self.tables.part(chirp), self.tables.part(kernel)
 
     def read(self) -> None:
         """Name the numbers; they are known from here on."""
@@ -115,17 +113,16 @@ class Plan:
         """Where the factors of the first or second part stand in the plan."""
         return _LISTS + part * _FACTORS
 
-    def turn(self, power: Term) -> Complex:
+    def turn(self, power: ir.Value) -> Complex:
         """Powers of the root of unity of order W, in every lane or for one."""
-        mask = self.code.let(self.code.let((constant(1) << self.step) - 1))
+        mask = self.code.let((constant(1) << self.step) - 1)
         low, high = self.pair(self.low, power & mask), self.pair(self.high, power >> self.step)
-        real = apply("fma", low[0], high[0], apply("neg", low[1] * high[1]))
-        return real, apply("fma", low[0], high[1], low[1] * high[0])
+        return product(low, high)
 
-    def pair(self, table: Buffer, place: Term) -> Complex:
+    def pair(self, table: Buffer, place: ir.Value) -> Complex:
         """Both parts of one number, or of one for each lane."""
         start = self.code.let(place * 2)
-        if start.lanes > 1:
+        if start.type.lanes > 1:
             return table.gather(start), table.gather(start + 1)
         return table[start], table[start + 1]
 
@@ -153,7 +150,7 @@ def _planned(code: Code, sizes: Sizes, dtype: DType) -> Launch:
     return code.launch(1, sizes.part * 64, 1, "how a length is cut, and roots of unity")
 
 
-def _choose(code: Code, plan: Plan, length: Term) -> None:
+def _choose(code: Code, plan: Plan, length: ir.Value) -> None:
     """The length that is worked on, its two parts, and the distance of the roots that are kept."""
     rest = code.variable(length)
     for prime in (2, *PRIMES):
@@ -183,15 +180,15 @@ def _choose(code: Code, plan: Plan, length: Term) -> None:
     numbers[_STEP] = step()
 
 
-def _divides(rest: Variable, factor: int) -> Term:
+def _divides(rest: Variable, factor: int) -> ir.Value:
     return (rest() > 1) & (rest() % factor).equals(0)
 
 
-def _below(number: Variable, limit: Term) -> Term:
+def _below(number: Variable, limit: ir.Value) -> ir.Value:
     return number() < limit
 
 
-def _factorise(code: Code, plan: Plan, part: int, length: Term) -> None:
+def _factorise(code: Code, plan: Plan, part: int, length: ir.Value) -> None:
     rest, count = code.variable(length), code.variable(0)
     list_ = plan.numbers.part(plan.factors(part))
     for factor in dict.fromkeys((*WRITTEN_OUT, *PRIMES)):
@@ -202,53 +199,53 @@ def _factorise(code: Code, plan: Plan, part: int, length: Term) -> None:
     plan.numbers[_COUNTS + part] = count()
 
 
-def _roots(code: Code, table: Buffer, count: Term, distance: Term, order: Term) -> None:
+def _roots(code: Code, table: Buffer, count: ir.Value, distance: ir.Value, order: ir.Value) -> None:
     """Powers 0, distance, 2 distance, ... of the root of unity of an order."""
     lanes = code.machine.lanes(float64)
     whole = order.as_(float64)
 
-    def put(i: Term, where: Term | None) -> None:
+    def put(i: ir.Value, where: ir.Value | None) -> None:
         place = (iota(lanes) + i) * distance
         _store_pairs(table, i, turned(code, place.as_(float64), whole), where, count)
 
     code.sweep(0, count, lanes, put)
 
 
-def turned(code: Code, power: Term, order: Term) -> Complex:
+def turned(code: Code, power: ir.Value, order: ir.Value) -> Complex:
     """cos and -sin of 2 pi power / order, both exact floats; angles of an eighth at most."""
     quarters = code.let(apply("floor", power * 4.0 / order + 0.5))
-    rest = apply("fma", power, power.like(4.0), apply("neg", quarters * order))
+    rest = fma(power, 4.0, -(quarters * order))
     angle = code.let(rest / order * (math.pi / 2))
     sine, cosine = code.let(apply("sin", angle)), code.let(apply("cos", angle))
     quarter = code.let(quarters - apply("floor", quarters * 0.25) * 4.0)
     odd = code.let(quarter.equals(1.0) | quarter.equals(3.0))
     real, imaginary = select(odd, sine, cosine), select(odd, cosine, sine)
     left, below = quarter.equals(1.0) | quarter.equals(2.0), quarter >= 2.0
-    real = select(left, apply("neg", real), real)
-    return real, select(below, imaginary, apply("neg", imaginary))
+    real = select(left, -real, real)
+    return real, select(below, imaginary, -imaginary)
 
 
 def _store_pairs(
-    table: Buffer, first: Term, value: Complex, where: Term | None, count: Term
+    table: Buffer, first: ir.Value, value: Complex, where: ir.Value | None, count: ir.Value
 ) -> None:
     """Side by side; `where` lanes are left out of a vector, `count` are wanted."""
     real, imaginary = (part.as_(table.dtype) for part in value)
-    for start, vector in zip((0, real.lanes), interleaved(real, imaginary)):
+    for start, vector in zip((0, real.type.lanes), interleaved(real, imaginary)):
         place = first * 2 + start
-        mask = None if where is None else iota(real.lanes) < count * 2 - place
+        mask = None if where is None else iota(real.type.lanes) < count * 2 - place
         table.store(place, vector, mask)
 
 
-def interleaved(left: Term, right: Term) -> tuple[Term, Term]:
+def interleaved(left: ir.Value, right: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Two vectors whose lanes take turns."""
-    lanes = left.lanes
+    lanes = left.type.lanes
     order = [lane // 2 + lanes * (lane % 2) for lane in range(2 * lanes)]
     return shuffle(left, right, tuple(order[:lanes])), shuffle(left, right, tuple(order[lanes:]))
 
 
-def apart(low: Term, high: Term) -> Complex:
+def apart(low: ir.Value, high: ir.Value) -> Complex:
     """What `interleaved` put together."""
-    lanes = low.lanes
+    lanes = low.type.lanes
     even = tuple(range(0, 2 * lanes, 2))
     return shuffle(low, high, even), shuffle(low, high, tuple(lane + 1 for lane in even))
 
@@ -261,9 +258,9 @@ def _chirp(code: Code, sizes: Sizes, dtype: DType) -> Launch:
     order = code.let(length * 2)
     whole = order.as_(float64)
 
-    def put(k: Term, where: Term | None, stop: Term) -> None:
+    def put(k: ir.Value, where: ir.Value | None, stop: ir.Value) -> None:
         place = iota(lanes) + k
-        power = (place * place) % order.spread(lanes)
+        power = (place * place) % order
         _store_pairs(plan.chirp, k, turned(code, power.as_(float64), whole), where, stop)
 
     with code.range(code.start, code.stop) as chunk, code.when(plan.chirped):

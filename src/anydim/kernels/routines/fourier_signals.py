@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, iota, least, select
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.fourier_plan import apart, interleaved
 from anydim.kernels.routines.fourier_steps import Numbers, Way
 from anydim.kernels.routines.stockham import Complex, product
-from anydim.kernels.write.term import Term, apply, constant, iota, larger, select, smaller
 from anydim.kernels.write.writer import Buffer
 from anydim.sizes import Size
 
@@ -30,12 +31,12 @@ class Lines:
     def contiguous(self) -> bool:
         return self.stride.constant == self.parts
 
-    def start(self, code: Code, row: Term) -> Term:
+    def start(self, code: Code, row: ir.Value) -> ir.Value:
         """Where a row begins, or one for each lane."""
         block, step = code.size(self.block), code.size(self.step)
         if self.inner.constant == 1:
             return code.let(row * block)
-        inner = code.size(self.inner).spread(row.lanes)
+        inner = code.size(self.inner)
         return code.let(row // inner * block + row % inner * step)
 
 
@@ -61,31 +62,27 @@ class Signal:
     """One row along the lanes; `turned` and `whole` hold what lies between the steps."""
 
     def __init__(
-        self, places: Places, dtype: DType, way: Way, row: Term, turned: Numbers,
+        self, places: Places, dtype: DType, way: Way, row: ir.Value, turned: Numbers,
         whole: Numbers | None = None,
     ) -> None:  # fmt: skip
-        self.places = places
-        self.dtype = dtype
-        self.way = way
-        self.code, self.plan, self.lanes = way.code, way.plan, way.lanes
-        self.turned = turned
-        self.whole = whole
-        self.row = row
+        self.places, self.dtype, self.row = places, dtype, row
+        self.way, self.code, self.plan, self.lanes = way, way.code, way.plan, way.lanes
+        self.turned, self.whole = turned, whole
         self.length = self.code.size(places.length)
         self.zero = constant(0.0, way.dtype, self.lanes)
         self.rows = self._rows(row)
 
-    def _rows(self, row: Term) -> Term:
+    def _rows(self, row: ir.Value) -> ir.Value:
         """The rows that the lanes hold: one, or one for each."""
         return row
 
-    def _numbers(self, first: Term) -> Term:
+    def _numbers(self, first: ir.Value) -> ir.Value:
         """Which elements the lanes hold."""
         return self.code.let(iota(self.lanes) + first)
 
     # ---- what is transformed -------------------------------------------------------------------
 
-    def read(self, first: Term) -> Complex:
+    def read(self, first: ir.Value) -> Complex:
         """Elements from `first` on, times the chirp where there is one."""
         code = self.code
         found = [code.variable(self.zero) for _ in range(2)]
@@ -103,17 +100,17 @@ class Signal:
                         part.set(number)
         return found[0](), found[1]()
 
-    def _elements(self, first: Term, limit: Term) -> Complex:
+    def _elements(self, first: ir.Value, limit: ir.Value) -> Complex:
         places, code = self.places, self.code
         x = code.input("x0", self.dtype)
         if places.mirrored:
             return self._mirrored(x, self._numbers(first))
-        if places.x.contiguous and self.rows.lanes == 1:
+        if places.x.contiguous and self.rows.type.lanes == 1:
             return self._neighbours(x.part(places.x.start(code, self.rows)), first, limit)
         number = self._numbers(first)
-        return self._gathered(x, number, number < limit.spread(number.lanes), limit)
+        return self._gathered(x, number, number < limit, limit)
 
-    def _neighbours(self, x: Buffer, first: Term, limit: Term) -> Complex:
+    def _neighbours(self, x: Buffer, first: ir.Value, limit: ir.Value) -> Complex:
         """A vector, or two of pairs."""
         lanes, wide, room = self.lanes, self.way.dtype, self.code.let(limit - first)
         if self.places.x.parts == 1:
@@ -124,9 +121,9 @@ class Signal:
         )
         return apart(low, high)
 
-    def _gathered(self, x: Buffer, number: Term, inside: Term, limit: Term) -> Complex:
+    def _gathered(self, x: Buffer, number: ir.Value, inside: ir.Value, limit: ir.Value) -> Complex:
         code, lines = self.code, self.places.x
-        place = larger(smaller(number, (limit - 1).spread(number.lanes)), 0)
+        place = greatest(least(number, limit - 1), 0)
         offsets = code.let(lines.start(code, self.rows) + place * code.size(lines.stride))
         where = inside.spread(self.lanes)
         real = x.gather(offsets, where).as_(self.way.dtype)
@@ -134,29 +131,27 @@ class Signal:
             return real, self.zero
         return real, x.gather(offsets + 1, where).as_(self.way.dtype)
 
-    def _mirrored(self, x: Buffer, number: Term) -> Complex:
+    def _mirrored(self, x: Buffer, number: ir.Value) -> Complex:
         """Of the second half the mirror; what must be real is."""
-        code, lanes = self.code, number.lanes
-        length, given = self.length.spread(lanes), code.size(self.places.given)
-        behind = code.let(number > code.let(self.length // 2).spread(lanes))
+        code, length, given = self.code, self.length, self.code.size(self.places.given)
+        behind = code.let(number > code.let(length // 2))
         own = code.let(select(behind, length - number, number))
-        inside = (own < given.spread(lanes)) & (number < length)
+        inside = (own < given) & (number < length)
         real, imaginary = self._gathered(x, own, inside, given)
-        sign = select(behind.spread(self.lanes), apply("neg", imaginary), imaginary)
+        sign = select(behind.spread(self.lanes), -imaginary, imaginary)
         whole = own.equals(0) | (own * 2).equals(length)
         return real, select(whole.spread(self.lanes), self.zero, sign)
 
-    def _weighed(self, first: Term, value: Complex) -> Complex:
-        w = self.code.input("x1", self.dtype)
-        weight = self._weights(w, first).as_(self.way.dtype)
+    def _weighed(self, first: ir.Value, value: Complex) -> Complex:
+        weight = self._weights(self.code.input("x1", self.dtype), first).as_(self.way.dtype)
         return value[0] * weight, value[1] * weight
 
-    def _weights(self, w: Buffer, first: Term) -> Term:
+    def _weights(self, w: Buffer, first: ir.Value) -> ir.Value:
         return w.load(first, self.lanes, iota(self.lanes) < self.code.let(self.length - first))
 
     # ---- what comes of it ----------------------------------------------------------------------
 
-    def keep(self, first: Term, value: Complex, room: Term) -> None:
+    def keep(self, first: ir.Value, value: Complex, room: ir.Value) -> None:
         """Results of the first round: of another one, or of the whole."""
         if self.whole is None:
             self._give(first, self._swapped(value), room)
@@ -166,14 +161,14 @@ class Signal:
         with self.code.otherwise():
             self._give(first, self._swapped(value), room)
 
-    def again(self, first: Term) -> Complex:
+    def again(self, first: ir.Value) -> Complex:
         """What the second round, which is an inverse, reads."""
         assert self.whole is not None
         kernel = self.way.pairs(self.plan.kernel, first, self.plan.worked)
         real, imaginary = product(self.way.load(self.whole, first), kernel)
         return imaginary, real
 
-    def finish(self, first: Term, value: Complex, room: Term) -> None:
+    def finish(self, first: ir.Value, value: Complex, room: ir.Value) -> None:
         """Results of the second round."""
         with self.code.when(first < self.code.size(self.places.made)):
             chirp = self.way.pairs(self.plan.chirp, first, self.length)
@@ -183,14 +178,14 @@ class Signal:
     def _swapped(self, value: Complex) -> Complex:
         if not self.places.inverse:
             return value
-        count = self.length.as_(self.way.dtype).spread(self.lanes)
+        count = self.length.as_(self.way.dtype)
         return value[1] / count, value[0] / count
 
-    def _give(self, first: Term, value: Complex, room: Term) -> None:
+    def _give(self, first: ir.Value, value: Complex, room: ir.Value) -> None:
         """Results from `first` on, in y."""
         code, lines = self.code, self.places.y
         y = code.output("y0", self.dtype).part(lines.start(code, self.row))
-        count = code.let(smaller(room, code.size(self.places.made) - first))
+        count = code.let(least(room, code.size(self.places.made) - first))
         parts = [code.let(part.as_(self.dtype)) for part in value[: lines.parts]]
         if lines.contiguous:
             vectors = parts if lines.parts == 1 else interleaved(*parts)
@@ -202,30 +197,29 @@ class Signal:
         for lane in range(self.lanes):
             with code.when(count > lane):
                 for n, part in enumerate(parts):
-                    y[(first + lane) * stride + n] = part.lane(lane)
+                    y[(first + lane) * stride + n] = part.extract(lane)
 
 
 class Signals(Signal):
     """A row in each lane, from `row` on; lanes behind the last one repeat it."""
 
     def __init__(
-        self, places: Places, dtype: DType, way: Way, row: Term, turned: Numbers,
-        whole: Numbers | None = None, *, rows: Term,
+        self, places: Places, dtype: DType, way: Way, row: ir.Value, turned: Numbers,
+        whole: Numbers | None = None, *, rows: ir.Value,
     ) -> None:  # fmt: skip
         self.count = rows
         super().__init__(places, dtype, way, row, turned, whole)
 
-    def _rows(self, row: Term) -> Term:
-        last = (self.count - 1).spread(self.lanes)
-        return self.code.let(smaller(iota(self.lanes) + row, last))
+    def _rows(self, row: ir.Value) -> ir.Value:
+        return self.code.let(least(iota(self.lanes) + row, self.count - 1))
 
-    def _numbers(self, first: Term) -> Term:
+    def _numbers(self, first: ir.Value) -> ir.Value:
         return first
 
-    def _weights(self, w: Buffer, first: Term) -> Term:
+    def _weights(self, w: Buffer, first: ir.Value) -> ir.Value:
         return w[first].spread(self.lanes)
 
-    def _give(self, first: Term, value: Complex, room: Term) -> None:
+    def _give(self, first: ir.Value, value: Complex, room: ir.Value) -> None:
         code, lines = self.code, self.places.y
         y = code.output("y0", self.dtype)
         starts = lines.start(code, self.rows)
@@ -235,25 +229,24 @@ class Signals(Signal):
             for lane in range(self.lanes):
                 with code.when(self.row + lane < self.count):
                     for n, part in enumerate(parts):
-                        y[starts.lane(lane) + place + n] = part.lane(lane)
+                        y[starts.extract(lane) + place + n] = part.extract(lane)
 
 
 class Chirp(Signal):
     """What a chirped signal is convolved with: the conjugate chirp, forwards and backwards."""
 
-    def read(self, first: Term) -> Complex:
-        code, lanes, number = self.code, self.lanes, self._numbers(first)
-        length = self.length.spread(lanes)
-        own = select(number < length, number, self.plan.worked.spread(lanes) - number)
+    def read(self, first: ir.Value) -> Complex:
+        code, number, length = self.code, self._numbers(first), self.length.spread(self.lanes)
+        own = select(number < length, number, self.plan.worked - number)
         inside = code.let((own < length) & (own >= 0))
-        place = larger(smaller(own, length - 1), 0)
+        place = greatest(least(own, length - 1), 0)
         real, imaginary = self.plan.pair(self.plan.chirp, code.let(place))
-        kept = select(inside, real, self.zero), select(inside, apply("neg", imaginary), self.zero)
+        kept = select(inside, real, self.zero), select(inside, -imaginary, self.zero)
         return code.let(kept[0]), code.let(kept[1])
 
-    def keep(self, first: Term, value: Complex, room: Term) -> None:
+    def keep(self, first: ir.Value, value: Complex, room: ir.Value) -> None:
         """Its transform, by the number of elements, in the table."""
-        count = self.plan.worked.as_(self.way.dtype).spread(self.lanes)
+        count = self.plan.worked.as_(self.way.dtype)
         for n, vector in enumerate(interleaved(value[0] / count, value[1] / count)):
             place, rest = first * 2 + n * self.lanes, room * 2 - n * self.lanes
             self.plan.kernel.store(place, vector, iota(self.lanes) < self.code.let(rest))

@@ -16,22 +16,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from anydim.base.dtypes import DType
+from anydim.kernels import ir
+from anydim.kernels.ir import Like, constant, iota, least
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.fourier_plan import Plan
 from anydim.kernels.routines.stockham import Complex, library, passes, product
-from anydim.kernels.write.term import Like, Term, constant, iota, smaller
 from anydim.kernels.write.writer import Buffer
-from anydim.sizes import Size
 
-Read = Callable[[Term], Complex]
-Write = Callable[[Term, Complex], None]
-Keep = Callable[[Term, Complex, Term], None]  # the last one: how many lanes hold a number
+Read = Callable[[ir.Value], Complex]
+Write = Callable[[ir.Value, Complex], None]
+Keep = Callable[[ir.Value, Complex, ir.Value], None]  # the last one: how many lanes hold a number
 
 
 class Numbers:
     """Complex numbers in memory: real parts, then imaginary ones `count` elements later."""
 
-    def __init__(self, memory: Buffer, count: Term) -> None:
+    def __init__(self, memory: Buffer, count: ir.Value) -> None:
         self.real = memory
         self.imaginary = memory.part(count)
 
@@ -43,15 +43,13 @@ class Way:
     """What both ways have in common: the work space of the transforms of columns."""
 
     def __init__(self, code: Code, plan: Plan, lanes: int) -> None:
-        self.code = code
-        self.plan = plan
-        self.lanes = lanes
+        self.code, self.plan, self.lanes = code, plan, lanes
         self.dtype: DType = plan.dtype
         half = plan.sizes.part * (2 * lanes)
         self.work = code.scratch(plan.dtype, half * 2)
         self.half = code.size(half)
 
-    def transform(self, part: int, length: Term, read: Read, write: Write) -> None:
+    def transform(self, part: int, length: ir.Value, read: Read, write: Write) -> None:
         """One column in each lane."""
         code, plan, lanes = self.code, self.plan, self.lanes
         count = plan.counts[part]
@@ -69,9 +67,6 @@ class Way:
             place = code.let(i * (2 * lanes))
             write(i, (self.work.load(place, lanes), self.work.load(place + lanes, lanes)))
 
-    def turned(self, value: Complex, power: Term) -> Complex:
-        return product(value, self.plan.turn(power))
-
     def first_step(self, read: Read, t: Numbers) -> None:
         """`read(e)` gives numbers e, e + 1, ... of what is transformed, or e of each transform."""
         raise NotImplementedError
@@ -80,15 +75,15 @@ class Way:
         """`write` takes numbers f, f + 1, ... of the result, or f of each transform."""
         raise NotImplementedError
 
-    def load(self, memory: Numbers, first: Term) -> Complex:
+    def load(self, memory: Numbers, first: ir.Value) -> Complex:
         """Numbers first, first + 1, ... up to the length that is worked on."""
         raise NotImplementedError
 
-    def store(self, memory: Numbers, first: Term, value: Complex, room: Term) -> None:
+    def store(self, memory: Numbers, first: ir.Value, value: Complex, room: ir.Value) -> None:
         """Numbers first, first + 1, ... as many as there is room for."""
         raise NotImplementedError
 
-    def pairs(self, table: Buffer, first: Term, count: Term) -> Complex:
+    def pairs(self, table: Buffer, first: ir.Value, count: ir.Value) -> Complex:
         """Pairs first, first + 1, ... of a table of `count`; the last one where there are none."""
         raise NotImplementedError
 
@@ -96,14 +91,10 @@ class Way:
 class Along(Way):
     """Lanes are neighbours in one transform. `cut` is the part of all columns that is done."""
 
-    def __init__(
-        self, code: Code, plan: Plan, lanes: int, cut: tuple[Term, Term] | None = None
-    ) -> None:
-        super().__init__(code, plan, lanes)
-        self.cut = cut
+    cut: tuple[ir.Value, ir.Value] | None = None
 
     @contextmanager
-    def _columns(self, count: Term) -> Iterator[tuple[Term, Term]]:
+    def _columns(self, count: ir.Value) -> Iterator[tuple[ir.Value, ir.Value]]:
         """The first of some columns, and their numbers; lanes behind the last one repeat it."""
         code, lanes = self.code, self.lanes
         low: Like = 0
@@ -112,17 +103,17 @@ class Along(Way):
             part, parts = self.cut
             blocks = code.let((count + (lanes - 1)) // lanes)
             low = code.let(part * blocks // parts * lanes)
-            high = code.let(smaller((part + 1) * blocks // parts * lanes, count))
+            high = code.let(least((part + 1) * blocks // parts * lanes, count))
         with code.range(low, high, lanes) as first:
-            yield first, code.let(smaller(iota(lanes) + first, (count - 1).spread(lanes)))
+            yield first, code.let(least(iota(lanes) + first, count - 1))
 
     def first_step(self, read: Read, t: Numbers) -> None:
         plan = self.plan
         with self._columns(plan.second) as (first, columns):
             where = iota(self.lanes) < self.code.let(plan.second - first)
 
-            def put(k: Term, value: Complex) -> None:
-                turned = self.turned(value, columns * k)
+            def put(k: ir.Value, value: Complex) -> None:
+                turned = product(value, plan.turn(columns * k))
                 for memory, part in zip(t.both(), turned):
                     memory.store(k * plan.second + first, part, where)
 
@@ -134,27 +125,25 @@ class Along(Way):
             room = code.let(plan.first - first)
             starts = code.let(rows * plan.second)
 
-            def read(b: Term) -> Complex:
+            def read(b: ir.Value) -> Complex:
                 return t.real.gather(starts + b), t.imaginary.gather(starts + b)
 
-            def put(j: Term, value: Complex) -> None:
+            def put(j: ir.Value, value: Complex) -> None:
                 write(code.let(first + plan.first * j), value, room)
 
             self.transform(1, plan.second, read, put)
 
-    def load(self, memory: Numbers, first: Term) -> Complex:
+    def load(self, memory: Numbers, first: ir.Value) -> Complex:
         where = self.code.let(iota(self.lanes) < self.code.let(self.plan.worked - first))
-        return memory.real.load(first, self.lanes, where), memory.imaginary.load(
-            first, self.lanes, where
-        )
+        real, imaginary = (buffer.load(first, self.lanes, where) for buffer in memory.both())
+        return real, imaginary
 
-    def store(self, memory: Numbers, first: Term, value: Complex, room: Term) -> None:
+    def store(self, memory: Numbers, first: ir.Value, value: Complex, room: ir.Value) -> None:
         for buffer, part in zip(memory.both(), value):
             buffer.store(first, part, iota(self.lanes) < room)
 
-    def pairs(self, table: Buffer, first: Term, count: Term) -> Complex:
-        last = (count - 1).spread(self.lanes)
-        return self.plan.pair(table, smaller(iota(self.lanes) + first, last))
+    def pairs(self, table: Buffer, first: ir.Value, count: ir.Value) -> Complex:
+        return self.plan.pair(table, least(iota(self.lanes) + first, count - 1))
 
 
 class Beside(Way):
@@ -164,10 +153,8 @@ class Beside(Way):
         plan = self.plan
         with self.code.range(0, plan.second) as b:
 
-            def put(k: Term, value: Complex) -> None:
-                turn = self.plan.turn(b * k)
-                spread = turn[0].spread(self.lanes), turn[1].spread(self.lanes)
-                self.store(t, k * plan.second + b, product(value, spread))
+            def put(k: ir.Value, value: Complex) -> None:
+                self.store(t, k * plan.second + b, product(value, plan.turn(b * k)))
 
             self.transform(0, plan.first, lambda a: read(a * plan.second + b), put)
 
@@ -179,20 +166,17 @@ class Beside(Way):
                 lambda j, value: write(self.code.let(k + plan.first * j), value, room),
             )  # fmt: skip
 
-    def load(self, memory: Numbers, first: Term) -> Complex:
+    def load(self, memory: Numbers, first: ir.Value) -> Complex:
         place = self.code.let(first * self.lanes)
         real, imaginary = (buffer.load(place, self.lanes) for buffer in memory.both())
         return real, imaginary
 
-    def store(self, memory: Numbers, first: Term, value: Complex, room: Term | None = None) -> None:
+    def store(
+        self, memory: Numbers, first: ir.Value, value: Complex, room: ir.Value | None = None
+    ) -> None:
         for buffer, part in zip(memory.both(), value):
             buffer.store(first * self.lanes, part)
 
-    def pairs(self, table: Buffer, first: Term, count: Term) -> Complex:
-        real, imaginary = self.plan.pair(table, smaller(first, count - 1))
+    def pairs(self, table: Buffer, first: ir.Value, count: ir.Value) -> Complex:
+        real, imaginary = self.plan.pair(table, least(first, count - 1))
         return real.spread(self.lanes), imaginary.spread(self.lanes)
-
-
-def numbers(code: Code, dtype: DType, count: Size) -> Numbers:
-    """Scratch for so many complex numbers."""
-    return Numbers(code.scratch(dtype, count * 2), code.size(count))

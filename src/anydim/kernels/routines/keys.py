@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy
 
 from anydim.base.dtypes import DTYPES, DType, boolean, from_numpy, uint8
-from anydim.kernels.write.term import Term, apply, select
+from anydim.kernels import ir
+from anydim.kernels.ir import apply, select
 
 
 def key_type(dtype: DType) -> DType:
@@ -30,13 +31,13 @@ def numpy_keys(x: numpy.ndarray) -> numpy.ndarray:
     return numpy.where(numpy.isnan(x), ~wide.type(0), key)
 
 
-def order_key(x: Term, descending: bool = False) -> Term:
+def order_key(x: ir.Value, descending: bool = False) -> ir.Value:
     """Unsigned integers that compare as the elements do, or the other way round."""
     key = _ascending(x)
     return ~key if descending else key
 
 
-def _ascending(x: Term) -> Term:
+def _ascending(x: ir.Value) -> ir.Value:
     dtype, wide = x.dtype, key_type(x.dtype)
     if dtype == boolean:
         return x.as_(uint8)

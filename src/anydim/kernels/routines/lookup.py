@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy
 
 from anydim.base.dtypes import int64
 from anydim.base.errors import GraphError
+from anydim.kernels import ir
+from anydim.kernels.ir import apply, select
 from anydim.kernels.launch import Machine
 from anydim.kernels.routines.arguments import expect_inputs, expect_ordered
 from anydim.kernels.routines.code import Code
-from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
-from anydim.kernels.write.term import Term, apply, select
+from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, product
 
@@ -29,9 +28,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
     return (TensorType(int64, x.shape),)
 
 
-def evaluate(
-    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
-) -> tuple[numpy.ndarray, ...]:
+def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     """As many as there are keys where no key is equal; NaN is, and is the largest."""
     x, keys = arrays
     places = numpy.searchsorted(keys, x)
@@ -46,11 +43,11 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
     y, count = code.output("y0", int64), code.size(types[1].shape[0])
     floats = types[0].dtype.is_float
 
-    def before(key: Term, wanted: Term) -> Term:
+    def before(key: ir.Value, wanted: ir.Value) -> ir.Value:
         less = key < wanted
         return less | (apply("isnan", wanted) & ~apply("isnan", key)) if floats else less
 
-    def same(key: Term, wanted: Term) -> Term:
+    def same(key: ir.Value, wanted: ir.Value) -> ir.Value:
         equal = key.equals(wanted)
         return equal | (apply("isnan", wanted) & apply("isnan", key)) if floats else equal
 

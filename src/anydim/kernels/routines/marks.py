@@ -8,19 +8,18 @@ is left of the result is 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy
 
 from anydim.base.dtypes import int64
 from anydim.base.errors import GraphError
 from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.ir import least
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routines.arguments import axis_of, expect_inputs
+from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.code import Code
-from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
+from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.routines.rows import Rows
-from anydim.kernels.write.term import Term, smaller
 from anydim.kernels.write.writer import Buffer, Variable
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, minimum, product
@@ -60,7 +59,7 @@ class Marks:
     def launches(self) -> tuple[Launch, Launch]:
         return self._count(), self._write()
 
-    def _stretch(self, code: Code, part: Term) -> tuple[Term, Term]:
+    def _stretch(self, code: Code, part: ir.Value) -> tuple[ir.Value, ir.Value]:
         parts, total = code.size(self.parts), code.size(self.total)
         return code.let(part * total // parts), code.let((part + 1) * total // parts)
 
@@ -76,7 +75,7 @@ class Marks:
             low, high = self._stretch(code, part)
             total, group = code.variable(0), code.machine.at_most(GROUP)
 
-            def add(i: Term, where: Term | None) -> None:
+            def add(i: ir.Value, where: ir.Value | None) -> None:
                 total.set(total() + x.load(i, group, where).truth.flags.ones.as_(int64))
 
             code.sweep(low, high, group, add)
@@ -100,16 +99,18 @@ class Marks:
             with code.loop(lambda: at() < high):
                 row, before = code.let(at() // length), done()
                 first = code.let(at() - row * length)
-                last = code.let(smaller(length, first + high - at()))
+                last = code.let(least(length, first + high - at()))
                 places = y.part(last_axis * count)
                 _positions(code, x.part(row * length), first, last, places, done, count)
-                self._outer_indices(code, y, row, before, smaller(done(), count))
+                self._outer_indices(code, y, row, before, least(done(), count))
                 at.set(at() + last - first)
             with code.when((part + 1).equals(code.size(self.parts))):
                 self._rest(code, y, done, count)
         return self._launch(code, "positions of elements that are not 0")
 
-    def _outer_indices(self, code: Code, y: Buffer, row: Term, low: Term, high: Term) -> None:
+    def _outer_indices(
+        self, code: Code, y: Buffer, row: ir.Value, low: ir.Value, high: ir.Value
+    ) -> None:
         """The indices along all axes but the last, which are those of the row."""
         lanes, rest = code.machine.lanes(int64), row
         with code.when(low < high):
@@ -119,19 +120,19 @@ class Marks:
                 rest = code.let(rest // extent)
                 fill(code, y.part(code.size(axis * self.count) + low), code.let(high - low), own)
 
-    def _rest(self, code: Code, y: Buffer, done: Variable, count: Term) -> None:
+    def _rest(self, code: Code, y: Buffer, done: Variable, count: ir.Value) -> None:
         """0 where there is no position: when `count` was too large."""
         with code.range(done(), count) as i, code.range(0, self.kind.rank) as axis:
             y[axis * count + i] = 0
 
 
 def _positions(
-    code: Code, x: Buffer, low: Term, high: Term, y: Buffer, done: Variable, count: Term
+    code: Code, x: Buffer, low: ir.Value, high: ir.Value, y: Buffer, done: Variable, count: ir.Value
 ) -> None:
     """Append the positions low ... high at which x is not 0 to the `done` ones, up to `count`."""
     group = code.machine.at_most(GROUP)
 
-    def append(i: Term, where: Term | None) -> None:
+    def append(i: ir.Value, where: ir.Value | None) -> None:
         with code.each(x.load(i, group, where).truth) as lane:
             y.store(done(), i + lane, done() < count)
             done.set(done() + 1)
@@ -139,12 +140,12 @@ def _positions(
     code.sweep(low, high, group, append)
 
 
-def fill(code: Code, y: Buffer, count: Term, values: Buffer | Term) -> None:
+def fill(code: Code, y: Buffer, count: ir.Value, values: Buffer | ir.Value) -> None:
     """Write values, or the same one, to y[0:count]."""
     lanes = code.machine.lanes(y.dtype)
 
-    def put(i: Term, where: Term | None) -> None:
-        value = values if isinstance(values, Term) else values.load(i, lanes, where)
+    def put(i: ir.Value, where: ir.Value | None) -> None:
+        value = values if isinstance(values, ir.Value) else values.load(i, lanes, where)
         y.store(i, value, where)
 
     code.sweep(0, count, lanes, put)
@@ -160,9 +161,7 @@ def _infer_nonzero(types: Types, attributes: Attributes, box: Box) -> tuple[Tens
     return (TensorType(int64, (as_size(types[0].rank), as_size(attributes["count"]))),)
 
 
-def _nonzero(
-    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
-) -> tuple[numpy.ndarray, ...]:
+def _nonzero(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     count = as_size(attributes["count"]).evaluate(sizes)
     found = numpy.stack(numpy.nonzero(arrays[0])).astype(numpy.int64)[:, :count]
     return (numpy.pad(found, ((0, 0), (0, count - found.shape[1]))),)
@@ -177,17 +176,11 @@ def _lower_nonzero(types: Types, attributes: Attributes, box: Box, machine: Mach
 # ---- compress ----------------------------------------------------------------------------------
 
 
-def _compressed_rows(types: Types, attributes: Attributes) -> Rows:
-    if attributes["axis"] is None:
-        return Rows.flat(types[0])
-    return Rows.of(types[0], axis_of("compress_fill", attributes["axis"], types[0].rank))
-
-
 def _infer_compress(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
     expect_inputs("compress_fill", types, 2, 2)
     if types[1].rank != 1:
         raise GraphError(f"operator 'compress_fill': the condition is {types[1]}, not a vector")
-    _compressed_rows(types, attributes)
+    Rows.of("compress_fill", types, attributes)
     shape, count = list(types[0].shape), as_size(attributes["count"])
     if attributes["axis"] is None:
         return (TensorType(types[0].dtype, (count,)),)
@@ -196,16 +189,14 @@ def _infer_compress(types: Types, attributes: Attributes, box: Box) -> tuple[Ten
 
 
 def _guards_of_compress(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
-    rows, (condition,) = _compressed_rows(types, attributes), types[1].shape
+    rows, (condition,) = Rows.of("compress_fill", types, attributes), types[1].shape
     return (
         Guard(condition, "<=", rows.length, "compress: the condition is not longer than the axis"),
         Guard(as_size(attributes["count"]), "<=", condition, "compress: no more than there is"),
     )
 
 
-def _compress(
-    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
-) -> tuple[numpy.ndarray, ...]:
+def _compress(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     x, axis = arrays[0], attributes["axis"]
     count = as_size(attributes["count"]).evaluate(sizes)
     places = numpy.flatnonzero(arrays[1])[:count]
@@ -217,7 +208,7 @@ def _lower_compress(types: Types, attributes: Attributes, box: Box, machine: Mac
     count = as_size(attributes["count"])
     marks = Marks("compress", "x1", types[1], count, "places", box, machine)
     places = Tensor("places", TensorType(int64, (count,)))
-    copy = _copies(types[0], _compressed_rows(types, attributes), count, box, machine)
+    copy = _copies(types[0], Rows.of("compress_fill", types, attributes), count, box, machine)
     return Steps((*marks.launches(), copy), (marks.temporary(), places))
 
 
@@ -233,7 +224,7 @@ def _copies(kind: TensorType, rows: Rows, count: Size, box: Box, machine: Machin
         source = x.part(code.let(outer * code.size(rows.length * rows.inner)))
         target = y.part(code.let(outer * code.size(count * rows.inner)))
         low = code.let(cut * COPIES)
-        with code.range(low, smaller(low + COPIES, some)) as j:
+        with code.range(low, least(low + COPIES, some)) as j:
             if rows.contiguous:
                 target[j] = source[places[j]]
             else:

@@ -7,17 +7,16 @@ lead to the nodes `following`; `columns[s]` is the result that a sequence ending
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy
 
 from anydim.base.dtypes import float32, int64
 from anydim.base.errors import GraphError
+from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, least, select
 from anydim.kernels.launch import Machine
 from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.code import Code
-from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
-from anydim.kernels.write.term import Term, constant, larger, select, smaller
+from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.write.writer import Buffer
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, as_size
@@ -49,9 +48,7 @@ def spacings(attributes: Attributes) -> list[tuple[int, int]]:
     return found
 
 
-def evaluate(
-    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
-) -> tuple[numpy.ndarray, ...]:
+def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     x, first, keys, following, columns = arrays
     children = {
         node: dict(zip(keys[low:high].tolist(), following[low:high].tolist()))
@@ -104,14 +101,14 @@ class _Trie:
         self.bounds = code.size(types[1].shape[0])
 
     def count(
-        self, x: Buffer, start: Term, length: Term, step: int, shortest: int, longest: int,
-        result: Buffer, columns: Term,
+        self, x: Buffer, start: ir.Value, length: ir.Value, step: int, shortest: int, longest: int,
+        result: Buffer, columns: ir.Value,
     ) -> None:  # fmt: skip
         """Count the sequences that begin at an element."""
         code = self.code
         node, at, depth = code.variable(0), code.variable(start), code.variable(0)
 
-        def further() -> Term:
+        def further() -> ir.Value:
             inside = (node() >= 0) & (node() < self.nodes) & (node() + 1 < self.bounds)
             return inside & (at() < length) & (depth() < longest)
 
@@ -124,12 +121,12 @@ class _Trie:
             counts = there & (column >= 0) & (column < columns)
             result.store(column, result.load(column, where=counts) + 1.0, counts)
 
-    def _child(self, node: Term, key: Term) -> Term:
+    def _child(self, node: ir.Value, key: ir.Value) -> ir.Value:
         """The node that a key leads to, -1 for none: by halving."""
         code = self.code
-        most = smaller(self.links, self.ends)
-        low = code.variable(larger(self.first[node], constant(0)))
-        high = code.variable(smaller(self.first[node + 1], most))
+        most = least(self.links, self.ends)
+        low = code.variable(greatest(self.first[node], 0))
+        high = code.variable(least(self.first[node + 1], most))
         end = high()
         with code.loop(lambda: low() < high()):
             middle = code.let((low() + high()) >> 1)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from anydim.base.dtypes import DType, int64, uint32
 from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.ir import constant, least, select
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import key_type
 from anydim.kernels.routines.radix import DIGIT, VALUES, Pairs, clear, digit_of, digits, taken
 from anydim.kernels.routines.rows import Rows, fill_pairs
-from anydim.kernels.write.term import Term, constant, select, smaller
 from anydim.kernels.write.writer import Buffer
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, ceil_div, minimum, simplify
@@ -24,12 +25,6 @@ PARTS = 16  # at most
 PART = 1 << 15  # elements of a part, at least about
 GROUP = 64  # keys that are looked at together, where vectors may be so long
 KEYS, INDICES, COUNTS, BEGINS = "keys", "indices", "counts", "begins"
-
-
-def wanted(rows: Rows, box: Box) -> Size:
-    """1 where rows are cut into parts, else 0."""
-    long, few = minimum(1, rows.length // LONG), 1 - minimum(1, rows.count // MANY)
-    return simplify(long * few, box)
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,9 @@ class ParallelSort:
 
     @property
     def wanted(self) -> Size:
-        return wanted(self.rows, self.box)
+        """1 where rows are cut into parts, else 0."""
+        long, few = minimum(1, self.rows.length // LONG), 1 - minimum(1, self.rows.count // MANY)
+        return simplify(long * few, self.box)
 
     @property
     def parts(self) -> Size:
@@ -91,21 +88,21 @@ class ParallelSort:
 
     # ---- what a part is ------------------------------------------------------------------------
 
-    def place(self, code: Code, item: Term) -> tuple[Term, Term, Term, Term]:
+    def place(self, code: Code, item: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
         """Row and part of a parallel item, and the elements low ... high of the part."""
         parts, length = code.size(self.parts), code.size(self.rows.length)
         row, part = code.let(item // parts), code.let(item % parts)
         low = code.let(part * code.size(ceil_div(self.rows.length, self.parts)))
-        high = code.let(smaller(low + code.size(ceil_div(self.rows.length, self.parts)), length))
+        high = code.let(least(low + code.size(ceil_div(self.rows.length, self.parts)), length))
         return row, part, low, high
 
-    def pairs(self, code: Code, row: Term, counts: Buffer | None = None) -> Pairs:
+    def pairs(self, code: Code, row: ir.Value, counts: Buffer | None = None) -> Pairs:
         """The pairs of a row, and counters: those of all parts when none are given."""
         counts = counts or code.output(COUNTS, uint32)
         keys, indices = code.output(KEYS, self.keys), code.output(INDICES, uint32)
         return Pairs(keys, indices, counts).part(code.let(row * code.size(2 * self.rows.length)))
 
-    def begin(self, code: Code, row: Term) -> Term:
+    def begin(self, code: Code, row: ir.Value) -> ir.Value:
         """Where the sorted pairs of a row begin."""
         return code.output(BEGINS, int64)[row * (self.passes + 1) + self.passes]
 
@@ -145,8 +142,9 @@ class ParallelSort:
         return self.launch(code, "how often each digit occurs in each part")
 
     def _count_part(
-        self, code: Code, pairs: Pairs, item: Term, low: Term, high: Term, begin: Term, number: int
-    ) -> None:
+        self, code: Code, pairs: Pairs, item: ir.Value, low: ir.Value, high: ir.Value,
+        begin: ir.Value, number: int,
+    ) -> None:  # fmt: skip
         """Of a part; keys that begin with one digit are passed over in vectors."""
         counts, keys = pairs.counts.part(code.let(item * VALUES)), pairs.keys.part(begin)
         clear(code, counts, VALUES)
@@ -155,7 +153,7 @@ class ParallelSort:
             first, left = digit_of(key, number), code.variable(low)
             digit = constant((VALUES - 1) << (DIGIT * number), self.keys, lanes)
 
-            def alike() -> Term:
+            def alike() -> ir.Value:
                 whole = left() + lanes <= high
                 found = keys.load(left(), lanes, whole.spread(lanes)) ^ key.spread(lanes)
                 return whole & ~(found & digit).truth.any
@@ -190,8 +188,9 @@ class ParallelSort:
         return self.launch(code, "pairs move to the places of a digit")
 
     def _first_places(
-        self, code: Code, counts: Buffer, row: Term, part: Term, places: Buffer, totals: Buffer
-    ) -> None:
+        self, code: Code, counts: Buffer, row: ir.Value, part: ir.Value, places: Buffer,
+        totals: Buffer,
+    ) -> None:  # fmt: skip
         """Where each digit of a part goes first, and how often it occurs in the whole row."""
         lanes = code.machine.lanes(uint32)
         none = constant(0, uint32, lanes)
@@ -209,7 +208,7 @@ class ParallelSort:
             places[v] = places[v] + before()
             before += totals[v]
 
-    def _alike(self, code: Code, totals: Buffer, length: Term) -> Term:
+    def _alike(self, code: Code, totals: Buffer, length: ir.Value) -> ir.Value:
         """Whether one value has all."""
         lanes = code.machine.lanes(uint32)
         most = code.variable(constant(0, uint32, lanes))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from anydim.base.dtypes import DType, int64, uint32
 from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.ir import Like, constant, iota, least
 from anydim.kernels.routines.code import Code
-from anydim.kernels.write.term import Like, Term, constant, iota, smaller
 from anydim.kernels.write.writer import Buffer, Variable
 from anydim.sizes import Size
 
@@ -33,16 +34,16 @@ class Pairs:
     def scratch(code: Code, dtype: DType, most: Size) -> Pairs:
         """Room for `most` pairs in the memory of a thread."""
         return Pairs(
-            code.scratch(dtype, 2 * most),
-            code.scratch(uint32, 2 * most),
-            counters(code, dtype),
+            code.scratch(dtype, 2 * most), code.scratch(uint32, 2 * most), counters(code, dtype)
         )
 
     def part(self, start: Like) -> Pairs:
         """The pairs counted from another one; the counters are the same."""
         return Pairs(self.keys.part(start), self.indices.part(start), self.counts)
 
-    def put(self, place: Like, key: Term, index: Term, where: Term | None = None) -> None:
+    def put(
+        self, place: Like, key: ir.Value, index: ir.Value, where: ir.Value | None = None
+    ) -> None:
         """Store a pair."""
         self.keys.store(place, key, where)
         self.indices.store(place, index, where)
@@ -62,13 +63,13 @@ def digits(dtype: DType) -> int:
     return max(1, dtype.bits // DIGIT)
 
 
-def digit_of(key: Term, number: int) -> Term:
+def digit_of(key: ir.Value, number: int) -> ir.Value:
     """A digit of a key, as an index; 0 is the least significant."""
     shifted = key >> (DIGIT * number) if number else key
     return (shifted & (VALUES - 1)).as_(uint32).as_(int64)
 
 
-def sort(code: Code, pairs: Pairs, count: Term) -> Term:
+def sort(code: Code, pairs: Pairs, count: ir.Value) -> ir.Value:
     """Sort the first `count` pairs by key, ties in the order they have; says where they begin.
 
     Places count ... 2 * count are used too: the pairs end at 0 or at `count`.
@@ -84,7 +85,7 @@ def sort(code: Code, pairs: Pairs, count: Term) -> Term:
     return begin()
 
 
-def _sort_by_ranks(code: Code, pairs: Pairs, count: Term) -> None:
+def _sort_by_ranks(code: Code, pairs: Pairs, count: ir.Value) -> None:
     """The place of a key is how many are smaller, or equal and before it; no branch depends on it.
 
     The sorted pairs begin at `count`.
@@ -92,9 +93,9 @@ def _sort_by_ranks(code: Code, pairs: Pairs, count: Term) -> None:
     lanes = max(8, code.machine.lanes(pairs.keys.dtype))
     number = iota(lanes)
 
-    def rank(i: Term, where: Term | None) -> None:
+    def rank(i: ir.Value, where: ir.Value | None) -> None:
         keys, ranks = pairs.keys.load(i, lanes, where), code.variable(constant(0, uint32, lanes))
-        end = code.let(smaller(i + lanes, count))
+        end = code.let(least(i + lanes, count))
         for low, high in ((constant(0), i), (i, end), (end, count)):
             with code.range(low, high) as j:
                 other = pairs.keys[j].spread(lanes)
@@ -109,11 +110,11 @@ def _sort_by_ranks(code: Code, pairs: Pairs, count: Term) -> None:
         pairs.move(i, count + pairs.counts[i].as_(int64))
 
 
-def insert(code: Code, pairs: Pairs, end: Term, key: Term, index: Term) -> None:
+def insert(code: Code, pairs: Pairs, end: ir.Value, key: ir.Value, index: ir.Value) -> None:
     """Put a pair among the sorted pairs before `end`, after equal ones; they move up by one."""
     hole = code.variable(end)
 
-    def larger_before() -> Term:
+    def larger_before() -> ir.Value:
         some = hole() > 0
         return some & (pairs.keys.load(hole() - 1, where=some) > key)
 
@@ -123,7 +124,7 @@ def insert(code: Code, pairs: Pairs, end: Term, key: Term, index: Term) -> None:
     pairs.put(hole(), key, index)
 
 
-def _count_digits(code: Code, pairs: Pairs, count: Term) -> None:
+def _count_digits(code: Code, pairs: Pairs, count: ir.Value) -> None:
     """How often each value of each digit occurs."""
     passes = digits(pairs.keys.dtype)
     clear(code, pairs.counts, passes * VALUES)
@@ -141,7 +142,7 @@ def clear(code: Code, counts: Buffer, length: int) -> None:
         counts[i] = constant(0, counts.dtype, lanes)
 
 
-def _pass(code: Code, pairs: Pairs, count: Term, number: int, begin: Variable) -> None:
+def _pass(code: Code, pairs: Pairs, count: ir.Value, number: int, begin: Variable) -> None:
     """Order by one digit, unless all keys have the same."""
     counts = pairs.counts.part(number * VALUES)
     first = digit_of(pairs.keys[begin()], number)
@@ -165,7 +166,7 @@ def running_totals(code: Code, counts: Buffer) -> None:
         total += own
 
 
-def taken(code: Code, counts: Buffer, digit: Term) -> Term:
+def taken(code: Code, counts: Buffer, digit: ir.Value) -> ir.Value:
     """The next place of a digit, which is then taken."""
     digit = code.let(digit)
     place = counts[digit]

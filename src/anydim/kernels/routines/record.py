@@ -20,6 +20,8 @@ from anydim.sizes import Box, Guard
 Types = Sequence[TensorType]
 Attributes = Mapping[str, Any]
 Arrays = Sequence[numpy.ndarray]
+Dims = Mapping[str, int]
+Results = tuple[numpy.ndarray, ...]
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,6 @@ class Routine:
     """
 
     infer: Callable[[Types, Attributes, Box], tuple[TensorType, ...]]
-    evaluate: Callable[[Arrays, Attributes, Mapping[str, int]], tuple[numpy.ndarray, ...]]
+    evaluate: Callable[[Arrays, Attributes, Dims], Results]
     lower: Callable[[Types, Attributes, Box, Machine], Steps]
     guards: Callable[[Types, Attributes, Box], tuple[Guard, ...]] = no_guards

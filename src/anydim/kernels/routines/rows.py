@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from anydim.base.dtypes import DType, uint32
+from anydim.base.dtypes import DType, int64, uint32
 from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.ir import Like, iota
+from anydim.kernels.routines.arguments import at_most, axis_of
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import order_key
 from anydim.kernels.routines.radix import Pairs
-from anydim.kernels.write.term import Like, Term, iota
+from anydim.kernels.routines.record import Attributes, Types
 from anydim.kernels.write.writer import Buffer
-from anydim.lang.tree import TensorType
-from anydim.sizes import Box, Guard, Size, Truth, product, prove
+from anydim.sizes import Box, Guard, Size, product
 
 MOST = (1 << 32) - 1  # elements of a row: their indices are uint32
 FEWEST, LANES = 8, 16  # lanes of vectors that have an index for each lane
@@ -25,15 +27,14 @@ class Rows:
     inner: Size
 
     @staticmethod
-    def of(kind: TensorType, axis: int) -> Rows:
-        """The rows of a tensor along an axis counted from the front."""
-        before, after = product(kind.shape[:axis]), product(kind.shape[axis + 1 :])
-        return Rows(before, kind.shape[axis], after)
-
-    @staticmethod
-    def flat(kind: TensorType) -> Rows:
-        """All elements as one row."""
-        return Rows(product(()), product(kind.shape), product(()))
+    def of(operator: str, types: Types, attributes: Attributes) -> Rows:
+        """Those of the first input along the attribute "axis"; one of all elements where it is
+        None."""
+        shape = types[0].shape
+        if attributes["axis"] is None:
+            return Rows(product(()), product(shape), product(()))
+        axis = axis_of(operator, attributes["axis"], len(shape))
+        return Rows(product(shape[:axis]), shape[axis], product(shape[axis + 1 :]))
 
     @property
     def count(self) -> Size:
@@ -43,10 +44,10 @@ class Rows:
     def contiguous(self) -> bool:
         return self.inner.constant == 1
 
-    def stride(self, code: Code) -> Term:
+    def stride(self, code: Code) -> ir.Value:
         return code.size(self.inner)
 
-    def start(self, code: Code, row: Term) -> Term:
+    def start(self, code: Code, row: ir.Value) -> ir.Value:
         """Where a row begins."""
         if self.contiguous:
             return code.let(row * code.size(self.length))
@@ -60,15 +61,13 @@ def lanes_of(code: Code, dtype: DType) -> int:
 
 
 def fill_pairs(
-    code: Code, x: Buffer, stride: Term, first: Like, count: Term, pairs: Pairs, descending: bool
-) -> None:
+    code: Code, x: Buffer, stride: ir.Value, first: Like, count: ir.Value, pairs: Pairs,
+    descending: bool,
+) -> None:  # fmt: skip
     """Keys and indices of elements first ... first + count of the row that starts at x[0]."""
-    if isinstance(first, int) and first == 0:
-        last = count
-    else:
-        last = code.let(count + first)
+    last = count if isinstance(first, int) and first == 0 else code.let(count + first)
 
-    def put(i: Term, where: Term | None, lanes: int, index: Term) -> None:
+    def put(i: ir.Value, where: ir.Value | None, lanes: int, index: ir.Value) -> None:
         loaded = x.load(i, lanes, where) if lanes > 1 else x[i * stride]
         pairs.put(i, order_key(loaded, descending), index, where)
 
@@ -81,13 +80,23 @@ def fill_pairs(
         put(i, None, 1, i.as_(uint32))
 
 
-def is_one(term: Term) -> bool:
+def write_found(
+    code: Code, x: Buffer, stride: ir.Value, start: ir.Value, pairs: Pairs, low: Like,
+    high: ir.Value,
+) -> None:  # fmt: skip
+    """Results from `start` on: elements of a row, as sorted pairs low ... high say, and places."""
+    values, places = code.output("y0", x.dtype).part(start), code.output("y1", int64).part(start)
+    with code.range(low, high) as i:
+        found = code.let(pairs.indices[i].as_(int64))
+        values[i * stride] = x[found * stride]
+        places[i * stride] = found
+
+
+def is_one(term: ir.Value) -> bool:
     """Whether a size is known to be 1."""
-    return getattr(term.value, "value", None) == 1
+    return getattr(term, "value", None) == 1
 
 
 def fitting(operator: str, length: Size, box: Box) -> tuple[Guard, ...]:
     """The guard that a row is short enough for its indices; nothing where that is proven."""
-    if prove(length, "<=", MOST, box) is Truth.PROVED:
-        return ()
-    return (Guard(length, "<=", Size.constant_of(MOST), f"{operator}: at most 2^32 - 1 in a row"),)
+    return at_most(length, MOST, f"{operator}: at most 2^32 - 1 in a row", box)

@@ -16,21 +16,22 @@ float16 and bfloat16 add up in float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy
 
 from anydim.base.dtypes import DType, converted, float32, from_numpy, int64
 from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.ir import iota
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
 from anydim.kernels.routines.code import Code
-from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
+from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, Rows
 from anydim.kernels.routines.scans import FIRST, STARTS, STATE, Columns, Row, Taken, Way
 from anydim.kernels.routines.short_scans import FEW, short_rows
-from anydim.kernels.write.term import Term, iota
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, as_size, bounds, ceil_div, maximum, minimum, simplify
 
@@ -59,9 +60,7 @@ class Running:
         axis_of(self.name, attributes["axis"], types[0].rank)
         return (types[0],)
 
-    def evaluate(
-        self, arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
-    ) -> tuple[numpy.ndarray, ...]:
+    def evaluate(self, arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
         x, axis = arrays[0], attributes["axis"]
         wide = x.astype(numpy.float32) if _is_narrow(x) else x
         wide = numpy.flip(wide, axis) if attributes["reverse"] else wide
@@ -73,7 +72,7 @@ class Running:
         return (converted(sums, x.dtype) if _is_narrow(x) else sums.astype(x.dtype),)
 
     def lower(self, types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
-        rows = Rows.of(types[0], axis_of(self.name, attributes["axis"], types[0].rank))
+        rows = Rows.of(self.name, types, attributes)
         wide = _wide(types[0].dtype)
         piece = PIECE if rows.contiguous else ROWS
         full = simplify(maximum(rows.length - 1, 0) // piece, box)
@@ -204,7 +203,7 @@ class _Scan:
     def _work(self) -> Size:
         return self.rows.count * self.rows.length
 
-    def _columns(self, code: Code, unit: Term, do: Callable[[Columns], None]) -> None:
+    def _columns(self, code: Code, unit: ir.Value, do: Callable[[Columns], None]) -> None:
         """Do something for all columns of a unit, or for its row."""
         if self.rows.contiguous:
             start, place = self.rows.start(code, unit), unit * self.lanes

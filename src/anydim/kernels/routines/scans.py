@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from anydim.base.dtypes import DType, int32, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import apply, constant, iota, select, shuffle
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.rows import LANES, Rows
-from anydim.kernels.write.term import Term, apply, constant, iota, select, shuffle
 from anydim.kernels.write.writer import Buffer, Variable
 from anydim.sizes import Size
 
@@ -46,14 +46,14 @@ class Way:
 class Taken:
     """The pieces 0 ... `count`, each taken by one thread, in order."""
 
-    def __init__(self, code: Code, count: Term) -> None:
+    def __init__(self, code: Code, count: ir.Value) -> None:
         self.code, self.count = code, count
         self._next, self._workers = (
-            code.let(Term(code.output(STATE, int64).address(word))) for word in (NEXT, WORKERS)
+            code.let(code.output(STATE, int64).address(word)) for word in (NEXT, WORKERS)
         )
 
     @contextmanager
-    def each(self) -> Iterator[Term]:
+    def each(self) -> Iterator[ir.Value]:
         code = self.code
         code.atomic("add", self._workers, 1)
         item = code.variable(code.atomic("add", self._next, 1))
@@ -61,7 +61,7 @@ class Taken:
             yield item()
             item.set(code.atomic("add", self._next, 1))
 
-    def alone(self) -> Term:
+    def alone(self) -> ir.Value:
         """Whether no other thread has come yet."""
         return self.code.let(self.code.atomic("load", self._workers) < 2)
 
@@ -75,8 +75,8 @@ class Columns:
     step = 1  # elements of a row that are done at once
 
     def __init__(
-        self, way: Way, code: Code, base: Term, lanes: int, vectors: int, place: Term,
-        columns: Size, there: Term | None = None,
+        self, way: Way, code: Code, base: ir.Value, lanes: int, vectors: int, place: ir.Value,
+        columns: Size, there: ir.Value | None = None,
     ) -> None:  # fmt: skip
         self.way, self.code, self.lanes, self.vectors = way, code, lanes, vectors
         self.place, self.columns, self.there = code.let(place), columns, there
@@ -95,7 +95,7 @@ class Columns:
                 self._piece(piece, before)
         self._last(self.code.let(self.full * self.way.piece), before)
 
-    def take(self, piece: Term, alone: Callable[[], Term]) -> None:
+    def take(self, piece: ir.Value, alone: Callable[[], ir.Value]) -> None:
         """A piece that this thread has taken, beside others unless it is `alone`."""
         code, last = self.code, piece.equals(self.full)
         totals = self._nothings()
@@ -114,7 +114,7 @@ class Columns:
                 self._piece(piece, before)
                 self._tell(piece, before)
 
-    def _started(self, piece: Term) -> list[Variable]:
+    def _started(self, piece: ir.Value) -> list[Variable]:
         """What stands before a piece, once it is known; who waits long makes totals of others."""
         code, before = self.code, self._nothings()
         known = code.variable(code.atomic("load", self._known))
@@ -130,15 +130,16 @@ class Columns:
         self._load_starts(piece, before)
         return before
 
-    def _load_starts(self, piece: Term, into: Sequence[Variable]) -> None:
+    def _load_starts(self, piece: ir.Value, into: Sequence[Variable]) -> None:
         with self.code.when(piece > 0):
             starts = self._starts(piece)
             for vector, each in enumerate(into):
                 each.set(starts.load(vector * self.lanes, self.lanes))
 
     def _tell(
-        self, piece: Term, before: Sequence[Variable], totals: Sequence[Variable | Term] = ()
-    ) -> None:
+        self, piece: ir.Value, before: Sequence[Variable],
+        totals: Sequence[Variable | ir.Value] = (),
+    ) -> None:  # fmt: skip
         """What stands before the piece after this one: what stands before this, and its totals."""
         after = self.code.let(piece + 1)
         kept = self._starts(after)
@@ -146,23 +147,23 @@ class Columns:
             start = each()
             if totals:
                 total = totals[vector]
-                start = self._join(start, total if isinstance(total, Term) else total())
+                start = self._join(start, total if isinstance(total, ir.Value) else total())
             kept.store(vector * self.lanes, start)
         self.code.atomic("exchange_if", self._known, piece, after)  # somebody else may have told
 
-    def _starts(self, piece: Term) -> Buffer:
+    def _starts(self, piece: ir.Value) -> Buffer:
         first = self.code.let(piece * self.code.size(self.columns) + self.place)
         return self.code.output(STARTS, self.way.wide).part(first)
 
     @property
-    def _known(self) -> Term:
+    def _known(self) -> ir.Value:
         """The address of the number of the last piece of which it is known what stands before."""
         word = self.code.let(self.place // self.lanes + FIRST)
-        return self.code.let(Term(self.code.output(STATE, int64).address(word)))
+        return self.code.let(self.code.output(STATE, int64).address(word))
 
     # ---- one piece -----------------------------------------------------------------------------
 
-    def _piece(self, piece: Term, before: Sequence[Variable]) -> None:
+    def _piece(self, piece: ir.Value, before: Sequence[Variable]) -> None:
         """All of a piece; where sums round, the next one starts from its total."""
         if not self.way.wide.is_float:
             self._blocks(piece, lambda i, _: self._elements(i, self.there, before))
@@ -172,37 +173,37 @@ class Columns:
         for each, start, total in zip(before, starts, totals):
             each.set(self._join(start, total))
 
-    def _totals(self, piece: Term, before: Sequence[Variable] | None = None) -> list[Term]:
+    def _totals(self, piece: ir.Value, before: Sequence[Variable] | None = None) -> list[ir.Value]:
         """Of a piece, whose sums are written by the way where it is said what stands `before`."""
         chains = range(CHAINS)
         sums = [[self.code.variable(self._nothing) for _ in chains] for _ in range(self.vectors)]
 
-        def add(i: Term, chain: int) -> None:
+        def add(i: ir.Value, chain: int) -> None:
             for each, element in zip(sums, self._elements(i, self.there, before)):
                 each[chain].set(self._join(each[chain](), element))
 
         self._blocks(piece, add)
         return [self._total([chain() for chain in each]) for each in sums]
 
-    def _blocks(self, piece: Term, do: Callable[[Term, int], object]) -> None:
+    def _blocks(self, piece: ir.Value, do: Callable[[ir.Value, int], object]) -> None:
         low = self.code.let(piece * self.way.piece)
         with self.code.range(low, self.code.let(low + self.way.piece), CHAINS * self.step) as i:
             for chain in range(CHAINS):
                 do(self.code.let(i + chain * self.step), chain)
 
-    def _total(self, chains: list[Term]) -> Term:
+    def _total(self, chains: list[ir.Value]) -> ir.Value:
         while len(chains) > 1:
             chains = [self._join(*pair) for pair in zip(chains[::2], chains[1::2])]
         return chains[0]
 
-    def _last(self, low: Term, before: Sequence[Variable]) -> None:
+    def _last(self, low: ir.Value, before: Sequence[Variable]) -> None:
         """The elements from `low` on."""
         with self.code.range(low, self.count) as i:
             self._elements(i, self.there, before)
 
     def _elements(
-        self, i: Term, where: Term | None, before: Sequence[Variable] | None
-    ) -> list[Term]:
+        self, i: ir.Value, where: ir.Value | None, before: Sequence[Variable] | None
+    ) -> list[ir.Value]:
         """Element i of all columns; its sums are written where it is said what stands `before`."""
         place = self.count - 1 - i if self.way.reverse else i
         row, found = self.code.let(place * self.code.size(self.way.rows.inner)), []
@@ -219,16 +220,16 @@ class Columns:
     # ---- values --------------------------------------------------------------------------------
 
     @property
-    def _nothing(self) -> Term:
+    def _nothing(self) -> ir.Value:
         return constant(self.way.identity, self.way.wide, self.lanes)
 
     def _nothings(self) -> list[Variable]:
         return [self.code.variable(self._nothing) for _ in range(self.vectors)]
 
-    def _join(self, left: Term, right: Term) -> Term:
+    def _join(self, left: ir.Value, right: ir.Value) -> ir.Value:
         return self.code.let(apply(self.way.function, left, right))
 
-    def _load(self, i: Term, where: Term | None) -> Term:
+    def _load(self, i: ir.Value, where: ir.Value | None) -> ir.Value:
         """Elements as sums are kept; where there are none, what changes no sum."""
         elements = self.x.load(i, self.lanes, where).as_(self.way.wide)
         return elements if where is None else select(where, elements, self._nothing)
@@ -239,10 +240,10 @@ class Row(Columns):
 
     step = LANES
 
-    def _total(self, chains: list[Term]) -> Term:
+    def _total(self, chains: list[ir.Value]) -> ir.Value:
         return self.code.let(super()._total(chains).combined(self.way.function).spread(LANES))
 
-    def _last(self, low: Term, before: Sequence[Variable]) -> None:
+    def _last(self, low: ir.Value, before: Sequence[Variable]) -> None:
         code, count = self.code, self.count
         whole = code.let(count & -LANES)
         with code.range(low, whole, LANES) as i:
@@ -253,15 +254,17 @@ class Row(Columns):
             self._elements(place, iota(LANES) < rest, before)
 
     def _elements(
-        self, i: Term, where: Term | None, before: Sequence[Variable] | None
-    ) -> list[Term]:
+        self, i: ir.Value, where: ir.Value | None, before: Sequence[Variable] | None
+    ) -> list[ir.Value]:
         place = self.code.let(self.count - LANES - i if self.way.reverse else i)
         elements = self.code.let(self._load(place, where))
         if before is not None:
             self._show(place, elements, where, before[0])
         return [elements]
 
-    def _show(self, place: Term, elements: Term, where: Term | None, before: Variable) -> None:
+    def _show(
+        self, place: ir.Value, elements: ir.Value, where: ir.Value | None, before: Variable
+    ) -> None:
         sums, distance = elements, 1
         while distance < LANES:
             sums = self._joined(sums, distance)
@@ -271,7 +274,7 @@ class Row(Columns):
         last = 0 if self.way.reverse else LANES - 1
         before.set(self._join(before(), shuffle(sums, sums, (last,) * LANES)))
 
-    def _joined(self, sums: Term, distance: int) -> Term:
+    def _joined(self, sums: ir.Value, distance: int) -> ir.Value:
         """Each lane with the one `distance` before it, where there is one."""
         turn = distance if self.way.reverse else -distance
         turned = tuple((lane + turn) % LANES for lane in range(LANES))
@@ -279,7 +282,7 @@ class Row(Columns):
         inside = number < LANES - distance if self.way.reverse else number >= distance
         return self.code.let(select(inside, self._join(shuffle(sums, sums, turned), sums), sums))
 
-    def _moved(self, sums: Term, distance: int) -> Term:
+    def _moved(self, sums: ir.Value, distance: int) -> ir.Value:
         """Each lane has that of the lane `distance` before it in the order of the sum."""
         step = distance if self.way.reverse else -distance
         lanes = [lane + step for lane in range(LANES)]

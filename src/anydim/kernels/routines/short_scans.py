@@ -11,10 +11,11 @@ Each lane adds up what stands before it in its row, in the order of the row.
 from __future__ import annotations
 
 from anydim.base.dtypes import int32
+from anydim.kernels import ir
+from anydim.kernels.ir import apply, constant, greatest, iota, select
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.rows import LANES
 from anydim.kernels.routines.scans import Way
-from anydim.kernels.write.term import Term, apply, constant, iota, larger, select
 
 FEW = 6  # elements of a row
 
@@ -24,11 +25,11 @@ def short_rows(way: Way, code: Code) -> None:
     length = code.size(way.rows.length)
     x, y = code.input("x0", way.dtype), code.output("y0", way.dtype)
     nothing = constant(way.identity, way.wide, LANES)
-    ring = code.let(larger(length, 1).as_(int32).spread(LANES))
+    ring = code.let(greatest(length, 1).as_(int32).spread(LANES))
     place = code.variable(iota(LANES, int32) % ring)  # in the row, from its start
     turn = code.let(constant(LANES, int32, LANES) % ring)
 
-    def add(i: Term, there: Term | None) -> None:
+    def add(i: ir.Value, there: ir.Value | None) -> None:
         total = code.variable(nothing)
         for back in range(FEW - 1, 0 if way.exclusive else -1, -1):
             if way.reverse:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from anydim.base.dtypes import int64, uint32
 from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.ir import least, select
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import order_key
 from anydim.kernels.routines.marks import fill
 from anydim.kernels.routines.rows import Rows
-from anydim.kernels.write.term import Term, select, smaller
 from anydim.kernels.write.writer import Buffer, Variable
 
 
@@ -23,7 +24,7 @@ class Slices:
     x: Buffer
     rows: Rows
 
-    def element(self, number: Term, index: Term) -> Term:
+    def element(self, number: ir.Value, index: ir.Value) -> ir.Value:
         """The key of an element of a slice."""
         if self.rows.outer.constant == 1:
             place = number * self.code.size(self.rows.inner) + index
@@ -32,7 +33,7 @@ class Slices:
             place = (index // inner * length + number) * inner + index % inner
         return order_key(self.x[place])
 
-    def compare(self, left: Term, right: Term) -> tuple[Term, Term]:
+    def compare(self, left: ir.Value, right: ir.Value) -> tuple[ir.Value, ir.Value]:
         """(whether the left one comes first or both are equal, whether they differ)."""
         code = self.code
         count = code.size(self.rows.count)
@@ -44,7 +45,7 @@ class Slices:
             at += 1
         return first(), differ()
 
-    def copy(self, target: Buffer, place: Term, source: Buffer, number: Term) -> None:
+    def copy(self, target: Buffer, place: ir.Value, source: Buffer, number: ir.Value) -> None:
         """Slice `number` of one tensor as slice `place` of another of the same extents."""
         code = self.code
         inner, length = code.size(self.rows.inner), code.size(self.rows.length)
@@ -57,7 +58,7 @@ class Slices:
                 fill(code, target.part(code.let(to)), inner, source.part(code.let(origin)))
 
 
-def merge_sort(slices: Slices, indices: Buffer, count: Term) -> Term:
+def merge_sort(slices: Slices, indices: Buffer, count: ir.Value) -> ir.Value:
     """Sort the indices of slices; stable. They begin at 0 or at `count` of 2 * count places."""
     code = slices.code
     with code.range(0, count) as i:
@@ -67,8 +68,8 @@ def merge_sort(slices: Slices, indices: Buffer, count: Term) -> Term:
         source, low = begin(), code.variable(0)
         target = code.let(count - source)
         with code.loop(lambda: low() < count):
-            middle = code.let(smaller(low() + width(), count))
-            high = code.let(smaller(middle + width(), count))
+            middle = code.let(least(low() + width(), count))
+            high = code.let(least(middle + width(), count))
             _merge(slices, indices.part(source), indices.part(target), low(), middle, high)
             low.set(high)
         begin.set(target)
@@ -77,7 +78,7 @@ def merge_sort(slices: Slices, indices: Buffer, count: Term) -> Term:
 
 
 def _merge(
-    slices: Slices, source: Buffer, target: Buffer, low: Term, middle: Term, high: Term
+    slices: Slices, source: Buffer, target: Buffer, low: ir.Value, middle: ir.Value, high: ir.Value
 ) -> None:
     """Two sorted stretches, low:middle and middle:high, as one."""
     code = slices.code
@@ -94,7 +95,7 @@ def _merge(
 
 
 def _move(
-    code: Code, source: Buffer, rest: Variable, end: Term, target: Buffer, place: Variable
+    code: Code, source: Buffer, rest: Variable, end: ir.Value, target: Buffer, place: Variable
 ) -> None:
     with code.loop(lambda: rest() < end):
         target[place()] = source[rest()]

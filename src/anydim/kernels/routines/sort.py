@@ -5,8 +5,6 @@ Rows are sorted one by one in the memory of a thread; few long rows in parallel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy
 
 from anydim.base.dtypes import DType, int64, is_float
@@ -17,9 +15,8 @@ from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import key_type
 from anydim.kernels.routines.parallel_sort import ParallelSort
 from anydim.kernels.routines.radix import Pairs
-from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
-from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
-from anydim.kernels.write.term import Like, Term
+from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
+from anydim.kernels.routines.rows import Rows, fill_pairs, fitting, write_found
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard
 
@@ -34,11 +31,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
 
 
 def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
-    return fitting("sort", _rows(types, attributes).length, box)
-
-
-def _rows(types: Types, attributes: Attributes) -> Rows:
-    return Rows.of(types[0], axis_of("sort", attributes["axis"], types[0].rank))
+    return fitting("sort", Rows.of("sort", types, attributes).length, box)
 
 
 def order(x: numpy.ndarray, axis: int, descending: bool) -> numpy.ndarray:
@@ -51,15 +44,13 @@ def order(x: numpy.ndarray, axis: int, descending: bool) -> numpy.ndarray:
     return x.shape[axis] - 1 - numpy.flip(backwards, axis)
 
 
-def evaluate(
-    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
-) -> tuple[numpy.ndarray, ...]:
+def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     places = order(arrays[0], attributes["axis"], attributes["descending"])
     return numpy.take_along_axis(arrays[0], places, attributes["axis"]), places
 
 
 def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
-    rows, dtype = _rows(types, attributes), types[0].dtype
+    rows, dtype = Rows.of("sort", types, attributes), types[0].dtype
     descending = bool(attributes["descending"])
     parallel = ParallelSort("sort", dtype, rows, descending, box, machine)
     launches: list[Launch] = []
@@ -80,10 +71,10 @@ def _short(
     pairs = Pairs.scratch(code, key_type(dtype), rows.length * own)
     x, count = code.input("x0", dtype), code.size(rows.length)
     with code.range(code.start, code.stop) as row:
-        start = rows.start(code, row)
-        fill_pairs(code, x.part(start), rows.stride(code), 0, count, pairs, descending)
-        begin = radix.sort(code, pairs, count)
-        _results(code, dtype, rows, start, pairs.part(begin), 0, count)
+        start, stride = rows.start(code, row), rows.stride(code)
+        fill_pairs(code, x.part(start), stride, 0, count, pairs, descending)
+        found = pairs.part(radix.sort(code, pairs, count))
+        write_found(code, x.part(start), stride, start, found, 0, count)
     return code.launch(rows.count * own, rows.count * rows.length, reason="rows are sorted alone")
 
 
@@ -94,21 +85,9 @@ def _write(parallel: ParallelSort) -> Launch:
         row, _, low, high = parallel.place(code, item)
         pairs = parallel.pairs(code, row).part(parallel.begin(code, row))
         start = parallel.rows.start(code, row)
-        _results(code, parallel.dtype, parallel.rows, start, pairs, low, high)
+        x = code.input("x0", parallel.dtype).part(start)
+        write_found(code, x, parallel.rows.stride(code), start, pairs, low, high)
     return parallel.launch(code, "values are put in order")
-
-
-def _results(
-    code: Code, dtype: DType, rows: Rows, start: Term, pairs: Pairs, low: Like, high: Term
-) -> None:
-    """The values behind sorted pairs low ... high of a row, and their places."""
-    x = code.input("x0", dtype).part(start)
-    values, places = code.output("y0", dtype).part(start), code.output("y1", int64).part(start)
-    stride = rows.stride(code)
-    with code.range(low, high) as i:
-        found = code.let(pairs.indices[i].as_(int64))
-        values[i * stride] = x[found * stride]
-        places[i * stride] = found
 
 
 SORT = Routine(infer, evaluate, lower, guards)

@@ -5,31 +5,18 @@ A complex number is an axis of size 2 at the end: its real and its imaginary par
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy
 
 from anydim.base.dtypes import converted
 from anydim.base.errors import GraphError
 from anydim.kernels.launch import Machine
-from anydim.kernels.routines.arguments import axis_of, expect_inputs
+from anydim.kernels.routines.arguments import at_most, axis_of, expect_inputs
 from anydim.kernels.routines.fourier import Transform
 from anydim.kernels.routines.fourier_plan import MOST
 from anydim.kernels.routines.fourier_signals import Lines, Places
-from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
+from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.lang.tree import TensorType
-from anydim.sizes import (
-    Box,
-    Guard,
-    Size,
-    Truth,
-    as_size,
-    maximum,
-    minimum,
-    product,
-    prove,
-    simplify,
-)
+from anydim.sizes import Box, Guard, Size, as_size, maximum, minimum, product, simplify
 
 
 def _parts(name: str, kind: TensorType) -> int:
@@ -45,12 +32,6 @@ def _parts(name: str, kind: TensorType) -> int:
 def _length(attributes: Attributes, box: Box) -> Size:
     """The length of a transform; of nothing where there would be less."""
     return simplify(maximum(0, as_size(attributes["length"])), box)
-
-
-def _short_enough(name: str, length: Size, box: Box) -> tuple[Guard, ...]:
-    if prove(length, "<=", as_size(MOST), box) is Truth.PROVED:
-        return ()
-    return (Guard(length, "<=", as_size(MOST), f"{name}: at most 2^30 elements"),)
 
 
 def _numbers(x: numpy.ndarray) -> numpy.ndarray:
@@ -93,12 +74,10 @@ def _infer_transform(types: Types, attributes: Attributes, box: Box) -> tuple[Te
 
 
 def _guard_transform(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
-    return _short_enough("dft", _length(attributes, box), box)
+    return at_most(_length(attributes, box), MOST, "dft: at most 2^30 elements", box)
 
 
-def _evaluate_transform(
-    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
-) -> tuple[numpy.ndarray, ...]:
+def _evaluate_transform(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     (x,) = arrays
     axis = attributes["axis"] % x.ndim
     given, made = (size.evaluate(sizes) for size in _counts(attributes, Box()))
@@ -165,7 +144,7 @@ def _guard_frames(types: Types, attributes: Attributes, box: Box) -> tuple[Guard
     guards = (
         Guard(as_size(0), "<=", room, "a frame fits into the signal"),
         Guard(as_size(1), "<=", step, "frames are 1 or more apart"),
-        *_short_enough("stft", length, box),
+        *at_most(length, MOST, "stft: at most 2^30 elements", box),
     )
     if len(types) == 2:
         message = "a window is as long as a frame"
@@ -173,9 +152,7 @@ def _guard_frames(types: Types, attributes: Attributes, box: Box) -> tuple[Guard
     return guards
 
 
-def _evaluate_frames(
-    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
-) -> tuple[numpy.ndarray, ...]:
+def _evaluate_frames(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     x = _numbers(arrays[0])
     length, step = (as_size(attributes[name]).evaluate(sizes) for name in ("length", "step"))
     count = (x.shape[1] - length) // step + 1

@@ -16,14 +16,15 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 from anydim.base.dtypes import DType, int64
+from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.write.term import Term, apply
+from anydim.kernels.ir import constant, fma, variable
 from anydim.kernels.write.writer import Buffer, Writer
 
 LARGEST = 31  # the largest factor
 WRITTEN_OUT = (4, 2, 3, 5)
 
-Complex = tuple[Term, Term]
+Complex = tuple[ir.Value, ir.Value]
 
 
 def library(dtype: DType, lanes: int) -> ir.Library:
@@ -44,8 +45,7 @@ def passes(dtype: DType, lanes: int) -> str:
 
 def product(a: Complex, b: Complex) -> Complex:
     """Of two complex numbers."""
-    real = apply("fma", a[0], b[0], apply("neg", a[1] * b[1]))
-    return real, apply("fma", a[0], b[1], a[1] * b[0])
+    return fma(a[0], b[0], -(a[1] * b[1])), fma(a[0], b[1], a[1] * b[0])
 
 
 @lru_cache(maxsize=16)
@@ -68,7 +68,7 @@ class _Passes(Writer):
 
     def body(self) -> tuple[ir.Step, ...]:
         """All passes. `done` is the product of the factors before, `apart` what is left to do."""
-        half, length, count = (self._scalar(name) for name in ("half", "length", "count"))
+        half, length, count = map(variable, ("half", "length", "count"))
         source = self.variable(half * (count & 1))
         done, apart = self.variable(1), self.variable(length)
         with self.range(0, count) as number:
@@ -85,9 +85,6 @@ class _Passes(Writer):
             done.set(done() * factor)
         return self.written
 
-    def _scalar(self, name: str) -> Term:
-        return Term(ir.Var(ir.INDEX, name))
-
     def _pass(self, space: _Space, factor: int) -> None:
         """One whose transform is written out."""
         with self.range(0, space.apart) as i:
@@ -101,9 +98,9 @@ class _Passes(Writer):
                 for u, (value, turn) in enumerate(zip(made[1:], turns), 1):
                     space.store(place + space.apart * space.done * u, product(value, turn))
 
-    def _odd_pass(self, space: _Space, factor: Term) -> None:
+    def _odd_pass(self, space: _Space, factor: ir.Value) -> None:
         """By any odd factor: sums over pairs of elements from both ends."""
-        zero = Term(ir.Const(ir.Type(self.dtype, self.lanes), 0.0))
+        zero = constant(0.0, self.dtype, self.lanes)
         apart, done = space.apart, space.done
         pairs = self.let(factor // 2)
         share = self.let(space.length // factor)
@@ -125,53 +122,53 @@ class _Passes(Writer):
                     cosine, sine = space.root(power() * share)
                     left, right = (space.load(first + apart * n) for n in (b, factor - b))
                     for n in range(2):
-                        even[n].set(apply("fma", left[n] + right[n], cosine, even[n]()))
-                        odd[n].set(apply("fma", left[n] - right[n], sine, odd[n]()))
+                        even[n].set(fma(left[n] + right[n], cosine, even[n]()))
+                        odd[n].set(fma(left[n] - right[n], sine, odd[n]()))
                 for number, sign in ((u, 1), (factor - u, -1)):
                     value = _turned((even[0](), even[1]()), (odd[0](), odd[1]()), sign)
                     turn = space.root(self.let(i * done * number))
                     space.store(place + apart * done * number, product(value, turn))
 
 
+@dataclass(frozen=True, eq=False)
 class _Space:
     """The two halves of the work space in a pass."""
 
-    def __init__(
-        self, code: _Passes, source: Term, target: Term, done: Term, apart: Term, length: Term
-    ) -> None:
-        self.code = code
-        self.work = Buffer(code, "work", code.dtype)
-        self.source = source
-        self.target = target
-        self.done = done
-        self.apart = apart
-        self.length = length
+    code: _Passes
+    source: ir.Value
+    target: ir.Value
+    done: ir.Value
+    apart: ir.Value
+    length: ir.Value
 
-    def _vectors(self, begin: Term, index: Term) -> list[Term]:
+    @property
+    def work(self) -> Buffer:
+        return Buffer(self.code, "work", self.code.dtype)
+
+    def _vectors(self, begin: ir.Value, index: ir.Value) -> list[ir.Value]:
         lanes = self.code.lanes
         place = self.code.let(begin + index * (2 * lanes))
         return [place, place + lanes]
 
-    def load(self, index: Term) -> Complex:
+    def load(self, index: ir.Value) -> Complex:
         real, imaginary = self._vectors(self.source, index)
         return self.work.load(real, self.code.lanes), self.work.load(imaginary, self.code.lanes)
 
-    def store(self, index: Term, value: Complex) -> None:
+    def store(self, index: ir.Value, value: Complex) -> None:
         for place, part in zip(self._vectors(self.target, index), value):
             self.work.store(place, part)
 
-    def root(self, power: Term) -> Complex:
+    def root(self, power: ir.Value) -> Complex:
         """A power of the first root of unity, in every lane."""
-        roots, place = Buffer(self.code, "roots", self.code.dtype), self.code.let(power * 2)
-        real, imaginary = (
-            self.code.let(roots[place + n].spread(self.code.lanes)) for n in range(2)
-        )
+        code, place = self.code, self.code.let(power * 2)
+        roots = Buffer(code, "roots", code.dtype)
+        real, imaginary = (code.let(roots[place + n].spread(code.lanes)) for n in range(2))
         return real, imaginary
 
 
 # ---- transforms of a few elements ----------------------------------------------------------------
 
-Name = Callable[[Term], Term]
+Name = Callable[[ir.Value], ir.Value]
 
 
 def _sum(name: Name, a: Complex, b: Complex) -> Complex:
@@ -199,7 +196,7 @@ def _weighted(name: Name, start: Complex | None, *terms: tuple[float, Complex]) 
             if total is None:
                 total = value[part] * weight
             else:
-                total = apply("fma", value[part], weight.spread(value[part].lanes), total)
+                total = fma(value[part], weight.spread(value[part].type.lanes), total)
         assert total is not None
         found.append(name(total))
     return found[0], found[1]
@@ -226,17 +223,14 @@ def _four(name: Name, x: Sequence[Complex]) -> list[Complex]:
 
 
 def _five(name: Name, x: Sequence[Complex]) -> list[Complex]:
-    (c1, c2), (s1, s2) = (
-        [function(2 * math.pi * n / 5) for n in (1, 2)] for function in (math.cos, math.sin)
-    )
+    angles = 2 * math.pi / 5, 4 * math.pi / 5
+    (c1, c2), (s1, s2) = map(math.cos, angles), map(math.sin, angles)
     outer, inner = _sum(name, x[1], x[4]), _sum(name, x[2], x[3])
     left, right = _difference(name, x[1], x[4]), _difference(name, x[2], x[3])
     first = _weighted(name, x[0], (c1, outer), (c2, inner))
     second = _weighted(name, x[0], (c2, outer), (c1, inner))
-    odd, other = (
-        _weighted(name, None, (s1, left), (s2, right)),
-        _weighted(name, None, (s2, left), (-s1, right)),
-    )
+    odd = _weighted(name, None, (s1, left), (s2, right))
+    other = _weighted(name, None, (s2, left), (-s1, right))
     return [
         _sum(name, x[0], _sum(name, outer, inner)),
         _turned(first, odd, -1), _turned(second, other, -1),

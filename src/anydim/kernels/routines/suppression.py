@@ -9,26 +9,26 @@ standard's reference does. A box of no area, or with NaN, overlaps nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy
 
 from anydim.base.dtypes import DType, float32, float64, int64, uint32
 from anydim.base.errors import GraphError
 from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.ir import greatest, iota, least, select
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.partial_sort import PartialSort
-from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
+from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, fitting
 from anydim.kernels.routines.sort import order
-from anydim.kernels.write.term import Term, constant, iota, larger, select, smaller
 from anydim.kernels.write.writer import Buffer
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, product
 
 NAME = "non_max_suppression"
+Corners = list[ir.Value]  # x1, y1, x2, y2 and the area of boxes
 SCALARS = ("max_output", "iou_threshold", "score_threshold")
 
 
@@ -48,9 +48,8 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
     if most.dtype != int64:
         raise GraphError(f"operator '{NAME}': max_output is {most.dtype}, expected int64")
     batches, classes, count = scores.shape
-    return TensorType(int64, (batches * classes * count, as_size(3))), TensorType(
-        int64, (as_size(1),)
-    )
+    rows = TensorType(int64, (batches * classes * count, as_size(3)))
+    return rows, TensorType(int64, (as_size(1),))
 
 
 def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
@@ -68,9 +67,7 @@ def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
 # ---- meaning -----------------------------------------------------------------------------------
 
 
-def evaluate(
-    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
-) -> tuple[numpy.ndarray, ...]:
+def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     boxes, scores, *scalars = arrays
     most, overlap, *threshold = (scalar.reshape(-1)[0] for scalar in scalars)
     corners = _corners(boxes, bool(attributes["center"]))
@@ -158,7 +155,7 @@ class _Suppression:
         ranked = PartialSort.scratch(code, self.dtype, length)
         chosen = _Chosen.scratch(code, self.dtype, length + LANES)
         count = code.size(length)
-        most = smaller(larger(code.input("x2", int64)[0], constant(0)), count)
+        most = least(greatest(code.input("x2", int64)[0], 0), count)
         threshold = code.input("x4", self.dtype)[0] if len(self.types) == 5 else None
         with code.range(code.start, code.stop) as item:
             block = code.let(item * count)
@@ -181,18 +178,15 @@ class _Suppression:
         work = batches * classes * length
         return code.launch(batches * classes, work, reason="the boxes of each class that stay")
 
-    def _corners(self, code: Code, box: Buffer) -> list[Term]:
+    def _corners(self, code: Code, box: Buffer) -> Corners:
         """x1, y1, x2, y2 and the area of a box."""
         first, second, third, fourth = (box[i] for i in range(4))
         if self.center:
             sides = code.let(third / 2.0), code.let(fourth / 2.0)
             corners = [first - sides[0], second - sides[1], first + sides[0], second + sides[1]]
         else:
-            corners = [
-                pick for pair in ((second, fourth), (first, third))
-                for pick in (_lesser(pair[1], pair[0]), _greater(pair[0], pair[1]))
-            ]  # fmt: skip
-            corners = [corners[0], corners[2], corners[1], corners[3]]
+            low = [_lesser(fourth, second), _lesser(third, first)]
+            corners = [*low, _greater(second, fourth), _greater(first, third)]
         x1, y1, x2, y2 = (code.let(corner) for corner in corners)
         return [x1, y1, x2, y2, code.let((x2 - x1) * (y2 - y1))]
 
@@ -225,11 +219,11 @@ class _Chosen:
     def scratch(code: Code, dtype: DType, most: Size) -> _Chosen:
         return _Chosen(tuple(code.scratch(dtype, most) for _ in range(5)))
 
-    def put(self, number: Term, corners: list[Term]) -> None:
+    def put(self, number: ir.Value, corners: Corners) -> None:
         for column, value in zip(self.columns, corners):
             column[number] = value
 
-    def overlap(self, code: Code, box: list[Term], count: Term, limit: Term) -> Term:
+    def overlap(self, code: Code, box: Corners, count: ir.Value, limit: ir.Value) -> ir.Value:
         """Whether a box shares more than `limit` of the union with one of the first `count`."""
         found, at = code.variable(False), code.variable(0)
         spread = [code.let(value.spread(LANES)) for value in box]
@@ -245,7 +239,7 @@ class _Chosen:
         return found()
 
 
-def _shared(code: Code, one: list[Term], others: list[Term]) -> tuple[Term, Term, Term]:
+def _shared(code: Code, one: Corners, others: Corners) -> tuple[ir.Value, ir.Value, ir.Value]:
     """What a box with an area shares with others, the unions, and where `_overlap` divides them."""
     low = [code.let(_greater(one[i], others[i])) for i in (0, 1)]
     high = [code.let(_lesser(one[i], others[i])) for i in (2, 3)]
@@ -255,11 +249,11 @@ def _shared(code: Code, one: list[Term], others: list[Term]) -> tuple[Term, Term
     return shared, union, code.let(some & (union > 0.0))
 
 
-def _lesser(left: Term, right: Term) -> Term:
+def _lesser(left: ir.Value, right: ir.Value) -> ir.Value:
     return select(left < right, left, right)
 
 
-def _greater(left: Term, right: Term) -> Term:
+def _greater(left: ir.Value, right: ir.Value) -> ir.Value:
     return select(left < right, right, left)
 
 

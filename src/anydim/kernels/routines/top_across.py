@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 
 from anydim.base.dtypes import int64, uint32
 from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.ir import constant, iota, least, select
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.rows import FEWEST, Rows, lanes_of
-from anydim.kernels.write.term import Term, constant, iota, select, smaller
 from anydim.kernels.write.writer import Buffer, Variable
 from anydim.sizes import Size, ceil_div, minimum
 
@@ -53,7 +54,7 @@ class Across:
             return ceil_div(self.rows.count, self.lanes)
         return self.rows.outer * ceil_div(self.rows.inner, self.lanes)
 
-    def find(self, unit: Term) -> None:
+    def find(self, unit: ir.Value) -> None:
         """The best of the rows of a vector."""
         code, lanes, k = self.code, self.lanes, self.k
         step = self.rows.stride(code)
@@ -70,7 +71,7 @@ class Across:
         left, target = code.let(left), code.let(target)
         there = code.let(iota(lanes) < left)
 
-        def row(i: Term) -> Term:
+        def row(i: ir.Value) -> ir.Value:
             if self.rows.contiguous:
                 return self.x.gather(starts + i, there)
             return self.x.load(start + i * step, lanes, there)
@@ -80,18 +81,18 @@ class Across:
         for name, results in (("y0", values), ("y1", places)):
             y = code.output(name, results[0].dtype).part(target)
             if self.rows.contiguous and k > 1:
-                self._turned(y, results, smaller(left, lanes))
+                self._turned(y, results, least(left, lanes))
                 continue
             for number, result in enumerate(results):
                 y.store(number * step, result, there)
 
-    def _best(self, row: Callable[[Term], Term]) -> list[Variable]:
+    def _best(self, row: Callable[[ir.Value], ir.Value]) -> list[Variable]:
         """The indices of the best, the first of them first; `row` loads an element of each row."""
         code, kept = self.code, range(self.k)
         nothing = (constant(0, dtype, self.lanes) for dtype in (key_type(self.x.dtype), uint32))
         keys, indices = ([code.variable(zero) for _ in kept] for zero in nothing)
 
-        def insert(i: Term, known: int) -> None:
+        def insert(i: ir.Value, known: int) -> None:
             """Into those that are known; what comes later is not better than its equals."""
             key = code.let(order_key(row(i), self.largest))
             better = [code.let(key < each()) for each in keys[:known]]
@@ -109,7 +110,7 @@ class Across:
             insert(i, self.k)
         return indices
 
-    def _turned(self, y: Buffer, results: Sequence[Term], count: Term) -> None:
+    def _turned(self, y: Buffer, results: Sequence[ir.Value], count: ir.Value) -> None:
         """Store the results of `count` rows, one row behind the other."""
         kept = self.code.stack(y.dtype, self.k * self.lanes)
         for number, result in enumerate(results):

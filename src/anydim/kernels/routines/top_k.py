@@ -11,12 +11,12 @@ NaN is the largest, as in numpy's order; of equal elements the first is taken.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy
 
 from anydim.base.dtypes import DType, int64, uint32
 from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.ir import constant, least
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines import radix
 from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
@@ -24,11 +24,10 @@ from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.parallel_sort import MANY
 from anydim.kernels.routines.radix import Pairs, insert
-from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
-from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
+from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
+from anydim.kernels.routines.rows import Rows, fill_pairs, fitting, write_found
 from anydim.kernels.routines.sort import order
 from anydim.kernels.routines.top_across import MOST, Across, fits
-from anydim.kernels.write.term import Term, constant, smaller
 from anydim.kernels.write.writer import Buffer, Variable
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, maximum, minimum, simplify
@@ -49,8 +48,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
 
 
 def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
-    length = types[0].shape[axis_of("top_k", attributes["axis"], types[0].rank)]
-    k = as_size(attributes["k"])
+    length, k = Rows.of("top_k", types, attributes).length, as_size(attributes["k"])
     return (
         Guard(as_size(0), "<=", k, "top_k: k is 0 or more"),
         Guard(k, "<=", length, "top_k: k is at most the size of the axis"),
@@ -58,18 +56,14 @@ def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
     )
 
 
-def evaluate(
-    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
-) -> tuple[numpy.ndarray, ...]:
+def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     axis, k = attributes["axis"], as_size(attributes["k"]).evaluate(sizes)
     places = order(arrays[0], axis, attributes["largest"]).take(range(k), axis)
     return numpy.take_along_axis(arrays[0], places, axis), places
 
 
 def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
-    axis = axis_of("top_k", attributes["axis"], types[0].rank)
-    k = simplify(as_size(attributes["k"]), box)
-    rows = Rows.of(types[0], axis)
+    k, rows = simplify(as_size(attributes["k"]), box), Rows.of("top_k", types, attributes)
     results = Rows(rows.outer, k, rows.inner)
     top = TopK(types[0].dtype, bool(attributes["largest"]), rows, results, box, machine)
     launches = [(top.across, top.side_by_side), (top.alone, top.short),
@@ -142,17 +136,9 @@ class TopK:
         work = self.rows.count * self.rows.length
         return code.launch(across.units * self.across, work, 1, "a lane for each row")
 
-    def _results(self, code: Code, row: Term, x: Buffer, pairs: Pairs) -> None:
-        start = self.results.start(code, row)
-        values, places = (
-            code.output(name, dtype).part(start)
-            for name, dtype in (("y0", self.dtype), ("y1", int64))
-        )
-        stride = self.rows.stride(code)
-        with code.range(0, code.size(self.k)) as i:
-            found = code.let(pairs.indices[i].as_(int64))
-            values[i * stride] = x[found * stride]
-            places[i * stride] = found
+    def _results(self, code: Code, row: ir.Value, x: Buffer, pairs: Pairs) -> None:
+        start, stride = self.results.start(code, row), self.rows.stride(code)
+        write_found(code, x, stride, start, pairs, 0, code.size(self.k))
 
     # ---- long rows -----------------------------------------------------------------------------
 
@@ -164,7 +150,7 @@ class TopK:
             Tensor("indices", TensorType(uint32, (places,))),
         )
 
-    def _pairs(self, code: Code, row: Term, counts: Buffer) -> Pairs:
+    def _pairs(self, code: Code, row: ir.Value, counts: Buffer) -> Pairs:
         keys = code.output("keys", key_type(self.dtype))
         block = code.let(row * code.size(2 * self.parts * self.k))
         return Pairs(keys, code.output("indices", uint32), counts).part(block)
@@ -204,17 +190,14 @@ class _Best:
     """Finds the best k of a stretch of a row; then they stand in `pairs`, from `begin` on."""
 
     def __init__(self, code: Code, top: TopK, room: Size) -> None:
-        self.code = code
-        self.top = top
-        self.k = code.size(top.k)
+        self.code, self.top, self.k = code, top, code.size(top.k)
         self.pairs = Pairs.scratch(code, key_type(top.dtype), room + BLOCK)
         self.block = code.machine.at_most(BLOCK)
         self.room = code.size(top.room)
-        self.copy = None
-        if not top.rows.contiguous:
-            self.copy = code.scratch(top.dtype, top.rows.length)
+        contiguous = top.rows.contiguous
+        self.copy = None if contiguous else code.scratch(top.dtype, top.rows.length)
 
-    def find(self, x: Buffer, low: Term, high: Term) -> None:
+    def find(self, x: Buffer, low: ir.Value, high: ir.Value) -> None:
         """Among elements low ... high of the row that starts at x[0]."""
         code = self.code
         self.begin = code.variable(0)
@@ -223,19 +206,16 @@ class _Best:
         if self.copy is not None:
             x = self._copied(x, low, high)
         with code.when(self.k > 0):
-            if self.top.k.constant is not None:
-                self._insert(x, low, high) if self._small else self._gather(x, low, high)
+            known = self.top.k.constant
+            if known is not None:
+                self._insert(x, low, high) if known <= SMALL else self._gather(x, low, high)
                 return
             with code.when(self.k <= SMALL):
                 self._insert(x, low, high)
             with code.otherwise():
                 self._gather(x, low, high)
 
-    @property
-    def _small(self) -> bool:
-        return self.top.k.constant is not None and self.top.k.constant <= SMALL
-
-    def _copied(self, x: Buffer, low: Term, high: Term) -> Buffer:
+    def _copied(self, x: Buffer, low: ir.Value, high: ir.Value) -> Buffer:
         """The elements of the row side by side."""
         assert self.copy is not None
         stride = self.top.rows.stride(self.code)
@@ -243,24 +223,24 @@ class _Best:
             self.copy[i] = x[i * stride]
         return self.copy
 
-    def _key(self, x: Buffer, i: Term) -> Term:
+    def _key(self, x: Buffer, i: ir.Value) -> ir.Value:
         return self.code.let(order_key(x[i], self.top.largest))
 
-    def _promising(self, x: Buffer, i: Term) -> Term:
+    def _promising(self, x: Buffer, i: ir.Value) -> ir.Value:
         """Which elements of a block may be better than the worst that is kept."""
         elements, worst = x.load(i, self.block), self.worst()
         return ~(elements <= worst if self.top.largest else elements >= worst)
 
     # ---- a small k -----------------------------------------------------------------------------
 
-    def _insert(self, x: Buffer, low: Term, high: Term) -> None:
+    def _insert(self, x: Buffer, low: ir.Value, high: ir.Value) -> None:
         code, pairs = self.code, self.pairs
         full = code.let(low + self.k)
         with code.range(low, full) as i:
             insert(code, pairs, code.let(i - low), self._key(x, i), i.as_(uint32))
         self._set_worst(x)
 
-        def consider(i: Term) -> None:
+        def consider(i: ir.Value) -> None:
             key = self._key(x, i)
             with code.when(key < self.worst_key()):
                 insert(code, pairs, code.let(self.k - 1), key, i.as_(uint32))
@@ -280,9 +260,9 @@ class _Best:
 
     # ---- a large k -----------------------------------------------------------------------------
 
-    def _gather(self, x: Buffer, low: Term, high: Term) -> None:
+    def _gather(self, x: Buffer, low: ir.Value, high: ir.Value) -> None:
         code, pairs = self.code, self.pairs
-        count = code.variable(smaller(high - low, self.room))
+        count = code.variable(least(high - low, self.room))
         following = code.variable(low + count())
         fill_pairs(code, x, constant(1), low, count(), pairs.part(0 - low), self.top.largest)
         more = code.variable(True)
@@ -297,7 +277,7 @@ class _Best:
                 count.set(self.k)
                 self._scan(x, high, count, following)
 
-    def _scan(self, x: Buffer, high: Term, count: Variable, following: Variable) -> None:
+    def _scan(self, x: Buffer, high: ir.Value, count: Variable, following: Variable) -> None:
         """Append what is better, until the buffer is full or the row ends."""
         code, room = self.code, self.room
         with code.loop(lambda: (following() < high) & (count() <= room)):
@@ -308,7 +288,7 @@ class _Best:
                 self._append(x, e, count)
             following.set(i + self.block)
 
-    def _append(self, x: Buffer, i: Term, count: Variable) -> None:
+    def _append(self, x: Buffer, i: ir.Value, count: Variable) -> None:
         """Every element is written; one that is not better is written over."""
         key = self._key(x, i)
         self.pairs.put(count(), key, i.as_(uint32))

@@ -22,14 +22,15 @@ import numpy
 
 from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64, uint64
 from anydim.base.errors import GraphError
+from anydim.kernels import ir
+from anydim.kernels.ir import apply, constant, greatest, iota, least, select
 from anydim.kernels.launch import Machine
-from anydim.kernels.routines.arguments import expect_inputs
+from anydim.kernels.routines.arguments import at_most, expect_inputs
 from anydim.kernels.routines.code import Code
-from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
-from anydim.kernels.write.term import Term, apply, constant, iota, larger, select, smaller
+from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.write.writer import Buffer, Variable
 from anydim.lang.tree import TensorType
-from anydim.sizes import Box, Guard, Size, Truth, as_size, prove
+from anydim.sizes import Box, Guard, Size, as_size
 
 NAME = "tree_ensemble"
 VALUE = None  # of a table of the type of the rows
@@ -73,19 +74,14 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
 
 def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
     """There are as many columns as the trees ask for."""
-    columns = types[0].shape[1]
-    if prove(columns, ">=", attributes["columns"], box) is Truth.PROVED:
-        return ()
     wanted = as_size(attributes["columns"])
-    return (Guard(wanted, "<=", columns, f"{NAME}: the columns that trees ask for"),)
+    return at_most(wanted, types[0].shape[1], f"{NAME}: the columns that trees ask for", box)
 
 
 # ---- meaning -----------------------------------------------------------------------------------
 
 
-def evaluate(
-    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
-) -> tuple[numpy.ndarray, ...]:
+def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     x, *given = arrays
     tables = dict(zip(TABLES, given))
     count = as_size(attributes["count"]).evaluate(sizes)
@@ -152,8 +148,8 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
     code = Code(NAME, machine, box)
     trees = _Trees(code, types, attributes)
     with code.range(code.start, code.stop, trees.tile) as first:
-        last = code.let(smaller(code.stop, first + trees.tile))
-        whole = code.let(larger(first, smaller(last, trees.rows // LANES)))
+        last = code.let(least(code.stop, first + trees.tile))
+        whole = code.let(greatest(first, least(last, trees.rows // LANES)))
         trees.begin(first, last)
         strange = trees.pack(first, last)
         for missing in (False, True):
@@ -191,29 +187,31 @@ class _Trees:
         self.tile = max(1, min(_TILE, fitting))
         self.packed = code.scratch(self.dtype, self.tile * LANES * self.places)
 
-    def begin(self, first: Term, last: Term) -> None:
+    def begin(self, first: ir.Value, last: ir.Value) -> None:
         """Results before any tree: 0, or NaN where nothing has come yet."""
         start = constant(0.0 if self.join == "sum" else float("nan"), self.dtype)
         self._results(first, last, lambda i: start)
 
-    def end(self, first: Term, last: Term) -> None:
+    def end(self, first: ir.Value, last: ir.Value) -> None:
         """Results that no leaf has a weight for are 0."""
         if self.join != "sum":
             zero = constant(0.0, self.dtype)
             self._results(first, last, lambda i: select(apply("isnan", self.y[i]), zero, self.y[i]))
 
-    def _results(self, first: Term, last: Term, value: Callable[[Term], Term]) -> None:
+    def _results(
+        self, first: ir.Value, last: ir.Value, value: Callable[[ir.Value], ir.Value]
+    ) -> None:
         code = self.code
-        stop = code.let(smaller(last * LANES, self.rows) * self.count)
+        stop = code.let(least(last * LANES, self.rows) * self.count)
         with code.range(code.let(first * LANES * self.count), stop) as i:
             self.y[i] = value(i)
 
-    def pack(self, first: Term, last: Term) -> Term:
+    def pack(self, first: ir.Value, last: ir.Value) -> ir.Value:
         """Pack the columns in use; whether there is a NaN among them."""
         code = self.code
         strange = code.variable(constant(False, boolean, LANES))
         with code.range(first, last) as group:
-            rows = smaller(iota(LANES) + code.let(group * LANES), self.rows - 1)
+            rows = least(iota(LANES) + code.let(group * LANES), self.rows - 1)
             starts = code.let(rows * self.columns)
             own = self.packed.part(code.let((group - first) * (LANES * self.places)))
             with code.range(0, self.used) as place:
@@ -226,7 +224,7 @@ class _Trees:
                 own.store(place * LANES, constant(0.0, self.dtype, LANES))
         return code.let(strange().any)
 
-    def together(self, first: Term, last: Term, missing: bool) -> None:
+    def together(self, first: ir.Value, last: ir.Value, missing: bool) -> None:
         """Whole groups of rows walk down one tree after the other."""
         code = self.code
         with code.range(0, self.trees) as tree, code.range(first, last) as group:
@@ -237,17 +235,17 @@ class _Trees:
             for lane, node in enumerate(nodes):
                 self._add(node(), self.y.part(code.let((row + lane) * self.count)))
 
-    def one_by_one(self, first: Term, low: Term, high: Term, missing: bool) -> None:
+    def one_by_one(self, first: ir.Value, low: ir.Value, high: ir.Value, missing: bool) -> None:
         """The rows of groups that are not whole walk down eight trees at once."""
         code = self.code
-        stop = code.let(smaller(high * LANES, self.rows))
+        stop = code.let(least(high * LANES, self.rows))
         with code.range(code.let(low * LANES), stop) as row:
             group = code.let((row >> _SHIFT) - first)
             lane = code.let(row & (LANES - 1))
             own = self.packed.part(code.let(group * (LANES * self.places) + lane))
             result = self.y.part(code.let(row * self.count))
             with code.range(0, self.trees, LANES) as tree:
-                starts = [smaller(tree + n, self.trees - 1) for n in range(LANES)]
+                starts = [least(tree + n, self.trees - 1) for n in range(LANES)]
                 nodes = [code.variable(start) for start in starts]
                 self._walk([own] * LANES, nodes, missing)
                 for number, node in enumerate(nodes):
@@ -279,15 +277,15 @@ class _Trees:
         following = self.tables["following"][k].as_(int64)
         node.set((following + second.as_(int64)) & (self.slots - 1))
 
-    def _add(self, node: Term, result: Buffer) -> None:
+    def _add(self, node: ir.Value, result: Buffer) -> None:
         """What a leaf holds joins the results of a row."""
         code = self.code
         leaf = code.let(self.tables["features"][node].as_(int64))
-        leaves = code.let(larger(code.size(self.length["leaf_first"]) - 1, constant(0)))
+        leaves = code.let(greatest(code.size(self.length["leaf_first"]) - 1, 0))
         if self.width is None:
             first, most = self.tables["leaf_first"], self._weights()
             with code.when(_inside(leaf, leaves)):
-                low, high = apply("max", first[leaf], constant(0)), smaller(first[leaf + 1], most)
+                low, high = greatest(first[leaf], 0), least(first[leaf + 1], most)
                 with code.range(code.let(low), code.let(high)) as i:
                     self._one(i, result)
             return
@@ -300,12 +298,12 @@ class _Trees:
                 with code.range(0, self.width) as i:
                     self._one(start + i, result)
 
-    def _weights(self) -> Term:
+    def _weights(self) -> ir.Value:
         """How many weights there are."""
         sizes = (self.code.size(self.length[name]) for name in ("targets", "weights"))
-        return smaller(*sizes)
+        return least(*sizes)
 
-    def _one(self, place: Term, result: Buffer) -> None:
+    def _one(self, place: ir.Value, result: Buffer) -> None:
         weight, target = self.tables["weights"][place], self.tables["targets"][place]
         with self.code.when(_inside(target, self.count)):
             before = result[target]
@@ -321,7 +319,7 @@ def _constant(size: Size) -> int:
     return size.constant
 
 
-def _inside(index: Term, length: Term) -> Term:
+def _inside(index: ir.Value, length: ir.Value) -> ir.Value:
     """Whether 0 <= index < length, by one comparison: below 0 is far above as unsigned."""
     return index.bits(uint64) < length.bits(uint64)
 

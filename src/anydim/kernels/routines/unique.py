@@ -6,22 +6,23 @@ filled. Elements that compare equal are one: NaN and NaN, 0.0 and -0.0; the firs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy
 
 from anydim.base.dtypes import int64, uint32
 from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.ir import constant
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines import radix
-from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
+from anydim.kernels.routines.arguments import expect_inputs, expect_ordered
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import numpy_keys
 from anydim.kernels.routines.parallel_sort import BEGINS, INDICES, ParallelSort
-from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
+from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
 from anydim.kernels.routines.slices import Slices, merge_sort
-from anydim.kernels.write.term import Term, constant
 from anydim.kernels.write.writer import Buffer
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size
@@ -30,16 +31,10 @@ ASKED = ("indices", "inverse", "counts")  # attributes: whether y1, y2, y3 are f
 STARTS, GROUPS, OWNERS, NAMES = "starts", "groups", "owners", "names"
 
 
-def _rows(types: Types, attributes: Attributes) -> Rows:
-    if attributes["axis"] is None:
-        return Rows.flat(types[0])
-    return Rows.of(types[0], axis_of("unique", attributes["axis"], types[0].rank))
-
-
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
     expect_inputs("unique", types, 1, 1)
     expect_ordered("unique", types[0])
-    length = _rows(types, attributes).length
+    length = Rows.of("unique", types, attributes).length
     flat = attributes["axis"] is None
     values = TensorType(types[0].dtype, (length,)) if flat else types[0]
     others = [length if attributes[name] else as_size(0) for name in ASKED]
@@ -47,12 +42,10 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
 
 
 def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
-    return fitting("unique", _rows(types, attributes).length, box)
+    return fitting("unique", Rows.of("unique", types, attributes).length, box)
 
 
-def evaluate(
-    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
-) -> tuple[numpy.ndarray, ...]:
+def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     x, axis = arrays[0], attributes["axis"]
     if axis is None:
         x, axis = x.reshape(-1), 0
@@ -84,10 +77,8 @@ def _groups(slices: numpy.ndarray) -> tuple[numpy.ndarray, ...]:
 
 
 def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
-    unique = Unique(types[0], _rows(types, attributes), attributes, box, machine)
-    if attributes["axis"] is None:
-        return unique.of_elements()
-    return unique.of_slices()
+    unique = Unique(types[0], Rows.of("unique", types, attributes), attributes, box, machine)
+    return unique.of_elements() if attributes["axis"] is None else unique.of_slices()
 
 
 @dataclass(frozen=True)
@@ -117,7 +108,7 @@ class Unique:
             begin = sort.begin(code, constant(0))
             pairs = sort.pairs(code, constant(0)).part(begin)
 
-            def differs(i: Term) -> Term:
+            def differs(i: ir.Value) -> ir.Value:
                 return pairs.keys[i].differs(pairs.keys[i - 1])
 
             self._walk(code, pairs.indices, differs)
@@ -144,7 +135,7 @@ class Unique:
             indices = code.output(INDICES, uint32)
             own = indices.part(merge_sort(slices, indices, count))
 
-            def differs(i: Term) -> Term:
+            def differs(i: ir.Value) -> ir.Value:
                 left, right = own[i - 1].as_(int64), own[i].as_(int64)
                 return slices.compare(left, right)[1]
 
@@ -163,7 +154,7 @@ class Unique:
             sizes |= {OWNERS: self.count, NAMES: self.count}
         return tuple(Tensor(name, TensorType(uint32, (size,))) for name, size in sizes.items())
 
-    def _walk(self, code: Code, indices: Buffer, differs: Callable[[Term], Term]) -> None:
+    def _walk(self, code: Code, indices: Buffer, differs: Callable[[ir.Value], ir.Value]) -> None:
         """The results, from indices in sorted order; `differs(i)`: from the one before it."""
         count = code.size(self.count)
         starts, groups = code.output(STARTS, uint32), code.output(GROUPS, uint32)
@@ -183,9 +174,9 @@ class Unique:
                 inverse[indices[i].as_(int64)] = group
 
     def _group(
-        self, code: Code, count: Term, differs: Callable[[Term], Term], starts: Buffer,
+        self, code: Code, count: ir.Value, differs: Callable[[ir.Value], ir.Value], starts: Buffer,
         groups: Buffer,
-    ) -> Term:  # fmt: skip
+    ) -> ir.Value:  # fmt: skip
         """Number the groups; says how many there are. Every start is written, then kept or not."""
         some = code.variable(0)
         with code.when(count > 0):
@@ -198,7 +189,7 @@ class Unique:
         starts[some()] = count.as_(uint32)
         return some()
 
-    def _by_occurrence(self, code: Code, indices: Buffer, starts: Buffer, some: Term) -> None:
+    def _by_occurrence(self, code: Code, indices: Buffer, starts: Buffer, some: ir.Value) -> None:
         """Results in the order of first occurrence: of every index, the group it opens."""
         owners, names = code.output(OWNERS, uint32), code.output(NAMES, uint32)
         with code.range(0, code.size(self.count)) as i:
@@ -216,7 +207,7 @@ class Unique:
                 place += 1
 
     def _result(
-        self, code: Code, indices: Buffer, starts: Buffer, group: Term, place: Term
+        self, code: Code, indices: Buffer, starts: Buffer, group: ir.Value, place: ir.Value
     ) -> None:
         """Value, first index and count of a group."""
         start = starts[group].as_(int64)

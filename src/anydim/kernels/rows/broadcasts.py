@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from anydim.kernels import ir
 from anydim.kernels.rows.cells import RowForm
-from anydim.kernels.write.arithmetic import compare
+from anydim.kernels.rows.flatten import rewritten
 from anydim.lang.tree import Expr, Read
-from anydim.lang.tree.affine import Affine, affine, reads, rewrite, to_expr
+from anydim.lang.tree.affine import Affine, flat_address, reads, to_expr
 from anydim.sizes import Box, Size, as_size, bounds
 
 _MOST_OPEN = 2  # sizes of 0 or 1: twice the code for each
@@ -25,7 +25,7 @@ def open_strides(form: RowForm, box: Box) -> tuple[Size, ...]:
     found: dict[Size, None] = {}
     for statement in form.group.statements:
         for read in reads(statement.body):
-            address = _address(read)
+            address = flat_address(read)
             stride = as_size(0) if address is None else address.stride(form.lane.name)
             if stride.constant is None:
                 values = bounds(stride, box)
@@ -35,17 +35,15 @@ def open_strides(form: RowForm, box: Box) -> tuple[Size, ...]:
 
 
 def versions(
-    form: RowForm,
-    strides: tuple[Size, ...],
-    size: Callable[[Size], ir.Value],
+    form: RowForm, strides: tuple[Size, ...], size: Callable[[Size], ir.Value],
     written: Callable[[RowForm], tuple[ir.Step, ...]],
-) -> tuple[ir.Step, ...]:
+) -> tuple[ir.Step, ...]:  # fmt: skip
     """The code of a form, `written` for each way in which its open strides may be."""
     if not strides:
         return written(form)
     first, *rest = strides
     ways = [versions(_with(form, {first: number}), tuple(rest), size, written) for number in (1, 0)]
-    return (ir.If(compare("equal", size(first), 1), *ways),)
+    return (ir.If(size(first).equals(1), *ways),)
 
 
 def _with(form: RowForm, known: Mapping[Size, int]) -> RowForm:
@@ -53,7 +51,7 @@ def _with(form: RowForm, known: Mapping[Size, int]) -> RowForm:
     lane = form.lane.name
 
     def change(expr: Expr) -> Expr | None:
-        address = _address(expr) if isinstance(expr, Read) else None
+        address = flat_address(expr) if isinstance(expr, Read) else None
         if address is None or address.stride(lane) not in known:
             return None
         assert isinstance(expr, Read)
@@ -61,10 +59,4 @@ def _with(form: RowForm, known: Mapping[Size, int]) -> RowForm:
         terms[lane] = as_size(known[terms[lane]])
         return Read(expr.tensor, (to_expr(Affine.of(address.constant, terms)),), flat=True)
 
-    statements = tuple(s.with_body(rewrite(s.body, change)) for s in form.group.statements)
-    return replace(form, group=replace(form.group, statements=statements))
-
-
-def _address(read: Read) -> Affine | None:
-    """Where a read stands, as an offset; None for what is not affine or guarded."""
-    return affine(read.indices[0]) if read.flat and read.default is None else None
+    return replace(form, group=rewritten(form.group, change))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anydim.base.dtypes import DType, bfloat16, boolean, float16, float32, uint8
+from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, convert, number, operate, select
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.passplan import Plan, needed
 from anydim.kernels.write.elements import Context, Elements
 from anydim.kernels.write.facts import settled, shares
-from anydim.kernels.write.loops import index
+from anydim.kernels.write.folding import folded, folding, joined, nothing_of, terms_of
 from anydim.kernels.write.quotient import all_bits, any_small, bits_of, watchable
-from anydim.kernels.write.values import add, convert, number, operate
-from anydim.lang.tree import Apply, Axis, Group, Read, SizeTerm, Statement
+from anydim.lang.tree import Axis, Group, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import Affine, affine, reads, row_major_strides
 from anydim.sizes import Size, align_up, as_size, maximum, product
 
@@ -69,12 +69,9 @@ class Setting:
         self, form: RowForm, context: Context, lanes: int, unroll: int,
         panels: Mapping[Read | str, str] | None = None,
     ) -> None:  # fmt: skip
-        self.form = form
+        self.form, self.plan, self.context = form, form.plan, context
+        self.lanes, self.unroll = lanes, unroll
         self.panels = panels or {}  # buffers of columns: see `short.py`
-        self.plan = form.plan
-        self.context = context
-        self.lanes = lanes
-        self.unroll = unroll
         self.step = context.step or lanes  # from one vector to the next along a row
         self.piece = PIECE // self.step * self.step
         self.statements = {s.target: s for s in form.group.statements}
@@ -82,7 +79,7 @@ class Setting:
         self.scalars = frozenset(n for n, kind in self.plan.kinds.items() if kind != "element")
         self.elements = frozenset(self.plan.kinds) - self.scalars
         self.ahead = self._read_ahead()
-        self.near: ir.Value = index(0)  # whether rows are short enough to read ahead
+        self.near = constant(0)  # whether rows are short enough to read ahead
         self.shares = self._shares()
         self.settled = settled(form.group)
 
@@ -98,6 +95,10 @@ class Setting:
         """The function and the type that a reduction accumulates with."""
         function, dtype = folding(self.statements[name].combine, self.dtype(name))
         return ("fast_max" if name in self.settled else function), dtype
+
+    def nothing(self, name: str) -> ir.Const:
+        """What a reduction accumulates from on, in every lane."""
+        return nothing_of(*self.folding(name), self.lanes)
 
     def _shares(self) -> frozenset[str]:
         """Totals whose parts are watched while they are added up: see `Row.begin`."""
@@ -144,9 +145,7 @@ class Row:
     """One row (or a vector of rows): its accumulators and the scalars known so far."""
 
     def __init__(self, setting: Setting, scope: Elements, copy: int | None) -> None:
-        self.setting = setting
-        self.scope = scope
-        self.copy = copy
+        self.setting, self.scope, self.copy = setting, scope, copy
         self.known: dict[str, ir.Value] = {}
         self.accumulators: dict[str, tuple[str, ...]] = {}
         self.totals: dict[str, str] = {}  # of the pieces that are done
@@ -174,28 +173,22 @@ class Row:
         The bits that all parts of a total have in common say whether one of them is too small to
         be divided by a product: `small`, once the total is known.
         """
-        for name, made in self.setting.plan.made.items():
-            if made != sweep:
-                continue
-            function, dtype = self.setting.folding(name)
-            start = number(dtype, identity(function, dtype), self.setting.lanes)
-            names = tuple(self.setting.context.fresh("a") for _ in range(copies))
-            self.accumulators[name] = names
-            self.scope.steps += [ir.Declare(register, start) for register in names]
+        fresh, steps = self.setting.context.fresh, self.scope.steps
+        for name in self.setting.plan.made_by(sweep):
+            start = self.setting.nothing(name)
+            self.accumulators[name] = names = tuple(fresh("a") for _ in range(copies))
+            steps += [ir.Declare(register, start) for register in names]
             if self.setting.form.cut:
-                self.totals[name] = self.setting.context.fresh("total")
-                self.scope.steps.append(ir.Declare(self.totals[name], start))
+                self.totals[name] = fresh("total")
+                steps.append(ir.Declare(self.totals[name], start))
             if name in self.setting.shares:
-                self.common[name] = self.setting.context.fresh("common")
-                self.scope.steps.append(
-                    ir.Declare(self.common[name], all_bits(dtype, self.setting.lanes))
-                )
+                self.common[name] = fresh("common")
+                every = all_bits(start.dtype, self.setting.lanes)
+                steps.append(ir.Declare(self.common[name], every))
 
     def end(self, sweep: int) -> None:
         """Make the reductions of a sweep known."""
-        for name, made in self.setting.plan.made.items():
-            if made != sweep:
-                continue
+        for name in self.setting.plan.made_by(sweep):
             total = self.joined(name)
             self.know(name, self._with_pieces(name, total) if name in self.totals else total)
 
@@ -204,33 +197,25 @@ class Row:
         function, _ = self.setting.folding(name)
         register, last = self.setting.context.fresh("whole"), self.scope.name(last)
         both = operate(function, ir.Get(last.type, self.totals[name]), last)
-        more = operate("less", index(0), self.setting.value(whole_pieces(self.setting.form)))
-        self.scope.steps += [
-            ir.Declare(register, last), ir.If(more, (ir.Assign(register, both),)),
-        ]  # fmt: skip
+        more = self.setting.value(whole_pieces(self.setting.form)) > 0
+        whole = ir.If(more, (ir.Assign(register, both),))
+        self.scope.steps += [ir.Declare(register, last), whole]
         return ir.Get(last.type, register)
 
     def joined(self, name: str) -> ir.Value:
         """The accumulators of a reduction in one vector."""
         function, dtype = self.setting.folding(name)
         vector = ir.Type(dtype, self.setting.lanes)
-        parts: list[ir.Value] = [ir.Get(vector, a) for a in self.accumulators[name]]
-        while len(parts) > 1:
-            pairs = zip(parts[::2], parts[1::2])
-            odd = parts[-1:] if len(parts) % 2 else []
-            parts = [operate(function, left, right) for left, right in pairs] + odd
-        return parts[0]
+        return joined(function, [ir.Get(vector, a) for a in self.accumulators[name]])
 
     def piece_done(self, scope: Elements, sweep: int) -> None:
         """The accumulators of a sweep go into totals, and begin anew."""
-        for name, made in self.setting.plan.made.items():
-            if made == sweep:
-                function, dtype = self.setting.folding(name)
-                start = number(dtype, identity(function, dtype), self.setting.lanes)
-                old = ir.Get(ir.Type(dtype, self.setting.lanes), self.totals[name])
-                total = operate(function, old, self.joined(name))
-                scope.steps.append(ir.Assign(self.totals[name], total))
-                scope.steps += [ir.Assign(each, start) for each in self.accumulators[name]]
+        for name in self.setting.plan.made_by(sweep):
+            start = self.setting.nothing(name)
+            old = ir.Get(start.type, self.totals[name])
+            total = operate(self.setting.folding(name)[0], old, self.joined(name))
+            scope.steps.append(ir.Assign(self.totals[name], total))
+            scope.steps += [ir.Assign(each, start) for each in self.accumulators[name]]
 
     def know(self, name: str, total: ir.Value) -> None:
         """Make a reduction known whose lanes are those of a vector."""
@@ -238,7 +223,7 @@ class Row:
         vector = ir.Type(dtype, self.setting.lanes)
         total = self.scope.name(total)
         if not self.across and vector.lanes > 1:
-            total = self.scope.name(ir.Reduce(ir.Type(dtype), function, total))
+            total = self.scope.name(total.combined(function))
         self.known[name] = self.scope.name(convert(total, self.setting.dtype(name)))
         if name in self.common:
             common = ir.Get(bits_of(vector), self.common[name])
@@ -247,8 +232,7 @@ class Row:
     def empty(self) -> None:
         """Make the reductions of a row without elements known."""
         for name in self.setting.plan.made:
-            function, dtype = self.setting.folding(name)
-            nothing = number(dtype, identity(function, dtype))
+            nothing = nothing_of(*self.setting.folding(name))
             self.known[name] = convert(nothing, self.setting.dtype(name))
         for name in self.setting.form.scaled:
             self.known[name] = number(self.setting.dtype(name), 0)
@@ -271,35 +255,19 @@ class Cell:
     """The elements of a row at one vector: lanes along the row, or one element of many rows."""
 
     def __init__(
-        self,
-        row: Row,
-        scope: Elements,
-        indices: dict[str, ir.Value],
-        sweep: int,
-        copy: int,
+        self, row: Row, scope: Elements, indices: dict[str, ir.Value], sweep: int, copy: int,
         mask: ir.Value | None,
-    ) -> None:
-        self.row = row
-        self.setting = row.setting
-        self.sweep = sweep
-        self.copy = copy
-        self.mask = mask
-        self.target = scope
+    ) -> None:  # fmt: skip
+        self.row, self.setting, self.sweep, self.copy = row, row.setting, sweep, copy
+        self.mask, self.target = mask, scope
         self.values: dict[str, ir.Value] = {}
+        home, lane = (row.scope, None) if row.across else (scope, self.setting.form.lane.name)
+        self.scope = home.inner(
+            indices, lane=lane, lanes=self.setting.lanes, mask=mask, local=self.read,
+            answers=self.setting.elements,
+        )  # fmt: skip
         if row.across:
-            self.scope = row.scope.inner(
-                indices, mask=mask, local=self.read, answers=self.setting.elements
-            )
             self.scope.uniform = scope
-        else:
-            self.scope = scope.inner(
-                indices,
-                lane=self.setting.form.lane.name,
-                lanes=self.setting.lanes,
-                mask=mask,
-                local=self.read,
-                answers=self.setting.elements,
-            )
 
     def emit(self) -> None:
         """Everything the sweep does here: fold into accumulators, keep and store elements."""
@@ -310,14 +278,11 @@ class Cell:
         for name in self.setting.statements:
             if name in wanted and first.get(name, self.sweep) < self.sweep:
                 self.element(name)
-        for name, made in plan.made.items():
-            if made == self.sweep:
-                self._fold(self.setting.statements[name])
-        saved = [name for name, sweep in first.items() if sweep == self.sweep]
-        saved = [name for name in saved if name not in self.setting.outputs]
-        results = [name for name, sweep in plan.stored.items() if sweep == self.sweep]
-        values = [self.element(name) for name in (*saved, *results)]
-        for name, value in zip((*saved, *results), values):
+        for name in plan.made_by(self.sweep):
+            self._fold(self.setting.statements[name])
+        saved = {n: at for n, at in first.items() if n not in self.setting.outputs}
+        names = [n for n, at in (*saved.items(), *plan.stored.items()) if at == self.sweep]
+        for name, value in zip(names, [self.element(name) for name in names]):
             buffer, offset = self._place(name)
             self.scope.steps.append(ir.Store(buffer, offset, value, self.mask))
         if self.sweep == 1 and self.mask is None:
@@ -330,8 +295,8 @@ class Cell:
             far = self.row.scope.outer
             assert far is not None
             step = far.value(SizeTerm(distance))
-            near = far.name(operate("select", self.setting.near, step, index(0)))
-            offset = self.scope.name(add(self.scope.offset(form), near))
+            near = far.name(select(self.setting.near, step, 0))
+            offset = self.scope.name(self.scope.offset(form) + near)
             self.scope.steps.append(ir.Prefetch(buffer, offset))
 
     def read(self, read: Read) -> ir.Value | None:
@@ -387,59 +352,17 @@ class Cell:
         function, dtype = self.setting.folding(name)
         register = self.row.accumulators[name][self.copy]
         old = ir.Get(ir.Type(dtype, self.setting.lanes), register)
-        body = statement.body
-        masked = self.mask is not None and not self.row.across
-        if function == "add" and dtype.is_float and not masked and is_product(body):
-            assert isinstance(body, Apply)
-            if self.scope.dtype(body) == dtype:
-                left, right = (self.scope.value(a, dtype) for a in body.arguments)
-                step = operate("fma", left, right, old)
-                self.scope.steps.append(ir.Assign(register, step))
-                return
-        value = convert(self.scope.value(body, self.setting.dtype(name)), dtype)
-        if masked:
-            assert self.mask is not None
-            nothing = number(dtype, identity(function, dtype), self.setting.lanes)
-            value = operate("select", self.mask, self.scope.name(value), nothing)
-        value = self.scope.name(value)
-        both = (value, old) if function == "fast_max" else (old, value)
-        self.scope.steps.append(ir.Assign(register, operate(function, *both)))
-        if name in self.row.common:
-            self._watch(self.row.common[name], value)
+        mask, own = None if self.row.across else self.mask, self.setting.dtype(name)
+        terms = terms_of(self.scope, statement.body, function, dtype, own, mask)
+        self.scope.steps.append(ir.Assign(register, folded(function, old, terms)))
+        if name in self.row.common and len(terms) == 1:
+            self._watch(self.row.common[name], *terms)
 
     def _watch(self, register: str, part: ir.Value) -> None:
         """Count the bits of parts of a total among those that they have in common."""
-        bits: ir.Value = self.scope.name(ir.Bitcast(bits_of(part.type), part))
+        bits = self.scope.name(part.bits(bits_of(part.type).dtype))
         if self.mask is not None:
             every = all_bits(part.type.dtype, self.setting.lanes)
-            bits = self.scope.name(operate("select", self.mask, bits, every))
+            bits = self.scope.name(select(self.mask, bits, every))
         old = ir.Get(bits.type, register)
-        self.scope.steps.append(ir.Assign(register, operate("bit_and", old, bits)))
-
-
-def is_product(body: object) -> bool:
-    """Whether an expression is a multiplication."""
-    return isinstance(body, Apply) and body.function == "mul"
-
-
-def folding(combine: str, dtype: DType) -> tuple[str, DType]:
-    """The function and the type that a reduction accumulates with.
-
-    Bools count as small numbers; a sum of halves stops growing at 2048 when it is a half itself.
-    """
-    if dtype == boolean:
-        return {"add": "max", "mul": "min"}.get(combine, combine), uint8
-    if dtype in (float16, bfloat16) and combine in ("add", "mul"):
-        return combine, float32
-    return combine, dtype
-
-
-def identity(function: str, dtype: DType) -> int | float:
-    """What a reduction over nothing yields."""
-    if function in ("add", "mul"):
-        return 0 if function == "add" else 1
-    if dtype.is_float:
-        return float("inf") if function == "min" else float("-inf")
-    if dtype.kind == "uint":
-        return 2**dtype.bits - 1 if function == "min" else 0
-    return 2 ** (dtype.bits - 1) - 1 if function == "min" else -(2 ** (dtype.bits - 1))
+        self.scope.steps.append(ir.Assign(register, old & bits))

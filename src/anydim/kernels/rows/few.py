@@ -5,22 +5,38 @@
 A row that fills 3 of 16 lanes wastes the rest, so a vector takes 5 rows, which follow each other.
 Largest and smallest elements are joined at the end; what rounds is added up one row after the
 other, as where columns are many, so a column has the same bits beside others and alone. How many
-columns there are is told apart where lanes move, and nowhere else.
+columns there are is told apart where lanes move, and nowhere else. What asks for the number of its
+row reads a vector that says which rows the lanes are of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
+from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
-from anydim.kernels.rows.cells import Cell, Row, RowForm, Setting, identity, is_product
+from anydim.kernels.ir import (
+    Like,
+    constant,
+    iota,
+    least,
+    operate,
+    select,
+    shuffle,
+    variable,
+)
+from anydim.kernels.rows.cells import Cell, Row, RowForm, Setting
 from anydim.kernels.rows.flatten import own_address
+from anydim.kernels.write.arithmetic import loop
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.loops import first_lanes, index
-from anydim.kernels.write.values import convert, number, operate
-from anydim.lang.tree import Apply, Expr, Index, Read, Statement
-from anydim.lang.tree.affine import Affine, affine, parts
+from anydim.kernels.write.folding import folded, terms_of
+from anydim.kernels.write.loops import first_lanes
+from anydim.lang.tree import Apply, Cast, Expr, Index, Read, Statement, TensorType
+from anydim.lang.tree.affine import Affine, flat_address, parts, reads
+
+_NUMBER = "number of the row"
 
 
 def takes_few(form: RowForm, lanes: int) -> bool:
@@ -43,38 +59,57 @@ def _follow(address: Affine, form: RowForm) -> bool:
 def _plain(part: Expr, form: RowForm) -> bool:
     moving = {form.row[0].name, form.lane.name}
     if isinstance(part, Index):
-        return part.name not in moving
+        return part.name != form.lane.name
     if not isinstance(part, Read) or part.tensor in form.plan.kinds or not free_axes(part) & moving:
         return True
-    address = affine(part.indices[0]) if part.flat and part.default is None else None
+    address = flat_address(part)
     return address is not None and _follow(address, form)
+
+
+def _numbered(expr: Expr, row: str) -> Expr:
+    """An expression that reads the number of its row, but where that says a place."""
+    if isinstance(expr, Apply):
+        return Apply(expr.function, tuple(_numbered(part, row) for part in expr.arguments))
+    if isinstance(expr, Cast):
+        return Cast(expr.dtype, _numbered(expr.argument, row))
+    return Read(_NUMBER, ()) if expr == Index(row) else expr
 
 
 class FewColumns:
     """The steps for one place of the outer axes but the columns."""
 
     def __init__(self, setting: Setting) -> None:
+        self.form, self.lanes = setting.form, setting.lanes
+        row = self.form.row[0].name
+        group = self.form.group
+        made = tuple(s.with_body(_numbered(s.body, row)) for s in group.statements)
+        self.numbered = any(r.tensor == _NUMBER for s in made for r in reads(s.body))
+        if self.numbered:
+            form = replace(self.form, group=replace(group, statements=made))
+            setting = Setting(form, setting.context, self.lanes, setting.unroll)
+            setting.elements |= {_NUMBER}
         self.setting = setting
-        self.form = setting.form
-        self.lanes = setting.lanes
         self.columns = setting.value(setting.form.lane.extent)
 
     def steps(self, outer: Elements) -> tuple[ir.Step, ...]:
         """All sweeps over the rows, and what is stored after them."""
         shared = outer.inner({})
-        lane = self.form.lane.name
+        types = {**outer.context.types, _NUMBER: TensorType(int64, ())}
+        shared.context = replace(outer.context, types=types)
+        lane, zero = self.form.lane.name, constant(0)
         mask = first_lanes(shared, self.columns, self.lanes)
         scope = shared.inner(
-            {lane: index(0)}, lane=lane, lanes=self.lanes, mask=mask, answers=self.setting.scalars
+            {lane: zero}, lane=lane, lanes=self.lanes, mask=mask, answers=self.setting.scalars
         )
         scope.steps = shared.steps
+        if self.numbered:
+            self.rows_of_lanes = self._rows_of_lanes(shared)
         row = Row(self.setting, scope, 0)
         for sweep in range(self.setting.plan.sweeps):
             row.begin(sweep, 1)
             self._sweep(shared, row, sweep)
-            for name, made in self.setting.plan.made.items():
-                if made == sweep:
-                    self._join(scope, name, row.accumulators[name][0])
+            for name in self.setting.plan.made_by(sweep):
+                self._join(scope, name, row.accumulators[name][0])
             row.end(sweep)
         row.finish()
         return tuple(shared.steps)
@@ -82,33 +117,36 @@ class FewColumns:
     def _sweep(self, shared: Elements, row: Row, sweep: int) -> None:
         """Vectors of rows, as many as there is room for."""
         axis = self.form.row[0]
-        rows, step = self.setting.value(axis.extent), self._rows_of_a_vector(shared)
-        at = ir.Var(ir.INDEX, self.setting.context.fresh("i"))
+        rows = self.setting.value(axis.extent)
+        step = shared.name(constant(self.lanes) // self.columns)  # rows of a vector
+        at = variable(self.setting.context.fresh("i"))
         uniform = shared.inner({axis.name: at})
-        left = uniform.name(operate("min", uniform.name(operate("sub", rows, at)), step))
-        mask = first_lanes(uniform, uniform.name(operate("mul", left, self.columns)), self.lanes)
+        left = uniform.name(least(uniform.name(rows - at), step))
+        mask = first_lanes(uniform, uniform.name(left * self.columns), self.lanes)
         _FewCell(self, row, uniform, {axis.name: at}, sweep, 0, mask).emit()
-        body = tuple(uniform.steps)
-        if sweep in self.setting.plan.made.values():
-            shared.steps.append(ir.For(at.name, index(0), rows, step, body))
-            return
-        shared.steps.append(every_other(at, rows, step, body, shared))
+        if self.setting.plan.made_by(sweep):
+            shared.steps.append(loop(at.name, 0, rows, step, *uniform.steps))
+        else:
+            shared.steps.append(every_other(at, rows, step, uniform.steps, shared))
 
-    def _rows_of_a_vector(self, scope: Elements) -> ir.Value:
-        return scope.name(operate("floordiv", index(self.lanes), self.columns))
+    def _rows_of_lanes(self, scope: Elements) -> ir.Value:
+        """How many rows after that of lane 0 the row of each lane is."""
+        total = constant(0, lanes=self.lanes)
+        for row in range(1, self.lanes):
+            begins = self.columns * row
+            total = scope.name(select(iota(self.lanes) >= begins, total + 1, total))
+        return total
 
     def _join(self, scope: Elements, name: str, register: str) -> None:
         """Every row of a vector gets the result of its column."""
         function, dtype = self.setting.folding(name)
-        vector = ir.Type(dtype, self.lanes)
-        old = ir.Get(vector, register)
+        old = ir.Get(ir.Type(dtype, self.lanes), register)
 
         def joined(count: int) -> ir.Value:
             total: ir.Value = old
             for row in range(1, self.lanes // count if self.free_order(name) else 1):
                 total = operate(function, total, self.row_of(old, row, count))
-            places = tuple(lane % count for lane in range(self.lanes))
-            return ir.Shuffle(vector, total, total, places)
+            return shuffle(total, total, tuple(lane % count for lane in range(self.lanes)))
 
         scope.steps.append(self.by_columns(register, joined))
 
@@ -120,7 +158,7 @@ class FewColumns:
     def row_of(self, vector: ir.Value, row: int, count: int) -> ir.Value:
         """A row of `count` columns of a vector, in its first lanes."""
         places = tuple(min(row * count + lane, self.lanes - 1) for lane in range(self.lanes))
-        return ir.Shuffle(vector.type, vector, vector, places)
+        return shuffle(vector, vector, places)
 
     def by_columns(self, register: str, value: Callable[[int], ir.Value]) -> ir.Step:
         """A register becomes what `value` says for the number of columns."""
@@ -135,46 +173,40 @@ class _FewCell(Cell):
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.few = few
 
+    def read(self, read: Read) -> ir.Value | None:
+        if read.tensor != _NUMBER:
+            return super().read(read)
+        first = self.scope.indices[self.setting.form.row[0].name]
+        return first + self.few.rows_of_lanes
+
     def _fold(self, statement: Statement) -> None:
         name, body = statement.target, statement.body
         function, dtype = self.setting.folding(name)
-        vector = ir.Type(dtype, self.setting.lanes)
-        register = self.row.accumulators[name][0]
-        old = ir.Get(vector, register)
-        fused = function == "add" and dtype.is_float and is_product(body)
-        fused = fused and self.scope.dtype(body) == dtype
-        bodies = body.arguments if fused and isinstance(body, Apply) else (body,)
-        kind = dtype if fused else self.setting.dtype(name)
-        nothing = number(dtype, identity(function, dtype), self.setting.lanes)
+        register, nothing = self.row.accumulators[name][0], self.setting.nothing(name)
+        old = ir.Get(nothing.type, register)
         assert self.mask is not None
-        values = []
-        for each in bodies:
-            found = self.scope.name(convert(self.scope.value(each, kind), dtype))
-            values.append(self.scope.name(operate("select", self.mask, found, nothing)))
+        terms = terms_of(self.scope, body, function, dtype, self.setting.dtype(name))
+        values = [self.scope.name(select(self.mask, term, nothing)) for term in terms]
         if self.few.free_order(name):
-            both = (values[0], old) if function == "fast_max" else (old, values[0])
-            self.scope.steps.append(ir.Assign(register, operate(function, *both)))
+            self.scope.steps.append(ir.Assign(register, folded(function, old, values)))
             return
 
         def added(count: int) -> ir.Value:
             total: ir.Value = old
             for row in range(self.setting.lanes // count):
-                terms = [self.few.row_of(value, row, count) for value in values]
-                total = operate("fma", *terms, total) if fused else operate(function, total, *terms)
+                total = folded(function, total, [self.few.row_of(v, row, count) for v in values])
             return total
 
         self.scope.steps.append(self.few.by_columns(register, added))
 
 
 def every_other(
-    at: ir.Var, end: ir.Value, step: ir.Value, body: tuple[ir.Step, ...], scope: Elements
+    at: ir.Var, end: ir.Value, step: Like, body: Iterable[ir.Step], scope: Elements
 ) -> ir.Step:
     """A loop that goes to every other place up to `end`, and then to those between.
 
     A vector's store ends, by its mask, in bytes with which the next one begins: where that loads
     what was kept there, it would wait for the store.
     """
-    begin = ir.Var(ir.INDEX, scope.context.fresh("i"))
-    twice = scope.name(operate("add", step, step))
-    inner = ir.For(at.name, begin, end, twice, body)
-    return ir.For(begin.name, index(0), twice, step, (inner,))
+    begin, twice = variable(scope.context.fresh("i")), step + step
+    return loop(begin.name, 0, twice, step, loop(at.name, begin, end, twice, *body))

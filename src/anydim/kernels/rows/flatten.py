@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import permutations
 
 from anydim.base.dtypes import int64
 from anydim.kernels.inference import free_axes
 from anydim.lang.tree import (
     Apply,
     Axis,
-    Cast,
     Expr,
     Group,
     Index,
@@ -37,7 +37,8 @@ from anydim.lang.tree import (
 from anydim.lang.tree.affine import (
     Affine,
     address,
-    affine,
+    flat_address,
+    operands,
     parts,
     reads,
     rewrite,
@@ -73,7 +74,8 @@ def all_axes(statement: Statement) -> tuple[Axis, ...]:
     return (*statement.axes, *statement.reduced)
 
 
-def _rewrite_bodies(group: Group, change: Callable[[Expr], Expr | None]) -> Group:
+def rewritten(group: Group, change: Callable[[Expr], Expr | None]) -> Group:
+    """A group whose expressions are changed: see `rewrite`."""
     statements = tuple(s.with_body(rewrite(s.body, change)) for s in group.statements)
     return replace(group, statements=statements)
 
@@ -120,8 +122,8 @@ def _rounds_apart(group: Group) -> Group:
             yield axis if size is None else Axis(axis.name + _ALONG, size)
 
     statements = tuple(replace(s, axes=tuple(axes(s.axes))) for s in group.statements)
-    group = _rewrite_bodies(replace(group, statements=statements), parted)
-    return _rewrite_bodies(group, whole)
+    group = rewritten(replace(group, statements=statements), parted)
+    return rewritten(group, whole)
 
 
 def _remainders(body: Expr) -> Iterator[tuple[str, Size]]:
@@ -143,16 +145,12 @@ def _flat_reads(group: Group) -> Group:
         form = address(expr, group.type_of(expr.tensor).shape)
         return None if form is None else Read(expr.tensor, (to_expr(form),), flat=True)
 
-    return _rewrite_bodies(group, change)
+    return rewritten(group, change)
 
 
 def _without_unit_axes(group: Group) -> Group:
-    units = {
-        axis.name
-        for statement in group.statements
-        for axis in all_axes(statement)
-        if axis.extent.constant == 1
-    }
+    every = (axis for statement in group.statements for axis in all_axes(statement))
+    units = {axis.name for axis in every if axis.extent.constant == 1}
     if not units:
         return group
 
@@ -169,7 +167,7 @@ def _without_unit_axes(group: Group) -> Group:
     statements = tuple(
         replace(s, axes=kept(s.axes), reduced=kept(s.reduced)) for s in group.statements
     )
-    return _rewrite_bodies(replace(group, statements=statements), change)
+    return rewritten(replace(group, statements=statements), change)
 
 
 def _mergeable(group: Group, apart: frozenset[str]) -> tuple[str, str] | None:
@@ -178,16 +176,10 @@ def _mergeable(group: Group, apart: frozenset[str]) -> tuple[str, str] | None:
     for statement in group.statements:
         for outer, inner in zip(statement.axes, statement.axes[1:]):
             candidates[outer.name, inner.name] = None
-        for outer in statement.reduced:
-            for inner in statement.reduced:
-                if outer is not inner:
-                    candidates[outer.name, inner.name] = None
-    for pair in candidates:
-        if pair[1] not in apart and all(
-            _merges(statement, *pair) for statement in group.statements
-        ):
-            return pair
-    return None
+        for outer, inner in permutations(statement.reduced, 2):
+            candidates[outer.name, inner.name] = None
+    allowed = (pair for pair in candidates if pair[1] not in apart)
+    return next((p for p in allowed if all(_merges(s, *p) for s in group.statements)), None)
 
 
 def _merges(statement: Statement, outer: str, inner: str) -> bool:
@@ -215,26 +207,19 @@ def _reads_merge(expr: Expr, outer: str, inner: str, extents: Mapping[str, Size]
     if isinstance(expr, Index):
         return False
     if isinstance(expr, Read):
-        form = affine(expr.indices[0]) if expr.flat and expr.default is None else None
+        form = flat_address(expr)
         if form is not None:
             return form.stride(outer) == form.stride(inner) * extents[inner]
-    return all(_reads_merge(part, outer, inner, extents) for part in _inside(expr))
-
-
-def _inside(expr: Expr) -> tuple[Expr, ...]:
-    """What an expression is made of."""
-    if isinstance(expr, Read):
-        return expr.indices if expr.default is None else (*expr.indices, expr.default)
-    return (expr.argument,) if isinstance(expr, Cast) else getattr(expr, "arguments", ())
+    return all(_reads_merge(part, outer, inner, extents) for part in operands(expr))
 
 
 def _merge(group: Group, outer: str, inner: str) -> Group:
     """The pair as one axis with the name of the outer one."""
 
     def change(expr: Expr) -> Expr | None:
-        if not isinstance(expr, Read) or not expr.flat or not free_axes(expr) & {outer, inner}:
+        if not isinstance(expr, Read) or not free_axes(expr) & {outer, inner}:
             return None
-        form = None if expr.default is not None else affine(expr.indices[0])
+        form = flat_address(expr)
         if form is None:  # places that are read: those reads are changed
             return None
         terms = dict(form.terms)
@@ -253,14 +238,12 @@ def _merge(group: Group, outer: str, inner: str) -> Group:
     statements = tuple(
         replace(s, axes=axes(s.axes), reduced=axes(s.reduced)) for s in group.statements
     )
-    return _rewrite_bodies(replace(group, statements=statements), change)
+    return rewritten(replace(group, statements=statements), change)
 
 
 def same_point(reader: Read, writer: Statement) -> bool:
     """Whether a read of what `writer` wrote stands at the very element of the same loops."""
-    if reader.default is not None or not reader.flat:
-        return False
-    return affine(reader.indices[0]) == own_address(writer)
+    return flat_address(reader) == own_address(writer)
 
 
 def reads_own_points(group: Group) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes, read_address
 from anydim.kernels.ir import Operand
-from anydim.kernels.launch import Argument, Launch, Machine
+from anydim.kernels.launch import Argument, Launch, Machine, filled
 from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.rows.broadcasts import open_strides, versions
 from anydim.kernels.rows.cells import PIECE, RowForm, Setting
@@ -20,11 +22,11 @@ from anydim.kernels.rows.ranges import part_of
 from anydim.kernels.rows.short import Panels, short_form
 from anydim.kernels.rows.sweeps import RowProgram
 from anydim.kernels.rows.units import unit_form
-from anydim.kernels.write.arithmetic import compare
+from anydim.kernels.schedule import print_schedule
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.kernels.write.facts import peaks, totals
 from anydim.kernels.write.lanes import step_for
-from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor
+from anydim.lang.tree import Apply, Axis, Expr, Group, Index, Read, Statement, Tensor
 from anydim.lang.tree.affine import reads, to_expr
 from anydim.sizes import Box, Size, Truth, as_size, bounds, maximum, minimum, product, prove
 
@@ -192,11 +194,7 @@ def lanes_for(form: RowForm, machine: Machine) -> int:
         if s.target in made
     ]
     width = max([d.bytes for d in stored] + [-(-d.bytes // 2) for d in read], default=4)
-    lanes = machine.lanes_of(width)
-    extent = form.lane.extent.constant
-    while extent is not None and lanes > 1 and lanes // 2 >= extent:
-        lanes //= 2
-    return lanes
+    return filled(machine.lanes_of(width), form.lane.extent.constant)
 
 
 # ---- launch ------------------------------------------------------------------------------------
@@ -211,16 +209,15 @@ def _step(form: RowForm, lanes: int) -> int:
 
 
 def row_launch(
-    name: str, form: RowForm, lanes: int, unroll: int, box: Box, machine: Machine,
-    schedule: str, reason: str,
-) -> Launch:  # fmt: skip
-    """The launch of a form with a given width."""
+    name: str, form: RowForm, schedule: Any, box: Box, machine: Machine, reason: str
+) -> Launch:
+    """The launch of a form with the width that a schedule says, its `lanes` and `unroll`."""
+    lanes, unroll = schedule.lanes, schedule.unroll
     longest = bounds(form.lane.extent, box).high
     form = replace(form, pieces=bool(form.outer) and form.independent and longest > 2 * PIECE)
     apart = shared(form, box, machine)
     form = replace(form, cut=is_cut(form, box))
-    group = form.group
-    touched = Operands.of(group, (statement.body for statement in group.statements))
+    touched = Operands.of(form.group, (statement.body for statement in form.group.statements))
     context = _context(form, touched, machine, lanes)
     sizes = context.sizes
     short = _short(form, context, box)
@@ -236,9 +233,9 @@ def row_launch(
     if unit is not None and lane_score(unit) > 0:
         inside = replace(context, step=0 if unit.whole else lanes)
         units = RowProgram(Setting(unit, inside, lanes, unroll), unit=True).body(True)
-        one = compare("equal", sizes.value(form.lane.extent), 1)
+        one = sizes.value(form.lane.extent).equals(1)
         body = (ir.If(one, units, body),)
-    flops, moved = work(group)
+    flops, moved = work(form.group)
     pairs = in_place(form)
     return Launch(
         kernel=assemble(name, touched.operands, sizes.names, body, touched.shared(pairs)),
@@ -249,10 +246,19 @@ def row_launch(
         scratch=program.scratch,
         flops=flops * (1 - apart),
         moved=moved * (1 - apart),
-        schedule=schedule,
+        schedule=print_schedule(schedule),
         reason=reason,
         in_place=pairs,
     )
+
+
+@dataclass(frozen=True)
+class RowPhase:
+    """Launch number `phase` of those for long rows that threads share."""
+
+    lanes: int
+    unroll: int
+    phase: int
 
 
 def phases(form: RowForm, box: Box, machine: Machine) -> int:
@@ -265,15 +271,15 @@ def phases(form: RowForm, box: Box, machine: Machine) -> int:
 
 
 def phase_launch(
-    form: RowForm, lanes: int, unroll: int, phase: int, box: Box, machine: Machine, schedule: str
+    form: RowForm, schedule: RowPhase, box: Box, machine: Machine
 ) -> tuple[Launch, tuple[Tensor, ...]]:
     """The launch of a phase, and the tensors that phases leave to each other."""
     touched = Operands.of(form.group, (statement.body for statement in form.group.statements))
-    context = _context(form, touched, machine, lanes)
-    setting = Setting(form, context, lanes, unroll)
+    context = _context(form, touched, machine, schedule.lanes)
+    setting = Setting(form, context, schedule.lanes, schedule.unroll)
     apart = shared(form, box, machine)
     parts = Parts.of(setting)
-    program = PhaseProgram(setting, parts, phase)
+    program = PhaseProgram(setting, parts, schedule.phase)
     steps = program.steps()
     own = tuple(Operand(t.name, t.type.dtype, written=True) for t in parts.tensors)
     arguments = (*touched.arguments, *(Argument(t.name) for t in parts.tensors))
@@ -286,11 +292,11 @@ def phase_launch(
         arguments=arguments,
         sizes=context.sizes.sizes,
         parallel=program.positions * apart,
-        grain=_grain(program) if phase < form.plan.sweeps else as_size(1),
+        grain=_grain(program) if schedule.phase < form.plan.sweeps else as_size(1),
         scratch=as_size(0),
         flops=flops,
         moved=moved,
-        schedule=schedule,
+        schedule=print_schedule(schedule),
         reason="pieces of rows that threads share",
     ), parts.tensors
 
@@ -305,7 +311,9 @@ def _context(form: RowForm, touched: Operands, machine: Machine, lanes: int) -> 
         step=0 if form.whole or part_of(form) is not None else _step(form, lanes),
         totals=totals(group),
         peaks=peaks(group),
-        extents={axis.name: axis.extent for s in group.statements for axis in all_axes(s)},
+        inside=frozenset(
+            (Index(axis.name), axis.extent) for s in group.statements for axis in all_axes(s)
+        ),
     )
 
 

@@ -12,10 +12,10 @@ vector of elements is made from is loaded before any of it is stored.
 from __future__ import annotations
 
 from anydim.kernels.rows.cells import RowForm
-from anydim.kernels.rows.flatten import own_address
+from anydim.kernels.rows.flatten import same_point
 from anydim.kernels.rows.passplan import needed
 from anydim.lang.tree import Statement, Tensor
-from anydim.lang.tree.affine import affine, reads
+from anydim.lang.tree.affine import reads
 
 
 def in_place(form: RowForm) -> tuple[tuple[str, str], ...]:
@@ -35,15 +35,11 @@ def _same_places(form: RowForm, statement: Statement, tensor: Tensor) -> bool:
     """Whether an operand is read only where a result of equal elements is written."""
     if form.group.type_of(statement.target).dtype.bytes != tensor.type.dtype.bytes:
         return False
-    own = own_address(statement)
-    found = [
-        read
+    return all(
+        same_point(read, statement)
         for each in form.group.statements
         for read in reads(each.body)
         if read.tensor == tensor.name
-    ]
-    return all(
-        read.flat and read.default is None and affine(read.indices[0]) == own for read in found
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import count
 
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
@@ -50,6 +51,10 @@ class Plan:
     made: Mapping[str, int]
     stored: Mapping[str, int]
     kept: Mapping[str, Kept]
+
+    def made_by(self, sweep: int) -> tuple[str, ...]:
+        """The reductions of a sweep."""
+        return tuple(name for name, made in self.made.items() if made == sweep)
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -134,15 +139,14 @@ def _touched(name: str, group: Group) -> Size:
 
 
 def _keep(
-    group: Group,
-    kinds: Mapping[str, str],
-    made: Mapping[str, int],
-    stored: Mapping[str, int],
+    group: Group, kinds: Mapping[str, str], made: Mapping[str, int], stored: Mapping[str, int]
 ) -> dict[str, Kept]:
     """Choose the elements to keep, those nearest the results first."""
     statements = {s.target: s for s in group.statements}
     sources = {name: _elements_read(s, kinds) for name, s in statements.items()}
-    dear = _inlined_costs(statements, sources)
+    dear: dict[str, float] = {}  # values, with the elements that they read computed for each reader
+    for name, statement in statements.items():
+        dear[name] = cost(statement.body) + sum(dear[source] for source in sources[name])
     using: dict[str, set[int]] = {name: set() for name in statements}
     for root, sweep in (*made.items(), *stored.items()):
         using[root].add(sweep)
@@ -163,23 +167,10 @@ def _elements_read(statement: Statement, kinds: Mapping[str, str]) -> tuple[str,
     return tuple(s for s in own_reads(statement, kinds) if kinds[s] == "element")
 
 
-def _inlined_costs(
-    statements: Mapping[str, Statement], sources: Mapping[str, tuple[str, ...]]
-) -> dict[str, float]:
-    """The cost of each value with the elements that it reads computed anew for every reader."""
-    costs: dict[str, float] = {}
-    for name, statement in statements.items():
-        costs[name] = cost(statement.body) + sum(costs[source] for source in sources[name])
-    return costs
-
-
 def needed(
-    sweep: int,
-    statements: Mapping[str, Statement],
-    kinds: Mapping[str, str],
-    roots: Mapping[str, int],
-    kept: Mapping[str, int],
-) -> set[str]:
+    sweep: int, statements: Mapping[str, Statement], kinds: Mapping[str, str],
+    roots: Mapping[str, int], kept: Mapping[str, int],
+) -> set[str]:  # fmt: skip
     """The elements a sweep computes or loads, for the reductions and outputs of that sweep."""
     pending = [root for root, at in roots.items() if at == sweep]
     seen: set[str] = set()
@@ -195,31 +186,22 @@ def needed(
 
 
 def _places(
-    group: Group,
-    statements: Mapping[str, Statement],
-    stored: Mapping[str, int],
-    first: Mapping[str, int],
-    last_use: Mapping[str, int],
-) -> dict[str, Kept]:
+    group: Group, statements: Mapping[str, Statement], stored: Mapping[str, int],
+    first: Mapping[str, int], last_use: Mapping[str, int],
+) -> dict[str, Kept]:  # fmt: skip
     """Keep an output in itself, one other in the rows of the last output, the rest in scratch."""
     result: dict[str, Kept] = {}
-    last = max(stored, key=lambda name: stored[name], default=None)
-    free = last is not None and last not in first
-    slot = 0
+    free = max(stored, key=lambda name: stored[name], default=None)
+    free = None if free in first else free
+    slots = count()
     for name, sweep in first.items():
         if name in stored:
             result[name] = Kept(sweep, name)
-        elif (
-            free
-            and last is not None
-            and last_use[name] <= stored[last]
-            and _alike(group, statements, name, last)
-        ):
-            result[name] = Kept(sweep, last)
-            free = False
+        elif free and last_use[name] <= stored[free] and _alike(group, statements, name, free):
+            result[name] = Kept(sweep, free)
+            free = None
         else:
-            result[name] = Kept(sweep, None, slot)
-            slot += 1
+            result[name] = Kept(sweep, None, next(slots))
     return result
 
 

@@ -19,15 +19,15 @@ from dataclasses import replace
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, least, operate
 from anydim.kernels.launch import Machine
 from anydim.kernels.rows.broadcasts import open_strides
-from anydim.kernels.rows.cells import PIECE, Row, RowForm, Setting, identity
+from anydim.kernels.rows.cells import PIECE, Row, RowForm, Setting
 from anydim.kernels.rows.ranges import part_of
 from anydim.kernels.rows.sweeps import RowProgram
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.loops import START, STOP, index, open_segments, parallel_loop
+from anydim.kernels.write.loops import START, STOP, open_segments, over, parallel_loop
 from anydim.kernels.write.quotient import all_bits, bits_of
-from anydim.kernels.write.values import add, number, operate
 from anydim.lang.tree import Tensor, TensorType
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, as_size, bounds, ceil_div, maximum, minimum, product, simplify
@@ -123,11 +123,10 @@ class PhaseProgram(RowProgram):
         stop: ir.Value = STOP
         if self.phase < self.plan.sweeps:
             pieces = self.setting.value(pieces_of(self.form))
-            more = kernel.name(operate("sub", pieces, index(1)))
-            first = kernel.name(operate("floordiv", START, pieces))
-            stop = kernel.name(operate("floordiv", kernel.name(add(STOP, more)), pieces))
+            first = kernel.name(START // pieces)
+            stop = kernel.name((STOP + (pieces - 1)) // pieces)
         parallel_loop(kernel, axes, self._row, first, stop)
-        return (ir.If(operate("less", START, STOP), tuple(kernel.steps)),)
+        return (ir.If(START < STOP, tuple(kernel.steps)),)
 
     def _row(self, scope: Elements) -> None:
         row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
@@ -142,72 +141,59 @@ class PhaseProgram(RowProgram):
 
     def _own_pieces(self, row: Row, first: ir.Value) -> None:
         """The pieces of a row that are in this part of the range."""
-        scope, piece = row.scope, ir.Var(ir.INDEX, self.setting.context.fresh("piece"))
-        begin, end = (scope.name(operate("sub", each, first)) for each in (START, STOP))
-        begin = scope.name(operate("max", begin, index(0)))
-        end = scope.name(operate("min", end, self.setting.value(pieces_of(self.form))))
-        inner = scope.inner({}, answers=self.setting.scalars)
-        low = inner.name(operate("mul", piece, index(PIECE)))
-        high = inner.name(add(low, index(PIECE)))
-        high = inner.name(operate("min", high, self.setting.value(self.form.lane.extent)))
-        lanes, unroll = self.setting.lanes, self.setting.unroll
-        self.sweeps = open_segments(inner, low, high, lanes, unroll, lanes)
-        self.own = inner.name(add(first, piece))
-        part = Row(self.setting, inner, None)
-        part.known, part.small = dict(row.known), dict(row.small)
-        self._sweep_along(part, self.phase)
-        scope.steps.append(ir.For(piece.name, begin, end, index(1), tuple(inner.steps)))
+        scope, lanes, unroll = row.scope, self.setting.lanes, self.setting.unroll
+        begin = scope.name(greatest(START - first, 0))
+        end = scope.name(least(STOP - first, self.setting.value(pieces_of(self.form))))
+        with over(scope, end, begin, letter="piece") as (inner, piece):
+            inner.answers = self.setting.scalars
+            low = inner.name(piece * PIECE)
+            high = inner.name(least(low + PIECE, self.setting.value(self.form.lane.extent)))
+            self.sweeps = open_segments(inner, low, high, lanes, unroll, lanes)
+            self.own = inner.name(first + piece)
+            part = Row(self.setting, inner, None)
+            part.known, part.small = dict(row.known), dict(row.small)
+            self._sweep_along(part, self.phase)
 
     def _first(self, scope: Elements) -> ir.Value:
         """The number of the row's first piece."""
-        place: ir.Value = index(0)
+        place = constant(0)
         for axis in self.form.outer:
-            place = scope.name(operate("mul", place, self.setting.value(axis.extent)))
-            place = scope.name(add(place, scope.indices[axis.name]))
-        return scope.name(operate("mul", place, self.setting.value(pieces_of(self.form))))
+            place = place * self.setting.value(axis.extent) + scope.indices[axis.name]
+        return scope.name(place * self.setting.value(pieces_of(self.form)))
 
     def _swept(self, row: Row, sweep: int) -> None:
         """Keep what the sweep made of this piece."""
-        offset = row.scope.name(operate("mul", self.own, index(self.setting.lanes)))
-        for name, made in self.plan.made.items():
-            if made != sweep:
-                continue
-            row.scope.steps.append(
-                ir.Store(self.parts.totals[name].name, offset, row.scope.name(row.joined(name)))
-            )
+        lanes, steps = self.setting.lanes, row.scope.steps
+        offset = row.scope.name(self.own * lanes)
+        for name in self.plan.made_by(sweep):
+            total = row.scope.name(row.joined(name))
+            steps.append(ir.Store(self.parts.totals[name].name, offset, total))
             if name in self.parts.common:
                 tensor = self.parts.common[name]
-                kind = ir.Type(tensor.type.dtype, self.setting.lanes)
-                bits = ir.Get(kind, row.common[name])
-                row.scope.steps.append(ir.Store(tensor.name, offset, bits))
+                bits = ir.Get(ir.Type(tensor.type.dtype, lanes), row.common[name])
+                steps.append(ir.Store(tensor.name, offset, bits))
 
     def _gather(self, row: Row, sweep: int, first: ir.Value) -> None:
         """Make the reductions of a sweep known, from all pieces of the row."""
-        lanes = self.setting.lanes
-        for name, made in self.plan.made.items():
-            if made != sweep:
-                continue
-            function, dtype = self.setting.folding(name)
-            nothing = number(dtype, identity(function, dtype), lanes)
+        for name in self.plan.made_by(sweep):
+            function, nothing = self.setting.folding(name)[0], self.setting.nothing(name)
             total = self._joined(row, self.parts.totals[name], function, nothing, first)
             if name in self.parts.common:
-                every = all_bits(dtype, lanes)
-                bits = self._joined(row, self.parts.common[name], "bit_and", every, first)
-                row.common[name] = bits
-            row.know(name, ir.Get(ir.Type(dtype, lanes), total))
+                every = all_bits(nothing.dtype, nothing.type.lanes)
+                row.common[name] = self._joined(
+                    row, self.parts.common[name], "bit_and", every, first
+                )
+            row.know(name, ir.Get(nothing.type, total))
 
     def _joined(
         self, row: Row, tensor: Tensor, function: str, nothing: ir.Value, first: ir.Value
     ) -> str:
         """The register that has the parts of all pieces joined, one after the other."""
-        context, scope, kind = self.setting.context, row.scope, nothing.type
-        register, piece = context.fresh("total"), ir.Var(ir.INDEX, context.fresh("piece"))
-        inner = scope.inner({})
-        place = inner.name(add(first, piece))
-        offset = inner.name(operate("mul", place, index(kind.lanes)))
-        part = inner.name(ir.Load(kind, tensor.name, offset))
-        inner.steps.append(ir.Assign(register, operate(function, ir.Get(kind, register), part)))
+        scope, kind, register = row.scope, nothing.type, self.setting.context.fresh("total")
+        scope.steps.append(ir.Declare(register, nothing))
         count = self.setting.value(pieces_of(self.form))
-        loop = ir.For(piece.name, index(0), count, index(1), tuple(inner.steps))
-        scope.steps += [ir.Declare(register, nothing), loop]
+        with over(scope, count, letter="piece") as (inner, piece):
+            offset = inner.name((first + piece) * kind.lanes)
+            part = inner.name(ir.Load(kind, tensor.name, offset))
+            inner.steps.append(ir.Assign(register, operate(function, ir.Get(kind, register), part)))
         return register

@@ -9,7 +9,7 @@ from __future__ import annotations
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.rows.form import lanes_for, row_form, row_launch
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.schedule import register
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.sizes import Box
@@ -41,9 +41,8 @@ def lower(
     form = row_form(group, across=False)
     assert form is not None
     return row_launch(
-        "pointwise", form, schedule.lanes, schedule.unroll, box, machine,
-        print_schedule(schedule), "elements that depend on no other element",
-    )  # fmt: skip
+        "pointwise", form, schedule, box, machine, "elements that depend on no other element"
+    )
 
 
 TEMPLATE = Template("pointwise", Pointwise, match, lower, extends=True)

@@ -13,9 +13,10 @@ from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
-from anydim.kernels.rows.cells import RowForm, folding, identity
+from anydim.kernels.ir import greatest, operate, select
+from anydim.kernels.rows.cells import RowForm
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.values import operate
+from anydim.kernels.write.folding import folding, identity
 from anydim.lang.tree import Apply, Expr, Index, Literal, Statement
 
 
@@ -84,11 +85,11 @@ def limits(
     for function, bounds in (("max", part.lows), ("min", part.highs)):
         for bound in bounds:
             value = scope.name(scope.scalar(bound, int64))
-            least = operate("less_equal", first, value)
-            most = operate("less_equal", value, end)
-            inside = scope.name(operate("and", scope.name(least), scope.name(most)))
+            least = first <= value
+            most = value <= end
+            inside = scope.name(scope.name(least) & scope.name(most))
             old = low if function == "max" else high
             new = scope.name(operate(function, old, value))
-            chosen = scope.name(operate("select", inside, new, old))
+            chosen = scope.name(select(inside, new, old))
             low, high = (chosen, high) if function == "max" else (low, chosen)
-    return low, scope.name(operate("max", low, high))
+    return low, scope.name(greatest(low, high))

@@ -10,23 +10,23 @@ length alone, so it has the same bits in every batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
 from anydim.base.dtypes import boolean
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, select
 from anydim.kernels.rows.cells import RowForm, Setting
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.passplan import cost
 from anydim.kernels.rows.ranges import part_of
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.loops import STOP, first_lanes, index
-from anydim.kernels.write.squares import transposed
-from anydim.kernels.write.values import add, operate
+from anydim.kernels.write.loops import STOP, first_lanes, over
+from anydim.kernels.write.squares import side_by_side, transposed
 from anydim.lang.tree import Read
-from anydim.lang.tree.affine import Affine, affine, reads
+from anydim.lang.tree.affine import Affine, affine, flat_address, reads
 from anydim.sizes import Box, bounds
 
 _STRIP = 4  # columns that are brought in at a time
@@ -45,11 +45,8 @@ def short_form(form: RowForm, box: Box, lanes: int) -> RowForm | None:
     """The form with rows along the lanes, where rows may be short; None where that is no way."""
     if form.across or len(form.outer) != 1 or len(form.row) != 1 or not form.plan.made:
         return None
-    if (
-        lanes == 1
-        or part_of(form) is not None
-        or bounds(form.lane.extent, box).low > most_columns(form, lanes)
-    ):
+    long = bounds(form.lane.extent, box).low > most_columns(form, lanes)
+    if long or lanes == 1 or part_of(form) is not None:
         return None
     found = replace(form, lane=form.outer[0])
     moved = Panels(found)
@@ -72,7 +69,7 @@ class Panels:
         found: dict[Read, str] = {}
         for statement in self.form.group.statements:
             for read in reads(statement.body):
-                address = affine(read.indices[0]) if read.flat and read.default is None else None
+                address = flat_address(read)
                 if address is None or read.tensor in self.form.plan.kinds:
                     continue
                 if address.stride(row) == 1 and address.stride(lane).constant not in (0, 1):
@@ -99,9 +96,7 @@ class Short:
     """
 
     def __init__(self, setting: Setting) -> None:
-        self.setting = setting
-        self.form = setting.form
-        self.lanes = setting.lanes
+        self.setting, self.form, self.lanes = setting, setting.form, setting.lanes
         self.side = min(_STRIP, setting.lanes)
         self.columns = setting.value(self.form.row[0].extent)
 
@@ -109,7 +104,7 @@ class Short:
         self, scope: Elements, first: ir.Value, rows: Callable[[ir.Value], tuple[ir.Step, ...]]
     ) -> None:
         """A block of rows from `first` on; `rows` gives its steps between panels."""
-        left, panels = scope.name(operate("sub", STOP, first)), Panels(self.form)
+        left, panels = scope.name(STOP - first), Panels(self.form)
         for read in panels.inputs:
             self._bring_in(scope, read, first, left)
         scope.steps += rows(left)
@@ -134,10 +129,9 @@ class Short:
 
         def strip(inner: Elements, at: ir.Value, mask: ir.Value) -> None:
             pieces = [
-                inner.name(ir.Load(few, buffer, inner.name(add(place, at)), mask))
-                for place in places
+                inner.name(ir.Load(few, buffer, inner.name(place + at), mask)) for place in places
             ]
-            rows = [self._joined(inner, pieces[row :: self.side]) for row in range(self.side)]
+            rows = [side_by_side(pieces[row :: self.side]) for row in range(self.side)]
             for number, column in enumerate(self._squares(inner, rows)):
                 inner.steps.append(ir.Store(panel, self._column(inner, at, number), column))
 
@@ -148,7 +142,7 @@ class Short:
         vector = self._vector(name, self.lanes)
         buffer, panel = self.setting.context.buffers[name], self.setting.panels[name]
         places = self._places(scope, own_address(self.setting.statements[name]), first, left)
-        whole = scope.name(operate("less_equal", index(self.lanes), left))
+        whole = scope.name(constant(self.lanes) <= left)
 
         def strip(inner: Elements, at: ir.Value, mask: ir.Value) -> None:
             columns: list[ir.Value] = [
@@ -159,8 +153,8 @@ class Short:
             stores = []
             for row, place in enumerate(places):
                 few = self._part(squares[row % self.side], row // self.side)
-                stores.append(ir.Store(buffer, inner.name(add(place, at)), few, mask))
-            some = [ir.If(operate("less", index(n), left), (s,)) for n, s in enumerate(stores)]
+                stores.append(ir.Store(buffer, inner.name(place + at), few, mask))
+            some = [ir.If(constant(n) < left, (s,)) for n, s in enumerate(stores)]
             inner.steps.append(ir.If(whole, tuple(stores), tuple(some)))
 
         self._strips(scope, strip)
@@ -172,48 +166,32 @@ class Short:
         self, scope: Elements, body: Callable[[Elements, ir.Value, ir.Value], None]
     ) -> None:
         """Strips of columns: where they begin, and which of their columns there are."""
-        at = ir.Var(ir.INDEX, self.setting.context.fresh("c"))
-        inner = scope.inner({})
-        left = inner.name(operate("sub", self.columns, at))
-        body(inner, at, first_lanes(inner, left, self.side))
-        step = index(self.side)
-        scope.steps.append(ir.For(at.name, index(0), self.columns, step, tuple(inner.steps)))
+        with over(scope, self.columns, 0, self.side, letter="c") as (inner, at):
+            body(inner, at, first_lanes(inner, inner.name(self.columns - at), self.side))
 
     def _places(
         self, scope: Elements, form: Affine, first: ir.Value, left: ir.Value
     ) -> list[ir.Value]:
         """Where the rows of a block begin; of those that do not exist, the last one."""
         inner = scope.inner({self.form.lane.name: first})
-        terms = {name: by for name, by in form.terms if name != self.form.row[0].name}
-        at = inner.offset(Affine.of(form.constant, terms))
+        at = inner.offset(form.without(self.form.row[0].name))
         scope.steps += inner.steps
         apart = self.setting.value(form.stride(self.form.lane.name))
         found = [at]
         for row in range(1, self.lanes):
-            there = scope.name(operate("less", index(row), left))
-            at = scope.name(add(at, scope.name(operate("select", there, apart, index(0)))))
+            at = scope.name(at + select(constant(row) < left, apart, 0))
             found.append(at)
         return found
 
     def _column(self, scope: Elements, at: ir.Value, number: int) -> ir.Value:
         """Where a column of a strip is in a panel."""
-        column = scope.name(add(at, index(number)))
-        return scope.name(operate("mul", column, index(self.lanes)))
+        return scope.name((at + number) * self.lanes)
 
     def _squares(self, scope: Elements, rows: list[ir.Value]) -> list[ir.Value]:
         vector = ir.Type(rows[0].type.dtype, self.lanes)
         steps, columns = transposed(vector, rows, self.setting.context.fresh("square") + "_")
         scope.steps += steps
         return columns
-
-    def _joined(self, scope: Elements, parts: Sequence[ir.Value]) -> ir.Value:
-        """Vectors one behind the other."""
-        if len(parts) == 1:
-            return parts[0]
-        half = len(parts) // 2
-        left, right = (self._joined(scope, each) for each in (parts[:half], parts[half:]))
-        both = ir.Type(left.type.dtype, 2 * left.type.lanes)
-        return scope.name(ir.Shuffle(both, left, right, tuple(range(both.lanes))))
 
     def _part(self, whole: ir.Value, number: int) -> ir.Value:
         """The square of that number out of those of a vector."""

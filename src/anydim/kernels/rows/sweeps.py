@@ -14,26 +14,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, least, variable
 from anydim.kernels.rows.cells import PIECE, Cell, Row, Setting, whole_pieces
 from anydim.kernels.rows.few import FewColumns, every_other, takes_few
 from anydim.kernels.rows.ranges import limits, part_of
 from anydim.kernels.rows.short import Short, most_columns
+from anydim.kernels.write import arithmetic
 from anydim.kernels.write.elements import Context, Elements
 from anydim.kernels.write.loops import (
     START,
     STOP,
     Segment,
     first_lanes,
-    index,
-    loop,
+    nested,
     open_segments,
+    over,
     parallel_loop,
     run_segment,
     segments,
 )
-from anydim.kernels.write.values import add, operate
 from anydim.lang.tree import Axis
 from anydim.sizes import Size, ceil_div, product
 
@@ -48,39 +51,33 @@ class RowProgram:
         self, setting: Setting, short: Setting | None = None, single: bool = False,
         unit: bool = False,
     ) -> None:  # fmt: skip
-        self.setting = setting
+        self.setting, self.form, self.plan = setting, setting.form, setting.plan
         self.unit = unit  # a form of `units.py`: the range is that of its elements
         self.single = single  # rows are a vector each, of the lanes that are the same in all
         self.short = short  # for rows that fill no vector
-        self.form = setting.form
-        self.plan = setting.plan
         self.sweeps: tuple[Segment, ...] = ()
 
     # ---- the whole -----------------------------------------------------------------------------
 
     def body(self, never_empty: bool) -> tuple[ir.Step, ...]:
         """All steps of the main function. `never_empty` says that rows have elements."""
-        steps = self._rows(replace(self.setting.context, running=True), empty=False)
+        running = replace(self.setting.context, running=True)
+        steps = self._rows(running, empty=False)
+        extent = self.setting.value(self.form.lane.extent)
         if self._may_be_single():
-            length = self.setting.value(self.form.lane.extent)
             single = self._single()
-            is_short = operate("less_equal", length, index(single.setting.lanes))
-            context = replace(self.setting.context, running=True)
-            steps = (ir.If(is_short, single._rows(context, empty=False), steps),)
+            is_short = extent <= single.setting.lanes
+            steps = (ir.If(is_short, single._rows(running, empty=False), steps),)
         if self.short is not None:
             few = RowProgram(self.short).short_rows()
-            extent = self.setting.value(self.form.lane.extent)
-            known = self.form.lane.extent.constant is not None
-            is_short = operate(
-                "less_equal", extent, index(most_columns(self.form, self.short.lanes))
-            )
-            steps = few if known else (ir.If(is_short, few, steps),)
+            is_short = extent <= most_columns(self.form, self.short.lanes)
+            steps = few if isinstance(extent, ir.Const) else (ir.If(is_short, few, steps),)
         if not never_empty and not self.form.whole:
             count = self.setting.value(product(axis.extent for axis in self.form.row))
             stored = self.setting.scalars & self.setting.outputs
             nothing = self._rows(self.setting.context, empty=True) if stored else ()
-            steps = (ir.If(operate("less", index(0), count), steps, nothing),)
-        return (ir.If(operate("less", START, STOP), steps),)
+            steps = (ir.If(count > 0, steps, nothing),)
+        return (ir.If(START < STOP, steps),)
 
     def _may_be_single(self) -> bool:
         """Whether a call may have rows of a few elements that depend on no others."""
@@ -101,9 +98,11 @@ class RowProgram:
             rest = product(axis.extent for axis in self._shared())
             return rest * ceil_div(self.form.lane.extent, self.setting.width)
         rows = product(axis.extent for axis in self.form.outer)
-        return (
-            rows * ceil_div(self.form.lane.extent, self.setting.piece) if self.form.pieces else rows
-        )
+        return rows * self._pieces_of_a_row if self.form.pieces else rows
+
+    @property
+    def _pieces_of_a_row(self) -> Size:
+        return ceil_div(self.form.lane.extent, self.setting.piece)
 
     @property
     def scratch(self) -> Size:
@@ -115,11 +114,8 @@ class RowProgram:
         context = replace(self.setting.context, running=True, step=0)
         kernel, short = Elements(context), Short(self.setting)
         kernel.steps += short.declared()
-        first = ir.Var(ir.INDEX, context.fresh("r"))
-        scope = kernel.inner({PART: first})
-        short.block(scope, first, lambda left: self._block(scope, first, left, False, 1))
-        width = index(self.setting.lanes)
-        kernel.steps.append(ir.For(first.name, START, STOP, width, tuple(scope.steps)))
+        with over(kernel, STOP, START, self.setting.lanes, PART, "r") as (scope, first):
+            short.block(scope, first, lambda left: self._block(scope, first, left, False, 1))
         return tuple(kernel.steps)
 
     def _shared(self) -> tuple[Axis, ...]:
@@ -138,19 +134,17 @@ class RowProgram:
         if self.setting.ahead:
             bytes_of = max(t.type.dtype.bytes for t in self.form.group.inputs)
             most = self.setting.context.machine.l1_bytes // (4 * bytes_of * len(self.setting.ahead))
-            self.setting.near = kernel.name(
-                operate("less", self.setting.value(self.form.lane.extent), index(most))
-            )
+            self.setting.near = kernel.name(self.setting.value(self.form.lane.extent) < most)
 
     # ---- along ---------------------------------------------------------------------------------
 
     def _rows_along(self, kernel: Elements, empty: bool) -> None:
         extent = self.setting.value(self.form.lane.extent)
-        low, high = (START, STOP) if self.form.whole else (index(0), extent)
+        low, high = (START, STOP) if self.form.whole else (constant(0), extent)
         part = None if empty else part_of(self.form)
         if self.single:
             mask = first_lanes(kernel, extent, self.setting.lanes)
-            self.sweeps = (Segment(1, index(0), None, mask),)
+            self.sweeps = (Segment(1, constant(0), None, mask),)
         elif self.form.cut and not empty:
             whole = self.setting.value(whole_pieces(self.form) * PIECE)
             lanes, unroll = self.setting.lanes, self.setting.unroll
@@ -162,12 +156,11 @@ class RowProgram:
 
         def one(scope: Elements) -> None:
             if self.form.pieces:
-                piece = index(self.setting.piece)
-                first = scope.name(operate("mul", scope.indices[PART], piece))
-                last = scope.name(operate("min", scope.name(add(first, piece)), extent))
+                first = scope.name(scope.indices[PART] * self.setting.piece)
+                last = scope.name(least(first + self.setting.piece, extent))
                 self.sweeps = self._segments(scope, first, last)
             elif part is not None:
-                first, last = limits(part, scope, index(0), extent)
+                first, last = limits(part, scope, constant(0), extent)
                 self.sweeps = self._segments(scope, first, last)
             row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
             if empty:
@@ -182,9 +175,7 @@ class RowProgram:
         else:
             axes = [(axis.name, self.setting.value(axis.extent)) for axis in self.form.outer]
             if self.form.pieces:
-                axes.append(
-                    (PART, self.setting.value(ceil_div(self.form.lane.extent, self.setting.piece)))
-                )
+                axes.append((PART, self.setting.value(self._pieces_of_a_row)))
             parallel_loop(kernel, axes, one, *self._range(kernel))
 
     def _segments(self, scope: Elements, low: ir.Value, high: ir.Value) -> tuple[Segment, ...]:
@@ -196,11 +187,7 @@ class RowProgram:
         if not self.unit:
             return START, STOP
         extent = self.setting.value(self.form.lane.extent)
-        more = kernel.name(operate("sub", extent, index(1)))
-        first, last = (
-            kernel.name(operate("floordiv", kernel.name(add(end, more)), extent))
-            for end in (START, STOP)
-        )
+        first, last = (kernel.name((end + (extent - 1)) // extent) for end in (START, STOP))
         return first, last
 
     def _sweep_along(self, row: Row, sweep: int) -> None:
@@ -219,7 +206,12 @@ class RowProgram:
             for segment in self.sweeps:
                 part(scope, segment)
 
-        self._by_ways(row, lambda scope: self._nested(scope, self.form.row[:-1], vectors))
+        def swept(scope: Elements) -> None:
+            axes = self.form.row[:-1]
+            with nested(scope, ((a.name, 0, self.setting.value(a.extent)) for a in axes)) as inner:
+                vectors(inner)
+
+        self._by_ways(row, swept)
         self._swept(row, sweep)
 
     def _swept(self, row: Row, sweep: int) -> None:
@@ -229,13 +221,11 @@ class RowProgram:
         self, scope: Elements, row: Row, sweep: int, part: Callable[[Elements, Segment], None]
     ) -> None:
         """All pieces of a row but the last one."""
-        piece = ir.Var(ir.INDEX, self.setting.context.fresh("piece"))
-        inner = scope.inner({})
-        first = inner.name(operate("mul", piece, index(PIECE)))
-        part(inner, Segment(self.setting.unroll, first, inner.name(add(first, index(PIECE)))))
-        row.piece_done(inner, sweep)
         count = self.setting.value(whole_pieces(self.form))
-        scope.steps.append(ir.For(piece.name, index(0), count, index(1), tuple(inner.steps)))
+        with over(scope, count, letter="piece") as (inner, piece):
+            first = inner.name(piece * PIECE)
+            part(inner, Segment(self.setting.unroll, first, inner.name(first + PIECE)))
+            row.piece_done(inner, sweep)
 
     def _by_ways(self, row: Row, body: Callable[[Elements], None]) -> None:
         """A sweep that divides by a total: as products where no part is too small for them."""
@@ -248,19 +238,7 @@ class RowProgram:
             scope.safe = safe
             body(scope)
             ways.append(tuple(scope.steps))
-        some, *more = row.small.values()
-        for small in more:
-            some = row.scope.name(operate("or", some, small))
-        row.scope.steps.append(ir.If(some, *ways, rare=True))
-
-    def _nested(
-        self, scope: Elements, axes: tuple[Axis, ...], body: Callable[[Elements], None]
-    ) -> None:
-        if not axes:
-            body(scope)
-            return
-        extent = self.setting.value(axes[0].extent)
-        loop(scope, axes[0].name, extent, lambda inner: self._nested(inner, axes[1:], body))
+        row.scope.steps.append(ir.If(reduce(or_, row.small.values()), *ways, rare=True))
 
     # ---- across --------------------------------------------------------------------------------
 
@@ -271,14 +249,14 @@ class RowProgram:
         axes = [(axis.name, self.setting.value(axis.extent)) for axis in self._shared()]
 
         def one(scope: Elements) -> None:
-            first = scope.name(operate("mul", scope.indices[PART], index(self.setting.width)))
-            constant = lane.extent.constant
+            first = scope.name(scope.indices[PART] * self.setting.width)
+            known = lane.extent.constant
             lanes, vectors = self.setting.lanes, self.setting.unroll
-            if constant is not None and constant % self.setting.width == 0:
+            if known is not None and known % self.setting.width == 0:
                 scope.steps += self._block(scope, first, None, empty, vectors)
                 return
-            left = scope.name(operate("sub", extent, first))
-            if empty or (constant is not None and constant <= lanes):
+            left = scope.name(extent - first)
+            if empty or (known is not None and known <= lanes):
                 copies = vectors if empty else 1
                 scope.steps += self._block(scope, first, left, empty, copies)
                 return
@@ -286,12 +264,11 @@ class RowProgram:
             part = self._pairs(scope, first, left, min(vectors, 2))
             if vectors > 1:  # columns for one vector are not worth the work of two
                 few = self._block(scope, first, left, empty, 1)
-                part = (ir.If(operate("less_equal", left, index(lanes)), few, part),)
-            fits = operate("less_equal", index(self.setting.width), left)
-            steps: tuple[ir.Step, ...] = (ir.If(fits, full, part),)
+                part = (ir.If(left <= lanes, few, part),)
+            steps: tuple[ir.Step, ...] = (ir.If(left >= self.setting.width, full, part),)
             if takes_few(self.form, lanes):
                 few = FewColumns(self.setting).steps(scope)
-                steps = (ir.If(operate("less_equal", extent, index(lanes // 2)), few, steps),)
+                steps = (ir.If(extent <= lanes // 2, few, steps),)
             scope.steps += steps
 
         parallel_loop(kernel, [*axes, (PART, blocks)], one)
@@ -300,31 +277,24 @@ class RowProgram:
         self, outer: Elements, first: ir.Value, left: ir.Value, vectors: int
     ) -> tuple[ir.Step, ...]:
         """The `left` rows from `first` on, that fill no whole block, in smaller ones."""
-        done = ir.Var(ir.INDEX, self.setting.context.fresh("done"))
-        scope = outer.inner({})
-        at, rest = scope.name(add(first, done)), scope.name(operate("sub", left, done))
-        scope.steps += self._block(scope, at, rest, False, vectors)
-        width = index(vectors * self.setting.lanes)
-        return (ir.For(done.name, index(0), left, width, tuple(scope.steps)),)
+        part = outer.inner({})
+        with over(part, left, 0, vectors * self.setting.lanes, letter="done") as (scope, done):
+            at, rest = scope.name(first + done), scope.name(left - done)
+            scope.steps += self._block(scope, at, rest, False, vectors)
+        return tuple(part.steps)
 
     def _block(
         self, outer: Elements, first: ir.Value, left: ir.Value | None, empty: bool, vectors: int
     ) -> tuple[ir.Step, ...]:
         """`vectors` of rows from `first` on; only `left` rows exist when it is given."""
-        shared = outer.inner({})
+        shared, lane, lanes = outer.inner({}), self.form.lane.name, self.setting.lanes
         rows: list[Row] = []
         for copy in range(vectors):
-            at = shared.name(add(first, index(copy * self.setting.lanes)))
-            mask = None
+            at, mask = shared.name(first + copy * lanes), None
             if left is not None:
-                rest = shared.name(add(left, index(-copy * self.setting.lanes)))
-                mask = first_lanes(shared, rest, self.setting.lanes)
+                mask = first_lanes(shared, left - copy * lanes, lanes)
             scope = shared.inner(
-                {self.form.lane.name: at},
-                lane=self.form.lane.name,
-                lanes=self.setting.lanes,
-                mask=mask,
-                answers=self.setting.scalars,
+                {lane: at}, lane=lane, lanes=lanes, mask=mask, answers=self.setting.scalars
             )
             scope.steps = shared.steps
             rows.append(Row(self.setting, scope, copy))
@@ -339,20 +309,18 @@ class RowProgram:
     def _sweep_across(self, shared: Elements, rows: list[Row], sweep: int) -> None:
         for row in rows:
             row.begin(sweep, 1)
-        masked = rows[-1].scope.mask is not None and sweep not in self.plan.made.values()
+        masked = rows[-1].scope.mask is not None and not self.plan.made_by(sweep)
 
         def nest(uniform: Elements, indices: dict[str, ir.Value], axes: tuple[Axis, ...]) -> None:
             if axes:
-                variable = ir.Var(ir.INDEX, self.setting.context.fresh("i"))
-                inner = uniform.inner({axes[0].name: variable})
-                nest(inner, {**indices, axes[0].name: variable}, axes[1:])
+                at = variable(self.setting.context.fresh("i"))
+                inner = uniform.inner({axes[0].name: at})
+                nest(inner, {**indices, axes[0].name: at}, axes[1:])
                 extent = self.setting.value(axes[0].extent)
-                body = tuple(inner.steps)
                 if masked and len(axes) == 1:
-                    uniform.steps.append(every_other(variable, extent, index(1), body, uniform))
+                    uniform.steps.append(every_other(at, extent, 1, inner.steps, uniform))
                 else:
-                    zero, one = index(0), index(1)
-                    uniform.steps.append(ir.For(variable.name, zero, extent, one, body))
+                    uniform.steps.append(arithmetic.loop(at.name, 0, extent, 1, *inner.steps))
                 return
             for row in rows:
                 Cell(row, uniform, indices, sweep, 0, row.scope.mask).emit()

@@ -14,6 +14,7 @@ from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.rows.cells import RowForm
 from anydim.kernels.rows.form import (
+    RowPhase,
     lane_score,
     lanes_for,
     phase_launch,
@@ -21,7 +22,7 @@ from anydim.kernels.rows.form import (
     row_form,
     row_launch,
 )
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.schedule import register
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box, product
@@ -36,15 +37,6 @@ class Rows:
     lanes: int
     unroll: int = 4
     across: bool = False
-
-
-@dataclass(frozen=True)
-class RowPhase:
-    """Launch number `phase` of those for long rows that threads share."""
-
-    lanes: int
-    unroll: int
-    phase: int
 
 
 register("rows", Rows)
@@ -81,8 +73,7 @@ def lower(
     assert form is not None
     way = "across" if schedule.across else "along"
     return row_launch(
-        "rows", form, schedule.lanes, schedule.unroll, box, machine,
-        print_schedule(schedule),
+        "rows", form, schedule, box, machine,
         f"reductions over one row, fused with its elements; lanes {way} the row",
     )  # fmt: skip
 
@@ -94,14 +85,7 @@ def before(
     form = row_form(group, schedule.across)
     assert form is not None
     for phase in range(phases(form, box, machine)):
-        yield _phase(form, RowPhase(schedule.lanes, schedule.unroll, phase), box, machine)
-
-
-def _phase(
-    form: RowForm, schedule: RowPhase, box: Box, machine: Machine
-) -> tuple[Launch, tuple[Tensor, ...]]:
-    way = schedule.lanes, schedule.unroll, schedule.phase
-    return phase_launch(form, *way, box, machine, print_schedule(schedule))
+        yield phase_launch(form, RowPhase(schedule.lanes, schedule.unroll, phase), box, machine)
 
 
 def _lower_phase(
@@ -109,7 +93,7 @@ def _lower_phase(
 ) -> Launch:
     form = row_form(group, across=False)
     assert form is not None
-    return _phase(form, schedule, box, machine)[0]
+    return phase_launch(form, schedule, box, machine)[0]
 
 
 TEMPLATE = Template("rows", Rows, match, lower, before=before)

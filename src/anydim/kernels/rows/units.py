@@ -13,7 +13,7 @@ from dataclasses import replace
 from anydim.base.dtypes import int64
 from anydim.kernels.rows.cells import RowForm
 from anydim.lang.tree import Axis, Expr, Group, Index, Literal, Read
-from anydim.lang.tree.affine import Affine, affine, rewrite, to_expr
+from anydim.lang.tree.affine import Affine, flat_address, rewrite, to_expr
 from anydim.sizes import Box, Size, bounds
 
 
@@ -38,10 +38,8 @@ def _without(group: Group, axis: Axis) -> Group:
     def change(expr: Expr) -> Expr | None:
         if isinstance(expr, Index) and expr.name == axis.name:
             return Literal(0, int64)
-        if not isinstance(expr, Read) or not expr.flat or expr.default is not None:
-            return None
-        form = affine(expr.indices[0])
-        if form is None:
+        form = flat_address(expr) if isinstance(expr, Read) else None
+        if form is None or not isinstance(expr, Read):
             return None
         terms = {name: divided(by) for name, by in form.terms}
         return replace(expr, indices=(to_expr(Affine.of(form.constant, terms)),))

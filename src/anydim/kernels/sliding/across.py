@@ -12,32 +12,24 @@ read changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial, reduce
 from itertools import groupby
+from operator import and_
 
+from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, least, select
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.epilogue import PRODUCT
-from anydim.kernels.rows.cells import identity
 from anydim.kernels.sliding.block import changes_nothing, combined
+from anydim.kernels.sliding.columns import inside, narrowed
 from anydim.kernels.sliding.form import Limit, Sliding, Window
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    either,
-    first_lanes,
-    greatest,
-    least,
-    loop,
-    minus,
-    plus,
-    quotient_up,
-    round_down,
-    times,
-)
+from anydim.kernels.write.arithmetic import first_lanes, quotient_up, round_down
 from anydim.kernels.write.elements import Context, Elements
-from anydim.kernels.write.loops import parallel_loop
-from anydim.kernels.write.values import number, operate
+from anydim.kernels.write.folding import nothing_of
+from anydim.kernels.write.loops import nested, over, parallel_loop, under
 from anydim.lang.tree import Axis, Expr, Read
 from anydim.lang.tree.affine import Affine, to_expr
 from anydim.sizes import Size, ceil_div, product
@@ -96,70 +88,88 @@ class AcrossWriter:
         return tuple(scope.steps)
 
     def _row(self, row: Elements) -> None:
-        """Some vectors, one after the other; they are whole but for the last one."""
-        channels, lanes = int(self.form.lane.extent.constant or 0), self.lanes
-        name = self.context.fresh("c")
-        begin = row.name(times(row.indices[BLOCK], lanes * TOGETHER))
-        end = row.name(least(plus(begin, lanes * TOGETHER), channels))
-        scope, at = row.inner({CHANNEL: ir.Var(ir.INDEX, name)}), ir.Var(ir.INDEX, name)
-        left = scope.name(minus(constant(channels), at))
-        whole, cut = list[ir.Step](), list[ir.Step]()
-        if channels >= lanes:
-            whole = self._vector(scope, at, None)
-        if channels % lanes:
-            cut = self._vector(scope, at, scope.name(first_lanes(left, lanes)))
-        if whole and cut:
-            inside = compare("greater_equal", left, lanes)
-            scope.steps.append(ir.If(inside, tuple(whole), tuple(cut)))
+        """Vector by vector where something stays in registers for it, else place by place."""
+        begin = row.name(row.indices[BLOCK] * (self.lanes * TOGETHER))
+        channels = int(self.form.lane.extent.constant or 0)
+        span = begin, row.name(least(begin + self.lanes * TOGETHER, channels))
+        if self.held:
+            self.vectors(row, span, lambda part: _Row(self, part.scope, span).written(part))
         else:
-            scope.steps += whole or cut
-        row.steps.append(loop(name, begin, end, lanes, *scope.steps))
+            _Row(self, row, span).written()
 
-    def _vector(self, row: Elements, at: ir.Value, mask: ir.Value | None) -> list[ir.Step]:
-        scope = row.inner({self.form.lane.name: at}, lane=self.form.lane.name, lanes=self.lanes,
-                          mask=mask)  # fmt: skip
-        _Vector(self, scope, at, mask).written()
-        return scope.steps
+    @cached_property
+    def held(self) -> tuple[Window, ...]:
+        """What is the same for all places of a row, as long as it is not much.
+
+        Nothing where windows step over places: most of what they read comes from far, and comes
+        faster in the order in which it lies.
+        """
+        moving = {self.walk.name, *(axis.name for axis in self.form.loops)}
+        windows = [window for _, windows in self.form.bodies for window in windows]
+        still = tuple(w for w in windows if not w.limits and not moving & set(w.address.indices))
+        near = all(
+            w.address.stride(self.walk.name) == self.form.lane.extent
+            for w in windows
+            if w not in still
+        )
+        return still if self.hold and near and len(still) <= _HELD else ()
+
+    def vectors(
+        self, scope: Elements, span: tuple[ir.Value, ir.Value], write: Callable[[_Part], None]
+    ) -> None:
+        """The vectors of a block, one after the other; they are whole but for the last one."""
+        channels, lanes, lane = int(self.form.lane.extent.constant or 0), self.lanes, self.form.lane
+        with over(scope, span[1], span[0], lanes, CHANNEL, "c") as (inner, at):
+            left = inner.name(channels - at)
+
+            def written(mask: ir.Value | None) -> tuple[ir.Step, ...]:
+                part = inner.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=mask)
+                write(_Part(part, at, mask))
+                return tuple(part.steps)
+
+            whole = written(None) if channels >= lanes else ()
+            cut = written(inner.name(first_lanes(left, lanes))) if channels % lanes else ()
+            both = whole and cut
+            inner.steps += (ir.If(left >= lanes, whole, cut),) if both else whole or cut
 
 
-class _Vector:
-    """A row of places, of one vector of channels."""
+@dataclass(frozen=True)
+class _Part:
+    """A vector of channels, from `at` on, and where it is computed."""
+
+    scope: Elements
+    at: ir.Value
+    mask: ir.Value | None
+
+
+class _Row:
+    """A row of places, of one vector of channels or of a block of them."""
 
     def __init__(
-        self, writer: AcrossWriter, scope: Elements, at: ir.Value, mask: ir.Value | None
+        self, writer: AcrossWriter, scope: Elements, span: tuple[ir.Value, ir.Value]
     ) -> None:
-        self.writer, self.form, self.scope = writer, writer.form, scope
-        self.at, self.mask = at, mask
+        self.writer, self.form, self.scope, self.span = writer, writer.form, scope, span
         self.flags: dict[Limit, ir.Value] = {}
         self.bases: dict[Size, None] = {}
-        self.held = self._held() if writer.hold else {}
+        self.held: dict[Read, ir.Value] = {}
 
-    def _held(self) -> dict[Read, ir.Value]:
-        """What is the same for all places, as long as it is not much."""
-        moving = {self.writer.walk.name, *(axis.name for axis in self.form.loops)}
-        still = [
-            window
-            for _, windows in self.form.bodies
-            for window in windows
-            if not window.limits and not moving & set(window.address.indices)
-        ]
-        if len(still) > _HELD:
-            return {}
-        return {window.read: self._load(self.scope, window, constant(0), 0) for window in still}
+    def written(self, part: _Part | None = None) -> None:
+        """The places inside, some at a time; those before and behind them one by one.
 
-    def written(self) -> None:
-        """The places inside, some at a time; those before and behind them one by one."""
+        Of one vector, for which what is held is loaded before, or of all of a block at each place.
+        """
         value, scope, places = self.writer.value, self.scope, self.writer.places
+        self.part = part
+        if part is not None:
+            held = self.writer.held
+            self.held = {w.read: self._load(part, w, constant(0), 0) for w in held}
         extent = value(self.writer.walk.extent)
         low, high = self._inside(extent)
-        rest = scope.name(plus(low, round_down(minus(high, low), places)))
+        rest = scope.name(low + round_down(high - low, places))
         self._loop(low, rest, places, checked=False)
-        side, part = self.writer.context.fresh("side"), scope.inner({})
-        begin = either(compare("equal", ir.Var(ir.INDEX, side), 0), constant(0), rest)
-        end = either(compare("equal", ir.Var(ir.INDEX, side), 0), low, extent)
-        ends = part.name(begin), part.name(end)
-        self._loop(*ends, 1, checked=True, into=part)
-        scope.steps.append(loop(side, 0, 2, 1, *part.steps))
+        with over(scope, 2, letter="side") as (ends, side):
+            begin, end = select(side.equals(0), 0, rest), select(side.equals(0), low, extent)
+            self._loop(ends.name(begin), ends.name(end), 1, checked=True, into=ends)
 
     def _inside(self, extent: ir.Value) -> tuple[ir.Value, ir.Value]:
         """The places whose windows leave nothing along the row."""
@@ -169,16 +179,12 @@ class _Vector:
         spans = {axis.name: axis.extent - 1 for axis in self.form.loops}
         for limit in self._limits(True):
             by = value(limit.index.stride(self.writer.walk.name))
-            rest = self._without_walk(limit.index)
-            first = last = Affine.of(rest.constant, {n: c for n, c in rest.terms if n not in spans})
+            rest = limit.index.without(self.writer.walk.name)
+            first = last = rest.without(*spans)
             for axis, span in spans.items():
                 last = last + Affine(rest.stride(axis) * span)
-            below = quotient_up(
-                greatest(minus(constant(0), self.scope.scalar(to_expr(first))), 0), by
-            )
-            room = minus(value(limit.extent), self.scope.scalar(to_expr(last)))
-            above = quotient_up(greatest(room, 0), by)
-            low, high = name(greatest(low, below)), name(least(high, above))
+            room = value(limit.extent) - self.scope.scalar(to_expr(last))
+            low, high = narrowed(self.scope, low, high, self.scope.scalar(to_expr(first)), room, by)
         low = name(least(low, extent))
         return low, name(greatest(low, high))
 
@@ -191,82 +197,64 @@ class _Vector:
                     seen.add(limit)
                     yield limit
 
-    def _without_walk(self, form: Affine) -> Affine:
-        kept = {name: c for name, c in form.terms if name != self.writer.walk.name}
-        return Affine.of(form.constant, kept)
-
     def _loop(
         self, low: ir.Value, high: ir.Value, places: int, checked: bool,
         into: Elements | None = None,
     ) -> None:  # fmt: skip
         """So many places at a time."""
-        into = into or self.scope
-        name = self.writer.context.fresh("at")
-        block = into.inner({self.writer.walk.name: ir.Var(ir.INDEX, name)})
-        self._block(block, ir.Var(ir.INDEX, name), places, checked)
-        into.steps.append(loop(name, low, high, places, *block.steps))
-
-    def _block(self, block: Elements, first: ir.Value, places: int, checked: bool) -> None:
-        context, form = self.writer.context, self.form
-        start = number(form.dtype, identity(form.combine, form.dtype), self.writer.lanes)
-        sums = [context.fresh("a") for _ in range(places)]
-        block.steps += [ir.Declare(name, start) for name in sums]
-        scope, opened = block, list[tuple[Elements, str, ir.Value]]()
-        for axis in form.loops:
-            name = context.fresh("k")
-            opened.append((scope, name, self.writer.value(axis.extent)))
-            scope = scope.inner({axis.name: ir.Var(ir.INDEX, name)})
-        self._taps(scope, first, sums, checked)
-        for outer, name, extent in reversed(opened):
-            outer.steps.append(loop(name, 0, extent, 1, *scope.steps))
-            scope = outer
-        for number_, name in enumerate(sums):
-            self._finish(block, plus(first, number_), name)
-
-    def _taps(self, scope: Elements, first: ir.Value, sums: Sequence[str], checked: bool) -> None:
-        """Taps, those together that are inside on the same conditions."""
         walk = self.writer.walk.name
+        with over(into or self.scope, high, low, places, walk, "at") as (block, first):
+            if self.part is not None:
+                self._block(replace(self.part, scope=block), first, places, checked)
+            else:
+                write = partial(self._block, first=first, places=places, checked=checked)
+                self.writer.vectors(block, self.span, write)
+
+    def _block(self, part: _Part, first: ir.Value, places: int, checked: bool) -> None:
+        form = self.form
+        start = nothing_of(form.combine, form.dtype, self.writer.lanes)
+        sums = [self.writer.context.fresh("a") for _ in range(places)]
+        part.scope.steps += [ir.Declare(name, start) for name in sums]
+        spans = ((axis.name, 0, self.writer.value(axis.extent)) for axis in form.loops)
+        with nested(part.scope, spans, letter="k") as scope:
+            self._taps(replace(part, scope=scope), first, sums, checked)
+        for place, name in enumerate(sums):
+            self._finish(part, first + place, name)
+
+    def _taps(self, part: _Part, first: ir.Value, sums: Sequence[str], checked: bool) -> None:
+        """Taps, those together that are inside on the same conditions."""
+        walk, scope = self.writer.walk.name, part.scope
 
         def conditions(body: tuple[Expr, tuple[Window, ...]]) -> tuple[Limit, ...]:
             limits = (limit for window in body[1] for limit in window.limits)
             return tuple(one for one in limits if checked or one.index.stride(walk) == 0)
 
         for limits, bodies in groupby(self.form.bodies, conditions):
-            inner = scope.inner({}) if limits else scope
             loaded: dict[tuple[str, Affine], ir.Value] = {}
-            for expr, windows in bodies:
-                for place, name in enumerate(sums):
-                    tap = inner.inner({})
-                    for window in windows:
-                        tap.know(window.read, self._shared(inner, window, first, place, loaded))
-                    found = combined(self.form, tap, expr, ir.Get(self.writer.vector, name))
-                    inner.steps += [*tap.steps, ir.Assign(name, found)]
-            if limits:
-                fine = [self._fine(scope, limit) for limit in limits]
-                whole = fine[0]
-                for flag in fine[1:]:
-                    whole = operate("and", whole, flag)
-                scope.steps.append(ir.If(whole, tuple(inner.steps)))
+            fine = reduce(and_, [self._fine(scope, limit) for limit in limits]) if limits else None
+            with under(scope, fine) as inner:
+                own = replace(part, scope=inner)
+                for expr, windows in bodies:
+                    for place, name in enumerate(sums):
+                        tap = inner.inner({})
+                        for window in windows:
+                            tap.know(window.read, self._shared(own, window, first, place, loaded))
+                        found = combined(self.form, tap, expr, ir.Get(self.writer.vector, name))
+                        inner.steps += [*tap.steps, ir.Assign(name, found)]
 
     def _fine(self, scope: Elements, limit: Limit) -> ir.Value:
         """Whether an index is inside; what is the same for the whole row is asked once."""
         moving = {self.writer.walk.name, *(axis.name for axis in self.form.loops)}
-        still = not moving & set(limit.index.indices)
-        home = self.scope if still else scope
-        if not still or limit not in self.flags:
-            at = home.scalar(to_expr(limit.index))
-            extent = self.writer.value(limit.extent)
-            parts = (compare("greater_equal", at, 0), compare("less", at, extent))
-            flag = home.name(ir.Op(ir.FLAG, "and", parts))
-            if not still:
-                return flag
-            self.flags[limit] = flag
+        if moving & set(limit.index.indices):
+            return inside(scope, limit)
+        if limit not in self.flags:
+            self.flags[limit] = inside(self.scope, limit)
         return self.flags[limit]
 
     # ---- loading and storing -------------------------------------------------------------------
 
     def _shared(
-        self, scope: Elements, window: Window, first: ir.Value, place: int,
+        self, part: _Part, window: Window, first: ir.Value, place: int,
         loaded: dict[tuple[str, Affine], ir.Value],
     ) -> ir.Value:  # fmt: skip
         """The vector of a window: windows side by side read the same ones."""
@@ -276,21 +264,20 @@ class _Vector:
         moved = Affine(window.address.constant + step * place, window.address.terms)
         key = window.read.tensor, moved
         if key not in loaded:
-            loaded[key] = self._load(scope, window, first, place)
+            loaded[key] = self._load(part, window, first, place)
         return loaded[key]
 
-    def _load(self, scope: Elements, window: Window, first: ir.Value, place: int) -> ir.Value:
+    def _load(self, part: _Part, window: Window, first: ir.Value, place: int) -> ir.Value:
         """A window's vector for the place `place` behind `first`."""
-        writer, lane = self.writer, self.form.lane.name
+        writer, lane, scope = self.writer, self.form.lane.name, part.scope
         step = window.address.stride(writer.walk.name)
-        rest = self._without_walk(window.address)
+        rest = window.address.without(writer.walk.name, lane)
         near, by = self._near(rest.constant + step * place)
-        terms = {name: c for name, c in rest.terms if name != lane}
-        start = scope.scalar(to_expr(Affine.of(near, terms)))
-        at = plus(start, self.at, times(first, writer.value(step)), by)
+        start = scope.scalar(to_expr(Affine(near, rest.terms)))
+        at = start + part.at + first * writer.value(step) + by
         kind = ir.Type(writer.context.types[window.read.tensor].dtype, writer.lanes)
         buffer = writer.context.buffers[window.read.tensor]
-        return scope.name(ir.Load(kind, buffer, at, self.mask))
+        return scope.name(ir.Load(kind, buffer, at, part.mask))
 
     def _near(self, offset: Size) -> tuple[Size, int]:
         """An offset that was asked for before, and how far from it this one is."""
@@ -301,9 +288,9 @@ class _Vector:
         self.bases[offset] = None
         return offset, 0
 
-    def _finish(self, block: Elements, place: ir.Value, name: str) -> None:
+    def _finish(self, part: _Part, place: ir.Value, name: str) -> None:
         """What follows the reduction at a place, and its store."""
-        writer, form = self.writer, self.form
+        writer, form, block = self.writer, self.form, part.scope
         total = block.name(ir.Get(writer.vector, name))
         scope = block.inner(
             {writer.walk.name: block.name(place)}, answers=frozenset({PRODUCT}),
@@ -312,6 +299,6 @@ class _Vector:
         for output in form.outputs:
             value = scope.value(output.value, writer.context.types[output.tensor].dtype)
             at = scope.offset(form.own)
-            store = ir.Store(writer.context.buffers[output.tensor], at, value, self.mask)
+            store = ir.Store(writer.context.buffers[output.tensor], at, value, part.mask)
             scope.steps.append(store)
         block.steps += scope.steps

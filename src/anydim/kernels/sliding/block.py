@@ -10,16 +10,16 @@ from itertools import groupby, zip_longest
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import select, shuffle, splat
 from anydim.kernels.product.epilogue import PRODUCT
-from anydim.kernels.rows.cells import identity, is_product
-from anydim.kernels.sliding.columns import Columns, Setting, without
+from anydim.kernels.sliding.columns import Columns, Setting, inside
 from anydim.kernels.sliding.form import Limit, Sliding, Window
-from anydim.kernels.write.arithmetic import compare, constant, plus, times
+from anydim.kernels.write.arithmetic import loop, near
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.values import near, number, operate, splat
+from anydim.kernels.write.folding import folded, identity, is_product, nothing_of, terms_of
 from anydim.lang.tree import Apply, Expr, Literal, Read
 from anydim.lang.tree.affine import Affine, to_expr
-from anydim.sizes import Size, as_size
+from anydim.sizes import Size
 
 Tap = tuple[int, tuple[Expr, tuple[Window, ...]]]
 """Which vector takes what from which windows."""
@@ -66,7 +66,7 @@ class Block:
     def steps(self) -> tuple[ir.Step, ...]:
         """The loops over the reduced axes that are not unrolled, the taps inside, the stores."""
         form, context = self.setting.form, self.setting.context
-        start = number(form.dtype, identity(form.combine, form.dtype), self.setting.lanes)
+        start = nothing_of(form.combine, form.dtype, self.setting.lanes)
         self.scope.steps += [ir.Declare(register, start) for register in self.registers]
         nest = []
         for axis in form.loops:
@@ -80,7 +80,7 @@ class Block:
             self.scopes[0].steps += self._folded(taps, [limits for limits in asked if limits])
         inner = self.scopes[0].steps
         for name, extent, outside in reversed(nest):
-            outside.append(ir.For(name, constant(0), extent, constant(1), tuple(inner)))
+            outside.append(loop(name, 0, extent, 1, *inner))
             inner = outside
         for copy in range(len(self.cells)):
             self._finish(copy)
@@ -133,8 +133,8 @@ class Block:
             first, rest = asked[0], asked[1:]
             home = taps[0][0] if self.cells[taps[0][0]].by is None else 0
             flag = self._fine(home, first)
-            steps = self._folded(taps, rest, absent)
-            return [ir.If(flag, tuple(steps), tuple(self._folded(taps, rest, absent | {first})))]
+            ways = [tuple(self._folded(taps, rest, left)) for left in (absent, absent | {first})]
+            return [ir.If(flag, *ways)]
         steps, loaded = list[ir.Step](), dict[object, ir.Value]()
         for copy, (expr, windows) in taps:
             outside = [w for w in windows if self._asked(copy, w) in absent]
@@ -157,8 +157,7 @@ class Block:
 
     def _inner(self, scope: Elements, cell: Cell, **more: object) -> Elements:
         lane = self.setting.form.lane.name
-        indices = {**cell.indices, lane: cell.columns.at}
-        lanes = self.setting.lanes
+        indices, lanes = {**cell.indices, lane: cell.columns.at}, self.setting.lanes
         return scope.inner(indices, lane=lane, lanes=lanes, mask=cell.mask, **more)  # type: ignore[arg-type]
 
     def _joined(self, scopes: list[Elements], steps: list[ir.Step]) -> list[Elements]:
@@ -185,7 +184,7 @@ class Block:
         steps = tuple(scope.steps)
         axis, by = cell.by or ("", 0)
         if self.high is not None and by and axis in cell.indices:
-            steps = (ir.If(compare("less", cell.indices[axis], self.high), steps),)
+            steps = (ir.If(cell.indices[axis] < self.high, steps),)
         self.scope.steps += steps
 
     # ---- windows -------------------------------------------------------------------------------
@@ -221,11 +220,11 @@ class Block:
         masks = partial(columns.masks, level, scope, first, cell.mask, window.limits)
         start, found = self._start(home, first, window, asked), None
         for part, mask in enumerate(masks(columns.spread(window))):
-            at = plus(start, part * setting.lanes)
+            at = start + part * setting.lanes
             load = into.name(columns.load(vector, window, at, mask))
             if found is not None:
                 picked = _picked(part, window.stride, setting.lanes)
-                load = into.name(ir.Shuffle(vector, found, load, picked))
+                load = into.name(shuffle(found, load, picked))
             found = load
         assert found is not None
         default = window.read.default
@@ -236,7 +235,7 @@ class Block:
             return found
         (inside,) = masks(1)
         assert inside is not None
-        return into.name(operate("select", inside, found, splat(other, setting.lanes)))
+        return into.name(select(inside, found, splat(other, setting.lanes)))
 
     def _start(self, home: int, at: ir.Value, window: Window, asked: tuple[Limit, ...]) -> ir.Value:
         """Where the first lane lies; windows some elements apart share all but these.
@@ -245,17 +244,17 @@ class Block:
         """
         scope, form = self.scopes[home], window.address
         fixed = whole_number(form.constant)
-        rest = without(Affine(form.constant - fixed, form.terms), self.setting.form.lane.name)
+        rest = Affine(form.constant - fixed, form.terms).without(self.setting.form.lane.name)
         key = (rest, window.stride, asked, home)
         if key not in self.found:
             moving = {axis.name for axis in self.setting.form.loops}
-            inner = Affine.of(as_size(0), {n: c for n, c in rest.terms if n in moving})
-            outer = Affine.of(rest.constant, {n: c for n, c in rest.terms if n not in moving})
-            first = plus(scope.scalar(to_expr(outer)), times(at, window.stride))
+            outer = rest.without(*moving)
+            inner = rest - outer
+            first = scope.scalar(to_expr(outer)) + at * window.stride
             if asked and moving and not any(moving & set(x.index.indices) for x in asked):
                 first = self.outside[home].name(near(first, self._fine(home, asked)))
-            self.found[key] = scope.name(plus(first, scope.scalar(to_expr(inner))))
-        return plus(self.found[key], fixed)
+            self.found[key] = scope.name(first + scope.scalar(to_expr(inner)))
+        return self.found[key] + fixed
 
     def _level(
         self, home: int, columns: Columns, limits: tuple[Limit, ...]
@@ -277,14 +276,11 @@ class Block:
             scope = (self.scopes if inner else self.outside)[home]
             key = (limit, home)
             if key not in self.found:
-                at = scope.scalar(to_expr(limit.index))
-                extent = self.setting.context.sizes.value(limit.extent)
-                both = (compare("greater_equal", at, 0), compare("less", at, extent))
-                self.found[key] = scope.name(ir.Op(ir.FLAG, "and", both))
+                self.found[key] = inside(scope, limit)
             flag = self.found[key]
             both_key = (result, flag)
             if result is not None and both_key not in self.found:
-                self.found[both_key] = self.scopes[home].name(operate("and", result, flag))
+                self.found[both_key] = self.scopes[home].name(result & flag)
             result = flag if result is None else self.found[both_key]
         assert result is not None
         return result
@@ -292,11 +288,7 @@ class Block:
 
 def combined(form: Sliding, scope: Elements, expr: Expr, old: ir.Value) -> ir.Value:
     """What is reduced so far with one tap's value."""
-    if form.combine == "add" and form.dtype.is_float and is_product(expr):
-        assert isinstance(expr, Apply)
-        left, right = (scope.value(part, form.dtype) for part in expr.arguments)
-        return operate("fma", left, right, old)
-    return operate(form.combine, old, scope.value(expr, form.dtype))
+    return folded(form.combine, old, terms_of(scope, expr, form.combine, form.dtype, form.dtype))
 
 
 def changes_nothing(read: Read, expr: Expr, form: Sliding) -> bool:
@@ -316,11 +308,9 @@ def whole_number(size: Size) -> int:
 
 def _picked(part: int, stride: int, lanes: int) -> tuple[int, ...]:
     """Lanes for the positions up to those of a part, out of what is chosen and that part."""
-    picked = []
-    for lane in range(lanes):
-        number_, inside = divmod(lane * stride, lanes)
-        if number_ == part:
-            picked.append(lanes + inside)
-        else:
-            picked.append(inside if part == 1 and number_ == 0 else lane)
-    return tuple(picked)
+
+    def pick(lane: int) -> int:
+        own, place = divmod(lane * stride, lanes)
+        return lanes + place if own == part else place if part == 1 and own == 0 else lane
+
+    return tuple(map(pick, range(lanes)))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, least, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.operands import Operands
 from anydim.kernels.product.epilogue import PRODUCT
@@ -19,23 +20,9 @@ from anydim.kernels.sliding.block import Block, Cell, whole_number
 from anydim.kernels.sliding.columns import Columns, Setting
 from anydim.kernels.sliding.form import Limit, Sliding
 from anydim.kernels.sliding.merged import COLUMN, ROW, Image, MergedColumns, image_of
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    greatest,
-    least,
-    loop,
-    minus,
-    plus,
-    quotient,
-    quotient_up,
-    split_index,
-    times,
-    variable,
-)
+from anydim.kernels.write.arithmetic import loop, quotient, quotient_up, split_index
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
 from anydim.kernels.write.loops import parallel_loop
-from anydim.kernels.write.values import operate
 from anydim.lang.tree import Axis, TensorType
 from anydim.lang.tree.affine import Affine, to_expr
 from anydim.sizes import Box, Size, as_size
@@ -86,9 +73,9 @@ class SlidingWriter:
         height = self.sizes.value(rows.extent)
         inner = scope.inner({axis.name: variable(f"image_{axis.name}") for axis in outer})
         extents = [(f"image_{a.name}", self.sizes.value(a.extent)) for a in reversed(outer)]
-        before = times(variable("image"), height)
-        low = inner.name(greatest(minus(variable("start"), before), 0))
-        high = inner.name(least(minus(variable("stop"), before), height))
+        before = variable("image") * height
+        low = inner.name(greatest(variable("start") - before, 0))
+        high = inner.name(least(variable("stop") - before, height))
         inside(inner, low, high)
         indices = split_index("image", *extents[:-1])
         if outer:  # what is left of the number; its extent is a size that tells a dim of a launch
@@ -97,7 +84,7 @@ class SlidingWriter:
         body = [*indices, *inner.steps]
         images = quotient(variable("start"), height), quotient_up(variable("stop"), height)
         scope.steps.append(loop("image", *images, 1, *body))
-        return (ir.If(compare("less", variable("start"), variable("stop")), tuple(scope.steps)),)
+        return (ir.If(variable("start") < variable("stop"), tuple(scope.steps)),)
 
     # ---- vectors below each other ----------------------------------------------------------------
 
@@ -106,13 +93,13 @@ class SlidingWriter:
         form, copies = self.form, self.vectors
         rows, row, at = form.outer[-1], variable("row"), variable("at")
         strip = image.inner({})
-        end = strip.name(least(plus(variable("strip"), _STRIP), high))
+        end = strip.name(least(variable("strip") + _STRIP, high))
         inner = strip.inner({form.lane.name: at})
         extent = self.sizes.value(form.lane.extent)
         columns = Columns(self.setting, inner, at, extent)
         block = inner.inner({rows.name: row})
         cells = [
-            Cell(columns, {rows.name: plus(row, copy)}, (rows.name, copy)) for copy in range(copies)
+            Cell(columns, {rows.name: row + copy}, (rows.name, copy)) for copy in range(copies)
         ]
         self._either(self.setting, block, rows, copies, constant(copies - 1), high, cells, cells)
         inner.steps.append(loop("row", variable("strip"), end, copies, *block.steps))
@@ -140,7 +127,7 @@ class SlidingWriter:
             for full in (True, False)
         )
         self._either(self.setting, block, lane, step, constant(step - 1), extent, whole, parts)
-        end = row.name(times(quotient(extent, step), step))
+        end = row.name(quotient(extent, step) * step)
         row.steps.append(loop("at", 0, end, step, *block.steps))
         single = row.inner({lane.name: variable("last")})
         last = Cell(Columns(self.setting, single, variable("last"), extent), {}, (lane.name, 0))
@@ -153,18 +140,18 @@ class SlidingWriter:
         """Vectors of as many rows as fit, each from the beginning of a row on."""
         scope, copies = Elements(self.context), 1 if image.gathered else min(self.vectors, _FEW)
         columns = MergedColumns(self.wide, scope, image)
-        step = scope.name(times(columns.height, copies))
+        step = scope.name(columns.height * copies)
         rows, row = image.rows.name, variable("row")
 
         def inside(inner: Elements, low: ir.Value, high: ir.Value) -> None:
             block = inner.inner({rows: row})
-            at = [block.name(plus(row, times(columns.height, n))) for n in range(copies)]
+            at = [block.name(row + columns.height * n) for n in range(copies)]
             whole = [Cell(columns, {rows: first}) for first in at]
             parts = [
-                Cell(columns, {rows: first}, inside=columns.part(block, minus(high, first)))
+                Cell(columns, {rows: first}, inside=columns.part(block, high - first))
                 for first in at
             ]
-            span = minus(step, constant(1))
+            span = step - 1
             self._either(self.wide, block, image.rows, step, span, high, whole, parts)
             inner.steps.append(loop("row", low, high, step, *block.steps))
 
@@ -179,14 +166,14 @@ class SlidingWriter:
         """`whole` where all of a block exists and leaves nothing that can be known, or `parts`."""
         known = self._knowable(setting.form, axis)
         at = block.indices[axis.name]
-        clear = compare("less_equal", plus(at, step), high)
+        clear = at + step <= high
         for part in self._clear(setting.form, block, axis, span, known):
-            clear = operate("and", clear, part)
+            clear = clear & part
         fast = Block(setting, block.inner({}), whole, known).steps()
         slow = Block(setting, block.inner({}), parts, frozenset(), high).steps()
         if len(parts) > _FEW:
             few = Block(setting, block.inner({}), parts[:_FEW], frozenset(), high).steps()
-            slow = (ir.If(compare("less_equal", minus(high, at), _FEW), few, slow),)
+            slow = (ir.If(high - at <= _FEW, few, slow),)
         block.steps.append(ir.If(clear, fast, slow))
 
     def _knowable(self, form: Sliding, axis: Axis) -> frozenset[Limit]:
@@ -217,7 +204,7 @@ class SlidingWriter:
             first = Affine.of(form.constant, {n: c for n, c in form.terms if n not in extents})
             more = sum(((extents[n] - 1) * c for n, c in form.terms if n in extents), as_size(0))
             low = block.scalar(to_expr(first))
-            last = plus(low, times(span, self.sizes.value(form.stride(axis.name))))
-            last = plus(last, self.sizes.value(more), max(fixed_ones))
-            yield compare("greater_equal", plus(low, min(fixed_ones)), 0)
-            yield compare("less", last, self.sizes.value(extent))
+            last = low + span * self.sizes.value(form.stride(axis.name))
+            last = last + self.sizes.value(more) + max(fixed_ones)
+            yield low + min(fixed_ones) >= 0
+            yield last < self.sizes.value(extent)

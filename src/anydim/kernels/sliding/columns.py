@@ -6,22 +6,13 @@ from collections.abc import Callable
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, least
 from anydim.kernels.product.epilogue import Output
 from anydim.kernels.sliding.form import Limit, Sliding, Window
-from anydim.kernels.write.arithmetic import (
-    constant,
-    first_lanes,
-    greatest,
-    least,
-    minus,
-    plus,
-    quotient_up,
-    times,
-)
+from anydim.kernels.write.arithmetic import first_lanes, quotient_up
 from anydim.kernels.write.elements import Context, Elements
-from anydim.kernels.write.values import operate
 from anydim.lang.tree import Expr
-from anydim.lang.tree.affine import Affine, to_expr
+from anydim.lang.tree.affine import to_expr
 
 Level = Callable[[tuple[Limit, ...]], tuple[Elements, dict[object, list[ir.Value]]]]
 """Where what depends on some limits is computed, and what has been computed there."""
@@ -48,11 +39,11 @@ class Columns:
     ) -> None:  # fmt: skip
         lanes = setting.lanes
         self.setting, self.scope = setting, scope
-        self.at = scope.name(plus(at, by))
+        self.at = scope.name(at + by)
         self.count: ir.Value = constant(lanes)
         self.inside: ir.Value | None = None
         if not whole:
-            self.count = scope.name(greatest(least(minus(extent, self.at), lanes), 0))
+            self.count = scope.name(greatest(least(extent - self.at, lanes), 0))
             self.inside = scope.name(first_lanes(self.count, lanes))
         self.found: dict[object, list[ir.Value]] = {}
 
@@ -87,20 +78,17 @@ class Columns:
         high = self.count
         for limit in limits:
             by = value(limit.index.stride(lane))
-            first = home.scalar(to_expr(without(limit.index, lane)))
-            first = home.name(plus(first, times(at, by)))
-            below = quotient_up(greatest(minus(constant(0), first), 0), by)
-            above = quotient_up(greatest(minus(value(limit.extent), first), 0), by)
-            low, high = home.name(greatest(low, below)), home.name(least(high, above))
+            first = home.scalar(to_expr(limit.index.without(lane)))
+            first = home.name(first + at * by)
+            low, high = narrowed(home, low, high, first, value(limit.extent) - first, by)
         if spread > 1:
-            behind = plus(times(minus(high, constant(1)), spread), 1)
-            high, low = home.name(greatest(behind, 0)), home.name(times(low, spread))
+            behind = (high - 1) * spread + 1
+            high, low = home.name(greatest(behind, 0)), home.name(low * spread)
         masks: list[ir.Value] = []
         for part in range(spread):
-            mask: ir.Value = first_lanes(minus(high, constant(part * lanes)), lanes)
+            mask = first_lanes(high - part * lanes, lanes)
             if limits:
-                before = first_lanes(minus(low, constant(part * lanes)), lanes)
-                mask = operate("and", mask, operate("not", before))
+                mask = mask & ~first_lanes(low - part * lanes, lanes)
             masks.append(home.name(mask))
         return masks
 
@@ -119,6 +107,16 @@ class Columns:
         return output.value
 
 
-def without(form: Affine, name: str) -> Affine:
-    """A form where an axis is 0."""
-    return Affine.of(form.constant, {n: c for n, c in form.terms if n != name})
+def inside(scope: Elements, limit: Limit) -> ir.Value:
+    """Whether an index that is the same for all lanes is inside."""
+    at = scope.scalar(to_expr(limit.index))
+    return scope.name((at >= 0) & (at < scope.context.sizes.value(limit.extent)))
+
+
+def narrowed(
+    scope: Elements, low: ir.Value, high: ir.Value, first: ir.Value, room: ir.Value, by: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """Of the places from `low` to `high` those of which `first` + `by` * place is not below 0,
+    and `by` * place below `room`."""
+    below, above = (quotient_up(greatest(ends, 0), by) for ends in (0 - first, room))
+    return scope.name(greatest(low, below)), scope.name(least(high, above))

@@ -9,25 +9,19 @@ all images, rows only where some are outside. Three columns fill 15 lanes of a v
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import reduce
+from operator import and_
 
 from anydim.base.dtypes import int32, int64, uint32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
+from anydim.kernels.ir import constant, convert, greatest, iota, least, splat
 from anydim.kernels.product.epilogue import PRODUCT, Output
-from anydim.kernels.sliding.columns import Columns, Level, Setting, without
+from anydim.kernels.sliding.columns import Columns, Level, Setting
 from anydim.kernels.sliding.form import Limit, Sliding, Window
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    first_lanes,
-    greatest,
-    least,
-    quotient,
-    times,
-)
+from anydim.kernels.write.arithmetic import first_lanes, quotient
 from anydim.kernels.write.elements import Elements, SizeParameters
-from anydim.kernels.write.values import convert, number, operate, splat
 from anydim.lang.tree import Axis, Expr, Index, Literal, Read
 from anydim.lang.tree.affine import reads, rewrite, to_expr
 from anydim.sizes import Box, Size, simplify
@@ -57,14 +51,11 @@ class Image:
         """Whether a vector has room for three rows in a call, of gathered lanes for four."""
         width, height = sizes.value(self.columns.extent), sizes.value(self.rows.extent)
         found = [
-            compare("less_equal", width, lanes // (4 if self.gathered else 3)),
-            compare("less", height, _MOST),
-            *(compare("equal", sizes.value(size), width) for size in self.equal),
+            width <= lanes // (4 if self.gathered else 3),
+            height < _MOST,
+            *(sizes.value(size).equals(width) for size in self.equal),
         ]
-        whole = found[0]
-        for part in found[1:]:
-            whole = operate("and", whole, part)
-        return whole
+        return reduce(and_, found)
 
 
 def image_of(form: Sliding, wide: int, box: Box) -> Image | None:
@@ -120,17 +111,16 @@ class MergedColumns(Columns):
         self.width = value(image.columns.extent)
         self.height = scope.name(quotient(constant(lanes), greatest(self.width, 1)))
         self.at: ir.Value = constant(0)
-        self.inside = scope.name(first_lanes(times(self.height, self.width), lanes))
+        self.inside = scope.name(first_lanes(self.height * self.width, lanes))
         whole = splat(convert(greatest(self.width, 1), int32), lanes)
-        iota: ir.Value = ir.Iota(ir.Type(int32, lanes))
-        self.row = scope.name(operate("div", iota, whole))
-        self.column = scope.name(operate("sub", iota, operate("mul", self.row, whole)))
+        self.row = scope.name(iota(lanes, int32) / whole)
+        self.column = scope.name(iota(lanes, int32) - self.row * whole)
         self.offsets: dict[tuple[Size, ...], ir.Value] = {}
         self.found: dict[object, list[ir.Value]] = {}
 
     def part(self, scope: Elements, rows: ir.Value) -> ir.Value:
         """The lanes of the rows that are left."""
-        count = times(greatest(least(rows, self.height), 0), self.width)
+        count = greatest(least(rows, self.height), 0) * self.width
         return scope.name(first_lanes(count, self.setting.lanes))
 
     def uniform(self, limit: Limit) -> bool:
@@ -149,23 +139,21 @@ class MergedColumns(Columns):
             where, found = level((limit,))
             if limit not in found:
                 found[limit] = [self._inside(where, limit)]
-            mask = scope.name(operate("and", mask, found[limit][0]))
+            mask = scope.name(mask & found[limit][0])
         return [mask]
 
     def _inside(self, scope: Elements, limit: Limit) -> ir.Value:
         """The lanes whose index is inside."""
         lanes = self.setting.lanes
-        rest = without(limit.index, self.image.columns.name)
+        rest = limit.index.without(self.image.columns.name)
         index: ir.Value = splat(convert(scope.scalar(to_expr(rest)), int32), lanes)
         for name, value in zip(self.image.names, (self.row, self.column)):
             by = limit.index.stride(name).constant
             if by:
-                scaled = value if by == 1 else operate("mul", value, number(int32, by, lanes))
-                index = operate("add", index, scaled)
-        unsigned = ir.Type(uint32, lanes)
-        bits = ir.Bitcast(unsigned, scope.name(index))
+                index = index + (value if by == 1 else value * by)
+        bits = scope.name(index).bits(uint32)
         extent = self.setting.context.sizes.value(limit.extent)
-        return scope.name(operate("less", bits, splat(convert(extent, uint32), lanes)))
+        return scope.name(bits < splat(convert(extent, uint32), lanes))
 
     def load(
         self, vector: ir.Type, window: Window, start: ir.Value, mask: ir.Value | None
@@ -173,7 +161,7 @@ class MergedColumns(Columns):
         buffer = self.setting.buffer(window)
         if not self.image.gathered:
             return ir.Load(vector, buffer, start, mask)
-        offsets = operate("add", self._apart(window), splat(start, vector.lanes))
+        offsets = self._apart(window) + splat(start, vector.lanes)
         return ir.Gather(vector, buffer, offsets, mask)
 
     def _apart(self, window: Window) -> ir.Value:
@@ -182,16 +170,16 @@ class MergedColumns(Columns):
         if strides not in self.offsets:
             lanes, size = self.setting.lanes, self.setting.context.sizes.value
             row, column = (
-                operate("mul", convert(place, int64), splat(size(stride), lanes))
+                convert(place, int64) * splat(size(stride), lanes)
                 for place, stride in zip((self.row, self.column), strides)
             )
-            self.offsets[strides] = self.scope.name(operate("add", row, column))
+            self.offsets[strides] = self.scope.name(row + column)
         return self.offsets[strides]
 
     def known(self, scope: Elements) -> dict[str, ir.Value]:
         first = splat(scope.indices[self.image.rows.name], self.setting.lanes)
         row, column = (convert(place, int64) for place in (self.row, self.column))
-        return {ROW: scope.name(operate("add", first, row)), COLUMN: scope.name(column)}
+        return {ROW: scope.name(first + row), COLUMN: scope.name(column)}
 
     def result(self, output: Output) -> Expr:
         """Rows and columns are those of each lane."""

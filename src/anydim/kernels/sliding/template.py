@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from anydim.base.records import dataclass
-from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.launch import Launch, Machine, filled
 from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.product.convolution.form import windows_of
 from anydim.kernels.rows.form import grain_of
@@ -48,8 +48,7 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
     if walks(form, lanes):
         return Slide(lanes, _MOST_VECTORS if machine.registers >= 32 else _MOST_VECTORS // 2)
     extent = form.lane.extent.constant
-    while extent is not None and lanes > 4 and lanes // 2 >= extent:
-        lanes //= 2
+    lanes = filled(lanes, extent, least=4)
     if form.share:
         free = machine.registers - len(_below(group, box).bodies)  # of them, what taps share
         return Slide(lanes, _MOST_BELOW if free > _MOST_BELOW else _MOST_VECTORS)

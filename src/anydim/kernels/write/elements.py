@@ -20,6 +20,8 @@ never touches memory that is not the tensor's. Masked-off lanes touch no memory 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from typing import TypeVar
 
 from anydim.base.dtypes import DType, boolean, float32, float64, int64
 from anydim.base.errors import InternalError
@@ -36,13 +38,15 @@ from anydim.kernels.inference import (
     read_address,
     value_arguments,
     weak_dtype,
+    widest,
 )
+from anydim.kernels.ir import constant, convert, greatest, number, operate, splat
 from anydim.kernels.launch import STATUS
 from anydim.kernels.write import lanes as along
+from anydim.kernels.write.arithmetic import near
 from anydim.kernels.write.context import Context, SizeParameters
 from anydim.kernels.write.facts import at_peak
 from anydim.kernels.write.quotient import DIVISIONS, Divisor, corrected, divisor, quotient
-from anydim.kernels.write.values import add, convert, near, number, operate, splat
 from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import Affine, affine, reads, to_expr
@@ -53,71 +57,54 @@ from anydim.sizes import Size, as_size, product
 __all__ = ["Context", "Elements", "LocalRead", "SizeParameters"]
 
 LocalRead = Callable[[Read], ir.Value | None]
+Inside = TypeVar("Inside", bound="Elements")
 
 
 class Elements:
     """Lowers expressions at one point of a loop nest; see the module's docstring."""
 
     def __init__(
-        self,
-        context: Context,
-        indices: Mapping[str, ir.Value] | None = None,
-        *,
-        lane: str | None = None,
-        lanes: int = 1,
-        mask: ir.Value | None = None,
-        local: LocalRead | None = None,
-        answers: frozenset[str] = frozenset(),
-        outer: Elements | None = None,
-        own: frozenset[str] | None = None,
-    ) -> None:
+        self, context: Context, indices: Mapping[str, ir.Value] | None = None, *,
+        lane: str | None = None, lanes: int = 1, mask: ir.Value | None = None,
+    ) -> None:  # fmt: skip
         self.context = context
         self.indices: dict[str, ir.Value] = dict(indices or {})
-        self.lane = lane
-        self.lanes = lanes
-        self.mask = mask
-        self.local = local
-        self.answers = answers
-        self.outer = outer
-        self.uniform: Elements | None = None  # the same loop without lanes, for what needs none
-        self.safe: frozenset[str] = frozenset() if outer is None else outer.safe
-        self.own = frozenset(self.indices) if own is None else own
-        self.steps: list[ir.Step] = []
-        self._known: dict[tuple[Expr, DType], ir.Value] = {}
-        self._spread: dict[tuple[ir.Value, int], ir.Value] = {}
-        self._starts: dict[tuple[ir.Value, int], ir.Value] = {}
-        self._reported: set[Check] = set()
+        self.lane, self.lanes, self.mask = lane, lanes, mask
+        self.local: LocalRead | None = None
+        self.answers = self.safe = frozenset[str]()
+        self.outer: Elements | None = None
+        self.own = frozenset(self.indices)
+        self._begin()
 
     def inner(
-        self,
-        indices: Mapping[str, ir.Value],
-        *,
-        lane: str | None = None,
-        lanes: int = 1,
-        mask: ir.Value | None = None,
-        local: LocalRead | None = None,
+        self: Inside, indices: Mapping[str, ir.Value], *, lane: str | None = None, lanes: int = 1,
+        mask: ir.Value | None = None, local: LocalRead | None = None,
         answers: frozenset[str] = frozenset(),
-    ) -> Elements:
+    ) -> Inside:  # fmt: skip
         """The inside of a loop over the axes of `indices` (lane 0's value for a lane axis).
 
         Lanes, mask and `local` of this level stay in force unless new ones are given. `local` may
         answer a read with a value (None: load it). Tensors in `answers` are asked for at this
         level even by what could be computed outside it.
         """
-        if lane is None:
-            lane, lanes = self.lane, self.lanes
-            mask = self.mask if mask is None else mask
-        return Elements(
-            self.context,
-            {**self.indices, **indices},
-            lane=lane,
-            lanes=lanes,
-            mask=mask,
-            local=local or self.local,
-            answers=answers,
-            outer=self,
-            own=frozenset(indices),
-        )
+        inner = copy(self)
+        inner.indices, inner.own = {**self.indices, **indices}, frozenset(indices)
+        inner.answers, inner.outer, inner.local = answers, self, local or self.local
+        if lane is not None:
+            inner.lane, inner.lanes = lane, lanes
+        if lane is not None or mask is not None:
+            inner.mask = mask
+        inner._begin()
+        return inner
+
+    def _begin(self) -> None:
+        """Nothing is known of this level yet."""
+        self.uniform: Elements | None = None  # the same loop without lanes, for what needs none
+        self.steps: list[ir.Step] = []
+        self._known: dict[tuple[Expr, DType], ir.Value] = {}
+        self._spread: dict[tuple[ir.Value, int], ir.Value] = {}
+        self._starts: dict[tuple[ir.Value, int], ir.Value] = {}
+        self._reported: set[Check] = set()
 
     # ---- what callers use ----------------------------------------------------------------------
 
@@ -173,12 +160,11 @@ class Elements:
         if own.constant == 0:
             return self.scalar(to_expr(form), int64)
         assert self.lane is not None
-        rest = Affine.of(form.constant, {n: c for n, c in form.terms if n != self.lane})
-        start = self.scalar(to_expr(rest), int64)
+        start = self.scalar(to_expr(form.without(self.lane)), int64)
         if own.constant == 1:
             return self._start(start)
         by = self.context.sizes.value(own)
-        return self.name(add(start, operate("mul", self.indices[self.lane], by)))
+        return self.name(start + self.indices[self.lane] * by)
 
     # ---- how it is done ------------------------------------------------------------------------
 
@@ -271,7 +257,7 @@ class Elements:
         if name != self.lane or self.lanes == 1:
             return value
         vector = ir.Type(int64, self.lanes)
-        return ir.Op(vector, "add", (ir.Splat(vector, value), ir.Iota(vector)))
+        return ir.Splat(vector, value) + ir.Iota(vector)
 
     def _apply(self, expr: Apply, dtype: DType) -> ir.Value:
         if expr.function == INSIDE:
@@ -282,10 +268,8 @@ class Elements:
         if expr.function in LOGICAL:
             common: DType = boolean
         elif FUNCTIONS[expr.function].result == "bool":
-            types = common_dtype(expr.arguments, self.context.types)
-            common = types or max(
-                (weak_dtype(a) for a in expr.arguments), key=lambda d: (d.is_float, d.bits)
-            )
+            weak = map(weak_dtype, expr.arguments)
+            common = common_dtype(expr.arguments, self.context.types) or widest(weak)
         else:
             common = dtype
         if self.lane in self.indices and self.lanes > 1:
@@ -325,13 +309,10 @@ class Elements:
         other = along.OPPOSITE.get(expr.function)
         if other is None or self.lane is None:
             return None
-        left, right = (affine(argument) for argument in expr.arguments)
+        left, right = map(affine, expr.arguments)
         if left is None or right is None:  # what is data may be any number
             return None
-        for function, apart in (
-            (expr.function, left + right.scaled(as_size(-1))),
-            (other, right + left.scaled(as_size(-1))),
-        ):
+        for function, apart in ((expr.function, left - right), (other, right - left)):
             if apart.stride(self.lane).constant == 1:
                 return along.lanes_beside(function, self.offset(apart), self.lanes)
         return None
@@ -353,9 +334,9 @@ class Elements:
             a, b = (self._at(f, dtype) for f in factors.arguments)
             c = self._at(other, dtype)
             if expr.function == "sub" and first:
-                c = self.name(operate("neg", c))
+                c = self.name(-c)
             elif expr.function == "sub":
-                a = self.name(operate("neg", a))
+                a = self.name(-a)
             return operate("fma", *self._alike([a, b, c]))
         return None
 
@@ -396,12 +377,9 @@ class Elements:
         regular = not any(self._varies(atom) for atom, _ in form.atoms)
         stride = form.affine.stride(self.lane).constant
         if regular and stride is not None and along.steps_over(vector.dtype, stride):
-            terms = {n: c for n, c in form.affine.terms if n != self.lane}
-            rest = Linear(Affine.of(form.affine.constant, terms), form.atoms)
-            offset = self._start(self._at(linear_expr(rest), int64), stride)
-            return along.load_steps(
-                vector, self._buffer(read), offset, stride, mask, self.name, guard
-            )
+            offset = self._start(self._at(linear_expr(form.without(self.lane)), int64), stride)
+            buffer = self._buffer(read)
+            return along.load_steps(vector, buffer, offset, stride, mask, self.name, guard)
         step = self.context.step
         found = along.runs_of(form, self.lane, self.lanes, step) if step else None
         if found is not None:
@@ -440,16 +418,11 @@ class Elements:
     ) -> ir.Value:  # fmt: skip
         """Lanes out of a few runs of neighbours."""
         assert self.lane is not None
-        rest = {name: by for name, by in form.affine.terms if name != self.lane}
-        atoms = tuple((atom, by) for atom, by in form.atoms if not self._varies(atom))
-        outside = Linear(Affine.of(form.affine.constant, rest), atoms)
-        at = add(
-            self._at(linear_expr(outside), int64),
-            along.start_of(found, self.indices[self.lane], self.context.sizes.value),
-        )
+        size, buffer = self.context.sizes.value, self._buffer(read)
+        outside = self._at(linear_expr(form.without(self.lane)), int64)
+        at = outside + along.start_of(found, self.indices[self.lane], size)
         at = at if guard is None else near(self.name(at), guard)
         vector = ir.Type(self.context.types[read.tensor].dtype, self.lanes)
-        size, buffer = self.context.sizes.value, self._buffer(read)
         return along.load_runs(vector, buffer, self.name(at), found, mask, size, self.name)
 
     def _both(self, left: ir.Value | None, right: ir.Value | None) -> ir.Value | None:
@@ -462,9 +435,7 @@ class Elements:
         """rest + stride times the index of lane 0."""
         assert self.lane is not None
         if (rest, stride) not in self._starts:
-            at = self.indices[self.lane]
-            at = at if stride == 1 else operate("mul", at, number(int64, stride))
-            self._starts[rest, stride] = self.name(add(rest, at))
+            self._starts[rest, stride] = self.name(rest + self.indices[self.lane] * stride)
         return self._starts[rest, stride]
 
     def _varies(self, expr: Expr) -> bool:
@@ -489,7 +460,7 @@ class Elements:
         for index, extent in zip(read.indices, extents):
             if read.default is None and not reads(index) and not checked(index):
                 continue
-            if isinstance(index, Index) and self.context.extents.get(index.name) == extent:
+            if (index, extent) in self.context.inside:
                 continue
             if isinstance(index, Apply) and index.function == INSIDE:
                 index = index.arguments[0]
@@ -512,15 +483,11 @@ class Elements:
         if self.mask is not None and self._needs_lanes(check.failing):
             failing = self.name(operate("and", *self._alike([failing, self.mask])))
         then: list[ir.Step] = []
-        some: ir.Value = failing
-        if failing.type.lanes > 1:
-            some = self.name(ir.Reduce(ir.FLAG, "max", failing))
         if index.type.lanes > 1:
-            fine = number(int64, FINE, index.type.lanes)
             chosen = ir.Var(index.type, self.context.fresh())
-            picked = operate("select", *self._alike([failing, index, fine]))
+            picked = operate("select", *self._alike([failing, index, constant(FINE)]))
             then.append(ir.Let(chosen.name, picked))
-            index = ir.Reduce(ir.INDEX, "max", chosen)
-        found = operate("max", index, number(int64, FINE + 1))  # no index is mistaken for none
-        word = ir.Const(ir.INDEX, check.number)
-        self.steps.append(ir.If(some, (*then, ir.Store(STATUS.name, word, found))))
+            index = chosen.combined("max")
+        found = greatest(index, FINE + 1)  # no index is mistaken for none
+        then.append(ir.Store(STATUS.name, constant(check.number), found))
+        self.steps.append(ir.If(self.name(failing.any), tuple(then)))

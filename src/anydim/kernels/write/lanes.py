@@ -13,14 +13,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
+from functools import reduce
 from math import lcm
+from operator import add, floordiv, mod, mul, or_, sub
 
 from anydim.base.dtypes import DType, boolean, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import Linear, free_axes
-from anydim.kernels.write.arithmetic import numbered
-from anydim.kernels.write.values import add, near, number, operate, splat
+from anydim.kernels.ir import (
+    constant,
+    greatest,
+    iota,
+    least,
+    number,
+    operate,
+    select,
+    shuffle,
+    splat,
+)
+from anydim.kernels.write.arithmetic import near, numbered, summed
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.lang.tree.affine import parts
 from anydim.sizes import Size
@@ -106,9 +118,11 @@ def pattern(expr: Expr, lane: str, lanes: int, step: int = 0) -> Pattern | None:
         return None
     inner = pattern(expr.arguments[0], lane, lanes, step)
     by = _known(expr.arguments[1])
-    if inner is None or by is None:
+    function, slope, holds = _RULES[expr.function]
+    if inner is None or by is None or not holds(inner, by):
         return None
-    return _RULES[expr.function](inner, by)
+    lanes_of = tuple(function(value, by) for value in inner.lanes)
+    return replace(inner, slope=slope(inner.slope, by), lanes=lanes_of)
 
 
 def _known(expr: Expr) -> int | None:
@@ -119,45 +133,15 @@ def _known(expr: Expr) -> int | None:
     return None
 
 
-def _divided(part: Pattern, by: int) -> Pattern | None:
-    if not part.repeats(by):
-        return None
-    return replace(part, slope=part.slope / by, lanes=tuple(value // by for value in part.lanes))
-
-
-def _rest(part: Pattern, by: int) -> Pattern | None:
-    if not part.repeats(by):
-        return None
-    return replace(part, slope=Fraction(0), lanes=tuple(value % by for value in part.lanes))
-
-
-def _each(function: Callable[[int, int], int]) -> Callable[[Pattern, int], Pattern | None]:
-    """Of numbers that are the same in every vector."""
-
-    def made(part: Pattern, by: int) -> Pattern | None:
-        if part.slope != 0:
-            return None
-        return replace(part, lanes=tuple(function(value, by) for value in part.lanes))
-
-    return made
-
-
-def _shifted(sign: int) -> Callable[[Pattern, int], Pattern | None]:
-    return lambda part, by: replace(part, lanes=tuple(v + sign * by for v in part.lanes))
-
-
-def _scaled(part: Pattern, by: int) -> Pattern | None:
-    return replace(part, slope=part.slope * by, lanes=tuple(value * by for value in part.lanes))
-
-
-_RULES: dict[str, Callable[[Pattern, int], Pattern | None]] = {
-    "floordiv": _divided,
-    "mod": _rest,
-    "min": _each(min),
-    "max": _each(max),
-    "add": _shifted(1),
-    "sub": _shifted(-1),
-    "mul": _scaled,
+# of a function by a number: what it does to lanes, the slope after it, where it has a pattern
+_RULES: dict[str, tuple[Callable[..., int], Callable[..., Fraction], Callable[..., bool]]] = {
+    "floordiv": (floordiv, lambda slope, by: slope / by, Pattern.repeats),
+    "mod": (mod, lambda slope, by: Fraction(0), Pattern.repeats),
+    "min": (min, lambda slope, by: slope, lambda part, by: part.slope == 0),
+    "max": (max, lambda slope, by: slope, lambda part, by: part.slope == 0),
+    "add": (add, lambda slope, by: slope, lambda part, by: True),
+    "sub": (sub, lambda slope, by: slope, lambda part, by: True),
+    "mul": (mul, lambda slope, by: slope * by, lambda part, by: True),
 }
 
 
@@ -195,9 +179,7 @@ def _repeated(expr: Apply, lane: str, lanes: int, first: ir.Value, step: int) ->
     if found is None:
         return None
     same = _of_first_vector(expr, lanes)
-    if found.slope == 0:
-        return same
-    return operate("add", splat(_times(first, found.slope), lanes), same)
+    return same if found.slope == 0 else _times(first, found.slope) + same
 
 
 def _divided_small(expr: Apply, lane: str, lanes: int, first: ir.Value) -> ir.Value | None:
@@ -208,15 +190,11 @@ def _divided_small(expr: Apply, lane: str, lanes: int, first: ir.Value) -> ir.Va
     by = _known(expr.arguments[1])
     if expr.arguments[0] != Index(lane) or by is None or not 1 < by <= _SMALL - lanes:
         return None
-    vector = ir.Type(int64, lanes)
-    divisor = number(int64, by)
-    rest = splat(operate("mod", first, divisor), lanes)
-    small = operate("add", rest, ir.Iota(vector))
-    more = operate("mul", small, number(int64, -(-(1 << _SHIFT) // by), lanes))
-    quotient = operate("shift_right", more, number(int64, _SHIFT, lanes))
+    small = first % by + iota(lanes)
+    quotient = (small * -(-(1 << _SHIFT) // by)) >> _SHIFT
     if expr.function == "floordiv":
-        return operate("add", splat(operate("floordiv", first, divisor), lanes), quotient)
-    return operate("sub", small, operate("mul", quotient, number(int64, by, lanes)))
+        return first // by + quotient
+    return small - quotient * by
 
 
 def uniform_divisor(by: SizeTerm) -> tuple[Expr, Expr]:
@@ -235,20 +213,12 @@ def quotient_by(
     With first = q * by + r, lane l has the quotient q + (r + l) // by; r + l is small, or by is so
     large that it comes at most once.
     """
-    vector = ir.Type(int64, lanes)
-    rest = name(splat(name(operate("mod", first, by)), lanes))
-    small = name(operate("add", rest, ir.Iota(vector)))
+    small = name(name(first % by) + iota(lanes))
     wide = name(splat(by, lanes))
-    more = operate("mul", small, name(splat(magic, lanes)))
-    few = name(operate("shift_right", more, number(int64, _SHIFT, lanes)))
-    once = operate("select", name(operate("less", small, wide)), number(int64, 0, lanes),
-                   number(int64, 1, lanes))  # fmt: skip
-    far = name(operate("less", number(int64, _SMALL - lanes), by))
-    quotient = name(operate("select", name(splat(far, lanes)), name(once), few))
-    if function == "mod":
-        return operate("sub", small, name(operate("mul", quotient, wide)))
-    whole = name(splat(name(operate("floordiv", first, by)), lanes))
-    return operate("add", whole, quotient)
+    few = name((small * magic) >> _SHIFT)
+    once = name(select(small < wide, constant(0, lanes=lanes), 1))
+    quotient = name(select(constant(_SMALL - lanes) < by, once, few))
+    return small - quotient * wide if function == "mod" else name(first // by) + quotient
 
 
 OPPOSITE = {
@@ -263,33 +233,24 @@ def lanes_beside(function: str, first: ir.Value, lanes: int) -> ir.Value:
 
     Positions are compared by lanes, as numbers of which one register holds all.
     """
-    zero = operate("neg", first)
-    near = operate("min", operate("max", zero, number(int64, -1)), number(int64, lanes))
-    return operate(function, *numbered(near, lanes))
+    return operate(function, *numbered(least(greatest(-first, -1), lanes), lanes))
 
 
 def _of_first_vector(expr: Expr, lanes: int) -> ir.Value:
     """What has a pattern, in the vector that begins at 0."""
-    vector = ir.Type(int64, lanes)
     if not isinstance(expr, Apply):
         known = _known(expr)
-        return ir.Iota(vector) if known is None else number(int64, known, lanes)
+        return iota(lanes) if known is None else constant(known, lanes=lanes)
     return operate(expr.function, *(_of_first_vector(part, lanes) for part in expr.arguments))
 
 
 def _times(first: ir.Value, slope: Fraction) -> ir.Value:
-    moved = operate("mul", first, number(int64, slope.numerator))
-    return operate("floordiv", moved, number(int64, slope.denominator))
+    return first * slope.numerator // slope.denominator
 
 
 def start_of(found: Runs, first: ir.Value, size: Callable[[Size], ir.Value]) -> ir.Value:
     """How far the runs of the vector from `first` on are from those of the first vector."""
-    at: ir.Value = number(int64, 0)
-    for by, slope in found.slopes:
-        if slope == 0:
-            continue
-        at = add(at, operate("mul", _times(first, slope), size(by)))
-    return at
+    return summed(*(_times(first, slope) * size(by) for by, slope in found.slopes if slope != 0))
 
 
 def load_runs(
@@ -299,20 +260,18 @@ def load_runs(
     """The lanes of a vector, out of its runs; `at` is where they all begin."""
     value: ir.Value | None = None
     for run in found.runs:
-        begin = add(at, number(int64, run.low))
-        for by, count in run.steps:
-            begin = add(begin, operate("mul", size(by), number(int64, count)))
+        begin = summed(at, run.low, *(size(by) * count for by, count in run.steps))
         loaded = name(_loaded(vector, buffer, name(begin), run, mask, name))
         if value is None:
             places = dict(run.picks)
             picks = tuple(places.get(lane, 0) for lane in range(vector.lanes))
-            value = name(ir.Shuffle(vector, loaded, loaded, picks))
+            value = name(shuffle(loaded, loaded, picks))
             continue
         spread = tuple(lane % loaded.type.lanes for lane in range(vector.lanes))
-        wide = name(ir.Shuffle(vector, loaded, loaded, spread))
+        wide = name(shuffle(loaded, loaded, spread))
         places = {lane: vector.lanes + place for lane, place in run.picks}
         picks = tuple(places.get(lane, lane) for lane in range(vector.lanes))
-        value = name(ir.Shuffle(vector, value, wide, picks))
+        value = name(shuffle(value, wide, picks))
     assert value is not None
     return value
 
@@ -326,19 +285,15 @@ def neighbours(
     """
     vector, offsets = gathered.type, name(gathered.offsets)
     first = name(ir.Extract(ir.INDEX, offsets, 0))
-    places = ir.Op(offsets.type, "add", (splat(first, vector.lanes), ir.Iota(offsets.type)))
-    apart = name(operate("not_equal", offsets, name(places)))
+    apart = name(offsets.differs(first + iota(vector.lanes)))
     if gathered.mask is not None:
-        apart = name(operate("and", apart, gathered.mask))
+        apart = name(apart & gathered.mask)
     at = first if gathered.mask is None else name(near(first, gathered.mask))
     loaded = ir.Load(vector, gathered.buffer, at, gathered.mask)
     steps: list[ir.Step] = [
         ir.Declare(register, number(vector.dtype, 0, vector.lanes)),
         ir.If(
-            ir.Reduce(ir.FLAG, "max", apart),
-            (ir.Assign(register, gathered),),
-            (ir.Assign(register, loaded),),
-            rare=True,
+            apart.any, (ir.Assign(register, gathered),), (ir.Assign(register, loaded),), rare=True
         ),
     ]
     return steps, ir.Get(vector, register)
@@ -362,7 +317,6 @@ def load_steps(
     if stride == 1:
         return ir.Load(vector, buffer, at, mask)
     lanes, last = vector.lanes, stride * (vector.lanes - 1)
-    flags = ir.Type(boolean, lanes)
     value: ir.Value | None = None
     for part in range(stride):
         first = min(part * lanes, last + 1 - lanes)
@@ -372,10 +326,10 @@ def load_steps(
         if mask is not None:
             lane_of = {place: lane for lane, place in own.items()}
             picks = tuple(lane_of.get(place, lanes) for place in range(lanes))
-            wanted = name(ir.Shuffle(flags, mask, number(boolean, False, lanes), picks))
-        loaded = name(ir.Load(vector, buffer, name(add(at, number(int64, first))), wanted))
+            wanted = name(shuffle(mask, number(boolean, False, lanes), picks))
+        loaded = name(ir.Load(vector, buffer, name(at + first), wanted))
         picks = tuple(lanes + own[lane] if lane in own else lane for lane in range(lanes))
-        value = name(ir.Shuffle(vector, loaded if value is None else value, loaded, picks))
+        value = name(shuffle(loaded if value is None else value, loaded, picks))
     assert value is not None
     return value
 
@@ -386,19 +340,12 @@ def _loaded(
 ) -> ir.Value:  # fmt: skip
     """The elements of a run in a vector just as long; those that no lane wants are not read."""
     kind = ir.Type(vector.dtype, max(2, 1 << (run.count - 1).bit_length()))
-    flags = ir.Type(boolean, kind.lanes)
-    wanted: ir.Value | None = None
-    if run.count < kind.lanes:
-        wanted = operate("less", ir.Iota(ir.Type(int64, kind.lanes)),
-                         number(int64, run.count, kind.lanes))  # fmt: skip
+    wanted = iota(kind.lanes) < run.count if run.count < kind.lanes else None
     if mask is not None:
         places = [[lane for lane, at in run.picks if at == place] for place in range(run.count)]
         places += [[0]] * (kind.lanes - run.count)
-        any_of: ir.Value | None = None
-        for turn in range(max(map(len, places))):
-            picks = tuple(own[min(turn, len(own) - 1)] for own in places)
-            some: ir.Value = ir.Shuffle(flags, mask, mask, picks)
-            any_of = some if any_of is None else operate("or", name(any_of), name(some))
-        assert any_of is not None
-        wanted = any_of if wanted is None else operate("and", name(wanted), name(any_of))
+        turns = range(max(map(len, places)))
+        picks = [tuple(own[min(turn, len(own) - 1)] for own in places) for turn in turns]
+        any_of = reduce(or_, (shuffle(mask, mask, each) for each in picks))
+        wanted = any_of if wanted is None else wanted & any_of
     return ir.Load(kind, buffer, begin, None if wanted is None else name(wanted))

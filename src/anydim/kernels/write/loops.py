@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import Like, constant, operate, variable
 from anydim.kernels.write import arithmetic
-from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.values import add, operate
+from anydim.kernels.write.elements import Elements, Inside
 
-START = ir.Var(ir.INDEX, "start")
-STOP = ir.Var(ir.INDEX, "stop")
+START, STOP = variable("start"), variable("stop")
 _LINE = 64  # bytes
 _AHEAD = 256  # bytes, from what is written to what is asked for
 
 
-def index(value: int) -> ir.Const:
-    """An int64 constant."""
-    return ir.Const(ir.INDEX, value)
+@contextmanager
+def over(
+    scope: Inside, stop: Like, start: Like = 0, step: Like = 1, axis: str = "", letter: str = "i",
+    **options: Any,
+) -> Iterator[tuple[Inside, ir.Var]]:  # fmt: skip
+    """A loop: its inside, and its index, which is that of an axis if one is named.
+
+    The options are those of `inner`.
+    """
+    at = variable(scope.context.fresh(letter))
+    inner = scope.inner({axis: at} if axis else {}, **options)
+    yield inner, at
+    scope.steps.append(arithmetic.loop(at.name, start, stop, step, *inner.steps))
 
 
-def loop(scope: Elements, axis: str, extent: ir.Value, body: Callable[[Elements], None]) -> None:
-    """A sequential loop over one axis."""
-    variable = scope.context.fresh("i")
-    inner = scope.inner({axis: ir.Var(ir.INDEX, variable)})
-    body(inner)
-    scope.steps.append(ir.For(variable, index(0), extent, index(1), tuple(inner.steps)))
+@contextmanager
+def nested(
+    scope: Inside, spans: Iterable[tuple[str, Like, Like]], **options: Any
+) -> Iterator[Inside]:
+    """Loops inside each other, over axes from a start to a stop: the inside of the last one."""
+    with ExitStack() as loops:
+        for axis, start, stop in spans:
+            scope, _ = loops.enter_context(over(scope, stop, start, axis=axis, **options))
+        yield scope
+
+
+@contextmanager
+def under(scope: Inside, condition: ir.Value | None, **options: Any) -> Iterator[Inside]:
+    """What happens where a condition holds; None: always. The options are those of `inner`."""
+    inner = scope.inner({}, **options)
+    yield inner
+    steps = tuple(inner.steps)
+    scope.steps += steps if condition is None else (ir.If(condition, steps),)
 
 
 def parallel_loop(
@@ -36,18 +59,16 @@ def parallel_loop(
     """The loop over start:stop of the flattened axes; their indices advance like an odometer."""
     counter = scope.context.fresh("r")
     if len(axes) < 2:
-        inner = scope.inner({name: ir.Var(ir.INDEX, counter) for name, _ in axes})
+        inner = scope.inner({name: variable(counter) for name, _ in axes})
         body(inner)
     else:
         registers = _first_position(scope, axes, start)
-        values = {name: ir.Var(ir.INDEX, scope.context.fresh("i")) for name, _ in axes}
+        values = {name: variable(scope.context.fresh("i")) for name, _ in axes}
         inner = scope.inner(values)
-        inner.steps += [
-            ir.Let(values[name].name, ir.Get(ir.INDEX, registers[name])) for name, _ in axes
-        ]
+        inner.steps += [ir.Let(values[n].name, ir.register(registers[n])) for n, _ in axes]
         body(inner)
         inner.steps += _advance(inner, axes, registers, values)
-    scope.steps.append(ir.For(counter, start, stop, index(1), tuple(inner.steps)))
+    scope.steps.append(arithmetic.loop(counter, start, stop, 1, *inner.steps))
 
 
 def _first_position(
@@ -57,8 +78,8 @@ def _first_position(
     rest = start
     for name, extent in reversed(axes[1:]):
         registers[name] = scope.context.fresh("at")
-        scope.steps.append(ir.Declare(registers[name], operate("mod", rest, extent)))
-        rest = scope.name(operate("floordiv", rest, extent))
+        scope.steps.append(ir.Declare(registers[name], rest % extent))
+        rest = scope.name(rest // extent)
     first = axes[0][0]
     registers[first] = scope.context.fresh("at")
     scope.steps.append(ir.Declare(registers[first], rest))
@@ -66,22 +87,19 @@ def _first_position(
 
 
 def _advance(
-    scope: Elements,
-    axes: Sequence[tuple[str, ir.Value]],
-    registers: dict[str, str],
+    scope: Elements, axes: Sequence[tuple[str, ir.Value]], registers: dict[str, str],
     values: dict[str, ir.Var],
-) -> tuple[ir.Step, ...]:
+) -> tuple[ir.Step, ...]:  # fmt: skip
     steps: tuple[ir.Step, ...] = ()
     for position, (name, extent) in enumerate(axes):
-        following = scope.context.fresh("n")
-        value = ir.Let(following, operate("add", values[name], index(1)))
-        taken = ir.Assign(registers[name], ir.Var(ir.INDEX, following))
+        following = variable(scope.context.fresh("n"))
+        value = ir.Let(following.name, values[name] + 1)
+        taken = ir.Assign(registers[name], following)
         if position == 0:
             steps = (value, taken)
         else:
-            inside = operate("less", ir.Var(ir.INDEX, following), extent)
-            back = ir.Assign(registers[name], index(0))
-            steps = (value, ir.If(inside, (taken,), (back, *steps)))
+            back = ir.Assign(registers[name], constant(0))
+            steps = (value, ir.If(following < extent, (taken,), (back, *steps)))
     return steps
 
 
@@ -111,7 +129,7 @@ def segments(
     apart, of which they have no more; 0: as many as lanes.
     """
     step = step or lanes
-    part = None if step == lanes else first_lanes(scope, index(step), lanes)
+    part = None if step == lanes else first_lanes(scope, constant(step), lanes)
     if isinstance(low, ir.Const) and isinstance(high, ir.Const):
         return _constant_segments(scope, int(low.value), int(high.value), lanes, unroll, step, part)
     return open_segments(scope, low, high, lanes, unroll, step, part)
@@ -122,29 +140,24 @@ def open_segments(
     part: ir.Value | None = None,
 ) -> tuple[Segment, ...]:  # fmt: skip
     """The same cuts whether the range is known or not; `part` masks the lanes below `step`."""
-    count = scope.name(operate("sub", high, low)) if low != index(0) else high
+    count = scope.name(high - low)
     blocks_end = _whole(scope, low, count, step * unroll)
     vectors_end = _whole(scope, low, count, step)
     found = [Segment(unroll, low, blocks_end, part)]
     if unroll > 1:
         found.append(Segment(1, blocks_end, vectors_end, part))
     if lanes > 1:
-        rest = scope.name(operate("sub", high, vectors_end))
+        rest = scope.name(high - vectors_end)
         mask = scope.name(operate("less", *arithmetic.numbered(rest, lanes)))
-        more = scope.name(operate("less", vectors_end, high))
+        more = scope.name(vectors_end < high)
         found.append(Segment(1, vectors_end, None, mask, more))
     return tuple(found)
 
 
 def _whole(scope: Elements, low: ir.Value, count: ir.Value, block: int) -> ir.Value:
-    if block == 1:
-        return scope.name(add(low, count))
-    whole = scope.name(
-        arithmetic.times(arithmetic.quotient(count, block), block)
-        if block & (block - 1)
-        else operate("bit_and", count, index(-block))
-    )
-    return scope.name(add(low, whole))
+    if block & (block - 1):
+        return scope.name(low + arithmetic.quotient(count, block) * block)
+    return scope.name(low + arithmetic.round_down(count, block))
 
 
 def _constant_segments(
@@ -156,13 +169,13 @@ def _constant_segments(
     whole = vectors // copies * copies
     found = []
     if whole:
-        end = None if whole == copies else index(low + whole * step)
-        found.append(Segment(copies, index(low), end, part))
+        end = None if whole == copies else constant(low + whole * step)
+        found.append(Segment(copies, constant(low), end, part))
     if vectors > whole:
-        found.append(Segment(vectors - whole, index(low + whole * step), None, part))
+        found.append(Segment(vectors - whole, constant(low + whole * step), None, part))
     if rest:
-        mask = scope.name(operate("less", *arithmetic.numbered(index(rest), lanes)))
-        found.append(Segment(1, index(low + vectors * step), None, mask))
+        mask = scope.name(operate("less", *arithmetic.numbered(constant(rest), lanes)))
+        found.append(Segment(1, constant(low + vectors * step), None, mask))
     return tuple(found)
 
 
@@ -172,25 +185,28 @@ def first_lanes(scope: Elements, count: ir.Value, lanes: int) -> ir.Value:
 
 
 def run_segment(
-    scope: Elements,
-    segment: Segment,
-    lanes: int,
-    body: Callable[[Elements, ir.Value, int], None],
+    scope: Elements, segment: Segment, lanes: int, body: Callable[[Elements, ir.Value, int], None]
 ) -> None:
     """Emit a segment; `body` gets the scope, the index of lane 0 and the number of the copy."""
-    inner = scope.inner({})
-    if segment.high is None:
-        start: ir.Value = segment.low
-    else:
-        start = ir.Var(ir.INDEX, scope.context.fresh("c"))
-    for copy in range(segment.copies):
-        body(inner, inner.name(add(start, index(copy * lanes))), copy)
-    if segment.copies > 1 and segment.mask is None:
-        inner.steps += lines_ahead(inner.steps)
+    with vectors_of(segment, scope, scope.inner({}), lanes) as (inner, places):
+        for copy, at in enumerate(places):
+            body(inner, at, copy)
+        if segment.copies > 1 and segment.mask is None:
+            inner.steps += lines_ahead(inner.steps)
+
+
+@contextmanager
+def vectors_of(
+    segment: Segment, scope: Elements, inner: Inside, lanes: int
+) -> Iterator[tuple[Inside, list[ir.Value]]]:
+    """What is written in `inner` becomes a segment in `scope`; with the places of its vectors."""
+    start, high = segment.low, segment.high
+    if high is not None:
+        start = variable(scope.context.fresh("c"))
+    yield inner, [inner.name(start + copy * lanes) for copy in range(segment.copies)]
     steps = tuple(inner.steps)
-    if isinstance(start, ir.Var) and segment.high is not None:
-        step = index(lanes * segment.copies)
-        steps = (ir.For(start.name, segment.low, segment.high, step, steps),)
+    if isinstance(start, ir.Var) and high is not None:
+        steps = (arithmetic.loop(start.name, segment.low, high, lanes * segment.copies, *steps),)
     elif segment.when is not None:
         steps = (ir.If(segment.when, steps),)
     scope.steps += steps
@@ -209,7 +225,7 @@ def lines_ahead(steps: Sequence[ir.Step]) -> list[ir.Step]:
             continue
         kind = step.value.type
         if written.setdefault(step.buffer, 0) % _LINE == 0:
-            far = add(step.offset, index(_AHEAD // kind.dtype.bytes))
+            far = step.offset + _AHEAD // kind.dtype.bytes
             found.append(ir.Prefetch(step.buffer, far, write=True))
         written[step.buffer] += kind.lanes * kind.dtype.bytes
     return found

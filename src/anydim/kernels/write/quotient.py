@@ -36,10 +36,8 @@ import numpy
 from anydim.base.dtypes import DType, boolean, float32, float64, uint32, uint64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.write.values import number, operate
+from anydim.kernels.ir import fma, number
 from anydim.lang.tree import Apply, Expr, Literal
-
-NAN = float("nan")
 
 
 @dataclass(frozen=True)
@@ -136,12 +134,9 @@ class Shared:
 
 
 def quotient(
-    x: ir.Value,
-    by: Shared,
-    mask: ir.Value | None,
-    name: Callable[[ir.Value], ir.Value],
+    x: ir.Value, by: Shared, mask: ir.Value | None, name: Callable[[ir.Value], ir.Value],
     register: str,
-) -> tuple[list[ir.Step], ir.Value]:
+) -> tuple[list[ir.Step], ir.Value]:  # fmt: skip
     """x / d, and the steps to take before it is read; `name` makes a Let where they stand.
 
     Lanes where `mask` is false are not asked about.
@@ -152,7 +147,7 @@ def quotient(
     product, again, exact = (_Branch(f"{register}_{way}") for way in "abc")
     product.steps.append(ir.Assign(register, corrected(x, by, product.name)))
     exact.steps.append(ir.Assign(register, corrected(x, by, exact.name)))
-    divide = ir.Assign(register, operate("div", x, by.value))
+    divide = ir.Assign(register, x / by.value)
     some = _any(_outside(x, again.name), by, mask, again.name)
     again.steps.append(ir.If(some, (divide,), tuple(exact.steps), rare=True))
     unusual = _any(_unusual(x, name), by, mask, name)
@@ -178,51 +173,38 @@ class _Branch:
 
 def corrected(x: ir.Value, by: Shared, name: Callable[[ir.Value], ir.Value]) -> ir.Value:
     """x / d for elements that need no division."""
-    q = operate("mul", x, by.inverse)
-    if by.rest is not None:
-        q = operate("fma", x, by.inverse, name(operate("mul", x, by.rest)))
-    q = name(q)
-    less = name(operate("fma", q, by.value, name(operate("neg", x))))
-    return operate("fma", name(operate("neg", less)), by.inverse, q)
+    q = name(x * by.inverse if by.rest is None else fma(x, by.inverse, x * by.rest))
+    return fma(-fma(q, by.value, -x), by.inverse, q)
 
 
 def _unusual(x: ir.Value, name: Callable[[ir.Value], ir.Value]) -> ir.Value:
     """Elements outside 2**-63..2**65 (float64: 2**-511..2**513), by one bit: 0 is."""
-    range_, kind = _RANGES[x.type.dtype], bits_of(x.type)
-    start = number(kind.dtype, range_.second, kind.lanes)
-    further = name(operate("sub", name(ir.Bitcast(kind, x)), start))
-    bit = name(operate("bit_and", further, number(kind.dtype, 2 * range_.second, kind.lanes)))
-    return operate("not_equal", bit, number(kind.dtype, 0, kind.lanes))
+    range_ = _RANGES[x.dtype]
+    further = x.bits(range_.bits) - range_.second
+    return name(further & 2 * range_.second).differs(0)
 
 
 def _outside(x: ir.Value, name: Callable[[ir.Value], ir.Value]) -> ir.Value:
     """Elements that are divided. 0 is in float64 alone."""
-    range_, kind = _RANGES[x.type.dtype], bits_of(x.type)
-
-    def bits(value: int) -> ir.Value:
-        return number(kind.dtype, value, kind.lanes)
-
-    size = name(operate("bit_and", name(ir.Bitcast(kind, x)), bits(range_.every >> 1)))
-    huge = name(operate("greater_equal", size, bits(range_.pattern(range_.element))))
+    range_ = _RANGES[x.dtype]
+    size = name(x.bits(range_.bits) & range_.every >> 1)
+    huge = size >= range_.pattern(range_.element)
     least = range_.pattern(-range_.element)
-    if x.type.dtype == float32:  # 0 less 1 is the largest
-        size, least = name(operate("sub", size, bits(1))), least - 1
-    tiny = name(operate("less", size, bits(least)))
-    return ir.Op(tiny.type, "or", (tiny, huge))
+    if x.dtype == float32:  # 0 less 1 is the largest
+        size, least = size - 1, least - 1
+    return (size < least) | huge
 
 
 def _any(
     flags: ir.Value, by: Shared, mask: ir.Value | None, name: Callable[[ir.Value], ir.Value]
 ) -> ir.Value:
     """Whether an element is, or d."""
-    if mask is not None:
-        flags = ir.Op(flags.type, "and", (name(flags), mask))
-    if by.outside is not None and by.outside.type.lanes > 1:
-        flags = ir.Op(flags.type, "or", (name(flags), by.outside))
-    some = name(ir.Reduce(ir.FLAG, "max", name(flags)))
-    if by.outside is not None and by.outside.type.lanes == 1:
-        some = name(ir.Op(ir.FLAG, "or", (some, by.outside)))
-    return some
+    flags = flags if mask is None else flags & mask
+    outside = by.outside
+    if outside is not None and outside.type.lanes > 1:
+        flags, outside = flags | outside, None
+    some = name(flags.any)
+    return some if outside is None else name(some | outside)
 
 
 # ---- powers of which the largest is 1 ----------------------------------------------------------
@@ -245,7 +227,5 @@ def all_bits(dtype: DType, lanes: int) -> ir.Value:
 
 def any_small(common: ir.Value, dtype: DType, name: Callable[[ir.Value], ir.Value]) -> ir.Value:
     """Whether one of some powers is too small for products, by the bits that all have in common."""
-    range_, kind = _RANGES[dtype], common.type
-    second = name(operate("bit_and", common, number(kind.dtype, range_.second, kind.lanes)))
-    none = name(operate("equal", second, number(kind.dtype, 0, kind.lanes)))
-    return name(ir.Reduce(ir.FLAG, "max", none))
+    second = name(common & _RANGES[dtype].second)
+    return name(second.equals(0).any)

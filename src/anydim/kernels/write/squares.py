@@ -54,7 +54,7 @@ def columns_of(
     assert parts * few == wide.lanes and parts * count == side and count <= few
     for j in range(count):
         rows = [first if i + j == 0 else piece(i * count + j) for i in range(parts)]
-        steps.append(ir.Let(f"{prefix}0_{j}", _side_by_side(rows)))
+        steps.append(ir.Let(f"{prefix}0_{j}", side_by_side(rows)))
     stages = count.bit_length() - 1
     for stage in range(stages):
         unit = 1 << stage
@@ -83,12 +83,12 @@ def columns_of(
     return steps, [column for _, column in sorted(found, key=lambda pair: pair[0])]
 
 
-def _side_by_side(parts: Sequence[ir.Value]) -> ir.Value:
+def side_by_side(parts: Sequence[ir.Value]) -> ir.Value:
     """One vector of vectors."""
     if len(parts) == 1:
         return parts[0]
     half = len(parts) // 2
-    left, right = _side_by_side(parts[:half]), _side_by_side(parts[half:])
+    left, right = side_by_side(parts[:half]), side_by_side(parts[half:])
     both = ir.Type(left.type.dtype, 2 * left.type.lanes)
     return ir.Shuffle(both, left, right, tuple(range(both.lanes)))
 
@@ -114,7 +114,7 @@ def zipped(
     if columns[0].type.lanes * count == lanes:
         whole = ir.Var(vector, f"{prefix}0")
         order = tuple(lane % count * (lanes // count) + lane // count for lane in range(lanes))
-        return [ir.Let(f"{prefix}0", _side_by_side(columns))], [
+        return [ir.Let(f"{prefix}0", side_by_side(columns))], [
             ir.Shuffle(vector, whole, whole, order)
         ]
     steps: list[ir.Step] = [ir.Let(f"{prefix}0", columns[0])]

@@ -1,6 +1,7 @@
 """A writer of loop IR: what stands in a `with` block becomes the body of a loop or a branch.
 
-A value that memory or a register holds is what it was at that place: it is named there.
+A value that memory or a register holds is what it was at that place: it is named there. Where a
+function has steps that others write too, a prefix keeps the writer's names apart from theirs.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from contextlib import contextmanager
 from anydim.base.dtypes import DType, boolean, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.write.term import Like, Term, constant
-from anydim.kernels.write.values import add
+from anydim.kernels.ir import Like, constant
 
 SCRATCH = "scratch"  # the bytes of the calling thread
 
@@ -25,13 +25,13 @@ class Variable:
         self._name = name
         self._kind = kind
 
-    def __call__(self) -> Term:
+    def __call__(self) -> ir.Value:
         return self._code.frozen(ir.Get(self._kind, self._name))
 
     def set(self, value: Like) -> None:
         """The value from here on."""
-        wanted = value if isinstance(value, Term) else constant(value, self._kind.dtype)
-        self._code.emit(ir.Assign(self._name, wanted.spread(self._kind.lanes).value))
+        wanted = value if isinstance(value, ir.Value) else constant(value, self._kind.dtype)
+        self._code.emit(ir.Assign(self._name, wanted.spread(self._kind.lanes)))
 
     def __iadd__(self, value: Like) -> Variable:
         self.set(self() + value)
@@ -73,23 +73,23 @@ class Writer:
         """This place of the block that is being written."""
         return len(self._blocks[-1])
 
-    def let(self, value: Term, name: str = "") -> Term:
+    def let(self, value: ir.Value, name: str = "") -> ir.Value:
         """Name a value that is used more than once."""
         name = name or self.fresh("v")
-        self.emit(ir.Let(name, value.value))
-        return Term(ir.Var(value.value.type, name))
+        self.emit(ir.Let(name, value))
+        return ir.Var(value.type, name)
 
-    def frozen(self, value: ir.Value) -> Term:
+    def frozen(self, value: ir.Value) -> ir.Value:
         """What memory or a register holds now; in a condition of `loop`, at each look at it."""
-        return Term(value) if self._looking else self.let(Term(value))
+        return value if self._looking else self.let(value)
 
     def variable(self, value: Like, dtype: DType = int64) -> Variable:
         """A register and its first value; a plain number is of type `dtype`, a bool a flag."""
         kind = boolean if isinstance(value, bool) else dtype
-        first = value if isinstance(value, Term) else constant(value, kind)
+        first = value if isinstance(value, ir.Value) else constant(value, kind)
         name = self.fresh("r")
-        self.emit(ir.Declare(name, first.value))
-        return Variable(self, name, first.value.type)
+        self.emit(ir.Declare(name, first))
+        return Variable(self, name, first.type)
 
     @contextmanager
     def _block(self) -> Iterator[list[ir.Step]]:
@@ -98,30 +98,30 @@ class Writer:
         self._blocks.pop()
 
     @contextmanager
-    def range(self, start: Like, stop: Like, step: int = 1) -> Iterator[Term]:
+    def range(self, start: Like, stop: Like, step: Like = 1, name: str = "") -> Iterator[ir.Value]:
         """A loop over start, start + step, ... below stop."""
-        low, high = (v if isinstance(v, Term) else constant(v) for v in (start, stop))
-        name = self.fresh("i")
+        low, high, by = (_word(value) for value in (start, stop, step))
+        name = name or self.fresh("i")
         with self._block() as body:
-            yield Term(ir.Var(ir.INDEX, name))
-        self.emit(ir.For(name, low.value, high.value, constant(step).value, tuple(body)))
+            yield ir.Var(ir.INDEX, name)
+        self.emit(ir.For(name, low, high, by, tuple(body)))
 
     @contextmanager
-    def loop(self, condition: Callable[[], Term]) -> Iterator[None]:
+    def loop(self, condition: Callable[[], ir.Value]) -> Iterator[None]:
         """A loop as long as a condition holds."""
         self._looking = True
         again = condition()
         self._looking = False
         with self._block() as body:
             yield
-        self.emit(ir.While(again.value, tuple(body)))
+        self.emit(ir.While(again, tuple(body)))
 
     @contextmanager
-    def when(self, condition: Term) -> Iterator[None]:
+    def when(self, condition: ir.Value) -> Iterator[None]:
         """What happens where a condition holds."""
         with self._block() as body:
             yield
-        self.emit(ir.If(condition.value, tuple(body)))
+        self.emit(ir.If(condition, tuple(body)))
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
@@ -134,26 +134,26 @@ class Writer:
 
     # ---- threads -------------------------------------------------------------------------------
 
-    def atomic(self, operation: str, address: Term, *arguments: Like) -> Term:
+    def atomic(self, operation: str, address: ir.Value, *arguments: Like) -> ir.Value:
         """An atomic step on the int64 at an address; what was there before."""
         result = ir.Var(ir.INDEX, self.fresh("v"))
-        given = tuple(_word(argument).value for argument in arguments)
-        self.emit(ir.Atomic(operation, address.value, given, result))
-        return Term(result)
+        given = tuple(_word(argument) for argument in arguments)
+        self.emit(ir.Atomic(operation, address, given, result))
+        return result
 
-    def publish(self, address: Term, value: Like) -> None:
+    def publish(self, address: ir.Value, value: Like) -> None:
         """An atomic store."""
-        self.emit(ir.Atomic("store", address.value, (_word(value).value,)))
+        self.emit(ir.Atomic("store", address, (_word(value),)))
 
 
-def _word(value: Like) -> Term:
-    return value if isinstance(value, Term) else constant(value)
+def _word(value: Like) -> ir.Value:
+    return value if isinstance(value, ir.Value) else constant(value)
 
 
 class Buffer:
     """Memory that holds elements of one type, from `base` on: `b[i]`, `b[i] = value`."""
 
-    def __init__(self, code: Writer, name: str, dtype: DType, base: Term | None = None) -> None:
+    def __init__(self, code: Writer, name: str, dtype: DType, base: ir.Value | None = None) -> None:
         self._code = code
         self._name = name
         self._base = base
@@ -163,37 +163,34 @@ class Buffer:
         """The same memory counted from another element."""
         return Buffer(self._code, self._name, self.dtype, self._place(start))
 
-    def _place(self, index: Like) -> Term:
-        place = index if isinstance(index, Term) else constant(index)
-        return place if self._base is None else Term(add(self._base.value, place.value))
+    def _place(self, index: Like) -> ir.Value:
+        place = index if isinstance(index, ir.Value) else constant(index)
+        return place if self._base is None else self._base + place
 
     def address(self, index: Like) -> ir.Address:
         """Where an element lies, for a function that is called."""
         scale = self.dtype.bytes if self._name == SCRATCH else 1
-        return ir.Address(self._name, (self._place(index) * scale).value)
+        return ir.Address(self._name, (self._place(index) * scale))
 
-    def load(self, index: Like, lanes: int = 1, where: Term | None = None) -> Term:
+    def load(self, index: Like, lanes: int = 1, where: ir.Value | None = None) -> ir.Value:
         """Elements from `index` on; lanes where `where` is false are 0 and not touched."""
-        mask = None if where is None else where.value
         kind = ir.Type(self.dtype, lanes)
-        return self._code.frozen(ir.Load(kind, self._name, self._place(index).value, mask))
+        return self._code.frozen(ir.Load(kind, self._name, self._place(index), where))
 
-    def gather(self, indices: Term, where: Term | None = None) -> Term:
+    def gather(self, indices: ir.Value, where: ir.Value | None = None) -> ir.Value:
         """One element for each lane of `indices`."""
-        mask = None if where is None else where.value
-        kind = ir.Type(self.dtype, indices.lanes)
+        kind = ir.Type(self.dtype, indices.type.lanes)
         offsets = indices if self._base is None else self._base + indices
-        return self._code.frozen(ir.Gather(kind, self._name, offsets.value, mask))
+        return self._code.frozen(ir.Gather(kind, self._name, offsets, where))
 
-    def store(self, index: Like, value: Like, where: Term | None = None) -> None:
+    def store(self, index: Like, value: Like, where: ir.Value | None = None) -> None:
         """Write the lanes of a value from `index` on, where `where` holds."""
-        mask = None if where is None else where.value
-        wanted = value if isinstance(value, Term) else constant(value, self.dtype)
+        wanted = value if isinstance(value, ir.Value) else constant(value, self.dtype)
         if wanted.dtype != self.dtype:
             raise InternalError(f"{wanted.dtype} is stored in '{self._name}' of {self.dtype}")
-        self._code.emit(ir.Store(self._name, self._place(index).value, wanted.value, mask))
+        self._code.emit(ir.Store(self._name, self._place(index), wanted, where))
 
-    def __getitem__(self, index: Like) -> Term:
+    def __getitem__(self, index: Like) -> ir.Value:
         return self.load(index)
 
     def __setitem__(self, index: Like, value: Like) -> None:

@@ -9,7 +9,7 @@ position in the range; every tensor that is written has a dimension that tells t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from anydim.base.records import dataclass
@@ -45,19 +45,20 @@ class Chunks:
 
 
 def chunkings(
-    found: Sequence[Instance], types: Mapping[str, TensorType], hidden: Iterable[str], box: Box
-) -> Iterator[Chunks]:
+    found: Sequence[Instance], types: Mapping[str, TensorType], hidden: Iterable[str], box: Box,
+    still: Callable[[Access], bool] = lambda access: False,
+) -> Iterator[Chunks]:  # fmt: skip
     """All ranges along which the nest can be cut; those of outer loops and axes first.
 
     Each part has `hidden` tensors of its own; so one that lives in an iteration of a loop is no
-    matter.
+    matter. Neither is an access that is `still`: no write touches its place.
     """
     writes = [instance for instance in found if instance.write is not None]
     if not writes:
         return
     first = max(writes, key=lambda instance: len(_candidates(instance)))
     for kind, variable in _candidates(first):
-        growth = _Growth(found, types, frozenset(hidden), box)
+        growth = _Growth(found, types, frozenset(hidden), box, still)
         if growth.grow(first, ChunkedWrite(kind, variable, as_size(0))):
             chunks = growth.chunks()
             if chunks is not None:
@@ -81,12 +82,16 @@ class _Growth:
     types: Mapping[str, TensorType]
     hidden: frozenset[str]
     box: Box
+    still: Callable[[Access], bool]
     cuts: dict[int, ChunkedWrite] = field(default_factory=dict)  # by place in `found`
     tensors: dict[str, tuple[int, Size]] = field(default_factory=dict)  # dimension, shift
 
     def __post_init__(self) -> None:
         types = dict(self.types)
-        self.accesses = [accesses(instance, types) for instance in self.found]
+        self.accesses = [
+            tuple(a for a in accesses(instance, types) if not self.still(a))
+            for instance in self.found
+        ]
         self.written = {a.tensor for all in self.accesses for a in all if a.writes}
 
     def grow(self, seed: Instance, cut: ChunkedWrite) -> bool:

@@ -34,6 +34,11 @@ def same_iteration(first: Access, second: Access, box: Box) -> bool:
     return not _never_meet(first, second, common_loops(first.instance, second.instance), None, box)
 
 
+def apart(first: Access, second: Access, box: Box) -> bool:
+    """Whether two accesses of a tensor never meet, at whatever iterations."""
+    return _never_meet(first, second, (), None, box)
+
+
 def distance(first: Access, second: Access, at: LoopAt, box: Box) -> Size | bool | None:
     """The iterations from `first` to `second` at a common loop, if they meet at different
     iterations.

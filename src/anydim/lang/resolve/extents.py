@@ -193,10 +193,18 @@ def range_error(work: Work, problem: RangeProblem) -> LanguageError:
         return work.type_error(wrong)
     name = next((n for n in work.expander.indices if f"'{n}'" in problem.text), "")
     position = work.expander.indices.get(name, work.assignment.position)
-    guarded = (read for read in reads(work.body) if read.default is not None)
-    silent = any(ranges.uses(read, name) for read in guarded)
-    hint = f"{problem.hint} (a read with a default says nothing of ranges)"
-    return work.error(position, problem.text, hint if silent else problem.hint)
+    guarded = [read for read in reads(work.body) if read.default is not None]
+    hint = problem.hint
+    if any(ranges.uses(read, name) for read in guarded):
+        hint = hint.replace(f"{name} in 0:...", f"{name} in 0:{_meant(work, guarded, name)}")
+        hint += " (a read with a default says nothing of ranges)"
+    return work.error(position, problem.text, hint)
+
+
+def _meant(work: Work, guarded: list[Read], name: str) -> str:
+    """The size of the dimension that an index alone is the place in, as reads with defaults say."""
+    places = (place for read in guarded for place in read_places(read, work.tensors))
+    return next((str(size) for index, size, _ in places if index == Index(name)), "...")
 
 
 def _uneven_range(work: Work, clause: Range, low: Expr, high: Expr) -> None:

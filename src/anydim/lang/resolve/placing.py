@@ -32,7 +32,7 @@ from anydim.lang.tree import (
 )
 from anydim.lang.tree.affine import affine, reads, rewrite
 from anydim.lang.tree.typing import TypeProblem, as_index, converted, identity, typed
-from anydim.sizes import Size, Truth, prove
+from anydim.sizes import Size
 
 
 def begin(
@@ -235,10 +235,15 @@ def _harmless(work: Work, read: Read, places: tuple[Expr, ...]) -> bool:
     reading, writing = tuple(map(bare, read.indices)), tuple(map(bare, places))
     if reading == writing:
         return not (work.right and work.assignment.combine) and one_to_one(writing, work.left)
-    for index, place in zip(reading, writing):
-        forms = affine(index), affine(place)
-        if forms[0] is None or forms[1] is None or forms[0].terms or forms[1].terms:
-            continue
-        if prove(forms[0].constant, "==", forms[1].constant, work.binding.box) is Truth.REFUTED:
-            return True
-    return False
+    return any(_apart(work, *pair) for pair in zip(reading, writing))
+
+
+def _apart(work: Work, index: Expr, place: Expr) -> bool:
+    """Whether no position that is read along an axis is one that is written there."""
+    box = ranges.running(work.extents.values(), work.binding.box)
+    read = ranges.expression_range(index, work.extents, box)
+    written = ranges.expression_range(place, work.extents, box)
+    if read is None or written is None:
+        return False
+    (low, high, _), (first, last, _) = read, written
+    return ranges.proved(high, "<", first, box) or ranges.proved(low, ">", last, box)

@@ -9,7 +9,7 @@ from anydim.base.errors import LanguageError
 from anydim.base.records import dataclass
 from anydim.base.text import counted, listed, suggestion
 from anydim.lang.functions import FUNCTIONS
-from anydim.lang.surface.hints import OVER_INDICES, shown_read
+from anydim.lang.surface.hints import BEYOND, OVER_INDICES, shown_read
 from anydim.lang.surface.syntax import (
     FUNCTION_ALIASES,
     RESERVED,
@@ -367,7 +367,7 @@ def _check_term(term: Term, names: _Names) -> None:
         hint = suggestion(term.type, TYPE_NAMES)
         raise names.error(term.position, f"there is no element type '{term.type}'", hint)
     elif isinstance(term, Number) and isinstance(term.value, int) and term.value >= 2**64:
-        raise names.error(term.position, "an integer beyond 64 bits")
+        raise names.error(term.position, "an integer beyond 64 bits", BEYOND)
 
 
 def _check_call(call: CallTerm, names: _Names) -> None:

@@ -20,6 +20,7 @@ _COMMENT = "comments start with '#'; '//' is floor division"
 _LOOP = "write a loop as: for t in 0:N { ... }"
 _SLICE = "there are no slices: give each dimension an index, as in x(i,j)"
 _LOGIC = "in conditions write '&&', '||' and '!'"
+BEYOND = "the largest is 2^64 - 1; a float holds more: 1e20"
 _UNDECLARED = "nothing is declared: write y(i) = ..., sizes and type follow"
 
 
@@ -69,6 +70,7 @@ MISTAKES: tuple[Mistake, ...] = (
             "_ARROW"),
     Mistake("", r"\(", "statements stand in braces: { y(i) = x(i) }", "LBRACE"),
     Mistake("", r"\.\.\.?(?!\w)", "an ellipsis has a name: ...s", "ELLIPSIS"),
+    Mistake(r"->\s*\([^{}]*\w\s*", r"[\w(]", "results have names alone, types follow: -> (y, z)"),
     # places in tensors
     Mistake(r"\w\s*", r"\[", "indices stand in parentheses: y(i)", "ASSIGN"),
     Mistake(r"\w\[[^\[\]]*", r",",
@@ -78,6 +80,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(r"\w\s*\[[^{}=]*", r":", _SLICE, "RSQB"),
     Mistake(r"\w\([^()]*\)\s*", r"\(", "one pair of parentheses holds all indices: x(i,j)"),
     Mistake(r"\w", r"\.[A-Za-z]", "the size of dimension 0 of a tensor x is x.0"),
+    Mistake("", r"\}", "a parenthesis is still open", "RPAR"),
     # loops, ranges and conditions
     Mistake(r"\bfor\s*", r"\(", _LOOP),
     Mistake(r"\bfor\s+\w+\s*", r"=", _LOOP),
@@ -95,6 +98,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(r"\bwhile\s*[^{}]*", r".",
             "there is no 'while': a loop has a range, which a tensor may limit: 0:count(b)"),
     # statements
+    Mistake(r"\)\s*//\s*[A-Za-z]+\s+[A-Za-z][^\n()]*\s*", r"", _COMMENT, "ASSIGN"),
     Mistake(r"\breturn\s+", r"\w", "results are named in the head: def f(...) -> (y)"),
     Mistake(r"\b(?:let|var|const|auto)\s+", r"\w", _UNDECLARED),
     Mistake(rf"[{{;}})]\s*{_TYPE}(?:\([^()]*\))?\s+", r"\w+\s*(?:\([^()]*\))?\s*=", _UNDECLARED),

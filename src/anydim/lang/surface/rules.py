@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from anydim.base.text import suggestion
 from anydim.lang.functions import FUNCTIONS
+from anydim.lang.surface.hints import BEYOND
 from anydim.lang.surface.syntax import (
     ATTRIBUTE_KINDS,
     PRECEDENCE,
@@ -332,7 +333,7 @@ def _number(_: Any, token: Token) -> Number:
     if token.isdigit():
         value: int | float = int(token)
         if value >= 2**64:
-            raise Problem(_at(token), "an integer beyond 64 bits")
+            raise Problem(_at(token), "an integer beyond 64 bits", BEYOND)
     else:
         value = float(token)
     return Number(value, _at(token))

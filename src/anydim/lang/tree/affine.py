@@ -38,11 +38,18 @@ class Affine:
     def indices(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.terms)
 
+    def without(self, *indices: str) -> Affine:
+        """The form where these indices are 0."""
+        return Affine(self.constant, tuple(term for term in self.terms if term[0] not in indices))
+
     def __add__(self, other: Affine) -> Affine:
         terms = dict(self.terms)
         for name, coefficient in other.terms:
             terms[name] = terms[name] + coefficient if name in terms else coefficient
         return Affine.of(self.constant + other.constant, terms)
+
+    def __sub__(self, other: Affine) -> Affine:
+        return self + other.scaled(as_size(-1))
 
     def scaled(self, factor: Size) -> Affine:
         return Affine.of(self.constant * factor, {n: c * factor for n, c in self.terms})
@@ -85,7 +92,7 @@ def _affine_apply(expr: Apply) -> Affine | None:
     if expr.function == "add":
         return first + second
     if expr.function == "sub":
-        return first + second.scaled(as_size(-1))
+        return first - second
     if not second.terms:
         return first.scaled(second.constant)
     if not first.terms:
@@ -120,6 +127,18 @@ def address(read: Read, shape: tuple[Size, ...]) -> Affine | None:
             return None
         total = total + form.scaled(stride)
     return total
+
+
+def flat_address(read: Read) -> Affine | None:
+    """Where a read of a flat group stands, as an offset; None for one not affine or guarded."""
+    return affine(read.indices[0]) if read.flat and read.default is None else None
+
+
+def operands(expr: Expr) -> tuple[Expr, ...]:
+    """What an expression is made of."""
+    if isinstance(expr, Read):
+        return expr.indices if expr.default is None else (*expr.indices, expr.default)
+    return (expr.argument,) if isinstance(expr, Cast) else getattr(expr, "arguments", ())
 
 
 def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:

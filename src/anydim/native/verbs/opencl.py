@@ -15,7 +15,7 @@ from anydim.devices import words as common
 from anydim.devices.opencl import words
 from anydim.devices.opencl.shared import KIND
 from anydim.kernels import ir
-from anydim.kernels.write.term import Like, Term, larger, select, smaller
+from anydim.kernels.ir import Like, greatest, least, select
 from anydim.kernels.write.writer import Variable
 from anydim.native.body import ZERO, Body, as_word, parameter
 from anydim.native.verbs.writing import CONTEXT, Verb, Written, count_across, symbol
@@ -39,7 +39,7 @@ def helpers() -> Iterator[ir.Function]:
     yield _arrive()
 
 
-def _code(body: Body, of: Term, *given: Like) -> Term:
+def _code(body: Body, of: ir.Value, *given: Like) -> ir.Value:
     """What a function of libOpenCL returns: an int."""
     return body.let(body.ask(of, *given) & _ERROR)
 
@@ -85,7 +85,7 @@ def _settle() -> ir.Function:
         _touch(body, source, body.ask(_COMMAND, CONTEXT, body.load(event)))
     body.put(words.PENDING, 0)
     last, recorded = body.word(words.LAST), body.word(words.RECORDED)
-    oldest = larger(body.word(words.SETTLED), recorded - words.RING_ROWS)
+    oldest = greatest(body.word(words.SETTLED), recorded - words.RING_ROWS)
     with body.range(oldest + 1, recorded + 1) as number:
         row = _row(body, number)
         _release(body, body.load(row, words.EVENT))
@@ -132,16 +132,16 @@ def _arrive() -> ir.Function:
 # ---- what verbs do in common ---------------------------------------------------------------------
 
 
-def _idle(body: Verb, *places: Term) -> Term:
+def _idle(body: Verb, *places: ir.Value) -> ir.Value:
     """Whether no command touches the blocks that these lie in."""
     done = body.word(words.DONE)
     last = body.variable(0)
     for place in places:
-        last.set(larger(_worked(body, CONTEXT, place), last()))
+        last.set(greatest(_worked(body, CONTEXT, place), last()))
     return body.let(last() <= done)
 
 
-def _worked(body: Verb, context: Term, place: Term) -> Term:
+def _worked(body: Verb, context: ir.Value, place: ir.Value) -> ir.Value:
     """The last command that touches what lies there: of a block of others it may be any."""
     row = body.ask(_FIND, context, place)
     worked = body.variable(body.load(context, words.LAUNCHED))
@@ -150,13 +150,15 @@ def _worked(body: Verb, context: Term, place: Term) -> Term:
     return worked()
 
 
-def _touch(body: Body, place: Term, command: Term, context: Term = CONTEXT) -> None:
+def _touch(body: Body, place: ir.Value, command: ir.Value, context: ir.Value = CONTEXT) -> None:
     row = body.ask(_FIND, context, place)
     with body.when(row.differs(0)):
         body.store(row, words.WORKED, command)
 
 
-def _copied(body: Verb, target: Term, source: Term, bytes: Term, event: Term) -> Term:
+def _copied(
+    body: Verb, target: ir.Value, source: ir.Value, bytes: ir.Value, event: ir.Value
+) -> ir.Value:
     """A copy by the queue; its code."""
     queue = body.word(words.QUEUE)
     return _code(body, body.word(words.COPY_MEMORY), queue, 0, target, source, bytes, 0, 0, event)
@@ -176,7 +178,7 @@ def _ended(body: Verb, verb: int, bad: Variable, function: Like) -> None:
 
 
 def _moved(
-    verb: int, places: tuple[Term, ...], at_once: Callable[[Verb], None],
+    verb: int, places: tuple[ir.Value, ...], at_once: Callable[[Verb], None],
     later: Callable[[Verb, Variable], None], function: int,
 ) -> Written:  # fmt: skip
     """A verb that touches blocks: at once where no command does, else behind those."""
@@ -225,7 +227,7 @@ def _staged(body: Verb, bad: Variable) -> None:
             _append(body, stage)
 
 
-def _append(body: Verb, stage: Term) -> None:
+def _append(body: Verb, stage: ir.Value) -> None:
     """A stage is the last of the list."""
     at = body.variable(body.at(words.STAGED))
     with body.loop(lambda: body.load(at()).differs(0)):
@@ -287,7 +289,7 @@ def _copy_from(body: Verb) -> None:
     _ended(body, home.COPY_FROM, bad, words.COPY_MEMORY - words.SET_ARGUMENT)
 
 
-def _across(body: Verb, bad: Variable, busy: Term) -> None:
+def _across(body: Verb, bad: Variable, busy: ir.Value) -> None:
     """A command that waits for the other queue, which waits for it."""
     origin, queue = parameter("origin"), body.word(words.QUEUE)
     theirs, waits, events = body.load(origin, words.QUEUE), body.array(1), body.array(2)
@@ -374,7 +376,7 @@ def _launch(body: Verb) -> None:
     _ended(body, home.LAUNCH, bad, function())
 
 
-def _split(body: Verb, split: Term) -> Term:
+def _split(body: Verb, split: ir.Value) -> ir.Value:
     """Write how many items there are, and how many of them in a group; the part of each."""
     entry, parallel, grain = map(parameter, ("entry", "parallel", "grain"))
     group, part = body.load(entry, words.GROUP), body.variable(1)
@@ -383,7 +385,7 @@ def _split(body: Verb, split: Term) -> Term:
         body.store(split, 1, group)
     with body.otherwise():
         shares = body.let((parallel + grain - 1) / grain)
-        most = body.let(smaller(body.load(entry, words.MOST_ITEMS), shares))
+        most = body.let(least(body.load(entry, words.MOST_ITEMS), shares))
         part.set((parallel + most - 1) / most)
         body.store(split, 0, (parallel + part() - 1) / part())
         body.store(split, 1, 1)
@@ -393,12 +395,12 @@ def _split(body: Verb, split: Term) -> Term:
 # ---- events --------------------------------------------------------------------------------------
 
 
-def _row(body: Verb, number: Term) -> Term:
+def _row(body: Verb, number: ir.Value) -> ir.Value:
     place = body.let(number & (words.RING_ROWS - 1))
     return body.let(body.at(words.RING) + place * (8 * words.RING_WORDS))
 
 
-def _release(body: Verb, event: Term) -> None:
+def _release(body: Verb, event: ir.Value) -> None:
     with body.when(event.differs(0)):
         body.call(body.word(words.RELEASE), event)
 
@@ -447,7 +449,7 @@ def _wait(body: Verb) -> None:
     _ended(body, home.WAIT, bad, words.WAIT_FOR - words.SET_ARGUMENT)
 
 
-def _take(body: Verb, row: Term, mine: Term, event: Term) -> None:
+def _take(body: Verb, row: ir.Value, mine: ir.Value, event: ir.Value) -> None:
     """Write what is to be waited for: the event of the row, if it has one, else the last."""
     held = body.let(select(mine, body.load(row, words.EVENT), 0))
     with body.when(held.differs(0)):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from anydim.devices import words
 from anydim.kernels import ir
-from anydim.kernels.write.term import Like, Term
+from anydim.kernels.ir import Like
 from anydim.native.body import Body, parameter
 from anydim.runtime import home
 
@@ -38,11 +38,11 @@ Written = Callable[["Verb"], None]
 class Verb(Body):
     """The body of a function of a device."""
 
-    def word(self, word: int) -> Term:
+    def word(self, word: int) -> ir.Value:
         """What a word of the device holds."""
         return self.load(CONTEXT, word)
 
-    def at(self, word: int) -> Term:
+    def at(self, word: int) -> ir.Value:
         """Where a word of the device is."""
         return self.let(CONTEXT + 8 * word)
 
@@ -59,7 +59,7 @@ class Verb(Body):
         self.call(self.word(words.FAILED), verb, function, code)
 
     @contextmanager
-    def locked(self, context: Term = CONTEXT) -> Iterator[None]:
+    def locked(self, context: ir.Value = CONTEXT) -> Iterator[None]:
         """No other thread is in such a block of the device; it is not left within."""
         mutex = self.load(context, words.MUTEX)
         self.call(self.load(context, words.LOCK), mutex)

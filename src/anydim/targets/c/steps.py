@@ -104,7 +104,7 @@ class Steps:
         if not text:
             return
         place = self.values.place(step.buffer, step.offset, self.values.buffers[step.buffer])
-        self.write(text.format(place=place, write=int(step.write)))
+        self.write(text.format(place=place, write=int(step.write), near=3 - step.far))
 
     def _call(self, step: ir.Call) -> None:
         callee = self.known.get(step.function) if isinstance(step.function, str) else None

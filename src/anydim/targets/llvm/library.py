@@ -152,7 +152,7 @@ def _text() -> Iterator[Any]:
     try:
         yield place
     finally:
-        if place:
+        if place:  # type: ignore[truthy-bool]
             llvm()["DisposeString"](place)
 
 

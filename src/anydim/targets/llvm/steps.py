@@ -81,7 +81,8 @@ class Steps:
     def _prefetch(self, step: ir.Prefetch) -> None:
         buffer = self.values.buffers[step.buffer]
         pointer = self.values.pointer(step.buffer, step.offset, buffer.dtype)
-        hints = (("i32", str(int(step.write))), ("i32", "3"), ("i32", "1"))
+        near = "2" if step.far else "3"
+        hints = (("i32", str(int(step.write))), ("i32", near), ("i32", "1"))
         self.emitter.write(
             self.emitter.call_text("void", "llvm.prefetch.p0", (("ptr", pointer), *hints))
         )

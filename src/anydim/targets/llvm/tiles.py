@@ -40,7 +40,7 @@ def tile_memory(values: Values, step: ir.TileMemory) -> None:
     """A tile from memory or to it, its rows as many bytes apart."""
     place = values.pointer(step.buffer, step.offset, int32)
     four = ir.Const(ir.INDEX, int32.bytes)
-    row = values.value(ir.Op(ir.INDEX, "mul", (step.row, four)))
+    row = values.value(step.row * four)
     name = "tilestored64" if step.store else "tileloadd64"
     _write(values.emitter, name, ("i8", str(step.tile)), ("ptr", place), ("i64", row))
 

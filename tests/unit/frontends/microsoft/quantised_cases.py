@@ -178,7 +178,4 @@ CASES = {
         lstm(1, True)),
 }  # fmt: skip
 
-# onnxruntime quantises the state anew in every iteration
-NEAR = {"DynamicQuantizeLSTM": 5e-3, "DynamicQuantizeLSTM columns": 5e-3}
-
 ALONE = {"QLinearReduceMean"}  # onnxruntime has no kernel for it

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from anydim.base.dtypes import float32
 from anydim.frontends.onnx.microsoft.record import Row, row
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
@@ -12,26 +10,36 @@ from anydim.frontends.onnx.operators.recurrent import recurrent
 
 
 def dynamic_lstm(call: OnnxNode) -> list[Result]:
-    """The standard's LSTM of an input that is quantised as a whole.
+    """The standard's LSTM of an input that is quantised as a whole, and of states that are.
 
     Weights are [directions, input, 4 * hidden], scales and zero points one per direction or one
-    per direction and column. States stay float32 from one iteration to the next.
+    per direction and column.
     """
-    x = call.emit("dequantize", *dynamic_bytes(call, call.input(0)), to=float32)
-    w, r = (_weights(call, tensor, scale) for tensor, scale in ((1, 8), (2, 10)))
-    own = replace(call, inputs=(x, w, r, *call.inputs[3:8]))
-    return recurrent("lstm")(own)
+    x, x_scale, x_zero = dynamic_bytes(call, call.input(0))
+    w_scale, w_zero, r_scale, r_zero = (_columns(call, number) for number in range(8, 12))
+
+    def first(call: OnnxNode, direction: int) -> list[str]:
+        w, scale, zero = (_at(call, name, direction) for name in (call.input(1), w_scale, w_zero))
+        sums = call.emit("cast", call.emit("matmul_integer", x, w, x_zero, zero), to=float32)
+        gates = call.emit("mul", sums, call.emit("mul", x_scale, scale))
+        return [gates, call.input(2), r_scale, r_zero]
+
+    return recurrent("lstm", first, dynamic=True)(call)
 
 
-def _weights(call: OnnxNode, tensor: int, scale: int) -> str:
-    """Weights as the standard has them: float32 [directions, 4 * hidden, input]."""
-    wide = []
-    for value in (call.input(scale), call.input(scale + 1)):
-        axes = (1, 2) if call.kind(value).rank == 1 else (1,)
-        wide.append(call.emit("unsqueeze", value, axes=axes))
-    q, zero = (call.emit("cast", value, to=float32) for value in (call.input(tensor), wide[1]))
-    made = call.emit("mul", call.emit("sub", q, zero), wide[0])
-    return call.emit("transpose", made, perm=(0, 2, 1))
+def _columns(call: OnnxNode, number: int) -> str:
+    """A scale or zero point for each direction and column."""
+    name, weights = call.input(number), call.shape(1)
+    if call.type(number).rank == 1:
+        name = call.emit("unsqueeze", name, axes=(1,))
+    return call.emit("expand", name, shape=(weights[0], weights[2]))
+
+
+def _at(call: OnnxNode, name: str, direction: int) -> str:
+    """What a tensor has of a direction."""
+    kind = call.kind(name)
+    part = call.emit("slice", name, starts=(direction,), ends=(direction + 1,), axes=(0,))
+    return call.emit("reshape", part, shape=kind.shape[1:])
 
 
 ROWS: dict[str, Row] = {
@@ -39,7 +47,7 @@ ROWS: dict[str, Row] = {
         dynamic_lstm,
         "X W R B? sequence_lens? initial_h? initial_c? P? W_scale W_zero_point R_scale"
         " R_zero_point -> Y? Y_h? Y_c?",
-        types=("float",), limits="the state is not quantised between iterations",
+        types=("float",),
         activations=(str,), activation_alpha=(float,), activation_beta=(float,), clip=float,
         direction="forward", hidden_size=int, input_forget=0),
 }  # fmt: skip

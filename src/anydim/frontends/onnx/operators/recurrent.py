@@ -17,22 +17,31 @@ _DEFAULTS = {"rnn": ("Tanh",), "gru": ("Sigmoid", "Tanh"), "lstm": ("Sigmoid", "
 _EXTRA = {"gru": ("linear_before_reset",), "lstm": ("input_forget",)}
 
 
-def recurrent(name: str) -> Callable[[OnnxNode], list[Result]]:
-    """The row of a recurrent layer: y [time, directions, batch, hidden], then its last states."""
+def _as_given(call: OnnxNode, direction: int) -> list[str]:
+    return [call.input(number) for number in range(3)]
+
+
+def recurrent(
+    name: str, first: Callable[[OnnxNode, int], list[str]] = _as_given, **own: object
+) -> Callable[[OnnxNode], list[Result]]:
+    """The row of a recurrent layer: y [time, directions, batch, hidden], then its last states.
+
+    `first` says what a direction reads before the optional inputs, `own` are further attributes.
+    """
 
     def build(call: OnnxNode) -> list[Result]:
         directions = _directions(call)
         batch_first = bool(call.attribute("layout", 0))
-        inputs = [call.input(number) for number in range(3)]
         given = [what for number, what in enumerate(OPTIONAL, start=3) if call.given(number)]
-        inputs += [_given(call, number) for number in range(3, 8) if call.given(number)]
+        inputs = [_given(call, number) for number in range(3, 8) if call.given(number)]
         extra = {key: bool(call.attribute(key, 0)) for key in _EXTRA.get(name, ())}
         functions = _functions(call, _DEFAULTS[name], len(directions))
         made = [
             call.emit_many(
-                name, 3 if name == "lstm" else 2, *inputs, given=tuple(given), direction=number,
-                reverse=reverse, activations=functions[number], batch_first=batch_first,
-                clip=float(call.attribute("clip") or 0.0), **extra,
+                name, 3 if name == "lstm" else 2, *first(call, number), *inputs,
+                given=tuple(given), direction=number, reverse=reverse,
+                activations=functions[number], batch_first=batch_first,
+                clip=float(call.attribute("clip") or 0.0), **extra, **own,
             )
             for number, reverse in enumerate(directions)
         ]  # fmt: skip

@@ -67,10 +67,19 @@ def range_(call: OnnxNode) -> Result:
             return computed.range_(call)
         whole.append(size)
     step, start, limit = whole
-    if not step.constant:
-        raise Unsupported(f"a range with step {step}")
-    distance = limit - start if step.constant > 0 else start - limit
-    count = simplify(maximum(ceil_div(distance, abs(step.constant)), 0), call.emitter.box)
+    if step.constant == 0:
+        raise Unsupported("a range with step 0")
+    if call.proved(step, "<", 0):
+        pace, distance = simplify(0 - step, call.emitter.box), start - limit
+    elif call.proved(step, ">=", 0):
+        pace, distance = step, limit - start
+    else:  # which way it goes is known in a call only
+        return computed.range_(call)
+    if not call.proved(pace, ">=", 1):
+        message = f"{call.source}: a range has to have a step of 1 or more, its step is {step}"
+        call.emitter.guards.append(Guard(as_size(1), "<=", pace, message))
+        pace = maximum(pace, 1)
+    count = simplify(maximum(ceil_div(distance, pace), 0), call.emitter.box)
     return call.emit("range", start=start, step=step, count=count, dtype=call.type(0).dtype)
 
 

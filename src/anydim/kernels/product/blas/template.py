@@ -16,33 +16,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache, partial
 
-from anydim.base.dtypes import float32, float64, int64, uint8
-from anydim.base.errors import InternalError
+from anydim.base.dtypes import float32, float64, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.launch import Argument, Launch, Machine, moved_bytes
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.product.contraction.form import ContractionForm, Walk, form_of
 from anydim.kernels.product.contraction.places import roles_of_form
+from anydim.kernels.product.kernel import main_function, operands_of, pointers_of
 from anydim.kernels.schedule import print_schedule, register
-from anydim.kernels.template import Template
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    either,
-    greatest,
-    least,
-    loop,
-    minus,
-    minus_one,
-    plus,
-    quotient,
-    quotient_up,
-    split_index,
-    times,
-    variable,
-)
+from anydim.kernels.template import Template, form_template
+from anydim.kernels.write.arithmetic import quotient, quotient_up, split_index, summed
 from anydim.kernels.write.elements import SizeParameters
+from anydim.kernels.write.writer import Writer
 from anydim.lang.tree import Group
 from anydim.sizes import Box, Size, Truth, as_size, ceil_div, maximum, product, prove
 
@@ -73,48 +60,24 @@ class _Matrix:
 
 def blas_template(addresses: tuple[int, ...]) -> Template:
     """The template for a library whose functions, in the order of `FUNCTIONS`, lie there."""
-    lower = partial(lower_blas, addresses)
-    return Template("blas", Blas, match_blas, lower, keeps=True)
+    lower = partial(_lower, addresses)
+    return form_template("blas", Blas, _form, lambda *_: Blas(), lower, keeps=True)
 
 
-def match_blas(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Blas | None:
-    """The schedule for a group, or None where it is no plain product of two matrices."""
-    return Blas() if _form(group, box, machine) is not None else None
-
-
-def lower_blas(
-    addresses: tuple[int, ...], group: Group, schedule: Blas, box: Box, machine: Machine,
-    constants: frozenset[str],
+def _lower(
+    addresses: tuple[int, ...], form: ContractionForm, group: Group, schedule: Blas, box: Box,
+    machine: Machine, constants: frozenset[str],
 ) -> Launch:  # fmt: skip
-    """The launch of a group that `match_blas` takes."""
-    form = _form(group, box, machine)
-    if form is None:
-        raise InternalError("a group that is no plain product reached its lowering")
     roles, buffers = roles_of_form(form)
-    operands = tuple(
-        ir.Operand(role, form.dtype, tensor == form.outputs[0].tensor) for tensor, role in roles
-    )
+    operands = (*operands_of(roles, {}, group, form.outputs), ir.Operand("library", int64))
     sizes = SizeParameters()
     body = _Writer(form, buffers, sizes).body()
-    words = ir.Operand("library", int64)
-    main = ir.Function(
-        "product",
-        (
-            *(ir.Pointer(o.name, o.dtype, alias=o.written) for o in operands),
-            ir.Pointer(words.name, words.dtype),
-            *(ir.Scalar(name) for name in sizes.names),
-            ir.Scalar("start"), ir.Scalar("stop"), ir.Pointer("scratch", uint8),
-        ),
-        body,
-    )  # fmt: skip
-    kernel = named_kernel("blas", (*operands, words), sizes.names, (main,))
+    main = main_function("product", pointers_of(operands), sizes.names, body)
+    kernel = named_kernel("blas", operands, sizes.names, (main,))
     work = form.m.extent * form.n.extent * form.k.extent * product(w.extent for w in form.loops)
     return Launch(
         kernel=kernel,
-        arguments=(
-            *(Argument(tensor) for tensor, _ in roles),
-            Argument(WORDS, words=addresses),
-        ),
+        arguments=(*(Argument(tensor) for tensor, _ in roles), Argument(WORDS, words=addresses)),
         sizes=sizes.sizes,
         parallel=product(walk.extent for walk in form.loops) * _blocks(form),
         grain=_grain(form),
@@ -127,7 +90,9 @@ def lower_blas(
 
 
 @lru_cache(maxsize=512)
-def _form(group: Group, box: Box, machine: Machine) -> ContractionForm | None:
+def _form(
+    group: Group, box: Box, machine: Machine, constants: frozenset[str]
+) -> ContractionForm | None:
     """The group as a plain product whose matrices lie as a library takes them."""
     form = form_of(group, frozenset(), machine)
     if form is None or form.dtype not in FUNCTIONS or form.start is not None or form.pieces:
@@ -159,6 +124,17 @@ def _matrix(rows: Walk, columns: Walk, row: Size, column: Size) -> _Matrix:
     return _Matrix(True, rows.extent if columns.extent == 1 else column, rows.extent)
 
 
+@dataclass(frozen=True)
+class _Part:
+    """Rows and columns of a product, and where its matrices begin in their tensors."""
+
+    rows: ir.Value
+    columns: ir.Value
+    a: ir.Value
+    b: ir.Value
+    c: ir.Value
+
+
 class _Writer:
     """Writes the body: each product of the loops, as far as a thread's part of the range has it.
 
@@ -169,7 +145,7 @@ class _Writer:
     def __init__(
         self, form: ContractionForm, buffers: Mapping[str, str], sizes: SizeParameters
     ) -> None:
-        self.form, self.sizes = form, sizes
+        self.form, self.sizes, self.code = form, sizes, Writer()
         self.a, self.b, self.c = (
             buffers[tensor] for tensor in (form.a, form.b, form.outputs[0].tensor)
         )
@@ -177,48 +153,41 @@ class _Writer:
 
     def body(self) -> tuple[ir.Step, ...]:
         """All of it."""
-        form, blocks = self.form, self.sizes.value(_blocks(self.form))
+        form, code, blocks = self.form, self.code, self.sizes.value(_blocks(self.form))
+        start, stop = variable("start"), variable("stop")
         index = list(FUNCTIONS).index(form.dtype)
-        group, start, stop = (variable(name) for name in ("group", "start", "stop"))
-        first = times(group, blocks)
-        loops = [(walk.name, self.sizes.value(walk.extent)) for walk in reversed(form.loops)]
-        return (
-            ir.Let("gemm", ir.Load(ir.INDEX, "library", constant(index))),
-            ir.Let("room", self._room()),
-            loop(
-                "group", quotient(start, blocks), quotient_up(stop, blocks), 1,
-                ir.Let("begin", greatest(minus(start, first), 0)),
-                ir.Let("end", least(minus(stop, first), blocks)),
-                *split_index("group", *loops),
-                *self._cut(),
-                *self._starts(),
-                ir.If(compare("greater_equal", variable("room"), 0), (self._call(),),
-                      (self._plain(),)),
-            ),
-        )  # fmt: skip
+        gemm = code.let(ir.Load(ir.INDEX, "library", constant(index)))
+        room = code.let(self._room())
+        with code.range(quotient(start, blocks), quotient_up(stop, blocks)) as group:
+            first = group * blocks
+            begin = code.let(greatest(start - first, 0))
+            end = code.let(least(stop - first, blocks))
+            loops = ((walk.name, self.sizes.value(walk.extent)) for walk in reversed(form.loops))
+            assert isinstance(group, ir.Var)
+            code.take(split_index(group.name, *loops))
+            part = self._part(begin * _BLOCK, end * _BLOCK)
+            with code.when(room >= 0):
+                self._call(gemm, part)
+            with code.otherwise():
+                self._plain(part)
+        return code.written
 
-    def _cut(self) -> list[ir.Step]:
+    def _part(self, first: ir.Value, last: ir.Value) -> _Part:
         """The rows and columns of the part: blocks of the longer of both."""
-        tall = compare("greater_equal", self.m, self.n)
-        first, last = (times(variable(name), _BLOCK) for name in ("begin", "end"))
-        zero = constant(0)
-        return [
-            ir.Let("row0", either(tall, first, zero)),
-            ir.Let("column0", either(tall, zero, first)),
-            ir.Let("rows", either(tall, minus(least(last, self.m), first), self.m)),
-            ir.Let("columns", either(tall, self.n, minus(least(last, self.n), first))),
-        ]
-
-    def _starts(self) -> list[ir.Step]:
-        """Where the matrices of the part begin, in elements of their tensors."""
-        form, value = self.form, self.sizes.value
-        row, column = variable("row0"), variable("column0")
-        loops = {name: [times(variable(w.name), value(getattr(w, name))) for w in form.loops]
-                 for name in "abc"}  # fmt: skip
-        a = plus(value(form.a_start), *loops["a"], times(row, value(form.m.a)))
-        b = plus(value(form.b_start), *loops["b"], times(column, value(form.n.b)))
-        c = plus(*loops["c"], times(row, value(form.m.c)), times(column, value(form.n.c)))
-        return [ir.Let("a_at", a), ir.Let("b_at", b), ir.Let("c_at", c)]
+        form, let, value = self.form, self.code.let, self.sizes.value
+        tall, zero = self.m >= self.n, constant(0)
+        row, column = let(select(tall, first, zero)), let(select(tall, zero, first))
+        rows = let(select(tall, least(last, self.m) - first, self.m))
+        columns = let(select(tall, self.n, least(last, self.n) - first))
+        moved = {"a": row * value(form.m.a), "b": column * value(form.n.b),
+                 "c": row * value(form.m.c) + column * value(form.n.c)}  # fmt: skip
+        starts: dict[str, Size | int] = {"a": form.a_start, "b": form.b_start, "c": 0}
+        at = (
+            summed(value(start), *(variable(w.name) * value(getattr(w, name)) for w in form.loops))
+            for name, start in starts.items()
+        )
+        begin = [let(each + moved[name]) for name, each in zip("abc", at)]
+        return _Part(rows, columns, *begin)
 
     def _room(self) -> ir.Value:
         """How far all numbers are from what a library cannot take; below 0: it cannot."""
@@ -227,48 +196,36 @@ class _Writer:
         for matrix in matrices:
             most = greatest(most, value(matrix.stride))
         fewest = least(self.k, least(self.m, self.n))
-        room = least(minus(constant(_LARGEST), most), minus_one(fewest))
+        room = least(_LARGEST - most, fewest - 1)
         for matrix in matrices:
-            room = least(room, minus(value(matrix.stride), value(matrix.width)))
+            room = least(room, value(matrix.stride) - value(matrix.width))
         return room
 
-    def _call(self) -> ir.Call:
+    def _call(self, gemm: ir.Value, part: _Part) -> None:
         a, b, c = _matrices(self.form)
         turned = [constant(_TRANSPOSED if x.transposed else _PLAIN) for x in (a, b)]
         lead = [self.sizes.value(matrix.stride) for matrix in (a, b, c)]
         one, zero = (ir.Const(ir.Type(self.form.dtype), number) for number in (1.0, 0.0))
-        names = ((self.a, "a_at"), (self.b, "b_at"), (self.c, "c_at"))
-        place = [ir.Address(name, variable(at)) for name, at in names]
-        sizes = (variable("rows"), variable("columns"), self.k)
-        return ir.Call(
-            variable("gemm"),
-            (
-                constant(_ROWS), *turned, *sizes, one, place[0], lead[0], place[1], lead[1],
-                zero, place[2], lead[2],
-            ),
+        names = zip((self.a, self.b, self.c), (part.a, part.b, part.c))
+        place = [ir.Address(name, at) for name, at in names]
+        arguments = (
+            constant(_ROWS), *turned, part.rows, part.columns, self.k, one, place[0], lead[0],
+            place[1], lead[1], zero, place[2], lead[2],
         )  # fmt: skip
+        self.code.emit(ir.Call(gemm, arguments))
 
-    def _plain(self) -> ir.Step:
-        form, kind = self.form, ir.Type(self.form.dtype)
-        a = self._at("a_at", ("row", form.m.a), ("step", form.k.a))
-        b = self._at("b_at", ("step", form.k.b), ("column", form.n.b))
-        c = self._at("c_at", ("row", form.m.c), ("column", form.n.c))
-        factors = ir.Load(kind, self.a, a), ir.Load(kind, self.b, b)
+    def _plain(self, part: _Part) -> None:
+        form, code, kind, value = self.form, self.code, ir.Type(self.form.dtype), self.sizes.value
         total = ir.Get(kind, "sum")
-        more = ir.Op(kind, "add", (total, ir.Op(kind, "mul", factors)))
-        return loop(
-            "row", 0, variable("rows"), 1,
-            loop(
-                "column", 0, variable("columns"), 1,
-                ir.Declare("sum", ir.Const(kind, 0.0)),
-                loop("step", 0, self.k, 1, ir.Assign("sum", more)),
-                ir.Store(self.c, c, total),
-            ),
-        )  # fmt: skip
-
-    def _at(self, start: str, *steps: tuple[str, Size]) -> ir.Value:
-        terms = (times(variable(name), self.sizes.value(stride)) for name, stride in steps)
-        return plus(variable(start), *terms)
+        with code.range(0, part.rows) as row, code.range(0, part.columns) as column:
+            code.emit(ir.Declare(total.name, ir.Const(kind, 0.0)))
+            with code.range(0, self.k) as step:
+                a = part.a + row * value(form.m.a) + step * value(form.k.a)
+                b = part.b + step * value(form.k.b) + column * value(form.n.b)
+                more = ir.Load(kind, self.a, a) * ir.Load(kind, self.b, b)
+                code.emit(ir.Assign(total.name, total + more))
+            c = part.c + row * value(form.m.c) + column * value(form.n.c)
+            code.emit(ir.Store(self.c, c, total))
 
 
 def _blocks(form: ContractionForm) -> Size:

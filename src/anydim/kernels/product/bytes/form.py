@@ -18,19 +18,16 @@ from anydim.base.dtypes import DType, int32
 from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.product.contraction.form import merged
-from anydim.kernels.product.epilogue import Output, Renamed, epilogue_of, place_of, streams_of
-from anydim.kernels.product.places import split_groups
-from anydim.lang.tree import (
-    Apply,
-    Axis,
-    Cast,
-    Expr,
-    Group,
-    Index,
-    Read,
-    SizeTerm,
-    Statement,
+from anydim.kernels.product.epilogue import (
+    Output,
+    Renamed,
+    epilogue_of,
+    place_of,
+    product_of,
+    streams_of,
 )
+from anydim.kernels.product.places import split_groups
+from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import Affine, address, affine, reads, row_major_strides
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Size, as_size, product
@@ -83,25 +80,19 @@ class BytesForm:
 
 def bytes_form(group: Group, constants: frozenset[str]) -> BytesForm | None:
     """The group as a sum of products of bytes; None when it is none."""
-    sums = [s for s in group.statements if s.combine]
-    if len(sums) != 1 or sums[0].combine != "add":
+    found = product_of(group)
+    if found is None or group.type_of(found[0].target).dtype != int32:
         return None
-    (statement,) = sums
-    body = statement.body
-    if not (isinstance(body, Apply) and body.function == "mul"):
-        return None
-    if group.type_of(statement.target).dtype != int32:
-        return None
-    factors = [_factor(part, group, statement) for part in body.arguments]
+    statement, parts = found
+    first, second = (_factor(part, group, statement) for part in parts)
     outputs = epilogue_of(group, statement)
-    first, second = factors
     if first is None or second is None or outputs is None:
         return None
     statement, first, second, outputs = _with_groups(statement, first, second, outputs)
     for a, b in ((first, second), (second, first)):
-        found = _Reading(group, statement, a, b, constants).form(outputs)
-        if found is not None:
-            return found
+        form = _Reading(group, statement, a, b, constants).form(outputs)
+        if form is not None:
+            return form
     return None
 
 

@@ -15,23 +15,12 @@ from anydim.base.dtypes import int32, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
+from anydim.kernels.ir import constant, number, register, variable
 from anydim.kernels.product.bytes.form import BytesForm
 from anydim.kernels.product.bytes.layout import WORD
 from anydim.kernels.product.bytes.packing import BytesPack
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    loop,
-    minus,
-    plus,
-    quotient,
-    quotient_up,
-    register,
-    times,
-    variable,
-)
+from anydim.kernels.write.arithmetic import loop, quotient, quotient_up, summed
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.values import number, operate, splat
 from anydim.lang.tree import Expr, Read
 from anydim.lang.tree.affine import Affine, affine, row_major_strides, to_expr
 from anydim.sizes import Size, as_size, ceil_div, maximum, product
@@ -122,63 +111,65 @@ class ImagePack:
 
     def fill(self) -> ir.Function:
         """The image, at dst."""
-        pack = self.pack
-        root = pack.root()
-        k = pack.sizes.value(pack.form.k)
-        whole = quotient(k, WORD)
-        main = loop("g", 0, whole, 1, *self._plane(root, variable("g"), WORD))
-        rest = pack.rest(k, lambda left: self._plane(root, whole, left))
-        return pack.function("image", (*root.steps, main, *rest))
+        root = self.pack.root()
+        with self.pack.behind(root):
+            self._places_from(root, 0, constant(0))
+        return self.pack.function("image")
 
-    def _plane(self, root: Elements, group: ir.Value, bytes_: int) -> list[ir.Step]:
-        """A word of every place."""
+    def _places_from(self, level: Elements, depth: int, at: ir.Value) -> None:
+        """All words of a place together, so that what lies inside of b is found once for them."""
         pack, image = self.pack, self.image
-        strides = row_major_strides(image.extents)
-        last = len(image.extents) - 1
+        name, extent = place(depth), pack.sizes.value(image.extents[depth])
+        if depth == len(image.extents) - 1:
+            pack.along(level, name, extent, lambda lane, here, mask: self._words(
+                lane, at + here, mask
+            ))  # fmt: skip
+            return
+        stride = pack.sizes.value(row_major_strides(image.extents)[depth])
+        with pack.code.range(0, extent) as here:
+            inner = level.inner({name: here})
+            with pack.behind(inner):
+                self._places_from(inner, depth + 1, at + here * stride)
 
-        def nest(level: Elements, depth: int, at: ir.Value) -> list[ir.Step]:
-            name, extent = place(depth), pack.sizes.value(image.extents[depth])
-            if depth == last:
-                return pack.along(level, name, extent, lambda lane, here, mask: [
-                    *(made := pack.word(lane, image.read, group, bytes_))[0],
-                    ir.Store("dst", plus(at, here), made[1], mask),
-                ])  # fmt: skip
-            inner = level.inner({name: variable(name)})
-            step = times(variable(name), pack.sizes.value(strides[depth]))
-            body = nest(inner, depth + 1, plus(at, step))
-            return [loop(name, 0, extent, 1, *inner.steps, *body)]
+    def _words(self, lane: Elements, at: ir.Value, mask: ir.Value | None) -> None:
+        plane = self.pack.sizes.value(self.image.plane)
 
-        return nest(root, 0, times(group, pack.sizes.value(image.plane)))
+        def store(group: ir.Value, word: ir.Value) -> None:
+            self.pack.code.emit(ir.Store("dst", group * plane + at, word, mask))
+
+        self.pack.words(lane, self.image.read, store)
 
     def panel(self) -> ir.Function:
         """The panel of columns `first` to `first + count`, from dst on."""
-        pack = self.pack
+        pack, code = self.pack, self.pack.code
         root, lanes = pack.root(), pack.lanes
-        zero = number(int32, 0, lanes)
-        places = ir.Load(ir.Type(int64, lanes), "places", variable("j"))
-        copies = self._copy(root, self._gathered)
-        if self.image.steps.stride(columns_of(pack.form)[-1][0]).constant == 1:
-            first, last = (
-                ir.Load(ir.INDEX, "runs", plus(variable("j"), i)) for i in (0, lanes - 1)
-            )
-            beside = compare("equal", minus(last, first), lanes - 1)
-            copies = [ir.If(beside, tuple(self._copy(root, self._beside)), tuple(copies))]
-        body = (
-            ir.Stack("places", int64, pack.layout.width),
-            ir.Stack("runs", int64, pack.layout.width),
-            ir.Declare("sum", zero),
-            *root.steps,
-            *self._places(),
-            loop(
-                "j", 0, variable("count"), lanes,
-                ir.Let("at", ir.Load(ir.INDEX, "places", variable("j"))),
-                ir.Let("places_of", places), ir.Assign("sum", zero),
-                *copies, *pack.column_sums(variable("j"), None),
-            ),
-        )  # fmt: skip
-        made = pack.function("panel", body)
-        pointers = (made.parameters[0], ir.Pointer("image", int32), *made.parameters[1:])
-        return ir.Function(made.name, pointers, made.body)
+        vector, wide = ir.Type(int32, lanes), ir.Type(int64, lanes)
+        for name in ("places", "runs"):
+            code.emit(ir.Stack(name, int64, pack.layout.width))
+        code.emit(ir.Declare("sum", number(int32, 0, lanes)))
+        with pack.behind(root):
+            code.take(self._places())
+            with code.range(0, variable("count"), lanes) as j:
+                at = code.let(ir.Load(ir.INDEX, "places", j))
+                places = code.let(ir.Load(wide, "places", j))
+                code.emit(ir.Assign("sum", number(int32, 0, lanes)))
+
+                def beside(further: ir.Value) -> ir.Value:
+                    return ir.Load(vector, "image", at + further)
+
+                def gathered(further: ir.Value) -> ir.Value:
+                    return ir.Gather(vector, "image", places + further)
+
+                if self.image.steps.stride(columns_of(pack.form)[-1][0]).constant == 1:
+                    first, last = (ir.Load(ir.INDEX, "runs", j + i) for i in (0, lanes - 1))
+                    with code.when((last - first).equals(lanes - 1)):
+                        self._copy(root, j, beside)
+                    with code.otherwise():
+                        self._copy(root, j, gathered)
+                else:
+                    self._copy(root, j, gathered)
+                pack.column_sums(j, None)
+        return pack.function("panel", ir.Pointer("image", int32))
 
     def _places(self) -> list[ir.Step]:
         """Where the window of each column begins, and its place in its run: places of a run follow
@@ -191,27 +182,27 @@ class ImagePack:
         for number_, (name, extent) in enumerate(reversed(columns)):
             index, step = f"at_{name}", self.image.steps.stride(name)
             above = quotient(rest, value(extent)) if number_ < len(columns) - 1 else constant(0)
-            starts.append(ir.Declare(index, minus(rest, times(above, value(extent)))))
-            at.append(times(register(index), value(step)))
+            starts.append(ir.Declare(index, rest - above * value(extent)))
+            at.append(register(index) * value(step))
             rest = above
         for name, extent in columns:  # the last one advances most often
             index, step = f"at_{name}", self.image.steps.stride(name)
-            ended = compare("equal", register(index), value(extent))
+            ended = register(index).equals(value(extent))
             wrapped = [ir.If(ended, (
                 ir.Assign(index, constant(0)),
-                ir.Assign("place", minus(register("place"), value(extent * step))),
+                ir.Assign("place", register("place") - value(extent * step)),
                 *advance,
             ))] if advance else []  # fmt: skip
             advance = [
-                ir.Assign(index, plus(register(index), 1)),
-                ir.Assign("place", plus(register("place"), value(step))),
+                ir.Assign(index, register(index) + 1),
+                ir.Assign("place", register("place") + value(step)),
                 *wrapped,
             ]
-        whole = times(quotient_up(variable("count"), self.pack.lanes), self.pack.lanes)
-        more = compare("less", plus(variable("column"), 1), variable("count"))
+        whole = quotient_up(variable("count"), self.pack.lanes) * self.pack.lanes
+        more = variable("column") + 1 < variable("count")
         return [
             *starts,
-            ir.Declare("place", plus(*at)),
+            ir.Declare("place", summed(*at)),
             loop(
                 "column", 0, whole, 1,
                 ir.Store("places", variable("column"), register("place")),
@@ -220,26 +211,15 @@ class ImagePack:
             ),
         ]  # fmt: skip
 
-    def _beside(self, further: ir.Value) -> ir.Value:
-        return ir.Load(ir.Type(int32, self.pack.lanes), "image", plus(variable("at"), further))
-
-    def _gathered(self, further: ir.Value) -> ir.Value:
-        kind = ir.Type(int64, self.pack.lanes)
-        at = operate("add", ir.Var(kind, "places_of"), splat(further, kind.lanes))
-        return ir.Gather(ir.Type(int32, kind.lanes), "image", at)
-
-    def _copy(self, root: Elements, load: Callable[[ir.Value], ir.Value]) -> list[ir.Step]:
+    def _copy(self, root: Elements, j: ir.Value, load: Callable[[ir.Value], ir.Value]) -> None:
         """All words of the columns of a vector."""
-        pack, image = self.pack, self.image
-        value = pack.sizes.value
+        pack, image, value = self.pack, self.image, self.pack.sizes.value
         words = value(image.words)
 
-        def tap(_: Elements, number_: ir.Value) -> list[ir.Step]:
-            taps = [
-                times(variable(name), value(image.steps.stride(name))) for name, _ in pack.form.taps
-            ]
-            further = plus(*taps, times(variable("g"), value(image.plane)))
-            row = plus(times(number_, words), variable("g"))
-            return [loop("g", 0, words, 1, *pack.stored(load(further), row, variable("j"), None))]
+        def tap(_: Elements, number_: ir.Value) -> None:
+            taps = (at * value(image.steps.stride(name)) for name, at in pack.tap_at.items())
+            with pack.code.range(0, words) as g:
+                further = summed(*taps, g * value(image.plane))
+                pack.stored(load(further), number_ * words + g, j, None)
 
-        return pack.taps(root, tap)
+        pack.taps(root, tap)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from anydim.base.dtypes import int32
 from anydim.base.records import dataclass
+from anydim.kernels.launch import are_known
 from anydim.kernels.product.bytes.form import Bytes, BytesForm
 from anydim.kernels.product.epilogue import PRODUCT, Output
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
@@ -102,8 +103,7 @@ def layout_of(form: BytesForm, width: int, depth: int, constants: frozenset[str]
 def _is_packed(factor: Bytes, constants: frozenset[str]) -> bool:
     if factor.read.tensor not in constants or factor.parts is None:
         return False
-    sizes = [size for part in factor.parts for pair in part for size in pair]
-    return all(size.constant is not None for size in (*sizes, factor.start))
+    return factor.start.constant is not None and are_known(*factor.parts)
 
 
 def _side(factor: Bytes, unsigned: bool) -> Side:

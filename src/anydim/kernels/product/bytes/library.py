@@ -11,24 +11,19 @@ and rows are computed 16 at a time, whether all of them are there or not.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, partial
 
 from anydim.base.dtypes import int32
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, select, variable
 from anydim.kernels.launch import Machine
+from anydim.kernels.product.kernel import call
 from anydim.kernels.product.micro import Tile
-from anydim.kernels.write.arithmetic import (
-    compare,
-    loop,
-    plus,
-    quotient_up,
-    round_down,
-    times,
-    variable,
-)
-from anydim.kernels.write.values import number, operate
+from anydim.kernels.product.sums import Sums
+from anydim.kernels.write.arithmetic import loop, quotient_up, round_down, summed
+from anydim.kernels.write.writer import Writer
 
-TILE_SCALARS = ("words", "a_row", "rows", "columns")
 MOST_TILES = 2  # of rows and of columns: eight hold them and their sums
 FEW_ROWS = 4  # with tiles: so few are faster with vectors
 _MICRO_SCALARS = ("words", "a_row")
@@ -67,31 +62,28 @@ def _functions(tile: Tile, a_unsigned: bool, depth: int, prefix: str) -> tuple[i
     if depth > 1:
         shapes += whole
         kernels += [_tiles(tile, rows, vectors, a_unsigned, prefix) for rows, vectors in whole]
-    arguments: tuple[ir.Value | ir.Address, ...] = (
-        *(ir.Address(name, plus(0)) for name in "abc"),
-        *(variable(name) for name in _MICRO_SCALARS),
-    )
     cases = tuple(
-        (rows * (tile.vectors + 1) + vectors, (ir.Call(f"{prefix}_{rows}x{vectors}", arguments),))
-        for rows, vectors in shapes
+        (rows * (tile.vectors + 1) + vectors, (call(kernel),))
+        for (rows, vectors), kernel in zip(shapes, kernels)
     )
     vectors = quotient_up(variable("columns"), tile.lanes)
     rows: ir.Value = variable("rows")
     if depth > 1:
-        is_few = compare("less_equal", rows, few)
-        rows = operate("select", is_few, rows, times(quotient_up(rows, depth), depth))
-    key = plus(times(rows, tile.vectors + 1), vectors)
-    dispatch = ir.Function(
-        f"{prefix}_tile",
-        (*_pointers(), *(ir.Scalar(name) for name in TILE_SCALARS)),
-        (ir.Switch(key, cases),),
-        public=True,
-    )
+        is_few = rows <= few
+        rows = select(is_few, rows, quotient_up(rows, depth) * depth)
+    key = rows * (tile.vectors + 1) + vectors
+    dispatch = replace(tile_function(prefix), body=(ir.Switch(key, cases),), public=True)
     return (*kernels, dispatch)
 
 
-def _pointers() -> tuple[ir.Pointer, ...]:
-    return (ir.Pointer("a", int32), ir.Pointer("b", int32), ir.Pointer("c", int32))
+def tile_function(prefix: str) -> ir.Function:
+    """The function for a tile of any size, as its callers know it."""
+    return _function(f"{prefix}_tile", (), *_MICRO_SCALARS, "rows", "columns")
+
+
+def _function(name: str, body: tuple[ir.Step, ...], *scalars: str) -> ir.Function:
+    pointers = (ir.Pointer(each, int32) for each in "abc")
+    return ir.Function(name, (*pointers, *(ir.Scalar(each) for each in scalars)), body)
 
 
 def _sets(rows: int, vectors: int) -> int:
@@ -103,74 +95,53 @@ def _sets(rows: int, vectors: int) -> int:
 def _tiles(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -> ir.Function:
     """Sums in tiles 0 to 3, two of a behind them, two of b last."""
     a_tiles, b_tiles = range(rows // ir.TILE), range(vectors)
-    a_row, width = variable("a_row"), plus(tile.width)
+    a_row, width = variable("a_row"), constant(tile.width)
 
     def memory(number: int, buffer: str, *at: ir.Value, row: ir.Value) -> ir.TileMemory:
-        return ir.TileMemory(number, buffer, plus(*at), row, buffer == "c")
+        return ir.TileMemory(number, buffer, summed(*at), row, buffer == "c")
 
     word = variable("word")
     steps: list[ir.Step] = [
-        memory(6 + j, "b", times(word, width), plus(j * ir.TILE), row=width) for j in b_tiles
+        memory(6 + j, "b", word * width, constant(j * ir.TILE), row=width) for j in b_tiles
     ]
     for i in a_tiles:
-        steps.append(memory(4 + i, "a", times(a_row, i * ir.TILE), word, row=a_row))
+        steps.append(memory(4 + i, "a", a_row * (i * ir.TILE), word, row=a_row))
         steps += [ir.TileDots(2 * i + j, 4 + i, 6 + j, a_unsigned) for j in b_tiles]
     places = [(i, j) for i in a_tiles for j in b_tiles]
-    ends = {(i, j): plus(i * ir.TILE * tile.width + j * ir.TILE) for i, j in places}
+    ends = {(i, j): constant(i * ir.TILE * tile.width + j * ir.TILE) for i, j in places}
     body: tuple[ir.Step, ...] = (
         *(ir.TileZero(2 * i + j) for i, j in places),
         loop("word", 0, variable("words"), ir.TILE, *steps),
         *(memory(2 * i + j, "c", ends[i, j], row=width) for i, j in places),
     )
-    scalars = (ir.Scalar(name) for name in _MICRO_SCALARS)
-    return ir.Function(f"{prefix}_{rows}x{vectors}", (*_pointers(), *scalars), body)
+    return _function(f"{prefix}_{rows}x{vectors}", body, *_MICRO_SCALARS)
 
 
 def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -> ir.Function:
-    vector = ir.Type(int32, tile.lanes)
-    sets = _sets(rows, vectors)
-    places = [(i, j) for i in range(rows) for j in range(vectors)]
+    code, lanes, vector = Writer(), tile.lanes, ir.Type(int32, tile.lanes)
+    words, a_row = map(variable, _MICRO_SCALARS)
+    sets = [Sums(code, vector, rows, vectors, f"c{part}_") for part in range(_sets(rows, vectors))]
 
-    def name(i: int, j: int, part: int = 0) -> str:
-        return f"c{i}_{j}_{part}"
+    def added(a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
+        return dot(a, b, total) if a_unsigned else dot(b, a, total)
 
-    def step(word: str, u: int) -> list[ir.Step]:
-        at = plus(variable(word), u)
-        steps: list[ir.Step] = []
-        for j in range(vectors):
-            place = plus(times(at, tile.width), j * tile.lanes)
-            steps.append(ir.Let(f"{word}b{u}_{j}", ir.Load(vector, "b", place)))
-        for i in range(rows):
-            scalar = ir.Load(ir.Type(int32), "a", plus(times(variable("a_row"), i), at))
-            steps.append(ir.Let(f"{word}a{u}_{i}", ir.Splat(vector, scalar)))
-            for j in range(vectors):
-                a = ir.Var(vector, f"{word}a{u}_{i}")
-                b = ir.Var(vector, f"{word}b{u}_{j}")
-                register = name(i, j, u % sets)
-                left, right = (a, b) if a_unsigned else (b, a)
-                total = dot(left, right, ir.Get(vector, register))
-                steps.append(ir.Assign(register, total))
-        return steps
+    def step(at: ir.Value, sums: Sums) -> None:
+        columns = [at * tile.width + j * lanes for j in range(vectors)]
+        b = [code.let(ir.Load(vector, "b", column)) for column in columns]
+        sums.add([ir.Load(ir.Type(int32), "a", a_row * i + at) for i in range(rows)], b, added)
 
-    unroll = tile.unroll
-    whole = round_down(variable("words"), unroll)
-    unrolled = [each for u in range(unroll) for each in step("w0", u)]
-    zero = number(int32, 0, tile.lanes)
-    joined: list[ir.Step] = []
-    for part in range(1, sets):
-        for i, j in places:
-            both = (ir.Get(vector, name(i, j)), ir.Get(vector, name(i, j, part)))
-            joined.append(ir.Assign(name(i, j), operate("add", *both)))
-    body = (
-        ir.Let("whole", whole),
-        *(ir.Declare(name(i, j, part), zero) for part in range(sets) for i, j in places),
-        loop("w0", 0, variable("whole"), unroll, *unrolled),
-        loop("w1", variable("whole"), variable("words"), 1, *step("w1", 0)),
-        *joined,
-        *(
-            ir.Store("c", plus(i * tile.width + j * tile.lanes), ir.Get(vector, name(i, j)))
-            for i, j in places
-        ),
-    )
-    scalars = (ir.Scalar(name) for name in _MICRO_SCALARS)
-    return ir.Function(f"{prefix}_{rows}x{vectors}", (*_pointers(), *scalars), body)
+    whole = code.let(round_down(words, tile.unroll))
+    for each in sets:
+        each.declare()
+    with code.range(0, whole, tile.unroll) as word:
+        for u in range(tile.unroll):
+            step(word + u, sets[u % len(sets)])
+    with code.range(whole, words) as word:
+        step(word, sets[0])
+    sums, *others = sets
+    for other in others:
+        for place in sums.places:
+            sums[place] = sums[place] + other[place]
+    for i, j in sums.places:
+        code.emit(ir.Store("c", constant(i * tile.width + j * lanes), sums[i, j]))
+    return _function(f"{prefix}_{rows}x{vectors}", code.written, *_MICRO_SCALARS)

@@ -15,34 +15,22 @@ from anydim.base.dtypes import int32, uint8
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
+from anydim.kernels.ir import constant, least, number, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.blocked import Blocked, Level, roles_of
 from anydim.kernels.product.bytes.form import Bytes, BytesForm
 from anydim.kernels.product.bytes.image import Image, ImagePack, image_of
 from anydim.kernels.product.bytes.layout import COLUMN_SUMS, ROW_SUMS, WORD, Layout, corrected
-from anydim.kernels.product.bytes.library import TILE_SCALARS, bytes_library, bytes_prefix
+from anydim.kernels.product.bytes.library import bytes_library, bytes_prefix, tile_function
 from anydim.kernels.product.bytes.packing import BytesPack
 from anydim.kernels.product.epilogue import PRODUCT, read_by, read_in_place
 from anydim.kernels.product.finish import finish_function
-from anydim.kernels.product.kernel import (
-    call,
-    packed_at,
-)
+from anydim.kernels.product.kernel import call, packed_at
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
-from anydim.kernels.write.arithmetic import (
-    constant,
-    least,
-    loop,
-    minus,
-    plus,
-    quotient,
-    times,
-    variable,
-)
+from anydim.kernels.write.arithmetic import loop, quotient, summed
 from anydim.kernels.write.elements import Context, SizeParameters
-from anydim.kernels.write.values import number
-from anydim.lang.tree import Group, TensorType
+from anydim.lang.tree import Group, Index, TensorType
 from anydim.lang.tree.affine import Affine, reads
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
@@ -149,7 +137,10 @@ class BytesWriter(Blocked):
             ROW_SUMS: "a" if self.layout.a_packed else "scratch",
             COLUMN_SUMS: "b" if self.layout.b_packed else "scratch",
         }
-        return Context(types, self.sizes, self.machine, buffers, running)
+        walks = ((w.name, w.extent) for w in (*self.form.loops, self.form.m, self.form.n))
+        axes = (*walks, *self.form.columns, *self.form.taps, ("k", self.form.k))
+        inside = frozenset((Index(name), extent) for name, extent in axes)
+        return Context(types, self.sizes, self.machine, buffers, running, inside=inside)
 
     # ---- functions -----------------------------------------------------------------------------
 
@@ -184,27 +175,27 @@ class BytesWriter(Blocked):
         if self.layout.b_packed:
             return []
         value, lanes, layout = self.sizes.value, self.tile.lanes, self.layout
-        start, stop = (times(value(words), layout.width) for words in (layout.words, layout.whole))
-        at = plus(self._b_at(), variable("zero_at"))
+        start, stop = (value(words) * layout.width for words in (layout.words, layout.whole))
+        at = self._b_at() + variable("zero_at")
         return [
             loop("zero_at", start, stop, lanes, ir.Store("scratch", at, number(int32, 0, lanes)))
         ]
 
     def enter(self) -> list[ir.Step]:
-        stop = times(variable("stop_tile"), self.tile.rows)
+        stop = variable("stop_tile") * self.tile.rows
         rows = self.sizes.value(self.form.m.extent)
         return [*self._image(), ir.Let("row_stop", least(stop, rows))]
 
     def levels(self) -> list[Level]:
         """Blocks of rows, panels of columns, tiles."""
         rows, columns = (self.sizes.value(size) for size in (self.cut.rows, self.cut.columns))
-        first = times(variable("first_tile"), self.tile.rows)
-        left = minus(self.sizes.value(self.form.n.extent), variable("column0"))
+        first = variable("first_tile") * self.tile.rows
+        left = self.sizes.value(self.form.n.extent) - variable("column0")
         return [
             Level(
                 "block_row", first, variable("row_stop"), rows,
                 [
-                    ir.Let("last", least(variable("row_stop"), plus(variable("block_row"), rows))),
+                    ir.Let("last", least(variable("row_stop"), variable("block_row") + rows)),
                     ir.Let("a_at", self._a_at()),
                     ir.Let("row_sums_at", self._row_sums_at()),
                     *self._pack_rows(),
@@ -213,7 +204,7 @@ class BytesWriter(Blocked):
             Level(
                 "panel", variable("first_panel"), variable("stop_panel"), 1,
                 [
-                    ir.Let("column0", times(variable("panel"), columns)),
+                    ir.Let("column0", variable("panel") * columns),
                     ir.Let("columns", least(left, columns)),
                     ir.Let("b_at", self._b_at()),
                     *self._pack_panel(),
@@ -229,31 +220,31 @@ class BytesWriter(Blocked):
         """Which group of a packed factor the loops are at."""
         used = free_axes(factor.read)
         loops = [(walk.name, walk.extent) for walk in self.form.loops if walk.name in used]
-        return plus(*packed_at(loops, 1, lambda _, size: self.sizes.value(size)))
+        return summed(*packed_at(loops, 1, lambda _, size: self.sizes.value(size)))
 
     def _a_at(self) -> ir.Value:
         """The first row of the block of rows, in a or in scratch."""
         if not self.layout.a_packed:
             return constant(0)
-        rows = times(self._packed_group(self.form.a), self.sizes.value(self.form.m.extent))
+        rows = self._packed_group(self.form.a) * self.sizes.value(self.form.m.extent)
         row = self.sizes.value(self.layout.row)
-        return times(plus(rows, variable("block_row")), row)
+        return (rows + variable("block_row")) * row
 
     def _b_at(self) -> ir.Value:
         """The panel, in b or in scratch."""
         if not self.layout.b_packed:
             return quotient(self.sizes.value(self.cut.b_offset), WORD)
-        groups = times(self._packed_group(self.form.b), self.sizes.value(self.cut.panels))
-        return times(plus(groups, variable("panel")), self.sizes.value(self.layout.panel))
+        groups = self._packed_group(self.form.b) * self.sizes.value(self.cut.panels)
+        return (groups + variable("panel")) * self.sizes.value(self.layout.panel)
 
     def _row_sums_at(self) -> ir.Value:
         """What to add to m * row to find the sum of row m."""
-        skipped = times(variable("block_row"), self.sizes.value(self.layout.row))
-        return minus(plus(variable("a_at"), self.sizes.value(self.layout.words)), skipped)
+        skipped = variable("block_row") * self.sizes.value(self.layout.row)
+        return variable("a_at") + self.sizes.value(self.layout.words) - skipped
 
     def _column_sums_at(self) -> ir.Value:
-        words = times(self.sizes.value(self.layout.whole), self.layout.width)
-        return minus(plus(variable("b_at"), words), variable("column0"))
+        words = self.sizes.value(self.layout.whole) * self.layout.width
+        return variable("b_at") + words - variable("column0")
 
     # ---- work ----------------------------------------------------------------------------------
 
@@ -261,7 +252,7 @@ class BytesWriter(Blocked):
         if "rows" not in self.packing:
             return []
         first, dst = variable("block_row"), ir.Address("scratch", constant(0))
-        count = minus(variable("last"), first)
+        count = variable("last") - first
         return [call(self.packing["rows"], dst=dst, first=first, count=count)]
 
     def _pack_panel(self) -> list[ir.Step]:
@@ -286,27 +277,18 @@ class BytesWriter(Blocked):
     def _tile(self) -> list[ir.Step]:
         """One register tile, and what follows its sums."""
         row = self.sizes.value(self.layout.row)
-        rows = least(minus(variable("last"), variable("row0")), self.tile.rows)
-        a_row = plus(variable("a_at"), times(minus(variable("row0"), variable("block_row")), row))
+        rows = least(variable("last") - variable("row0"), self.tile.rows)
+        a_row = variable("a_at") + (variable("row0") - variable("block_row")) * row
         a = "a" if self.layout.a_packed else "scratch"
         b = "b" if self.layout.b_packed else "scratch"
-        scalars = {
-            "words": self.sizes.value(self.layout.words), "a_row": row,
-            "rows": variable("rows"), "columns": variable("columns"),
-        }  # fmt: skip
         sums = ir.Address("sums", constant(0))
-        tile = ir.Call(
-            f"{self.prefix}_tile",
-            (
-                ir.Address(a, times(a_row, WORD)),
-                ir.Address(b, times(variable("b_at"), WORD)),
-                sums,
-                *(scalars[name] for name in TILE_SCALARS),
-            ),
-        )
-        starts = [times(variable(walk.name), self.sizes.value(walk.c)) for walk in self.form.loops]
+        tile = call(
+            tile_function(self.prefix), a=ir.Address(a, a_row * WORD), c=sums, a_row=row,
+            b=ir.Address(b, variable("b_at") * WORD), words=self.sizes.value(self.layout.words),
+        )  # fmt: skip
+        starts = [variable(walk.name) * self.sizes.value(walk.c) for walk in self.form.loops]
         out_row = self.sizes.value(self.form.m.c)
-        out = plus(times(variable("row0"), out_row), variable("column0"), *starts)
+        out = summed(variable("row0") * out_row, variable("column0"), *starts)
         finish = call(
             self.finish, sums=sums, sums_row=constant(self.layout.width), out_at=out,
             out_row=out_row,

@@ -7,34 +7,27 @@ special; each function also sums up what it writes. See `layout.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from anydim.base.dtypes import boolean, int32, uint8
+from anydim.base.dtypes import int32, uint8
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.product.bytes.form import Bytes, BytesForm
 from anydim.kernels.product.bytes.layout import WORD, Layout, Side
 from anydim.kernels.product.bytes.library import dot
-from anydim.kernels.write.arithmetic import (
-    constant,
-    first_lanes,
-    greatest,
-    least,
-    loop,
-    minus,
-    plus,
-    quotient,
-    round_down,
-    times,
-    variable,
-)
+from anydim.kernels.write.arithmetic import first_lanes, quotient, round_down
 from anydim.kernels.write.elements import Context, Elements
-from anydim.kernels.write.values import number, operate, splat
+from anydim.kernels.write.writer import Writer
 from anydim.lang.tree import Apply, Cast, Expr, Literal, Read
 from anydim.sizes import Size, ceil_div
 
 PACK_SCALARS = ("first", "count")
 _FLIP = 0x80808080
 _ONES = 0x01010101
+_FIRST = constant(0)
+_PREFIX = "w"  # of names, beside those of a context
+Vectors = Callable[[ir.Value, ir.Value | None], None]  # what is done for one, or a part of it
 
 
 class BytesPack:
@@ -46,31 +39,51 @@ class BytesPack:
     ) -> None:  # fmt: skip
         self.form, self.layout, self.context = form, layout, context
         self.pointers, self.lanes = pointers, lanes
-        self.sizes = context.sizes
+        self.sizes, self.code = context.sizes, Writer(_PREFIX)
+        self.tap_at: dict[str, ir.Value] = {}  # where loops over taps are
+        self.sum = ir.Get(ir.Type(int32, lanes), "sum")
 
-    def function(self, name: str, body: tuple[ir.Step, ...]) -> ir.Function:
+    def function(self, name: str, *own: ir.Pointer) -> ir.Function:
+        """What was written."""
         scalars = (*PACK_SCALARS, *(walk.name for walk in self.form.loops), *self.sizes.names)
-        pointers = (ir.Pointer("dst", uint8), *self.pointers)
-        return ir.Function(name, (*pointers, *(ir.Scalar(scalar) for scalar in scalars)), body)
+        pointers = (ir.Pointer("dst", uint8), *own, *self.pointers)
+        body, self.code = self.code.written, Writer(_PREFIX)
+        return ir.Function(name, (*pointers, *map(ir.Scalar, scalars)), body)
 
     def root(self) -> Elements:
         return Elements(self.context, {walk.name: variable(walk.name) for walk in self.form.loops})
 
+    @contextmanager
+    def behind(self, scope: Elements) -> Iterator[None]:
+        """What is written here, behind the steps that the scope has in the end."""
+        place = self.code.here
+        yield
+        self.code.take(scope.steps, place)
+
     def taps(
-        self, outer: Elements, make: Callable[[Elements, ir.Value], list[ir.Step]]
-    ) -> list[ir.Step]:
+        self, level: Elements, make: Callable[[Elements, ir.Value], None], depth: int = 0,
+        tap: ir.Value = _FIRST,
+    ) -> None:  # fmt: skip
         """Loops over the taps around what `make` writes for one, given its number."""
+        if depth == len(self.form.taps):
+            make(level, tap)
+            return
+        name, extent = self.form.taps[depth]
+        count = self.sizes.value(extent)
+        with self.code.range(0, count) as at:
+            self.tap_at[name] = at
+            inner = level.inner({name: at})
+            with self.behind(inner):
+                self.taps(inner, make, depth + 1, tap * count + at)
 
-        def nest(level: Elements, depth: int, tap: ir.Value) -> list[ir.Step]:
-            if depth == len(self.form.taps):
-                return make(level, tap)
-            name, extent = self.form.taps[depth]
-            inner = level.inner({name: variable(name)})
-            count = self.sizes.value(extent)
-            body = nest(inner, depth + 1, plus(times(tap, count), variable(name)))
-            return [loop(name, 0, count, 1, *inner.steps, *body)]
-
-        return nest(outer, 0, constant(0))
+    def swept(self, start: ir.Value, stop: ir.Value, lanes: int, body: Vectors) -> None:
+        """Loops over whole vectors, and over what is left with a mask."""
+        code = self.code
+        whole = code.let(start + round_down(stop - start, lanes))
+        with code.range(start, whole, lanes) as at:
+            body(at, None)
+        with code.range(whole, stop, lanes) as at:
+            body(at, code.let(first_lanes(stop - at, lanes)))
 
     def _words(self) -> Size:
         """Words of a tap."""
@@ -80,228 +93,164 @@ class BytesPack:
 
     def rows(self) -> ir.Function:
         """Rows `first` to `first + count` of a, from dst on."""
+        code, root = self.code, self.root()
+        with self.behind(root), code.range(0, variable("count")) as i:
+            row = root.inner({"m": variable("first") + i})
+            at = code.let(i * self.sizes.value(self.layout.row * WORD))
+            with self.behind(row):
+                self.taps(row, lambda level, tap: self._bytes(level, at, tap))
+            if self.layout.b.has_zero:
+                self._row_sums(at)
+        return self.function("rows")
+
+    def _bytes(self, level: Elements, row_at: ir.Value, tap: ir.Value) -> None:
+        """Those of one tap of a row."""
         parts = self.form.a.parts
         beside = parts is not None and all(stride.constant == 1 for _, stride in parts[3][-1:])
         lanes = self.lanes * WORD if beside else self.lanes
-        root = self.root()
-        row = root.inner({"m": plus(variable("first"), variable("i"))})
-        at = variable("row_at")  # in bytes
-        k, words = self.sizes.value(self.form.k), self.sizes.value(self._words())
         byte = _byte(self.form.a, self.layout.a)
+        start = row_at + tap * (self.sizes.value(self._words()) * WORD)
 
-        def tap(level: Elements, number_: ir.Value) -> list[ir.Step]:
-            start = plus(at, times(number_, times(words, WORD)))
-            whole = level.inner({"k": variable("k0")}, lane="k", lanes=lanes)
-            mask = ir.Var(ir.Type(boolean, lanes), "inside")
-            cut = level.inner({"k": variable("k1")}, lane="k", lanes=lanes, mask=mask)
-            value = whole.value(byte, uint8)
-            rest = cut.name(cut.value(byte, uint8))
-            rest = operate("select", mask, rest, number(uint8, 0, lanes))
-            main = round_down(k, lanes)
-            inside = first_lanes(minus(k, variable("k1")), lanes)
-            return [
-                loop("k0", 0, main, lanes, *whole.steps,
-                     ir.Store("dst", plus(start, variable("k0")), value)),
-                loop("k1", main, k, lanes, ir.Let("inside", inside), *cut.steps,
-                     ir.Store("dst", plus(start, variable("k1")), rest)),
-            ]  # fmt: skip
+        def store(at: ir.Value, mask: ir.Value | None) -> None:
+            own = level.inner({"k": at}, lane="k", lanes=lanes, mask=mask)
+            value = own.value(byte, uint8)
+            if mask is not None:
+                value = select(mask, own.name(value), 0)
+            self.code.take([*own.steps, ir.Store("dst", start + at, value)])
 
-        body = self.taps(row, tap)
-        row_bytes = self.sizes.value(self.layout.row * WORD)
-        sums = self._row_sums() if self.layout.b.has_zero else []
-        each = loop(
-            "i", 0, variable("count"), 1, ir.Let("row_at", times(variable("i"), row_bytes)),
-            *row.steps, *body, *sums,
-        )  # fmt: skip
-        return self.function("rows", (*root.steps, each))
+        self.swept(constant(0), self.sizes.value(self.form.k), lanes, store)
 
-    def _row_sums(self) -> list[ir.Step]:
+    def _row_sums(self, row_at: ir.Value) -> None:
         """The sum of a row's bytes, behind its words."""
-        vector = ir.Type(int32, self.lanes)
-        words = self.sizes.value(self.layout.words)
-        start = quotient(variable("row_at"), WORD)
-        mask = ir.Var(ir.Type(boolean, self.lanes), "words_left")
-        ones: ir.Value = number(int32, _ONES, self.lanes)
+        code, total = self.code, ir.Get(self.sum.type, "row_sum")
+        words, start = self.sizes.value(self.layout.words), quotient(row_at, WORD)
 
-        def add(name: str, mask: ir.Value | None) -> ir.Assign:
-            loaded: ir.Value = ir.Load(vector, "dst", plus(start, variable(name)), mask)
-            total = ir.Get(vector, "row_sum")
-            left, right = (loaded, ones) if self.layout.a_unsigned else (ones, loaded)
-            return ir.Assign("row_sum", dot(left, right, total))
+        def add(at: ir.Value, mask: ir.Value | None) -> None:
+            loaded = ir.Load(total.type, "dst", start + at, mask)
+            code.emit(ir.Assign(total.name, self._added(loaded, total, self.layout.a_unsigned)))
 
-        main = round_down(words, self.lanes)
-        left = first_lanes(minus(words, variable("w1")), self.lanes)
-        total: ir.Value = ir.Reduce(ir.Type(int32), "add", ir.Get(vector, "row_sum"))
-        total = operate("mul", total, number(int32, self.layout.b.factor))
-        return [
-            ir.Declare("row_sum", number(int32, 0, self.lanes)),
-            loop("w0", 0, main, self.lanes, add("w0", None)),
-            loop("w1", main, words, self.lanes, ir.Let("words_left", left), add("w1", mask)),
-            ir.Store("dst", plus(start, words), total),
-        ]
+        code.emit(ir.Declare(total.name, number(int32, 0, self.lanes)))
+        self.swept(constant(0), words, self.lanes, add)
+        whole = total.combined("add") * self.layout.b.factor
+        code.emit(ir.Store("dst", start + words, whole))
+
+    def _added(self, words: ir.Value, total: ir.Value, unsigned: bool) -> ir.Value:
+        """The sums of bytes with those of words."""
+        ones = number(int32, _ONES, self.lanes)
+        return dot(words, ones, total) if unsigned else dot(ones, words, total)
 
     # ---- panels of b ---------------------------------------------------------------------------
 
     def panel(self) -> ir.Function:
         """The panel of columns `first` to `first + count`, from dst on."""
-        root = self.root()
-        if self.form.columns:
-            return self._panel_by_runs(root)
-        mask = self._mask()
-        main = round_down(variable("count"), self.lanes)
-        whole, cut = self._along(root, "j0", None), self._along(root, "j1", mask)
-        inside = first_lanes(minus(variable("count"), variable("j1")), self.lanes)
-        zero = number(int32, 0, self.lanes)
-        body = (
-            ir.Declare("sum", zero),
-            *root.steps,
-            loop("j0", 0, main, self.lanes, ir.Assign("sum", zero), *whole),
-            loop(
-                "j1", main, variable("count"), self.lanes,
-                ir.Let("inside", inside), ir.Assign("sum", zero), *cut,
-            ),
-        )  # fmt: skip
-        return self.function("panel", body)
+        root, first, count = self.root(), variable("first"), variable("count")
+        self.code.emit(ir.Declare(self.sum.name, number(int32, 0, self.lanes)))
+        with self.behind(root):
+            if self.form.columns:
+                self._runs(root, first, first + count)
+            else:
+                self.swept(constant(0), count, self.lanes, lambda at, mask: self._columns(
+                    root.inner({"n": first + at}, lane="n", lanes=self.lanes, mask=mask), at, None
+                ))  # fmt: skip
+        return self.function("panel")
 
-    def _along(self, root: Elements, name: str, mask: ir.Value | None) -> list[ir.Step]:
-        """The columns of one vector, from `first` + a variable on."""
-        column = plus(variable("first"), variable(name))
-        level = root.inner({"n": column}, lane="n", lanes=self.lanes, mask=mask)
-        return self._columns(level, variable(name), name, None)
-
-    def _panel_by_runs(self, root: Elements) -> ir.Function:
+    def _runs(self, root: Elements, first: ir.Value, end: ir.Value) -> None:
         """A panel of columns that b is read by apart: run by run along the last of them.
 
         Runs are shorter than vectors, perhaps, so what is stored is masked.
         """
         outer, (last, extent) = self.form.columns[:-1], self.form.columns[-1]
-        length = self.sizes.value(extent)
-        first, count = variable("first"), variable("count")
-        end = plus(first, count)
-        start = greatest(times(variable("run"), length), first)
-        stop = least(times(plus(variable("run"), 1), length), end)
-        indices: dict[str, ir.Value] = {}
-        rest: ir.Value = variable("run")
-        for name, size in reversed(outer):
-            above = quotient(rest, self.sizes.value(size))
-            indices[name] = minus(rest, times(above, self.sizes.value(size)))
-            rest = above
-        row = root.inner(indices)
-        whole, cut = self._run(row, last, "run0", None), self._run(row, last, "run1", self._mask())
-        main = round_down(minus(variable("stop"), variable("start")), self.lanes)
-        inside = first_lanes(minus(variable("stop"), variable("run1")), self.lanes)
-        zero = number(int32, 0, self.lanes)
-        runs = loop(
-            "run", quotient(first, length), quotient(plus(end, length, -1), length), 1,
-            ir.Let("start", start), ir.Let("stop", stop), *row.steps,
-            ir.Let("main", plus(variable("start"), main)),
-            loop("run0", variable("start"), variable("main"), self.lanes,
-                 ir.Assign("sum", zero), *whole),
-            loop("run1", variable("main"), variable("stop"), self.lanes,
-                 ir.Let("inside", inside), ir.Assign("sum", zero), *cut),
-        )  # fmt: skip
-        return self.function("panel", (ir.Declare("sum", zero), *root.steps, runs))
+        code, length = self.code, self.sizes.value(extent)
+        with code.range(quotient(first, length), quotient(end + length - 1, length)) as run:
+            start = code.let(greatest(run * length, first))
+            stop = code.let(least((run + 1) * length, end))
+            indices, rest = dict[str, ir.Value](), run
+            for name, size in reversed(outer):
+                above = quotient(rest, self.sizes.value(size))
+                indices[name] = rest - above * self.sizes.value(size)
+                rest = above
+            row = root.inner(indices)
 
-    def _mask(self) -> ir.Var:
-        return ir.Var(ir.Type(boolean, self.lanes), "inside")
+            def vector(at: ir.Value, mask: ir.Value | None) -> None:
+                column = at - run * length
+                level = row.inner({last: column}, lane=last, lanes=self.lanes, mask=mask)
+                self._columns(level, at - first, mask)
 
-    def _run(self, row: Elements, last: str, name: str, mask: ir.Value | None) -> list[ir.Step]:
-        """The columns of one vector of a run."""
-        length = self.sizes.value(self.form.columns[-1][1])
-        column = minus(variable(name), times(variable("run"), length))
-        level = row.inner({last: column}, lane=last, lanes=self.lanes, mask=mask)
-        return self._columns(level, minus(variable(name), variable("first")), name, mask)
+            with self.behind(row):
+                self.swept(start, stop, self.lanes, vector)
 
-    def _columns(
-        self, level: Elements, at: ir.Value, name: str, mask: ir.Value | None
-    ) -> list[ir.Step]:
+    def _columns(self, level: Elements, at: ir.Value, mask: ir.Value | None) -> None:
         """All words of the columns of one vector, and their sums, `at` columns into the panel."""
-        k = self.sizes.value(self.form.k)
 
-        def tap(level: Elements, number_: ir.Value) -> list[ir.Step]:
-            first = times(number_, self.sizes.value(self._words()))
-            whole = quotient(k, WORD)
+        def tap(level: Elements, number_: ir.Value) -> None:
+            first = number_ * self.sizes.value(self._words())
+            self.words(level, self.form.b.read, lambda group, word: self.stored(
+                word, first + group, at, mask
+            ))  # fmt: skip
 
-            def group(group: ir.Value, bytes_: int) -> list[ir.Step]:
-                steps, word = self.word(level, self.form.b.read, group, bytes_)
-                return [*steps, *self.stored(word, plus(first, group), at, mask)]
+        self.code.emit(ir.Assign(self.sum.name, number(int32, 0, self.lanes)))
+        with self.behind(level):
+            self.taps(level, tap)
+        self.column_sums(at, mask)
 
-            main = loop(f"g{name}", 0, whole, 1, *group(variable(f"g{name}"), WORD))
-            return [main, *self.rest(k, lambda left: group(whole, left))]
-
-        body = self.taps(level, tap)
-        return [*level.steps, *body, *self.column_sums(at, mask)]
-
-    def rest(self, k: ir.Value, make: Callable[[int], list[ir.Step]]) -> list[ir.Step]:
-        """What `make` writes for so many bytes in the last word, of those that there may be."""
-        known = self.form.k.constant
+    def words(
+        self, level: Elements, read: Read, store: Callable[[ir.Value, ir.Value], None]
+    ) -> None:
+        """What `store` writes for the number of each word along k, and for the word."""
+        k, known = self.sizes.value(self.form.k), self.form.k.constant
+        whole = quotient(k, WORD)
+        with self.code.range(0, whole) as group:
+            store(group, self._word(level, read, group, WORD))
         rests = range(1, WORD) if known is None else [known % WORD] if known % WORD else []
-        cases = tuple((left, tuple(make(left))) for left in rests)
-        left = minus(k, times(quotient(k, WORD), WORD))
-        return [ir.Switch(left, cases)] if cases else []
+        cases, around = [], self.code
+        for left in rests:
+            self.code = Writer(f"{_PREFIX}{left}_")
+            store(whole, self._word(level, read, whole, left))
+            cases.append((left, self.code.written))
+        self.code = around
+        if cases:
+            around.emit(ir.Switch(k - whole * WORD, tuple(cases)))
 
-    def column_sums(self, at: ir.Value, mask: ir.Value | None) -> list[ir.Step]:
+    def column_sums(self, at: ir.Value, mask: ir.Value | None) -> None:
         """The sums of the columns of a vector, behind their words."""
-        if not self.layout.a.has_zero:
-            return []
-        end = plus(times(self.sizes.value(self.layout.whole), self.layout.width), at)
-        by = number(int32, self.layout.a.factor, self.lanes)
-        total = operate("mul", ir.Get(by.type, "sum"), by)
-        return [ir.Store("dst", end, total, mask)]
+        if self.layout.a.has_zero:
+            end = self.sizes.value(self.layout.whole) * self.layout.width + at
+            total = self.sum * self.layout.a.factor
+            self.code.emit(ir.Store("dst", end, total, mask))
 
-    def word(
-        self, level: Elements, read: Read, group: ir.Value, bytes_: int
-    ) -> tuple[list[ir.Step], ir.Value]:
+    def _word(self, level: Elements, read: Read, group: ir.Value, bytes_: int) -> ir.Value:
         """A word of each lane, of `bytes_` steps of k; the others are 0."""
-        expr = Cast(int32, Cast(uint8, read))
-        steps: list[ir.Step] = []
         word: ir.Value | None = None
         for place in range(bytes_):
-            at = level.inner({"k": plus(times(group, WORD), place)})
-            value = splat(at.value(expr, int32), self.lanes)
-            if place:
-                shift = number(int32, 8 * place, self.lanes)
-                value = operate("shift_left", value, shift)
-            word = value if word is None else operate("bit_or", word, value)
-            steps += at.steps
+            at = level.inner({"k": group * WORD + place})
+            value = at.value(Cast(int32, Cast(uint8, read)), int32).spread(self.lanes)
+            word = value if word is None else word | value << 8 * place
+            self.code.take(at.steps)
         assert word is not None
-        if self.layout.b.flipped:
-            flip = _FLIP & ((1 << 8 * bytes_) - 1)
-            word = operate("bit_xor", word, number(int32, flip, self.lanes))
-        return steps, word
+        return word ^ (_FLIP & ((1 << 8 * bytes_) - 1)) if self.layout.b.flipped else word
 
     def stored(
         self, word: ir.Value, row: ir.Value, column: ir.Value, mask: ir.Value | None
-    ) -> list[ir.Step]:
+    ) -> None:
         """A word of each column goes into the panel, and into their sums."""
-        named = ir.Var(word.type, self.context.fresh("word"))
-        at = plus(times(row, self.layout.width), column)
-        steps: list[ir.Step] = [ir.Let(named.name, word), ir.Store("dst", at, named, mask)]
+        named = self.code.let(word)
+        self.code.emit(ir.Store("dst", row * self.layout.width + column, named, mask))
         if self.layout.a.has_zero:
-            ones: ir.Value = number(int32, _ONES, self.lanes)
-            left, right = (ones, named) if self.layout.a_unsigned else (named, ones)
-            steps.append(ir.Assign("sum", dot(left, right, ir.Get(named.type, "sum"))))
-        return steps
+            added = self._added(named, self.sum, not self.layout.a_unsigned)
+            self.code.emit(ir.Assign(self.sum.name, added))
 
     def along(
         self, level: Elements, name: str, extent: ir.Value,
-        make: Callable[[Elements, ir.Value, ir.Value | None], list[ir.Step]],
-    ) -> list[ir.Step]:  # fmt: skip
+        make: Callable[[Elements, ir.Value, ir.Value | None], None],
+    ) -> None:  # fmt: skip
         """Loops over an axis by vectors around what `make` writes, the last one masked."""
-        mask = ir.Var(ir.Type(boolean, self.lanes), "inside")
-        main = round_down(extent, self.lanes)
-        places = variable(f"{name}_0"), variable(f"{name}_1")
-        whole = level.inner({name: places[0]}, lane=name, lanes=self.lanes)
-        cut = level.inner({name: places[1]}, lane=name, lanes=self.lanes, mask=mask)
-        bodies = make(whole, places[0], None), make(cut, places[1], mask)
-        inside = first_lanes(minus(extent, places[1]), self.lanes)
-        return [
-            loop(f"{name}_0", 0, main, self.lanes, *whole.steps, *bodies[0]),
-            loop(
-                f"{name}_1", main, extent, self.lanes,
-                ir.Let("inside", inside), *cut.steps, *bodies[1],
-            ),
-        ]  # fmt: skip
+
+        def vector(at: ir.Value, mask: ir.Value | None) -> None:
+            own = level.inner({name: at}, lane=name, lanes=self.lanes, mask=mask)
+            with self.behind(own):
+                make(own, at, mask)
+
+        self.swept(constant(0), extent, self.lanes, vector)
 
 
 def _byte(factor: Bytes, side: Side) -> Expr:

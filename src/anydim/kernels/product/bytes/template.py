@@ -12,27 +12,16 @@ from dataclasses import replace
 from functools import lru_cache
 
 from anydim.base.dtypes import int32
-from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.launch import (
-    BytesPanels,
-    Launch,
-    Machine,
-    known_number,
-    known_parts,
-)
+from anydim.kernels.launch import BytesPanels, Launch, Machine, known_number, known_parts
 from anydim.kernels.product.bytes.form import Bytes, BytesForm, bytes_form
 from anydim.kernels.product.bytes.layout import Layout, Side, layout_of
-from anydim.kernels.product.bytes.library import (
-    FEW_ROWS,
-    MOST_TILES,
-    tiles_of_words,
-)
+from anydim.kernels.product.bytes.library import FEW_ROWS, MOST_TILES, tiles_of_words
 from anydim.kernels.product.bytes.loops import BytesWriter
 from anydim.kernels.product.micro import TileSchedule, tile_of
 from anydim.kernels.schedule import register
-from anydim.kernels.template import Template
+from anydim.kernels.template import form_template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, product
 
@@ -57,13 +46,12 @@ class BytesProduct(TileSchedule):
 register("bytes", BytesProduct)
 
 
-def match_bytes(
-    group: Group, box: Box, machine: Machine, constants: frozenset[str]
-) -> BytesProduct | None:
-    """The schedule for a group, or None when it is no sum of products of bytes."""
-    form = _form(group, constants)
-    if form is None:
-        return None
+@lru_cache(maxsize=512)
+def _form(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> BytesForm | None:
+    return bytes_form(group, constants)
+
+
+def _propose(form: BytesForm, machine: Machine, constants: frozenset[str]) -> BytesProduct:
     rows = form.m.extent.constant
     wide = None if rows is not None and rows <= FEW_ROWS else tiles_of_words(machine)
     tile = wide or tile_of(machine, int32)
@@ -74,13 +62,10 @@ def match_bytes(
     return BytesProduct(tile.rows, vectors, tile.lanes, 2, ir.TILE if wide else 1)
 
 
-def lower_bytes(
-    group: Group, schedule: BytesProduct, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
-    """The launch of a group by a schedule."""
-    form = _form(group, constants)
-    if form is None:
-        raise InternalError("a group that is no product of bytes reached its lowering")
+def _lower(
+    form: BytesForm, group: Group, schedule: BytesProduct, box: Box, machine: Machine,
+    constants: frozenset[str],
+) -> Launch:  # fmt: skip
     tile = schedule.tile
     layout = layout_of(form, tile.width, schedule.words, constants)
     writer = BytesWriter(group, form, layout, tile, machine)
@@ -94,12 +79,7 @@ def lower_bytes(
     return writer.launch(used, packings, work, _reason(form, layout))
 
 
-TEMPLATE = Template("bytes", BytesProduct, match_bytes, lower_bytes)
-
-
-@lru_cache(maxsize=512)
-def _form(group: Group, constants: frozenset[str]) -> BytesForm | None:
-    return bytes_form(group, constants)
+TEMPLATE = form_template("bytes", BytesProduct, _form, _propose, _lower)
 
 
 def _panels(factor: Bytes, side: Side, layout: Layout, width: int) -> BytesPanels | None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
-from anydim.kernels.launch import Machine
+from anydim.kernels.launch import Machine, are_known
 from anydim.kernels.product.contraction.windows import WindowSide, moves, window_side
 from anydim.kernels.product.epilogue import (
     COLUMN,
@@ -22,12 +22,13 @@ from anydim.kernels.product.epilogue import (
     Renamed,
     epilogue_of,
     place_of,
+    product_of,
     split_start,
     streams_of,
 )
 from anydim.kernels.product.micro import tile_of
 from anydim.kernels.product.places import without
-from anydim.lang.tree import Apply, Axis, Group, Read, Statement
+from anydim.lang.tree import Axis, Expr, Group, Read, Statement
 from anydim.lang.tree.affine import Affine, address
 from anydim.sizes import Box, Size, as_size, product
 
@@ -58,7 +59,7 @@ class ContractionForm:
     """A contraction as a matrix product; see the module's docstring.
 
     `b_parts` are B's axes as (extent, stride) before merging: loops, k, n; what packing needs.
-    `in_panels`: B lies as a tile reads it, in panels of the tile's width, the last one padded.
+    `in_panels`: B lies as a tile reads it, in panels of a vector's width, the last one padded.
     `pieces` are those of k that lie apart in an operand; strides of k are those within one.
     `start` is the flat read that the sums start from; without it they start from 0.
     `windows`: rows of A are those of a tensor, and are brought together as they are used.
@@ -107,20 +108,20 @@ def form_of(
 
     With a box, rows of A may be windows of a tensor. `starts`: sums may start from what is added.
     """
-    sums = [s for s in group.statements if s.combine]
-    if len(sums) != 1 or sums[0].combine != "add":
+    found = product_of(group)
+    if found is None:
         return None
-    statement = sums[0]
-    factors = _factors(statement, group)
+    statement, parts = found
+    factors = _factors(parts, statement, group)
     outputs = epilogue_of(group, statement)
     if factors is None or outputs is None:
         return None
     for a, b in (factors, factors[::-1]):
-        width = tile_of(machine, group.type_of(statement.target).dtype).width
+        width = tile_of(machine, group.type_of(statement.target).dtype).lanes
         packed = b.tensor in constants
-        found = Reading(group, statement, a, b, packed, width, starts, box).form(outputs)
-        if found is not None:
-            return found
+        form = Reading(group, statement, a, b, width, packed, starts, box).form(outputs)
+        if form is not None:
+            return form
     return None
 
 
@@ -133,15 +134,14 @@ class Factor:
     read: Read | None = None
 
 
-def _factors(statement: Statement, group: Group) -> tuple[Factor, Factor] | None:
+def _factors(
+    parts: Sequence[Expr], statement: Statement, group: Group
+) -> tuple[Factor, Factor] | None:
     """The two reads of the product, when they have addresses and C's element type."""
-    body = statement.body
-    if not (isinstance(body, Apply) and body.function == "mul"):
-        return None
     inputs = {tensor.name: tensor.type for tensor in group.inputs}
     dtype = group.type_of(statement.target).dtype
     found = []
-    for read in body.arguments:
+    for read in parts:
         if not isinstance(read, Read) or read.tensor not in inputs:
             return None
         form = address(read, inputs[read.tensor].shape)
@@ -162,8 +162,8 @@ class Reading:
     statement: Statement
     a: Factor
     b: Factor
-    packed: bool
     width: int
+    packed: bool = True
     starts: bool = True
     box: Box | None = None
 
@@ -186,11 +186,16 @@ class Reading:
         streams, pinned = streams_of(self.group, self.statement, values)
         together = len(merged(rows, streams, pinned)) == 1
         windows, sums = self._windows(rows, sums) if together else (None, sums)
-        if not windows and any(f.read and f.read.default for f in (self.a, self.b)):
+        if windows is not None and windows.in_place:
+            windows = None
+        elif not windows and any(f.read and f.read.default for f in (self.a, self.b)):
             return None
         in_panels = not self.packed and not batch and self._in_panels(columns, sums)
         in_b = () if self.packed or in_panels else (self.b.form,)
         m_groups = merged(rows, streams if windows else [*streams, self.a.form], pinned)
+        if sums and not windows and self.a.form.stride(sums[-1].name) != 1:
+            # rows are then the axis along which A has neighbours, wherever C has it
+            m_groups.sort(key=lambda axes: self.a.form.stride(axes[-1].name) == 1)
         n_groups = merged(columns, [*streams, *in_b], pinned)
         k_groups = [tuple(sums)] if windows else merged(sums, [self.a.form, *in_b], pinned)
         loop_groups = merged(batch, [*streams, self.a.form, *in_b], pinned)
@@ -276,9 +281,7 @@ class Reading:
 
     def _usable(self, form: ContractionForm) -> ContractionForm | None:
         """The form, if the library can bring its operands into place."""
-        if self.packed and any(
-            size.constant is None for part in form.b_parts for pair in part for size in pair
-        ):
+        if self.packed and not are_known(*form.b_parts):
             return None
         a_ready = form.windows is not None or form.k.a == 1 or form.m.a == 1
         b_ready = self.packed or form.in_panels or form.n.b == 1

@@ -11,31 +11,18 @@ from functools import lru_cache, partial
 
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, least, register, select
 from anydim.kernels.product.micro import (
+    Asks,
     Tile,
     give,
     micro_kernel,
     micro_name,
-    side_by_side,
     strip_pointers,
     taken,
 )
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    either,
-    greatest,
-    least,
-    loop,
-    minus,
-    plus,
-    quotient,
-    quotient_up,
-    register,
-    round_down,
-    times,
-    variable,
-)
+from anydim.kernels.write.arithmetic import quotient, quotient_up, round_down
+from anydim.kernels.write.writer import Writer
 
 
 def prefix_of(tile: Tile, dtype: DType) -> str:
@@ -47,113 +34,82 @@ def prefix_of(tile: Tile, dtype: DType) -> str:
 def contraction_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
     """The libraries for the largest register tile of a machine and an element type.
 
-    Two of about the same size, so that two threads share the compiling: tiles of all vectors with
-    the loops around them, and narrower tiles.
+    Two of about the same size, so that two threads share the compiling: the widest tiles of rows up
+    to those of the largest one with the loops around them, and narrower and higher tiles.
     """
     prefix = prefix_of(tile, dtype)
-    narrow = f"{prefix}_narrow"
+    others = f"{prefix}_others"
     return (
         ir.Library(prefix, partial(_functions, tile, dtype, prefix), identity=prefix),
-        ir.Library(narrow, partial(_narrow, tile, dtype, prefix), identity=narrow),
+        ir.Library(others, partial(_others, tile, dtype, prefix), identity=others),
     )
 
 
 def _functions(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
-    return (
-        *(
-            micro_kernel(tile, rows, tile.vectors, dtype, prefix, panels)
-            for rows in range(1, tile.rows + 1)
-            for panels in sorted({1, side_by_side(tile, rows)})
-        ),
-        _row(tile, dtype, prefix),
+    rows = range(1, tile.rows + 1)
+    widest = (micro_kernel(tile, each, tile.widest(each), dtype, prefix) for each in rows)
+    shared = (
+        micro_kernel(tile, each, tile.vectors, dtype, prefix, asks)
+        for each in tile.shared
+        for asks in (Asks.NEXT, Asks.NOTHING)
     )
+    return (*widest, *shared, _row(tile, dtype, prefix))
 
 
-def _narrow(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
+def _others(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
     return tuple(
         replace(micro_kernel(tile, rows, vectors, dtype, prefix), public=True)
-        for rows in range(1, tile.rows + 1)
-        for vectors in range(1, tile.vectors)
+        for rows in range(1, tile.tall + 1)
+        for vectors in tile.widths(rows)
+        if rows > tile.rows or vectors < tile.widest(rows)
     )
 
 
 def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
-    """c = init + a b for one row tile and the columns of one block.
-
-    Panel by panel; few rows take several panels at a time as long as there are so many.
-    """
-    heights = range(1, tile.rows + 1)
-    micro = {
-        rows * (tile.vectors + 1) + vectors: micro_name(rows, vectors, prefix)
-        for rows in heights
-        for vectors in range(1, tile.vectors + 1)
-    }
-    wide: list[ir.Step] = []
-    for rows in heights:
-        panels = side_by_side(tile, rows)
-        if panels == 1:
-            continue
-        step = panels * tile.width
-        stop = times(quotient(variable("columns"), step), step)
-        call = _call(micro_name(rows, tile.vectors, prefix, panels), "wide")
-        several = _columns("wide", constant(0), stop, panels, step, call)
-        wide.append(ir.If(compare("equal", variable("rows"), rows), several))
-    left = minus(variable("columns"), variable("column"))
-    vectors = quotient_up(variable("width"), tile.lanes)
-    key = plus(times(variable("rows"), tile.vectors + 1), vectors)
-    calls = tuple((at, (_call(name, "column"),)) for at, name in micro.items())
-    return ir.Function(
-        f"{prefix}_row",
-        strip_pointers(dtype),
-        (
-            *(taken(name) for name in ("rows", "columns", "b_panel", "init_panel")),
-            ir.Declare("b_at", constant(0)),
-            ir.Declare("init_at", constant(0)),
-            ir.Declare("done", constant(0)),
-            *wide,
-            *_columns(
-                "column", register("done"), variable("columns"), 1, tile.width,
-                ir.Let("width", least(left, tile.width)),
-                give("width", variable("width")),
-                ir.Switch(key, calls),
-            ),
-        ),
-        public=True,
-    )  # fmt: skip
-
-
-def _call(name: str, column: str) -> ir.Call:
-    """A micro-kernel for the columns from an index on."""
-    arguments: tuple[ir.Value | ir.Address, ...] = (
+    """c = init + a b for one row tile and the columns of one block, by tiles as wide as may be."""
+    heights, code = range(1, tile.tall + 1), Writer()
+    most = max(map(tile.widest, heights)) + 1
+    rows, asks, columns, b_panel, init_step = taken(
+        code, "rows", "asks", "columns", "b_panel", "init_step"
+    )
+    widest: ir.Value = constant(tile.widest(tile.tall))
+    for height in reversed(heights):
+        if tile.widest(height) != tile.widest(min(height + 1, tile.tall)):
+            widest = select(rows <= height, constant(tile.widest(height)), widest)
+    widest, column = code.let(widest), register("column")
+    arguments = (
         ir.Address("a", constant(0)),
-        ir.Address("b", register("b_at")),
-        ir.Address("init", register("init_at")),
-        ir.Address("c", variable(column)),
+        ir.Address("b", quotient(column, tile.lanes) * b_panel),
+        ir.Address("init", column * init_step),
+        ir.Address("c", column),
         ir.Address("given", constant(0)),
     )
-    return ir.Call(name, arguments)
 
+    def called(height: int, vectors: int) -> ir.Step:
+        names = {each: micro_name(height, vectors, prefix, each) for each in Asks}
+        if height not in tile.shared or vectors != tile.vectors:
+            return ir.Call(names[Asks.SOON], arguments)
+        cases = ((int(each), (ir.Call(name, arguments),)) for each, name in names.items())
+        return ir.Switch(asks, tuple(cases))
 
-def _columns(
-    name: str, start: ir.Value, stop: ir.Value, panels: int, step: int, *body: ir.Step
-) -> tuple[ir.Step, ...]:
-    """A loop over columns, and over the panels they are in."""
-    return (
-        loop(
-            name, start, stop, step, *body,
-            ir.Assign("b_at", plus(register("b_at"), times(variable("b_panel"), panels))),
-            ir.Assign("init_at", plus(register("init_at"), times(variable("init_panel"), panels))),
-            ir.Assign("done", plus(register("done"), step)),
-        ),
-    )  # fmt: skip
-
-
-def blocks_of_k() -> tuple[ir.Step, ...]:
-    """`even`: the steps of k that are one sum, of blocks of at most `k_block`."""
-    k = variable("k")
-    blocks = greatest(quotient_up(k, variable("k_block")), 1)
-    even = round_down(plus(quotient_up(k, variable("blocks")), 7), 8)
-    return (
-        ir.Let("blocks", blocks),
-        ir.Let("even", either(compare("less_equal", variable("blocks"), 1), k, even)),
+    cases = tuple(
+        (height * most + vectors, (called(height, vectors),))
+        for height in heights
+        for vectors in tile.widths(height)
     )
+    code.emit(ir.Declare(column.name, constant(0)))
+    with code.loop(lambda: column < columns):
+        width = code.let(columns - column)
+        code.emit(give("width", width))
+        left = quotient_up(width, tile.lanes)
+        vectors = code.let(select(left >= widest, widest, least(left, tile.vectors)))
+        code.emit(ir.Switch(rows * most + vectors, cases))
+        code.emit(ir.Assign(column.name, column + vectors * tile.lanes))
+    return ir.Function(f"{prefix}_row", strip_pointers(dtype), code.written, public=True)
+
+
+def block_of_k(code: Writer, k: ir.Value, most: ir.Value) -> ir.Value:
+    """The steps of k that are one sum, of even blocks of at most so many."""
+    blocks = code.let(greatest(quotient_up(k, most), 1))
+    even = round_down(quotient_up(k, blocks) + 7, 8)
+    return code.let(select(blocks <= 1, k, even))

@@ -7,9 +7,9 @@
                 for each row tile: all columns of the block; after the last chunk, the epilogue
 
 A block of rows of A stays in the second cache while B streams through it once: the tiles
-prefetch the next chunk or block of columns while they use the present one, the row tiles sharing
-that work. One that is alone asks a little ahead. Row tiles are of even height: 13 rows with tiles
-of up to 8 are 7 + 6.
+prefetch the next chunk or block of columns while they use the present one, the first row tiles
+sharing that work. One that is alone asks a little ahead. Row tiles are of even height: 15 rows with
+tiles of up to 8 are 8 + 7, but up to 13 rows are one tile of fewer columns.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, least, register, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.blocked import BACKWARDS, Blocked, Level
 from anydim.kernels.product.contraction.copies import gather_library, transpose_library
@@ -33,35 +34,15 @@ from anydim.kernels.product.contraction.places import (
 from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.contraction.windows import window_function
 from anydim.kernels.product.epilogue import target_of
-from anydim.kernels.product.kernel import (
-    call,
-    packed_at,
-)
-from anydim.kernels.product.micro import GIVEN, give
+from anydim.kernels.product.kernel import call, packed_at
+from anydim.kernels.product.micro import GIVEN, Asks, give, zeros_to_start
 from anydim.kernels.product.places import LayerSizes
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    either,
-    greatest,
-    least,
-    loop,
-    minus,
-    minus_one,
-    plus,
-    quotient,
-    quotient_up,
-    register,
-    round_down,
-    times,
-    variable,
-)
-from anydim.kernels.write.values import number
+from anydim.kernels.write.arithmetic import loop, quotient, quotient_up, round_down, summed
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import address
 from anydim.sizes import Size, align_up, as_size
 
-_SOON = 1024  # elements of B: how far a single row tile, which reads B once, asks ahead
+_ASKING = 16  # row tiles that ask for what is read next
 
 
 class MainWriter(Blocked):
@@ -115,18 +96,13 @@ class MainWriter(Blocked):
         """Zeros to start from, the block of scalars, and how high tiles of rows are."""
         steps: list[ir.Step] = []
         if self.form.start is None:
-            zero = number(self.form.dtype, 0, self.tile.lanes)
-            steps.append(ir.Stack("zeros", self.form.dtype, self.tile.width))
-            steps += [
-                ir.Store("zeros", constant(j * self.tile.lanes), zero)
-                for j in range(self.tile.vectors)
-            ]
+            steps += zeros_to_start(self.tile, self.form.dtype)
         steps += self._given_once()
         steps += [ir.Declare("b_ready", constant(-1))] if self.held.holds_b else []
         tiles, rows = self.sizes.role("all_tiles", self.blocks.tiles), self.all_rows
         steps += [
             ir.Let("even", quotient(rows, greatest(tiles, 1))),
-            ir.Let("taller", minus(rows, times(variable("even"), tiles))),
+            ir.Let("taller", rows - variable("even") * tiles),
         ]
         return steps
 
@@ -148,11 +124,21 @@ class MainWriter(Blocked):
         return self.sizes.role("c_row", self.form.m.c)
 
     @property
+    def unit(self) -> ir.Value:
+        """Columns that blocks and threads have a multiple of."""
+        return self.sizes.role("unit", as_size(self.sharing.width))
+
+    @property
+    def b_panel(self) -> ir.Value:
+        """Elements between the panels of B."""
+        return self.all_k * self.tile.lanes
+
+    @property
     def _block_columns(self) -> ir.Value:
         return self.sizes.role("block_columns", self.blocks.columns)
 
     def enter(self) -> list[ir.Step]:
-        panels = minus(variable("stop_panel"), variable("first_panel"))
+        panels = variable("stop_panel") - variable("first_panel")
         blocks = quotient_up(panels, self.sizes.role("block_panels", self.blocks.panels))
         return [ir.Let("blocks", blocks), self.a_at()]
 
@@ -162,13 +148,13 @@ class MainWriter(Blocked):
     def levels(self) -> list[Level]:
         """Blocks of rows, blocks of columns, pieces of k, tiles."""
         tiles = self.sizes.role("block_tiles", self.blocks.block_tiles)
-        stop = least(plus(variable("tile0"), tiles), variable("stop_tile"))
+        stop = least(variable("tile0") + tiles, variable("stop_tile"))
         return [
             Level(
                 "tile0", variable("first_tile"), variable("stop_tile"), tiles,
                 [
                     ir.Let("tile1", stop),
-                    ir.Let("tiles", minus(variable("tile1"), variable("tile0"))),
+                    ir.Let("tiles", variable("tile1") - variable("tile0")),
                     *self.pack_a(),
                 ],
             ),
@@ -179,16 +165,16 @@ class MainWriter(Blocked):
     def _block(self) -> list[ir.Step]:
         """One block of columns; blocks come from the end where a launch goes backwards."""
         panels = self.sizes.role("block_panels", self.blocks.panels)
-        panel = plus(variable("first_panel"), times(variable("place"), panels))
-        stop = least(times(variable("stop_panel"), self.tile.width), self.all_columns)
-        forwards = compare("equal", variable(BACKWARDS), 0)
-        from_end = minus(minus_one(variable("blocks")), variable("block"))
+        panel = variable("first_panel") + variable("place") * panels
+        stop = least(variable("stop_panel") * self.unit, self.all_columns)
+        forwards = variable(BACKWARDS).equals(0)
+        from_end = variable("blocks") - 1 - variable("block")
         results = self.start_of("c", as_size(0), lambda w: w.c)
         return [
-            ir.Let("place", either(forwards, variable("block"), from_end)),
-            ir.Let("column0", times(panel, self.tile.width)),
-            ir.Let("width", least(minus(stop, variable("column0")), self._block_columns)),
-            ir.Let("c_at", plus(results, variable("column0"))),
+            ir.Let("place", select(forwards, variable("block"), from_end)),
+            ir.Let("column0", panel * self.unit),
+            ir.Let("width", least(stop - variable("column0"), self._block_columns)),
+            ir.Let("c_at", results + variable("column0")),
             ir.Let("b_at", self._start_of_b()),
             ir.Let("chunk", self._chunk()),
             *self._ahead(),
@@ -199,15 +185,15 @@ class MainWriter(Blocked):
         """Steps of k that all row tiles do before they go on; as many whatever rows there are."""
         k = self.all_k
         blocks = quotient_up(k, self.schedule.block_k)
-        even = round_down(plus(quotient_up(k, greatest(blocks, 1)), 7), 8)
-        return either(compare("less_equal", blocks, 1), k, even)
+        even = round_down(quotient_up(k, greatest(blocks, 1)) + 7, 8)
+        return select(blocks <= 1, k, even)
 
     def tiles(self, vectors: str = "") -> list[Level]:
         """All row tiles, a piece of k after the other; by the function `vectors` in place.
 
         Sums that no output holds are those of one row tile: it does all of k before the next one.
         """
-        length = least(minus(self.all_k, variable("k0")), variable("chunk"))
+        length = least(self.all_k - variable("k0"), variable("chunk"))
         pieces = Level(
             "k0", 0, greatest(self.all_k, 1), greatest(variable("chunk"), 1),
             [ir.Let("length", length)],
@@ -220,21 +206,19 @@ class MainWriter(Blocked):
     def start_of(self, name: str, start: Size, stride: Callable[[Walk], Size]) -> ir.Value:
         """Where the iteration of the loops begins in the operand of that name."""
         known = self.sizes.known
-        parts = [
-            times(variable(w.name), known(f"{name}_{w.name}", stride(w))) for w in self.form.loops
-        ]
-        return plus(known(f"{name}_start", start), *parts)
+        parts = [variable(w.name) * known(f"{name}_{w.name}", stride(w)) for w in self.form.loops]
+        return summed(known(f"{name}_start", start), *parts)
 
     def _start_of_b(self) -> ir.Value:
-        """The first element of the block of columns; in panels for a packed B."""
+        """The first element of the block of columns; in panels of a vector for a packed B."""
         form = self.form
         if not self.schedule.packed:
-            columns = times(variable("column0"), self.b_column)
-            return plus(self.start_of("b", form.b_start, lambda w: w.b), columns)
-        group = align_up(form.n.extent, self.tile.width) * form.k.extent
+            columns = variable("column0") * self.b_column
+            return self.start_of("b", form.b_start, lambda w: w.b) + columns
+        group = align_up(form.n.extent, self.tile.lanes) * form.k.extent
         loops = [(walk.name, walk.extent) for walk in form.loops if walk.b != 0]
         terms = packed_at(loops, group, self.sizes.role)
-        return plus(*terms, times(variable("column0"), self.all_k))
+        return summed(*terms, variable("column0") * self.all_k)
 
     @property
     def b_column(self) -> ir.Value:
@@ -247,22 +231,21 @@ class MainWriter(Blocked):
         return self.sizes.known("b_step", self.form.k.b)
 
     def first_row(self, tile: ir.Value) -> ir.Value:
-        return plus(times(tile, variable("even")), least(tile, variable("taller")))
+        return tile * variable("even") + least(tile, variable("taller"))
 
     # ---- bringing operands into place ----------------------------------------------------------
 
     def _ahead(self) -> list[ir.Step]:
-        """What to prefetch: row tiles share the next piece of k, or that of the next block."""
+        """What to prefetch: the first row tiles share the next piece of k, or that of a block."""
         if self.held.holds_b:
             return []
-        part = times(variable("chunk"), self.tile.width)
-        block = times(self.all_k, self._block_columns)
-        window = constant(self.tile.width * self.tile.unroll)
+        window = constant(self.tile.lanes * self.tile.unroll)
         return [
-            ir.Let("part", part),
-            ir.Let("next", block),
-            ir.Let("step", quotient(window, variable("tiles"))),
-            ir.Let("share", quotient(variable("part"), variable("tiles"))),
+            ir.Let("part", variable("chunk") * self.tile.lanes),
+            ir.Let("next", self.all_k * self._block_columns),
+            ir.Let("asking", least(variable("tiles"), _ASKING)),
+            ir.Let("share", quotient(variable("part"), variable("asking"))),
+            give("step", quotient_up(window, variable("asking"))),
         ]
 
     def pack_a(self) -> list[ir.Step]:
@@ -273,7 +256,7 @@ class MainWriter(Blocked):
         if not self.held.holds_a:
             return []
         known, form, lanes = self.sizes.known, self.form, self.tile.lanes
-        rows = minus(self.first_row(variable("tile1")), variable("first_row"))
+        rows = self.first_row(variable("tile1")) - variable("first_row")
         first = ir.Let("first_row", self.first_row(variable("tile0")))
         row = self._copied_row
         if form.windows is not None:
@@ -285,24 +268,24 @@ class MainWriter(Blocked):
                 first,
                 call(self.windows, **ends, x_at=variable("a_at"), rows=rows, dst_row=row),
             ]
-        source = plus(variable("a_at"), times(variable("first_row"), self._a_row))
+        source = variable("a_at") + variable("first_row") * self._a_row
         step = known("a_step", form.k.a)
         pieces = form.pieces if form.cuts_a else None
         if pieces is None:
             to = ir.Address("scratch", constant(0))
-            shape = (step, row, self.all_k, rows, row)
+            shape = (step, row, constant(1), self.all_k, rows, row)
             copy = transpose_library(lanes, form.dtype)
             return [first, self._copy(copy, (ir.Address(self.a, source), to, *shape))]
         length = known("piece_length", pieces.length)
-        at = times(variable("piece"), known("a_piece", pieces.a))
-        each = ir.Address(self.a, plus(source, at))
-        to = ir.Address("scratch", times(times(variable("piece"), length), form.dtype.bytes))
-        whole = round_down(plus(length, lanes - 1), lanes)
+        at = variable("piece") * known("a_piece", pieces.a)
+        each = ir.Address(self.a, source + at)
+        to = ir.Address("scratch", variable("piece") * length * form.dtype.bytes)
+        whole = round_down(length + (lanes - 1), lanes)
         if form.k.a == 1:
-            shape = (self._a_row, row, rows, length, whole)
+            shape = (self._a_row, row, constant(1), rows, length, whole)
             copy = gather_library(lanes, form.dtype)
         else:
-            shape = (step, row, length, rows, whole)
+            shape = (step, row, constant(1), length, rows, whole)
             copy = transpose_library(lanes, form.dtype)
         copied = self._copy(copy, (each, to, *shape))
         return [first, loop("piece", 0, known("pieces", pieces.count), 1, copied)]
@@ -311,38 +294,33 @@ class MainWriter(Blocked):
         """The block of columns of B as panels in scratch, unless the last piece left it there."""
         if not self.held.holds_b:
             return []
-        columns = plus(self.all_columns, 1)
-        block = plus(times(variable("around"), columns), variable("column0"))
-        wanted = plus(times(block, columns), variable("width"))
-        missing = compare("not_equal", register("b_ready"), variable("b_wanted"))
-        panels = loop("panel", 0, variable("width"), self.tile.width, self._panel())
+        columns = self.all_columns + 1
+        block = variable("around") * columns + variable("column0")
+        wanted = block * columns + variable("width")
+        missing = register("b_ready").differs(variable("b_wanted"))
         return [
             ir.Let("b_wanted", wanted),
-            ir.If(missing, (panels, ir.Assign("b_ready", variable("b_wanted")))),
+            ir.If(missing, (self._panels(), ir.Assign("b_ready", variable("b_wanted")))),
         ]
 
-    def _panel(self) -> ir.Step:
-        """A panel of B, of every piece of k where it has some."""
+    def _panels(self) -> ir.Step:
+        """The panels of a block of B, of every piece of k where it has some."""
         form, known, lanes = self.form, self.sizes.known, self.tile.lanes
-        panel, size = variable("panel"), form.dtype.bytes
-        columns = least(minus(variable("width"), panel), self.tile.width)
-        padded = round_down(plus(columns, lanes - 1), lanes)
-        offset = plus(times(times(panel, self.all_k), size), self._b_offset)
-        at = plus(variable("b_at"), times(panel, self.b_column))
-        width, length = constant(self.tile.width), self.all_k
+        columns, width, length = variable("width"), constant(lanes), self.all_k
+        padded = round_down(columns + (lanes - 1), lanes)
+        offset: ir.Value = self._b_offset
+        at: ir.Value = variable("b_at")
         pieces = form.pieces if form.cuts_b else None
         if pieces is not None:
             length = known("piece_length", pieces.length)
-            before = times(times(variable("piece"), length), self.tile.width * size)
-            moved = times(variable("piece"), known("b_piece", pieces.b))
-            offset, at = plus(offset, before), plus(at, moved)
+            offset = offset + variable("piece") * length * (lanes * form.dtype.bytes)
+            at = at + variable("piece") * known("b_piece", pieces.b)
         ends = ir.Address(self.b, at), ir.Address("scratch", offset)
+        shape: tuple[ir.Value, ...] = (self.b_column, width, self.all_k, columns, length, padded)
+        copy = transpose_library(lanes, form.dtype)
         if form.n.b == 1:
-            shape = (self.b_step, width, length, columns, padded)
+            shape = (self.b_step, width, self.all_k, length, columns, padded)
             copy = gather_library(lanes, form.dtype)
-        else:
-            shape = (self.b_column, width, columns, length, padded)
-            copy = transpose_library(lanes, form.dtype)
         copied = self._copy(copy, (*ends, *shape))
         if pieces is None:
             return copied
@@ -356,7 +334,7 @@ class MainWriter(Blocked):
     @property
     def _a_row(self) -> ir.Value:
         """Elements between the rows of A, where they lie."""
-        return self.sizes.known("a_row", self.form.m.a)
+        return self.sizes.role("a_row", self.form.m.a)
 
     @property
     def _copied_row(self) -> ir.Value:
@@ -372,29 +350,29 @@ class MainWriter(Blocked):
 
     def _place(self) -> list[ir.Step]:
         """Where a row tile is, and how high."""
-        taller = compare("less", variable("tile"), variable("taller"))
+        taller = variable("tile") < variable("taller")
         return [
             ir.Let("row0", self.first_row(variable("tile"))),
-            ir.Let("rows", plus(variable("even"), either(taller, constant(1), constant(0)))),
+            ir.Let("rows", variable("even") + select(taller, 1, constant(0))),
             ir.Let("sums_at", self.sums_at()),
         ]
 
     def _chunk_of_tile(self, vectors: str) -> list[ir.Step]:
         """A chunk of k of a row tile; the first starts from `init`, others from the sums."""
         sums, sums_row = self.sums()
-        more = self._row((sums, sums_row, constant(self.tile.width)), vectors)
-        is_first = compare("equal", variable("k0"), 0)
+        more = self._row((sums, sums_row, constant(1)), vectors)
+        is_first = variable("k0").equals(0)
         steps = [*self._given(), ir.If(is_first, self._row(self._start(), vectors), more)]
         if not self.finished:
-            done = plus(variable("k0"), variable("length"))
-            is_last = compare("greater_equal", done, self.all_k)
+            done = variable("k0") + variable("length")
+            is_last = done >= self.all_k
             steps.append(ir.If(is_last, (self.finish_call(),)))
         return steps
 
     def sums_at(self) -> ir.Value:
         if self.target is None:
             return constant(0)
-        return plus(variable("c_at"), times(variable("row0"), self.c_row))
+        return variable("c_at") + variable("row0") * self.c_row
 
     def sums(self) -> tuple[ir.Address, ir.Value]:
         """Where the sums of the row tile go, and the stride of their rows."""
@@ -411,61 +389,63 @@ class MainWriter(Blocked):
             ir.Stack("given", int64, len(GIVEN)),
             give("k_block", constant(self.schedule.block_k)),
             give("a_row", self._a()[1]),
-            give("b_panel", times(self.all_k, self.tile.width)),
+            give("b_panel", self.b_panel),
+            give("step", constant(0)),
             give("c_row", self.sums()[1]),
         ]
 
     def _given(self) -> list[ir.Step]:
         """Scalars of a row tile."""
         ahead: ir.Value = constant(0)
-        step: ir.Value = constant(0)
+        asks: ir.Value = constant(Asks.NOTHING)
         if not self.held.holds_b:
-            share = times(minus(variable("tile"), variable("tile0")), variable("share"))
-            done = plus(variable("k0"), variable("length"))
-            rest = minus(variable("next"), times(variable("k0"), self.tile.width))
-            part = either(compare("less", done, self.all_k), variable("part"), rest)
-            single = compare("equal", variable("tiles"), 1)
-            ahead = plus(either(single, constant(_SOON), part), share)
-            step = variable("step")
+            number = variable("tile") - variable("tile0")
+            done = variable("k0") + variable("length")
+            rest = variable("next") - variable("k0") * self.tile.lanes
+            part = select(done < self.all_k, variable("part"), rest)
+            ahead = part + number * variable("share")
+            asked = number < variable("asking")
+            asks = select(asked, constant(Asks.NEXT), constant(Asks.NOTHING))
+            asks = select(variable("tiles").equals(1), constant(Asks.SOON), asks)
         return [
             give("k", variable("length")),
             give("rows", variable("rows")),
             give("columns", variable("width")),
             give("ahead", ahead),
-            give("step", step),
+            give("asks", asks),
         ]
 
     def _row(
         self, begin: tuple[ir.Address, ir.Value, ir.Value], vectors: str
     ) -> tuple[ir.Step, ...]:
-        start, start_row, start_panel = begin
+        start, start_row, start_step = begin
         sums, _ = self.sums()
-        k_panel = times(variable("k0"), self.tile.width)
+        k_panel = variable("k0") * self.tile.lanes
         a, _ = self._a()
-        b = ir.Address("b", plus(variable("b_at"), k_panel))
+        b = ir.Address("b", variable("b_at") + k_panel)
         if self.held.holds_b:
-            k_bytes = times(k_panel, self.form.dtype.bytes)
-            b = ir.Address("scratch", plus(self._b_offset, k_bytes))
+            k_bytes = k_panel * self.form.dtype.bytes
+            b = ir.Address("scratch", self._b_offset + k_bytes)
         if vectors:
-            along = times(variable("k0"), self.b_step)
-            b = ir.Address(self.b, plus(variable("b_at"), along))
+            along = variable("k0") * self.b_step
+            b = ir.Address(self.b, variable("b_at") + along)
         function = vectors or f"{self.prefix}_row"
         return (
             give("init_row", start_row),
-            give("init_panel", start_panel),
+            give("init_step", start_step),
             ir.Call(function, (a, b, start, sums, ir.Address("given", constant(0)))),
         )
 
     def _a(self) -> tuple[ir.Address, ir.Value]:
         if not self.held.holds_a:
-            at = plus(variable("a_at"), times(variable("row0"), self._a_row), variable("k0"))
+            at = variable("a_at") + variable("row0") * self._a_row + variable("k0")
             return ir.Address(self.a, at), self._a_row
-        inside = minus(variable("row0"), variable("first_row"))
-        at = plus(times(inside, self._copied_row), variable("k0"))
-        return ir.Address("scratch", times(at, self.form.dtype.bytes)), self._copied_row
+        inside = variable("row0") - variable("first_row")
+        at = inside * self._copied_row + variable("k0")
+        return ir.Address("scratch", at * self.form.dtype.bytes), self._copied_row
 
     def _start(self) -> tuple[ir.Address, ir.Value, ir.Value]:
-        """What the sums start from: address, stride of rows, stride of panels."""
+        """What the sums start from: address, stride of rows, 1 if its columns are unlike."""
         read = self.form.start
         if read is None:
             return ir.Address("zeros", constant(0)), constant(0), constant(0)
@@ -473,13 +453,13 @@ class MainWriter(Blocked):
         assert form is not None
         row = self.sizes.known("start_row", form.stride("m"))
         before = self.start_of("start", form.constant, lambda w: form.stride(w.name))
-        at = plus(before, times(variable("row0"), row), variable("column0"))
-        return ir.Address(self.buffers[read.tensor], at), row, constant(self.tile.width)
+        at = before + variable("row0") * row + variable("column0")
+        return ir.Address(self.buffers[read.tensor], at), row, constant(1)
 
     def finish_call(self) -> ir.Call:
         sums, sums_row = self.sums()
         row = self.c_row
-        out = plus(variable("c_at"), times(variable("row0"), row))
+        out = variable("c_at") + variable("row0") * row
         return call(
             self.finish, sums=sums, sums_row=sums_row, out_at=out, out_row=row,
             columns=variable("width"),

@@ -17,15 +17,19 @@ from anydim.sizes import Size, align_up, as_size
 
 @dataclass(frozen=True)
 class Blocks:
-    """Counts of the loops: row tiles in all and of a block, panels and columns of a block.
+    """Counts of the loops: row tiles in all and of a block; units of the sharing and columns of
+    a block.
 
-    `b_bytes` is not below those of a block of B, and a shorter formula.
+    `rows` of a block, `sums` of a tile over its columns and `b_bytes` are not below what is needed,
+    and shorter formulas.
     """
 
     tiles: Size
     block_tiles: Size
     panels: Size
     columns: Size
+    rows: Size
+    sums: Size
     b_bytes: Size
     sharing: Sharing
 
@@ -81,10 +85,10 @@ def scratch_of(
         k_padded = k_padded + tile.lanes  # a piece is copied in whole vectors
     a_bytes = b_bytes = sum_bytes = as_size(0)
     if holds_a:
-        a_bytes = align_up(blocks.block_tiles * k_padded * (tile.rows * size), LINE)
+        a_bytes = align_up(blocks.rows * k_padded * size, LINE)
     if not packed:
         b_bytes = align_up(blocks.b_bytes, LINE)
     if sums:
-        sum_bytes = blocks.columns * (tile.rows * size)
+        sum_bytes = blocks.sums * size
     total = a_bytes + b_bytes + sum_bytes
     return Scratch(holds_a, not packed, k_padded, a_bytes, a_bytes + b_bytes, total)

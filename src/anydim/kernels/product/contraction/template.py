@@ -11,21 +11,14 @@ from __future__ import annotations
 from functools import lru_cache
 
 from anydim.base.dtypes import float32, float64, int32, int64
-from anydim.base.errors import InternalError
-from anydim.kernels.launch import (
-    Launch,
-    Machine,
-    Panels,
-    known_number,
-    known_parts,
-)
+from anydim.kernels.launch import Launch, Machine, Panels, known_number, known_parts
 from anydim.kernels.product.contraction.form import ContractionForm, form_of
 from anydim.kernels.product.contraction.places import Blocks
 from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.contraction.ways import ContractionWriter
 from anydim.kernels.product.micro import Tile, tile_of
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
-from anydim.kernels.template import Template
+from anydim.kernels.template import form_template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, Size, align_up, as_size, ceil_div, maximum, minimum, product
 
@@ -36,13 +29,15 @@ _LARGE = 1 << 18  # elements of B that do not stay in the second cache
 _WIDE = 16  # columns for each row that are better shared
 
 
-def match_contraction(
+@lru_cache(maxsize=512)
+def _form(
     group: Group, box: Box, machine: Machine, constants: frozenset[str]
-) -> Contraction | None:
-    """The schedule for a group, or None when it is no contraction with pointwise epilogue."""
-    form = _form(group, constants, machine, box)
-    if form is None or form.dtype not in _DTYPES:
-        return None
+) -> ContractionForm | None:
+    form = form_of(group, constants, machine, box)
+    return form if form is not None and form.dtype in _DTYPES else None
+
+
+def _propose(form: ContractionForm, machine: Machine, constants: frozenset[str]) -> Contraction:
     tile = tile_of(machine, form.dtype)
     return Contraction(
         rows=tile.rows,
@@ -56,13 +51,10 @@ def match_contraction(
     )
 
 
-def lower_contraction(
-    group: Group, schedule: Contraction, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
-    """The launch of a group by a schedule."""
-    form = _form(group, constants, machine, box)
-    if form is None:
-        raise InternalError("a group that is no contraction reached its lowering")
+def _lower(
+    form: ContractionForm, group: Group, schedule: Contraction, box: Box, machine: Machine,
+    constants: frozenset[str],
+) -> Launch:  # fmt: skip
     tile = schedule.tile
     blocks = _blocks(form, schedule, tile, machine.threads)
     packing = None if form.in_panels or not schedule.packed else _panels(form, tile)
@@ -71,14 +63,7 @@ def lower_contraction(
     return writer.launch(schedule, {"b": packing}, work, _reason(form, schedule))
 
 
-TEMPLATE = Template("contraction", Contraction, match_contraction, lower_contraction)
-
-
-@lru_cache(maxsize=512)
-def _form(
-    group: Group, constants: frozenset[str], machine: Machine, box: Box
-) -> ContractionForm | None:
-    return form_of(group, constants, machine, box)
+TEMPLATE = form_template("contraction", Contraction, _form, _propose, _lower)
 
 
 def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, threads: int) -> Blocks:
@@ -90,20 +75,29 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, threads: i
     """
     size, k = form.dtype.bytes, maximum(form.k.extent, 1)
     at_once = minimum(k, schedule.block_k) if schedule.packed else k
-    tiles = ceil_div(form.m.extent, tile.rows)
+    tall = _tall(form.m.extent, tile)
+    usual = ceil_div(form.m.extent, tile.rows)
+    tiles, unit = usual - tall, tile.width - tile.lanes * tall
     kept = maximum(as_size(schedule.block_rows_bytes) // (k * (tile.rows * size)), _FEW_TILES)
-    block_tiles = ceil_div(tiles, maximum(ceil_div(tiles, kept), 1))
+    block_tiles = ceil_div(usual, maximum(ceil_div(usual, kept), 1))
     most = maximum(as_size(schedule.block_columns_bytes) // (at_once * (tile.width * size)), 1)
     pairs = maximum(most // 2 * 2, 1)
     alone = 1 - from_on(form.m.extent, tile.rows // 2 + 1)
     panels = 1 + from_on(block_tiles, _FEW_TILES + 1) * (most - 1) + alone * (pairs - 1)
-    whole = form.k.extent * align_up(form.n.extent, tile.width) * size
+    whole = form.k.extent * align_up(form.n.extent, tile.lanes) * size
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
-    sharing = _sharing(form, tiles, tile, threads)
-    return Blocks(tiles, block_tiles, panels, panels * tile.width, b_bytes, sharing)
+    sharing = _sharing(form, tiles, tile, unit, threads)
+    rows = block_tiles * tile.rows
+    sums = maximum(panels * (tile.width * tile.rows), (tile.width - tile.lanes) * tile.tall)
+    return Blocks(tiles, block_tiles - tall, panels, panels * unit, rows, sums, b_bytes, sharing)
 
 
-def _sharing(form: ContractionForm, tiles: Size, tile: Tile, threads: int) -> Sharing:
+def _tall(rows: Size, tile: Tile) -> Size:
+    """1 where all rows are those of a tile of two vectors that is higher than others, else 0."""
+    return from_on(rows, tile.rows + 1) - from_on(rows, tile.tall + 1)
+
+
+def _sharing(form: ContractionForm, tiles: Size, tile: Tile, unit: Size, threads: int) -> Sharing:
     """Rows alone where each thread has enough of them to hide how long B takes to come.
 
     Else each has columns of its own, and what others wrote of A comes from their caches.
@@ -117,14 +111,14 @@ def _sharing(form: ContractionForm, tiles: Size, tile: Tile, threads: int) -> Sh
     around = product(walk.extent for walk in form.loops)
     work = work_of(around, form.m.extent, tiles, form.n.extent, form.k.extent)
     whole = from_on(tiles, fewest)
-    return Sharing(loops, tiles, form.n.extent, tile.width, tile.lanes, whole, work)
+    return Sharing(loops, tiles, form.n.extent, unit, tile.lanes, whole, work)
 
 
 def _panels(form: ContractionForm, tile: Tile) -> Panels:
     """How a constant B is packed; all of its sizes are known."""
 
     batch, k, n = (known_parts(part) for part in form.b_parts)
-    return Panels(tile.width, batch, k, n, known_number(form.b_start))
+    return Panels(tile.lanes, batch, k, n, known_number(form.b_start))
 
 
 def _reason(form: ContractionForm, schedule: Contraction) -> str:

@@ -16,28 +16,19 @@ in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 
-from anydim.base.dtypes import DType, int64
+from anydim.base.dtypes import DType
 from anydim.kernels import ir
-from anydim.kernels.product.contraction.library import blocks_of_k
-from anydim.kernels.product.micro import multiply_add, strip_pointers, taken
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    first_lanes,
-    greatest,
-    least,
-    loop,
-    minus,
-    minus_one,
-    plus,
-    round_down,
-    times,
-    variable,
-)
+from anydim.kernels.ir import constant, greatest, iota, least, number, variable
+from anydim.kernels.product.contraction.library import block_of_k
+from anydim.kernels.product.kernel import function_library
+from anydim.kernels.product.micro import strip_pointers, taken
+from anydim.kernels.product.sums import multiply_add
+from anydim.kernels.write.arithmetic import first_lanes, round_down
 from anydim.kernels.write.squares import transposed
-from anydim.kernels.write.values import number, operate
+from anydim.kernels.write.writer import Writer
 
 SMALL_K = 16  # steps of k of small matrices
 WIDE = 2048  # columns that `row` sums at a time: its sums stay in the first cache
@@ -52,10 +43,14 @@ def vector_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
     Of the scalars that are given, `b_panel` is the stride of rows of b in `row` and `across`.
     """
     writers = {"row": _row, "across": _across, "dots": _dots}
-    names = {f"vector_{dtype}_x{lanes}_{way}": write for way, write in writers.items()}
+    name, pointers, vector = (
+        f"vector_{dtype}_x{lanes}",
+        strip_pointers(dtype),
+        ir.Type(dtype, lanes),
+    )
     return tuple(
-        ir.Library(name, partial(write, name, ir.Type(dtype, lanes)), identity=name)
-        for name, write in names.items()
+        function_library(f"{name}_{way}", pointers, partial(write, vector))
+        for way, write in writers.items()
     )
 
 
@@ -69,223 +64,146 @@ SMALL_SCALARS = (
 def small_library(lanes: int, dtype: DType, along: bool) -> ir.Library:
     """`small` for a b whose columns are neighbours, or, not `along`, any b."""
     name = f"small_{dtype}_x{lanes}_{'along' if along else 'any'}"
-    return ir.Library(name, partial(_small, name, ir.Type(dtype, lanes), along), identity=name)
+    scalars = tuple(ir.Scalar(each) for each in SMALL_SCALARS)
+    pointers = tuple(ir.Pointer(each, dtype) for each in "abc")
+    return function_library(name, pointers + scalars, partial(_small, ir.Type(dtype, lanes), along))
 
 
-def _small(name: str, vector: ir.Type, along: bool) -> tuple[ir.Function, ...]:
+def _small(vector: ir.Type, along: bool, code: Writer) -> None:
     """Of a pair, b is brought into vectors first; k is at most SMALL_K, columns fit a vector."""
     lanes, dtype = vector.lanes, vector.dtype
-    mask = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
-    wide = ir.Type(int64, lanes)
-    at = plus(variable("b_at"), times(variable("k0"), variable("b_step")))
-    places = operate("add", ir.Splat(wide, at), ir.Var(wide, "columns_at"))
-    steps = operate("mul", ir.Splat(wide, variable("b_column")), ir.Iota(wide))
-    row = ir.Load(vector, "b", at, mask) if along else ir.Gather(vector, "b", places, mask)
-    a = plus(variable("a_at"), times(variable("k1"), variable("a_step")))
-    added = multiply_add(
-        ir.Splat(vector, ir.Load(ir.Type(dtype), "a", a)),
-        ir.Load(vector, "panel", times(variable("k1"), lanes)), ir.Get(vector, "sum"),
-    )  # fmt: skip
-    c = plus(variable("c0"), times(variable("i"), variable("c_row")))
-    total = operate("add", ir.Get(vector, "sum"), number(dtype, 0, lanes))
-    rows = loop(
-        "i", 0, variable("rows"), 1,
-        ir.Let("a_at", plus(variable("a0"), times(variable("i"), variable("a_row")))),
-        ir.Declare("sum", number(dtype, 0, lanes)),
-        loop("k1", 0, variable("k"), 1, ir.Assign("sum", added)),
-        ir.Store("c", c, total, mask),
-    )  # fmt: skip
-    function = ir.Function(
-        name,
-        (
-            *(ir.Pointer(each, dtype) for each in "abc"),
-            *(ir.Scalar(each) for each in SMALL_SCALARS),
-        ),
-        (
-            ir.Stack("panel", dtype, SMALL_K * lanes),
-            ir.Let("inside", first_lanes(variable("columns"), lanes)),
-            *(() if along else (ir.Let("columns_at", steps),)),
-            loop(
-                "n", 0, variable("count"), 1,
-                ir.Let("a0", times(variable("n"), variable("a_next"))),
-                ir.Let("b_at", times(variable("n"), variable("b_next"))),
-                ir.Let("c0", times(variable("n"), variable("c_next"))),
-                loop(
-                    "k0", 0, variable("k"), 1,
-                    ir.Store("panel", times(variable("k0"), lanes), row),
-                ),
-                rows,
-            ),
-        ),
-        public=True,
-    )  # fmt: skip
-    return (function,)
+    zero, total = number(dtype, 0, lanes), ir.Get(vector, "sum")
+    code.emit(ir.Stack("panel", dtype, SMALL_K * lanes))
+    inside = code.let(first_lanes(variable("columns"), lanes))
+    steps = code.let(variable("b_column").spread(lanes) * iota(lanes))
+    with code.range(0, variable("count")) as n:
+        a0, b0, c0 = (code.let(n * variable(f"{each}_next")) for each in "abc")
+        with code.range(0, variable("k")) as k:
+            at = b0 + k * variable("b_step")
+            row: ir.Value = ir.Load(vector, "b", at, inside)
+            if not along:
+                row = ir.Gather(vector, "b", at.spread(lanes) + steps, inside)
+            code.emit(ir.Store("panel", k * lanes, row))
+        with code.range(0, variable("rows")) as i:
+            a_at = code.let(a0 + i * variable("a_row"))
+            code.emit(ir.Declare(total.name, zero))
+            with code.range(0, variable("k")) as k:
+                a = ir.Load(ir.Type(dtype), "a", a_at + k * variable("a_step")).spread(lanes)
+                b = ir.Load(vector, "panel", k * lanes)
+                code.emit(ir.Assign(total.name, multiply_add(a, b, total)))
+            code.emit(ir.Store("c", c0 + i * variable("c_row"), total + zero, inside))
 
 
-def _row(name: str, vector: ir.Type) -> tuple[ir.Function, ...]:
+def _row(vector: ir.Type, code: Writer) -> None:
     lanes, dtype = vector.lanes, vector.dtype
-    mask = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
+    k, k_block, columns, b_row = taken(code, "k", "k_block", "columns", "b_panel")
+    given = taken(code, "init_step")[0].differs(0)
+    code.emit(ir.Stack("sums", dtype, WIDE + lanes))
+    whole = code.let(round_down(columns, lanes))
+    mask = code.let(first_lanes(columns - whole, lanes))
+    even = block_of_k(code, k, k_block)
 
-    def swept(column: str, *body: ir.Step) -> list[ir.Step]:
-        return [loop(column, 0, variable("whole"), lanes, *body)]
+    def swept(body: Callable[[ir.Value, ir.Value | None], ir.Step]) -> None:
+        """A step for all columns."""
+        with code.range(0, whole, lanes) as column:
+            code.emit(body(column, None))
+        with code.when(whole < columns):
+            code.emit(body(whole, mask))
 
-    def tail(*body: ir.Step) -> ir.If:
-        return ir.If(compare("less", variable("whole"), variable("columns")), body)
-
-    def steps(count: int) -> list[ir.Step]:
+    def steps(first: ir.Value, count: int) -> None:
         """Some steps of k, on all columns."""
+        places = [first + u for u in range(count)]
+        rows = [ir.Load(ir.Type(dtype), "a", at).spread(lanes) for at in places]
+        factors = [(code.let(a), code.let(at * b_row)) for a, at in zip(rows, places)]
 
-        def sums(column: str, mask: ir.Value | None) -> ir.Store:
-            total: ir.Value = ir.Load(vector, "sums", variable(column))
-            for u in range(count):
-                at = plus(variable(f"b{u}"), variable(column))
-                b = ir.Load(vector, "b", at, mask)
-                total = multiply_add(ir.Var(vector, f"a{u}"), b, total)
-            return ir.Store("sums", variable(column), total)
+        def sums(column: ir.Value, mask: ir.Value | None) -> ir.Step:
+            total: ir.Value = ir.Load(vector, "sums", column)
+            for a, b in factors:
+                total = multiply_add(a, ir.Load(vector, "b", b + column, mask), total)
+            return ir.Store("sums", column, total)
 
-        made: list[ir.Step] = []
-        for u in range(count):
-            at = plus(variable("k0"), variable("k1"), u)
-            a = ir.Splat(vector, ir.Load(ir.Type(dtype), "a", at))
-            made += [ir.Let(f"a{u}", a), ir.Let(f"b{u}", times(at, variable("b_panel")))]
-        return [*made, *swept("j", sums("j", None)), tail(sums("whole", mask))]
+        swept(sums)
 
-    def finished(column: str, mask: ir.Value | None) -> tuple[ir.Step, ...]:
-        return _stored(column, ir.Load(vector, "sums", variable(column)), mask)
-
-    zero = ir.Store("sums", variable("z"), number(dtype, 0, lanes))
-    some = round_down(variable("count"), _STEPS)
-    function = ir.Function(
-        name,
-        strip_pointers(dtype),
-        (
-            *(taken(each) for each in ("k", "k_block", "columns", "b_panel", "init_panel")),
-            ir.Stack("sums", dtype, WIDE + lanes),
-            ir.Let("whole", round_down(variable("columns"), lanes)),
-            ir.Let("inside", first_lanes(minus(variable("columns"), variable("whole")), lanes)),
-            *blocks_of_k(),
-            loop(
-                "k0", 0, greatest(variable("k"), 1), greatest(variable("even"), 1),
-                ir.Let("count", least(minus(variable("k"), variable("k0")), variable("even"))),
-                ir.Let("some", some),
-                loop("z", 0, variable("columns"), lanes, zero),
-                loop("k1", 0, variable("some"), _STEPS, *steps(_STEPS)),
-                loop("k1", variable("some"), variable("count"), 1, *steps(1)),
-                *swept("f", *finished("f", None)),
-                tail(*finished("whole", mask)),
-            ),
-        ),
-        public=True,
-    )  # fmt: skip
-    return (function,)
+    with code.range(0, greatest(k, 1), greatest(even, 1)) as k0:
+        count = code.let(least(k - k0, even))
+        some = code.let(round_down(count, _STEPS))
+        with code.range(0, columns, lanes) as column:
+            code.emit(ir.Store("sums", column, number(dtype, 0, lanes)))
+        with code.range(0, some, _STEPS) as k1:
+            steps(k0 + k1, _STEPS)
+        with code.range(some, count) as k1:
+            steps(k0 + k1, 1)
+        swept(lambda column, mask: _stored(
+            k0, column, ir.Load(vector, "sums", column), given, mask
+        ))  # fmt: skip
 
 
-def _across(name: str, vector: ir.Type) -> tuple[ir.Function, ...]:
+def _across(vector: ir.Type, code: Writer) -> None:
     """Of the last columns, those that there are not are read as the last one, and not stored."""
-    lanes, dtype = vector.lanes, vector.dtype
-    mask = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
-    wide = ir.Type(int64, lanes)
-    last = minus_one(variable("columns"))
-    at = plus(variable("k0"), variable("k1"))
+    lanes, dtype, total = vector.lanes, vector.dtype, ir.Get(vector, "sum")
+    k, k_block, columns, b_row = taken(code, "k", "k_block", "columns", "b_panel")
+    given = taken(code, "init_step")[0].differs(0)
+    even = block_of_k(code, k, k_block)
 
-    def row(i: int) -> ir.Let:
-        return ir.Let(f"b{i}", times(least(plus(variable("j"), i), last), variable("b_panel")))
+    def add(at: ir.Value, column: ir.Value) -> None:
+        a = ir.Load(ir.Type(dtype), "a", at).spread(lanes)
+        code.emit(ir.Assign(total.name, multiply_add(a, column, total)))
 
-    def added(column: ir.Value, u: int) -> ir.Assign:
-        a = ir.Splat(vector, ir.Load(ir.Type(dtype), "a", plus(at, u)))
-        return ir.Assign("sum", multiply_add(a, column, ir.Get(vector, "sum")))
-
-    rows = [ir.Load(vector, "b", plus(variable(f"b{i}"), at)) for i in range(lanes)]
-    turned, columns = transposed(vector, rows, "x")
-    starts = operate("mul", ir.Splat(wide, variable("b_panel")), ir.Iota(wide))
-    places = operate("add", ir.Splat(wide, plus(variable("b0"), at)), starts)
-    function = ir.Function(
-        name,
-        strip_pointers(dtype),
-        (
-            *(taken(each) for each in ("k", "k_block", "columns", "b_panel", "init_panel")),
-            *blocks_of_k(),
-            loop(
-                "j", 0, variable("columns"), lanes,
-                ir.Let("inside", first_lanes(minus(variable("columns"), variable("j")), lanes)),
-                *(row(i) for i in range(lanes)),
-                loop(
-                    "k0", 0, greatest(variable("k"), 1), greatest(variable("even"), 1),
-                    ir.Let("count", least(minus(variable("k"), variable("k0")), variable("even"))),
-                    ir.Let("some", round_down(variable("count"), lanes)),
-                    ir.Declare("sum", number(dtype, 0, lanes)),
-                    loop(
-                        "k1", 0, variable("some"), lanes,
-                        *turned, *(added(column, u) for u, column in enumerate(columns)),
-                    ),
-                    loop(
-                        "k1", variable("some"), variable("count"), 1,
-                        added(ir.Gather(vector, "b", places, mask), 0),
-                    ),
-                    *_stored("j", ir.Get(vector, "sum"), mask),
-                ),
-            ),
-        ),
-        public=True,
-    )  # fmt: skip
-    return (function,)
+    with code.range(0, columns, lanes) as j:
+        inside = code.let(first_lanes(columns - j, lanes))
+        rows = [code.let(least(j + i, columns - 1) * b_row) for i in range(lanes)]
+        with code.range(0, greatest(k, 1), greatest(even, 1)) as k0:
+            count = code.let(least(k - k0, even))
+            some = code.let(round_down(count, lanes))
+            code.emit(ir.Declare(total.name, number(dtype, 0, lanes)))
+            with code.range(0, some, lanes) as k1:
+                loads = [ir.Load(vector, "b", row + (k0 + k1)) for row in rows]
+                turned, square = transposed(vector, loads, "x")
+                code.take(turned)
+                for u, column in enumerate(square):
+                    add(k0 + k1 + u, column)
+            with code.range(some, count) as k1:
+                places = (rows[0] + (k0 + k1)).spread(lanes) + b_row.spread(lanes) * iota(lanes)
+                add(k0 + k1, ir.Gather(vector, "b", places, inside))
+            code.emit(_stored(k0, j, total, given, inside))
 
 
-def _stored(column: str, total: ir.Value, mask: ir.Value | None) -> tuple[ir.Step, ...]:
-    """The sums of a block of k: the first is added to `init`, where there is one, others to c."""
-    vector, at = total.type, variable(column)
+def _stored(
+    k0: ir.Value, at: ir.Value, total: ir.Value, given: ir.Value, mask: ir.Value | None
+) -> ir.Step:
+    """The sums of a block of k: the first is added to `init`, where one is given, others to c."""
+    vector = total.type
 
-    def stored(begin: ir.Value) -> ir.Store:
-        return ir.Store("c", at, operate("add", total, begin), mask)
+    def stored(begin: ir.Value) -> tuple[ir.Step, ...]:
+        return (ir.Store("c", at, total + begin, mask),)
 
-    later = stored(ir.Load(vector, "c", at, mask))
     start = stored(ir.Load(vector, "init", at, mask))
-    given = compare("not_equal", variable("init_panel"), 0)
-    first = ir.If(given, (start,), (stored(number(vector.dtype, 0, vector.lanes)),))
-    return (ir.If(compare("less", constant(0), variable("k0")), (later,), (first,)),)
+    first = ir.If(given, start, stored(number(vector.dtype, 0, vector.lanes)))
+    return ir.If(constant(0) < k0, stored(ir.Load(vector, "c", at, mask)), (first,))
 
 
-def _dots(name: str, vector: ir.Type) -> tuple[ir.Function, ...]:
-    lanes, dtype = vector.lanes, vector.dtype
-    mask = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
+def _dots(vector: ir.Type, code: Writer) -> None:
+    lanes, scalar = vector.lanes, ir.Type(vector.dtype)
+    k, rows, a_row, init_row, c_row = taken(code, "k", "rows", "a_row", "init_row", "c_row")
+    many, whole = (code.let(round_down(k, each)) for each in (_CHAINS * lanes, lanes))
+    mask = code.let(first_lanes(k - whole, lanes))
+    chains = [ir.Get(vector, f"t{place}") for place in range(_CHAINS)]
+    with code.range(0, rows) as i:
+        row = code.let(i * a_row)
 
-    def sums(column: str, chain: int, mask: ir.Value | None) -> ir.Assign:
-        at = plus(variable(column), chain * lanes)
-        a = ir.Load(vector, "a", plus(variable("row"), at), mask)
-        b = ir.Load(vector, "b", at, mask)
-        return ir.Assign(f"t{chain}", multiply_add(a, b, ir.Get(vector, f"t{chain}")))
+        def add(total: ir.Get, at: ir.Value, mask: ir.Value | None = None) -> None:
+            a, b = ir.Load(vector, "a", row + at, mask), ir.Load(vector, "b", at, mask)
+            code.emit(ir.Assign(total.name, multiply_add(a, b, total)))
 
-    total: ir.Value = ir.Get(vector, "t0")
-    for chain in range(1, _CHAINS):
-        total = operate("add", total, ir.Get(vector, f"t{chain}"))
-    scalar = ir.Type(dtype)
-    begin = ir.Load(scalar, "init", times(variable("i"), variable("init_row")))
-    all_chains = (sums("j", chain, None) for chain in range(_CHAINS))
-    function = ir.Function(
-        name,
-        strip_pointers(dtype),
-        (
-            *(taken(each) for each in ("k", "rows", "a_row", "init_row", "c_row")),
-            ir.Let("many", round_down(variable("k"), _CHAINS * lanes)),
-            ir.Let("whole", round_down(variable("k"), lanes)),
-            ir.Let("inside", first_lanes(minus(variable("k"), variable("whole")), lanes)),
-            loop(
-                "i", 0, variable("rows"), 1,
-                ir.Let("row", times(variable("i"), variable("a_row"))),
-                *(ir.Declare(f"t{c}", number(dtype, 0, lanes)) for c in range(_CHAINS)),
-                loop("j", 0, variable("many"), _CHAINS * lanes, *all_chains),
-                loop("l", variable("many"), variable("whole"), lanes, sums("l", 0, None)),
-                ir.If(
-                    compare("less", variable("whole"), variable("k")),
-                    (sums("whole", 0, mask),),
-                ),
-                ir.Let("total", ir.Reduce(scalar, "add", total)),
-                ir.Store(
-                    "c", times(variable("i"), variable("c_row")),
-                    operate("add", ir.Var(scalar, "total"), begin),
-                ),
-            ),
-        ),
-        public=True,
-    )  # fmt: skip
-    return (function,)
+        for total in chains:
+            code.emit(ir.Declare(total.name, number(vector.dtype, 0, lanes)))
+        with code.range(0, many, _CHAINS * lanes) as at:
+            for place, total in enumerate(chains):
+                add(total, at + place * lanes)
+        with code.range(many, whole, lanes) as at:
+            add(chains[0], at)
+        with code.when(whole < k):
+            add(chains[0], whole, mask)
+        summed = code.let(ir.Reduce(scalar, "add", sum(chains[1:], chains[0])))
+        begin = ir.Load(scalar, "init", i * init_row)
+        code.emit(ir.Store("c", i * c_row, summed + begin))

@@ -6,6 +6,7 @@ These are branches of its kernel, with functions of `vectors.py` in the place of
 from __future__ import annotations
 
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, least, variable
 from anydim.kernels.product.blocked import nested
 from anydim.kernels.product.contraction.loops import MainWriter
 from anydim.kernels.product.contraction.vectors import (
@@ -15,17 +16,7 @@ from anydim.kernels.product.contraction.vectors import (
     vector_libraries,
 )
 from anydim.kernels.product.micro import give
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    least,
-    loop,
-    minus,
-    plus,
-    times,
-    variable,
-)
-from anydim.kernels.write.values import operate
+from anydim.kernels.write.arithmetic import loop
 from anydim.sizes import as_size
 
 DONE = "done"  # iterations of the loop that a rectangle has done
@@ -58,10 +49,8 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
         return []
     row, across, dots = vector_libraries(writer.tile.lanes, form.dtype)
     found: list[tuple[ir.Value, list[ir.Step]]] = []
-    one_row, one_column = (
-        compare("equal", extent, 1) for extent in (writer.all_rows, writer.all_columns)
-    )
-    along = operate("and", one_column, compare("equal", writer.b_step, 1))
+    one_row, one_column = (extent.equals(1) for extent in (writer.all_rows, writer.all_columns))
+    along = one_column & writer.b_step.equals(1)
     rows, columns = (walk.extent.constant for walk in (form.m, form.n))
     if rows in (None, 1):
         way, step = (row, writer.b_step) if form.n.b == 1 else (across, writer.b_column)
@@ -74,7 +63,7 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
         found.append((along, _one_column(writer, dots.name)))
     elif form.m.a == 1 and form.start is None:
         writer.needs(row)
-        side = operate("and", along, compare("equal", writer.c_row, 1))
+        side = along & writer.c_row.equals(1)
         found.append((side, _turned(writer, row.name)))
     return found
 
@@ -88,7 +77,7 @@ def _small(writer: MainWriter) -> tuple[ir.Value, list[ir.Step]]:
     writer.needs(library)
     sizes = (writer.all_rows, writer.all_columns, writer.all_k)
     most = (writer.tile.rows, lanes, SMALL_K)
-    rows, columns, depth = (compare("less_equal", size, limit) for size, limit in zip(sizes, most))
+    rows, columns, depth = (size <= limit for size, limit in zip(sizes, most))
     matrices = (
         ir.Address(writer.a, variable("a_at")),
         ir.Address(writer.b, writer.start_of("b", form.b_start, lambda w: w.b)),
@@ -100,24 +89,22 @@ def _small(writer: MainWriter) -> tuple[ir.Value, list[ir.Step]]:
         *(known(f"{each}_{walk.name}", getattr(walk, each)) for each in "abc"),
     )  # fmt: skip
     called = ir.Call(library.name, (*matrices, *scalars))
-    condition = operate("and", operate("and", rows, columns), depth)
+    condition = rows & columns & depth
     return condition, [called, ir.Assign(DONE, variable("left"))]
 
 
 def _one_row(writer: MainWriter, function: str, b_row: ir.Value) -> list[ir.Step]:
     """Rows or columns of B as they lie, `b_row` apart, for wide blocks of columns."""
-    width = writer.tile.width
-    stop = least(times(variable("stop_panel"), width), writer.all_columns)
-    first = times(variable("first_panel"), width)
-    wide = WIDE // width * width
+    stop = least(variable("stop_panel") * writer.unit, writer.all_columns)
+    first = variable("first_panel") * writer.unit
     return [
         ir.Let("tile0", variable("first_tile")),
         ir.Let("tile1", variable("stop_tile")),
         *writer.pack_a(),
         give("b_panel", b_row),
         loop(
-            "column0", first, stop, wide,
-            ir.Let("width", least(minus(stop, variable("column0")), wide)),
+            "column0", first, stop, WIDE,
+            ir.Let("width", least(stop - variable("column0"), WIDE)),
             *_whole_k(writer, function),
         ),
     ]  # fmt: skip
@@ -136,11 +123,11 @@ def _one_column(writer: MainWriter, function: str) -> list[ir.Step]:
 
 def _whole_k(writer: MainWriter, function: str) -> list[ir.Step]:
     start = writer.start_of("b", writer.form.b_start, lambda w: w.b)
-    columns = times(variable("column0"), writer.b_column)
+    columns = variable("column0") * writer.b_column
     results = writer.start_of("c", as_size(0), lambda w: w.c)
     return [
-        ir.Let("c_at", plus(results, variable("column0"))),
-        ir.Let("b_at", plus(start, columns)),
+        ir.Let("c_at", results + variable("column0")),
+        ir.Let("b_at", start + columns),
         ir.Let("chunk", writer.all_k),
         *nested(writer.tiles(function)),
     ]
@@ -150,7 +137,7 @@ def _turned(writer: MainWriter, function: str) -> list[ir.Step]:
     """The one column of B by rows of A that lie along k: a row by a matrix."""
     form = writer.form
     first, stop = (writer.first_row(variable(f"{end}_tile")) for end in ("first", "stop"))
-    a = ir.Address(writer.a, plus(variable("a_at"), variable("row0")))
+    a = ir.Address(writer.a, variable("a_at") + variable("row0"))
     b = ir.Address(writer.b, writer.start_of("b", form.b_start, lambda w: w.b))
     sums, _ = writer.sums()
     zeros = ir.Address("zeros", constant(0))
@@ -161,10 +148,10 @@ def _turned(writer: MainWriter, function: str) -> list[ir.Step]:
         ir.Let("width", constant(1)),
         give("k", writer.all_k),
         give("b_panel", writer.sizes.known("a_step", form.k.a)),
-        give("init_panel", constant(0)),
+        give("init_step", constant(0)),
         loop(
             "row0", first, stop, WIDE,
-            ir.Let("rows", least(minus(stop, variable("row0")), WIDE)),
+            ir.Let("rows", least(stop - variable("row0"), WIDE)),
             ir.Let("sums_at", writer.sums_at()),
             give("columns", variable("rows")),
             call,

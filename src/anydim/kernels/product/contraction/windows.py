@@ -15,6 +15,7 @@ from itertools import product as every
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, least, select
 from anydim.kernels.product.places import (
     SMALL,
     Bound,
@@ -24,7 +25,6 @@ from anydim.kernels.product.places import (
     merged_places,
 )
 from anydim.kernels.write.arithmetic import first_lanes
-from anydim.kernels.write.term import Term, constant, larger, select, smaller
 from anydim.kernels.write.writer import Writer
 from anydim.lang.tree import Axis, Read
 from anydim.lang.tree.affine import Affine, affine
@@ -46,6 +46,11 @@ class WindowSide:
     run: Size
     tap: WindowAxis | None
     bounds: tuple[Bound, ...]
+
+    @property
+    def in_place(self) -> bool:
+        """Whether rows lie evenly and leave nothing, as those of 1 x 1 windows do."""
+        return not self.bounds and not self.taps and len(self.places) == 1
 
     @property
     def run_bound(self) -> Bound | None:
@@ -122,8 +127,8 @@ def _lanes_of(side: WindowSide, lanes: int) -> int:
     return lanes if run is None else min(lanes, 1 << max(run - 1, 1).bit_length())
 
 
-def _given(name: str) -> Term:
-    return Term(ir.Var(ir.INDEX, name))
+def _given(name: str) -> ir.Value:
+    return ir.Var(ir.INDEX, name)
 
 
 class _Windows:
@@ -141,18 +146,18 @@ class _Windows:
         }
         self.run = self._size("run", side.run, vector.lanes)
 
-    def _size(self, name: str, size: Size, most: int = 0) -> Term:
+    def _size(self, name: str, size: Size, most: int = 0) -> ir.Value:
         """A size of this role, in the text where it is a constant up to `most`."""
-        return Term(self.sizes.known(f"x_{name}", size, most))
+        return self.sizes.known(f"x_{name}", size, most)
 
     def rows(self) -> tuple[ir.Step, ...]:
         """Row by row; the place of the next one follows from that of the last."""
         code, side = self.code, self.side
         extents = [
-            code.let(larger(self._size(f"places{n}", place.extent), 1))
+            code.let(greatest(self._size(f"places{n}", place.extent), 1))
             for n, place in enumerate(side.places)
         ]
-        left, firsts = _given("first_row"), list[Term]()
+        left, firsts = _given("first_row"), list[ir.Value]()
         for extent in reversed(extents[1:]):
             above = code.let(left / extent)
             firsts.insert(0, left - above * extent)
@@ -164,7 +169,7 @@ class _Windows:
             self._advance(counters, extents)
         return code.written
 
-    def _advance(self, counters: list, extents: list[Term]) -> None:
+    def _advance(self, counters: list, extents: list[ir.Value]) -> None:
         code = self.code
         counters[-1] += 1
         if len(counters) > 1:
@@ -172,14 +177,14 @@ class _Windows:
                 counters[-1].set(0)
                 self._advance(counters[:-1], extents[:-1])
 
-    def _row(self, places: Mapping[str, Term], to: Term) -> None:
+    def _row(self, places: Mapping[str, ir.Value], to: ir.Value) -> None:
         """One window: as it lies where it is inside of x, else run by run."""
         code, side = self.code, self.side
         source = _given("x_at")
         for place in side.places:
             source = source + places[place.name] * self.steps[place.name]
         source = code.let(source)
-        inside: Term | None = None
+        inside: ir.Value | None = None
         bases = {}
         for n, bound in enumerate(side.bounds):
             base = self._size(f"base{n}", bound.constant, SMALL)
@@ -203,7 +208,7 @@ class _Windows:
         axes = self.side.taps if self.side.tap is None else (*self.side.taps, self.side.tap)
         return next(axis.extent for axis in axes if axis.name == tap)
 
-    def _whole(self, source: Term, to: Term) -> None:
+    def _whole(self, source: ir.Value, to: ir.Value) -> None:
         """All of a window, in a row of copies where runs are short and these are few."""
         side, code, lanes = self.side, self.code, self.vector.lanes
         run, count = side.run.constant, product(tap.extent for tap in side.taps).constant
@@ -211,18 +216,18 @@ class _Windows:
             self._taps(source, to, {})
             return
         ranges = [range(int(tap.extent.constant or 0)) for tap in side.taps]
-        mask = code.let(Term(first_lanes(constant(run).value, lanes))) if run < lanes else None
+        mask = code.let(first_lanes(constant(run), lanes)) if run < lanes else None
         for number, places in enumerate(every(*ranges)):
             at = source
             for place, step in zip(places, self.taps):
                 at = at + step * place
             self._copy(code.let(at), to + number * run, mask)
 
-    def _copy(self, source: Term, to: Term, mask: Term | None = None) -> None:
-        load = ir.Load(self.vector, "x", source.value, None if mask is None else mask.value)
-        self.code.emit(ir.Store("dst", to.value, load))
+    def _copy(self, source: ir.Value, to: ir.Value, mask: ir.Value | None = None) -> None:
+        load = ir.Load(self.vector, "x", source, None if mask is None else mask)
+        self.code.emit(ir.Store("dst", to, load))
 
-    def _taps(self, source: Term, to: Term, bases: Mapping[Bound, Term]) -> None:
+    def _taps(self, source: ir.Value, to: ir.Value, bases: Mapping[Bound, ir.Value]) -> None:
         """Run by run; what is outside of x is 0."""
         side, code = self.side, self.code
         low, high = constant(0), self.run
@@ -230,16 +235,22 @@ class _Windows:
         if side.tap is not None and own is not None and bases:
             unit, base = self._size("unit", side.tap.x), bases[own]
             steps = self._size("steps", side.tap.extent, SMALL)
-            first = smaller(larger(0 - base, 0), steps)
+            first = least(greatest(0 - base, 0), steps)
             low = code.let(first * unit)
-            behind = smaller(larger(self.extents[own] - base, first), steps)
+            behind = least(greatest(self.extents[own] - base, first), steps)
             high = code.let(behind * unit)
         self._tap(0, source, constant(0), to, (low, high), bases, None)
 
     def _tap(
-        self, number: int, source: Term, at: Term, to: Term, ends: tuple[Term, Term],
-        bases: Mapping[Bound, Term], fine: Term | None,
-    ) -> None:  # fmt: skip
+        self,
+        number: int,
+        source: ir.Value,
+        at: ir.Value,
+        to: ir.Value,
+        ends: tuple[ir.Value, ir.Value],
+        bases: Mapping[Bound, ir.Value],
+        fine: ir.Value | None,
+    ) -> None:
         """The loops over the taps around a run."""
         side, code = self.side, self.code
         if number == len(side.taps):
@@ -260,9 +271,13 @@ class _Windows:
             self._tap(number + 1, moved, inner, to, ends, bases, now)
 
     def _one(
-        self, source: Term, to: Term, ends: tuple[Term, Term], fine: Term | None,
-        bases: Mapping[Bound, Term],
-    ) -> None:  # fmt: skip
+        self,
+        source: ir.Value,
+        to: ir.Value,
+        ends: tuple[ir.Value, ir.Value],
+        fine: ir.Value | None,
+        bases: Mapping[Bound, ir.Value],
+    ) -> None:
         """A run: zeros, what is inside, zeros."""
         code, lanes = self.code, self.vector.lanes
         low, high = ends
@@ -282,20 +297,20 @@ class _Windows:
         with code.range(low, whole, lanes) as place:
             self._copy(source + place, to + place)
         with code.when(whole < high):
-            mask = code.let(Term(first_lanes((high - whole).value, lanes)))
+            mask = code.let(first_lanes((high - whole), lanes))
             self._copy(source + whole, to + whole, mask)
         if bases:
             self._zeros(to, high, self.run)
 
-    def _element(self, source: Term, to: Term, fine: Term) -> None:
+    def _element(self, source: ir.Value, to: ir.Value, fine: ir.Value) -> None:
         """A run of one element."""
         kind, code = ir.Type(self.vector.dtype), self.code
         with code.when(fine):
-            code.emit(ir.Store("dst", to.value, ir.Load(kind, "x", source.value)))
+            code.emit(ir.Store("dst", to, ir.Load(kind, "x", source)))
         with code.otherwise():
-            code.emit(ir.Store("dst", to.value, constant(0, self.vector.dtype).value))
+            code.emit(ir.Store("dst", to, constant(0, self.vector.dtype)))
 
-    def _zeros(self, to: Term, low: Term, high: Term) -> None:
+    def _zeros(self, to: ir.Value, low: ir.Value, high: ir.Value) -> None:
         zero = constant(0, self.vector.dtype, self.vector.lanes)
         with self.code.range(low, high, self.vector.lanes) as place:
-            self.code.emit(ir.Store("dst", (to + place).value, zero.value))
+            self.code.emit(ir.Store("dst", (to + place), zero))

@@ -17,6 +17,7 @@ from itertools import pairwise
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
+from anydim.kernels.launch import are_known
 from anydim.kernels.product.epilogue import (
     COLUMN,
     PRODUCT,
@@ -25,6 +26,7 @@ from anydim.kernels.product.epilogue import (
     Renamed,
     epilogue_of,
     outside_reads,
+    product_of,
 )
 from anydim.kernels.product.places import (
     Bound,
@@ -34,7 +36,7 @@ from anydim.kernels.product.places import (
     split_groups,
     without,
 )
-from anydim.lang.tree import Apply, Axis, Group, Read, Statement
+from anydim.lang.tree import Axis, Group, Read, Statement
 from anydim.lang.tree.affine import Affine, address, reads, row_major_strides
 from anydim.sizes import Box, Size, as_size, product
 
@@ -100,22 +102,20 @@ class Windows:
 
 def windows_of(group: Group, box: Box, constants: frozenset[str]) -> Windows | None:
     """The group as a convolution with an epilogue; None when it is not one."""
-    sums = [s for s in group.statements if s.combine]
-    if len(sums) != 1 or sums[0].combine != "add" or not sums[0].reduced:
+    sums = product_of(group)
+    if sums is None or not sums[0].reduced:
         return None
-    body = sums[0].body
-    if not (isinstance(body, Apply) and body.function == "mul"):
-        return None
+    statement, factors = sums
     outputs: tuple[Output, ...] | None = None
-    for x, w in (body.arguments, body.arguments[::-1]):
+    for x, w in (factors, factors[::-1]):
         if not (isinstance(x, Read) and isinstance(w, Read)) or x.tensor == w.tensor:
             return None
         if w.default is not None or (x.default is None and w.tensor not in constants):
             continue
-        outputs = outputs or epilogue_of(group, sums[0])
+        outputs = outputs or epilogue_of(group, statement)
         if outputs is None:
             return None
-        found = _Reading.of(group, sums[0], x, w, outputs, box)
+        found = _Reading.of(group, statement, x, w, outputs, box)
         form = None if found is None else found.form(w.tensor in constants)
         if form is not None:
             return form
@@ -217,9 +217,7 @@ class _Reading:
         """The form, unless its parts need sizes known early that are not."""
         if form.places[-1].x.constant is None or form.places[-1].x.constant < 1:
             return None
-        if packed and any(
-            size.constant is None for part in form.w_parts for pair in part for size in pair
-        ):
+        if packed and not are_known(*form.w_parts):
             return None
         return form
 

@@ -13,29 +13,21 @@ Nothing is read or written behind the last column.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import lru_cache, partial
 from itertools import chain
 
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
-from anydim.kernels.product.micro import LINE, Tile, multiply_add
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    first_lanes,
-    loop,
-    minus,
-    plus,
-    quotient_up,
-    register,
-    round_down,
-    times,
-    variable,
-)
-from anydim.kernels.write.values import number, operate, splat
+from anydim.kernels.ir import constant, operate, register, splat, variable
+from anydim.kernels.product.kernel import call
+from anydim.kernels.product.micro import LINE, Tile
+from anydim.kernels.product.sums import Sums, multiply_add
+from anydim.kernels.write.arithmetic import first_lanes, quotient_up, round_down
+from anydim.kernels.write.writer import Writer
 from anydim.sizes import Size
 
-TILE_SCALARS = ("k", "b_row", "c_row", "bias_step", "rows", "columns", "start", "finish")
+_SCALARS = ("k", "b_row", "c_row", "bias_step", "rows", "columns", "start", "finish")
 ADDS, FLOORS, CAPS = 1, 2, 4  # flags of `finish`
 _AHEAD = 256  # elements of A that are asked for ahead
 NARROWEST = 6  # columns for which vectors along the rows of a tile are faster
@@ -74,14 +66,7 @@ def convolution_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ir.Libr
 def _whole(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
     return (
         *_micro_kernels(tile, dtype, prefix, tile.rows),
-        *(
-            ir.Function(
-                f"{prefix}_narrow_{columns}",
-                parameters(dtype),
-                _Narrow(tile, columns, dtype).body(),
-            )
-            for columns in narrow_columns(tile)
-        ),
+        *(_narrow(tile, dtype, prefix, columns) for columns in narrow_columns(tile)),
         _of_all_rows(tile, dtype, prefix),
     )
 
@@ -95,18 +80,15 @@ def _few(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
 def _micro_kernels(tile: Tile, dtype: DType, prefix: str, rows: int) -> list[ir.Function]:
     """A micro-kernel for each number of vectors."""
     return [
-        ir.Function(
-            f"{prefix}_{rows}x{vectors}",
-            parameters(dtype),
-            _Micro(tile, rows, vectors, dtype).body(),
+        tile_function(
+            f"{prefix}_{rows}x{vectors}", dtype, _Micro(tile, rows, vectors, dtype).body()
         )
         for vectors in range(1, tile.vectors + 1)
     ]
 
 
 def _narrow(tile: Tile, dtype: DType, prefix: str, columns: int) -> ir.Function:
-    body = _Narrow(tile, columns, dtype).body()
-    return ir.Function(f"{prefix}_narrow_{columns}", parameters(dtype), body)
+    return tile_function(f"{prefix}_narrow_{columns}", dtype, _Narrow(tile, columns, dtype).body())
 
 
 def narrow_columns(tile: Tile) -> range:
@@ -114,183 +96,140 @@ def narrow_columns(tile: Tile) -> range:
     return range(1, NARROWEST + 1 if tile.rows in (4, 8, 16) and tile.lanes >= tile.rows else 1)
 
 
-def parameters(dtype: DType) -> tuple[ir.Pointer | ir.Scalar, ...]:
-    """The parameters of `tile` and of every micro-kernel."""
-    return (
-        ir.Pointer("a", dtype),
-        ir.Pointer("b", dtype),
-        ir.Pointer("c", dtype, alias=True),
-        ir.Pointer("bias", dtype, alias=True),
-        ir.Pointer("more", dtype, alias=True),
-        *(ir.Scalar(name) for name in TILE_SCALARS),
-        ir.Scalar("low", ir.Type(dtype)),
-        ir.Scalar("high", ir.Type(dtype)),
-    )
+def tile_function(
+    name: str, dtype: DType, body: tuple[ir.Step, ...] = (), public: bool = False
+) -> ir.Function:
+    """`tile`, `whole` or a micro-kernel: their parameters are alike. Callers need no body."""
+    parameters: list[ir.Pointer | ir.Scalar] = [
+        *(ir.Pointer(each, dtype) for each in ("a", "b")),
+        *(ir.Pointer(each, dtype, alias=True) for each in ("c", "bias", "more")),
+        *(ir.Scalar(each) for each in _SCALARS),
+        *(ir.Scalar(each, ir.Type(dtype)) for each in ("low", "high")),
+    ]
+    return ir.Function(name, tuple(parameters), body, public=public)
 
 
 def _of_all_rows(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     """The micro-kernel for all rows of a tile and some columns."""
     vectors = quotient_up(variable("columns"), tile.lanes)
-    wide = ir.Switch(
-        vectors, _cases(dtype, {n: f"{tile.rows}x{n}" for n in range(1, tile.vectors + 1)}, prefix)
-    )
-    narrow = _cases(dtype, {n: f"narrow_{n}" for n in narrow_columns(tile)}, prefix)
+    every = {n: f"{prefix}_{tile.rows}x{n}" for n in range(1, tile.vectors + 1)}
+    wide = ir.Switch(vectors, _cases(dtype, every))
+    narrow = _cases(dtype, {n: f"{prefix}_narrow_{n}" for n in narrow_columns(tile)})
     body: ir.Step = wide
     if narrow:
-        few = compare("less_equal", variable("columns"), len(narrow))
+        few = variable("columns") <= len(narrow)
         body = ir.If(few, (ir.Switch(variable("columns"), narrow),), (wide,))
-    return ir.Function(f"{prefix}_whole", parameters(dtype), (body,), public=True)
+    return tile_function(f"{prefix}_whole", dtype, (body,), public=True)
 
 
 def _tile(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     """The micro-kernel for `rows` x `columns`, at most a full tile."""
     vectors = quotient_up(variable("columns"), tile.lanes)
-    key = plus(times(variable("rows"), tile.vectors + 1), vectors)
+    key = variable("rows") * (tile.vectors + 1) + vectors
     names = {
-        rows * (tile.vectors + 1) + count: f"{rows}x{count}"
+        rows * (tile.vectors + 1) + count: f"{prefix}_{rows}x{count}"
         for rows in range(1, tile.rows)
         for count in range(1, tile.vectors + 1)
     }
-    some = ir.Switch(key, _cases(dtype, names, prefix))
-    all_rows = compare("equal", variable("rows"), tile.rows)
-    whole = ir.Call(f"{prefix}_whole", _passed_on(dtype))
+    some = ir.Switch(key, _cases(dtype, names))
+    all_rows = variable("rows").equals(tile.rows)
+    whole = call(tile_function(f"{prefix}_whole", dtype))
     body = ir.If(all_rows, (whole,), (some,))
-    return ir.Function(f"{prefix}_tile", parameters(dtype), (body,), public=True)
+    return tile_function(f"{prefix}_tile", dtype, (body,), public=True)
 
 
-def _cases(
-    dtype: DType, names: Mapping[int, str], prefix: str
-) -> tuple[tuple[int, tuple[ir.Step, ...]], ...]:
+def _cases(dtype: DType, names: Mapping[int, str]) -> tuple[tuple[int, tuple[ir.Step, ...]], ...]:
     """For each number the call of a micro-kernel."""
-    arguments = _passed_on(dtype)
-    return tuple((n, (ir.Call(f"{prefix}_{name}", arguments),)) for n, name in names.items())
-
-
-def _passed_on(dtype: DType) -> tuple[ir.Value, ...]:
-    """The parameters as arguments."""
-    return tuple(
-        ir.Address(p.name, constant(0)) if isinstance(p, ir.Pointer) else ir.Var(p.type, p.name)
-        for p in parameters(dtype)
-    )
+    return tuple((n, (call(tile_function(name, dtype)),)) for n, name in names.items())
 
 
 class _Micro:
     """A register tile of C; see the module's docstring."""
 
-    def __init__(self, tile: Tile, rows: int, vectors: int, dtype: DType) -> None:
+    def __init__(self, tile: Tile, rows: int, vectors: int, dtype: DType, lanes: int = 0) -> None:
         self.tile, self.rows, self.vectors, self.dtype = tile, rows, vectors, dtype
-        self.lanes, self.unroll = tile.lanes, tile.unroll
-        self.vector = ir.Type(dtype, tile.lanes)
-        self.mask = ir.Var(ir.Type(ir.FLAG.dtype, tile.lanes), "inside")
-        self.places = [(i, j) for i in range(rows) for j in range(vectors)]
+        self.lanes, self.unroll = lanes or tile.lanes, tile.unroll
+        self.code, self.vector = Writer(), ir.Type(dtype, self.lanes)
+        self.sums = Sums(self.code, self.vector, rows, vectors)
 
     def body(self) -> tuple[ir.Step, ...]:
-        left = minus(variable("columns"), constant((self.vectors - 1) * self.lanes))
-        return (
-            ir.Let("inside", first_lanes(left, self.lanes)),
-            *self._start(),
-            *self._products(),
-            *self._finish(),
-            *(
-                ir.Store("c", self._at(i, j), self._sum(i, j), self._mask(j))
-                for i, j in self.places
-            ),
-        )
+        code = self.code
+        left = variable("columns") - (self.vectors - 1) * self.lanes
+        self.mask = code.let(first_lanes(left, self.lanes))
+        self._start()
+        self._products()
+        self._finish()
+        for i, j in self.sums.places:
+            code.emit(ir.Store("c", self._at(i, j), self.sums[i, j], self._mask(j)))
+        return code.written
 
-    def _products(self) -> list[ir.Step]:
-        unroll = self.unroll
-        return [
-            ir.Let("whole", round_down(variable("k"), unroll)),
-            ir.Declare("a_at", constant(0)),
-            ir.Declare("b_at", constant(0)),
-            loop("k0", 0, variable("whole"), unroll, *self._steps("k0", unroll)),
-            loop("k1", variable("whole"), variable("k"), 1, *self._steps("k1", 1)),
-        ]
-
-    def _sum(self, i: int, j: int) -> ir.Get:
-        return ir.Get(self.vector, f"c{i}_{j}")
+    def _products(self) -> None:
+        code, unroll, k = self.code, self.unroll, variable("k")
+        whole = code.let(round_down(k, unroll))
+        for name in ("a_at", "b_at"):
+            code.emit(ir.Declare(name, constant(0)))
+        with code.range(0, whole, unroll):
+            self._steps(unroll)
+        with code.range(whole, k):
+            self._steps(1)
 
     def _at(self, i: int, j: int) -> ir.Value:
-        return plus(times(variable("c_row"), i), j * self.lanes)
+        return variable("c_row") * i + j * self.lanes
 
     def _mask(self, j: int) -> ir.Value | None:
         return self.mask if j == self.vectors - 1 else None
 
-    def _start(self) -> list[ir.Step]:
-        zero = number(self.dtype, 0, self.lanes)
-        scalar = ir.Type(self.dtype)
-        ahead = [self._at(i, j) for i, j in self.places]
-        fresh: list[ir.Step] = [ir.Prefetch("more", at) for at in ahead]
-        fresh += [ir.Prefetch("c", at, write=True) for at in ahead]
-        going: list[ir.Step] = []
-        for i, j in self.places:
-            bias = ir.Load(scalar, "bias", times(variable("bias_step"), i))
-            fresh += [ir.Let(f"bias{i}", splat(bias, self.lanes))] if j == 0 else []
-            fresh.append(ir.Assign(f"c{i}_{j}", ir.Var(self.vector, f"bias{i}")))
-            old = ir.Load(self.vector, "c", self._at(i, j), self._mask(j))
-            going.append(ir.Assign(f"c{i}_{j}", old))
-        first = compare("not_equal", variable("start"), 0)
-        return [
-            *(ir.Declare(f"c{i}_{j}", zero) for i, j in self.places),
-            ir.If(first, tuple(fresh), tuple(going)),
-        ]
+    def _move(self, name: str, by: ir.Value | int) -> None:
+        self.code.emit(ir.Assign(name, register(name) + by))
 
-    def _steps(self, k: str, unroll: int) -> list[ir.Step]:
-        steps: list[ir.Step] = []
-        if unroll > 1:
-            line = max(1, LINE // self.dtype.bytes)
-            for place in range(0, unroll * self.tile.rows, line):
-                steps.append(ir.Prefetch("a", plus(register("a_at"), _AHEAD + place)))
-        for u in range(unroll):
-            for j in range(self.vectors):
-                at = plus(register("b_at"), j * self.tile.lanes)
-                load = ir.Load(self.vector, "b", at, self._mask(j))
-                steps.append(ir.Let(f"{k}b{u}_{j}", load))
-            steps.append(ir.Assign("b_at", plus(register("b_at"), variable("b_row"))))
+    def _start(self) -> None:
+        code, sums = self.code, self.sums
+        places = {place: self._at(*place) for place in sums.places}
+        sums.declare()
+        with code.when(variable("start").differs(0)):
+            for at in places.values():
+                code.emit(ir.Prefetch("more", at))
+            for at in places.values():
+                code.emit(ir.Prefetch("c", at, write=True))
             for i in range(self.rows):
-                at = plus(register("a_at"), u * self.tile.rows + i)
-                a = splat(ir.Load(ir.Type(self.dtype), "a", at), self.tile.lanes)
-                steps.append(ir.Let(f"{k}a{u}_{i}", a))
+                bias = ir.Load(ir.Type(self.dtype), "bias", variable("bias_step") * i)
+                start = code.let(splat(bias, self.lanes))
                 for j in range(self.vectors):
-                    a, b = (ir.Var(self.vector, f"{k}{n}") for n in (f"a{u}_{i}", f"b{u}_{j}"))
-                    steps.append(ir.Assign(f"c{i}_{j}", multiply_add(a, b, self._sum(i, j))))
-        steps.append(ir.Assign("a_at", plus(register("a_at"), unroll * self.tile.rows)))
-        return steps
+                    sums[i, j] = start
+        with code.otherwise():
+            for (i, j), at in places.items():
+                sums[i, j] = ir.Load(self.vector, "c", at, self._mask(j))
 
-    def _finish(self) -> list[ir.Step]:
-        def when(flag: int, *steps: ir.Step) -> ir.If:
-            on = ir.Op(ir.INDEX, "bit_and", (variable("finish"), constant(flag)))
-            return ir.If(compare("not_equal", on, 0), steps)
-
-        def each(function: str, other: str) -> list[ir.Step]:
-            value = splat(ir.Var(ir.Type(self.dtype), other), self.lanes)
-            return [
-                ir.Let(f"wide_{other}", value),
-                *(
-                    ir.Assign(
-                        f"c{i}_{j}",
-                        operate(function, self._sum(i, j), ir.Var(self.vector, f"wide_{other}")),
-                    )
-                    for i, j in self.places
-                ),
+    def _steps(self, unroll: int) -> None:
+        code, rows = self.code, self.tile.rows
+        line = max(1, LINE // self.dtype.bytes)
+        for place in range(0, unroll * rows, line) if unroll > 1 else ():
+            code.emit(ir.Prefetch("a", register("a_at") + (_AHEAD + place)))
+        for first in range(0, unroll * rows, rows):
+            columns = [
+                (register("b_at") + j * self.lanes, self._mask(j)) for j in range(self.vectors)
             ]
+            b = [code.let(ir.Load(self.vector, "b", at, mask)) for at, mask in columns]
+            self._move("b_at", variable("b_row"))
+            places = [register("a_at") + (first + i) for i in range(self.rows)]
+            self.sums.add([ir.Load(ir.Type(self.dtype), "a", at) for at in places], b)
+        self._move("a_at", unroll * rows)
 
-        more = [
-            ir.Assign(
-                f"c{i}_{j}",
-                operate(
-                    "add",
-                    self._sum(i, j),
-                    ir.Load(self.vector, "more", self._at(i, j), self._mask(j)),
-                ),
-            )
-            for i, j in self.places
-        ]
-        return [
-            when(ADDS, *more),
-            when(FLOORS, *each("max", "low")),
-            when(CAPS, *each("min", "high")),
-        ]
+    def _finish(self) -> None:
+        code, sums = self.code, self.sums
+
+        def when(flag: int) -> AbstractContextManager[None]:
+            return code.when((variable("finish") & flag).differs(0))
+
+        with when(ADDS):
+            for i, j in sums.places:
+                more = ir.Load(self.vector, "more", self._at(i, j), self._mask(j))
+                sums[i, j] = sums[i, j] + more
+        for flag, function, name in ((FLOORS, "max", "low"), (CAPS, "min", "high")):
+            with when(flag):
+                limit = code.let(splat(ir.Var(ir.Type(self.dtype), name), self.lanes))
+                for place in sums.places:
+                    sums[place] = operate(function, sums[place], limit)
 
 
 class _Narrow(_Micro):
@@ -300,57 +239,34 @@ class _Narrow(_Micro):
     """
 
     def __init__(self, tile: Tile, columns: int, dtype: DType) -> None:
-        super().__init__(tile, tile.rows, columns, dtype)
-        self.lanes, self.unroll, self.vector = 1, 4, ir.Type(dtype)
-        self.column = ir.Type(dtype, tile.rows)
+        super().__init__(tile, tile.rows, columns, dtype, lanes=1)
+        self.unroll, self.column = 4, ir.Type(dtype, tile.rows)
         self.sets = 4 if columns == 1 else 2 if columns < 6 else 1  # hide a sum's latency
+        self.parts = Sums(self.code, self.column, columns, self.sets, "s")
 
     def _mask(self, j: int) -> ir.Value | None:
         return None
 
-    def _products(self) -> list[ir.Step]:
-        zero = number(self.dtype, 0, self.tile.rows)
-        parts = [(j, part) for j in range(self.vectors) for part in range(self.sets)]
-        joined: list[ir.Step] = []
+    def _products(self) -> None:
+        code, parts, rows = self.code, self.parts, self.tile.rows
+        code.emit(ir.Stack("sums", self.dtype, self.vectors * rows))
+        parts.declare()
+        super()._products()
         for j in range(self.vectors):
             for part in range(1, self.sets):
-                both = (self._part(j, 0), self._part(j, part))
-                joined.append(ir.Assign(f"s{j}_0", operate("add", *both)))
-            at = constant(j * self.tile.rows)
-            joined.append(ir.Store("sums", at, self._part(j, 0)))
-        added = [
-            ir.Assign(
-                f"c{i}_{j}",
-                operate(
-                    "add",
-                    self._sum(i, j),
-                    ir.Load(self.vector, "sums", constant(j * self.tile.rows + i)),
-                ),
-            )
-            for i, j in self.places
-        ]
-        return [
-            ir.Stack("sums", self.dtype, self.vectors * self.tile.rows),
-            *(ir.Declare(f"s{j}_{part}", zero) for j, part in parts),
-            *super()._products(),
-            *joined,
-            *added,
-        ]
+                parts[j, 0] = parts[j, 0] + parts[j, part]
+            code.emit(ir.Store("sums", constant(j * rows), parts[j, 0]))
+        for i, j in self.sums.places:
+            found = ir.Load(self.vector, "sums", constant(j * rows + i))
+            self.sums[i, j] = self.sums[i, j] + found
 
-    def _part(self, j: int, part: int) -> ir.Get:
-        return ir.Get(self.column, f"s{j}_{part}")
-
-    def _steps(self, k: str, unroll: int) -> list[ir.Step]:
-        steps: list[ir.Step] = []
+    def _steps(self, unroll: int) -> None:
+        code, rows = self.code, self.tile.rows
         for u in range(unroll):
-            at = plus(register("a_at"), u * self.tile.rows)
-            steps.append(ir.Let(f"{k}a{u}", ir.Load(self.column, "a", at)))
+            a = code.let(ir.Load(self.column, "a", register("a_at") + u * rows))
             for j in range(self.vectors):
-                element = ir.Load(ir.Type(self.dtype), "b", plus(register("b_at"), j))
-                a, b = ir.Var(self.column, f"{k}a{u}"), splat(element, self.tile.rows)
-                part = u % self.sets
-                total = multiply_add(a, b, self._part(j, part))
-                steps.append(ir.Assign(f"s{j}_{part}", total))
-            steps.append(ir.Assign("b_at", plus(register("b_at"), variable("b_row"))))
-        steps.append(ir.Assign("a_at", plus(register("a_at"), unroll * self.tile.rows)))
-        return steps
+                b = splat(ir.Load(self.vector, "b", register("b_at") + j), rows)
+                place = j, u % self.sets
+                self.parts[place] = multiply_add(a, b, self.parts[place])
+            self._move("b_at", variable("b_row"))
+        self._move("a_at", unroll * rows)

@@ -18,34 +18,21 @@ from functools import partial
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.blocked import Blocked, Level, roles_of
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import Windows
-from anydim.kernels.product.convolution.library import ADDS, CAPS, FLOORS, TILE_SCALARS, called
+from anydim.kernels.product.convolution.library import ADDS, CAPS, FLOORS, called, tile_function
 from anydim.kernels.product.convolution.merged import MergedPack, can_merge
 from anydim.kernels.product.convolution.packing import WindowPack, weights_function
 from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.epilogue import read_by, target_of
-from anydim.kernels.product.kernel import (
-    call,
-    packed_at,
-)
+from anydim.kernels.product.kernel import call, packed_at
 from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.places import LayerSizes
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    either,
-    greatest,
-    least,
-    minus,
-    plus,
-    times,
-    variable,
-)
-from anydim.kernels.write.values import number
+from anydim.kernels.write.arithmetic import summed
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
@@ -169,8 +156,8 @@ class ConvolutionWriter(Blocked):
     # ---- the loops -----------------------------------------------------------------------------
 
     def enter(self) -> list[ir.Step]:
-        row_stop = times(variable("stop_tile"), self.tile.rows)
-        column_stop = times(variable("stop_panel"), self.tile.width)
+        row_stop = variable("stop_tile") * self.tile.rows
+        column_stop = variable("stop_panel") * self.tile.width
         rows = self.role("all_rows", self.form.rows)
         return [
             ir.Let("row_stop", least(row_stop, rows)),
@@ -182,12 +169,12 @@ class ConvolutionWriter(Blocked):
         tile, form = self.tile, self.form
         rows = self.role("block_rows", self.cut.rows)
         columns = self.role("block_columns", self.cut.columns)
-        first_row = times(variable("first_tile"), tile.rows)
-        first_column = times(variable("first_panel"), tile.width)
-        left = minus(variable("row_stop"), variable("row0"))
-        end = least(plus(variable("column0"), columns), variable("column_stop"))
+        first_row = variable("first_tile") * tile.rows
+        first_column = variable("first_panel") * tile.width
+        left = variable("row_stop") - variable("row0")
+        end = least(variable("column0") + columns, variable("column_stop"))
         all_channels, channels = greatest(self._channels, 1), self._chunk_channels
-        width = least(minus(variable("columns"), variable("column")), tile.width)
+        width = least(variable("columns") - variable("column"), tile.width)
         return [
             Level(
                 "row0", first_row, variable("row_stop"), rows, [ir.Let("rows", least(left, rows))]
@@ -226,23 +213,23 @@ class ConvolutionWriter(Blocked):
         value, form = self.sizes.value, self.form
         if not self.schedule.packed:
             first = self.at(form.w_start, ((walk.name, walk.w) for walk in form.loops))
-            return plus(first, times(variable("row0"), value(form.row_w)))
+            return first + variable("row0") * value(form.row_w)
         group = align_up(form.rows, self.tile.rows) * form.k
-        row = times(variable("row0"), self._k)
+        row = variable("row0") * self._k
         loops = [(walk.name, walk.extent) for walk in form.loops if walk.w != 0]
-        return plus(row, *packed_at(loops, group, self.sizes.role))
+        return summed(row, *packed_at(loops, group, self.sizes.role))
 
     def _chunk(self) -> list[ir.Step]:
         """What all panels and tiles know of a chunk of channels."""
         value, form = self.sizes.value, self.form
-        channels = least(minus(self._channels, variable("channel0")), self._chunk_channels)
-        end = plus(variable("channel0"), self._chunk_channels)
-        last = compare("greater_equal", end, self._channels)
-        first = either(compare("equal", variable("channel0"), 0), constant(1), constant(0))
-        x = plus(variable("x_unit"), times(variable("channel0"), value(form.channels.x)))
+        channels = least(self._channels - variable("channel0"), self._chunk_channels)
+        end = variable("channel0") + self._chunk_channels
+        last = end >= self._channels
+        first = select(variable("channel0").equals(0), 1, constant(0))
+        x = variable("x_unit") + variable("channel0") * value(form.channels.x)
         return [
             ir.Let("channels", channels),
-            ir.Let("k", times(variable("channels"), value(form.window))),
+            ir.Let("k", variable("channels") * value(form.window)),
             ir.Let("first", first),
             ir.Let("last", last),
             ir.Let("x_at", x),
@@ -252,9 +239,9 @@ class ConvolutionWriter(Blocked):
     def _pack_weights(self) -> list[ir.Step]:
         if self.schedule.packed:
             return []
-        at = times(variable("channel0"), self.sizes.value(self.form.channels.w))
+        at = variable("channel0") * self.sizes.value(self.form.channels.w)
         dst = ir.Address("scratch", self.sizes.value(self.panel_bytes))
-        return [call(self.weights, dst=dst, w_at=plus(variable("w_unit"), at))]
+        return [call(self.weights, dst=dst, w_at=variable("w_unit") + at)]
 
     def _pack_windows(self) -> list[ir.Step]:
         if self.schedule.direct:
@@ -267,45 +254,32 @@ class ConvolutionWriter(Blocked):
     def _tile(self) -> list[ir.Step]:
         """One register tile; after the last chunk of channels, what follows the sums."""
         value, form = self.sizes.value, self.form
-        row = plus(variable("row0"), variable("row"))
-        at = plus(variable("y_unit"), times(variable("m"), value(form.row_y)), variable("column"))
-        y = self.buffers[self.target.tensor]
-        scalars: dict[str, ir.Value] = {
-            "k": variable("k"),
-            "b_row": value(form.channels.x) if self.schedule.direct else constant(self.panel_row),
-            "c_row": value(form.row_y),
-            "bias_step": constant(0),
-            "rows": variable("height"),
-            "columns": variable("width"),
-            "start": variable("first"),
-            "finish": constant(0),
-        }
-        ending = self.ending or Ending()
-        bias, more = ir.Address("zeros", constant(0)), ir.Address(y, variable("y_at"))
+        row = variable("row0") + variable("row")
+        at = variable("y_unit") + variable("m") * value(form.row_y) + variable("column")
+        y, ending = self.buffers[self.target.tensor], self.ending or Ending()
+        bias, bias_step, finish = ir.Address("zeros", constant(0)), constant(0), constant(0)
+        more = sums = ir.Address(y, variable("y_at"))
         if ending.bias is not None:
-            bias, scalars["bias_step"] = self._bias(ending.bias)
-        if ending.more is not None:
-            more = ir.Address(self.buffers[ending.more.tensor], variable("y_at"))
-        limits = FLOORS * (ending.low is not None) + CAPS * (ending.high is not None)
+            bias, bias_step = self._bias(ending.bias)
         if ending.more is not None:  # before y holds sums: it may lie where `more` does
-            scalars["finish"] = times(variable("first"), ADDS)
+            more = ir.Address(self.buffers[ending.more.tensor], variable("y_at"))
+            finish = variable("first") * ADDS
+        limits = FLOORS * (ending.low is not None) + CAPS * (ending.high is not None)
         if limits:
-            limited = either(ir.Var(ir.FLAG, "last"), constant(limits), constant(0))
-            scalars["finish"] = plus(scalars["finish"], limited)
-        call = ir.Call(
-            self.micro_kernel,
-            (
-                self._a(), self._b(), ir.Address(y, variable("y_at")), bias, more,
-                *(scalars[name] for name in TILE_SCALARS),
-                number(form.dtype, 0 if ending.low is None else ending.low),
-                number(form.dtype, 0 if ending.high is None else ending.high),
-            ),
+            finish = finish + select(ir.Var(ir.FLAG, "last"), limits, constant(0))
+        tile = call(
+            tile_function(self.micro_kernel, form.dtype), a=self._a(), b=self._b(), c=sums,
+            bias=bias, more=more, bias_step=bias_step, finish=finish, c_row=value(form.row_y),
+            b_row=value(form.channels.x) if self.schedule.direct else constant(self.panel_row),
+            rows=variable("height"), columns=variable("width"), start=variable("first"),
+            low=number(form.dtype, 0 if ending.low is None else ending.low),
+            high=number(form.dtype, 0 if ending.high is None else ending.high),
         )  # fmt: skip
         steps: list[ir.Step] = [
             ir.Let("m", row),
-            ir.Let("height", least(minus(variable("rows"), variable("row")), self.tile.rows)),
+            ir.Let("height", least(variable("rows") - variable("row"), self.tile.rows)),
             ir.Let("y_at", at),
-            call,
+            tile,
         ]
         if not self.finished:
             steps.append(ir.If(ir.Var(ir.FLAG, "last"), (self._finish_call(y),)))
@@ -314,14 +288,14 @@ class ConvolutionWriter(Blocked):
     def _a(self) -> ir.Address:
         value, form = self.sizes.value, self.form
         if self.schedule.packed:
-            k0 = times(variable("channel0"), value(form.window * self.tile.rows))
-            return ir.Address("w", plus(variable("w_unit"), times(variable("row"), self._k), k0))
-        at = times(times(variable("row"), variable("k")), form.dtype.bytes)
-        return ir.Address("scratch", plus(at, value(self.panel_bytes)))
+            k0 = variable("channel0") * value(form.window * self.tile.rows)
+            return ir.Address("w", variable("w_unit") + variable("row") * self._k + k0)
+        at = variable("row") * variable("k") * form.dtype.bytes
+        return ir.Address("scratch", at + value(self.panel_bytes))
 
     def _b(self) -> ir.Address:
         if self.schedule.direct:
-            return ir.Address("x", plus(variable("x_at"), variable("column")))
+            return ir.Address("x", variable("x_at") + variable("column"))
         return ir.Address("scratch", constant(0))
 
     def _bias(self, read: Read) -> tuple[ir.Address, ir.Value]:
@@ -330,7 +304,7 @@ class ConvolutionWriter(Blocked):
         value = self.sizes.value
         step = value(form.stride("m"))
         loops = ((w.name, form.stride(w.name)) for w in self.form.loops)
-        at = plus(self.at(form.constant, loops), times(variable("m"), step))
+        at = self.at(form.constant, loops) + variable("m") * step
         return ir.Address(self.buffers[read.tensor], at), step
 
     def _finish_call(self, y: str) -> ir.Call:

@@ -10,20 +10,14 @@ from __future__ import annotations
 from functools import lru_cache
 
 from anydim.base.dtypes import float32, float64, int32, int64
-from anydim.base.errors import InternalError, OptionError
-from anydim.kernels.launch import (
-    Launch,
-    Machine,
-    Panels,
-    known_number,
-    known_parts,
-)
+from anydim.base.errors import OptionError
+from anydim.kernels.launch import Launch, Machine, Panels, known_number, known_parts
 from anydim.kernels.product.convolution.ending import ending_of
 from anydim.kernels.product.convolution.form import Windows, windows_of
 from anydim.kernels.product.convolution.loops import ConvolutionWriter
 from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.micro import Tile, tile_of
-from anydim.kernels.template import Template
+from anydim.kernels.template import form_template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, product
 
@@ -31,13 +25,13 @@ _DTYPES = (float32, float64, int32, int64)
 _DIRECT_ROWS = 64  # up to so many output channels, copying what lies well already does not pay
 
 
-def match_convolution(
-    group: Group, box: Box, machine: Machine, constants: frozenset[str]
-) -> Convolution | None:
-    """The schedule for a group, or None when it is no convolution with pointwise epilogue."""
-    form = _form(group, box, constants)
-    if form is None or form.dtype not in _DTYPES:
-        return None
+@lru_cache(maxsize=512)
+def _form(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Windows | None:
+    form = windows_of(group, box, constants)
+    return form if form is not None and form.dtype in _DTYPES else None
+
+
+def _propose(form: Windows, machine: Machine, constants: frozenset[str]) -> Convolution:
     tile = tile_of(machine, form.dtype)
     row_bytes = (tile.width + tile.lanes) * form.dtype.bytes
     few = form.rows.constant is not None and form.rows.constant <= _DIRECT_ROWS
@@ -54,13 +48,11 @@ def match_convolution(
     )
 
 
-def lower_convolution(
-    group: Group, schedule: Convolution, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
+def _lower(
+    form: Windows, group: Group, schedule: Convolution, box: Box, machine: Machine,
+    constants: frozenset[str],
+) -> Launch:  # fmt: skip
     """The launch of a group by a schedule; OptionError for `direct` where windows are no rows."""
-    form = _form(group, box, constants)
-    if form is None:
-        raise InternalError("a group that is no convolution reached its lowering")
     if schedule.direct and not form.is_plain:
         raise OptionError(
             "'direct' reads the rows of a matrix where they lie, and these windows are none",
@@ -74,12 +66,7 @@ def lower_convolution(
     return writer.launch(schedule, {"w": packing}, work, reason)
 
 
-TEMPLATE = Template("convolution", Convolution, match_convolution, lower_convolution)
-
-
-@lru_cache(maxsize=512)
-def _form(group: Group, box: Box, constants: frozenset[str]) -> Windows | None:
-    return windows_of(group, box, constants)
+TEMPLATE = form_template("convolution", Convolution, _form, _propose, _lower)
 
 
 def _panels(form: Windows, tile: Tile) -> Panels:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from anydim.base.dtypes import float32, int4, int8
 from anydim.base.records import dataclass
 from anydim.kernels.inference import Linear, read_address
-from anydim.kernels.launch import known_number
+from anydim.kernels.launch import are_known, known_number
 from anydim.kernels.product.contraction.form import ContractionForm, Factor, Reading
-from anydim.kernels.product.epilogue import PRODUCT, epilogue_of
+from anydim.kernels.product.epilogue import PRODUCT, epilogue_of, product_of
 from anydim.lang.tree import Apply, Cast, Expr, Group, Index, Literal, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import address, reads
 
@@ -48,21 +48,16 @@ class NarrowForm:
         return -(-self.depth // self.block)
 
 
-def narrow_form(group: Group, constants: frozenset[str], width: int) -> NarrowForm | None:
-    """The group as a product with narrow weights, in panels of `width` columns; else None."""
-    sums = [s for s in group.statements if s.combine]
-    if len(sums) != 1 or sums[0].combine != "add":
+def narrow_form(group: Group, constants: frozenset[str]) -> NarrowForm | None:
+    """The group as a product with narrow weights; None when it is none."""
+    sums = product_of(group)
+    if sums is None or group.type_of(sums[0].target).dtype != float32:
         return None
-    statement = sums[0]
-    body = statement.body
-    if group.type_of(statement.target).dtype != float32:
-        return None
-    if not (isinstance(body, Apply) and body.function == "mul"):
-        return None
-    for left, right in (body.arguments, body.arguments[::-1]):
+    statement, factors = sums
+    for left, right in (factors, factors[::-1]):
         found = _dequantised(right, group, constants)
         if isinstance(left, Read) and found is not None:
-            return _made(group, statement, left, *found, width)
+            return _made(group, statement, left, *found)
     return None
 
 
@@ -86,7 +81,7 @@ def _dequantised(expr: Expr, group: Group, constants: frozenset[str]) -> tuple[R
 
 
 def _made(
-    group: Group, statement: Statement, left: Read, weights: Read, scale: Read, width: int
+    group: Group, statement: Statement, left: Read, weights: Read, scale: Read
 ) -> NarrowForm | None:
     types = {tensor.name: tensor.type for tensor in group.inputs}
     if left.tensor not in types or left.default is not None or types[left.tensor].dtype != float32:
@@ -99,12 +94,12 @@ def _made(
     if {weights.tensor, scale.tensor} & read_later:
         return None
     factors = Factor(left.tensor, a), Factor(weights.tensor, w)
-    form = Reading(group, statement, *factors, True, width, starts=False).form(outputs)
+    form = Reading(group, statement, *factors, width=0, starts=False).form(outputs)
     sums = [axis for axis in statement.reduced if axis.extent.constant != 1]
     if form is None or len(sums) != 1 or any(walk.b != 0 for walk in form.loops):
         return None
     n, k = form.b_parts[2], form.b_parts[1]
-    if len(n) != 1 or any(size.constant is None for pair in (*n, *k) for size in pair):
+    if len(n) != 1 or not are_known(n, k):
         return None
     columns = [x.name for x in statement.axes if x.extent.constant != 1][-1]
     found = _strides(read_address(scale, types[scale.tensor].shape), columns, sums[0].name)

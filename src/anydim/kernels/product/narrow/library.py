@@ -14,13 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from itertools import product
 
 from anydim.base.dtypes import float32, int8, int32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, fma, number, splat, variable
+from anydim.kernels.product.kernel import function_library
 from anydim.kernels.product.narrow.form import FIELDS
-from anydim.kernels.write.arithmetic import compare, constant, loop, plus, times, variable
-from anydim.kernels.write.values import number, operate, splat
+from anydim.kernels.product.sums import Sums
+from anydim.kernels.write.writer import Writer
 
 SCALARS = ("groups", "block", "a_row", "sums_row", "more")
 MIDDLE = 8  # what a field of 4 bits holds for 0
@@ -65,168 +68,95 @@ def decode_name(tile: NarrowTile) -> str:
 def narrow_libraries(tile: NarrowTile) -> tuple[ir.Library, ...]:
     """A library for each height, so that threads share the compiling."""
     rows = [*((h, False) for h in tile.heights), *((h, True) for h in tile.wide)]
-    made = {name_of(tile, *each): _Rows(tile, *each).function for each in rows}
-    made[decode_name(tile)] = _Weights(tile).decode
-    return tuple(
-        ir.Library(name, partial(_functions, function), identity=name)
-        for name, function in made.items()
+    decoded = (ir.Pointer("w", int8), ir.Pointer("to", float32), ir.Scalar("k"))
+    return (
+        *(
+            function_library(
+                name_of(tile, height, wide), _parameters(wide), partial(_rows, tile, height, wide)
+            )
+            for height, wide in rows
+        ),
+        function_library(decode_name(tile), decoded, partial(_decode, tile)),
     )
 
 
-def _functions(function: Callable[[], ir.Function]) -> tuple[ir.Function, ...]:
-    return (function(),)
+def _parameters(wide: bool) -> tuple[ir.Pointer | ir.Scalar, ...]:
+    floats = {name: ir.Pointer(name, float32) for name in ("a", "sums", "w", "s", "c")}
+    pointers = floats if wide else {**floats, "w": ir.Pointer("w", int8)}
+    return (*pointers.values(), *(ir.Scalar(name) for name in SCALARS))
 
 
-@dataclass(frozen=True)
-class _Weights:
-    """Writes how weights become floats."""
+def _place(tile: NarrowTile, step: ir.Value, j: int) -> ir.Value:
+    """Where vector j of a step of k is, of numbers that lie one by one."""
+    return step * tile.width + j * tile.lanes
 
-    tile: NarrowTile
 
-    @property
-    def vector(self) -> ir.Type:
-        return ir.Type(float32, self.tile.lanes)
+def _weights(code: Writer, tile: NarrowTile, at: ir.Value) -> Callable[[int, int], ir.Value]:
+    """Vector j of the weights of step at + u as floats, by u and j."""
+    lanes, vector = tile.lanes, ir.Type(float32, tile.lanes)
 
-    @property
-    def whole(self) -> ir.Type:
-        return ir.Type(int32, self.tile.lanes)
+    def byte(u: int, j: int) -> ir.Value:
+        numbers = ir.Load(ir.Type(int8, lanes), "w", _place(tile, at + u, j))
+        return ir.Convert(vector, numbers)
 
-    def words(self) -> list[ir.Step]:
-        """The words of step `at`, where a step is one."""
-        if self.tile.bits != 4:
-            return []
-        first = times(variable("at"), self.tile.width // FIELDS)
-        return [
-            ir.Let(f"word{j}", ir.Load(self.whole, "w", plus(first, j * self.tile.lanes)))
-            for j in range(self.tile.vectors)
-        ]
+    if tile.bits == 8:
+        return byte
+    first = at * (tile.width // FIELDS)
+    places = [first + j * lanes for j in range(tile.vectors)]
+    words = [code.let(ir.Load(ir.Type(int32, lanes), "w", place)) for place in places]
 
-    def weight(self, u: int, j: int) -> ir.Value:
-        """Vector j of the weights of step at + u."""
-        return ir.Convert(self.vector, self._integers(u, j))
-
-    def _integers(self, u: int, j: int) -> ir.Value:
-        lanes = self.tile.lanes
-        if self.tile.bits == 8:
-            return ir.Load(ir.Type(int8, lanes), "w", self._place(u, j))
-        word: ir.Value = ir.Var(self.whole, f"word{j}")
+    def field(u: int, j: int) -> ir.Value:
+        word = words[j]
         if u > HIGHEST:
-            word = operate("shift_right", word, number(int32, 4 * (u - HIGHEST), lanes))
+            word = word >> number(int32, 4 * (u - HIGHEST), lanes)
         mask = number(int32, 15 << 4 * min(u, HIGHEST), lanes)
-        return operate("bit_and", word, mask)
+        return ir.Convert(vector, word & mask)
 
-    def _place(self, u: int, j: int) -> ir.Value:
-        """Where vector j of step at + u is, of numbers that lie one by one."""
-        row = times(plus(variable("at"), u), self.tile.width)
-        return plus(row, j * self.tile.lanes)
+    return field
 
-    def decoded(self, u: int, j: int) -> ir.Value:
-        """The vector as `decode` left it."""
-        return ir.Load(self.vector, "w", self._place(u, j))
 
-    def decode(self) -> ir.Function:
-        """Weights as floats, where they lie in their words: a power of two for each field."""
-        step = self.tile.step
-        stores = [
-            ir.Store("to", self._place(u, j), self.weight(u, j))
-            for u in range(step)
-            for j in range(self.tile.vectors)
+def _decode(tile: NarrowTile, code: Writer) -> None:
+    """Weights as floats, where they lie in their words: a power of two for each field."""
+    with code.range(0, variable("k"), tile.step) as at:
+        weight = _weights(code, tile, at)
+        for u, j in product(range(tile.step), range(tile.vectors)):
+            code.emit(ir.Store("to", _place(tile, at + u, j), weight(u, j)))
+
+
+def _rows(tile: NarrowTile, height: int, wide: bool, code: Writer) -> None:
+    """The sums of a row tile; `wide`: of weights that `decode` has made floats.
+
+    Of those two steps at a time: LLVM moves loads up, and registers run out.
+    """
+    lanes, vector = tile.lanes, ir.Type(float32, tile.lanes)
+    sums = Sums(code, vector, height, tile.vectors, "t")
+    places = {(i, j): constant(i * tile.width + j * lanes) for i, j in sums.places}
+    step, block = min(tile.step, 4) if wide else tile.step, variable("block")
+    with code.when(variable("more").equals(0)):
+        for at in places.values():
+            code.emit(ir.Store("c", at, number(float32, 0, lanes)))
+    with code.range(0, variable("groups")) as group:
+        sums.declare()
+        with code.range(0, block, step) as k:
+            at = code.let(group * block + k)
+            weight = _decoded(tile, at) if wide else _weights(code, tile, at)
+            for u in range(step):
+                b = [code.let(weight(u, j)) for j in range(tile.vectors)]
+                rows = [variable("a_row") * i + at + u for i in range(height)]
+                sums.add([ir.Load(ir.Type(float32), "a", row) for row in rows], b)
+        scales = [
+            code.let(ir.Load(vector, "s", _place(tile, group, j))) for j in range(tile.vectors)
         ]
-        return ir.Function(
-            decode_name(self.tile),
-            (ir.Pointer("w", int8), ir.Pointer("to", float32), ir.Scalar("k")),
-            (loop("at", 0, variable("k"), step, *self.words(), *stores),),
-            public=True,
-        )
+        for (i, j), at in places.items():
+            total: ir.Value = sums[i, j]
+            if tile.bits == 4:
+                own = variable("sums_row") * i + group
+                row = splat(ir.Load(ir.Type(float32), "sums", own), lanes)
+                total = fma(row, number(float32, -MIDDLE, lanes), total)
+            code.emit(ir.Store("c", at, fma(scales[j], total, ir.Load(vector, "c", at))))
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Writes the function for a height; `wide`: of weights that `decode` has made floats."""
-
-    tile: NarrowTile
-    height: int
-    wide: bool
-
-    @property
-    def vector(self) -> ir.Type:
-        return ir.Type(float32, self.tile.lanes)
-
-    def function(self) -> ir.Function:
-        zero = number(float32, 0, self.tile.lanes)
-        zeros = tuple(ir.Store("c", at, zero) for _, _, at in self._places())
-        return ir.Function(
-            name_of(self.tile, self.height, self.wide),
-            (
-                ir.Pointer("a", float32),
-                ir.Pointer("sums", float32),
-                ir.Pointer("w", float32 if self.wide else int8),
-                ir.Pointer("s", float32),
-                ir.Pointer("c", float32),
-                *map(ir.Scalar, SCALARS),
-            ),
-            (
-                ir.If(compare("equal", variable("more"), 0), zeros),
-                loop(
-                    "group", 0, variable("groups"), 1,
-                    *(ir.Declare(f"t{i}_{j}", zero) for i, j, _ in self._places()),
-                    ir.Let("first", times(variable("group"), variable("block"))),
-                    loop("k", 0, variable("block"), self._step, *self._steps()),
-                    *self._added(),
-                ),
-            ),
-            public=True,
-        )  # fmt: skip
-
-    @property
-    def _step(self) -> int:
-        """Of decoded weights two at a time: LLVM moves loads up, and registers run out."""
-        return min(self.tile.step, 4) if self.wide else self.tile.step
-
-    def _places(self) -> list[tuple[int, int, ir.Value]]:
-        """Rows, vectors and where they lie in c."""
-        width, lanes = self.tile.width, self.tile.lanes
-        return [
-            (i, j, constant(i * width + j * lanes))
-            for i in range(self.height)
-            for j in range(self.tile.vectors)
-        ]
-
-    def _steps(self) -> list[ir.Step]:
-        """Steps of k from `k` on."""
-        weights = _Weights(self.tile)
-        steps: list[ir.Step] = [ir.Let("at", plus(variable("first"), variable("k")))]
-        steps += [] if self.wide else weights.words()
-        for u in range(self._step):
-            for j in range(self.tile.vectors):
-                made = weights.decoded(u, j) if self.wide else weights.weight(u, j)
-                steps.append(ir.Let(f"w{u}_{j}", made))
-            for i in range(self.height):
-                at = plus(times(variable("a_row"), i), variable("at"), u)
-                a = ir.Splat(self.vector, ir.Load(ir.Type(float32), "a", at))
-                steps.append(ir.Let(f"a{u}_{i}", a))
-                for j in range(self.tile.vectors):
-                    total = operate(
-                        "fma", ir.Var(self.vector, f"a{u}_{i}"), ir.Var(self.vector, f"w{u}_{j}"),
-                        ir.Get(self.vector, f"t{i}_{j}"),
-                    )  # fmt: skip
-                    steps.append(ir.Assign(f"t{i}_{j}", total))
-        return steps
-
-    def _added(self) -> list[ir.Step]:
-        """The sums of a block, scaled, added to c."""
-        steps: list[ir.Step] = []
-        lanes = self.tile.lanes
-        for j in range(self.tile.vectors):
-            at = plus(times(variable("group"), self.tile.width), j * lanes)
-            steps.append(ir.Let(f"s{j}", ir.Load(self.vector, "s", at)))
-        for i, j, at in self._places():
-            total: ir.Value = ir.Get(self.vector, f"t{i}_{j}")
-            if self.tile.bits == 4:
-                own = plus(times(variable("sums_row"), i), variable("group"))
-                rows = splat(ir.Load(ir.Type(float32), "sums", own), lanes)
-                total = operate("fma", rows, number(float32, -MIDDLE, lanes), total)
-            old = ir.Load(self.vector, "c", at)
-            new = operate("fma", ir.Var(self.vector, f"s{j}"), total, old)
-            steps.append(ir.Store("c", at, new))
-        return steps
+def _decoded(tile: NarrowTile, at: ir.Value) -> Callable[[int, int], ir.Value]:
+    """As `_weights`, of what `decode` left."""
+    vector = ir.Type(float32, tile.lanes)
+    return lambda u, j: ir.Load(vector, "w", _place(tile, at + u, j))

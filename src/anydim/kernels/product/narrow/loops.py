@@ -21,33 +21,23 @@ for each block of tiles
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from anydim.base.dtypes import float32, int8
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, least, register, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.blocked import roles_of
 from anydim.kernels.product.epilogue import read_by
-from anydim.kernels.product.kernel import call, finish_of, main_function, pointers_of
+from anydim.kernels.product.kernel import call, finish_of, main_function, operands_of, pointers_of
 from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.narrow.form import FIELDS, NarrowForm
 from anydim.kernels.product.narrow.library import NarrowTile, decode_name, name_of
 from anydim.kernels.product.narrow.rows import prepare_function
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    either,
-    greatest,
-    least,
-    loop,
-    minus,
-    plus,
-    quotient,
-    quotient_up,
-    register,
-    split_index,
-    times,
-    variable,
-)
+from anydim.kernels.write.arithmetic import quotient, quotient_up, split_index, summed
 from anydim.kernels.write.elements import SizeParameters
+from anydim.kernels.write.writer import Writer
 from anydim.lang.tree import Group
 from anydim.sizes import Size, as_size, maximum, minimum, product
 
@@ -61,7 +51,7 @@ class NarrowWriter:
 
     def __init__(self, group: Group, form: NarrowForm, tile: NarrowTile, machine: Machine) -> None:
         self.group, self.form, self.tile, self.machine = group, form, tile, machine
-        self.sizes = SizeParameters()
+        self.sizes, self.code = SizeParameters(), Writer()
         self.block = form.block if form.groups > 1 else -(-form.depth // FIELDS) * FIELDS
         self.padded = form.groups * self.block  # elements of a row of A
         self.panels = -(-form.columns // tile.width)
@@ -72,11 +62,7 @@ class NarrowWriter:
 
     @property
     def operands(self) -> tuple[ir.Operand, ...]:
-        written = {output.tensor for output in self.form.product.outputs}
-        return tuple(
-            ir.Operand(role, _PACKED.get(role, self.group.type_of(tensor).dtype), tensor in written)
-            for tensor, role in self.roles
-        )
+        return operands_of(self.roles, _PACKED, self.group, self.form.product.outputs)
 
     @property
     def units(self) -> Size:
@@ -122,157 +108,128 @@ class NarrowWriter:
             self.sizes, self.machine, self.buffers, pointers,
         )  # fmt: skip
         self.prepare = prepare_function(self.tile, self.form, self.block)
-        body = self._body()
-        main = main_function("product", pointers, self.sizes.names, body)
+        self._body()
+        main = main_function("product", pointers, self.sizes.names, self.code.written)
         return (self.finish, self.prepare, main)
 
-    def _body(self) -> tuple[ir.Step, ...]:
-        value, form = self.sizes.value, self.form.product
-        rows = value(form.m.extent)
-        unit = split_index(
-            "unit", ("panel", constant(self.panels)),
-            *((walk.name, value(walk.extent)) for walk in reversed(form.loops)),
-        )  # fmt: skip
-        a_at = [times(variable(w.name), value(w.a)) for w in form.loops]
-        c_at = [times(variable(w.name), value(w.c)) for w in form.loops]
-        left = minus(constant(self.form.columns), variable("column0"))
-        unit += [
-            ir.Let("block", variable("rest0")),  # what shares rows of A
-            ir.Let("column0", times(variable("panel"), self.tile.width)),
-            ir.Let("columns", least(left, self.tile.width)),
-            ir.Let("a_at", plus(value(form.a_start), *a_at)),
-            ir.Let("c_at", plus(variable("column0"), *c_at)),
-        ]
-        few = loop(
-            "unit", variable("start"), variable("stop"), 1,
-            *unit,
-            loop("tile", 0, variable("tiles"), 1, *self._tile()),
-        )  # fmt: skip
-        many = compare("less_equal", constant(_MANY), variable("tiles"))
-        return (
-            ir.Declare("ready", constant(-1)),
-            ir.Let("tiles", quotient_up(rows, self.tile.heights[-1])),
-            ir.Let("even", quotient(rows, greatest(variable("tiles"), 1))),
-            ir.Let("taller", minus(rows, times(variable("even"), variable("tiles")))),
-            ir.If(many, (self._many(unit),), (few,)) if self.part else few,
-        )
+    def _body(self) -> None:
+        code, rows = self.code, self.sizes.value(self.form.product.m.extent)
+        code.emit(ir.Declare("ready", constant(-1)))
+        self.tiles = code.let(quotient_up(rows, self.tile.heights[-1]))
+        self.even = code.let(quotient(rows, greatest(self.tiles, 1)))
+        self.taller = code.let(rows - self.even * self.tiles)
+        if not self.part:
+            self._few()
+            return
+        with code.when(constant(_MANY) <= self.tiles):
+            self._many()
+        with code.otherwise():
+            self._few()
 
-    def _rows_of(self, tile: ir.Value) -> list[ir.Step]:
+    @contextmanager
+    def _units(self) -> Iterator[ir.Value]:
+        """A loop over panels, at each position of the outer loops: its number, which shares rows
+        of A."""
+        code, value, form = self.code, self.sizes.value, self.form.product
+        with code.range(variable("start"), variable("stop")) as unit:
+            loops = ((walk.name, value(walk.extent)) for walk in reversed(form.loops))
+            assert isinstance(unit, ir.Var)
+            code.take(split_index(unit.name, ("panel", constant(self.panels)), *loops))
+            a_at = [variable(walk.name) * value(walk.a) for walk in form.loops]
+            c_at = [variable(walk.name) * value(walk.c) for walk in form.loops]
+            column0 = code.let(variable("panel") * self.tile.width, "column0")
+            code.let(least(self.form.columns - column0, self.tile.width), "columns")
+            self.a_at = code.let(summed(value(form.a_start), *a_at))
+            self.c_at = code.let(summed(column0, *c_at))
+            yield variable("rest0")
+
+    def _rows_of(self, tile: ir.Value) -> tuple[ir.Value, ir.Value]:
         """The first row of a tile, and how many it has."""
-        taller = compare("less", tile, variable("taller"))
-        return [
-            ir.Let("row0", self._first_row(tile)),
-            ir.Let("rows", plus(variable("even"), either(taller, constant(1), constant(0)))),
-        ]
+        more = select(tile < self.taller, 1, constant(0))
+        row0 = self.code.let(self._first_row(tile), "row0")
+        return row0, self.code.let(self.even + more, "rows")
 
     def _first_row(self, tile: ir.Value) -> ir.Value:
-        return plus(times(tile, variable("even")), least(tile, variable("taller")))
+        return tile * self.even + least(tile, self.taller)
 
-    def _prepared(self, wanted: ir.Value, row: ir.Value, **counts: ir.Value) -> list[ir.Step]:
+    def _prepared(self, wanted: ir.Value, row: ir.Value, **counts: ir.Value) -> None:
         """Rows from one on brought into place, as many as `counts` say, unless they are there."""
-        value, form = self.sizes.value, self.form.product
-        a = ir.Address("a", plus(variable("a_at"), times(row, value(form.m.a))))
-        to = ir.Address("scratch", constant(self.offsets[-1]))
-        sums = ir.Address("scratch", constant(0))
-        steps = {"row": value(form.m.a), "k_step": value(form.k.a)}
-        prepared = call(self.prepare, a=a, to=to, sums=sums, **steps, **counts)
-        return [
-            ir.Let("wanted", wanted),
-            ir.If(
-                compare("not_equal", register("ready"), variable("wanted")),
-                (prepared, ir.Assign("ready", variable("wanted"))),
-            ),
-        ]
+        code, value, form = self.code, self.sizes.value, self.form.product
+        wanted = code.let(wanted)
+        with code.when(register("ready").differs(wanted)):
+            a = ir.Address("a", self.a_at + row * value(form.m.a))
+            to, sums = (ir.Address("scratch", constant(at)) for at in (self.offsets[-1], 0))
+            steps = {"row": value(form.m.a), "k_step": value(form.k.a)}
+            code.emit(call(self.prepare, a=a, to=to, sums=sums, **steps, **counts))
+            code.emit(ir.Assign("ready", wanted))
 
-    def _arguments(
-        self, weights: ir.Address, first: ir.Value, groups: ir.Value, row: ir.Value, to: ir.Value
-    ) -> tuple[ir.Value | ir.Address, ...]:
-        """What sums over blocks of k take, of the rows in place from `row` on."""
-        a = times(plus(times(row, self.padded), times(first, self.block)), float32.bytes)
-        sums = times(plus(times(row, self.form.groups), first), float32.bytes)
-        scales = plus(times(variable("panel"), self.form.groups), first)
-        return (
-            ir.Address("scratch", plus(a, self.offsets[-1])),
-            ir.Address("scratch", sums),
-            weights,
-            ir.Address("s", times(scales, self.tile.width)),
-            ir.Address("scratch", to),
-            groups,
-            constant(self.block),
-            constant(self.padded),
-            constant(self.form.groups),
-            first,
-        )
+    def _sums(
+        self, rows: ir.Value, wide: bool, weights: ir.Address, first: ir.Value, groups: ir.Value,
+        row: ir.Value, to: ir.Value,
+    ) -> None:  # fmt: skip
+        """Sums over blocks of k, of so many of the rows in place from `row` on."""
+        a = (row * self.padded + first * self.block) * float32.bytes
+        sums = (row * self.form.groups + first) * float32.bytes
+        scales = variable("panel") * self.form.groups + first
+        arguments = (
+            ir.Address("scratch", a + self.offsets[-1]), ir.Address("scratch", sums), weights,
+            ir.Address("s", scales * self.tile.width), ir.Address("scratch", to), groups,
+            *map(constant, (self.block, self.padded, self.form.groups)), first,
+        )  # fmt: skip
+        heights = self.tile.wide if wide else self.tile.heights
+        cases = tuple((h, (ir.Call(name_of(self.tile, h, wide), arguments),)) for h in heights)
+        self.code.emit(ir.Switch(rows, cases))
 
     def _weights_at(self, first: ir.Value) -> ir.Address:
         """Where the weights of the panel are from a block of k on."""
-        blocks = plus(times(variable("panel"), self.form.groups), first)
-        return ir.Address("w", times(blocks, self.block * self.tile.width * self.tile.bits // 8))
+        blocks = variable("panel") * self.form.groups + first
+        return ir.Address("w", blocks * (self.block * self.tile.width * self.tile.bits // 8))
 
-    def _many(self, unit: list[ir.Step]) -> ir.Step:
+    def _many(self) -> None:
         """Blocks of tiles that share weights made floats."""
-        _, made_at, weights_at, _ = self.offsets
-        first, groups, width = variable("part"), variable("groups"), self.tile.width
-        row = minus(variable("row0"), variable("first_row"))
-        to = plus(times(row, width * float32.bytes), made_at)
+        code, tiles, (_, made_at, weights_at, _) = self.code, self.tiles, self.offsets
         weights = ir.Address("scratch", constant(weights_at))
-        arguments = self._arguments(weights, first, groups, row, to)
-        cases = tuple(
-            (h, (ir.Call(name_of(self.tile, h, True), arguments),)) for h in self.tile.wide
-        )
-        depth = times(groups, self.block)
-        tiles = "tile", variable("first_tile"), variable("last_tile"), 1
-        count = minus(self._first_row(variable("last_tile")), variable("first_row"))
-        return loop(
-            "first_tile", 0, variable("tiles"), _TILES,
-            ir.Let("last_tile", least(variable("tiles"), plus(variable("first_tile"), _TILES))),
-            ir.Let("first_row", self._first_row(variable("first_tile"))),
-            ir.Assign("ready", constant(-1)),
-            loop(
-                "unit", variable("start"), variable("stop"), 1,
-                *unit,
-                *self._prepared(variable("block"), variable("first_row"), rows=count, height=count),
-                loop(
-                    "part", 0, self.form.groups, self.part,
-                    ir.Let("groups", least(minus(constant(self.form.groups), first), self.part)),
-                    ir.Call(decode_name(self.tile), (self._weights_at(first), weights, depth)),
-                    loop(
-                        *tiles,
-                        *self._rows_of(variable("tile")),
-                        ir.Switch(variable("rows"), cases),
-                    ),
-                ),
-                loop(
-                    *tiles,
-                    *self._rows_of(variable("tile")),
-                    self._finish_call(to),
-                ),
-            ),
-        )  # fmt: skip
+        with code.range(0, tiles, _TILES) as first_tile:
+            last_tile = code.let(least(tiles, first_tile + _TILES))
+            first_row = code.let(self._first_row(first_tile))
+            count = self._first_row(last_tile) - first_row
 
-    def _tile(self) -> list[ir.Step]:
-        """A few rows of one panel."""
+            def made(row: ir.Value) -> ir.Value:
+                return row * (self.tile.width * float32.bytes) + made_at
+
+            code.emit(ir.Assign("ready", constant(-1)))
+            with self._units() as block:
+                self._prepared(block, first_row, rows=count, height=count)
+                with code.range(0, self.form.groups, self.part) as first:
+                    groups = code.let(least(self.form.groups - first, self.part))
+                    depth = groups * self.block
+                    decoded = (self._weights_at(first), weights, depth)
+                    code.emit(ir.Call(decode_name(self.tile), decoded))
+                    with code.range(first_tile, last_tile) as tile:
+                        row0, rows = self._rows_of(tile)
+                        row = row0 - first_row
+                        self._sums(rows, True, weights, first, groups, row, made(row))
+                with code.range(first_tile, last_tile) as tile:
+                    row0, _ = self._rows_of(tile)
+                    self._finish(made(row0 - first_row))
+
+    def _few(self) -> None:
+        """All tiles of a few rows, panel by panel."""
+        code, heights = self.code, self.tile.heights
         zero, to = constant(0), constant(self.offsets[1])
-        number = plus(times(variable("block"), variable("tiles")), variable("tile"))
-        heights = self.tile.heights
-        height: ir.Value = constant(heights[-1])
-        for each in reversed(heights[:-1]):
-            height = either(compare("less_equal", variable("rows"), each), constant(each), height)
-        every = constant(self.form.groups)
-        arguments = self._arguments(self._weights_at(zero), zero, every, zero, to)
-        cases = tuple((h, (ir.Call(name_of(self.tile, h), arguments),)) for h in heights)
-        return [
-            *self._rows_of(variable("tile")),
-            ir.Let("height", height),
-            *self._prepared(number, variable("row0")),
-            ir.Switch(variable("height"), cases),
-            self._finish_call(to),
-        ]
+        with self._units() as block, code.range(0, self.tiles) as tile:
+            row0, rows = self._rows_of(tile)
+            height: ir.Value = constant(heights[-1])
+            for each in reversed(heights[:-1]):
+                height = select(rows <= each, each, height)
+            height = code.let(height, "height")
+            self._prepared(block * self.tiles + tile, row0)
+            every = constant(self.form.groups)
+            self._sums(height, False, self._weights_at(zero), zero, every, zero, to)
+            self._finish(to)
 
-    def _finish_call(self, made_at: ir.Value) -> ir.Call:
+    def _finish(self, made_at: ir.Value) -> None:
         row = self.sizes.value(self.form.product.m.c)
-        out_at = plus(variable("c_at"), times(variable("row0"), row))
-        return call(
-            self.finish, sums=ir.Address("scratch", made_at), out_at=out_at, out_row=row,
-            sums_row=constant(self.tile.width),
-        )  # fmt: skip
+        out_at = self.c_at + variable("row0") * row
+        sums, sums_row = ir.Address("scratch", made_at), constant(self.tile.width)
+        self.code.emit(call(self.finish, sums=sums, out_at=out_at, out_row=row, sums_row=sums_row))

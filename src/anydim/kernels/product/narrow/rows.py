@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from anydim.base.dtypes import float32, int32, int64
+from anydim.base.dtypes import float32, int32
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, iota, least, number, variable
 from anydim.kernels.product.narrow.form import FIELDS, NarrowForm
 from anydim.kernels.product.narrow.library import HIGHEST, NarrowTile
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    first_lanes,
-    least,
-    loop,
-    minus,
-    minus_one,
-    plus,
-    times,
-    variable,
-)
-from anydim.kernels.write.values import number, operate
+from anydim.kernels.write.arithmetic import first_lanes
+from anydim.kernels.write.writer import Writer
 
 SCALARS = ("row", "k_step", "rows", "height")
 
@@ -28,68 +18,45 @@ def prepare_function(tile: NarrowTile, form: NarrowForm, block: int) -> ir.Funct
 
     For fields of 4 bits divided by what their places count, and their sums over each block.
     """
-    lanes, narrow = tile.lanes, tile.bits == 4
-    summed: list[ir.Step] = []
-    if narrow:
-        place = plus(times(variable("i"), form.groups), variable("group"))
-        total = ir.Get(ir.Type(float32, lanes), "total")
-        summed = [ir.Store("sums", place, ir.Reduce(ir.Type(float32), "add", total))]
-    source = least(variable("i"), minus_one(variable("rows")))
-    body = loop(
-        "i", 0, variable("height"), 1,
-        ir.Let("from", times(source, variable("row"))),
-        loop(
-            "group", 0, form.groups, 1,
-            ir.Declare("total", number(float32, 0, lanes)),
-            loop("k", 0, block, lanes, *_vector(tile, form, block)),
-            *summed,
-        ),
-    )  # fmt: skip
+    code, lanes = Writer(), tile.lanes
+    zero = number(float32, 0, lanes)
+    factors = code.let(_factors(lanes)) if tile.bits == 4 else None
+    total = ir.Get(zero.type, "total")
+    with code.range(0, variable("height")) as i:
+        source = code.let(least(i, variable("rows") - 1) * variable("row"))
+        with code.range(0, form.groups) as group:
+            code.emit(ir.Declare(total.name, zero))
+            with code.range(0, block, lanes) as k:
+                at = code.let(group * block + k)
+                count = code.let(least(form.depth - at, block - k))
+                kept = code.let(first_lanes(block - k, lanes))
+                value = _read(code, source, at, count, zero)
+                if factors is not None:
+                    code.emit(ir.Assign(total.name, total + value))
+                to = i * (form.groups * block) + at
+                made = value if factors is None else value * factors
+                code.emit(ir.Store("to", to, made, kept))
+            if factors is not None:
+                code.emit(ir.Store("sums", i * form.groups + group, total.combined("add")))
     pointers = (ir.Pointer(name, float32, alias=True) for name in ("a", "to", "sums"))
-    steps = (*(_factors(tile) if narrow else ()), body)
-    return ir.Function("prepare", (*pointers, *map(ir.Scalar, SCALARS)), steps)
+    return ir.Function("prepare", (*pointers, *map(ir.Scalar, SCALARS)), code.written)
 
 
-def _vector(tile: NarrowTile, form: NarrowForm, block: int) -> list[ir.Step]:
-    """A vector of a row from `k` of a block on, which has neighbours or elements apart."""
-    lanes, narrow = tile.lanes, tile.bits == 4
-    vector, wide = ir.Type(float32, lanes), ir.Type(int64, lanes)
-    flags = ir.Type(ir.FLAG.dtype, lanes)
-    known = ir.Var(flags, "known")
-    inside = minus(constant(block), variable("k"))
-    neighbours = ir.Load(vector, "a", plus(variable("from"), variable("at")), known)
-    steps = operate("mul", ir.Iota(wide), ir.Splat(wide, variable("k_step")))
-    start = plus(variable("from"), times(variable("at"), variable("k_step")))
-    apart = ir.Gather(vector, "a", operate("add", ir.Splat(wide, start), steps), known)
-    value, total = (ir.Get(vector, name) for name in ("value", "total"))
-    made = operate("mul", value, ir.Var(vector, "factors")) if narrow else value
-    to = plus(times(variable("i"), form.groups * block), variable("at"))
-    read = ir.If(
-        compare("equal", variable("k_step"), 1),
-        (ir.Assign("value", neighbours),),
-        (ir.Assign("value", apart),),
-    )
-    return [
-        ir.Let("at", plus(times(variable("group"), block), variable("k"))),
-        ir.Let("count", least(minus(constant(form.depth), variable("at")), inside)),
-        ir.Let("known", first_lanes(variable("count"), lanes)),
-        ir.Let("kept", first_lanes(inside, lanes)),
-        ir.Declare("value", number(float32, 0, lanes)),
-        ir.If(compare("less", constant(0), variable("count")), (read,)),
-        *([ir.Assign("total", operate("add", total, value))] if narrow else []),
-        ir.Store("to", to, made, ir.Var(flags, "kept")),
-    ]
+def _read(code: Writer, row: ir.Value, at: ir.Value, count: ir.Value, zero: ir.Const) -> ir.Value:
+    """`count` elements of a row of A, zeros behind them; it has neighbours or elements apart."""
+    lanes, step, value = zero.type.lanes, variable("k_step"), ir.Get(zero.type, "value")
+    known = code.let(first_lanes(count, lanes))
+    code.emit(ir.Declare(value.name, zero))
+    with code.when(constant(0) < count):
+        with code.when(step.equals(1)):
+            code.emit(ir.Assign(value.name, ir.Load(zero.type, "a", row + at, known)))
+        with code.otherwise():
+            places = (row + at * step).spread(lanes) + iota(lanes) * step
+            code.emit(ir.Assign(value.name, ir.Gather(zero.type, "a", places, known)))
+    return value
 
 
-def _factors(tile: NarrowTile) -> tuple[ir.Step, ...]:
+def _factors(lanes: int) -> ir.Value:
     """2^(-4 f) for the field f of each lane, by its bits; the last field is moved down."""
-    whole = ir.Type(int32, tile.lanes)
-
-    def same(each: int) -> ir.Const:
-        return number(int32, each, tile.lanes)
-
-    field = operate("bit_and", ir.Iota(whole), same(FIELDS - 1))
-    field = operate("min", field, same(HIGHEST))
-    exponent = operate("sub", same(127), operate("mul", field, same(4)))
-    bits = operate("shift_left", exponent, same(23))
-    return (ir.Let("factors", ir.Bitcast(ir.Type(float32, tile.lanes), bits)),)
+    field = least(iota(lanes, int32) & (FIELDS - 1), HIGHEST)
+    return ((127 - field * 4) << 23).bits(float32)

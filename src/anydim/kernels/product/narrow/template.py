@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 from anydim.base.dtypes import float32
-from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels.launch import (
     Argument,
@@ -26,7 +25,7 @@ from anydim.kernels.product.narrow.form import FIELDS, NarrowForm, narrow_form
 from anydim.kernels.product.narrow.library import NarrowTile, narrow_libraries
 from anydim.kernels.product.narrow.loops import NarrowWriter
 from anydim.kernels.schedule import print_schedule, register
-from anydim.kernels.template import Template
+from anydim.kernels.template import form_template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, as_size, product
 
@@ -45,20 +44,14 @@ class Narrow:
 register("narrow", Narrow)
 
 
-def match_narrow(
-    group: Group, box: Box, machine: Machine, constants: frozenset[str]
-) -> Narrow | None:
-    """The schedule for a group, or None when its weights are no such."""
-    lanes = machine.lanes(float32)
-    if lanes < FIELDS or lanes % FIELDS:
-        return None
-    found = _form(group, constants, _VECTORS * lanes)
-    return None if found is None else Narrow(_VECTORS, lanes)
-
-
 @lru_cache(maxsize=512)
-def _form(group: Group, constants: frozenset[str], width: int) -> NarrowForm | None:
-    return narrow_form(group, constants, width)
+def _form(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> NarrowForm | None:
+    lanes = machine.lanes(float32)
+    return None if lanes < FIELDS or lanes % FIELDS else narrow_form(group, constants)
+
+
+def _propose(form: NarrowForm, machine: Machine, constants: frozenset[str]) -> Narrow:
+    return Narrow(_VECTORS, machine.lanes(float32))
 
 
 def _tile(form: NarrowForm, schedule: Narrow, machine: Machine) -> NarrowTile:
@@ -70,13 +63,10 @@ def _tile(form: NarrowForm, schedule: Narrow, machine: Machine) -> NarrowTile:
     return NarrowTile(form.bits, schedule.vectors, schedule.lanes, step, heights, wide)
 
 
-def lower_narrow(
-    group: Group, schedule: Narrow, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
-    """The launch of a group by a schedule."""
-    form = _form(group, constants, schedule.vectors * schedule.lanes)
-    if form is None:
-        raise InternalError("a group without narrow weights reached its lowering")
+def _lower(
+    form: NarrowForm, group: Group, schedule: Narrow, box: Box, machine: Machine,
+    constants: frozenset[str],
+) -> Launch:  # fmt: skip
     tile = _tile(form, schedule, machine)
     writer = NarrowWriter(group, form, tile, machine)
     functions = writer.functions()
@@ -118,4 +108,4 @@ def _packings(form: NarrowForm, tile: NarrowTile, depth: int) -> dict[str, Packi
     }
 
 
-TEMPLATE = Template("narrow", Narrow, match_narrow, lower_narrow)
+TEMPLATE = form_template("narrow", Narrow, _form, _propose, _lower)

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, least, select, variable
 from anydim.kernels.product.blocked import Level
 from anydim.kernels.product.contraction.library import contraction_libraries, prefix_of
 from anydim.kernels.product.kernel import call
-from anydim.kernels.product.micro import GIVEN, LINE, give
+from anydim.kernels.product.micro import GIVEN, LINE, Asks, give, zeros_to_start
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.kernels.product.winograd.across_transforms import (
     Shared,
@@ -29,15 +30,6 @@ from anydim.kernels.product.winograd.form import Images
 from anydim.kernels.product.winograd.kernel import WinogradKernel
 from anydim.kernels.product.winograd.schedule import WinogradAcross
 from anydim.kernels.product.winograd.transforms import PRODUCTS, End
-from anydim.kernels.write.arithmetic import (
-    constant,
-    least,
-    minus,
-    plus,
-    times,
-    variable,
-)
-from anydim.kernels.write.values import number
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div
@@ -111,29 +103,27 @@ class AcrossWriter(WinogradKernel):
         return ()
 
     def start(self) -> list[ir.Step]:
-        dtype, tile = self.form.dtype, self.tile
-        zero = number(dtype, 0, tile.lanes)
+        tile = self.tile
         channels = self.sizes.role("all_channels", self.images.channels)
         return [
-            ir.Stack("zeros", dtype, tile.width),
-            *(ir.Store("zeros", constant(j * tile.lanes), zero) for j in range(tile.vectors)),
+            *zeros_to_start(tile, self.form.dtype),
             ir.Stack("given", int64, len(GIVEN)),
             give("a_row", self.sizes.role("x_copied", self.row)),
-            give("b_panel", times(channels, tile.width)),
+            give("b_panel", channels * tile.lanes),
             give("c_row", constant(tile.width)),
         ]
 
     def enter(self) -> list[ir.Step]:
-        stop = times(variable("stop_tile"), self.tile.rows)
+        stop = variable("stop_tile") * self.tile.rows
         windows = self.sizes.role("all_windows", self.images.windows)
         return [ir.Let("stop_window", least(stop, windows))]
 
     def levels(self) -> list[Level]:
         """Blocks of windows, panels, products, tiles."""
         width, block = self.tile.width, self.schedule.block
-        first = times(variable("first_tile"), self.tile.rows)
-        left = minus(variable("stop_window"), variable("first"))
-        columns = minus(self.sizes.role("all_columns", self.form.n.extent), variable("column0"))
+        first = variable("first_tile") * self.tile.rows
+        left = variable("stop_window") - variable("first")
+        columns = self.sizes.role("all_columns", self.form.n.extent) - variable("column0")
         return [
             Level(
                 "first", first, variable("stop_window"), block,
@@ -145,9 +135,10 @@ class AcrossWriter(WinogradKernel):
             Level(
                 "panel", variable("first_panel"), variable("stop_panel"), 1,
                 [
-                    ir.Let("column0", times(variable("panel"), width)),
+                    ir.Let("column0", variable("panel") * width),
                     ir.Let("columns", least(columns, width)),
                     give("columns", variable("columns")),
+                    *self._shares(),
                 ],
                 self._results(),
             ),
@@ -155,31 +146,48 @@ class AcrossWriter(WinogradKernel):
             Level("window", 0, variable("count"), self.tile.rows, self._tile()),
         ]  # fmt: skip
 
+    def _shares(self) -> list[ir.Step]:
+        """The tiles of a product share in asking for the weights of the next one.
+
+        One that is alone asks a little ahead.
+        """
+        channels = self.sizes.role("all_channels", self.images.channels)
+        many, single = variable("many"), variable("many").equals(1)
+        return [
+            ir.Let("many", (variable("count") + (self.tile.rows - 1)) / self.tile.rows),
+            ir.Let("share", channels * self.tile.lanes / (many * self.tile.rows)),
+            ir.Let("next", channels * self._padded),
+            give("asks", select(single, constant(Asks.SOON), constant(Asks.NEXT))),
+            give("step", (many + (self.tile.lanes * self.tile.unroll - 1)) / many),
+        ]
+
+    @property
+    def _padded(self) -> ir.Value:
+        """Columns of the weights of a product, with those of the last panel that there are not."""
+        return self.sizes.role("padded_columns", align_up(self.form.n.extent, self.tile.lanes))
+
     def _tile(self) -> list[ir.Step]:
         """One register tile of one product."""
         role, size, tile = self.sizes.role, self.form.dtype.bytes, self.tile
-        channels, panels = (
-            role("all_channels", self.images.channels),
-            role("panels", self.sharing.panels),
+        channels = role("all_channels", self.images.channels)
+        a = (
+            variable("product") * role("apart", self.apart) * size
+            + variable("window") * role("x_copied", self.row) * size
         )
-        a = plus(
-            times(times(variable("product"), role("apart", self.apart)), size),
-            times(times(variable("window"), role("x_copied", self.row)), size),
-        )
-        panel = plus(times(variable("product"), panels), variable("panel"))
-        b = times(panel, times(channels, tile.width))
-        row = times(variable("window"), tile.width)
-        c = times(plus(times(variable("product"), self.sums_apart), row), size)
+        b = (variable("product") * self._padded + variable("column0")) * channels
+        row = variable("window") * tile.width
+        c = (variable("product") * self.sums_apart + row) * size
         return [
             give("k", channels),
-            give("rows", least(minus(variable("count"), variable("window")), tile.rows)),
-            *(give(name, constant(0)) for name in ("init_row", "init_panel", "ahead", "step")),
+            give("rows", least(variable("count") - variable("window"), tile.rows)),
+            *(give(name, constant(0)) for name in ("init_row", "init_step")),
+            give("ahead", variable("next") + variable("window") * variable("share")),
             ir.Call(
                 f"{prefix_of(tile, self.form.dtype)}_row",
                 (
                     ir.Address("scratch", a), ir.Address("w", b),
                     ir.Address("zeros", constant(0)),
-                    ir.Address("scratch", plus(role("spread_bytes", self.spread_bytes), c)),
+                    ir.Address("scratch", role("spread_bytes", self.spread_bytes) + c),
                     ir.Address("given", constant(0)),
                 ),
             ),
@@ -192,4 +200,4 @@ class AcrossWriter(WinogradKernel):
     def _bias(self, read: Read) -> ir.Value:
         form = affine(read.indices[0])
         assert form is not None
-        return plus(self.sizes.known("bias_start", form.constant), variable("column0"))
+        return self.sizes.known("bias_start", form.constant) + variable("column0")

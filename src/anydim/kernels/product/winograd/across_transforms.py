@@ -6,39 +6,29 @@ share one that is written and compiled once, in a library of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, variable
 from anydim.kernels.naming import shared_library
 from anydim.kernels.product.places import SMALL, LayerSizes
 from anydim.kernels.product.winograd.form import Images
 from anydim.kernels.product.winograd.transforms import REACH, STEP, End, Transforms
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    first_lanes,
-    loop,
-    minus,
-    plus,
-    round_down,
-    split_index,
-    times,
-    variable,
-)
-from anydim.kernels.write.values import near, operate, splat
+from anydim.kernels.write.arithmetic import first_lanes, near, quotient, round_down, summed
 from anydim.sizes import Size
 
-_AXES = ("rest1", "down", "along")  # images, and windows of one
+_AXES = ("x_image", "x_down", "x_along")
 Values = tuple[tuple[str, ir.Value], ...]  # of sizes, by what they are
 
 
 def spread_values(images: Images, sizes: LayerSizes, row: Size, apart: Size) -> Values:
     """The sizes of `spread`: transformed windows are `row` elements apart, their matrices
     `apart`."""
-    x = {f"x_{axis}": place.x for axis, place in zip(_AXES[-len(images.places) :], images.places)}
+    x = {axis: place.x for axis, place in zip(_AXES[-len(images.places) :], images.places)}
     return (
         ("x_start", sizes.known("x_start", images.form.a_start)),
         *((name, sizes.role(name, size)) for name, size in x.items()),
@@ -96,108 +86,93 @@ def collect_library(shared: Shared, width: int, apart: int, end: End) -> ir.Libr
 
 
 class _Windows(Transforms):
-    """A loop over the windows of a block."""
+    """A function over the windows of a block."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared.dtype, shared.lanes)
-        self.dtype, self.names = shared.dtype, shared.names
-        self.values: Mapping[str, ir.Value] = dict(shared.values)
+        self.names, self.values = shared.names, dict(shared.values)
 
-    def _function(
-        self, name: str, pointers: Sequence[ir.Pointer], own: Sequence[str], *body: ir.Step
-    ) -> ir.Function:
-        """A function that does `body` for each window of a block."""
-        down, along = self.values["windows_down"], self.values["windows_along"]
-        scalars = ("first", "count", *own, *self.names)
-        each = loop(
-            "at", 0, variable("count"), 1,
-            ir.Let("window", plus(variable("first"), variable("at"))),
-            *split_index("window", ("along", along), ("down", down)),
-            *body,
-        )  # fmt: skip
-        return ir.Function(name, (*pointers, *map(ir.Scalar, scalars)), (each,))
+    def _windows(self, name: str, pointers: str, *own: str) -> ir.Function:
+        """A function that does `_window` for each window of a block; the last pointers, from y on,
+        may be of the same bytes."""
+        code, values = self.code, self.values
+        with code.range(0, variable("count")) as at:
+            above = code.let(variable("first") + at)
+            places = []
+            for each in ("along", "down"):
+                rest, extent = above, values[f"windows_{each}"]
+                above = code.let(quotient(rest, extent))
+                places.append(code.let(rest - above * extent))
+            self._window(at, above, *reversed(places))
+        names = pointers.split()
+        shared = names[names.index("y") :] if "y" in names else []
+        return ir.Function(
+            name,
+            (
+                *(ir.Pointer(each, self.dtype, alias=each in shared) for each in names),
+                *map(ir.Scalar, ("first", "count", *own, *self.names)),
+            ),
+            code.written,
+        )
 
-    def _vectors(
-        self,
-        name: str,
-        extent: ir.Value,
-        body: Callable[[ir.Value, ir.Value | None], list[ir.Step]],
-    ) -> list[ir.Step]:
+    @abstractmethod
+    def _window(self, at: ir.Value, image: ir.Value, down: ir.Value, along: ir.Value) -> None:
+        """What is done for one, which is number `at` of the block."""
+
+    def _vectors(self, extent: ir.Value, body: Callable[[ir.Value, ir.Value | None], None]) -> None:
         """A loop over whole vectors, and what is left behind them."""
-        left = minus(extent, variable("whole"))
-        mask = ir.Var(ir.Type(ir.FLAG.dtype, self.lanes), "rest")
-        cut = (ir.Let("rest", first_lanes(left, self.lanes)), *body(variable("whole"), mask))
-        return [
-            ir.Let("whole", round_down(extent, self.lanes)),
-            loop(name, 0, variable("whole"), self.lanes, *body(variable(name), None)),
-            ir.If(compare("less", variable("whole"), extent), cut),
-        ]
+        code = self.code
+        whole = code.let(round_down(extent, self.lanes))
+        with code.range(0, whole, self.lanes) as at:
+            body(at, None)
+        with code.when(whole < extent):
+            body(whole, code.let(first_lanes(extent - whole, self.lanes)))
 
 
 class _Spread(_Windows):
     def function(self) -> ir.Function:
-        values = self.values
-        x = [values["x_start"]]
-        for name, step in zip(_AXES, (1, STEP, STEP)):
-            if f"x_{name}" in values:
-                x.append(times(times(variable(name), values[f"x_{name}"]), step))
-        extents = [values[f"x_extent{axis}"] for axis in (0, 1)]
-        body: list[ir.Step] = [ir.Let("x_window", plus(*x))]
-        whole: ir.Value | None = None
-        for axis, index in enumerate(("down", "along")):
-            at = plus(values[f"x_first{axis}"], times(variable(index), STEP))
-            body.append(ir.Let(f"at_{axis}", at))
-            low = compare("greater_equal", variable(f"at_{axis}"), 0)
-            end = plus(variable(f"at_{axis}"), REACH)
-            high = compare("less_equal", end, extents[axis])
-            both = ir.Op(ir.FLAG, "and", (low, high))
-            whole = both if whole is None else ir.Op(ir.FLAG, "and", (whole, both))
-        assert whole is not None
-        body.append(ir.Let("to", times(variable("at"), values["x_copied"])))
-        channels = values["channels"]
-        inside = self._vectors("c", channels, lambda c, mask: self._one(c, mask, {}))
-        flags: list[ir.Step] = []
-        fine: dict[tuple[int, int], ir.Value] = {}
-        for axis in (0, 1):
-            for i in range(REACH):
-                at = plus(variable(f"at_{axis}"), i)
-                parts = (
-                    compare("greater_equal", at, 0),
-                    compare("less", at, extents[axis]),
-                )
-                fine[axis, i] = self.name(flags, ir.Op(ir.FLAG, "and", parts))
-        border = self._vectors("c", channels, lambda c, mask: self._one(c, mask, fine))
-        body.append(ir.If(whole, tuple(inside), (*flags, *border)))
-        pointers = (ir.Pointer("x", self.dtype), ir.Pointer("dst", self.dtype))
-        return self._function("winograd_spread", pointers, (), *body)
+        return self._windows("winograd_spread", "x dst")
+
+    def _window(self, at: ir.Value, image: ir.Value, down: ir.Value, along: ir.Value) -> None:
+        code, values = self.code, self.values
+        steps = zip(_AXES, (image, down, along), (1, STEP, STEP))
+        x = (each * values[name] * step for name, each, step in steps if name in values)
+        self.x = code.let(summed(values["x_start"], *x))
+        firsts = [code.let(values[f"x_first{n}"] + at * STEP) for n, at in enumerate((down, along))]
+        extents = [values[f"x_extent{n}"] for n in (0, 1)]
+        ends = [(a >= 0) & (a + REACH <= extent) for a, extent in zip(firsts, extents)]
+        self.to = code.let(at * values["x_copied"])
+        with code.when(ends[0] & ends[1]):
+            self._vectors(values["channels"], self._one)
+        with code.otherwise():
+            fine = [
+                [code.let((a + i >= 0) & (a + i < extent)) for i in range(REACH)]
+                for a, extent in zip(firsts, extents)
+            ]
+            self._vectors(values["channels"], partial(self._one, fine=fine))
 
     def _one(
-        self, channel: ir.Value, rest: ir.Value | None, fine: dict[tuple[int, int], ir.Value]
-    ) -> list[ir.Step]:
+        self, channel: ir.Value, rest: ir.Value | None, fine: list[list[ir.Value]] | None = None
+    ) -> None:
         """One vector of channels of a window; with `fine`, what is outside of x is 0."""
         row, column = self.values["x_down"], self.values["x_along"]
-        steps: list[ir.Step] = []
-        at = self.name(steps, plus(variable("x_window"), channel))
-        half = []
+        code, half = self.code, []
+        at = code.let(self.x + channel)
         for j in range(REACH):
             loaded = []
             for i in range(REACH):
-                place = plus(at, times(row, i), times(column, j))
-                mask = rest
+                place, mask = at + row * i + column * j, rest
                 if fine:
-                    both = self.name(steps, operate("and", fine[0, i], fine[1, j]))
+                    both = code.let(fine[0][i] & fine[1][j])
                     place = near(place, both)
-                    lanes = splat(both, self.lanes)
-                    mask = lanes if rest is None else operate("and", lanes, rest)
-                loaded.append(self.name(steps, ir.Load(self.vector, "x", place, mask)))
-            half.append(self.spread(steps, loaded))
-        to = self.name(steps, plus(variable("to"), channel))
-        for i in range(REACH):
-            spread = self.spread(steps, [half[j][i] for j in range(REACH)])
-            for j in range(REACH):
-                place = plus(to, times(self.values["apart"], i * REACH + j))
-                steps.append(ir.Store("dst", place, spread[j]))
-        return steps
+                    mask = both.spread(self.lanes) if rest is None else both & rest
+                loaded.append(self.load("x", place, mask))
+            half.append(self.spread(loaded))
+        to = code.let(self.to + channel)
+        for i, rows in enumerate(zip(*half)):
+            for j, each in enumerate(self.spread(rows)):
+                place = to + self.values["apart"] * (i * REACH + j)
+                code.emit(ir.Store("dst", place, each))
 
 
 class _Collect(_Windows):
@@ -206,53 +181,36 @@ class _Collect(_Windows):
         self.width, self.apart, self.end = width, apart, end
 
     def function(self) -> ir.Function:
-        values = self.values
-        height, width = values["height"], values["width"]
-        image = times(variable("rest1"), times(height, width))
-        if values["images"] == constant(0):
-            image = constant(0)
-        place = plus(
-            image, times(times(variable("down"), STEP), width), times(variable("along"), STEP)
-        )
-        body: list[ir.Step] = [
-            ir.Let("rows", minus(height, times(variable("down"), STEP))),
-            ir.Let("across", minus(width, times(variable("along"), STEP))),
-            ir.Let("y_window", plus(times(place, values["c_row"]), variable("column0"))),
-            ir.Let("from", times(variable("at"), self.width)),
-            *self._vectors("n", variable("columns"), self._one),
-        ]
-        pointers = (
-            ir.Pointer("sums", self.dtype),
-            *(ir.Pointer(name, self.dtype, alias=True) for name in ("y", "bias", "more")),
-        )
-        return self._function("winograd_collect", pointers, ("column0", "columns"), *body)
+        return self._windows("winograd_collect", "sums y bias more", "column0", "columns")
 
-    def _one(self, column: ir.Value, mask: ir.Value | None) -> list[ir.Step]:
+    def _window(self, at: ir.Value, image: ir.Value, down: ir.Value, along: ir.Value) -> None:
+        code, values = self.code, self.values
+        height, width = values["height"], values["width"]
+        before = image * (height * width) if values["images"] != constant(0) else constant(0)
+        place = before + down * STEP * width + along * STEP
+        self.rows = code.let(height - down * STEP)
+        self.across = code.let(width - along * STEP)
+        self.y = code.let(place * values["c_row"] + variable("column0"))
+        self.sums = code.let(at * self.width)
+        self._vectors(variable("columns"), self._one)
+
+    def _one(self, column: ir.Value, mask: ir.Value | None) -> None:
         """One vector of columns: the results of a window that there are."""
-        step = self.values["c_row"]
-        steps: list[ir.Step] = []
-        at = self.name(steps, plus(variable("from"), column))
-        half = []
+        code, step, half = self.code, self.values["c_row"], []
+        at = code.let(self.sums + column)
         for j in range(REACH):
-            sums = []
-            for i in range(REACH):
-                place = plus(at, (i * REACH + j) * self.apart)
-                sums.append(self.name(steps, ir.Load(self.vector, "sums", place)))
-            half.append(self.collected(steps, sums))
+            places = [at + (i * REACH + j) * self.apart for i in range(REACH)]
+            half.append(self.collected([self.load("sums", place) for place in places]))
         bias: ir.Value = ir.Load(self.vector, "bias", column, mask)
         if self.end.bias:
-            bias = self.name(steps, bias)
-        y = self.name(steps, plus(variable("y_window"), column))
-        for i in range(STEP):
-            row: list[ir.Step] = []
-            results = self.collected(row, [half[j][i] for j in range(REACH)])
-            line = times(times(self.values["width"], step), i)
-            for j in range(STEP):
-                one: list[ir.Step] = []
-                place = self.name(one, plus(y, line, times(step, j)))
-                more = ir.Load(self.vector, "more", place, mask)
-                found = self.ended(one, self.end, results[j], bias, more)
-                one.append(ir.Store("y", place, found, mask))
-                row.append(ir.If(compare("greater", variable("across"), j), tuple(one)))
-            steps.append(ir.If(compare("greater", variable("rows"), i), tuple(row)))
-        return steps
+            bias = code.let(bias)
+        y = code.let(self.y + column)
+        for i, values in enumerate(zip(*half)):
+            with code.when(self.rows > i):
+                line = self.values["width"] * step * i
+                for j, found in enumerate(self.collected(values)):
+                    with code.when(self.across > j):
+                        place = code.let(y + line + step * j)
+                        more = ir.Load(self.vector, "more", place, mask)
+                        done = self.ended(self.end, found, bias, more)
+                        code.emit(ir.Store("y", place, done, mask))

@@ -26,7 +26,7 @@ _LEAST_CHANNELS = 16  # in and out: with fewer the transforms cost more than the
 _VECTOR, _PANEL = 16, 48  # windows or channels
 _READ, _TRANSFORM, _PACK = 12, 9_000, 10  # multiply-adds that a number, a vector, a window takes
 _TRANSFORM_LAST, _COPY = 8_000, 10  # that a vector of a window, a copied number take
-_KEPT, _FROM_MEMORY = ((1 << 19, 0), (1 << 22, 7)), 26  # up to so many weights; see `_read`
+_KEPT, _FROM_MEMORY = ((1 << 19, 0), (1 << 21, 7), (1 << 22, 20)), 26  # see `_read`
 _BLOCK, _LARGE_BLOCK = 32, 64  # windows of a block, and where the weights come from memory
 _MANY_WEIGHTS = 1 << 22
 _OWN_BIAS = {ROW: as_size(0), COLUMN: as_size(1)}  # how a bias steps where channels lie last
@@ -108,7 +108,7 @@ class Images:
         As for a single image, so that it has the same bits in every batch. In multiply-adds:
         products, weights that no cache holds, both transforms. Measured on a Xeon with AVX-512 (16
         to 512 channels, 2 x 2 to 28 x 28): the slower way is taken for one image where it is 1.18
-        at most.
+        at most. Large weights count as if they came from memory, as in a network of such layers.
         """
         channels, columns, windows = self.channels, self.form.n.extent, product(self.across)
         places = product(place.extent for place in self.places[-2:])
@@ -123,7 +123,7 @@ class Images:
 
 
 @lru_cache(maxsize=512)
-def planes_of(group: Group, box: Box, constants: frozenset[str]) -> Planes | None:
+def planes_of(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Planes | None:
     """The group as a convolution of channels-first tensors that fits; else None."""
     form = windows_of(group, box, constants)
     if form is None or form.w not in constants or form.dtype != float32:
@@ -150,7 +150,7 @@ def _is_plain(form: Windows, bound: Bound) -> bool:
 
 
 @lru_cache(maxsize=512)
-def images_of(group: Group, box: Box, constants: frozenset[str], machine: Machine) -> Images | None:
+def images_of(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Images | None:
     """The group as a convolution of channels-last tensors that fits; else None."""
     form = form_of(group, constants, machine, box, starts=False)
     side = None if form is None else form.windows

@@ -10,30 +10,17 @@ for each rectangle of a thread's part (`product/sharing.py`), each panel of wind
 from __future__ import annotations
 
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, least, number, variable
 from anydim.kernels.product.blocked import Level
-from anydim.kernels.product.convolution.library import TILE_SCALARS, called
+from anydim.kernels.product.convolution.library import called, tile_function
 from anydim.kernels.product.kernel import call, packed_at
 from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.sharing import Sharing, work_of
 from anydim.kernels.product.winograd.form import Planes
 from anydim.kernels.product.winograd.kernel import WinogradKernel
 from anydim.kernels.product.winograd.schedule import Winograd
-from anydim.kernels.product.winograd.transforms import (
-    PRODUCTS,
-    Collect,
-    Spread,
-    windows_across,
-)
-from anydim.kernels.write.arithmetic import (
-    constant,
-    least,
-    loop,
-    minus,
-    plus,
-    times,
-    variable,
-)
-from anydim.kernels.write.values import number
+from anydim.kernels.product.winograd.transforms import PRODUCTS, Collect, Spread, windows_across
+from anydim.kernels.write.arithmetic import loop, summed
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div, product
@@ -86,7 +73,7 @@ class WinogradWriter(WinogradKernel):
 
     def enter(self) -> list[ir.Step]:
         form = self.form
-        stop = least(times(variable("stop_tile"), self.tile.rows), self.sizes.value(form.rows))
+        stop = least(variable("stop_tile") * self.tile.rows, self.sizes.value(form.rows))
         return [
             ir.Let("row_stop", stop),
             ir.Let("x_unit", self.at(form.x_start, ((walk.name, walk.x) for walk in form.loops))),
@@ -96,20 +83,20 @@ class WinogradWriter(WinogradKernel):
     def levels(self) -> list[Level]:
         """Panels of windows, blocks of rows, products, tiles."""
         rows, tile = self.schedule.block_rows, self.tile
-        left = minus(self.sizes.value(self.windows), variable("column"))
-        behind = minus(variable("row_stop"), variable("row0"))
+        left = self.sizes.value(self.windows) - variable("column")
+        behind = variable("row_stop") - variable("row0")
         results = loop("m", 0, variable("rows"), 1, *self._results())
         return [
             Level(
                 "panel", variable("first_panel"), variable("stop_panel"), 1,
                 [
-                    ir.Let("column", times(variable("panel"), tile.width)),
+                    ir.Let("column", variable("panel") * tile.width),
                     ir.Let("width", least(left, tile.width)),
                     call(self.spread, dst=ir.Address("scratch", constant(0))),
                 ],
             ),
             Level(
-                "row0", times(variable("first_tile"), tile.rows), variable("row_stop"), rows,
+                "row0", variable("first_tile") * tile.rows, variable("row_stop"), rows,
                 [ir.Let("rows", least(behind, rows)), ir.Let("w_unit", self._weights())],
                 [results],
             ),
@@ -121,54 +108,41 @@ class WinogradWriter(WinogradKernel):
         """The first weight of the block of rows, of the first product."""
         value, form = self.sizes.value, self.form
         group = align_up(form.rows, self.tile.rows) * form.channels.extent * PRODUCTS
-        row = times(variable("row0"), value(form.channels.extent))
+        row = variable("row0") * value(form.channels.extent)
         loops = [(walk.name, walk.extent) for walk in form.loops if walk.w != 0]
-        return plus(row, *packed_at(loops, group, self.sizes.role))
+        return summed(row, *packed_at(loops, group, self.sizes.role))
 
     def _tile(self) -> list[ir.Step]:
         value, form = self.sizes.value, self.form
         channels = form.channels.extent
         each = value(align_up(form.rows, self.tile.rows) * channels)
-        a = plus(
-            variable("w_unit"),
-            times(variable("product"), each),
-            times(variable("row"), value(channels)),
-        )
-        b = times(variable("product"), value(channels * self.tile.width * form.dtype.bytes))
-        row = plus(times(variable("product"), self.schedule.block_rows), variable("row"))
-        c = times(row, self.tile.width * form.dtype.bytes)
-        scalars: dict[str, ir.Value] = {
-            "k": value(channels),
-            "b_row": constant(self.tile.width),
-            "c_row": constant(self.tile.width),
-            "bias_step": constant(0),
-            "rows": least(minus(variable("rows"), variable("row")), self.tile.rows),
-            "columns": variable("width"),
-            "start": constant(1),
-            "finish": constant(0),
-        }
+        a = variable("w_unit") + variable("product") * each + variable("row") * value(channels)
+        b = variable("product") * value(channels * self.tile.width * form.dtype.bytes)
+        row = variable("product") * self.schedule.block_rows + variable("row")
+        c = row * (self.tile.width * form.dtype.bytes)
         zeros, zero = ir.Address("zeros", constant(0)), number(form.dtype, 0)
-        sums = ir.Address("scratch", plus(value(self.spread_bytes), c))
+        nothing, width = constant(0), constant(self.tile.width)
         return [
-            ir.Call(
-                self.micro_kernel,
-                (
-                    ir.Address("w", a), ir.Address("scratch", b), sums, zeros, zeros,
-                    *(scalars[name] for name in TILE_SCALARS), zero, zero,
-                ),
+            call(
+                tile_function(self.micro_kernel, form.dtype), a=ir.Address("w", a),
+                b=ir.Address("scratch", b), bias=zeros, more=zeros, low=zero, high=zero,
+                c=ir.Address("scratch", value(self.spread_bytes) + c), k=value(channels),
+                b_row=width, c_row=width, bias_step=nothing, start=constant(1), finish=nothing,
+                rows=least(variable("rows") - variable("row"), self.tile.rows),
+                columns=variable("width"),
             )
         ]  # fmt: skip
 
     def _results(self) -> list[ir.Step]:
         value, form = self.sizes.value, self.form
-        row = plus(variable("row0"), variable("m"))
-        y_at = plus(variable("y_unit"), times(variable("channel"), value(form.row_y)))
-        sums = times(variable("m"), self.tile.width * form.dtype.bytes)
+        row = variable("row0") + variable("m")
+        y_at = variable("y_unit") + variable("channel") * value(form.row_y)
+        sums = variable("m") * (self.tile.width * form.dtype.bytes)
         return [
             ir.Let("channel", row),
             ir.Let("y_at", y_at),
             call(
-                self.collect, sums=ir.Address("scratch", plus(value(self.spread_bytes), sums)),
+                self.collect, sums=ir.Address("scratch", value(self.spread_bytes) + sums),
                 more_at=variable("y_at"),
                 sums_step=constant(self.schedule.block_rows * self.tile.width),
                 **self._added(),
@@ -179,5 +153,5 @@ class WinogradWriter(WinogradKernel):
         form = affine(read.indices[0])
         assert form is not None
         loops = ((w.name, form.stride(w.name)) for w in self.form.loops)
-        channel = times(variable("channel"), self.sizes.value(form.stride("m")))
-        return plus(self.at(form.constant, loops), channel)
+        channel = variable("channel") * self.sizes.value(form.stride("m"))
+        return self.at(form.constant, loops) + channel

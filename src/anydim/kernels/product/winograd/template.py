@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from anydim.base import settings
 from anydim.base.dtypes import float32
-from anydim.base.errors import InternalError
 from anydim.kernels.launch import Launch, Machine, ProductPanels, known_number, known_parts
 from anydim.kernels.product.contraction import template as contraction
 from anydim.kernels.product.convolution import template as convolution
@@ -25,30 +24,24 @@ from anydim.kernels.product.winograd.form import Images, Planes, images_of, plan
 from anydim.kernels.product.winograd.loops import WinogradWriter
 from anydim.kernels.product.winograd.schedule import Winograd, WinogradAcross
 from anydim.kernels.product.winograd.transforms import WEIGHTS
-from anydim.kernels.template import Template
+from anydim.kernels.template import Template, form_template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, product
 
 _REASON = "a 3 x 3 convolution in 36 products for 16 results (Winograd)"
 
 
-def match_winograd(
-    group: Group, box: Box, machine: Machine, constants: frozenset[str]
-) -> Winograd | None:
-    """The schedule for a group; None when it is no fitting convolution, or it would not pay."""
-    if not settings.winograd or planes_of(group, box, constants) is None:
+def _propose_planes(found: Planes, machine: Machine, constants: frozenset[str]) -> Winograd | None:
+    if not settings.winograd:
         return None
     tile = tile_of(machine, float32)
     return Winograd(tile.rows, tile.vectors, tile.lanes, tile.unroll, 64 // tile.rows)
 
 
-def lower_winograd(
-    group: Group, schedule: Winograd, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
-    """The launch of a group by a schedule."""
-    found = planes_of(group, box, constants)
-    if found is None:
-        raise InternalError("a group that is no convolution reached its lowering")
+def _lower_planes(
+    found: Planes, group: Group, schedule: Winograd, box: Box, machine: Machine,
+    constants: frozenset[str],
+) -> Launch:  # fmt: skip
     form = found.form
     batch, k, rows = (known_parts(part) for part in form.w_parts)
     panels = ProductPanels(
@@ -60,29 +53,24 @@ def lower_winograd(
     return _beside(launch, found, convolution.TEMPLATE, group, box, machine, constants)
 
 
-def match_across(
-    group: Group, box: Box, machine: Machine, constants: frozenset[str]
+def _propose_images(
+    found: Images, machine: Machine, constants: frozenset[str]
 ) -> WinogradAcross | None:
-    """The schedule for a group; None when it is no fitting convolution, or it would not pay."""
-    found = images_of(group, box, constants, machine) if settings.winograd else None
-    if found is None:
+    if not settings.winograd:
         return None
     tile = tile_of(machine, float32)
     block = found.block // tile.rows * tile.rows
     return WinogradAcross(tile.rows, tile.vectors, tile.lanes, tile.unroll, block)
 
 
-def lower_across(
-    group: Group, schedule: WinogradAcross, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
-    """The launch of a group by a schedule."""
-    found = images_of(group, box, constants, machine)
-    if found is None:
-        raise InternalError("a group that is no convolution reached its lowering")
+def _lower_images(
+    found: Images, group: Group, schedule: WinogradAcross, box: Box, machine: Machine,
+    constants: frozenset[str],
+) -> Launch:  # fmt: skip
     form = found.form
     batch, k, n = (known_parts(part) for part in form.b_parts)
     panels = ProductPanels(
-        schedule.tile.width, batch, k[2:], n, known_number(form.b_start), k[:2], WEIGHTS
+        schedule.lanes, batch, k[2:], n, known_number(form.b_start), k[:2], WEIGHTS
     )
     work = form.m.extent * form.n.extent * form.k.extent
     writer = AcrossWriter(group, found, schedule, machine.threads)
@@ -103,5 +91,7 @@ def _beside(
     return either_launch(found.pays, transformed, other, reason)
 
 
-PLANES = Template("winograd", Winograd, match_winograd, lower_winograd, keeps=True)
-IMAGES = Template("winograd_across", WinogradAcross, match_across, lower_across, keeps=True)
+PLANES = form_template("winograd", Winograd, planes_of, _propose_planes, _lower_planes, keeps=True)
+IMAGES = form_template(
+    "winograd_across", WinogradAcross, images_of, _propose_images, _lower_images, keeps=True
+)

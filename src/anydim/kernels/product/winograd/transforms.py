@@ -10,28 +10,18 @@ Convolutional Neural Networks, 2015.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import constant, fma, greatest, least, number, operate, shuffle, variable
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import Windows
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    first_lanes,
-    greatest,
-    least,
-    loop,
-    minus,
-    plus,
-    quotient,
-    times,
-    variable,
-)
+from anydim.kernels.write.arithmetic import first_lanes, quotient
 from anydim.kernels.write.elements import SizeParameters
-from anydim.kernels.write.values import number, operate, splat
+from anydim.kernels.write.writer import Writer
 from anydim.sizes import Size, as_size, ceil_div
 
 STEP, REACH, PRODUCTS = 4, 6, 36  # results along a side, elements of x, sums of products
@@ -43,8 +33,6 @@ WEIGHTS = (
     (1 / 24, -1 / 12, 1 / 6),
     (0.0, 0.0, 1.0),
 )
-SPREAD_SCALARS = ("x_unit", "column", "width")
-COLLECT_SCALARS = ("y_at", "more_at", "column", "width", "sums_step")
 
 
 def windows_across(form: Windows) -> tuple[Size, Size]:
@@ -73,155 +61,134 @@ class Transforms:
     """Vectors of 6 values transformed, step by step."""
 
     def __init__(self, dtype: DType, lanes: int) -> None:
-        self.lanes = lanes
+        self.code = Writer()
+        self.dtype, self.lanes = dtype, lanes
         self.vector = ir.Type(dtype, lanes)
-        self.made = 0
 
-    def name(self, steps: list[ir.Step], value: ir.Value) -> ir.Var:
-        """Name a value."""
-        self.made += 1
-        steps.append(ir.Let(f"v{self.made}", value))
-        return ir.Var(value.type, f"v{self.made}")
+    def load(
+        self, buffer: str, at: ir.Value, mask: ir.Value | None = None, lanes: int = 0
+    ) -> ir.Value:
+        """A vector, or so many lanes, read here."""
+        return self.code.let(ir.Load(ir.Type(self.dtype, lanes or self.lanes), buffer, at, mask))
 
-    def combined(self, steps: list[ir.Step], terms: Sequence[tuple[float, ir.Value]]) -> ir.Value:
+    def combined(self, *terms: tuple[int, ir.Value]) -> ir.Value:
         """The sum of factor * value, with multiply-adds where a factor is not 1 or -1."""
-        total: ir.Value | None = None
-        for factor, value in sorted(terms, key=lambda term: term[0] != 1):
-            if total is None and factor == 1:
-                total = value
-            elif total is None:
-                total = self.name(steps, operate("mul", value, self._number(factor)))
-            elif factor in (1, -1):
-                function = "add" if factor == 1 else "sub"
-                total = self.name(steps, operate(function, total, value))
+        (factor, total), *rest = sorted(terms, key=lambda term: term[0] != 1)
+        assert factor == 1
+        for factor, value in rest:
+            if factor in (1, -1):
+                total = total + value if factor == 1 else total - value
             else:
-                total = self.name(steps, operate("fma", value, self._number(factor), total))
-        assert total is not None
+                total = fma(value, number(self.dtype, factor, self.lanes), total)
+            total = self.code.let(total)
         return total
 
-    def _number(self, value: float) -> ir.Const:
-        return number(self.vector.dtype, value, self.lanes)
-
-    def spread(self, steps: list[ir.Step], d: Sequence[ir.Value]) -> list[ir.Value]:
+    def spread(self, d: Sequence[ir.Value]) -> list[ir.Value]:
         """B' d for six values."""
-        a = self.combined(steps, [(1, d[4]), (-4, d[2])])
-        b = self.combined(steps, [(1, d[3]), (-4, d[1])])
-        c = self.combined(steps, [(1, d[4]), (-1, d[2])])
-        e = self.combined(steps, [(1, d[3]), (-1, d[1])])
+        a, b = (self.combined((1, d[n]), (-4, d[n - 2])) for n in (4, 3))
+        c, e = (self.combined((1, d[n]), (-1, d[n - 2])) for n in (4, 3))
         return [
-            self.combined(steps, [(1, d[4]), (4, d[0]), (-5, d[2])]),
-            self.combined(steps, [(1, a), (1, b)]),
-            self.combined(steps, [(1, a), (-1, b)]),
-            self.combined(steps, [(1, c), (2, e)]),
-            self.combined(steps, [(1, c), (-2, e)]),
-            self.combined(steps, [(1, d[5]), (4, d[1]), (-5, d[3])]),
+            self.combined((1, d[4]), (4, d[0]), (-5, d[2])),
+            *(self.combined((1, a), (sign, b)) for sign in (1, -1)),
+            *(self.combined((1, c), (twice, e)) for twice in (2, -2)),
+            self.combined((1, d[5]), (4, d[1]), (-5, d[3])),
         ]
 
-    def collected(self, steps: list[ir.Step], m: Sequence[ir.Value]) -> list[ir.Value]:
+    def collected(self, m: Sequence[ir.Value]) -> list[ir.Value]:
         """A' m for six values."""
-        a = self.combined(steps, [(1, m[1]), (1, m[2])])
-        b = self.combined(steps, [(1, m[1]), (-1, m[2])])
-        c = self.combined(steps, [(1, m[3]), (1, m[4])])
-        e = self.combined(steps, [(1, m[3]), (-1, m[4])])
+        a, b, c, e = (
+            self.combined((1, m[n]), (sign, m[n + 1])) for n in (1, 3) for sign in (1, -1)
+        )
         return [
-            self.combined(steps, [(1, m[0]), (1, a), (1, c)]),
-            self.combined(steps, [(1, b), (2, e)]),
-            self.combined(steps, [(1, a), (4, c)]),
-            self.combined(steps, [(1, b), (1, m[5]), (8, e)]),
+            self.combined((1, m[0]), (1, a), (1, c)),
+            self.combined((1, b), (2, e)),
+            self.combined((1, a), (4, c)),
+            self.combined((1, b), (1, m[5]), (8, e)),
         ]
 
-    def ended(
-        self, steps: list[ir.Step], end: End, found: ir.Value, bias: ir.Value, more: ir.Value
-    ) -> ir.Value:
+    def ended(self, end: End, found: ir.Value, bias: ir.Value, more: ir.Value) -> ir.Value:
         """The results with as much of an ending as there is."""
         for value, wanted in ((bias, end.bias), (more, end.more)):
             if wanted:
-                found = self.name(steps, operate("add", found, value))
+                found = self.code.let(found + value)
         for function, limit in end.limits:
-            found = self.name(steps, operate(function, found, limit))
+            found = self.code.let(operate(function, found, limit))
         return found
 
 
-class _Lines(Transforms):
-    """A loop over the windows from `column` on, row by row, a vector at a time."""
+@dataclass(frozen=True)
+class _Windows:
+    """A vector of windows: their row, the first one's place in it and in the panel, how many."""
+
+    line: ir.Value
+    place: ir.Value
+    to: ir.Value
+    count: ir.Value
+
+
+class _Lines(Transforms, ABC):
+    """A function over the windows from `column` on, row by row, a vector at a time."""
+
+    name: str
+    scalars: tuple[str, ...]
 
     def __init__(self, form: Windows, sizes: SizeParameters, lanes: int) -> None:
         super().__init__(form.dtype, lanes)
         self.form, self.sizes = form, sizes
 
-    def over(self, *body: ir.Step) -> ir.For:
-        """`line` is the row of windows, `place` the first window's place in it, `count` many."""
-        along = self.sizes.value(windows_across(self.form)[1])
-        end = plus(variable("column"), variable("width"))
-        start = times(variable("line"), along)
-        stop = least(end, plus(variable("line_start"), along))
-        vectors = loop(
-            "at", greatest(variable("column"), variable("line_start")), variable("stop"),
-            self.lanes,
-            ir.Let("place", minus(variable("at"), variable("line_start"))),
-            ir.Let("count", least(minus(variable("stop"), variable("at")), self.lanes)),
-            ir.Let("to", minus(variable("at"), variable("column"))),
-            *body,
-        )  # fmt: skip
-        return loop(
-            "line", quotient(variable("column"), along),
-            plus(quotient(minus(end, constant(1)), along), 1), 1,
-            ir.Let("line_start", start),
-            ir.Let("stop", stop),
-            vectors,
-        )  # fmt: skip
+    @abstractmethod
+    def pointers(self) -> list[ir.Pointer]:
+        """Its first parameters; behind them are `scalars` and sizes."""
+
+    @abstractmethod
+    def vectors(self, windows: _Windows) -> None:
+        """What is done for a vector of windows."""
+
+    def function(self) -> ir.Function:
+        code, along = self.code, self.sizes.value(windows_across(self.form)[1])
+        column, end = variable("column"), variable("column") + variable("width")
+        with code.range(quotient(column, along), quotient(end - 1, along) + 1) as line:
+            start = code.let(line * along)
+            stop = code.let(least(end, start + along))
+            with code.range(greatest(column, start), stop, self.lanes) as at:
+                count = code.let(least(stop - at, self.lanes))
+                self.vectors(_Windows(line, code.let(at - start), code.let(at - column), count))
+        scalars = map(ir.Scalar, (*self.scalars, *self.sizes.names))
+        return ir.Function(self.name, (*self.pointers(), *scalars), code.written)
 
 
 class Spread(_Lines):
     """The function `spread`: V of a panel of windows, [36][channels][row] in `dst`."""
 
+    name, scalars = "spread", ("x_unit", "column", "width")
+
     def __init__(self, form: Windows, sizes: SizeParameters, lanes: int, row: int) -> None:
         super().__init__(form, sizes, lanes)
         self.row = row
 
-    def function(self) -> ir.Function:
-        value, form = self.sizes.value, self.form
-        steps: list[ir.Step] = []
-        first = [self._first(axis) for axis in (0, 1)]
-        steps.append(ir.Let("down", plus(value(first[0]), times(variable("line"), STEP))))
-        steps.append(ir.Let("across", plus(value(first[1]), times(variable("place"), STEP))))
-        extents = [value(self._extent(axis)) for axis in (0, 1)]
-        low = greatest(minus(constant(0), variable("across")), 0)
-        most = plus(times(variable("count"), STEP), REACH - STEP)
-        high = least(minus(extents[1], variable("across")), most)
-        steps += [ir.Let("low", low), ir.Let("high", high)]
+    def pointers(self) -> list[ir.Pointer]:
+        return [ir.Pointer(name, self.dtype) for name in ("x", "dst")]
+
+    def vectors(self, windows: _Windows) -> None:
+        code, value, form = self.code, self.sizes.value, self.form
+        down = code.let(value(self._first(0)) + windows.line * STEP)
+        across = code.let(value(self._first(1)) + windows.place * STEP)
+        height, width = (value(self._extent(axis)) for axis in (0, 1))
+        low = code.let(greatest(0 - across, 0))
+        most = windows.count * STEP + (REACH - STEP)
+        high = code.let(least(width - across, most))
         masks = []
         for part in range(STEP + 1):
-            after = first_lanes(minus(variable("high"), constant(part * self.lanes)), self.lanes)
-            before = first_lanes(minus(variable("low"), constant(part * self.lanes)), self.lanes)
-            masks.append(self.name(steps, operate("and", after, operate("not", before))))
-        rows = []
-        for i in range(REACH):
-            at = plus(variable("down"), i)
-            inside = ir.Op(
-                ir.FLAG, "and",
-                (compare("greater_equal", at, 0), compare("less", at, extents[0])),
-            )  # fmt: skip
-            rows.append(self.name(steps, inside))
-        left = minus(constant(self.row), variable("to"))
-        room = self.name(steps, first_lanes(left, self.lanes))
-        start = plus(
-            variable("x_unit"),
-            times(variable("line"), value(form.places[0].x * STEP)),
-            times(variable("place"), STEP),
-        )
-        steps.append(ir.Let("x_vector", start))
-        one = self._one(masks, rows, room)
-        steps.append(loop("channel", 0, value(form.channels.extent), 1, *one))
-        return ir.Function(
-            "spread",
-            (
-                ir.Pointer("x", form.dtype),
-                ir.Pointer("dst", form.dtype),
-                *(ir.Scalar(name) for name in (*SPREAD_SCALARS, *self.sizes.names)),
-            ),
-            (self.over(*steps),),
-        )
+            after, before = (first_lanes(at - part * self.lanes, self.lanes) for at in (high, low))
+            masks.append(code.let(after & ~before))
+        rows = [code.let((down + i >= 0) & (down + i < height)) for i in range(REACH)]
+        room = code.let(first_lanes(self.row - windows.to, self.lanes))
+        start = windows.line * value(form.places[0].x * STEP) + windows.place * STEP
+        start = code.let(variable("x_unit") + start)
+        with code.range(0, value(form.channels.extent)) as channel:
+            x = code.let(start + channel * value(form.channels.x))
+            to = windows.to + channel * self.row
+            self._one(x, code.let(to), masks, rows, room)
 
     def _first(self, axis: int) -> Size:
         """The position in x of the first place's first tap."""
@@ -234,115 +201,81 @@ class Spread(_Lines):
         found = (b.extent for b in self.form.bounds if b.place == step.name)
         return next(found, step.extent + (REACH - STEP))
 
-    def _one(self, masks: list[ir.Var], rows: list[ir.Var], room: ir.Var) -> list[ir.Step]:
+    def _one(
+        self, x: ir.Value, to: ir.Value, masks: Sequence[ir.Value], rows: Sequence[ir.Value],
+        room: ir.Value,
+    ) -> None:  # fmt: skip
         """One channel: rows transformed as they come, then columns."""
-        value, form = self.sizes.value, self.form
-        at = plus(variable("x_vector"), times(variable("channel"), value(form.channels.x)))
-        steps: list[ir.Step] = [ir.Let("x_channel", at)]
-        half = []
-        for i in range(REACH):
-            row = plus(variable("x_channel"), times(value(form.taps[0].x), i))
-            at_row = self.name(steps, row)
-            loads = []
-            for part, mask in enumerate(masks):
-                both = operate("and", mask, splat(rows[i], self.lanes))
-                load = ir.Load(self.vector, "x", plus(at_row, part * self.lanes), both)
-                loads.append(self.name(steps, load))
-            half.append(self.spread(steps, self._apart(steps, loads)))
-        target = plus(variable("to"), times(variable("channel"), self.row))
-        to = self.name(steps, target)
-        step = value(form.channels.extent * self.row)
-        for j in range(REACH):
-            column = self.spread(steps, [half[i][j] for i in range(REACH)])
-            for i in range(REACH):
-                place = plus(to, times(step, i * REACH + j))
-                steps.append(ir.Store("dst", place, column[i], room))
-        return steps
+        code, value, half = self.code, self.sizes.value, []
+        for i, fine in enumerate(rows):
+            at = code.let(x + value(self.form.taps[0].x) * i)
+            loads = [
+                self.load("x", at + part * self.lanes, mask & fine)
+                for part, mask in enumerate(masks)
+            ]
+            half.append(self.spread(self._apart(loads)))
+        step = value(self.form.channels.extent * self.row)
+        for j, column in enumerate(zip(*half)):
+            for i, each in enumerate(self.spread(column)):
+                code.emit(ir.Store("dst", to + step * (i * REACH + j), each, room))
 
-    def _apart(self, steps: list[ir.Step], loads: list[ir.Var]) -> list[ir.Value]:
+    def _apart(self, loads: Sequence[ir.Value]) -> list[ir.Value]:
         """Elements 4 * lane + j for j in 0..5, out of 4 * lanes + 2 elements in a row."""
-        even = tuple(range(0, 2 * self.lanes, 2))
-        odd = tuple(range(1, 2 * self.lanes, 2))
+        even, odd = (tuple(range(start, 2 * self.lanes, 2)) for start in (0, 1))
 
-        def pick(left: ir.Value, right: ir.Value, lanes: tuple[int, ...]) -> ir.Var:
-            return self.name(steps, ir.Shuffle(self.vector, left, right, lanes))
+        def pick(left: ir.Value, right: ir.Value, lanes: tuple[int, ...]) -> ir.Value:
+            return self.code.let(shuffle(left, right, lanes))
 
-        evens = [pick(loads[n], loads[n + 1], even) for n in (0, 2)]
-        odds = [pick(loads[n], loads[n + 1], odd) for n in (0, 2)]
-        parts: list[ir.Value] = [
-            pick(evens[0], evens[1], even),
-            pick(odds[0], odds[1], even),
-            pick(evens[0], evens[1], odd),
-            pick(odds[0], odds[1], odd),
-        ]
+        pairs = [[pick(loads[n], loads[n + 1], each) for n in (0, 2)] for each in (even, odd)]
+        parts = [pick(left, right, each) for each in (even, odd) for left, right in pairs]
         for j in range(REACH - STEP):
-            shifted = (*range(1, self.lanes), self.lanes + j)
-            parts.append(pick(parts[j], loads[STEP], shifted))
+            parts.append(pick(parts[j], loads[STEP], (*range(1, self.lanes), self.lanes + j)))
         return parts
 
 
 class Collect(_Lines):
     """The function `collect`: results of one row of sums, [36] apart by `sums_step`, into y."""
 
+    name, scalars = "collect", ("y_at", "more_at", "column", "width", "sums_step")
+
     def __init__(self, form: Windows, sizes: SizeParameters, lanes: int, ending: Ending) -> None:
         super().__init__(form, sizes, lanes)
         self.end = End.of(ending, form.dtype, lanes)
 
-    def function(self) -> ir.Function:
-        value, form = self.sizes.value, self.form
-        steps: list[ir.Step] = []
-        half = []
+    def pointers(self) -> list[ir.Pointer]:
+        return [ir.Pointer(n, self.dtype, alias=n != "sums") for n in ("sums", "y", "bias", "more")]
+
+    def vectors(self, windows: _Windows) -> None:
+        code, value, places, half = self.code, self.sizes.value, self.form.places, []
         for j in range(REACH):
-            column = []
-            for i in range(REACH):
-                at = plus(variable("to"), times(variable("sums_step"), i * REACH + j))
-                column.append(self.name(steps, ir.Load(self.vector, "sums", at)))
-            half.append(self.collected(steps, column))
-        first = times(variable("place"), STEP)
-        left = minus(value(form.places[1].extent), variable("first"))
-        steps += [
-            ir.Let("first", first),
-            ir.Let("left", least(times(variable("count"), STEP), left)),
+            steps = [variable("sums_step") * (i * REACH + j) for i in range(REACH)]
+            half.append(self.collected([self.load("sums", windows.to + at) for at in steps]))
+        first = code.let(windows.place * STEP)
+        left = code.let(least(windows.count * STEP, value(places[1].extent) - first))
+        masks = [
+            code.let(first_lanes(left - part * self.lanes, self.lanes)) for part in range(STEP)
         ]
-        masks = []
-        for part in range(STEP):
-            here = minus(variable("left"), constant(part * self.lanes))
-            masks.append(self.name(steps, first_lanes(here, self.lanes)))
-        for i in range(STEP):
-            steps += self._row(i, [half[j][i] for j in range(REACH)], masks)
-        return ir.Function(
-            "collect",
-            (
-                ir.Pointer("sums", form.dtype),
-                ir.Pointer("y", form.dtype, alias=True),
-                ir.Pointer("bias", form.dtype, alias=True),
-                ir.Pointer("more", form.dtype, alias=True),
-                *(ir.Scalar(name) for name in (*COLLECT_SCALARS, *self.sizes.names)),
-            ),
-            (self.over(*steps),),
-        )
+        for i, values in enumerate(zip(*half)):
+            row = windows.line * STEP + i
+            with code.when(row < value(places[0].extent)):
+                self._row(code.let(row * value(places[1].extent) + first), values, masks)
 
-    def _row(self, i: int, values: list[ir.Value], masks: list[ir.Var]) -> list[ir.Step]:
-        """Row i of the results, where the tensor has it."""
-        value, form = self.sizes.value, self.form
-        row = plus(times(variable("line"), STEP), i)
-        along = value(form.places[1].extent)
-        bias = splat(ir.Load(ir.Type(form.dtype), "bias", constant(0)), self.lanes)
-        steps: list[ir.Step] = [ir.Let(f"place_{i}", plus(times(row, along), variable("first")))]
-        for part, found in enumerate(self._together(steps, self.collected(steps, values))):
-            at = plus(variable(f"place_{i}"), part * self.lanes)
-            more = ir.Load(self.vector, "more", plus(variable("more_at"), at), masks[part])
-            done = self.ended(steps, self.end, found, bias, more)
-            steps.append(ir.Store("y", plus(variable("y_at"), at), done, masks[part]))
-        return [ir.If(compare("less", row, value(form.places[0].extent)), tuple(steps))]
+    def _row(self, first: ir.Value, values: Sequence[ir.Value], masks: list[ir.Value]) -> None:
+        """A row of the results, `first` elements into y."""
+        bias = ir.Load(ir.Type(self.dtype), "bias", constant(0)).spread(self.lanes)
+        for part, found in enumerate(self._together(self.collected(values))):
+            at, mask = first + part * self.lanes, masks[part]
+            more = ir.Load(self.vector, "more", variable("more_at") + at, mask)
+            done = self.ended(self.end, found, bias, more)
+            self.code.emit(ir.Store("y", variable("y_at") + at, done, mask))
 
-    def _together(self, steps: list[ir.Step], y: list[ir.Value]) -> list[ir.Value]:
+    def _together(self, y: Sequence[ir.Value]) -> list[ir.Value]:
         """Four vectors of every fourth result as results in a row."""
         half = self.lanes // 2
 
-        def zipped(left: ir.Value, right: ir.Value, start: int) -> ir.Var:
+        def zipped(left: ir.Value, right: ir.Value, start: int) -> ir.Value:
             lanes = tuple(n for k in range(half) for n in (start + k, self.lanes + start + k))
-            return self.name(steps, ir.Shuffle(self.vector, left, right, lanes))
+            return self.code.let(shuffle(left, right, lanes))
 
         found: list[ir.Value] = []
         for outer in (0, half):

@@ -11,10 +11,11 @@ from anydim.kernels.rows.flatten import flatten
 from anydim.lang.tree import Axis, Expr, Group, Literal, Read, Statement
 from anydim.lang.tree.affine import Affine, address, affine, reads, rewrite, row_major_strides
 from anydim.lang.tree.bounds_checks import checked
-from anydim.sizes import Box, Size, Truth, as_size, maximum, prove
+from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove
 
 _BLOCK = 128  # bytes of the source that lie together, each of a row of the target
 _PIECE = 4096  # elements, where rows of the target are short
+LANES = 4096  # of a piece, where they are long
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class TranspositionForm:
     inside: Affine | None
     value: Expr
     read: Read
+
+    @property
+    def beside(self) -> tuple[Axis, ...]:
+        """The axis that is the next one to the lanes in the target, where that is none of rows."""
+        return tuple(a for a in self.outer if self.target.stride(a.name) == self.lane.extent)
 
 
 @lru_cache(maxsize=256)
@@ -81,14 +87,26 @@ def block_of(form: TranspositionForm, dtype: DType) -> Size:
 
 def blocks_of(form: TranspositionForm, dtype: DType) -> Size:
     """Pieces of work along the rows; the last one has half a block more, or less."""
-    block = block_of(form, dtype)
-    return maximum(1, (form.row.extent + block // 2) // block)
+    return _pieces(form.row.extent, block_of(form, dtype))
+
+
+def parts_of(form: TranspositionForm) -> Size:
+    """Pieces of work along the lanes, of `LANES` each; the last one has half of that more, or less.
+
+    A few long rows of the target, as of images whose channels lie last, are work for all threads;
+    what else there is beside the lanes is pieces enough.
+    """
+    return as_size(1) if form.beside else _pieces(form.lane.extent, as_size(LANES))
 
 
 def grain_of(form: TranspositionForm, dtype: DType) -> Size:
     """Pieces that are worth a thread: about 8000 elements."""
-    elements = maximum(form.lane.extent * block_of(form, dtype), 1)
+    elements = maximum(minimum(form.lane.extent, LANES) * block_of(form, dtype), 1)
     return maximum(as_size(8192) // elements, 1)
+
+
+def _pieces(extent: Size, each: Size) -> Size:
+    return maximum(1, (extent + each // 2) // each)
 
 
 def _only_read(statement: Statement) -> Read | None:

@@ -1,0 +1,117 @@
+"""Functions of loop IR, libraries of them, and kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field
+from functools import cached_property
+
+from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
+from anydim.kernels.ir.steps import Step
+from anydim.kernels.ir.values import INDEX, Type
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A pointer parameter; pointers of one function never alias unless `alias` is set."""
+
+    name: str
+    dtype: DType
+    alias: bool = False
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A scalar parameter."""
+
+    name: str
+    type: Type = INDEX
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function; one with a `result` ends with `Return`s, whatever way it goes.
+
+    `public` ones can be called from other modules. A `quick` one runs so seldom, and so straight,
+    that what counts is how fast it is compiled.
+    """
+
+    name: str
+    parameters: tuple[Pointer | Scalar, ...]
+    body: tuple[Step, ...]
+    public: bool = False
+    result: Type | None = field(default=None, repr=False)  # kernels' names hash what is printed
+    quick: bool = field(default=False, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Library:
+    """A module of functions: micro-kernels that many kernels call, or host code.
+
+    `identity` tells it apart from every library of other functions; '' where only they can tell.
+    A library that has one may be `made` when its functions are first asked for.
+    """
+
+    name: str
+    made: tuple[Function, ...] | Callable[[], tuple[Function, ...]]
+    identity: str = ""
+
+    @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        return self.made() if callable(self.made) else self.made
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Library):
+            return NotImplemented
+        if (self.name, self.identity) != (other.name, other.identity):
+            return False
+        return bool(self.identity) or self.functions == other.functions
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.identity))
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor a kernel reads or writes, by the name its functions use."""
+
+    name: str
+    dtype: DType
+    written: bool = False
+
+
+@dataclass(frozen=True)
+class Local:
+    """An array of `count` elements that the items of a group share; contents undefined."""
+
+    name: str
+    dtype: DType
+    count: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Compiled once per distinct text, launched at any size.
+
+    `main` is the last of `functions`. Its parameters are, in order: a Pointer for each of
+    `operands`, an int64 Scalar for each of `sizes`, then int64 `start`, `stop` (the part of the
+    parallel range this call does), a Pointer `scratch` (uint8, private to the calling thread) and
+    one for each of `locals`. `group` items run it together, once for each place of the parallel
+    range, which is the number of groups: `start` is the group then, and `stop` one more; 0 is a
+    kernel that runs by itself on any part of the range. `identity` tells it apart from every
+    kernel of another text; '' where only the text can tell.
+    """
+
+    name: str
+    operands: tuple[Operand, ...]
+    sizes: tuple[str, ...]
+    functions: tuple[Function, ...]
+    libraries: tuple[Library, ...] = ()
+    identity: str = ""
+    group: int = 0
+    locals: tuple[Local, ...] = ()
+
+    @property
+    def main(self) -> Function:
+        return self.functions[-1]

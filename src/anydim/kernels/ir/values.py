@@ -1,0 +1,350 @@
+"""Values of loop IR, and Python's operators for them: `(a + 1) * b < c`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TypeAlias, Union
+
+from anydim.base.dtypes import DTYPES, DType, boolean, int64
+from anydim.base.records import dataclass
+from anydim.kernels.ir.operators import Number, Operators
+from anydim.lang.functions import FUNCTIONS
+
+
+@dataclass(frozen=True)
+class Type:
+    """Element type and number of vector lanes."""
+
+    dtype: DType
+    lanes: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.dtype}x{self.lanes}" if self.lanes > 1 else str(self.dtype)
+
+    @cached_property
+    def _text(self) -> str:
+        return f"Type(dtype={self.dtype!r}, lanes={self.lanes!r})"
+
+    def __repr__(self) -> str:  # kernels' names hash texts that have it in every line
+        return self._text
+
+
+INDEX = Type(int64)
+FLAG = Type(boolean)
+
+
+Like: TypeAlias = Union["Value", Number]
+
+
+class Value(Operators["Value"]):
+    """What a step computes: of a type, in every lane of it."""
+
+    type: Type
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    def like(self, other: Value | Number) -> Value:
+        """Another value; a number becomes a constant of this type."""
+        return other if isinstance(other, Value) else number(self.dtype, other)
+
+    def applied(self, function: str, arguments: tuple[Value, ...]) -> Value:
+        """A function lane by lane; scalars meet vectors in every lane."""
+        lanes = max([argument.type.lanes for argument in arguments])
+        if lanes > 1:
+            arguments = tuple([splat(argument, lanes) for argument in arguments])
+        elif function in _FOLDED and self.type == INDEX:
+            return _FOLDED[function](*arguments)
+        return operate(function, *arguments)
+
+    # ---- other forms of it ---------------------------------------------------------------------
+
+    def as_(self, dtype: DType) -> Value:
+        """Converted, as numpy's astype does it."""
+        return convert(self, dtype)
+
+    def bits(self, dtype: DType) -> Value:
+        """The same bits as another type of that width."""
+        return self if dtype == self.dtype else Bitcast(Type(dtype, self.type.lanes), self)
+
+    def spread(self, lanes: int) -> Value:
+        """In every lane."""
+        return splat(self, lanes)
+
+    def extract(self, lane: int) -> Value:
+        """One lane."""
+        return Extract(Type(self.dtype), self, lane)
+
+    def combined(self, function: str) -> Value:
+        """All lanes by 'add', 'mul', 'min' or 'max'."""
+        return Reduce(Type(self.dtype), function, self)
+
+    @property
+    def any(self) -> Value:
+        """Whether a flag holds in some lane."""
+        return self if self.type.lanes == 1 else self.combined("max")
+
+    @property
+    def flags(self) -> Value:
+        """8, 16, 32 or 64 flags as the bits of an unsigned integer."""
+        return Bitcast(Type(DTYPES[f"uint{self.type.lanes}"]), self)
+
+    @property
+    def ones(self) -> Value:
+        """How many bits are 1."""
+        return operate("ones", self)
+
+    @property
+    def truth(self) -> Value:
+        """Whether it is not 0; NaN is not."""
+        return self if self.dtype == boolean else self.differs(0)
+
+
+@dataclass(frozen=True)
+class Const(Value):
+    """A number; in every lane when the type has lanes. 0.0 and -0.0 differ."""
+
+    type: Type
+    value: int | float | bool
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Const) or self.type != other.type:
+            return False
+        if self.value == 0 == other.value:
+            return str(self.value)[0] == str(other.value)[0]
+        return self.value == other.value or self.value is other.value
+
+
+@dataclass(frozen=True)
+class Var(Value):
+    """A parameter, a loop variable or a `Let` of that name."""
+
+    type: Type
+    name: str
+
+
+@dataclass(frozen=True)
+class Get(Value):
+    """The present value of a register made by `Declare`."""
+
+    type: Type
+    name: str
+
+
+@dataclass(frozen=True)
+class Op(Value):
+    """A scalar function applied lane by lane."""
+
+    type: Type
+    function: str
+    arguments: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Convert(Value):
+    """Lane by lane conversion to another element type (numpy's astype).
+
+    A float that `fits` is no NaN and inside the range of the integer type wanted; what becomes of
+    another one is any number.
+    """
+
+    type: Type
+    argument: Value
+    fits: bool = False
+
+
+@dataclass(frozen=True)
+class Bitcast(Value):
+    """The same bits as another element type of equal width.
+
+    Flags are a bit each: those of 8, 16, 32 or 64 lanes are one unsigned integer, lane 0 lowest.
+    """
+
+    type: Type
+    argument: Value
+
+
+@dataclass(frozen=True)
+class Load(Value):
+    """`lanes` consecutive elements from `offset`; lanes where `mask` is false yield 0."""
+
+    type: Type
+    buffer: str
+    offset: Value
+    mask: Value | None = None
+
+
+@dataclass(frozen=True)
+class Gather(Value):
+    """One element per lane from a vector of int64 offsets; masked lanes yield 0."""
+
+    type: Type
+    buffer: str
+    offsets: Value
+    mask: Value | None = None
+
+
+@dataclass(frozen=True)
+class Splat(Value):
+    """A scalar in every lane."""
+
+    type: Type
+    argument: Value
+
+
+@dataclass(frozen=True)
+class Iota(Value):
+    """0, 1, 2, ... lanes-1."""
+
+    type: Type
+
+
+@dataclass(frozen=True)
+class Reduce(Value):
+    """All lanes combined by 'add', 'mul', 'min', 'max' into a scalar (any order)."""
+
+    type: Type
+    function: str
+    argument: Value
+
+
+@dataclass(frozen=True)
+class Shuffle(Value):
+    """Lanes picked from left (0..n-1) and right (n..2n-1)."""
+
+    type: Type
+    left: Value
+    right: Value
+    lanes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Extract(Value):
+    """One lane as a scalar."""
+
+    type: Type
+    argument: Value
+    lane: int
+
+
+@dataclass(frozen=True)
+class Address(Value):
+    """Where an element lies: an int64, or the argument for a pointer parameter of a `Call`."""
+
+    buffer: str
+    offset: Value
+
+    type = INDEX
+
+
+@dataclass(frozen=True)
+class LoadAt(Value):
+    """The scalar at an address, `offset` elements of its type further."""
+
+    type: Type
+    address: Value
+    offset: Value
+
+
+@dataclass(frozen=True)
+class Item(Value):
+    """Which item of its group runs this: 0, 1, ... `Kernel.group` - 1."""
+
+    type = INDEX
+
+
+# ---- making them -------------------------------------------------------------------------------
+
+
+def number(dtype: DType, value: int | float | bool, lanes: int = 1) -> Const:
+    """A constant of an element type."""
+    if dtype == boolean:
+        value = bool(value)
+    else:
+        value = float(value) if dtype.is_float else int(value)
+    return Const(Type(dtype, lanes), value)
+
+
+def constant(value: int | float | bool, dtype: DType = int64, lanes: int = 1) -> Value:
+    """A constant: an index if nothing else is said."""
+    return number(dtype, value, lanes)
+
+
+def variable(name: str) -> Var:
+    """An int64 parameter, loop variable or Let."""
+    return Var(INDEX, name)
+
+
+def register(name: str) -> Get:
+    """The present value of an int64 register."""
+    return Get(INDEX, name)
+
+
+def iota(lanes: int, dtype: DType = int64) -> Value:
+    """0, 1, 2, ... one for each lane."""
+    return Iota(Type(dtype, lanes))
+
+
+def shuffle(left: Value, right: Value, lanes: tuple[int, ...]) -> Value:
+    """Lanes picked from left (0..n-1) and right (n..2n-1)."""
+    return Shuffle(Type(left.dtype, len(lanes)), left, right, lanes)
+
+
+def splat(value: Value, lanes: int) -> Value:
+    """A scalar in every lane; a value that has lanes already is left alone."""
+    if value.type.lanes == lanes:
+        return value
+    kind = Type(value.dtype, lanes)
+    return Const(kind, value.value) if isinstance(value, Const) else Splat(kind, value)
+
+
+def convert(value: Value, dtype: DType) -> Value:
+    """A value as another element type (numpy's astype); constants are converted here."""
+    if value.dtype == dtype:
+        return value
+    if isinstance(value, Const) and (dtype.is_float or abs(value.value) < 2**7):
+        return number(dtype, value.value, value.type.lanes)
+    return Convert(Type(dtype, value.type.lanes), value)
+
+
+def operate(function: str, *arguments: Value) -> Value:
+    """An Op with the type its function gives; all arguments alike in lanes and type."""
+    last = arguments[-1].type
+    row = FUNCTIONS.get(function)
+    if row is not None and row.result == "bool":
+        return Op(Type(boolean, last.lanes), function, arguments)
+    return Op(last, function, arguments)
+
+
+def _sum(left: Value, right: Value) -> Value:
+    """Of two index values; constants are added up here, and come last."""
+    if isinstance(left, Const):
+        left, right = right, left
+    if isinstance(right, Const):
+        if isinstance(left, Const):
+            return Const(INDEX, left.value + right.value)
+        if right.value == 0:
+            return left
+    return Op(INDEX, "add", (left, right))
+
+
+def _difference(left: Value, right: Value) -> Value:
+    if isinstance(right, Const):
+        return _sum(left, Const(INDEX, -right.value))
+    return Op(INDEX, "sub", (left, right))
+
+
+def _product(left: Value, right: Value) -> Value:
+    """Of two index values; constants are multiplied here, and come last."""
+    if isinstance(left, Const):
+        left, right = right, left
+    if isinstance(right, Const):
+        if isinstance(left, Const):
+            return Const(INDEX, left.value * right.value)
+        if right.value in (0, 1):
+            return left if right.value else right
+    return Op(INDEX, "mul", (left, right))
+
+
+_FOLDED = {"add": _sum, "sub": _difference, "mul": _product}

@@ -1,0 +1,124 @@
+"""The template of copies whose neighbours in memory are another axis than in the source, and of
+functions of them.
+
+    y(..., k, w) = f(x(..., w, k))
+
+Squares of vectors go through registers, so that both sides move whole cache lines: gathering
+along the source's rows takes several times as long. Of copies they are as wide as half the widest
+registers, which more units shuffle. A guarded read yields 0 where its lanes leave
+the source. A function that is more than a copy is computed where the square has been transposed.
+
+Which axes are long is known in a call alone: where one of the two is a few elements, squares would
+be nearly empty, and elements go one by one; where neighbours of one side are so on the other too
+(a batch of 1 that goes to the end), whole vectors go over as they are.
+"""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import boolean, uint8
+from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.launch import Argument, Launch, Machine
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.template import Template
+from anydim.kernels.transposition.form import (
+    TranspositionForm,
+    blocks_of,
+    form_of,
+    grain_of,
+    parts_of,
+)
+from anydim.kernels.transposition.loops import FEW, MOST_LANES, Pieces
+from anydim.kernels.write.elements import Context, SizeParameters
+from anydim.kernels.write.writer import Writer
+from anydim.lang.tree import Group
+from anydim.sizes import Box, as_size, product
+
+_REGISTER = 32  # bytes of those that copies go through: there are two units that shuffle these
+
+
+@dataclass(frozen=True)
+class Transposition:
+    """Squares of `lanes` x `lanes`."""
+
+    lanes: int
+
+
+register("transposition", Transposition)
+
+
+def match(
+    group: Group, box: Box, machine: Machine, constants: frozenset[str]
+) -> Transposition | None:
+    """A schedule for a transposed copy; None for other groups."""
+    form = form_of(group, box)
+    if form is None:
+        return None
+    kinds = {tensor.type.dtype for tensor in (*group.inputs, *group.outputs)}
+    lanes = min(MOST_LANES, *map(machine.lanes, kinds))
+    if boolean in kinds or len(group.inputs) != 1 or lanes < 4:
+        return None
+    dtype = group.inputs[0].type.dtype
+    short = [axis.extent.constant for axis in (form.row, form.lane)]
+    if _goes_together(form):
+        short.pop()
+    if any(extent is not None and 2 * extent < lanes for extent in short) and dtype.bytes > 2:
+        return None
+    if form.value == form.read:
+        lanes = min(lanes, _REGISTER // dtype.bytes)
+    return Transposition(lanes)
+
+
+def _goes_together(form: TranspositionForm) -> bool:
+    """Whether a few columns are known to lie side by side in the target, and nothing else there."""
+    columns, copies = form.lane.extent, form.value == form.read
+    packed = form.target.stride(form.row.name) == columns and form.inside is None
+    return copies and packed and columns.constant in FEW
+
+
+def lower(
+    group: Group, schedule: Transposition, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a matched group."""
+    form = form_of(group, box)
+    if form is None:
+        raise InternalError("a group that is no transposed copy reached its lowering")
+    (given,), (made,) = group.inputs, group.outputs
+    dtype = given.type.dtype
+    sizes = SizeParameters()
+    types = {tensor.name: tensor.type for tensor in (given, made)}
+    context = Context(types, sizes, machine)
+    code, vector = Writer(), ir.Type(dtype, schedule.lanes)
+    Pieces(code, form, context, made.type.dtype, vector).write()
+    operands = (ir.Operand("x", dtype), ir.Operand("y", made.type.dtype, written=True))
+    main = ir.Function(
+        "transposition",
+        (
+            *(ir.Pointer(operand.name, operand.dtype) for operand in operands),
+            *(ir.Scalar(name) for name in sizes.names),
+            ir.Scalar("start"),
+            ir.Scalar("stop"),
+            ir.Pointer("scratch", uint8),
+        ),
+        code.written,
+    )
+    elements = product(made.type.shape)
+    return Launch(
+        kernel=named_kernel("transposition", operands, sizes.names, (main,)),
+        arguments=(Argument(given.name), Argument(made.name)),
+        sizes=sizes.sizes,
+        parallel=product(axis.extent for axis in form.outer)
+        * blocks_of(form, dtype)
+        * parts_of(form),
+        grain=grain_of(form, dtype),
+        scratch=as_size(0),
+        flops=as_size(0),
+        moved=(dtype.bytes + made.type.dtype.bytes) * elements,
+        schedule=print_schedule(schedule),
+        reason="a copy whose neighbours are another axis than in its source",
+    )
+
+
+TEMPLATE = Template("transposition", Transposition, match, lower)

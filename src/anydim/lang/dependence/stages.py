@@ -1,0 +1,153 @@
+"""Stages: threads share what one iteration of a loop does, though iterations wait for each other.
+
+    for t in 0:T { u(t + 1, x) = u(t, x - 1) + u(t, x) + u(t, x + 1) }
+
+has a stage for each t, cut along x. Where steps of an iteration need all of what steps before them
+made, each has a stage of its own.
+
+    for i in 1:N { for j in 1:M { d(i,j) = min(d(i - 1,j), d(i,j - 1)) + c(i,j) } }
+
+is a band: no dependence goes back in i or in j, so it may be done in tiles, and the tiles of a
+diagonal are a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product as pairs
+
+from anydim.base.records import dataclass
+from anydim.lang.dependence.accesses import Access, Instance, accesses, instances
+from anydim.lang.dependence.chunks import Chunks, chunkings
+from anydim.lang.dependence.distances import apart
+from anydim.lang.tree import Loop, OrderedStep, SizeTerm, TensorType
+from anydim.sizes import Box
+
+
+@dataclass(frozen=True)
+class Part:
+    """Steps that are a stage, and the ranges along which they can be cut; of none, one thread does
+    them all."""
+
+    steps: tuple[OrderedStep, ...]
+    chunks: tuple[Chunks, ...]
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Stages, one after the other: the parts in order, in each iteration of `loop` if there is one.
+
+    A band has one part, whose step is the inner loop.
+    """
+
+    loop: Loop | None
+    parts: tuple[Part, ...]
+    band: bool = False
+
+
+Cutter = Callable[[Sequence[Instance]], tuple[Chunks, ...]]
+
+
+def stages_of(
+    steps: Sequence[OrderedStep], types: Mapping[str, TensorType], box: Box
+) -> Iterator[Stages]:
+    """The stages of a nest, in order."""
+    known = dict(types)
+    for step, own in _with_instances(steps, instances(steps)):
+        loop = step if isinstance(step, Loop) and _is_plain(step) else None
+        whole = tuple(chunkings(own, known, (), box))
+        if loop is None or whole:
+            yield Stages(None, (Part((step,), whole),))
+            continue
+        inside = [replace(one, loops=one.loops[1:]) for one in own]
+        parts = tuple(
+            _parts(
+                list(_with_instances(loop.body, inside)),
+                partial(_cuts, types=known, box=box, variable=loop.variable),
+            )
+        )
+        band = not any(part.chunks for part in parts) and _is_band(loop, own, known)
+        yield Stages(loop, (Part(loop.body, ()),) if band else parts, band)
+
+
+def _is_plain(loop: Loop) -> bool:
+    return loop.step == 1 and all(isinstance(b, SizeTerm) for b in (loop.start, loop.stop))
+
+
+def _with_instances(
+    steps: Sequence[OrderedStep], found: Sequence[Instance]
+) -> Iterator[tuple[OrderedStep, Sequence[Instance]]]:
+    """Each step with the instances that are in it."""
+    start = 0
+    for step in steps:
+        stop = start + len(instances((step,)))
+        yield step, found[start:stop]
+        start = stop
+
+
+def _parts(steps: Sequence[tuple[OrderedStep, Sequence[Instance]]], cuts: Cutter) -> Iterator[Part]:
+    """As many steps together as can be cut together."""
+    start = 0
+    while start < len(steps):
+        for stop in range(len(steps), start, -1):
+            some = steps[start:stop]
+            chunks = cuts([instance for _, own in some for instance in own])
+            if chunks or stop == start + 1:
+                yield Part(tuple(step for step, _ in some), chunks)
+                break
+        start = stop
+
+
+def _cuts(
+    found: Sequence[Instance], types: dict[str, TensorType], box: Box, variable: str
+) -> tuple[Chunks, ...]:
+    """Cuts of an iteration: what no write of it touches is as it was before."""
+    written = [a for i in found for a in accesses(i, types) if a.writes]
+
+    def still(access: Access) -> bool:
+        same = (other for other in written if other.tensor == access.tensor)
+        return not access.writes and all(apart(access, other, box) for other in same)
+
+    def steady(chunks: Chunks) -> bool:
+        sizes = (chunks.extent, *(cut.offset for cut in chunks.cuts.values()))
+        return not any(variable in size.symbols for size in sizes)
+
+    return tuple(c for c in chunkings(found, types, (), box, still) if steady(c))
+
+
+def _is_band(loop: Loop, found: Sequence[Instance], types: dict[str, TensorType]) -> bool:
+    """Whether a loop holds one other only, and nothing goes back in either."""
+    inner = loop.body[0]
+    if len(loop.body) > 1 or not isinstance(inner, Loop) or not _is_plain(inner):
+        return False
+    bounds = [b.size for b in (inner.start, inner.stop) if isinstance(b, SizeTerm)]
+    if any(loop.variable in size.symbols for size in bounds):
+        return False
+    if any(len(instance.loops) < 2 for instance in found):
+        return False
+    numbers = [at.number for at in found[0].loops[:2]]
+    all = [access for instance in found for access in accesses(instance, types)]
+    return all != [] and all_forward(all, numbers)
+
+
+def all_forward(all: Sequence[Access], loops: Sequence[int]) -> bool:
+    """Whether what meets at one place does so at distances of one sign in all these loops."""
+    for first, second in pairs(all, all):
+        if first.tensor == second.tensor and (first.writes or second.writes):
+            gaps = [_gap(first, second, loop) for loop in loops]
+            known = [gap for gap in gaps if gap is not None]
+            if len(known) < len(gaps) or min(known) < 0 < max(known):
+                return False
+    return True
+
+
+def _gap(first: Access, second: Access, loop: int) -> int | None:
+    """Iterations of a loop from one access to the other, told by a dimension that it alone is."""
+    for dimension in range(len(first.indices or ())):
+        left, right = first.form(dimension), second.form(dimension)
+        if left is not None and right is not None:
+            if left.alone == right.alone == ("loop", loop):
+                return (left.rest - right.rest).constant
+    return None
