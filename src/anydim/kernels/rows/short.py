@@ -188,10 +188,7 @@ class Short:
         return scope.name((at + number) * self.lanes)
 
     def _squares(self, scope: Elements, rows: list[ir.Value]) -> list[ir.Value]:
-        vector = ir.Type(rows[0].type.dtype, self.lanes)
-        steps, columns = transposed(vector, rows, self.setting.context.fresh("square") + "_")
-        scope.steps += steps
-        return columns
+        return transposed(ir.Type(rows[0].dtype, self.lanes), rows, scope.name)
 
     def _part(self, whole: ir.Value, number: int) -> ir.Value:
         """The square of that number out of those of a vector."""

@@ -212,8 +212,8 @@ class Pieces:
             mask = first_lanes(least(least(left, step) * count, wide.lanes), wide.lanes)
         places = [self._places(row, constant(number)) for number in range(count)]
         loads = [ir.Load(kind, "x", source, some) for source, _ in places]
-        steps, (made,) = zipped(wide, loads, "z_")
-        self.code.take([*steps, ir.Store("y", places[0][1], made, mask)])
+        made = zipped(wide, loads, self.code.let)
+        self.code.emit(ir.Store("y", places[0][1], made, mask))
 
     def _bring_apart(self, count: int, lane: ir.Value, left: ir.Value | None) -> None:
         """Vectors of `count` rows of the target; `left` lanes of them where they are last."""
@@ -227,9 +227,9 @@ class Pieces:
         places = [self._places(constant(number), lane) for number in range(count)]
         source = places[0][0]
         loads = [ir.Load(wide, "x", source + n * lanes, mask) for n, mask in enumerate(masks)]
-        steps, columns = unzipped(wide, loads, "z_")
+        columns = unzipped(wide, loads, self.code.let)
         stores = [ir.Store("y", to, column, some) for (_, to), column in zip(places, columns)]
-        self.code.take([*steps, *stores, *lines_ahead(stores)])
+        self.code.take([*stores, *lines_ahead(stores)])
 
     # ---- squares -------------------------------------------------------------------------------
 
@@ -349,9 +349,7 @@ class Pieces:
         wide = ir.Type(dtype, max(side, min(self._wide.lanes, most)))
         columns: list[ir.Value] = []
         for begin in range(0, side, few.lanes):
-            steps, found = columns_of(wide, side, partial(piece, few, begin), f"{row}_{begin}_")
-            self.code.take(steps)
-            columns += found
+            columns += columns_of(wide, side, partial(piece, few, begin), self.code.let)
         return columns
 
     def _computed(self, row: str, columns: list[ir.Value], edge: bool) -> None:

@@ -75,9 +75,7 @@ def _transpose(vector: ir.Type, code: Writer) -> None:
         sources = [code.let(least(r + i, last) * row) for i in range(lanes)]
         with code.range(0, whole, lanes) as c:
             loads = [ir.Load(vector, "src", source + c) for source in sources]
-            steps, turned = transposed(vector, loads, "x")
-            code.take(steps)
-            for i, column in enumerate(turned):
+            for i, column in enumerate(transposed(vector, loads, code.let)):
                 at = (c + i) * variable("dst_row") + target
                 code.emit(ir.Store("dst", at, select(inside, column, zero)))
         with code.range(whole, columns) as c:

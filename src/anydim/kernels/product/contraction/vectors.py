@@ -158,9 +158,7 @@ def _across(vector: ir.Type, code: Writer) -> None:
             code.emit(ir.Declare(total.name, number(dtype, 0, lanes)))
             with code.range(0, some, lanes) as k1:
                 loads = [ir.Load(vector, "b", row + (k0 + k1)) for row in rows]
-                turned, square = transposed(vector, loads, "x")
-                code.take(turned)
-                for u, column in enumerate(square):
+                for u, column in enumerate(transposed(vector, loads, code.let)):
                     add(k0 + k1 + u, column)
             with code.range(some, count) as k1:
                 places = (rows[0] + (k0 + k1)).spread(lanes) + b_row.spread(lanes) * iota(lanes)
