@@ -1,14 +1,14 @@
 """Schedules as text: `rows(lanes=16, unroll=4)` prints from and parses back to a dataclass.
 
 A schedule is a frozen dataclass whose fields are ints, bools and words, with defaults for what a
-text may leave out. Each template registers its own.
+text may leave out. Each template registers its own (`template.py`).
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.text import listed
@@ -17,13 +17,10 @@ _SCHEDULES: dict[str, type] = {}
 _TEXT = re.compile(r"\s*([a-z_]\w*)\s*\((.*)\)\s*", re.DOTALL)
 _OPTION = re.compile(r"\s*([a-z_]\w*)\s*=\s*(-?\d+|[A-Za-z_]\w*)\s*")
 
-Kind = TypeVar("Kind", bound=type)
 
-
-def register(name: str, kind: Kind) -> Kind:
+def register(name: str, kind: type) -> None:
     """Make a schedule type known under the name it prints with."""
     _SCHEDULES[name] = kind
-    return kind
 
 
 def print_schedule(schedule: Any) -> str:

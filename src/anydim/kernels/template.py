@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.schedule import register
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box
 
@@ -24,8 +25,8 @@ def _nothing_before(group: Group, schedule: Any, box: Box, machine: Machine) -> 
 class Template:
     """A way to turn a group into one kernel.
 
-    `schedule` is a frozen dataclass of the template's options. `match` returns the schedule it
-    would use for a group, or None when the group is not of its form (never raises for that).
+    `schedule` is a frozen dataclass of the template's options; texts call it `name`. `match` gives
+    the schedule it would use for a group, or None when the group is not of its form (never raises).
     `lower` makes the launch; it must be right at every size in the box, 0 and 1 included.
     Both are told which input tensors are constants (known before the first call).
     A template that `keeps` is so much faster than the next that a group it takes grows no further
@@ -45,6 +46,9 @@ class Template:
     extends: bool = False
     widens: bool = False
     before: Callable[[Group, Any, Box, Machine], Iterator[Before]] = _nothing_before
+
+    def __post_init__(self) -> None:
+        register(self.name, self.schedule)
 
 
 def form_template(

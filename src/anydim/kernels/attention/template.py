@@ -23,7 +23,7 @@ from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Launch, Machine, moved_bytes
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.operands import Operands
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.lang.tree import Group, Read
@@ -46,9 +46,6 @@ class Attention:
     lanes: int
     rows: int
     copies: bool = False
-
-
-register("attention", Attention)
 
 
 def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Attention | None:

@@ -17,7 +17,7 @@ from anydim.kernels.attention.form import AttentionForm, attention_form
 from anydim.kernels.grouped.places import Work, plain
 from anydim.kernels.ir import apply, constant, convert, fma, greatest, least, number, select
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.kernels.write.elements import Elements
 from anydim.kernels.write.writer import Writer
@@ -35,9 +35,6 @@ class Running:
     """`items` make a group, and so many keys a block."""
 
     items: int = 64
-
-
-register("running", Running)
 
 
 @lru_cache(maxsize=512)

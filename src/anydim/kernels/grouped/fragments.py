@@ -18,7 +18,6 @@ from anydim.kernels.grouped.places import rest
 from anydim.kernels.grouped.products import ProductForm, ProductWriter, product_form
 from anydim.kernels.ir import constant, number
 from anydim.kernels.launch import TF32, Launch, Machine
-from anydim.kernels.schedule import register
 from anydim.kernels.template import Template
 from anydim.kernels.write.arithmetic import quotient
 from anydim.lang.tree import Group
@@ -49,9 +48,6 @@ class Fragments:
     @property
     def items(self) -> int:
         return WARP * self.across * (self.rows // self.warp_rows)
-
-
-register("fragments", Fragments)
 
 
 def factors_of(group: Group, machine: Machine) -> DType | None:

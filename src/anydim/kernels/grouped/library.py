@@ -24,7 +24,7 @@ from anydim.kernels.ir import convert, number, operate, variable
 from anydim.kernels.launch import TF32, Argument, Launch, Machine, moved_bytes
 from anydim.kernels.operands import assemble
 from anydim.kernels.product.epilogue import PRODUCT
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.kernels.write.arithmetic import loop, quotient, summed
 from anydim.lang.tree import Axis, Cast, Expr, Group, Read
@@ -40,9 +40,6 @@ _RESULTS = {
 @dataclass(frozen=True)
 class Plain:
     """There is nothing to choose: the library knows its device."""
-
-
-register("plain", Plain)
 
 
 @dataclass(frozen=True)

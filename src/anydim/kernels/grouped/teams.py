@@ -18,7 +18,7 @@ from anydim.kernels import ir
 from anydim.kernels.grouped.places import Work, own_place, plain
 from anydim.kernels.ir import constant, convert, least, operate
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.kernels.write.elements import Elements
 from anydim.kernels.write.folding import folding, nothing_of
@@ -35,9 +35,6 @@ class Teams:
 
     items: int = 128
     each: int = 4
-
-
-register("teams", Teams)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from anydim.kernels.grouped.places import rest
 from anydim.kernels.grouped.products import ProductForm, ProductWriter, product_form
 from anydim.kernels.ir import constant, convert, fma, number
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.schedule import register
 from anydim.kernels.template import Template
 from anydim.kernels.write.arithmetic import quotient
 from anydim.lang.tree import Group
@@ -42,9 +41,6 @@ class Tiles:
     @property
     def items(self) -> int:
         return self.across * (self.rows // self.item_rows)
-
-
-register("tiles", Tiles)
 
 
 def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Tiles | None:

@@ -22,7 +22,7 @@ from anydim.kernels.nest.stages import StagedCode
 from anydim.kernels.nest.writes import Way, way_of
 from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.rows.form import PART_WORK, TYPICAL_ROW
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.dependence.accesses import instances
@@ -47,9 +47,6 @@ class Nest:
     unroll: int = 2
     parallel: str = NONE
     block: int = 0
-
-
-register("nest", Nest)
 
 
 @lru_cache(maxsize=256)

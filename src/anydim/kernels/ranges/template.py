@@ -25,7 +25,7 @@ from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.form import grain_of
 from anydim.kernels.rows.passplan import cost, work
 from anydim.kernels.rows.sweeps import FEW
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.kernels.write.arithmetic import apart
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
@@ -52,9 +52,6 @@ class Ranges:
 
     lanes: int
     unroll: int = 4
-
-
-register("ranges", Ranges)
 
 
 def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Ranges | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.rows.form import lanes_for, row_form, row_launch
-from anydim.kernels.schedule import register
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.sizes import Box
@@ -21,9 +20,6 @@ class Pointwise:
 
     lanes: int
     unroll: int = 4
-
-
-register("pointwise", Pointwise)
 
 
 def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Pointwise | None:

@@ -22,7 +22,6 @@ from anydim.kernels.rows.form import (
     row_form,
     row_launch,
 )
-from anydim.kernels.schedule import register
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box, product
@@ -37,10 +36,6 @@ class Rows:
     lanes: int
     unroll: int = 4
     across: bool = False
-
-
-register("rows", Rows)
-register("row_phase", RowPhase)
 
 
 def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Rows | None:

@@ -17,7 +17,7 @@ from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.product.convolution.form import windows_of
 from anydim.kernels.rows.form import grain_of
 from anydim.kernels.rows.passplan import cost, work
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.schedule import print_schedule
 from anydim.kernels.sliding.across import TOGETHER, AcrossWriter, positions_of, walks
 from anydim.kernels.sliding.code import SlidingWriter
 from anydim.kernels.sliding.form import UNROLLED_BELOW, Sliding, sliding_of
@@ -34,9 +34,6 @@ class Slide:
 
     lanes: int
     vectors: int
-
-
-register("sliding", Slide)
 
 
 def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Slide | None:

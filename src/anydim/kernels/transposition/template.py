@@ -21,7 +21,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.kernels.transposition.form import (
     TranspositionForm,
@@ -44,9 +44,6 @@ class Transposition:
     """Squares of `lanes` x `lanes`."""
 
     lanes: int
-
-
-register("transposition", Transposition)
 
 
 def match(

@@ -20,7 +20,6 @@ from anydim.kernels.product.bytes.layout import Layout, Side, layout_of
 from anydim.kernels.product.bytes.library import FEW_ROWS, MOST_TILES, tiles_of_words
 from anydim.kernels.product.bytes.loops import BytesWriter
 from anydim.kernels.product.micro import TileSchedule, tile_of
-from anydim.kernels.schedule import register
 from anydim.kernels.template import form_template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, product
@@ -41,9 +40,6 @@ class BytesProduct(TileSchedule):
         whole = self.depth > 1 and self.rows % self.depth == 0 and self.lanes == self.depth
         fits = self.rows <= MOST_TILES * self.depth and self.vectors <= MOST_TILES
         return self.depth if whole and fits else 1
-
-
-register("bytes", BytesProduct)
 
 
 @lru_cache(maxsize=512)

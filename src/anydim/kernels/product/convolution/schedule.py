@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from anydim.base.records import dataclass
 from anydim.kernels.product.micro import TileSchedule
-from anydim.kernels.schedule import register
 
 
 @dataclass(frozen=True)
@@ -21,6 +20,3 @@ class Convolution(TileSchedule):
     block_panels: int
     direct: bool
     packed: bool
-
-
-register("convolution", Convolution)

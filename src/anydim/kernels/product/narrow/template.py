@@ -24,7 +24,7 @@ from anydim.kernels.naming import named_kernel
 from anydim.kernels.product.narrow.form import FIELDS, NarrowForm, narrow_form
 from anydim.kernels.product.narrow.library import NarrowTile, narrow_libraries
 from anydim.kernels.product.narrow.loops import NarrowWriter
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import form_template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, as_size, product
@@ -39,9 +39,6 @@ class Narrow:
 
     vectors: int
     lanes: int
-
-
-register("narrow", Narrow)
 
 
 @lru_cache(maxsize=512)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from anydim.base.records import dataclass
 from anydim.kernels.product.micro import TileSchedule
-from anydim.kernels.schedule import register
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,3 @@ class WinogradAcross(TileSchedule):
     """How one of channels-last tensors runs: `block` windows at once."""
 
     block: int
-
-
-register("winograd", Winograd)
-register("winograd_across", WinogradAcross)
