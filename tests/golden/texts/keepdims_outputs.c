@@ -1,4 +1,4 @@
-/* kernel rows_1eba00a69b39 */
+/* kernel rows_1aaf1a3855f7 */
 
 #ifndef __has_builtin
 #define __has_builtin(name) 0
@@ -130,134 +130,134 @@ static void main_(f32 *t0, f32 *restrict t1, f32 *t2, i64 p0, i64 start, i64 sto
         const f32x4 v43 = load_if_f32x4(t0 + v42, v29);
         const i64 v44 = v27 + c0;
         const f32x4 v45 = load_if_f32x4(t0 + v44, v29);
-        const f32x8 square0_4_0 = __builtin_shufflevector(v31, v39, 0, 1, 2, 3, 4, 5, 6, 7);
-        const f32x8 square0_4_1 = __builtin_shufflevector(v33, v41, 0, 1, 2, 3, 4, 5, 6, 7);
-        const f32x8 square0_4_2 = __builtin_shufflevector(v35, v43, 0, 1, 2, 3, 4, 5, 6, 7);
-        const f32x8 square0_4_3 = __builtin_shufflevector(v37, v45, 0, 1, 2, 3, 4, 5, 6, 7);
-        const f32x8 square0_2_0 = __builtin_shufflevector(square0_4_0, square0_4_2, 0, 1, 8, 9, 4, 5, 12, 13);
-        const f32x8 square0_2_1 = __builtin_shufflevector(square0_4_1, square0_4_3, 0, 1, 8, 9, 4, 5, 12, 13);
-        const f32x8 square0_2_2 = __builtin_shufflevector(square0_4_0, square0_4_2, 2, 3, 10, 11, 6, 7, 14, 15);
-        const f32x8 square0_2_3 = __builtin_shufflevector(square0_4_1, square0_4_3, 2, 3, 10, 11, 6, 7, 14, 15);
-        const f32x8 square0_1_0 = __builtin_shufflevector(square0_2_0, square0_2_1, 0, 8, 2, 10, 4, 12, 6, 14);
-        const f32x8 square0_1_1 = __builtin_shufflevector(square0_2_0, square0_2_1, 1, 9, 3, 11, 5, 13, 7, 15);
-        const f32x8 square0_1_2 = __builtin_shufflevector(square0_2_2, square0_2_3, 0, 8, 2, 10, 4, 12, 6, 14);
-        const f32x8 square0_1_3 = __builtin_shufflevector(square0_2_2, square0_2_3, 1, 9, 3, 11, 5, 13, 7, 15);
-        const i64 v46 = c0 * 8;
-        store_f32x8(panel0 + v46, square0_1_0);
-        const i64 v47 = (c0 + 1) * 8;
-        store_f32x8(panel0 + v47, square0_1_1);
-        const i64 v48 = (c0 + 2) * 8;
-        store_f32x8(panel0 + v48, square0_1_2);
-        const i64 v49 = (c0 + 3) * 8;
-        store_f32x8(panel0 + v49, square0_1_3);
+        const f32x8 v46 = __builtin_shufflevector(v31, v39, 0, 1, 2, 3, 4, 5, 6, 7);
+        const f32x8 v47 = __builtin_shufflevector(v33, v41, 0, 1, 2, 3, 4, 5, 6, 7);
+        const f32x8 v48 = __builtin_shufflevector(v35, v43, 0, 1, 2, 3, 4, 5, 6, 7);
+        const f32x8 v49 = __builtin_shufflevector(v37, v45, 0, 1, 2, 3, 4, 5, 6, 7);
+        const f32x8 v50 = __builtin_shufflevector(v46, v48, 0, 1, 8, 9, 4, 5, 12, 13);
+        const f32x8 v51 = __builtin_shufflevector(v47, v49, 0, 1, 8, 9, 4, 5, 12, 13);
+        const f32x8 v52 = __builtin_shufflevector(v46, v48, 2, 3, 10, 11, 6, 7, 14, 15);
+        const f32x8 v53 = __builtin_shufflevector(v47, v49, 2, 3, 10, 11, 6, 7, 14, 15);
+        const f32x8 v54 = __builtin_shufflevector(v50, v51, 0, 8, 2, 10, 4, 12, 6, 14);
+        const f32x8 v55 = __builtin_shufflevector(v50, v51, 1, 9, 3, 11, 5, 13, 7, 15);
+        const f32x8 v56 = __builtin_shufflevector(v52, v53, 0, 8, 2, 10, 4, 12, 6, 14);
+        const f32x8 v57 = __builtin_shufflevector(v52, v53, 1, 9, 3, 11, 5, 13, 7, 15);
+        const i64 v58 = c0 * 8;
+        store_f32x8(panel0 + v58, v54);
+        const i64 v59 = (c0 + 1) * 8;
+        store_f32x8(panel0 + v59, v55);
+        const i64 v60 = (c0 + 2) * 8;
+        store_f32x8(panel0 + v60, v56);
+        const i64 v61 = (c0 + 3) * 8;
+        store_f32x8(panel0 + v61, v57);
       }
-      const i32x8 v50 = iota_i32x8() < splat_i32x8((i32)min_i64(v19, 8));
+      const i32x8 v62 = iota_i32x8() < splat_i32x8((i32)min_i64(v19, 8));
       f32x8 a1 = splat_f32x8(0.0f);
       for (i64 i0 = 0; i0 < 7; i0++) {
-        const i64 v51 = i0 * 8;
-        const f32x8 v52 = load_f32x8(panel0 + v51);
-        a1 = a1 + v52;
+        const i64 v63 = i0 * 8;
+        const f32x8 v64 = load_f32x8(panel0 + v63);
+        a1 = a1 + v64;
       }
-      const f32x8 v53 = a1;
-      const f32x8 v54 = v53 + splat_f32x8(10.0f);
-      const f32x8 v55 = splat_f32x8(1.0f) / v54;
-      const u32x8 v56 = (u32x8)v54;
-      const u32x8 v57 = v56 - splat_u32x8(796917760u);
-      const i32x8 v58 = v57 > splat_u32x8(536870912u);
+      const f32x8 v65 = a1;
+      const f32x8 v66 = v65 + splat_f32x8(10.0f);
+      const f32x8 v67 = splat_f32x8(1.0f) / v66;
+      const u32x8 v68 = (u32x8)v66;
+      const u32x8 v69 = v68 - splat_u32x8(796917760u);
+      const i32x8 v70 = v69 > splat_u32x8(536870912u);
       for (i64 i2 = 0; i2 < 2; i2++) {
         for (i64 i1 = i2; i1 < 7; i1 += 2) {
-          const i64 v59 = i1 * 8;
-          const f32x8 v60 = load_f32x8(panel0 + v59);
-          const u32x8 v61 = (u32x8)v60 - splat_u32x8(536870912u) & splat_u32x8(1073741824u);
-          const _Bool v62 = reduce_or_i32x8(((v61 != splat_u32x8(0u)) & (v50)) | (v58)) != 0;
-          f32x8 quotient1 = v60;
-          if (v62) {
-            const u32x8 quotient1_b0 = (u32x8)v60 & splat_u32x8(2147483647u);
-            const _Bool quotient1_b1 = reduce_or_i32x8((((quotient1_b0 - splat_u32x8(1u) < splat_u32x8(310378495u)) | (quotient1_b0 >= splat_u32x8(1820327936u))) & (v50)) | (v58)) != 0;
+          const i64 v71 = i1 * 8;
+          const f32x8 v72 = load_f32x8(panel0 + v71);
+          const u32x8 v73 = (u32x8)v72 - splat_u32x8(536870912u) & splat_u32x8(1073741824u);
+          const _Bool v74 = reduce_or_i32x8(((v73 != splat_u32x8(0u)) & (v62)) | (v70)) != 0;
+          f32x8 quotient1 = v72;
+          if (v74) {
+            const u32x8 quotient1_b0 = (u32x8)v72 & splat_u32x8(2147483647u);
+            const _Bool quotient1_b1 = reduce_or_i32x8((((quotient1_b0 - splat_u32x8(1u) < splat_u32x8(310378495u)) | (quotient1_b0 >= splat_u32x8(1820327936u))) & (v62)) | (v70)) != 0;
             if (quotient1_b1) {
-              quotient1 = v60 / v54;
+              quotient1 = v72 / v66;
             } else {
-              const f32x8 quotient1_c0 = v60 * v55;
-              quotient1 = fma_f32x8(-fma_f32x8(quotient1_c0, v54, -v60), v55, quotient1_c0);
+              const f32x8 quotient1_c0 = v72 * v67;
+              quotient1 = fma_f32x8(-fma_f32x8(quotient1_c0, v66, -v72), v67, quotient1_c0);
             }
           } else {
-            const f32x8 quotient1_a0 = v60 * v55;
-            quotient1 = fma_f32x8(-fma_f32x8(quotient1_a0, v54, -v60), v55, quotient1_a0);
+            const f32x8 quotient1_a0 = v72 * v67;
+            quotient1 = fma_f32x8(-fma_f32x8(quotient1_a0, v66, -v72), v67, quotient1_a0);
           }
-          const f32x8 v63 = quotient1;
-          store_if_f32x8(panel1 + v59, v50, v63);
+          const f32x8 v75 = quotient1;
+          store_if_f32x8(panel1 + v71, v62, v75);
         }
       }
-      store_if_f32x8(t1 + r1, v50, v53);
-      const i64 v64 = r1 * 7;
-      const i64 v65 = v64 + ((1 < v19) ? 7 : 0);
-      const i64 v66 = v65 + ((2 < v19) ? 7 : 0);
-      const i64 v67 = v66 + ((3 < v19) ? 7 : 0);
-      const i64 v68 = v67 + ((4 < v19) ? 7 : 0);
-      const i64 v69 = v68 + ((5 < v19) ? 7 : 0);
-      const i64 v70 = v69 + ((6 < v19) ? 7 : 0);
-      const i64 v71 = v70 + ((7 < v19) ? 7 : 0);
-      const _Bool v72 = 8 <= v19;
+      store_if_f32x8(t1 + r1, v62, v65);
+      const i64 v76 = r1 * 7;
+      const i64 v77 = v76 + ((1 < v19) ? 7 : 0);
+      const i64 v78 = v77 + ((2 < v19) ? 7 : 0);
+      const i64 v79 = v78 + ((3 < v19) ? 7 : 0);
+      const i64 v80 = v79 + ((4 < v19) ? 7 : 0);
+      const i64 v81 = v80 + ((5 < v19) ? 7 : 0);
+      const i64 v82 = v81 + ((6 < v19) ? 7 : 0);
+      const i64 v83 = v82 + ((7 < v19) ? 7 : 0);
+      const _Bool v84 = 8 <= v19;
       for (i64 c1 = 0; c1 < 7; c1 += 4) {
-        const i64 v73 = 7 - c1;
-        const i32x4 v74 = iota_i32x4() < splat_i32x4((i32)min_i64(v73, 4));
-        const i64 v75 = c1 * 8;
-        const i64 v76 = (c1 + 1) * 8;
-        const i64 v77 = (c1 + 2) * 8;
-        const i64 v78 = (c1 + 3) * 8;
-        const f32x8 square1_4_0 = load_f32x8(panel1 + v75);
-        const f32x8 square1_4_1 = load_f32x8(panel1 + v76);
-        const f32x8 square1_4_2 = load_f32x8(panel1 + v77);
-        const f32x8 square1_4_3 = load_f32x8(panel1 + v78);
-        const f32x8 square1_2_0 = __builtin_shufflevector(square1_4_0, square1_4_2, 0, 1, 8, 9, 4, 5, 12, 13);
-        const f32x8 square1_2_1 = __builtin_shufflevector(square1_4_1, square1_4_3, 0, 1, 8, 9, 4, 5, 12, 13);
-        const f32x8 square1_2_2 = __builtin_shufflevector(square1_4_0, square1_4_2, 2, 3, 10, 11, 6, 7, 14, 15);
-        const f32x8 square1_2_3 = __builtin_shufflevector(square1_4_1, square1_4_3, 2, 3, 10, 11, 6, 7, 14, 15);
-        const f32x8 square1_1_0 = __builtin_shufflevector(square1_2_0, square1_2_1, 0, 8, 2, 10, 4, 12, 6, 14);
-        const f32x8 square1_1_1 = __builtin_shufflevector(square1_2_0, square1_2_1, 1, 9, 3, 11, 5, 13, 7, 15);
-        const f32x8 square1_1_2 = __builtin_shufflevector(square1_2_2, square1_2_3, 0, 8, 2, 10, 4, 12, 6, 14);
-        const f32x8 square1_1_3 = __builtin_shufflevector(square1_2_2, square1_2_3, 1, 9, 3, 11, 5, 13, 7, 15);
-        const i64 v79 = v64 + c1;
-        const i64 v80 = v65 + c1;
-        const i64 v81 = v66 + c1;
-        const i64 v82 = v67 + c1;
-        const i64 v83 = v68 + c1;
-        const i64 v84 = v69 + c1;
-        const i64 v85 = v70 + c1;
-        const i64 v86 = v71 + c1;
-        if (v72) {
-          store_if_f32x4(t2 + v79, v74, __builtin_shufflevector(square1_1_0, square1_1_0, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v80, v74, __builtin_shufflevector(square1_1_1, square1_1_1, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v81, v74, __builtin_shufflevector(square1_1_2, square1_1_2, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v82, v74, __builtin_shufflevector(square1_1_3, square1_1_3, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v83, v74, __builtin_shufflevector(square1_1_0, square1_1_0, 4, 5, 6, 7));
-          store_if_f32x4(t2 + v84, v74, __builtin_shufflevector(square1_1_1, square1_1_1, 4, 5, 6, 7));
-          store_if_f32x4(t2 + v85, v74, __builtin_shufflevector(square1_1_2, square1_1_2, 4, 5, 6, 7));
-          store_if_f32x4(t2 + v86, v74, __builtin_shufflevector(square1_1_3, square1_1_3, 4, 5, 6, 7));
+        const i64 v85 = 7 - c1;
+        const i32x4 v86 = iota_i32x4() < splat_i32x4((i32)min_i64(v85, 4));
+        const i64 v87 = c1 * 8;
+        const i64 v88 = (c1 + 1) * 8;
+        const i64 v89 = (c1 + 2) * 8;
+        const i64 v90 = (c1 + 3) * 8;
+        const f32x8 v91 = load_f32x8(panel1 + v87);
+        const f32x8 v92 = load_f32x8(panel1 + v88);
+        const f32x8 v93 = load_f32x8(panel1 + v89);
+        const f32x8 v94 = load_f32x8(panel1 + v90);
+        const f32x8 v95 = __builtin_shufflevector(v91, v93, 0, 1, 8, 9, 4, 5, 12, 13);
+        const f32x8 v96 = __builtin_shufflevector(v92, v94, 0, 1, 8, 9, 4, 5, 12, 13);
+        const f32x8 v97 = __builtin_shufflevector(v91, v93, 2, 3, 10, 11, 6, 7, 14, 15);
+        const f32x8 v98 = __builtin_shufflevector(v92, v94, 2, 3, 10, 11, 6, 7, 14, 15);
+        const f32x8 v99 = __builtin_shufflevector(v95, v96, 0, 8, 2, 10, 4, 12, 6, 14);
+        const f32x8 v100 = __builtin_shufflevector(v95, v96, 1, 9, 3, 11, 5, 13, 7, 15);
+        const f32x8 v101 = __builtin_shufflevector(v97, v98, 0, 8, 2, 10, 4, 12, 6, 14);
+        const f32x8 v102 = __builtin_shufflevector(v97, v98, 1, 9, 3, 11, 5, 13, 7, 15);
+        const i64 v103 = v76 + c1;
+        const i64 v104 = v77 + c1;
+        const i64 v105 = v78 + c1;
+        const i64 v106 = v79 + c1;
+        const i64 v107 = v80 + c1;
+        const i64 v108 = v81 + c1;
+        const i64 v109 = v82 + c1;
+        const i64 v110 = v83 + c1;
+        if (v84) {
+          store_if_f32x4(t2 + v103, v86, __builtin_shufflevector(v99, v99, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v104, v86, __builtin_shufflevector(v100, v100, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v105, v86, __builtin_shufflevector(v101, v101, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v106, v86, __builtin_shufflevector(v102, v102, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v107, v86, __builtin_shufflevector(v99, v99, 4, 5, 6, 7));
+          store_if_f32x4(t2 + v108, v86, __builtin_shufflevector(v100, v100, 4, 5, 6, 7));
+          store_if_f32x4(t2 + v109, v86, __builtin_shufflevector(v101, v101, 4, 5, 6, 7));
+          store_if_f32x4(t2 + v110, v86, __builtin_shufflevector(v102, v102, 4, 5, 6, 7));
         } else {
           if (0 < v19) {
-            store_if_f32x4(t2 + v79, v74, __builtin_shufflevector(square1_1_0, square1_1_0, 0, 1, 2, 3));
+            store_if_f32x4(t2 + v103, v86, __builtin_shufflevector(v99, v99, 0, 1, 2, 3));
           }
           if (1 < v19) {
-            store_if_f32x4(t2 + v80, v74, __builtin_shufflevector(square1_1_1, square1_1_1, 0, 1, 2, 3));
+            store_if_f32x4(t2 + v104, v86, __builtin_shufflevector(v100, v100, 0, 1, 2, 3));
           }
           if (2 < v19) {
-            store_if_f32x4(t2 + v81, v74, __builtin_shufflevector(square1_1_2, square1_1_2, 0, 1, 2, 3));
+            store_if_f32x4(t2 + v105, v86, __builtin_shufflevector(v101, v101, 0, 1, 2, 3));
           }
           if (3 < v19) {
-            store_if_f32x4(t2 + v82, v74, __builtin_shufflevector(square1_1_3, square1_1_3, 0, 1, 2, 3));
+            store_if_f32x4(t2 + v106, v86, __builtin_shufflevector(v102, v102, 0, 1, 2, 3));
           }
           if (4 < v19) {
-            store_if_f32x4(t2 + v83, v74, __builtin_shufflevector(square1_1_0, square1_1_0, 4, 5, 6, 7));
+            store_if_f32x4(t2 + v107, v86, __builtin_shufflevector(v99, v99, 4, 5, 6, 7));
           }
           if (5 < v19) {
-            store_if_f32x4(t2 + v84, v74, __builtin_shufflevector(square1_1_1, square1_1_1, 4, 5, 6, 7));
+            store_if_f32x4(t2 + v108, v86, __builtin_shufflevector(v100, v100, 4, 5, 6, 7));
           }
           if (6 < v19) {
-            store_if_f32x4(t2 + v85, v74, __builtin_shufflevector(square1_1_2, square1_1_2, 4, 5, 6, 7));
+            store_if_f32x4(t2 + v109, v86, __builtin_shufflevector(v101, v101, 4, 5, 6, 7));
           }
           if (7 < v19) {
-            store_if_f32x4(t2 + v86, v74, __builtin_shufflevector(square1_1_3, square1_1_3, 4, 5, 6, 7));
+            store_if_f32x4(t2 + v110, v86, __builtin_shufflevector(v102, v102, 4, 5, 6, 7));
           }
         }
       }
@@ -267,7 +267,7 @@ static void main_(f32 *t0, f32 *restrict t1, f32 *t2, i64 p0, i64 start, i64 sto
 
 typedef union { void *pointer; i64 number; } slot;
 
-__attribute__((aligned(16))) void rows_1eba00a69b39(const slot *arguments, i64 start, i64 stop, void *scratch);
-void rows_1eba00a69b39(const slot *arguments, i64 start, i64 stop, void *scratch) {
+__attribute__((aligned(16))) void rows_1aaf1a3855f7(const slot *arguments, i64 start, i64 stop, void *scratch);
+void rows_1aaf1a3855f7(const slot *arguments, i64 start, i64 stop, void *scratch) {
   main_(arguments[0].pointer, arguments[1].pointer, arguments[2].pointer, arguments[3].number, start, stop, scratch);
 }
