@@ -18,8 +18,9 @@ IMAGES = at(
     (1, 113, 111),
     (1, 3, 1000),
     (1, 1000, 3),
+    (32, 2, 2),  # many images of few places
 )
-FEW = IMAGES[1::2]
+FEW = (*IMAGES[1::2], IMAGES[-1])
 PIXELS = at(
     "n h w",
     (1, 8, 8),

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
 
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
-from anydim.kernels.ir import constant, operate, register, splat, variable
-from anydim.kernels.product.kernel import call
+from anydim.kernels.ir import constant, least, operate, register, select, splat, variable
+from anydim.kernels.product.kernel import call, function_library
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.product.sums import Sums, multiply_add
 from anydim.kernels.write.arithmetic import first_lanes, quotient_up, round_down
@@ -28,9 +29,11 @@ from anydim.kernels.write.writer import Writer
 from anydim.sizes import Size
 
 _SCALARS = ("k", "b_row", "c_row", "bias_step", "rows", "columns", "start", "finish")
-ADDS, FLOORS, CAPS = 1, 2, 4  # flags of `finish`
+ADDS, FLOORS, CAPS, IN_ORDER = 1, 2, 4, 8  # flags of `finish`
 _AHEAD = 256  # elements of A that are asked for ahead
 NARROWEST = 6  # columns for which vectors along the rows of a tile are faster
+STRIP = 4  # tiles of a strip
+_TALL = {columns: 4 if columns <= 2 else 2 for columns in range(1, NARROWEST + 1)}  # tiles at once
 
 
 def prefix_of(tile: Tile, dtype: DType) -> str:
@@ -67,6 +70,7 @@ def _whole(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
     return (
         *_micro_kernels(tile, dtype, prefix, tile.rows),
         *(_narrow(tile, dtype, prefix, columns) for columns in narrow_columns(tile)),
+        *(_tall(tile, dtype, prefix, columns) for columns in narrow_columns(tile)),
         _of_all_rows(tile, dtype, prefix),
     )
 
@@ -91,6 +95,11 @@ def _narrow(tile: Tile, dtype: DType, prefix: str, columns: int) -> ir.Function:
     return tile_function(f"{prefix}_narrow_{columns}", dtype, _Narrow(tile, columns, dtype).body())
 
 
+def _tall(tile: Tile, dtype: DType, prefix: str, columns: int) -> ir.Function:
+    body = _Tall(tile, columns, dtype).body()
+    return strip_function(f"{prefix}_tall_{columns}", dtype, body, public=True)
+
+
 def narrow_columns(tile: Tile) -> range:
     """The numbers of columns for which rows, not columns, go along vectors."""
     return range(1, NARROWEST + 1 if tile.rows in (4, 8, 16) and tile.lanes >= tile.rows else 1)
@@ -109,6 +118,84 @@ def tile_function(
     return ir.Function(name, tuple(parameters), body, public=public)
 
 
+def strip_function(
+    name: str, dtype: DType, body: tuple[ir.Step, ...] = (), public: bool = False
+) -> ir.Function:
+    """As `tile_function`, of several tiles of rows: A has `a_row` elements for each row."""
+    tile = tile_function(name, dtype, body, public)
+    return replace(tile, parameters=(*tile.parameters, ir.Scalar("a_row")))
+
+
+@lru_cache(maxsize=32)
+def strips(tile: Tile, dtype: DType, one: str) -> ir.Library:
+    """The library of `{one}_strip`: up to `STRIP` tiles of rows, each by the function `one`.
+
+    Sums that are to be `IN_ORDER` are over k in order, with the same bits in any columns; several
+    tiles of few columns take turns then, to hide the latency of a sum.
+    """
+    name = f"{one}_strip"
+
+    def made() -> tuple[ir.Function, ...]:
+        code, columns = Writer(), variable("columns")
+        row = code.variable(0)
+        ordered = code.let((variable("finish") & IN_ORDER).differs(0))
+        with code.loop(lambda: row() < variable("rows")):
+            at = row()
+            left = code.let(variable("rows") - at)
+            own = {
+                "a": ir.Address("a", at * variable("a_row")),
+                "bias": ir.Address("bias", at * variable("bias_step")),
+                "c": ir.Address("c", at * variable("c_row")),
+                "more": ir.Address("more", at * variable("c_row")),
+            }
+            rows = code.let(least(left, tile.rows))
+            tiles = call(tile_function(one, dtype), **own, rows=rows)
+            if narrow_columns(tile):
+                few = columns <= NARROWEST
+                many = select(columns <= 2, constant(_TALL[1]), constant(_TALL[NARROWEST]))
+                taken = code.let(many * tile.rows)
+                cases = tuple(
+                    (n, (call(strip_function(f"{prefix_of(tile, dtype)}_tall_{n}", dtype), **own),))
+                    for n in narrow_columns(tile)
+                )
+                with code.when(ordered & few & (left >= taken)):
+                    code.emit(ir.Switch(columns, cases))
+                    row += taken
+                with code.otherwise():
+                    code.emit(tiles)
+                    row += rows
+            else:
+                code.emit(tiles)
+                row += rows
+        return (strip_function(name, dtype, code.written, public=True),)
+
+    return ir.Library(name, made, identity=name)
+
+
+@lru_cache(maxsize=16)
+def images(dtype: DType, lanes: int, into: bool) -> ir.Library:
+    """The library of a function that copies rows of sums to their images, or back `into` sums."""
+    name = f"windows_{dtype}_{lanes}_images{'_in' * into}"
+    pointers = (ir.Pointer(each, dtype, alias=True) for each in ("sums", "y"))
+    scalars = map(ir.Scalar, ("rows", "c_row", "y_row", "images", "run", "y_image"))
+
+    def write(code: Writer) -> None:
+        run = variable("run")
+        with (
+            code.range(0, variable("images")) as image,
+            code.range(0, variable("rows")) as row,
+            code.range(0, run, lanes) as at,
+        ):
+            mask = code.let(first_lanes(run - at, lanes))
+            sums = code.let(row * variable("c_row") + image * run + at)
+            y = code.let(image * variable("y_image") + row * variable("y_row") + at)
+            target, to, source, place = ("sums", sums, "y", y) if into else ("y", y, "sums", sums)
+            found = ir.Load(ir.Type(dtype, lanes), source, place, mask)
+            code.emit(ir.Store(target, to, found, mask))
+
+    return function_library(name, (*pointers, *scalars), write)
+
+
 def _of_all_rows(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     """The micro-kernel for all rows of a tile and some columns."""
     vectors = quotient_up(variable("columns"), tile.lanes)
@@ -117,7 +204,7 @@ def _of_all_rows(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     narrow = _cases(dtype, {n: f"{prefix}_narrow_{n}" for n in narrow_columns(tile)})
     body: ir.Step = wide
     if narrow:
-        few = variable("columns") <= len(narrow)
+        few = (variable("columns") <= len(narrow)) & (variable("finish") & IN_ORDER).equals(0)
         body = ir.If(few, (ir.Switch(variable("columns"), narrow),), (wide,))
     return tile_function(f"{prefix}_whole", dtype, (body,), public=True)
 
@@ -268,5 +355,72 @@ class _Narrow(_Micro):
                 b = splat(ir.Load(self.vector, "b", register("b_at") + j), rows)
                 place = j, u % self.sets
                 self.parts[place] = multiply_add(a, b, self.parts[place])
+            self._move("b_at", variable("b_row"))
+        self._move("a_at", unroll * rows)
+
+
+class _Tall(_Micro):
+    """Some full tiles of rows and a few columns, like `_Narrow`, with each sum over k in order.
+
+    Sums of several tiles hide the latency of one. `row` goes through their rows before and behind.
+    """
+
+    def __init__(self, tile: Tile, columns: int, dtype: DType) -> None:
+        super().__init__(tile, tile.rows, columns, dtype, lanes=1)
+        self.tiles, self.column = _TALL[columns], ir.Type(dtype, tile.rows)
+        self.parts = Sums(self.code, self.column, columns, self.tiles, "s")
+
+    def _mask(self, j: int) -> ir.Value | None:
+        return None
+
+    def body(self) -> tuple[ir.Step, ...]:
+        code, parts = self.code, self.parts
+        code.emit(ir.Stack("sums", self.dtype, self.vectors * self.tiles * self.rows))
+        places = {(j, t): constant((j * self.tiles + t) * self.rows) for j, t in parts.places}
+        parts.declare()
+        with code.range(0, self.tiles * self.rows) as row:
+            bias = code.let(ir.Load(self.vector, "bias", row * variable("bias_step")))
+            for at, place in self._row(row):
+                before = ir.Load(self.vector, "c", place)
+                first = select(variable("start").differs(0), bias, before)
+                code.emit(ir.Store("sums", at, first))
+        for part, at in places.items():
+            parts[part] = ir.Load(self.column, "sums", at)
+        self._products()
+        for part, at in places.items():
+            code.emit(ir.Store("sums", at, parts[part]))
+        with code.range(0, self.tiles * self.rows) as row:
+            for at, place in self._row(row):
+                code.emit(ir.Store("c", place, self._finished(at, place)))
+        return code.written
+
+    def _row(self, row: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
+        """Where the sums of a row are in memory and in C."""
+        rows, place = self.tiles * self.rows, self.code.let(row * variable("c_row"))
+        return [(row + j * rows, place + j) for j in range(self.vectors)]
+
+    def _finished(self, at: ir.Value, place: ir.Value) -> ir.Value:
+        code, scalar = self.code, self.vector
+        found = code.let(ir.Load(scalar, "sums", at))
+        more = found + ir.Load(scalar, "more", place)
+        for flag, changed in (
+            (ADDS, lambda value: more),
+            (FLOORS, lambda value: operate("max", value, ir.Var(scalar, "low"))),
+            (CAPS, lambda value: operate("min", value, ir.Var(scalar, "high"))),
+        ):
+            wanted = (variable("finish") & flag).differs(0)
+            found = code.let(select(wanted, changed(found), found))
+        return found
+
+    def _steps(self, unroll: int) -> None:
+        code, rows = self.code, self.rows
+        for u in range(unroll):
+            further = (variable("a_row") * (t * rows) + u * rows for t in range(self.tiles))
+            places = [register("a_at") + at for at in further]
+            a = [code.let(ir.Load(self.column, "a", at)) for at in places]
+            for j in range(self.vectors):
+                b = code.let(splat(ir.Load(self.vector, "b", register("b_at") + j), rows))
+                for t in range(self.tiles):
+                    self.parts[j, t] = multiply_add(a[t], b, self.parts[j, t])
             self._move("b_at", variable("b_row"))
         self._move("a_at", unroll * rows)

@@ -4,9 +4,9 @@
         for each block of rows, each block of columns
             for each chunk of channels
                 pack the weights, unless they came packed
-                for each panel of columns of the block
+                for each panel of columns of the block (`joined.py`)
                     windows of x -> a panel of B in the first cache
-                    for each tile of rows: sums += A B; after the last chunk, the epilogue
+                    for each strip of rows: sums += A B; after the last chunk, the epilogue
 
 A panel is used by all tiles of rows while it is in the first cache; the weights of a block of rows
 and a chunk stay in the second one for all panels of a block.
@@ -23,7 +23,18 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.product.blocked import Blocked, Level, roles_of
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import Windows
-from anydim.kernels.product.convolution.library import ADDS, CAPS, FLOORS, called, tile_function
+from anydim.kernels.product.convolution.joined import Columns, columns_of
+from anydim.kernels.product.convolution.library import (
+    ADDS,
+    CAPS,
+    FLOORS,
+    IN_ORDER,
+    STRIP,
+    called,
+    images,
+    strip_function,
+    strips,
+)
 from anydim.kernels.product.convolution.merged import MergedPack, can_merge
 from anydim.kernels.product.convolution.packing import WindowPack, weights_function
 from anydim.kernels.product.convolution.schedule import Convolution
@@ -32,7 +43,7 @@ from anydim.kernels.product.kernel import call, packed_at
 from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.places import LayerSizes
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
-from anydim.kernels.write.arithmetic import summed
+from anydim.kernels.write.arithmetic import loop, summed
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
@@ -50,25 +61,25 @@ class WindowBlocks:
     sharing: Sharing
 
 
-def cut_of(form: Windows, schedule: Convolution) -> WindowBlocks:
+def cut_of(form: Windows, columns: Columns, schedule: Convolution) -> WindowBlocks:
     """Blocks of even size, none larger than the schedule says."""
     tile = schedule.tile
     tiles = ceil_div(form.rows, tile.rows)
     row_blocks = ceil_div(tiles, schedule.block_tiles)
-    panels = ceil_div(form.columns, tile.width)
+    panels = columns.panels
     column_blocks = ceil_div(panels, schedule.block_panels)
     most = maximum(as_size(schedule.chunk_k) // maximum(form.window, 1), 1)
     chunks = maximum(ceil_div(form.channels.extent, most), 1)
-    around = product(walk.extent for walk in form.loops)
+    around = product(extent for _, extent in columns.loops)
     few = from_on(_FEW_PANELS - panels, 0) * from_on(tiles, _MANY_TILES)
     return WindowBlocks(
         rows=ceil_div(tiles, maximum(row_blocks, 1)) * tile.rows,
-        columns=ceil_div(panels, maximum(column_blocks, 1)) * tile.width,
+        columns=ceil_div(panels, maximum(column_blocks, 1)) * columns.width,
         channels=maximum(ceil_div(form.channels.extent, chunks), 1),
         sharing=Sharing(
-            tuple((walk.name, walk.extent) for walk in form.loops), tiles, form.columns,
-            tile.width, tile.lanes, few,
-            work_of(around, form.rows, tiles, form.columns, form.k),
+            columns.loops, tiles,
+            columns.all + columns.joined * (panels * tile.width - columns.all),  # as if all full
+            tile.width, tile.lanes, few, work_of(around, form.rows, tiles, columns.all, form.k),
         ),
     )  # fmt: skip
 
@@ -86,8 +97,12 @@ class ConvolutionWriter(Blocked):
         super().__init__(group, form.outputs, form.dtype, schedule.tile, LayerSizes())
         self.form, self.schedule, self.machine = form, schedule, machine
         self.ending = ending
-        self.micro_kernel, self.libraries = called(self.tile, form.dtype, form.rows)
-        self.cut = cut_of(form, schedule)
+        micro_kernel, libraries = called(self.tile, form.dtype, form.rows)
+        self.strips = strips(self.tile, form.dtype, micro_kernel)
+        self.libraries = (*libraries, self.strips)
+        self.columns = columns_of(form, ending, self.tile)
+        self.joins = self.columns.joined.constant != 0
+        self.cut = cut_of(form, self.columns, schedule)
         self.sharing = self.cut.sharing
         target = target_of(form.outputs, group, form.dtype)
         assert target is not None, "forms have a result of the type of the sums"
@@ -109,18 +124,23 @@ class ConvolutionWriter(Blocked):
 
     @property
     def panel_bytes(self) -> Size:
-        if self.schedule.direct:
-            return as_size(0)
         rows = self.cut.channels * self.form.window
-        return align_up(rows * (self.panel_row * self.form.dtype.bytes), LINE)
+        used = self.columns.joined if self.schedule.direct else 1
+        return align_up(used * rows * (self.panel_row * self.form.dtype.bytes), LINE)
 
     @property
-    def scratch(self) -> Size:
+    def sums_at(self) -> Size:
         """Bytes of the panel and of weights that did not come packed."""
         if self.schedule.packed:
             return self.panel_bytes
         weights = self.cut.rows * self.cut.channels * self.form.window * self.form.dtype.bytes
-        return self.panel_bytes + weights
+        return self.panel_bytes + align_up(weights, LINE)
+
+    @property
+    def scratch(self) -> Size:
+        """Those, and the bytes of sums of joined images."""
+        sums = self.cut.rows * self.cut.columns * self.form.dtype.bytes
+        return self.sums_at + self.columns.joined * sums
 
     def role(self, name: str, size: Size) -> ir.Value:
         return self.sizes.role(name, size)
@@ -131,7 +151,7 @@ class ConvolutionWriter(Blocked):
         if not self.finished:
             self.finish = self.finish_function((w.name for w in self.form.loops), self.machine)
             made.append(self.finish)
-        if not self.schedule.direct:
+        if self.joins or not self.schedule.direct:
             made += self._packing()
         if not self.schedule.packed:
             weights = partial(weights_function, self.form, self.sizes, self.tile.rows)
@@ -141,7 +161,7 @@ class ConvolutionWriter(Blocked):
 
     def _packing(self) -> list[ir.Function]:
         """What brings windows into a panel, and what does so where rows have few places."""
-        given = (self.form, self.sizes, self.tile.lanes, self.panel_row)
+        given = (self.form, self.sizes, self.tile.lanes, self.panel_row, self.joins)
         self.windows = [self.sized(WindowPack(*given).function)]
         if can_merge(self.form):
             merged = MergedPack(*given)
@@ -157,24 +177,30 @@ class ConvolutionWriter(Blocked):
 
     def enter(self) -> list[ir.Step]:
         row_stop = variable("stop_tile") * self.tile.rows
-        column_stop = variable("stop_panel") * self.tile.width
-        rows = self.role("all_rows", self.form.rows)
+        column_stop = variable("stop_panel") * self._width
+        rows, columns = self.role("all_rows", self.form.rows), self.sizes.value(self.columns.all)
         return [
             ir.Let("row_stop", least(row_stop, rows)),
-            ir.Let("column_stop", least(column_stop, self.sizes.value(self.form.columns))),
+            ir.Let("column_stop", least(column_stop, columns)),
         ]
 
+    @property
+    def _width(self) -> ir.Value:
+        """Columns of a panel."""
+        width = self.columns.width
+        return self.role("panel", width) if self.joins else constant(self.tile.width)
+
     def levels(self) -> list[Level]:
-        """Blocks of rows, of columns, chunks of channels, panels, tiles."""
+        """Blocks of rows, of columns, chunks of channels, panels, strips."""
         tile, form = self.tile, self.form
         rows = self.role("block_rows", self.cut.rows)
         columns = self.role("block_columns", self.cut.columns)
         first_row = variable("first_tile") * tile.rows
-        first_column = variable("first_panel") * tile.width
+        first_column = variable("first_panel") * self._width
         left = variable("row_stop") - variable("row0")
         end = least(variable("column0") + columns, variable("column_stop"))
         all_channels, channels = greatest(self._channels, 1), self._chunk_channels
-        width = least(variable("columns") - variable("column"), tile.width)
+        width = least(variable("columns") - variable("column"), self._width)
         return [
             Level(
                 "row0", first_row, variable("row_stop"), rows, [ir.Let("rows", least(left, rows))]
@@ -190,10 +216,10 @@ class ConvolutionWriter(Blocked):
             ),
             Level("channel0", 0, all_channels, channels, self._chunk()),
             Level(
-                "column", variable("column0"), variable("columns"), tile.width,
-                [ir.Let("width", width), *self._pack_windows()],
+                "column", variable("column0"), variable("columns"), self._width,
+                [ir.Let("width", width), *self._images(), *self._pack_windows()],
             ),
-            Level("row", 0, variable("rows"), tile.rows, self._tile()),
+            Level("row", 0, variable("rows"), tile.rows * STRIP, self._strip()),
         ]  # fmt: skip
 
     @property
@@ -243,47 +269,118 @@ class ConvolutionWriter(Blocked):
         dst = ir.Address("scratch", self.sizes.value(self.panel_bytes))
         return [call(self.weights, dst=dst, w_at=variable("w_unit") + at)]
 
-    def _pack_windows(self) -> list[ir.Step]:
-        if self.schedule.direct:
-            return []
-        rows, *merged = (
-            call(made, dst=ir.Address("scratch", constant(0))) for made in self.windows
-        )
-        return [ir.If(self.worth_merging, tuple(merged), (rows,)) if merged else rows]
+    def _images(self) -> list[ir.Step]:
+        """The images that a panel has columns of: the first one's number, how many, of each `run`.
 
-    def _tile(self) -> list[ir.Step]:
-        """One register tile; after the last chunk of channels, what follows the sums."""
+        Where images are not joined that is a part of the only one.
+        """
+        if not self.joins:
+            return []
+        value, loop = self.sizes.value, self.columns.loop
+        assert loop is not None, "images that are joined have a loop"
+        places = greatest(value(self.columns.places), 1)
+        return [
+            ir.Let("image", variable("column") / places),
+            ir.Let("place", variable("column") - variable("image") * places),
+            ir.Let("images", greatest(variable("width") / places, 1)),
+            ir.Let("run", least(variable("width"), places)),
+            ir.Let("joined", value(self.columns.joined).differs(0)),
+            ir.Let("x_image", value(loop.x)),
+            ir.Let("y_image", value(loop.y)),
+        ]
+
+    @property
+    def _joined(self) -> ir.Value:
+        return ir.Var(ir.FLAG, "joined")
+
+    def _pack_windows(self) -> list[ir.Step]:
+        if self.schedule.direct and not self.joins:
+            return []
+        own = {}
+        if self.joins:
+            x = variable("x_at") + variable("image") * variable("x_image")
+            own = {"x_at": x, "column": variable("place"), "width": variable("run")}
+        rows, *merged = (
+            call(made, dst=ir.Address("scratch", constant(0)), **own) for made in self.windows
+        )
+        worth = self.worth_merging if merged else None
+        steps: ir.Step = rows if worth is None else ir.If(worth, tuple(merged), (rows,))
+        return [ir.If(self._joined, (steps,))] if self.schedule.direct else [steps]
+
+    def _strip(self) -> list[ir.Step]:
+        """Some tiles; after the last chunk of channels, what follows the sums."""
+        value, tile = self.sizes.value, self.tile
+        place: ir.Value = variable("column")
+        if self.joins:
+            place = variable("image") * variable("y_image") + variable("place")
+        row_y = value(self.form.row_y)
+        y_at = variable("y_unit") + variable("m") * row_y + place
+        y = self.buffers[self.target.tensor]
+        left = variable("rows") - variable("row")
+        sums = ir.Address(y, variable("y_at"))
+        apart = tuple(self._sums(sums, row_y, self._b(self.schedule.direct), y))
+        return [
+            ir.Let("m", variable("row0") + variable("row")),
+            ir.Let("height", least(left, tile.rows * STRIP)),
+            ir.Let("y_at", y_at),
+            *([ir.If(self._joined, tuple(self._joined_sums(y)), apart)] if self.joins else apart),
+        ]
+
+    def _joined_sums(self, y: str) -> list[ir.Step]:
+        """Those of a strip in scratch, and from there to their images."""
+        row = self.role("block_columns", self.cut.columns)
+        at = variable("row") * row + variable("column") - variable("column0")
+        sums = ir.Address("scratch", at * self.form.dtype.bytes + self.sizes.value(self.sums_at))
+
+        def copied(into: bool, tensor: str) -> ir.If:
+            library = images(self.form.dtype, self.tile.lanes, into)
+            self.needs(library)
+            (function,) = library.functions
+            own = {"rows": variable("height"), "c_row": row}
+            own |= {"y_row": self.sizes.value(self.form.row_y)}
+            step = call(function, sums=sums, y=ir.Address(tensor, variable("y_at")), **own)
+            return (
+                ir.If(variable("first").differs(0), (step,))
+                if into
+                else ir.If(ir.Var(ir.FLAG, "last"), (step,))
+            )
+
+        more = None if self.ending is None else self.ending.more
+        before = [] if more is None else [copied(True, self.buffers[more.tensor])]
+        steps = self._sums(sums, row, self._b(False), y)
+        return [*before, *steps, *([copied(False, y)] if self.finished else [])]
+
+    def _sums(
+        self, sums: ir.Address, sums_row: ir.Value, b: tuple[ir.Address, ir.Value], y: str
+    ) -> list[ir.Step]:
+        """The sums of a strip, and what follows them: see `joined` images."""
         value, form = self.sizes.value, self.form
-        row = variable("row0") + variable("row")
-        at = variable("y_unit") + variable("m") * value(form.row_y) + variable("column")
-        y, ending = self.buffers[self.target.tensor], self.ending or Ending()
+        ending = self.ending or Ending()
         bias, bias_step, finish = ir.Address("zeros", constant(0)), constant(0), constant(0)
-        more = sums = ir.Address(y, variable("y_at"))
+        joined = sums.buffer == "scratch"
+        more = sums
         if ending.bias is not None:
             bias, bias_step = self._bias(ending.bias)
         if ending.more is not None:  # before y holds sums: it may lie where `more` does
-            more = ir.Address(self.buffers[ending.more.tensor], variable("y_at"))
+            if not joined:
+                more = ir.Address(self.buffers[ending.more.tensor], variable("y_at"))
             finish = variable("first") * ADDS
         limits = FLOORS * (ending.low is not None) + CAPS * (ending.high is not None)
         if limits:
             finish = finish + select(ir.Var(ir.FLAG, "last"), limits, constant(0))
-        tile = call(
-            tile_function(self.micro_kernel, form.dtype), a=self._a(), b=self._b(), c=sums,
-            bias=bias, more=more, bias_step=bias_step, finish=finish, c_row=value(form.row_y),
-            b_row=value(form.channels.x) if self.schedule.direct else constant(self.panel_row),
+        if self.columns.in_order.constant != 0:
+            finish = finish + value(self.columns.in_order) * IN_ORDER
+        strip = call(
+            strip_function(self.strips.name, form.dtype), a=self._a(), b=b[0], b_row=b[1], c=sums,
+            bias=bias, more=more, bias_step=bias_step, finish=finish, c_row=sums_row,
             rows=variable("height"), columns=variable("width"), start=variable("first"),
             low=number(form.dtype, 0 if ending.low is None else ending.low),
             high=number(form.dtype, 0 if ending.high is None else ending.high),
+            a_row=self._k if self.schedule.packed else variable("k"),
         )  # fmt: skip
-        steps: list[ir.Step] = [
-            ir.Let("m", row),
-            ir.Let("height", least(variable("rows") - variable("row"), self.tile.rows)),
-            ir.Let("y_at", at),
-            tile,
-        ]
-        if not self.finished:
-            steps.append(ir.If(ir.Var(ir.FLAG, "last"), (self._finish_call(y),)))
-        return steps
+        if self.finished:
+            return [strip]
+        return [strip, ir.If(ir.Var(ir.FLAG, "last"), (self._finish(sums, sums_row, joined),))]
 
     def _a(self) -> ir.Address:
         value, form = self.sizes.value, self.form
@@ -293,10 +390,12 @@ class ConvolutionWriter(Blocked):
         at = variable("row") * variable("k") * form.dtype.bytes
         return ir.Address("scratch", at + value(self.panel_bytes))
 
-    def _b(self) -> ir.Address:
-        if self.schedule.direct:
-            return ir.Address("x", variable("x_at") + variable("column"))
-        return ir.Address("scratch", constant(0))
+    def _b(self, direct: bool) -> tuple[ir.Address, ir.Value]:
+        """A panel, and how far its rows are apart."""
+        if direct:
+            at = variable("x_at") + variable("column")
+            return ir.Address("x", at), self.sizes.value(self.form.channels.x)
+        return ir.Address("scratch", constant(0)), constant(self.panel_row)
 
     def _bias(self, read: Read) -> tuple[ir.Address, ir.Value]:
         form = affine(read.indices[0])
@@ -307,10 +406,21 @@ class ConvolutionWriter(Blocked):
         at = self.at(form.constant, loops) + variable("m") * step
         return ir.Address(self.buffers[read.tensor], at), step
 
-    def _finish_call(self, y: str) -> ir.Call:
-        row = self.sizes.value(self.form.row_y)
-        return call(
-            self.finish, sums=ir.Address(y, variable("y_at")), sums_row=row,
-            out_at=variable("y_at"), out_row=row, row0=variable("m"), rows=variable("height"),
-            column0=variable("column"), columns=variable("width"),
-        )  # fmt: skip
+    def _finish(self, sums: ir.Address, sums_row: ir.Value, joined: bool) -> ir.Step:
+        """The epilogue of a strip, image by image where they are joined."""
+        own: dict[str, ir.Value | ir.Address] = {
+            "sums_row": sums_row, "out_row": self.sizes.value(self.form.row_y),
+            "row0": variable("m"), "rows": variable("height"),
+        }  # fmt: skip
+        if not joined:
+            own |= {"column0": variable("column"), "columns": variable("width")}
+            return call(self.finish, sums=sums, out_at=variable("y_at"), **own)
+        images_of = self.columns.loop
+        assert images_of is not None, "images that are joined have a loop"
+        image, run = variable("number"), variable("run")
+        own |= {"column0": constant(0), "columns": run, images_of.name: variable("image") + image}
+        at = ir.Address("scratch", sums.offset + image * run * self.form.dtype.bytes)
+        out = variable("y_at") + image * variable("y_image")
+        return loop(
+            "number", 0, variable("images"), 1, call(self.finish, sums=at, out_at=out, **own)
+        )

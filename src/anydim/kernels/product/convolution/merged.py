@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 from anydim.base.dtypes import float32, int32, int64
 from anydim.kernels import ir
-from anydim.kernels.ir import constant, greatest, least, variable
+from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.convolution.packing import Place, WindowPack
 from anydim.kernels.product.places import Bound
@@ -46,8 +46,10 @@ class MergedPack(WindowPack):
 
     name = "windows_merged"
 
-    def __init__(self, form: Windows, sizes: SizeParameters, lanes: int, row: int) -> None:
-        super().__init__(form, sizes, lanes, row)
+    def __init__(
+        self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool
+    ) -> None:
+        super().__init__(form, sizes, lanes, row, joined)
         self.gathered = not follows_on(form)
         self.whole = ir.Type(int32, lanes)
 
@@ -57,16 +59,23 @@ class MergedPack(WindowPack):
         few = (self.form.channels.extent.constant or _FEW) < _FEW
         most = self.lanes // 2 if self.gathered else self.lanes if few else _MOST
         found = value(self.last.extent) <= most
+        if self.gathered and self.joined:
+            found = found & (variable("images") <= 1)
         for step in self.form.places[:-1]:
             fits = value(step.extent) < _MOST
             found = found & fits
         return found
 
-    def _rows(self) -> None:
-        """Vectors of places, whatever rows they are in."""
-        code = self.code
-        end = variable("column") + variable("width")
-        with code.range(variable("column"), end, self.lanes) as at, ExitStack() as loops:
+    def _images(self) -> None:
+        """Vectors of places, whatever rows they are in: of all images at once, the last first.
+
+        So what a vector writes behind its image is written again, by the first one of the next.
+        """
+        code, lanes = self.code, self.lanes
+        end = code.let(variable("column") + variable("width"))
+        last = code.let((variable("width") - 1) / lanes * lanes + variable("column"))
+        with code.range(0, variable("width"), lanes) as before, ExitStack() as loops:
+            at = code.let(last - before)
             self._places(at)
             self.exist = code.let(first_lanes(end - at, self.lanes))
             self._start(at)
@@ -116,6 +125,9 @@ class MergedPack(WindowPack):
         steps = (self.places[name] * step for name, step in places)
         self.x = self.code.let(summed(variable("x_at"), *steps))
         self.to = self.code.let(at - variable("column"))
+        if self.joined:  # zeros behind a vector are those of the next image, or written again
+            short = variable("width") <= self.lanes
+            self.step = self.code.let(select(short, constant(self.lanes), variable("width")))
 
     def _inside_of(self, tap: str) -> None:
         """The lanes that do not leave x along the bounds of a tap."""
@@ -141,12 +153,25 @@ class MergedPack(WindowPack):
 
     def _each_channel(self, source: Place, target: Place) -> None:
         if not self.form.bounds:
-            super()._each_channel(source, target)
+            self._channels_of_images(source, target)
             return
         with self.code.when(self.wanted[0].any):
-            super()._each_channel(source, target)
+            self._channels_of_images(source, target)
         with self.code.otherwise(), self.code.range(0, variable("channels")) as channel:
-            self.code.emit(ir.Store("dst", target(channel), ir.Const(self.vector, 0)))
+            self._zeros(self.code.let(target(channel)))
+
+    def _channels_of_images(self, source: Place, target: Place) -> None:
+        with self._each_image() as (x, to):
+            super()._each_channel(lambda c: source(c) + x, lambda c: target(c) + to)
+
+    def _zeros(self, to: ir.Value) -> None:
+        zero = ir.Const(self.vector, 0)
+        if not self.joined:
+            self.code.emit(ir.Store("dst", to, zero))
+            return
+        end = self.code.let(to + variable("images") * variable("width"))
+        with self.code.range(to, end, self.step) as at:
+            self.code.emit(ir.Store("dst", at, zero))
 
     def _loaded(self, source: ir.Value) -> ir.Value:
         mask = self.wanted[0]

@@ -21,6 +21,7 @@ from anydim.kernels.write.writer import Writer
 from anydim.sizes import product
 
 PACK_SCALARS = ("x_at", "column", "width", "channels")
+IMAGE_SCALARS = ("images", "x_image")  # as many, so far apart, each with `width` columns
 SHUFFLED_STRIDES = 4
 Place = Callable[[ir.Value], ir.Value]  # of a channel
 
@@ -33,12 +34,16 @@ class WindowPack:
     """
 
     name = "windows"
+    first: ir.Value
     x: ir.Value
     to: ir.Value
     wanted: Sequence[ir.Value]
 
-    def __init__(self, form: Windows, sizes: SizeParameters, lanes: int, row: int) -> None:
+    def __init__(
+        self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool
+    ) -> None:
         self.form, self.sizes, self.lanes, self.row = form, sizes, lanes, row
+        self.joined = joined
         self.vector = ir.Type(form.dtype, lanes)
         self.last = form.places[-1]
         self.stride = int(self.last.x.constant or 1)
@@ -48,10 +53,27 @@ class WindowPack:
     def function(self) -> ir.Function:
         """dst[k, :width] for the channels from `x_at` on; call when the sizes are complete."""
         self.code = Writer()
-        self._rows()
+        self._images()
         pointers = (ir.Pointer(name, self.form.dtype) for name in ("x", "dst"))
-        scalars = map(ir.Scalar, (*PACK_SCALARS, *self.sizes.names))
+        own = (*PACK_SCALARS, *IMAGE_SCALARS) if self.joined else PACK_SCALARS
+        scalars = map(ir.Scalar, (*own, *self.sizes.names))
         return ir.Function(self.name, (*pointers, *scalars), self.code.written)
+
+    def _images(self) -> None:
+        """One image behind the other: vectors reach over the end of one into the next."""
+        with self._each_image() as (x, to):
+            self.first, self.begin = variable("x_at") + x, variable("column") - to
+            self._rows()
+
+    @contextmanager
+    def _each_image(self) -> Iterator[tuple[ir.Value, ir.Value]]:
+        """A loop over the images: where each begins in x and in the panel."""
+        if not self.joined:
+            yield constant(0), constant(0)
+            return
+        with self.code.range(0, variable("images")) as image:
+            x, to = image * variable("x_image"), image * variable("width")
+            yield self.code.let(x), self.code.let(to)
 
     def _rows(self) -> None:
         """All stretches of the panel that lie in one row of places."""
@@ -69,12 +91,12 @@ class WindowPack:
                 rest = outer
             self.places[places[0].name] = rest  # of one axis alone: that is set for each vector
             row = (self.places[step.name] * value(step.x) for step in places[:-1])
-            x = code.let(summed(variable("x_at"), *row))
+            x = code.let(summed(self.first, *row))
             with code.range(begin, stop, self.lanes) as at:
                 place = self.places[self.last.name] = code.let(at - start)
                 count = code.let(least(stop - at, self.lanes))
                 self.x = code.let(x + place * self.stride)
-                self.to = code.let(at - column)
+                self.to = code.let(at - self.begin)
                 self._vector(count)
 
     def _vector(self, count: ir.Value) -> None:

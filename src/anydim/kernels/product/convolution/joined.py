@@ -1,0 +1,73 @@
+"""Columns of several images in one panel, where an image has few places.
+
+Images of 2 x 2 have 4 columns each, of a panel of 48: most lanes of a register tile would be idle,
+and all weights be read once more for each image. So a panel has the columns of as many images as
+fit it as a whole. Their sums lie in scratch, and go from there to each image. Whether images are
+joined is a formula of sizes, in the same kernel; a panel of one image is the case of all others.
+"""
+
+from __future__ import annotations
+
+from anydim.base.records import dataclass
+from anydim.kernels.product.convolution.ending import Ending
+from anydim.kernels.product.convolution.form import OuterLoop, Windows
+from anydim.kernels.product.micro import Tile
+from anydim.kernels.product.sharing import from_on
+from anydim.lang.tree.affine import affine
+from anydim.sizes import Size, as_size, ceil_div, maximum, minimum
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a product, of which a panel has `width`.
+
+    Where `joined` is 1, not 0, `loop` is over in one iteration, and all its images are `all`
+    columns. Where `in_order` is 1 they may be, with other batches: sums have the same bits then.
+    """
+
+    loop: OuterLoop | None
+    places: Size
+    joined: Size
+    in_order: Size
+    width: Size
+    all: Size
+    loops: tuple[tuple[str, Size], ...]
+
+    @property
+    def panels(self) -> Size:
+        return ceil_div(self.all, maximum(self.width, 1))
+
+
+def columns_of(form: Windows, ending: Ending | None, tile: Tile) -> Columns:
+    """How the columns of a form are put into panels."""
+    loop, places = _joinable(form, ending), form.columns
+    if loop is None:
+        extents = tuple((each.name, each.extent) for each in form.loops)
+        no, width = as_size(0), as_size(tile.width)
+        return Columns(None, places, no, no, width, places, extents)
+    fitting = as_size(tile.width) // maximum(places, 1)
+    images = minimum(fitting, loop.extent)
+    joined = from_on(images, 2)
+    rest = loop.extent - 1
+    return Columns(
+        loop=loop,
+        places=places,
+        joined=joined,
+        in_order=from_on(fitting, 2),
+        width=as_size(tile.width) + joined * (images * places - tile.width),
+        all=places + joined * rest * places,
+        loops=tuple(
+            (each.name, each.extent - joined * rest if each is loop else each.extent)
+            for each in form.loops
+        ),
+    )
+
+
+def _joinable(form: Windows, ending: Ending | None) -> OuterLoop | None:
+    """The innermost loop over images that have the same weights, and no bias of their own."""
+    bias = None if ending is None or ending.bias is None else affine(ending.bias.indices[0])
+    for loop in reversed(form.loops):
+        if loop.w == 0:
+            own = bias is not None and bias.stride(loop.name) != 0
+            return None if own or loop.extent.constant == 1 else loop
+    return None
