@@ -29,7 +29,7 @@ def code() -> ir.Library:
     entry, arguments, place, bodies, times = map(parameter, names)
     with body.range(0, times) as number:
         body.store(arguments, place, number - number / bodies * bodies)
-        body.call(LAUNCH, 0, entry, arguments, 1, 1, 0, 0)
+        body.call(LAUNCH, 0, entry, arguments, 1, 1, 0, 0, 0)
     again = body.function("again", names, public=True, result=False)
     empty = Body().function("empty", ("a", "b", "c", "d"), public=True, result=False)
     return ir.Library("dispatch", lambda: (*threads_code().functions, again, empty), "of a bench")

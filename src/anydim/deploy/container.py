@@ -22,7 +22,7 @@ from anydim.base.errors import ArtefactError
 from anydim.base.records import dataclass
 from anydim.deploy.records import parse_json
 
-FORMAT = 4  # to be raised with every change of what files hold
+FORMAT = 5  # to be raised with every change of what files hold
 MANIFEST = "manifest.json"
 ALIGNMENT = 64  # of every member; constants lie in memory so
 _LONGEST_NAME = 200

@@ -1,8 +1,8 @@
 """Program -> its host code: `bind` (sizes, checks, slots) and `run` (launches).
 
 Both take the address of a block (`runtime/layout.py`). `run` finds the kernel of each launch in a
-table, so that what a launch runs is no matter of its code. The module calls `anydim_launch` and
-`anydim_wake` (`native/threads.py`) by name and needs nothing else from outside.
+table, so that what a launch runs is no matter of its code. The module calls functions of
+`native/threads.py` and `native/stopping.py` by name and needs nothing else from outside.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from anydim.native.body import Body
 from anydim.native.chunk import BLOCK, Chunk, Words, words_of
 from anydim.native.device_emit import STEPS_PER_FUNCTION, on_device
 from anydim.native.entry import Entry, Questions, verdict
+from anydim.native.stopping import LOOK, STARTED
 from anydim.native.threads import BEGIN, LAUNCH, REST, WAKE, WORTH_WAKING
 from anydim.native.written import written
 from anydim.program.binding import asked
 from anydim.program.segment import Segment, Site
 from anydim.runtime import choices
 from anydim.runtime.checks import Check
-from anydim.runtime.layout import ARENA, CODE, PARALLEL, POOL, Layout
+from anydim.runtime.layout import ARENA, CODE, PARALLEL, POOL, STOPPING, Layout
 from anydim.runtime.positions import FINE
 
 BIND, RUN = "anydim_bind", "anydim_run"
@@ -146,24 +147,50 @@ def needed_dims(program: Segment) -> frozenset[str]:
 # ---- run ---------------------------------------------------------------------------------------
 
 
+def stops(program: Segment) -> bool:
+    """Whether a call may be stopped in it: where a launch may take long."""
+    return not program.device and any(map(_long, program.sites))
+
+
+def _long(site: Site) -> bool:
+    """Whether the range of a launch may be as long as its grain."""
+    range, grain = site.parallel.constant, site.grain.constant
+    return range is None or grain is None or range >= grain
+
+
 def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
-    """All launches; returns the code of the first checked index that left its axis, else 0."""
+    """All launches; returns the code of the first checked index that left its axis, else 0.
+
+    Where it `stops`, the verdicts of `stopping.py` are codes behind those.
+    """
     starts, words = range(0, len(program.sites), STEPS_PER_FUNCTION), words_of(program, layout)
+    stopping = stops(program)
     for number, start in enumerate(starts):
         steps = program.sites[start : start + STEPS_PER_FUNCTION]
-        yield _chunk(number, start, steps, program, words)
+        yield _chunk(number, start, steps, program, words, stopping)
     body = Body()
     if name == RUN:  # else a part of a call
         body.call(BEGIN, body.load(BLOCK, POOL))
+        if stopping:
+            with body.when(body.load(BLOCK, STOPPING).differs(0)):
+                body.call(STARTED, body.load(BLOCK, STOPPING))
     with body.when(body.load(BLOCK, PARALLEL) >= WORTH_WAKING):
         body.call(WAKE, body.load(BLOCK, POOL))
     statuses = range(layout.first_status, layout.first_status + layout.statuses)
     for word in statuses:
         body.store(BLOCK, word, FINE)
-    for number in range(len(starts)):
-        body.call(f"part{number}", BLOCK)
+    stopped = body.variable(body.ask("part0", BLOCK)) if stopping else None
+    for number in range(1 if stopping else 0, len(starts)):
+        if stopped is None:
+            body.call(f"part{number}", BLOCK)
+            continue
+        with body.when(stopped().equals(0)):
+            stopped.set(body.ask(f"part{number}", BLOCK))
     with body.when(body.load(BLOCK, PARALLEL) >= WORTH_WAKING):
         body.call(REST, body.load(BLOCK, POOL))
+    if stopped is not None:
+        with body.when(stopped().differs(0)):
+            body.give(stopped() + len(statuses))
     found = [body.load(BLOCK, word) for word in statuses]
     inside = [body.let(index.equals(FINE)) for index in found]
     body.give(verdict(body, inside, 1))
@@ -171,14 +198,20 @@ def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
 
 
 def _chunk(
-    number: int, first: int, steps: Sequence[Site], program: Segment, words: Words
+    number: int, first: int, steps: Sequence[Site], program: Segment, words: Words, stopping: bool
 ) -> ir.Function:
+    """Some launches; the verdict, where it is `stopping`. Short ones are looked behind together."""
     body = Body()
     most = max(len(step.operands) + len(step.sizes) for step in steps)
     chunk = _Launches(program, words, body, body.array(most + choices.MORE))
     for site, step in enumerate(steps, first):
         chunk.launch(site, step)
-    return body.function(f"part{number}", ("block",), result=False, quick=True)
+    if stopping:
+        if first + len(steps) < len(program.sites):
+            with body.when(chunk.load(STOPPING).differs(0)):
+                body.give(body.ask(LOOK, chunk.load(STOPPING)))
+        body.give(0)
+    return body.function(f"part{number}", ("block",), result=stopping, quick=True)
 
 
 class _Launches(Chunk):
@@ -189,11 +222,19 @@ class _Launches(Chunk):
         self.arena, self.pool, self.code = map(self.load, (ARENA, POOL, CODE))
 
     def launch(self, site: int, step: Site) -> None:
+        """Launch, and leave with the verdict of one that may take long, unless it is 0."""
         values = (*map(self.buffer, step.operands), *map(self.size, step.sizes))
         for word, value in enumerate(values):
             self.body.store(self.arguments, word, value)
-        self.body.call(
-            LAUNCH, self.pool, self.body.load(self.code, site), self.arguments,
+        given = (
+            self.pool, self.body.load(self.code, site), self.arguments,
             self.size(step.parallel), self.size(step.grain),
             self.buffer(step.workspace) if step.workspace else self.arena, self.size(step.scratch),
+            self.load(STOPPING) if _long(step) else 0,
         )  # fmt: skip
+        if not _long(step):
+            self.body.call(LAUNCH, *given)
+            return
+        stopped = self.body.ask(LAUNCH, *given)
+        with self.body.when(stopped.differs(0)):
+            self.body.give(stopped)

@@ -8,9 +8,9 @@ from anydim.base.records import dataclass
 from anydim.kernels.ir import Library
 from anydim.kernels.text import print_library
 from anydim.native.blocks import CLEAR, DEVICE, LEAVE, TRIM, blocks_code, device_blocks_code
-from anydim.native.emit import BIND, RUN, emit, emit_segment
+from anydim.native.emit import BIND, RUN, emit, emit_segment, stops
 from anydim.native.region_emit import MAIN, emit_regions, segment_name
-from anydim.native.stopping import stopping_code
+from anydim.native.stopping import KINDS
 from anydim.native.threads import STOP, WORKER, threads_code
 from anydim.native.verbs.table import VERBS, verbs_code
 from anydim.program.program import Program
@@ -26,7 +26,6 @@ _SAME = (
     "blocks",
     "device blocks",
     "device verbs",
-    "stopping",
     "threads",
 )  # modules that are the same for every program
 _POOL = {"worker": WORKER, "stop": STOP}
@@ -65,6 +64,8 @@ def _straight(segment: Segment) -> Host:
     made = emit(segment)
     layout, inputs = made.layout, len(segment.signature.inputs)
     failures = (*_bound(segment, layout, made.checks), *_found(segment, layout))
+    if stops(segment):
+        failures += tuple(Failure(kind, segment.signature) for kind in KINDS)
     interface = Interface(
         functions=_STRAIGHT,
         words=layout.words,
@@ -139,7 +140,7 @@ def _regions(program: Program) -> Host:
     parts = (emit_segment(part, segment_name(n)) for n, part in enumerate(program.segments))
     more = (device_blocks_code(), verbs_code()) if layout.homes else ()
     blocks = (blocks_code(), *more)
-    return Host((*parts, made.code, *blocks, stopping_code()), interface)
+    return Host((*parts, made.code, *blocks), interface)
 
 
 def _handed(program: Program, layout: RegionLayout) -> Iterator[HandedPart]:

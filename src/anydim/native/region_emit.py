@@ -17,10 +17,11 @@ from anydim.native import blocks
 from anydim.native.arithmetic import LARGEST
 from anydim.native.blocks import DROP
 from anydim.native.device_emit import ask
-from anydim.native.emit import needed_dims, part_names
+from anydim.native.emit import needed_dims, part_names, stops
 from anydim.native.handed_emit import handed
 from anydim.native.region_code import BLOCK, MAIN, Code, function_name, tensor_bytes
 from anydim.native.region_loop import loop
+from anydim.native.stopping import KINDS, STARTED
 from anydim.native.threads import BEGIN
 from anydim.program.program import Program
 from anydim.program.region import (
@@ -39,7 +40,7 @@ from anydim.program.segment import Segment
 from anydim.runtime import context, home
 from anydim.runtime.checks import Check
 from anydim.runtime.failures import Failure
-from anydim.runtime.layout import ARENA, ARENA_BYTES, PARALLEL, POOL
+from anydim.runtime.layout import ARENA, ARENA_BYTES, PARALLEL, POOL, STOPPING
 from anydim.sizes import Guard
 
 
@@ -75,6 +76,7 @@ def _function(code: Code) -> ir.Function:
     name = function_name(code.program, code.number)
     if name == MAIN:
         code.body.call(BEGIN, code.load(context.POOL))
+        code.body.call(STARTED, BLOCK)
     inputs = region.signature.inputs
     shapes = [places.values[spec.name] for spec in inputs]
     code.tell(region.signature.name, "input", inputs, shapes, everything=True)
@@ -200,7 +202,8 @@ def _segment(code: Code, number: int, step: SegmentStep) -> None:
         several = code.load(place.base + PARALLEL).differs(0)
         code.store(place.base + POOL, select(several, code.load(context.POOL), 0))
     failed = body.ask(run, code.address(place.base))
-    if program.positions or program.device:
+    stopping = stops(program)
+    if program.positions or program.device or stopping:
         offset = len(code.failures)
         first = place.base + layout.first_status
         code.failures += [
@@ -210,6 +213,8 @@ def _segment(code: Code, number: int, step: SegmentStep) -> None:
         if program.device:
             words = code.layout.homes[program.device]
             code.failures.append(code.failure("device", step.source, found=words))
+        elif stopping:
+            code.failures += [code.failure(kind, step.source) for kind in KINDS]
         code.leave_with(failed, offset)
 
 
@@ -274,6 +279,7 @@ def _bind(code: Code, number: int, step: SegmentStep, bind: str) -> None:
             if size.constant is None:
                 code.store(place.bytes + output, arithmetic.size(size))
         code.fits(arithmetic, step.source)
+        code.store(place.base + STOPPING, BLOCK)
         code.store(place.bound, 1)
 
 

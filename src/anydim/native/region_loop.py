@@ -18,7 +18,7 @@ from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.blocks import GROW
 from anydim.native.body import as_word, overflows
 from anydim.native.region_code import BLOCK, Code, memory_of, tensor_bytes
-from anydim.native.stopping import INTERRUPTED, PAUSE, TIMEOUT
+from anydim.native.stopping import KINDS, PAUSE, VERDICTS
 from anydim.program.region import LoopStep, Stack
 from anydim.program.region_layout import (
     AT,
@@ -135,8 +135,8 @@ class _Loop:
         with self.writer.when(left <= 0):
             verdict = self.writer.ask(PAUSE, BLOCK)
             code.leave_first([
-                (verdict.differs(TIMEOUT), code.failure("time", self.step.source)),
-                (verdict.differs(INTERRUPTED), code.failure("interrupted", self.step.source)),
+                (verdict.differs(each), code.failure(kind, self.step.source))
+                for each, kind in zip(VERDICTS, KINDS)
             ])  # fmt: skip
 
     # ---- before the first iteration ------------------------------------------------------------

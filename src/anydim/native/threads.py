@@ -13,6 +13,9 @@ A worker that finds nothing spins a while, then blocks; not so soon between `WAK
 launches that one thread does alone pass. Little work wakes nobody: who is up does it. In a loop
 little work becomes much: launches of a call are counted that a sleeper could have shared, and when
 they are as much as is worth waking for, as much is likely to follow.
+A launch whose range is as long as its grain may have taken long: the caller looks behind it, and
+behind pieces of a long range, whether the call shall go on (`stopping.py`), and a result that is
+not 0 says that it shall not.
 A range of stages (a grain below 0: so many positions each) is a launch after the other; scratch is
 one for all threads then.
 
@@ -25,16 +28,19 @@ is lost.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from anydim.kernels import ir
 from anydim.kernels.ir import least, select
 from anydim.native.body import Body, as_word, parameter
 from anydim.native.choosing import CHOOSE, choosing_code
+from anydim.native.stopping import LOOK, stopping_functions
 from anydim.runtime import choices
 
 LAUNCH, WORKER, STOP = "anydim_launch", "anydim_worker", "anydim_stop"
 WAKE, REST, BEGIN = "anydim_wake", "anydim_rest", "anydim_begin"
 WORTH_WAKING = 32  # parts of the least size in a call, some 100 us: a worker gets up in 50
+_PIECE = 1 << 13  # parts of the least size between two looks; a product, which packs, has no more
 _PATIENCE = 20  # times as long that a worker spins in a call: the caller takes 40 us to wake it
 
 # words of a pool: state, parts done and the job are each on cache lines of their own
@@ -50,7 +56,7 @@ _KERNEL, _ARGUMENTS, _PARALLEL, _PARTS, _SCRATCH, _STRIDE, _FIRST = range(_JOB, 
 
 _TURN = 64  # looks between two turns of others, some 3 us
 
-_LAUNCHED = ("pool", "kernel", "arguments", "parallel", "grain", "scratch", "stride")
+_LAUNCHED = ("pool", "kernel", "arguments", "parallel", "grain", "scratch", "stride", "call")
 _POOL, _THREAD = parameter("pool"), parameter("thread")
 
 
@@ -70,8 +76,10 @@ def _functions() -> Iterator[ir.Function]:
     yield _stop()
     yield _join()
     yield from choosing_code()
+    yield from stopping_functions()
     yield _launch_chosen()
     yield _share()
+    yield _alone()
     yield _launch()
     yield _sleep()
     yield _wait_for_work()
@@ -193,10 +201,10 @@ def _launch_chosen() -> ir.Function:
 
     An empty range asks for no body.
     """
-    _, kernel, arguments, parallel, grain, scratch, stride = map(parameter, _LAUNCHED)
+    _, kernel, arguments, parallel, grain, scratch, stride, call = map(parameter, _LAUNCHED)
     body = Body()
     with body.when(parallel <= 0):
-        body.leave()
+        body.give(0)
     table = body.let(kernel - choices.TAG)
     count = body.load(table, choices.OPERANDS) + body.load(table, choices.SIZES)
     body.store(arguments, count - 1, parallel)
@@ -207,24 +215,25 @@ def _launch_chosen() -> ir.Function:
         with body.when(range < 0):
             _launch_spanned(body, table, row, code, least)
         with body.when(bytes <= stride):
-            body.call(LAUNCH, _POOL, code, arguments, range, least, scratch, stride)
-            body.leave()
+            rest = arguments, range, least, scratch, stride, call
+            body.give(body.ask(LAUNCH, _POOL, code, *rest))
     generic = body.load(table, choices.GENERIC)
-    body.call(LAUNCH, _POOL, generic, arguments, parallel, grain, scratch, stride)
-    return body.function("launch_chosen", _LAUNCHED, result=False)
+    rest = arguments, parallel, grain, scratch, stride, call
+    body.give(body.ask(LAUNCH, _POOL, generic, *rest))
+    return body.function("launch_chosen", _LAUNCHED)
 
 
 def _launch_spanned(
     body: Body, table: ir.Value, row: ir.Value, code: ir.Value, least: ir.Value
 ) -> None:
     """Launch the body of a span, unless it is none, with the launch's own scratch; and leave."""
-    _, _, arguments, parallel, _, scratch, stride = map(parameter, _LAUNCHED)
+    _, _, arguments, parallel, _, scratch, stride, call = map(parameter, _LAUNCHED)
     with body.when(code.differs(0)):
         range, extent = body.variable(parallel), body.load(row, choices.EXTENT)
         with body.when(extent.differs(0)):
             range.set(body.ask(extent, arguments + 8 * body.load(table, choices.OPERANDS)))
-        body.call(LAUNCH, _POOL, code, arguments, range(), least, scratch, stride)
-        body.leave()
+        rest = arguments, range(), least, scratch, stride, call
+        body.give(body.ask(LAUNCH, _POOL, code, *rest))
 
 
 def _launch() -> ir.Function:
@@ -232,13 +241,12 @@ def _launch() -> ir.Function:
 
     The address of a kernel may be that of a table of several, tagged (`runtime/choices.py`).
     """
-    _, kernel, arguments, parallel, grain, scratch, stride = map(parameter, _LAUNCHED)
+    _, kernel, arguments, parallel, grain, scratch, stride, call = map(parameter, _LAUNCHED)
     body = Body()
     with body.when((kernel & choices.TAG).differs(0)):
-        body.call("launch_chosen", *map(parameter, _LAUNCHED))
-        body.leave()
+        body.give(body.ask("launch_chosen", *map(parameter, _LAUNCHED)))
     with body.when(parallel <= 0):
-        body.leave()
+        body.give(0)
     staged = body.let(grain < 0)
     width = body.let(select(staged, -grain, parallel))
     parts = body.variable(1)
@@ -246,19 +254,55 @@ def _launch() -> ir.Function:
         threads = body.load(_POOL, _THREADS)
         parts.set(least(width / select(staged, 1, grain), threads))
     with body.when(parts() < 2):
+        with body.when((parallel >= grain) & call.differs(0)):
+            piece = select(staged, -grain, grain) * _PIECE
+            body.give(body.ask("alone", kernel, arguments, parallel, piece, scratch, call))
         body.call(kernel, arguments, 0, parallel, scratch)
-        body.leave()
+        body.give(0)
     many = body.let(parallel / select(staged, 1, grain))
     apart = body.let(select(staged, 0, stride))
     job = (kernel, arguments, width, parts(), scratch, apart)
     for word, value in enumerate(job, _JOB):
         body.store(_POOL, word, value)
-    first = body.variable(0)
-    with body.loop(lambda: first() < parallel):
-        body.store(_POOL, _FIRST, first())
+    looked = body.let(select(call.equals(0), parallel, grain * _PIECE))
+    piece = body.let(select(staged, width, looked))
+    with _pieces(body, parallel, piece) as (first, size):
+        body.store(_POOL, _FIRST, first)
+        body.store(_POOL, _PARALLEL, size)
         body.call("share", _POOL, parts(), many)
-        first += width
-    return body.function(LAUNCH, _LAUNCHED, public=True, result=False)
+        with body.when(call.differs(0)):
+            verdict = body.ask(LOOK, call)
+            with body.when(verdict.differs(0)):
+                body.give(verdict)
+    body.give(0)
+    return body.function(LAUNCH, _LAUNCHED, public=True)
+
+
+@contextmanager
+def _pieces(
+    body: Body, range: ir.Value, piece: ir.Value
+) -> Iterator[tuple[ir.Value, ir.Value]]:  # fmt: skip
+    """Pieces of a range: where one begins, and its size; the last one may be twice as large."""
+    first = body.variable(0)
+    with body.loop(lambda: first() < range):
+        left = body.let(range - first())
+        size = body.let(select(left < 2 * piece, left, piece))
+        yield first(), size
+        first += size
+
+
+def _alone() -> ir.Function:
+    """Run a kernel on the caller, piece by piece, while the call shall go on."""
+    names = ("kernel", "arguments", "parallel", "piece", "scratch", "call")
+    kernel, arguments, parallel, piece, scratch, call = map(parameter, names)
+    body = Body()
+    with _pieces(body, parallel, piece) as (first, size):
+        body.call(kernel, arguments, first, first + size, scratch)
+        verdict = body.ask(LOOK, call)
+        with body.when(verdict.differs(0)):
+            body.give(verdict)
+    body.give(0)
+    return body.function("alone", names)
 
 
 def _share() -> ir.Function:

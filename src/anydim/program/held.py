@@ -157,9 +157,9 @@ class Held:
         self.executable.most_bytes = limit.bytes
 
     def limit_time(self, seconds: float | None) -> None:
-        """End calls whose loops take longer with a TimeLimitError, between two iterations.
+        """End calls that take longer with a TimeLimitError, between two iterations or kernels.
 
-        None: loops may take as long as they do, which is so from the beginning. Raises OptionError
+        None: calls may take as long as they do, which is so from the beginning. Raises OptionError
         for what is no number of seconds.
         """
         self.executable.timeout = known_timeout(seconds)

@@ -91,7 +91,7 @@ class Executable(ABC, Generic[Own]):
         }
         self.most_bytes = UNLIMITED  # that a call may take of its own
         self.refusal: Callable[[Mapping[str, int]], Exception] | None = None
-        self.timeout: float | None = None  # seconds that loops of a call may take
+        self.timeout: float | None = None  # seconds that a call may take
         self.watched = Watched(signature)
         self.served: Callable[[], None] | None = None  # called after every `until_served` calls
         self.until_served = NEVER

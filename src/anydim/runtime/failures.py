@@ -40,7 +40,7 @@ class Failure:
     that left its axis, at word `found`), 'memory' (there is none, for as many bytes as word `found`
     says), 'slice' (a slice of a stack has another shape than the stack; `shapes` are those of slice
     and stack), 'place' (the slice at `found` is outside the stack whose size is in word `size`),
-    'time' (a loop ran longer than a call may), 'interrupted' (a signal ended it), 'device' (a verb
+    'time' (the call takes longer than it may), 'interrupted' (a signal ended it), 'device' (a verb
     failed of the device whose words begin at `found`; what it raised is raised, where it is known),
     'engine' (one that runs a part failed; the same), 'empty' (a part of an engine has an empty
     tensor that the engine does not take).
@@ -153,7 +153,7 @@ def _place(failed: Failure, words: Words, name: str) -> InputError:
 def _time(failed: Failure, words: Words, name: str) -> UserError:
     return TimeLimitError(
         f"{failed.signature.name}: the call takes longer than its time limit",
-        "its loop may never end; if it does, allow more: model.limit_time(seconds)",
+        "a loop may never end; if none does so, allow more: model.limit_time(seconds)",
     )
 
 

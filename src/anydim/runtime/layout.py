@@ -1,6 +1,7 @@
 """Where things lie in the block of 8-byte words that a call hands to native code.
 
     result      arena bytes, whether a launch may use several threads      written by bind
+    stopping    the words that `native/stopping.py` looks at, 0: none      kept by the caller
     call        arena, pool (0: one thread), tables of constants and code  read by run
     pointers    of the inputs, then of the outputs                         read by run
     shapes      of the inputs (read by bind), then of the outputs (written by bind)
@@ -19,7 +20,7 @@ from functools import cached_property
 from anydim.base.records import dataclass
 from anydim.runtime.signature import Signature
 
-ARENA_BYTES, PARALLEL, ARENA, POOL, CONSTANTS, CODE, POINTERS = range(7)
+ARENA_BYTES, PARALLEL, STOPPING, ARENA, POOL, CONSTANTS, CODE, POINTERS = range(8)
 
 
 @dataclass(frozen=True)

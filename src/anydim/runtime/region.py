@@ -48,7 +48,6 @@ class RegionExecutable(Executable["_Frame"]):
             self._trim_device = _TRIM(self._function("device_trim"))
         self._on_devices = [self._placed(each) for each in self.interface.devices]
         inputs = self.signature.inputs
-        self._loops = any(failure.kind in stopping.FAILURES for failure in interface.failures)
         ranks = sum(spec.rank for spec in inputs)
         self._pointers, self._pointers_at = (
             struct.Struct(f"{len(inputs)}Q"),
@@ -82,12 +81,15 @@ class RegionExecutable(Executable["_Frame"]):
         if self._elsewhere:
             self._begin(frame, limited)
         held: int | None = None
+        limit = self.timeout
+        if limit is not None:
+            block[context.DEADLINE] = stopping.deadline(limit)
         try:
-            if self._loops:
-                stopping.begin(block, self.timeout)
             try:
                 failed = self._run(frame.address)
             finally:
+                if limit is not None:
+                    block[context.DEADLINE] = 0
                 if pool:
                     block[context.POOL] = 0
                     pool.lock.release()

@@ -1,14 +1,15 @@
-"""What ends a loop before it ends itself: a time limit, or a signal such as Ctrl-C.
+"""What ends a call before it ends itself: a time limit, or a signal such as Ctrl-C.
 
 Native code looks at the clock and lets Python run the handlers of its signals between iterations
-(`native/stopping.py`); an exception that a handler raises comes back in three words.
+and launches (`native/stopping.py`); an exception that a handler raises comes back in three words.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-import struct
+import os
+import sys
 import threading
 import time
 from functools import cache
@@ -19,14 +20,23 @@ from anydim.base.given import shown
 from anydim.runtime import context
 from anydim.sizes import LARGEST
 
-FAILURES = ("time", "interrupted")  # of loops that may be stopped
-_NEVER = 1 << 62
+FAILURES = ("time", "interrupted")  # of calls that may be stopped
 _MOST_SECONDS = 1e9
-_WORDS = struct.Struct("6q")  # from COUNTDOWN to LISTENED
+_LATE = 0.02  # seconds that the quick clock may be behind
 _PYTHON = (
     "PyGILState_Ensure", "PyErr_CheckSignals", "PyErr_Occurred", "PyErr_Fetch",
-    "PyGILState_Release",
+    "PyGILState_Release", "PyThread_get_thread_ident",
 )  # fmt: skip
+_main = ctypes.c_int64()  # the number of the main thread: handlers run nowhere else
+
+
+def _set_main() -> None:
+    _main.value = threading.main_thread().ident or 0
+
+
+_set_main()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_set_main)
 
 
 def known_timeout(seconds: Any) -> float | None:
@@ -41,18 +51,15 @@ def known_timeout(seconds: Any) -> float | None:
 
 def prepare(block: Any) -> None:
     """Fill the words of a new call's memory that never change."""
-    functions = _functions()
-    block[context.CLOCK : context.GIVE_LOCK + 1] = functions
-    block[context.CLOCK_NUMBER] = getattr(time, "CLOCK_MONOTONIC", 0)
+    block[context.CLOCK : context.THREAD + 1] = _functions()
+    block[context.CLOCK_NUMBER : context.MAIN] = _clocks()
+    block[context.MAIN] = ctypes.addressof(_main)
 
 
-def begin(block: Any, timeout: float | None) -> None:
-    """Before a call: nothing was looked at yet."""
-    deadline = 0 if timeout is None else _now() + int(timeout * 1e9)
-    has_clock, listens = _has()
-    here = threading.get_ident() == threading.main_thread().ident  # handlers run nowhere else
-    first = 1 if has_clock else _NEVER
-    _WORDS.pack_into(block, 8 * context.COUNTDOWN, first, 1, 0, deadline, listens and here, 0)
+def deadline(timeout: float) -> int:
+    """When a call that begins now has to end, in nanoseconds; 0 where there is no clock."""
+    now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) if _functions()[0] else 0
+    return now and now + int(timeout * 1e9)
 
 
 def raise_kept(block: Any) -> None:
@@ -65,14 +72,17 @@ def raise_kept(block: Any) -> None:
         restore(*kept)
 
 
-def _now() -> int:
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) if _functions()[0] else 0
-
-
 @cache
-def _has() -> tuple[bool, bool]:
-    """Whether there is a clock, and Python's functions for signals."""
-    return _functions()[0] != 0, _functions()[1] != 0
+def _clocks() -> tuple[int, int]:
+    """The numbers of the system's exact clock, and of one that takes less time to read.
+
+    Linux has the latter, late by a tick; where it is as exact as the other one it is no quicker.
+    """
+    exact, coarse = getattr(time, "CLOCK_MONOTONIC", 0), 6
+    if sys.platform != "linux":
+        return exact, exact
+    late = time.clock_getres(coarse)
+    return exact, coarse if time.clock_getres(exact) < late <= _LATE else exact
 
 
 @cache

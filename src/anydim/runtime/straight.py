@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy
 
+from anydim.runtime import context, stopping
 from anydim.runtime.arena import Arena
 from anydim.runtime.executable import WORD, Executable, wrong_shape
 from anydim.runtime.failures import no_memory
 from anydim.runtime.frames import IDLE
-from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL
+from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL, STOPPING
 from anydim.runtime.pointers import pointers
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
@@ -27,10 +28,11 @@ _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 class _Frame(Arena):
     """What one call in progress needs: an arena, and a block of words at `words`.
 
-    The block is bound to `shapes` (None: to nothing); `results` are the shapes that follow.
+    The block is bound to `shapes` (None: to nothing); `results` are the shapes that follow. What
+    `stops` has words for that, as a call of regions has them.
     """
 
-    def __init__(self, words: int) -> None:
+    def __init__(self, words: int, stops: bool) -> None:
         super().__init__()
         self.block = (ctypes.c_int64 * words)()
         self.words = ctypes.addressof(self.block)
@@ -39,6 +41,15 @@ class _Frame(Arena):
         self.results: list[tuple[int, ...]] = []
         self.asked_for = 0  # bytes of the arena
         self.parallel = 0  # what the block says of threads at these sizes
+        self.stopping = (ctypes.c_int64 * context.BINS)() if stops else None
+        if self.stopping is not None:
+            stopping.prepare(self.stopping)
+            self.block[STOPPING] = ctypes.addressof(self.stopping)
+
+    def end(self, deadline: int) -> None:
+        """When the call has to end, 0: never."""
+        if self.stopping is not None:
+            self.stopping[context.DEADLINE] = deadline
 
 
 class StraightExecutable(Executable[_Frame]):
@@ -57,9 +68,10 @@ class StraightExecutable(Executable[_Frame]):
         self._results_at = WORD * (interface.results[0][2] if interface.results else 0)
         arrays = len(signature.inputs) + len(signature.outputs)
         self._call = struct.Struct(f"{4 + arrays}Q")
+        self._stops = any(failure.kind in stopping.FAILURES for failure in interface.failures)
 
     def _frame(self) -> _Frame:
-        return _Frame(self.interface.words)
+        return _Frame(self.interface.words, self._stops)
 
     def _execute(
         self, frame: _Frame, arrays: list[numpy.ndarray], shapes: list[int],
@@ -77,13 +89,20 @@ class StraightExecutable(Executable[_Frame]):
             frame.block, WORD * ARENA, frame.address, pool.address if pool else 0,
             *self._addresses, *pointers(arrays), *pointers(outputs.values()),
         )  # fmt: skip
+        limit = self.timeout
+        if limit is not None:
+            frame.end(stopping.deadline(limit))
         try:
             failed = self._run(frame.words)
         finally:
+            if limit is not None:
+                frame.end(0)
             if pool:
                 pool.ended = perf_counter()
                 pool.lock.release()
         if failed:
+            if frame.stopping is not None:
+                stopping.raise_kept(frame.stopping)
             raise self._failed(self.interface.bound + failed, frame.block)
         return outputs
 

@@ -47,7 +47,7 @@ class Launched:
     ) -> None:
         self.ran: list[tuple[str, int, int]] = []
         self._kept: list[object] = []
-        self._launch = ctypes.CFUNCTYPE(None, *[WORD] * 7)(pool(made).address(LAUNCH))
+        self._launch = ctypes.CFUNCTYPE(None, *[WORD] * 8)(pool(made).address(LAUNCH))
         self.choice = Choice(Site(self.code("generic"), 2, 3), callee, watching)
 
     def code(self, name: str) -> int:
@@ -65,7 +65,7 @@ class Launched:
     def __call__(self, sizes: tuple[int, int], parallel: int) -> str:
         self.ran.clear()
         arguments = numpy.array([0, 0, *sizes, -1], numpy.int64)
-        self._launch(0, self.choice.entry, arguments.ctypes.data, parallel, 1, 0, 0)
+        self._launch(0, self.choice.entry, arguments.ctypes.data, parallel, 1, 0, 0, 0)
         ((name, *_),) = self.ran
         return name
 

@@ -16,7 +16,8 @@ from anydim.kernels.space import Space
 from anydim.native.blocks import ALLOCATE, CLEAR, DROP, GROW, HOLD, LEAVE, TRIM, blocks_code
 from anydim.native.emit import BIND, RUN, emit
 from anydim.native.region_emit import emit_regions
-from anydim.native.threads import BEGIN, LAUNCH, WAKE, WORTH_WAKING, threads_code
+from anydim.native.stopping import TIMEOUT
+from anydim.native.threads import _PIECE, BEGIN, LAUNCH, WAKE, WORTH_WAKING, threads_code
 from anydim.program.program import Program
 from anydim.runtime import context
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, PARALLEL, POINTERS, POOL
@@ -124,7 +125,7 @@ def test_a_launch_does_every_part_once(threads: int) -> None:
         pool[THREADS] = threads
         kernel = space.function(lambda a, start, stop, s, parts=parts: parts.append((start, stop)))
         memory = space.place(pool)
-        given = [memory, kernel, 1, parallel, grain, 0, 0]
+        given = [memory, kernel, 1, parallel, grain, 0, 0, 0]
         for _ in range(3):
             parts.clear()
             call(threads_code().functions, LAUNCH, given, space)
@@ -152,10 +153,40 @@ def test_a_sleeper_is_woken_once_it_has_missed_enough(grains: int) -> None:
         told.clear()
         for launch in range(needed):
             assert not told, launch
-            call(functions, LAUNCH, [memory, kernel, 1, 3 * grains, 3, 0, 0], space)
+            call(functions, LAUNCH, [memory, kernel, 1, 3 * grains, 3, 0, 0, 0], space)
         assert len(told) == 1
-        call(functions, LAUNCH, [memory, kernel, 1, 6, 3, 0, 0], space)  # what follows begins anew
+        call(
+            functions, LAUNCH, [memory, kernel, 1, 6, 3, 0, 0, 0], space
+        )  # what follows begins anew
         assert len(told) == 1
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 3])
+@pytest.mark.parametrize("range", [9, 10, 4 * _PIECE, 20 * _PIECE - 1, 20 * _PIECE, 71 * _PIECE])
+def test_a_long_launch_looks_at_the_clock_between_pieces(threads: int, range: int) -> None:
+    """The caller alone; a look takes a second, and the fifth one comes too late."""
+    grain, looks, space, parts = 10, [0], Space(), []
+    pool, words = numpy.zeros(POOL_WORDS + 4, numpy.int64), numpy.zeros(context.WORDS, numpy.int64)
+    pool[THREADS] = threads
+
+    def clock(number: int, time: int) -> int:
+        looks[0] += 1
+        space.bytes(time, 16).view(numpy.int64)[:] = looks[0], 0
+        return 0
+
+    kernel = space.function(lambda a, start, stop, s: parts.append((start, stop)))
+    words[context.CLOCK] = space.function(clock)
+    memory, call_words = space.place(pool) if threads else 0, space.place(words)
+    given = [memory, kernel, 1, range, grain, 0, 0, call_words]
+    for deadline, verdict in ((0, 0), (4_500_000_000, TIMEOUT)):
+        words[context.DEADLINE], looks[0] = deadline, 0
+        parts.clear()
+        pieces = 0 if range < grain else max(1, range // (grain * _PIECE))
+        stopped = pieces > 4 and verdict
+        assert call(threads_code().functions, LAUNCH, given, space) == stopped
+        assert looks[0] == (5 if stopped else pieces)
+        assert all(stop == start for (_, stop), (start, _) in itertools.pairwise(parts))
+        assert parts[0][0] == 0 and (parts[-1][1] == range) == (not stopped)
 
 
 class Blocks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anydim.runtime import stopping
 from anydim.runtime.checks import Check
 from anydim.runtime.failures import Failure
 from anydim.runtime.positions import Position
@@ -14,6 +15,8 @@ def text_of(failure: Failure, name: str) -> str:
         return _check(failure.check, failure.signature)
     if failure.position is not None:
         return _position(failure.position, name)
+    if failure.kind in stopping.FAILURES:  # nobody tells it to stop
+        return "the call was ended"
     return "there is not enough memory for these sizes"
 
 
