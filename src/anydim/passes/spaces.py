@@ -115,10 +115,12 @@ def _strides(read: Read) -> dict[str, Size]:
 
 
 def _join_leftovers(statements: Sequence[Statement], loops: Loops) -> None:
-    """A single unjoined axis of a statement takes the one loop of its extent that it lacks."""
+    """A single axis of a statement that none before it runs over takes the one loop of its extent
+    that it lacks; the statements after it that read its values run over that loop as well.
+    """
     for number, statement in enumerate(statements):
         axes = [(number, axis.name) for axis in (*statement.axes, *statement.reduced)]
-        alone = [o for o in axes if len(loops.members[loops.find(o)]) == 1]
+        alone = [o for o in axes if min(loops.members[loops.find(o)])[0] == number]
         if len(alone) != 1 or number == 0 or len(axes) < 2:
             continue
         extent = loops.extents[alone[0]]

@@ -109,10 +109,21 @@ def long_chain() -> Graph:
     return g.graph()
 
 
+def sines_and_cosines_of_places() -> Graph:
+    """Two products of one column by rows of constants, and functions of both: relative places."""
+    g = ad.Builder("sines_and_cosines_of_places")
+    x = g.input("x", ad.float32, (g.dim("n"), 1))
+    column = x * -1.0
+    rates = numpy.exp(numpy.arange(24, dtype="f4") / -4)
+    g.output("sines", g.sin(column * g.constant(rates)))
+    g.output("cosines", g.cos(column * g.constant(rates * 0.5)))
+    return g.graph()
+
+
 GRAPHS: tuple[Callable[[], Graph], ...] = (
     start_of_a_fresh_value, nothing_left, size_that_no_proof_reaches,
     names_of_other_values, border_of_a_number, number_that_is_a_size, result_twice,
-    long_chain,
+    long_chain, sines_and_cosines_of_places,
 )  # fmt: skip
 
 
