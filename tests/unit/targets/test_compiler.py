@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy
 import pytest
@@ -52,6 +55,52 @@ def test_objects_call_each_other_and_imports() -> None:
     objects = compile_modules({"a": Source.of(caller), "b": module("inner", 1)}, HERE)
     with load(objects.code.values(), ["outer"], {"given": address}) as code:
         assert FUNCTION(code.address("outer"))(4) == 50
+
+
+_IN_PIECES = """
+import ctypes, mmap, sys
+from anydim.targets.llvm.loader import load
+
+system = ctypes.CDLL(None)
+system.mmap.restype = ctypes.c_void_p
+system.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+system.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+page, ours = mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # nothing is reserved
+
+def take(pages):
+    return system.mmap(None, pages * page, 0, ours, -1, 0)
+
+def fill(above):  # until there are no two free pages in a row
+    while take(2) > above:
+        pass
+
+data = open(sys.argv[1], "rb").read()
+load([data], ["f"]).close()  # what LLVM itself needs is there
+fill(take(2))
+block = take(400)
+for number in range(1, 400, 2):
+    system.munmap(block + number * page, page)
+fill(take(3 << 30 >> 12))
+code = load([data], ["f"])
+assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64)(code.address("f"))(2) == 30.0
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for memory")
+def test_code_loads_where_free_memory_lies_in_pieces(tmp_path: Path) -> None:
+    """Two pages of code below 3 GB that are taken, and one page for its constants above them."""
+    filling = "  store volatile i64 %n, i64* %place\n" * 2000  # 4 bytes each at least
+    text = (
+        "@table = internal constant [4 x double] [double 1.0, double 2.0, double 30.0, double 4.0]"
+        "\ndefine double @f(i64 %n) {\n  %place = alloca i64\n" + filling
+        + "  %at = getelementptr [4 x double], [4 x double]* @table, i64 0, i64 %n\n"
+        "  %x = load double, double* %at\n  ret double %x\n}\n"
+    )  # fmt: skip
+    (data,) = compile_modules({"f": Source.of(text)}, HERE).code.values()
+    (tmp_path / "f.o").write_bytes(data)
+    given = [sys.executable, "-c", _IN_PIECES, str(tmp_path / "f.o")]
+    done = subprocess.run(given, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_missing_symbol_is_our_bug() -> None:

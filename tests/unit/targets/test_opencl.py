@@ -61,14 +61,19 @@ def test_vectors_that_opencl_has_not() -> None:
 @needs_device
 @pytest.mark.parametrize("lanes", [1, 2, 16])
 def test_functions_mean_what_they_mean(lanes: int) -> None:
-    """A few of each kind; the slow tests of `test_functions.py` have all."""
+    """A few of each kind; the slow tests of `test_functions.py` have all.
+
+    Bits of 16 lanes are not counted: PoCL 3.0 takes minutes and gigabytes for them, or ends the
+    process, on a processor that it does not know.
+    """
+    counted = () if lanes == 16 else ("ones", "trailing_zeros", "leading_zeros")
     random = numpy.random.default_rng(0)
     for dtype, functions in {
         float32: ("add", "div", "sqrt", "floor", "round", "min", "copysign", "exp"),
         float64: ("sub", "trunc", "abs", "max"),
         int32: ("floordiv", "shift_right", "abs", "mul", "min"),
         int64: ("mod", "shift_left", "neg"),
-        uint32: ("shift_right", "ones", "trailing_zeros", "leading_zeros", "div"),
+        uint32: ("shift_right", "div", *counted),
     }.items():
         integers = dtype.kind in ("int", "uint")
         data = random.integers(-70, 70, (2, 32)) if integers else random.normal(size=(2, 32)) * 9

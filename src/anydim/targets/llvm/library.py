@@ -30,6 +30,9 @@ OPTIONS = ("-disable-lsr", "-post-RA-scheduler=0")
 
 _NAMES = {"darwin": "libllvmlite.dylib", "win32": "llvmlite.dll"}
 _OBJECT_CODE = 2  # the kind of a part that is linked
+# The older linker takes memory for code and for its constants apart, wherever some is free, and
+# ends the process where they are more than 2 GB apart. On Windows it alone is complete.
+_ONE_BLOCK = sys.platform != "win32"
 _LOCK = threading.Lock()
 
 
@@ -241,7 +244,7 @@ class Linked:
         wanted = (_Symbol * len(exports))(*(_Symbol(symbol.encode(), 0) for symbol in exports))
         given = (_Symbol * len(imports))(*(_Symbol(s.encode(), at) for s, at in imports.items()))
         with _text() as error:
-            engine = call["CreateLLJITCompiler"](None, False, False, ctypes.byref(error))
+            engine = call["CreateLLJITCompiler"](None, False, _ONE_BLOCK, ctypes.byref(error))
             self._engine = _made(engine, error)
         with _text() as error:
             tracker = call["LLJIT_Link"](
