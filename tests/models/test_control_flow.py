@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from onnx import TensorProto, helper
 
 import anydim as ad
@@ -196,3 +197,65 @@ def test_a_large_function_is_one_graph_for_all_calls() -> None:
         return {"x": floats(rng, some(rng)), "w": floats(rng, some(rng))}
 
     compare(model(body, [long]), {"n": ad.Dim(0, 32), "m": ad.Dim(0, 32)}, draw)
+
+
+def test_bags_whose_bounds_are_sliced_by_a_counter() -> None:
+    """Sums of rows, as torch's exporter writes an EmbeddingBag: bounds are slices i : i + 1."""
+    none = graph("none", [], [node("zeros = Identity(nothing)")], ["zeros f[1, 3]"])
+    rows = graph(
+        "rows", [], [node("bag = Slice(x, start, end)"), node("sum = ReduceSum(bag, first)")],
+        ["sum f[1, 3]"],
+    )  # fmt: skip
+    body = graph(
+        "bags", ["i l[]", "go b[]", "number l[]", "parts"],
+        [node("place = Reshape(number, minus)"), node("next = Add(place, one)"),
+         node("after = Add(place, two)"), node("start = Slice(bounds, place, next)"),
+         node("end = Slice(bounds, next, after)"), node("empty = Equal(start, end)"),
+         node("row = If(empty)", then_branch=none, else_branch=rows),
+         node("more = SequenceInsert(parts, row)"), node("following = Add(number, one)"),
+         node("on = Less(following, bags)")],
+        ["on b[]", "following l[]", "more"],
+    )  # fmt: skip
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [1, 3]))
+    body.input[3].type.CopyFrom(kind)
+    body.output[2].type.CopyFrom(kind)
+    nodes = [
+        node("empty_list = SequenceEmpty()"),
+        node("length = Shape(x)", start=0, end=1),
+        node("bounds = Concat(offsets, length)", axis=0),
+        node("bags = Size(offsets)"),
+        node("any = Less(zero, bags)"),
+        node("last, all = Loop(, any, zero, empty_list)", body=body),
+        node("y = ConcatFromSequence(all)", axis=0),
+    ]
+    held = constants(zero=0, one=1, two=2, minus=[-1], first=[0])
+    held["nothing"] = np.zeros((1, 3), np.float32)
+
+    def draw(rng: np.random.Generator) -> dict[str, np.ndarray]:
+        n, bags = some(rng), int(rng.integers(1, 9))
+        offsets = np.sort(rng.integers(0, n + 1, bags))
+        offsets[0] = 0
+        return {"x": floats(rng, n, 3), "offsets": offsets}
+
+    inputs = ["x f[n, 3]", "offsets l[b]"]
+    whole = model(graph("bags_of_rows", inputs, nodes, ["y f[m, 3]"], held))
+    compare(whole, {"n": ad.Dim(0, 32), "b": ad.Dim(1, 16)}, draw)
+
+
+def test_bounds_that_a_table_does_not_hold_are_refused() -> None:
+    """A slice i : i + 1 of bounds has one element, or none, which no rank can be told by."""
+    nodes = [
+        node("next = Add(place, one)"), node("after = Add(place, two)"),
+        node("start = Slice(bounds, place, next)"), node("end = Slice(bounds, next, after)"),
+        node("y = Slice(x, start, end)"),
+    ]  # fmt: skip
+    inputs = ["x f[n, k]", "bounds l[b]", "place l[1]"]
+    compiled = ad.compile(
+        model(graph("sliced", inputs, nodes, ["y f[p, k]"], constants(one=[1], two=[2])))
+    )
+    x, bounds = floats(np.random.default_rng(0), 9, 2), np.array([0, 4, 4, 9])
+    for place, (start, end) in enumerate([(0, 4), (4, 4), (4, 9)]):
+        assert (compiled(x=x, bounds=bounds, place=np.array([place]))["y"] == x[start:end]).all()
+    for place in (3, 4, -1, 99):
+        with pytest.raises(ad.InputError):
+            compiled(x=x, bounds=bounds, place=np.array([place]))

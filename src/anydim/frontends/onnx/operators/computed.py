@@ -75,7 +75,7 @@ def expand(call: OnnxNode) -> str:
 def sliced(call: OnnxNode, starts: str, ends: str, axes: Sequence[int], steps: str | None) -> str:
     """x[start:end:step] along some axes where data decides a bound or a step."""
     value = call.input(0)
-    bounds_of = [call.contents(name) for name in (starts, ends)]
+    bounds_of = [call.contents(name, len(axes)) for name in (starts, ends)]
     strides = call.contents(steps) if steps is not None else [as_size(1)] * len(axes)
     for number, axis in enumerate(axes):
         start, end, step = bounds_of[0][number], bounds_of[1][number], strides[number]
@@ -89,7 +89,8 @@ def sliced(call: OnnxNode, starts: str, ends: str, axes: Sequence[int], steps: s
             continue
         one = [picked(call, name, (number,), len(axes)) for name in (starts, ends)]
         if fixed == 1:
-            value = _window(call, value, axis, extent, one[0], one[1], start)
+            most = _distance(call, starts, ends) if len(axes) == 1 else None
+            value = _window(call, value, axis, extent, one[0], one[1], start, most)
         else:
             assert steps is not None
             stride = picked(call, steps, (number,), len(axes))
@@ -127,23 +128,47 @@ def sliced_anywhere(call: OnnxNode) -> str:
 
 
 def _window(
-    call: OnnxNode, value: str, axis: int, extent: Size, start: str, end: str, known_start: object
-) -> str:
-    """value[start:end] along an axis, as a view."""
+    call: OnnxNode, value: str, axis: int, extent: Size, start: str, end: str, known_start: object,
+    at_most: int | None,
+) -> str:  # fmt: skip
+    """value[start:end] along an axis, as a view, of `at_most` so many elements."""
     low, high = vector(call, [0]), vector(call, [extent])
     first = _clipped(call, start, extent, low, high)
     last = _clipped(call, end, extent, low, high)
     length = call.emit("maximum", call.emit("sub", last, first), low)
     most = bounds(extent, call.emitter.box).hi
+    if at_most is not None:
+        most = at_most if most is None else min(most, at_most)
     if isinstance(known_start, Size) and call.proved(known_start, "==", 0):
         count = call.dim("length", 0, most)
         call.constrain(extent - count)
         call.find(length, (count,))
         return call.emit("slice", value, starts=(as_size(0),), ends=(count,), axes=(axis,))
-    begin, count = call.dim("start", 0, most), call.dim("length", 0, most)
+    highest = bounds(extent, call.emitter.box).hi
+    begin, count = call.dim("start", 0, highest), call.dim("length", 0, most)
     call.constrain(extent - begin - count)
     call.find(call.emit("concat", first, length, axis=0), (begin, count))
     return call.emit("slice", value, starts=(begin,), ends=(begin + count,), axes=(axis,))
+
+
+def _distance(call: OnnxNode, start: str, end: str) -> int | None:
+    """How far a bound is behind another one, where both are sums of one value and numbers."""
+    (base, first), (other, last) = _sum(call, start), _sum(call, end)
+    return max(last - first, 0) if base == other else None
+
+
+def _sum(call: OnnxNode, name: str) -> tuple[str, int]:
+    """A value as another one and a number that is added to it."""
+    emitter, number = call.emitter, 0
+    while (node := emitter.makers.get(name)) is not None and node.operator in ("add", "identity"):
+        terms = [each for each in node.given if each not in emitter.known]
+        added = [emitter.known[each].array for each in node.given if each in emitter.known]
+        if len(terms) != 1 or any(a.size != 1 or a.dtype.kind != "i" for a in added):
+            break
+        if emitter.types[terms[0]] != emitter.types[name]:
+            break
+        name, number = terms[0], number + sum(int(each.reshape(-1)[0]) for each in added)
+    return name, number
 
 
 def _strided(

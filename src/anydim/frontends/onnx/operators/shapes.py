@@ -12,7 +12,7 @@ from anydim.frontends.onnx.file.tensors import MOST_AXES, Unsupported, read_tens
 from anydim.frontends.onnx.operators import computed
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.frontends.onnx.values.emitting import MOST_KNOWN, Known
-from anydim.sizes import Guard, Size, as_size, ceil_div, maximum, minimum, product, simplify
+from anydim.sizes import Guard, Size, as_size, bounds, ceil_div, maximum, minimum, product, simplify
 
 _WIDEST_CONCAT = 16
 
@@ -167,10 +167,16 @@ def slice_(call: OnnxNode) -> Result:
 
 
 def _axes(call: OnnxNode, axes: Sequence[int] | None) -> list[int]:
-    """The axes that bounds are given for, counted from the front."""
-    rank, count = call.type(0).rank, len(call.elements(1))
+    """The axes that bounds are given for, counted from the front.
+
+    Where bounds were sliced, there are as many as there can be of them, or the call is refused.
+    """
+    rank = call.type(0).rank
+    most = len(axes) if axes is not None else bounds(call.shape(1)[0], call.emitter.box).hi
+    own = [call.contents(call.input(place), most if most != 0 else None) for place in (1, 2)]
+    count = len(own[0])
     given = list(range(count)) if axes is None else list(axes)
-    counts = {count, len(call.elements(2)), len(given)}
+    counts = {count, len(own[1]), len(given)}
     if len(counts) > 1 or not all(-rank <= axis < rank for axis in given):
         raise Unsupported(f"bounds for the axes {given} of {rank}")
     return [axis % rank for axis in given]
