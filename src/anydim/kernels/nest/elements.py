@@ -8,23 +8,20 @@ moves out of a loop only where that loop is known to run and does not write the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from anydim.base.dtypes import DType, int64
+from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.inference import Linear, free_axes, linear, linear_expr
+from anydim.kernels.inference import Linear, free_axes, linear
 from anydim.kernels.ir import operate
 from anydim.kernels.write.elements import Context, Elements
-from anydim.kernels.write.quotient import Divisor
 from anydim.lang.tree import Apply, Expr, Read, SizeTerm
 from anydim.lang.tree.affine import Affine, operands, reads, row_major_strides
-from anydim.lang.tree.bounds_checks import Check
 from anydim.sizes import Size, as_size
 
-Registers = Mapping[Read, str]  # what holds the value of a read
 NestInside = TypeVar("NestInside", bound="NestElements")
 
 
@@ -65,46 +62,47 @@ class NestContext(Context):
 
     storage: Mapping[str, Storage] = field(default_factory=dict)
     variables: frozenset[str] = frozenset()
-    failed: str = "failed"  # the register that says whether a check failed
 
 
 class NestElements(Elements):
     """The inside of a loop, a branch or a statement of a nest.
 
-    `certain`: it runs whenever what surrounds it runs. `written`: the tensors that it writes.
+    `written`: the tensors that it writes.
     """
 
     context: NestContext
 
-    certain = False
     written = own_variables = frozenset[str]()
 
     def __init__(self, context: NestContext) -> None:
         super().__init__(context)
         self.variables: dict[str, ir.Value] = {}
-        self.registers: dict[Read, str] = {}
 
     def inner(
         self: NestInside, indices: Mapping[str, ir.Value], *, certain: bool = True,
         written: frozenset[str] = frozenset(), variables: Mapping[str, ir.Value] | None = None,
-        registers: Registers | None = None, **options: Any,
+        **options: Any,
     ) -> NestInside:  # fmt: skip
         """The inside of a further loop; `variables` gives values to loop variables.
 
-        `registers` hold what some reads yield. The other options are those of `Elements`.
+        The other options are those of `Elements`.
         """
         inner = super().inner(indices, **options)
         inner.certain, inner.written = certain, written
         inner.own_variables = frozenset(variables or ())
         inner.variables = {**self.variables, **(variables or {})}
-        inner.registers = {**self.registers, **(registers or {})}
         return inner
 
     def step(
-        self, body: Callable[[NestElements], None], registers: Registers | None = None
+        self, body: Callable[[NestElements], None], registers: Mapping[Read, str] | None = None
     ) -> None:
-        """Add steps here; what they read they read anew."""
-        scope = self.inner({}, certain=False, registers=registers)
+        """Add steps here; what they read they read anew, or have in `registers`."""
+        held = registers or {}
+
+        def local(read: Read) -> ir.Value | None:
+            return ir.Get(ir.Type(self.dtype(read)), held[read]) if read in held else None
+
+        scope = self.inner({}, certain=False, local=local)
         body(scope)
         self.merge(scope)
 
@@ -117,24 +115,13 @@ class NestElements(Elements):
         """What a tensor holds at a place now."""
         return self.name(self._load(read))
 
-    def position_inside(self, read: Read) -> ir.Value | None:
-        """Whether a checked place is inside its tensor; None when that needs no question."""
-        return self._inside(read, self.context.types[read.tensor].shape)
-
-    def alike(self, values: list[ir.Value]) -> list[ir.Value]:
-        """All scalars, or all with as many lanes as the widest."""
-        return self._alike(values)
-
-    def start(self, form: Linear) -> ir.Value:
-        """An offset in memory, that of lane 0 where lanes go on from there."""
-        lane = self.lane if self.lanes > 1 else None
-        if lane is None or form.affine.stride(lane) == 0:
-            return self._at(linear_expr(form), int64)
-        return self._start(self._at(linear_expr(form.without(lane)), int64))
-
     def size(self, size: Size) -> ir.Value:
         """A size expression, of loop variables too, as an int64 scalar."""
         return self.scalar(SizeTerm(size), int64)
+
+    def address(self, tensor: str, indices: tuple[Expr, ...], flat: bool = False) -> Linear:
+        """Where a place of a tensor lies in its buffer."""
+        return self.context.storage[tensor].address(indices, flat)
 
     # ---- how it differs ------------------------------------------------------------------------
 
@@ -142,44 +129,20 @@ class NestElements(Elements):
         if free_axes(expr) & self.own or size_symbols(expr) & self.own_variables:
             return False
         tensors = {read.tensor for read in reads(expr)}
-        if tensors & self.answers:
-            return False
         return not tensors or (self.certain and not tensors & self.written)
 
-    def _check(self, check: Check) -> None:
-        outer = self.outer
-        if outer is not None and self.certain and self._hoistable(check.failing):
-            outer._check(check)
-        elif check not in self._reported:
-            self._reported.add(check)
-            self._report(check)
-
-    def _report(self, check: Check) -> None:
-        """Loops end with the iteration in which a check fails."""
-        super()._report(check)
-        report = self.steps[-1]
-        assert isinstance(report, ir.If)
-        failed = ir.Assign(self.context.failed, ir.Const(ir.FLAG, True))
-        self.steps[-1] = replace(report, then=(*report.then, failed))
-
-    def _shared_divisor(self, expr: Expr, dtype: DType) -> Divisor | None:
-        return None
-
-    def _compute(self, expr: Expr, dtype: DType) -> ir.Value:
-        if isinstance(expr, SizeTerm) and expr.size.symbols & self.context.variables:
-            return self._size(expr.size)
-        return super()._compute(expr, dtype)
-
     def _size(self, size: Size) -> ir.Value:
-        """Computed here: sums and products of what the host computes and of loop variables."""
+        """Sums and products of what the host computes and of loop variables."""
+        if not size.symbols & self.context.variables:
+            return super()._size(size)
         split = size.linear_in(sorted(self.context.variables))
         if split is not None:
             coefficients, rest = split
-            total = self._known_size(rest) if rest != 0 or not coefficients else None
+            total = super()._size(rest) if rest != 0 or not coefficients else None
             for name, coefficient in coefficients.items():
                 term = self.variables[name]
                 if coefficient != 1:
-                    factor = self._known_size(coefficient)
+                    factor = super()._size(coefficient)
                     term = self.name(term * factor)
                 total = term if total is None else self.name(total + term)
             assert total is not None
@@ -193,25 +156,10 @@ class NestElements(Elements):
     def _symbol(self, name: str) -> ir.Value:
         if name in self.variables:
             return self.variables[name]
-        return self._known_size(Size.symbol(name))
-
-    def _known_size(self, size: Size) -> ir.Value:
-        return self.context.sizes.value(size)
-
-    def address(self, tensor: str, indices: tuple[Expr, ...], flat: bool = False) -> Linear:
-        """Where a place of a tensor lies in its buffer."""
-        return self.context.storage[tensor].address(indices, flat)
-
-    def _load(self, read: Read) -> ir.Value:
-        if read in self.registers:
-            return ir.Get(ir.Type(self.dtype(read)), self.registers[read])
-        return super()._load(read)
+        return super()._size(Size.symbol(name))
 
     def _address(self, read: Read, shape: tuple[Size, ...]) -> Linear:
         return self.address(read.tensor, read.indices, read.flat)
-
-    def _buffer(self, read: Read) -> str:
-        return self.context.storage[read.tensor].buffer
 
 
 @lru_cache(maxsize=1 << 14)

@@ -90,7 +90,7 @@ def lower(
     buffers = {name: place.buffer for name, place in storage.items()}
     context = NestContext(
         form.types, sizes, machine, buffers, running=True, storage=storage,
-        variables=form.variables,
+        variables=form.variables, failed="failed",
     )  # fmt: skip
     ways = {
         n: Way(way.lane, min(way.lanes, schedule.lanes), way.along) if schedule.lanes > 1

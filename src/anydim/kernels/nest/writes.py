@@ -156,20 +156,17 @@ class WriteCode:
             if checked(position):
                 scope.value(position, int64)
         place = Read(write.target, write.place)
-        inside = scope.position_inside(place)
+        inside = scope.inside(place)
         if write.combine and not write.fresh:
             function, dtype = folding(write.combine, self.dtype)
             old = convert(scope.load(place), dtype)
             value = operate(function, *scope.alike([old, convert(value, dtype)]))
             value = convert(scope.name(value), self.dtype)
         value = scope.spread(scope.name(value), scope.lanes)
-        mask = scope.mask
-        if inside is not None and scope.lanes > 1:
-            inside = scope.spread(inside, scope.lanes)
-            mask = inside if mask is None else scope.name(mask & inside)
-        offset = scope.start(scope.address(write.target, write.place))
+        mask = scope.both(scope.mask, inside) if scope.lanes > 1 else None
+        offset = scope.offset(scope.address(write.target, write.place))
         buffer = scope.context.storage[write.target].buffer
-        store: ir.Step = ir.Store(buffer, offset, value, mask if scope.lanes > 1 else None)
+        store: ir.Step = ir.Store(buffer, offset, value, mask)
         if inside is not None and scope.lanes == 1:
             store = ir.If(inside, (store,))
         scope.steps.append(store)

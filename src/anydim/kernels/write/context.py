@@ -43,7 +43,8 @@ class Context:
     `running` says that every loop runs at least once wherever this code runs: then any read may
     move out of the loops it does not depend on. Vectors begin at multiples of `step`, where it is
     not 0. `totals` are sums of what is never negative, as it is read; `peaks` are largest elements,
-    and of what (`facts.py`). `inside` are indices that lie in an axis of that extent, here.
+    and of what (`facts.py`). `inside` are indices that lie in an axis of that extent, here. The
+    register `failed` says whether a check failed, where it has a name.
     """
 
     types: Mapping[str, TensorType]
@@ -55,6 +56,7 @@ class Context:
     totals: Mapping[str, Expr] = field(default_factory=dict)
     peaks: Mapping[str, Expr] = field(default_factory=dict)
     inside: frozenset[tuple[Expr, Size]] = frozenset()
+    failed: str = ""
     _used: dict[str, int] = field(default_factory=dict)
     _homes: dict[str, Any] = field(default_factory=dict)
 

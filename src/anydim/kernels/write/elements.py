@@ -49,7 +49,7 @@ from anydim.kernels.write.facts import at_peak
 from anydim.kernels.write.quotient import DIVISIONS, Divisor, corrected, divisor, quotient
 from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
-from anydim.lang.tree.affine import Affine, affine, reads, to_expr
+from anydim.lang.tree.affine import Affine, affine, reads
 from anydim.lang.tree.bounds_checks import Check, checked, counting, within
 from anydim.runtime.positions import FINE
 from anydim.sizes import Size, as_size, product
@@ -72,6 +72,7 @@ class Elements:
         self.lane, self.lanes, self.mask = lane, lanes, mask
         self.local: LocalRead | None = None
         self.answers = self.safe = frozenset[str]()
+        self.certain = True  # it runs whenever what surrounds it runs
         self.outer: Elements | None = None
         self.own = frozenset(self.indices)
         self._begin()
@@ -154,17 +155,18 @@ class Elements:
         """From here on `expr` (of its own type) is `value`: a scalar, or one per lane."""
         self._known[expr, self.dtype(expr)] = value
 
-    def offset(self, form: Affine) -> ir.Value:
-        """An affine form as an int64 scalar; the lane axis counts with the index of lane 0."""
-        own = form.stride(self.lane) if self.lane is not None and self.lanes > 1 else as_size(0)
-        if own.constant == 0:
-            return self.scalar(to_expr(form), int64)
-        assert self.lane is not None
-        start = self.scalar(to_expr(form.without(self.lane)), int64)
+    def offset(self, form: Affine | Linear) -> ir.Value:
+        """A linear form as an int64 scalar; the lane axis counts with the index of lane 0."""
+        form = Linear(form) if isinstance(form, Affine) else form
+        lane = self.lane if self.lanes > 1 else None
+        own = as_size(0) if lane is None else form.affine.stride(lane)
+        if lane is None or own.constant == 0:
+            return self.scalar(linear_expr(form), int64)
+        start = self.scalar(linear_expr(form.without(lane)), int64)
         if own.constant == 1:
             return self._start(start)
         by = self.context.sizes.value(own)
-        return self.name(start + self.indices[self.lane] * by)
+        return self.name(start + self.indices[lane] * by)
 
     # ---- how it is done ------------------------------------------------------------------------
 
@@ -231,7 +233,7 @@ class Elements:
         if isinstance(expr, Literal):
             return number(dtype, expr.value)
         if isinstance(expr, SizeTerm):
-            return self.context.sizes.value(expr.size)
+            return self._size(expr.size)
         if isinstance(expr, Index):
             return self._index(expr.name)
         if isinstance(expr, Cast):
@@ -251,6 +253,9 @@ class Elements:
         for function, bound in (("fast_max", low), ("fast_min", high)):
             value = operate(function, value, number(float32, bound.value, lanes))
         return ir.Convert(ir.Type(dtype, lanes), value, fits=True)
+
+    def _size(self, size: Size) -> ir.Value:
+        return self.context.sizes.value(size)
 
     def _index(self, name: str) -> ir.Value:
         value = self.indices[name]
@@ -288,7 +293,7 @@ class Elements:
         if expr.function == "select":
             values.insert(0, self._at(expr.arguments[0], boolean))
         peak = at_peak(expr, self.context.peaks) is not None
-        return operate("exp_nonpositive" if peak else expr.function, *self._alike(values))
+        return operate("exp_nonpositive" if peak else expr.function, *self.alike(values))
 
     def _lane_quotient(self, expr: Apply) -> ir.Value | None:
         """A quotient or rest of neighbouring lanes by a size, by one division for all of them."""
@@ -317,7 +322,7 @@ class Elements:
                 return along.lanes_beside(function, self.offset(apart), self.lanes)
         return None
 
-    def _alike(self, values: list[ir.Value]) -> list[ir.Value]:
+    def alike(self, values: list[ir.Value]) -> list[ir.Value]:
         """All scalars, or all with as many lanes as the widest."""
         lanes = max(value.type.lanes for value in values)
         return [self.spread(value, lanes) for value in values]
@@ -337,17 +342,17 @@ class Elements:
                 c = self.name(-c)
             elif expr.function == "sub":
                 a = self.name(-a)
-            return operate("fma", *self._alike([a, b, c]))
+            return operate("fma", *self.alike([a, b, c]))
         return None
 
     # ---- reads ---------------------------------------------------------------------------------
 
     def _load(self, read: Read) -> ir.Value:
         shape = self.context.types[read.tensor].shape
-        inside = self._inside(read, shape)
+        inside = self.inside(read)
         form = self._address(read, shape)
         if self.lanes == 1 and self.mask is not None:  # a vector of one lane, which may not exist
-            inside = self._both(self.mask, inside)
+            inside = self.both(self.mask, inside)
         if self.lanes == 1 or not (
             self.lane in form.affine.indices
             or any(self._varies(atom) for atom, _ in form.atoms)
@@ -359,7 +364,7 @@ class Elements:
         if read.default is None or inside is None:
             return value
         default = self._at(read.default, value.type.dtype)
-        return operate("select", *self._alike([inside, self.name(value), default]))
+        return operate("select", *self.alike([inside, self.name(value), default]))
 
     def _address(self, read: Read, shape: tuple[Size, ...]) -> Linear:
         return read_address(read, shape)
@@ -372,7 +377,7 @@ class Elements:
     def _load_lanes(self, read: Read, form: Linear, inside: ir.Value | None) -> ir.Value:
         assert self.lane is not None
         vector = ir.Type(self.context.types[read.tensor].dtype, self.lanes)
-        mask = self._both(self.mask, inside)
+        mask = self.both(self.mask, inside)
         guard = None if mask is None or inside is None else self._guard(read, mask)
         regular = not any(self._varies(atom) for atom, _ in form.atoms)
         stride = form.affine.stride(self.lane).constant
@@ -399,7 +404,7 @@ class Elements:
         Not the lanes, where they are neighbours about as far along the tensor as along the loop.
         """
         uniform: Expr | None = None
-        for index, extent in self._asked(read, self.context.types[read.tensor].shape):
+        for index, extent in self._asked(read):
             if self._varies(index):
                 form = affine(index)
                 if form is None or form.terms != ((self.lane, as_size(1)),):
@@ -425,11 +430,11 @@ class Elements:
         vector = ir.Type(self.context.types[read.tensor].dtype, self.lanes)
         return along.load_runs(vector, buffer, self.name(at), found, mask, size, self.name)
 
-    def _both(self, left: ir.Value | None, right: ir.Value | None) -> ir.Value | None:
+    def both(self, left: ir.Value | None, right: ir.Value | None) -> ir.Value | None:
         if left is None or right is None:
             known = left if right is None else right
             return None if known is None else self.spread(known, self.lanes)
-        return self.name(operate("and", *self._alike([left, right])))
+        return self.name(operate("and", *self.alike([left, right])))
 
     def _start(self, rest: ir.Value, stride: int = 1) -> ir.Value:
         """rest + stride times the index of lane 0."""
@@ -446,16 +451,17 @@ class Elements:
 
     # ---- checked indices -----------------------------------------------------------------------
 
-    def _inside(self, read: Read, shape: tuple[Size, ...]) -> ir.Value | None:
+    def inside(self, read: Read) -> ir.Value | None:
         """Whether the position is inside the tensor; None when that needs no question."""
         condition: Expr | None = None
-        for index, extent in self._asked(read, shape):
+        for index, extent in self._asked(read):
             both = within(index, extent)
             condition = both if condition is None else Apply("and", (condition, both))
         return None if condition is None else self._at(condition, boolean)
 
-    def _asked(self, read: Read, shape: tuple[Size, ...]) -> Iterator[tuple[Expr, Size]]:
+    def _asked(self, read: Read) -> Iterator[tuple[Expr, Size]]:
         """The indices that may leave their axis, with its extent."""
+        shape = self.context.types[read.tensor].shape
         extents = (product(shape),) if read.flat else shape
         for index, extent in zip(read.indices, extents):
             if read.default is None and not reads(index) and not checked(index):
@@ -468,8 +474,8 @@ class Elements:
 
     def _check(self, check: Check) -> None:
         """Report a failing index, once, in the outermost loop that knows it."""
-        outer = self.outer
-        if outer is not None and self.context.running and self._hoistable(check.failing):
+        outer, runs = self.outer, self.certain and self.context.running
+        if outer is not None and runs and self._hoistable(check.failing):
             outer._check(check)
         elif self.uniform is not None and not self._needs_lanes(check.failing):
             self.uniform._check(check)
@@ -481,13 +487,15 @@ class Elements:
         failing = self._at(check.failing, boolean)
         index = self._at(check.index, int64)
         if self.mask is not None and self._needs_lanes(check.failing):
-            failing = self.name(operate("and", *self._alike([failing, self.mask])))
+            failing = self.name(operate("and", *self.alike([failing, self.mask])))
         then: list[ir.Step] = []
         if index.type.lanes > 1:
             chosen = ir.Var(index.type, self.context.fresh())
-            picked = operate("select", *self._alike([failing, index, constant(FINE)]))
+            picked = operate("select", *self.alike([failing, index, constant(FINE)]))
             then.append(ir.Let(chosen.name, picked))
             index = chosen.combined("max")
         found = greatest(index, FINE + 1)  # no index is mistaken for none
         then.append(ir.Store(STATUS.name, constant(check.number), found))
+        if self.context.failed:
+            then.append(ir.Assign(self.context.failed, constant(True, boolean)))
         self.steps.append(ir.If(self.name(failing.any), tuple(then)))
