@@ -14,8 +14,9 @@ from itertools import pairwise
 
 from anydim.base.dtypes import float64, int64, uint64
 from anydim.kernels import ir
-from anydim.kernels.functions.writer import Lanes, Writer, type_of
+from anydim.kernels.functions.writer import Expander, Lanes
 from anydim.kernels.ir import fma, select
+from anydim.kernels.write.writer import Buffer
 
 _LEADING = 34  # bits 0 before those of 2/pi
 _TWO_OVER_PI = (
@@ -39,28 +40,22 @@ def reduced(x: Lanes) -> tuple[Lanes, Lanes]:
 
     A call: lane by lane, since that is seldom, and all vectors of a module share its code.
     """
-    writer, start = x.writer, ir.Const(ir.INDEX, 0)
+    writer, count = x.writer, ir.Const(ir.INDEX, x.lanes)
     writer.helper(_NAME, _PARAMETERS, _far_angles)
-    angles, turns = writer.stack(float64, x.lanes), writer.stack(int64, x.lanes)
-    writer.steps.append(ir.Store(angles, start, x.value))
-    places = ir.Address(angles, start), ir.Address(turns, start)
-    writer.steps.append(ir.Call(_NAME, (*places, ir.Const(ir.INDEX, x.lanes))))
-    rest = x.of(ir.Load(x.value.type, angles, start))
-    return rest, x.of(ir.Load(type_of(int64, x.lanes), turns, start))
+    angles, turns = (writer.stack(dtype, x.lanes) for dtype in (float64, int64))
+    angles[0] = x.value
+    writer.emit(ir.Call(_NAME, (angles.address(0), turns.address(0), count)))
+    return x.of(angles.load(0, x.lanes)), x.of(turns.load(0, x.lanes))
 
 
-def _far_angles(writer: Writer) -> None:
+def _far_angles(writer: Expander) -> None:
     """The angles that are far become what is left of them; `turns` is written for those."""
-    lane, outside = ir.Var(ir.INDEX, "lane"), writer.steps
-    writer.steps = []
-    x = Lanes(writer, writer.name(ir.Load(ir.Type(float64), "angles", lane)))
-    with (abs(x) > NEAR).when_any():
-        rest, n = _reduced(x)
-        writer.steps.append(ir.Store("angles", lane, rest.value))
-        writer.steps.append(ir.Store("turns", lane, n.value))
-    body, writer.steps = tuple(writer.steps), outside
-    zero, one = ir.Const(ir.INDEX, 0), ir.Const(ir.INDEX, 1)
-    writer.steps.append(ir.For(lane.name, zero, ir.Var(ir.INDEX, "count"), one, body))
+    angles, turns = Buffer(writer, "angles", float64), Buffer(writer, "turns", int64)
+    with writer.range(0, ir.Var(ir.INDEX, "count"), name="lane") as lane:
+        x = Lanes(writer, angles[lane])
+        with (abs(x) > NEAR).when_any():
+            rest, n = _reduced(x)
+            angles[lane], turns[lane] = rest.value, n.value
 
 
 def _reduced(x: Lanes) -> tuple[Lanes, Lanes]:

@@ -19,7 +19,7 @@ from anydim.kernels.functions.expansions import expansion
 from anydim.kernels.functions.exponential import gated
 from anydim.kernels.functions.power import EXPONENTS, rounded
 from anydim.kernels.functions.primitives import LOGICAL, PREDICATES, Primitives
-from anydim.kernels.functions.writer import Lanes, Writer, result_type, type_of
+from anydim.kernels.functions.writer import Expander, Lanes, result_type, type_of
 from anydim.kernels.ir import apply
 from anydim.kernels.steps import assigned
 
@@ -43,7 +43,7 @@ class _Legaliser:
 
     def __init__(self, target: Primitives) -> None:
         self.target = target
-        self.writer = Writer(self.apply, self.change)
+        self.writer = Expander(self.apply, self.change)
         self._made: dict[int, ir.Value] = {}  # of this statement: by the identity of the node
 
     def function(self, function: ir.Function) -> ir.Function:
@@ -52,15 +52,13 @@ class _Legaliser:
 
     def block(self, steps: tuple[ir.Step, ...]) -> tuple[ir.Step, ...]:
         """Steps that run one after the other; the same object when nothing changes."""
-        written: list[ir.Step] = []
-        outside, self.writer.steps = self.writer.steps, written
         same = True
-        for step in steps:
-            self._made.clear()
-            made = _STEPS[type(step)](self, step)
-            same = same and made is step
-            written.append(made)
-        self.writer.steps = outside
+        with self.writer.block() as written:
+            for step in steps:
+                self._made.clear()
+                made = _STEPS[type(step)](self, step)
+                same = same and made is step
+                written.append(made)
         return steps if same and len(written) == len(steps) else tuple(written)
 
     # ---- functions and conversions -------------------------------------------------------------
@@ -103,17 +101,17 @@ class _Legaliser:
     def values(self, nodes: tuple[ir.Value, ...]) -> tuple[ir.Value, ...]:
         """Several values, evaluated one after the other."""
         made: list[ir.Value] = []
-        same, steps = True, self.writer.steps
+        same, writer = True, self.writer
         for node in nodes:
             if type(node) in _LEAVES:
                 made.append(node)
                 continue
-            before = len(steps)
+            before = writer.here
             value = _VALUES[type(node)](self, node)
-            if len(steps) > before:
-                steps[before:], following = [], steps[before:]
-                made = [self.writer.name(earlier) for earlier in made]
-                steps += following
+            if writer.here > before:
+                with writer.block() as earlier:
+                    made = [writer.name(each) for each in made]
+                writer.take(earlier, before)
                 same = False
             same = same and value is node
             made.append(value)
@@ -231,9 +229,9 @@ class _Legaliser:
     def _while(self, step: ir.While) -> ir.Step:
         """A condition that takes steps is a register, given a value before and in the loop."""
         self._forget(step.body)
-        before = len(self.writer.steps)
+        before = self.writer.here
         condition = self.value(step.condition)
-        if len(self.writer.steps) == before:
+        if self.writer.here == before:
             body = self._changing(step.body)
             return step if body is step.body else ir.While(condition, body)
         register = self.writer.register(condition)

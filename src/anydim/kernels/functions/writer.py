@@ -11,6 +11,7 @@ from anydim.base.dtypes import DType, boolean, float64, int32, int64, uint32, ui
 from anydim.kernels import ir
 from anydim.kernels.functions.primitives import PREDICATES
 from anydim.kernels.ir import Number, Operators, apply, fma, select
+from anydim.kernels.write.writer import Writer
 
 Quotient: TypeAlias = tuple[ir.Value, ir.Value]
 Apply: TypeAlias = "Callable[[str, ir.Type, tuple[ir.Value, ...]], ir.Value]"
@@ -31,7 +32,7 @@ def result_type(function: str, kind: ir.Type) -> ir.Type:
     return type_of(boolean, kind.lanes) if function in PREDICATES else kind
 
 
-class Writer:
+class Expander(Writer):
     """Steps that are being written, and what is known of the values they name.
 
     `apply` and `change` are the functions and the conversions of the target that is written for:
@@ -41,49 +42,32 @@ class Writer:
     """
 
     def __init__(self, apply: Apply, change: Change) -> None:
+        super().__init__("_")
         self.apply = apply
         self.change = change
-        self.steps: list[ir.Step] = []
         self.constants: dict[str, ir.Const] = {}
         self.quotients: dict[str, Quotient] = {}
         self.helpers: dict[str, ir.Function] = {}
-        self._count = 0
-
-    def fresh(self) -> str:
-        """A name that nothing else in the function has."""
-        self._count += 1
-        return f"_{self._count}"
 
     def name(self, value: ir.Value) -> ir.Value:
         """The value by a name, computed here."""
-        if isinstance(value, (ir.Var, ir.Const, ir.Get)):
-            return value
-        name = self.fresh()
-        self.steps.append(ir.Let(name, value))
-        return ir.Var(value.type, name)
+        return value if isinstance(value, (ir.Var, ir.Const, ir.Get)) else self.let(value)
 
     def register(self, value: ir.Value) -> ir.Get:
         """A register that holds a value now."""
-        name = self.fresh()
-        self.steps.append(ir.Declare(name, value))
+        name = self.fresh("r")
+        self.emit(ir.Declare(name, value))
         return ir.Get(value.type, name)
-
-    def stack(self, dtype: DType, count: int) -> str:
-        """The name of a local array."""
-        name = self.fresh()
-        self.steps.append(ir.Stack(name, dtype, count))
-        return name
 
     def helper(
         self, name: str, parameters: tuple[ir.Pointer | ir.Scalar, ...],
-        write: Callable[[Writer], None],
+        write: Callable[[Expander], None],
     ) -> None:  # fmt: skip
         """Have a function for what seldom runs; `write` writes its body."""
         if name not in self.helpers:
-            outside, self.steps = self.steps, []
-            write(self)
-            body, self.steps = tuple(self.steps), outside
-            self.helpers[name] = ir.Function(name, parameters, body, quick=True)
+            with self.block() as body:
+                write(self)
+            self.helpers[name] = ir.Function(name, parameters, tuple(body), quick=True)
 
     def quotient_of(self, value: ir.Value) -> Quotient | None:
         """Numerator and denominator of a value that is known to be a quotient."""
@@ -102,7 +86,7 @@ class Lanes(Operators["Lanes"]):
 
     __slots__ = ("value", "writer")
 
-    def __init__(self, writer: Writer, value: ir.Value) -> None:
+    def __init__(self, writer: Expander, value: ir.Value) -> None:
         self.writer = writer
         self.value = value
 
@@ -181,16 +165,14 @@ class Lanes(Operators["Lanes"]):
     def set(self, value: Lanes) -> None:
         """Another value for a register."""
         assert isinstance(self.value, ir.Get)
-        self.writer.steps.append(ir.Assign(self.value.name, value.value))
+        self.writer.emit(ir.Assign(self.value.name, value.value))
 
     @contextmanager
     def when_any(self) -> Iterator[None]:
         """What is written inside runs where this flag holds in any lane, which is rare."""
-        writer = self.writer
-        outside, writer.steps = writer.steps, []
-        yield
-        outside.append(ir.If(_any(self), tuple(writer.steps), rare=True))
-        writer.steps = outside
+        with self.writer.block() as body:
+            yield
+        self.writer.emit(ir.If(_any(self), tuple(body), rare=True))
 
 
 @contextmanager
@@ -199,11 +181,10 @@ def while_any(condition: Callable[[], Lanes]) -> Iterator[None]:
     first = condition()
     writer = first.writer
     goes_on = writer.register(_any(first))
-    outside, writer.steps = writer.steps, []
-    yield
-    writer.steps.append(ir.Assign(goes_on.name, _any(condition())))
-    outside.append(ir.While(goes_on, tuple(writer.steps)))
-    writer.steps = outside
+    with writer.block() as body:
+        yield
+        writer.emit(ir.Assign(goes_on.name, _any(condition())))
+    writer.emit(ir.While(goes_on, tuple(body)))
 
 
 def _any(flags: Lanes) -> ir.Value:

@@ -70,12 +70,6 @@ class Code(Writer):
         self._scratch = align_up(self._scratch + as_size(count) * dtype.bytes, _LINE)
         return Buffer(self, SCRATCH, dtype, self.size(base))
 
-    def stack(self, dtype: DType, count: int) -> Buffer:
-        """A small local array."""
-        name = self.fresh("s")
-        self.emit(ir.Stack(name, dtype, count))
-        return Buffer(self, name, dtype)
-
     def size(self, size: Size | int) -> ir.Value:
         """The value of a size expression."""
         return self._sizes.value(simplify(as_size(size), self.box))

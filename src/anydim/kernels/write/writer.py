@@ -91,8 +91,15 @@ class Writer:
         self.emit(ir.Declare(name, first))
         return Variable(self, name, first.type)
 
+    def stack(self, dtype: DType, count: int) -> Buffer:
+        """A small local array."""
+        name = self.fresh("s")
+        self.emit(ir.Stack(name, dtype, count))
+        return Buffer(self, name, dtype)
+
     @contextmanager
-    def _block(self) -> Iterator[list[ir.Step]]:
+    def block(self) -> Iterator[list[ir.Step]]:
+        """What is written inside, in a list of its own."""
         self._blocks.append([])
         yield self._blocks[-1]
         self._blocks.pop()
@@ -102,7 +109,7 @@ class Writer:
         """A loop over start, start + step, ... below stop."""
         low, high, by = (_word(value) for value in (start, stop, step))
         name = name or self.fresh("i")
-        with self._block() as body:
+        with self.block() as body:
             yield ir.Var(ir.INDEX, name)
         self.emit(ir.For(name, low, high, by, tuple(body)))
 
@@ -112,14 +119,14 @@ class Writer:
         self._looking = True
         again = condition()
         self._looking = False
-        with self._block() as body:
+        with self.block() as body:
             yield
         self.emit(ir.While(again, tuple(body)))
 
     @contextmanager
     def when(self, condition: ir.Value) -> Iterator[None]:
         """What happens where a condition holds."""
-        with self._block() as body:
+        with self.block() as body:
             yield
         self.emit(ir.If(condition, tuple(body)))
 
@@ -128,7 +135,7 @@ class Writer:
         """What happens where the condition of the `when` just before does not hold."""
         last = self._blocks[-1].pop()
         assert isinstance(last, ir.If) and not last.otherwise
-        with self._block() as body:
+        with self.block() as body:
             yield
         self.emit(ir.If(last.condition, last.then, tuple(body)))
 
