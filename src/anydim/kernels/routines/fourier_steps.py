@@ -39,7 +39,7 @@ class Numbers:
         return self.real, self.imaginary
 
 
-class Way:
+class _Columns:
     """What both ways have in common: the work space of the transforms of columns."""
 
     def __init__(self, code: Code, plan: Plan, lanes: int) -> None:
@@ -67,28 +67,8 @@ class Way:
             place = code.let(i * (2 * lanes))
             write(i, (self.work.load(place, lanes), self.work.load(place + lanes, lanes)))
 
-    def first_step(self, read: Read, t: Numbers) -> None:
-        """`read(e)` gives numbers e, e + 1, ... of what is transformed, or e of each transform."""
-        raise NotImplementedError
 
-    def second_step(self, t: Numbers, write: Keep) -> None:
-        """`write` takes numbers f, f + 1, ... of the result, or f of each transform."""
-        raise NotImplementedError
-
-    def load(self, memory: Numbers, first: ir.Value) -> Complex:
-        """Numbers first, first + 1, ... up to the length that is worked on."""
-        raise NotImplementedError
-
-    def store(self, memory: Numbers, first: ir.Value, value: Complex, room: ir.Value) -> None:
-        """Numbers first, first + 1, ... as many as there is room for."""
-        raise NotImplementedError
-
-    def pairs(self, table: Buffer, first: ir.Value, count: ir.Value) -> Complex:
-        """Pairs first, first + 1, ... of a table of `count`; the last one where there are none."""
-        raise NotImplementedError
-
-
-class Along(Way):
+class Along(_Columns):
     """Lanes are neighbours in one transform. `cut` is the part of all columns that is done."""
 
     cut: tuple[ir.Value, ir.Value] | None = None
@@ -108,6 +88,7 @@ class Along(Way):
             yield first, code.let(least(iota(lanes) + first, count - 1))
 
     def first_step(self, read: Read, t: Numbers) -> None:
+        """`read(e)` gives numbers e, e + 1, ... of what is transformed."""
         plan = self.plan
         with self._columns(plan.second) as (first, columns):
             where = iota(self.lanes) < self.code.let(plan.second - first)
@@ -120,6 +101,7 @@ class Along(Way):
             self.transform(0, plan.first, lambda a: read(a * plan.second + first), put)
 
     def second_step(self, t: Numbers, write: Keep) -> None:
+        """`write` takes numbers f, f + 1, ... of the result."""
         plan, code = self.plan, self.code
         with self._columns(plan.first) as (first, rows):
             room = code.let(plan.first - first)
@@ -134,20 +116,26 @@ class Along(Way):
             self.transform(1, plan.second, read, put)
 
     def load(self, memory: Numbers, first: ir.Value) -> Complex:
+        """Numbers first, first + 1, ... up to the length that is worked on."""
         where = self.code.let(iota(self.lanes) < self.code.let(self.plan.worked - first))
         real, imaginary = (buffer.load(first, self.lanes, where) for buffer in memory.both())
         return real, imaginary
 
     def store(self, memory: Numbers, first: ir.Value, value: Complex, room: ir.Value) -> None:
+        """Numbers first, first + 1, ... as many as there is room for."""
         for buffer, part in zip(memory.both(), value):
             buffer.store(first, part, iota(self.lanes) < room)
 
     def pairs(self, table: Buffer, first: ir.Value, count: ir.Value) -> Complex:
+        """Pairs first, first + 1, ... of a table of `count`; the last one where there are none."""
         return self.plan.pair(table, least(iota(self.lanes) + first, count - 1))
 
 
-class Beside(Way):
-    """Lanes are transforms side by side; memory has a vector for each number."""
+class Beside(_Columns):
+    """Lanes are transforms side by side; memory has a vector for each number.
+
+    What `Along` does with neighbours e, e + 1, ... this does with number e of each transform.
+    """
 
     def first_step(self, read: Read, t: Numbers) -> None:
         plan = self.plan
@@ -180,3 +168,6 @@ class Beside(Way):
     def pairs(self, table: Buffer, first: ir.Value, count: ir.Value) -> Complex:
         real, imaginary = self.plan.pair(table, least(first, count - 1))
         return real.spread(self.lanes), imaginary.spread(self.lanes)
+
+
+Way = Along | Beside
