@@ -279,7 +279,7 @@ class Elements:
             common = dtype
         if self.lane in self.indices and self.lanes > 1:
             first, step = self.indices[self.lane], self.context.step
-            shared = along.shared_quotient(expr, self.lane, self.lanes, first, step)
+            shared = along.repeated(expr, self.lane, self.lanes, first, step) if step else None
             shared = shared or self._lane_quotient(expr) or self._lane_order(expr)
             if shared is not None:
                 return shared
@@ -303,7 +303,7 @@ class Elements:
         form = affine(dividend)
         if form is None or self.lane is None or form.stride(self.lane).constant != 1:
             return None
-        if not isinstance(by, SizeTerm):
+        if not isinstance(by, SizeTerm) and not (isinstance(by, Literal) and by.value > 0):
             return None
         divisor, magic = (self._at(each, int64) for each in along.uniform_divisor(by))
         first = self.name(self.offset(form))

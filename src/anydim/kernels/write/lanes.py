@@ -160,44 +160,19 @@ def step_for(exprs: Iterable[Expr], lane: str, lanes: int) -> int:
 # ---- code --------------------------------------------------------------------------------------
 
 
-def shared_quotient(
-    expr: Apply, lane: str, lanes: int, first: ir.Value, step: int
-) -> ir.Value | None:
-    """A quotient or rest of the lane axis, which is `first` in lane 0, by one division for all.
+def repeated(expr: Apply, lane: str, lanes: int, first: ir.Value, step: int) -> ir.Value | None:
+    """A quotient or rest of the lane axis that has a pattern: a start and lanes that are known.
 
-    None where it is something else. `first` is a multiple of `step` where that is not 0.
+    None where it has none. The axis is `first` in lane 0, a multiple of `step`.
     """
-    if expr.function not in ("floordiv", "mod"):
-        return None
-    found = _repeated(expr, lane, lanes, first, step) if step else None
-    return found or _divided_small(expr, lane, lanes, first)
-
-
-def _repeated(expr: Apply, lane: str, lanes: int, first: ir.Value, step: int) -> ir.Value | None:
-    """A start and lanes that are known."""
-    found = pattern(expr, lane, lanes, step)
+    found = pattern(expr, lane, lanes, step) if expr.function in ("floordiv", "mod") else None
     if found is None:
         return None
     same = _of_first_vector(expr, lanes)
     return same if found.slope == 0 else _times(first, found.slope) + same
 
 
-def _divided_small(expr: Apply, lane: str, lanes: int, first: ir.Value) -> ir.Value | None:
-    """By any small number: with first = q * by + r, lane l has the quotient q + (r + l) // by.
-
-    And r + l is so small that a multiplication and a shift divide it.
-    """
-    by = _known(expr.arguments[1])
-    if expr.arguments[0] != Index(lane) or by is None or not 1 < by <= _SMALL - lanes:
-        return None
-    small = first % by + iota(lanes)
-    quotient = (small * -(-(1 << _SHIFT) // by)) >> _SHIFT
-    if expr.function == "floordiv":
-        return first // by + quotient
-    return small - quotient * by
-
-
-def uniform_divisor(by: SizeTerm) -> tuple[Expr, Expr]:
+def uniform_divisor(by: Expr) -> tuple[Expr, Expr]:
     """A size as a divisor, and the number by which small numbers are multiplied instead."""
     divisor = Apply("max", (by, Literal(1, int64)))
     above = Apply("add", (divisor, Literal((1 << _SHIFT) - 1, int64)))
