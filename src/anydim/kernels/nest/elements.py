@@ -12,7 +12,7 @@ from dataclasses import field
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from anydim.base.dtypes import int64
+from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import Linear, free_axes, linear
@@ -105,6 +105,12 @@ class NestElements(Elements):
         scope = self.inner({}, certain=False, local=local)
         body(scope)
         self.merge(scope)
+
+    def now(self, expr: Expr, dtype: DType) -> ir.Value:
+        """The value of an expression here; what it reads is read anew."""
+        found: list[ir.Value] = []
+        self.step(lambda here: found.append(here.name(here.value(expr, dtype))))
+        return found[0]
 
     def merge(self, scope: Elements) -> None:
         """Take over the steps of a scope that is no block of its own."""

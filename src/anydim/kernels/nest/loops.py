@@ -29,7 +29,7 @@ from anydim.kernels.write import arithmetic
 from anydim.kernels.write.loops import START, STOP, under
 from anydim.lang.dependence.accesses import all_writes
 from anydim.lang.dependence.chunks import ChunkedWrite, Chunks
-from anydim.lang.tree import Axis, Branch, Expr, Literal, Loop, OrderedStep, Read, Write
+from anydim.lang.tree import Axis, Branch, Literal, Loop, OrderedStep, Read, Write
 from anydim.lang.tree.bounds_checks import checked
 from anydim.lang.tree.stepping import expressions_of, written
 
@@ -100,7 +100,7 @@ class NestCode:
     def _loop(self, scope: NestElements, loop: Loop) -> None:
         cut = self.chunks.loops.get(self.loops) if self.chunks is not None else None
         start, stop = self.spans.get(self.loops) or (
-            self._bound(scope, loop.start), self._bound(scope, loop.stop)
+            scope.now(loop.start, int64), scope.now(loop.stop, int64)
         )  # fmt: skip
         self.loops += 1
         if cut is not None:
@@ -130,11 +130,6 @@ class NestCode:
         body = (ir.Let(at.name, value), *inner.steps, ir.Assign(value.name, value + 1))
         scope.steps += [ir.Declare(value.name, start), ir.While((value < stop) & fine, body)]
 
-    def _bound(self, scope: NestElements, bound: Expr) -> ir.Value:
-        found: list[ir.Value] = []
-        scope.step(lambda here: found.append(here.name(here.value(bound, int64))))
-        return found[0]
-
     def _iterations(
         self, scope: NestElements, start: ir.Value, stop: ir.Value, step: int
     ) -> ir.Value:
@@ -144,15 +139,13 @@ class NestCode:
         return scope.name((gap + (abs(step) - 1)) // abs(step))
 
     def _branch(self, scope: NestElements, branch: Branch) -> None:
-        found: list[ir.Value] = []
-        scope.step(lambda here: found.append(here.name(here.value(branch.condition, boolean))))
-        sides = []
+        condition, sides = scope.now(branch.condition, boolean), []
         for steps in (branch.then, branch.otherwise):
             inner = scope.inner({}, certain=False)
             self.steps(inner, steps)
             sides.append(tuple(inner.steps))
         then, otherwise = sides
-        scope.steps.append(ir.If(found[0], then, otherwise))
+        scope.steps.append(ir.If(condition, then, otherwise))
 
     def _held(self, scope: NestElements, loop: Loop, start: ir.Value) -> list[_Held]:
         """Registers for what a loop carries, with what memory holds before its first iteration."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import greatest, least, variable
@@ -154,7 +155,7 @@ class StagedCode(NestCode):
 
     def _span(self, scope: NestElements, loop: Loop, number: ir.Value, by: Size) -> Span:
         """The iterations of a loop that are in a tile."""
-        start, stop = (self._bound(scope, bound) for bound in (loop.start, loop.stop))
+        start, stop = (scope.now(bound, int64) for bound in (loop.start, loop.stop))
         size = scope.size(by)
         low = scope.name(start + number * size)
         return low, scope.name(least(low + size, stop))

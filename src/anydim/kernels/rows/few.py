@@ -17,16 +17,7 @@ from dataclasses import replace
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
-from anydim.kernels.ir import (
-    Like,
-    constant,
-    iota,
-    least,
-    operate,
-    select,
-    shuffle,
-    variable,
-)
+from anydim.kernels.ir import Like, constant, iota, least, operate, select, shuffle, variable
 from anydim.kernels.rows.cells import Cell, Row, RowForm, Setting
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.write.arithmetic import loop

@@ -23,17 +23,7 @@ from itertools import permutations
 
 from anydim.base.dtypes import int64
 from anydim.kernels.inference import free_axes
-from anydim.lang.tree import (
-    Apply,
-    Axis,
-    Expr,
-    Group,
-    Index,
-    Literal,
-    Read,
-    SizeTerm,
-    Statement,
-)
+from anydim.lang.tree import Apply, Axis, Expr, Group, Index, Literal, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import (
     Affine,
     address,

@@ -15,12 +15,12 @@ be nearly empty, and elements go one by one; where neighbours of one side are so
 
 from __future__ import annotations
 
-from anydim.base.dtypes import boolean, uint8
+from anydim.base.dtypes import boolean
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch, Machine
-from anydim.kernels.naming import named_kernel
+from anydim.kernels.operands import assemble
 from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.kernels.transposition.form import (
@@ -90,20 +90,9 @@ def lower(
     code, vector = Writer(), ir.Type(dtype, schedule.lanes)
     Pieces(code, form, context, made.type.dtype, vector).write()
     operands = (ir.Operand("x", dtype), ir.Operand("y", made.type.dtype, written=True))
-    main = ir.Function(
-        "transposition",
-        (
-            *(ir.Pointer(operand.name, operand.dtype) for operand in operands),
-            *(ir.Scalar(name) for name in sizes.names),
-            ir.Scalar("start"),
-            ir.Scalar("stop"),
-            ir.Pointer("scratch", uint8),
-        ),
-        code.written,
-    )
     elements = product(made.type.shape)
     return Launch(
-        kernel=named_kernel("transposition", operands, sizes.names, (main,)),
+        kernel=assemble("transposition", operands, sizes.names, code.written),
         arguments=(Argument(given.name), Argument(made.name)),
         sizes=sizes.sizes,
         parallel=product(axis.extent for axis in form.outer)
