@@ -33,6 +33,9 @@ CASES = {
     "groups": Case("n 12 h v", "36 3 3 3", window(3, 1, 1, 4), bias=True),
     "weights of a call": Case("n 5 h v", "19 5 3 3", window(3, 1), True, constant=False),
     "float64": Case("n 5 h v", "33 5 3 3", window(3, 1), True, dtype=float64),
+    "far taps": Case("n 5 h v", "16 5 3 3", {"pads": (4, 4, 4, 4), "dilations": (4, 4)}, bias=True),
+    "padding before alone": Case("n 5 h v", "9 5 3 4", {"pads": (2, 3, 0, 0)}),
+    "many chunks": Case("n 64 h v", "16 64 5 5", window(5, 2), bias=True),
     "frames": Case("n 5 v", "35 5 5", {"pads": (2, 2)}),
 }
 
@@ -62,10 +65,10 @@ def test_an_image_has_its_bits_in_every_batch_and_part(name: str) -> None:
     for batch, (h, v) in zip((2, 7, 13, 30) * 3, PLACES):
         sizes = {"n": batch, "h": h, "v": v}
         x, *rest = case.arrays(sizes)
-        (every,) = prepared.outputs([x, *rest], sizes, 3)
+        (every,) = prepared.outputs([x, *rest], sizes, 3, compiled=True)
         for image in (0, batch // 2, batch - 1):
             alone = [x[image : image + 1], *rest]
-            (one,) = prepared.outputs(alone, {**sizes, "n": 1}, 1)
+            (one,) = prepared.outputs(alone, {**sizes, "n": 1}, 1, compiled=True)
             assert one.tobytes() == every[image : image + 1].tobytes()
 
 

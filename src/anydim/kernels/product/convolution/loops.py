@@ -21,6 +21,7 @@ from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.blocked import Blocked, Level, roles_of
+from anydim.kernels.product.convolution.cropped import cropped, kept_weights_function
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.convolution.joined import Columns, columns_of
@@ -46,8 +47,9 @@ from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.kernels.write.arithmetic import loop, summed
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
-from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
+from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
+_NARROW = 4  # times as many products of a chunk, where panels are narrow
 _FEW_PANELS, _MANY_TILES = 4, 16  # then each thread reads weights of its own, all of the windows
 
 
@@ -61,14 +63,21 @@ class WindowBlocks:
     sharing: Sharing
 
 
-def cut_of(form: Windows, columns: Columns, schedule: Convolution) -> WindowBlocks:
-    """Blocks of even size, none larger than the schedule says."""
+def cut_of(form: Windows, columns: Columns, schedule: Convolution, more: bool) -> WindowBlocks:
+    """Blocks of even size, none larger than the schedule says.
+
+    Chunks decide when `more` is added, so where there is `more` no batch changes them.
+    """
     tile = schedule.tile
     tiles = ceil_div(form.rows, tile.rows)
     row_blocks = ceil_div(tiles, schedule.block_tiles)
     panels = columns.panels
     column_blocks = ceil_div(panels, schedule.block_panels)
-    most = maximum(as_size(schedule.chunk_k) // maximum(form.window, 1), 1)
+    narrow = minimum(
+        as_size(tile.width) // maximum(minimum(columns.all, columns.width), 1), _NARROW
+    )
+    times = 1 if more else maximum(narrow, 1)
+    most = maximum(schedule.chunk_k * times // maximum(form.window, 1), 1)
     chunks = maximum(ceil_div(form.channels.extent, most), 1)
     around = product(extent for _, extent in columns.loops)
     few = from_on(_FEW_PANELS - panels, 0) * from_on(tiles, _MANY_TILES)
@@ -95,6 +104,9 @@ class ConvolutionWriter(Blocked):
         machine: Machine,
     ) -> None:  # fmt: skip
         super().__init__(group, form.outputs, form.dtype, schedule.tile, LayerSizes())
+        self.given = form
+        form = cropped(form)
+        self.copied = from_on(self.given.window - form.window, 1) if schedule.packed else as_size(1)
         self.form, self.schedule, self.machine = form, schedule, machine
         self.ending = ending
         micro_kernel, libraries = called(self.tile, form.dtype, form.rows)
@@ -102,7 +114,8 @@ class ConvolutionWriter(Blocked):
         self.libraries = (*libraries, self.strips)
         self.columns = columns_of(form, ending, self.tile)
         self.joins = self.columns.joined.constant != 0
-        self.cut = cut_of(form, self.columns, schedule)
+        more = ending is not None and ending.more is not None
+        self.cut = cut_of(form, self.columns, schedule, more)
         self.sharing = self.cut.sharing
         target = target_of(form.outputs, group, form.dtype)
         assert target is not None, "forms have a result of the type of the sums"
@@ -130,11 +143,9 @@ class ConvolutionWriter(Blocked):
 
     @property
     def sums_at(self) -> Size:
-        """Bytes of the panel and of weights that did not come packed."""
-        if self.schedule.packed:
-            return self.panel_bytes
+        """Bytes of the panel and of weights that are not read as they came."""
         weights = self.cut.rows * self.cut.channels * self.form.window * self.form.dtype.bytes
-        return self.panel_bytes + align_up(weights, LINE)
+        return self.panel_bytes + self.copied * align_up(weights, LINE)
 
     @property
     def scratch(self) -> Size:
@@ -153,8 +164,11 @@ class ConvolutionWriter(Blocked):
             made.append(self.finish)
         if self.joins or not self.schedule.direct:
             made += self._packing()
-        if not self.schedule.packed:
-            weights = partial(weights_function, self.form, self.sizes, self.tile.rows)
+        given = (self.form, self.sizes, self.tile.rows)
+        weights = partial(weights_function, *given)
+        if self.schedule.packed:
+            weights = partial(kept_weights_function, self.given, *given, self.tile.lanes)
+        if self.copied != 0:
             self.weights = self.sized(weights)
             made.append(self.weights)
         return made
@@ -232,7 +246,8 @@ class ConvolutionWriter(Blocked):
 
     @property
     def _k(self) -> ir.Value:
-        return self.role("all_k", self.form.k)
+        """Elements between rows of packed weights."""
+        return self.role("all_k", self.given.k)
 
     def _weights_start(self) -> ir.Value:
         """The first weight of the block of rows."""
@@ -240,7 +255,7 @@ class ConvolutionWriter(Blocked):
         if not self.schedule.packed:
             first = self.at(form.w_start, ((walk.name, walk.w) for walk in form.loops))
             return first + variable("row0") * value(form.row_w)
-        group = align_up(form.rows, self.tile.rows) * form.k
+        group = align_up(form.rows, self.tile.rows) * self.given.k
         row = variable("row0") * self._k
         loops = [(walk.name, walk.extent) for walk in form.loops if walk.w != 0]
         return summed(row, *packed_at(loops, group, self.sizes.role))
@@ -263,11 +278,19 @@ class ConvolutionWriter(Blocked):
         ]
 
     def _pack_weights(self) -> list[ir.Step]:
-        if self.schedule.packed:
+        if self.copied == 0:
             return []
-        at = variable("channel0") * self.sizes.value(self.form.channels.w)
-        dst = ir.Address("scratch", self.sizes.value(self.panel_bytes))
-        return [call(self.weights, dst=dst, w_at=variable("w_unit") + at)]
+        value = self.sizes.value
+        dst = ir.Address("scratch", value(self.panel_bytes))
+        if not self.schedule.packed:
+            at = variable("channel0") * value(self.form.channels.w)
+            return [call(self.weights, dst=dst, w_at=variable("w_unit") + at)]
+        at = variable("w_unit") + variable("channel0") * value(self.given.window * self.tile.rows)
+        step = call(self.weights, dst=dst, w_at=at, w_row=self._k)
+        return [
+            ir.Let("copied", value(self.copied).differs(0)),
+            ir.If(ir.Var(ir.FLAG, "copied"), (step,)),
+        ]
 
     def _images(self) -> list[ir.Step]:
         """The images that a panel has columns of: the first one's number, how many, of each `run`.
@@ -370,25 +393,30 @@ class ConvolutionWriter(Blocked):
             finish = finish + select(ir.Var(ir.FLAG, "last"), limits, constant(0))
         if self.columns.in_order.constant != 0:
             finish = finish + value(self.columns.in_order) * IN_ORDER
-        strip = call(
-            strip_function(self.strips.name, form.dtype), a=self._a(), b=b[0], b_row=b[1], c=sums,
+        strip = partial(
+            call, strip_function(self.strips.name, form.dtype), b=b[0], b_row=b[1], c=sums,
             bias=bias, more=more, bias_step=bias_step, finish=finish, c_row=sums_row,
             rows=variable("height"), columns=variable("width"), start=variable("first"),
             low=number(form.dtype, 0 if ending.low is None else ending.low),
             high=number(form.dtype, 0 if ending.high is None else ending.high),
-            a_row=self._k if self.schedule.packed else variable("k"),
         )  # fmt: skip
+        copied, came = (strip(a=a, a_row=row) for a, row in self._a())
+        step: ir.Step = copied if self.copied == 1 else came
+        if self.copied.constant is None:
+            step = ir.If(ir.Var(ir.FLAG, "copied"), (copied,), (came,))
         if self.finished:
-            return [strip]
-        return [strip, ir.If(ir.Var(ir.FLAG, "last"), (self._finish(sums, sums_row, joined),))]
+            return [step]
+        return [step, ir.If(ir.Var(ir.FLAG, "last"), (self._finish(sums, sums_row, joined),))]
 
-    def _a(self) -> ir.Address:
-        value, form = self.sizes.value, self.form
-        if self.schedule.packed:
-            k0 = variable("channel0") * value(form.window * self.tile.rows)
-            return ir.Address("w", variable("w_unit") + variable("row") * self._k + k0)
-        at = variable("row") * variable("k") * form.dtype.bytes
-        return ir.Address("scratch", at + value(self.panel_bytes))
+    def _a(self) -> list[tuple[ir.Address, ir.Value]]:
+        """Weights that were copied, and as they came packed; how far their rows are apart."""
+        value = self.sizes.value
+        at = variable("row") * variable("k") * self.form.dtype.bytes
+        k0 = variable("channel0") * value(self.given.window * self.tile.rows)
+        return [
+            (ir.Address("scratch", at + value(self.panel_bytes)), variable("k")),
+            (ir.Address("w", variable("w_unit") + variable("row") * self._k + k0), self._k),
+        ]
 
     def _b(self, direct: bool) -> tuple[ir.Address, ir.Value]:
         """A panel, and how far its rows are apart."""

@@ -57,7 +57,7 @@ class MergedPack(WindowPack):
         """Whether a call has rows that this is the faster way for."""
         value = self.sizes.value
         few = (self.form.channels.extent.constant or _FEW) < _FEW
-        most = self.lanes // 2 if self.gathered else self.lanes if few else _MOST
+        most = self.lanes // 8 if self.gathered else self.lanes if few else _MOST
         found = value(self.last.extent) <= most
         if self.gathered and self.joined:
             found = found & (variable("images") <= 1)
