@@ -58,6 +58,7 @@ def form_template(
     propose: Callable[[Form, Machine, frozenset[str]], Schedule | None],
     lower: Callable[[Form, Group, Schedule, Box, Machine, frozenset[str]], Launch],
     keeps: bool = False,
+    widens: bool = False,
 ) -> Template:
     """The template of groups that have a form: `form` gives it, None for other groups.
 
@@ -79,4 +80,4 @@ def form_template(
             raise InternalError(f"a group that template '{name}' cannot take reached its lowering")
         return lower(found, group, chosen, box, machine, constants)
 
-    return Template(name, schedule, matched, lowered, keeps)
+    return Template(name, schedule, matched, lowered, keeps, widens=widens)

@@ -8,8 +8,8 @@ from anydim.base.dtypes import float32, int32
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.ir import variable
-from anydim.kernels.product.blocked import Level, nested, roles_of
-from anydim.kernels.product.kernel import function_library
+from anydim.kernels.product.blocked import Level, nested
+from anydim.kernels.product.kernel import function_library, roles_of
 from anydim.kernels.product.sums import Sums, multiply_add
 from anydim.kernels.template import form_template
 from anydim.kernels.write.writer import Writer

@@ -212,7 +212,7 @@ def test_products_for_a_library(shapes: tuple[str, str]) -> None:
 
 def test_what_is_no_plain_product() -> None:
     groups = (CONVOLUTIONS[0].group(), group_of("matmul", "m k", "k n", dtype=int32))
-    assert not any(library.match(group, BOX, MACHINE, frozenset()) for group in groups)
+    assert not any(library.TEMPLATE.match(group, BOX, MACHINE, frozenset()) for group in groups)
 
 
 CONVOLUTIONS = [
@@ -293,7 +293,7 @@ def test_rows_and_elements_on_a_device(name: str) -> None:
 
 RUNNING = [
     case for case in attention_cases.CASES
-    if attention.match(case.group(), attention_cases.BOX, MACHINE, frozenset()) is not None
+    if attention.TEMPLATE.match(case.group(), attention_cases.BOX, MACHINE, frozenset()) is not None
 ]  # fmt: skip
 
 

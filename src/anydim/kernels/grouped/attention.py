@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 from anydim.base.dtypes import float32
-from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.attention.form import AttentionForm, attention_form
@@ -18,7 +17,7 @@ from anydim.kernels.grouped.places import Work, plain
 from anydim.kernels.ir import apply, constant, convert, fma, greatest, least, number, select
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.schedule import print_schedule
-from anydim.kernels.template import Template
+from anydim.kernels.template import form_template
 from anydim.kernels.write.elements import Elements
 from anydim.kernels.write.writer import Writer
 from anydim.lang.tree import Group, Read, TensorType
@@ -45,18 +44,10 @@ def _form(group: Group) -> AttentionForm | None:
     return form if group.type_of(form.output.tensor).dtype == float32 else None
 
 
-def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Running | None:
-    """A schedule for an attention; None for other groups."""
-    return None if _form(group) is None else Running()
-
-
-def lower(
-    group: Group, schedule: Running, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
-    """The launch of a matched group."""
-    form = _form(group)
-    if form is None:
-        raise InternalError("a group that is no attention reached its lowering")
+def _lower(
+    form: AttentionForm, group: Group, schedule: Running, box: Box, machine: Machine,
+    constants: frozenset[str],
+) -> Launch:  # fmt: skip
     writer = _Writer(group, form, schedule.items, machine)
     body = writer.body()
     rows = product(axis.extent for axis in (*form.batch, form.query))
@@ -70,7 +61,10 @@ def lower(
     )  # fmt: skip
 
 
-TEMPLATE = Template("running", Running, match, lower, keeps=True, widens=True)
+TEMPLATE = form_template(
+    "running", Running, lambda group, *_: _form(group), lambda *_: Running(), _lower,
+    keeps=True, widens=True,
+)  # fmt: skip
 
 
 class _Writer:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from anydim.base.dtypes import DType, float32, uint16, uint32
-from anydim.base.errors import InternalError
+from anydim.base.dtypes import float32, uint16, uint32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.fragments import COLUMNS, ROWS, SHARES, SUMS, WARP, Place
@@ -18,7 +17,7 @@ from anydim.kernels.grouped.places import rest
 from anydim.kernels.grouped.products import ProductForm, ProductWriter, product_form
 from anydim.kernels.ir import constant, number
 from anydim.kernels.launch import TF32, Launch, Machine
-from anydim.kernels.template import Template
+from anydim.kernels.template import form_template
 from anydim.kernels.write.arithmetic import quotient
 from anydim.lang.tree import Group
 from anydim.sizes import Box
@@ -50,27 +49,21 @@ class Fragments:
         return WARP * self.across * (self.rows // self.warp_rows)
 
 
-def factors_of(group: Group, machine: Machine) -> DType | None:
-    """The type of the factors of a product whose fragments a machine multiplies; else None."""
+def _form(
+    group: Group, box: Box, machine: Machine, constants: frozenset[str]
+) -> ProductForm | None:
+    """A product whose fragments a machine multiplies."""
     form = product_form(group)
     if form is None or form.dtype != float32 or form.a.dtype != form.b.dtype:
         return None
     fine = machine.tf32 if form.a.dtype == float32 else machine.warps and form.a.dtype in SHARES
-    return form.a.dtype if fine else None
+    return form if fine else None
 
 
-def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Fragments | None:
-    """A schedule for a product with what follows it; None for other groups."""
-    return None if factors_of(group, machine) is None else Fragments()
-
-
-def lower(
-    group: Group, schedule: Fragments, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
-    """The launch of a matched group."""
-    form = product_form(group)
-    if form is None:
-        raise InternalError("a group that is no product reached its lowering")
+def _lower(
+    form: ProductForm, group: Group, schedule: Fragments, box: Box, machine: Machine,
+    constants: frozenset[str],
+) -> Launch:  # fmt: skip
     writer = _Writer(group, form, schedule, machine)
     sides = writer.sides(writer.stride)
     body = writer.body(*sides)
@@ -80,7 +73,7 @@ def lower(
     )
 
 
-TEMPLATE = Template("fragments", Fragments, match, lower, widens=True)
+TEMPLATE = form_template("fragments", Fragments, _form, lambda *_: Fragments(), _lower, widens=True)
 
 
 class _Writer(ProductWriter):

@@ -14,7 +14,6 @@ from functools import lru_cache
 from itertools import pairwise
 
 from anydim.base.dtypes import DType, bfloat16, float16, float32, float64
-from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.devices.cublas import PREFIX, WORDS
 from anydim.kernels import ir
@@ -25,7 +24,7 @@ from anydim.kernels.launch import TF32, Argument, Launch, Machine, moved_bytes
 from anydim.kernels.operands import assemble
 from anydim.kernels.product.epilogue import PRODUCT
 from anydim.kernels.schedule import print_schedule
-from anydim.kernels.template import Template
+from anydim.kernels.template import form_template
 from anydim.kernels.write.arithmetic import loop, quotient, summed
 from anydim.lang.tree import Axis, Cast, Expr, Group, Read
 from anydim.lang.tree.affine import Affine, address
@@ -52,18 +51,10 @@ class _Form:
     words: tuple[Size, ...]
 
 
-def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Plain | None:
-    """The schedule for a group, or None where it is no plain product of two matrices."""
-    return None if _form(group) is None else Plain()
-
-
-def lower(
-    group: Group, schedule: Plain, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
-    """The launch of a matched group."""
-    form = _form(group)
-    if form is None:
-        raise InternalError("a group that is no plain product reached its lowering")
+def _lower(
+    form: _Form, group: Group, schedule: Plain, box: Box, machine: Machine,
+    constants: frozenset[str],
+) -> Launch:  # fmt: skip
     m, n, k, batch = form.words[:4]
     operands = tuple(
         ir.Operand(name, dtype, written)
@@ -84,9 +75,6 @@ def lower(
         schedule=print_schedule(schedule),
         reason=f"a plain matrix product of {factors}, by the library of the device",
     )
-
-
-TEMPLATE = Template("plain", Plain, match, lower, keeps=True, widens=True)
 
 
 @lru_cache(maxsize=512)
@@ -174,3 +162,9 @@ def _body(form: _Form) -> tuple[ir.Step, ...]:
     store = ir.Store("c", c, convert(total, form.results))
     body = (*split, ir.Declare("sum", number(wide, 0)), steps, store)
     return (loop("place", variable("start"), variable("stop"), 1, *body),)
+
+
+TEMPLATE = form_template(
+    "plain", Plain, lambda group, *_: _form(group), lambda *_: Plain(), _lower,
+    keeps=True, widens=True,
+)  # fmt: skip

@@ -12,14 +12,13 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from anydim.base.dtypes import DType
-from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.grouped.places import Work, own_place, plain
 from anydim.kernels.ir import constant, convert, least, operate
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.schedule import print_schedule
-from anydim.kernels.template import Template
+from anydim.kernels.template import form_template
 from anydim.kernels.write.elements import Elements
 from anydim.kernels.write.folding import folding, nothing_of
 from anydim.lang.tree import Axis, Group, Index, Read, Statement
@@ -78,18 +77,10 @@ def _reads_in_place(group: Group) -> bool:
     return True
 
 
-def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Teams | None:
-    """A schedule for rows with reductions, or elements; None for other groups."""
-    return None if teams_form(group) is None else Teams()
-
-
-def lower(
-    group: Group, schedule: Teams, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
-    """The launch of a matched group."""
-    form = teams_form(group)
-    if form is None:
-        raise InternalError("a group that no team does reached its lowering")
+def _lower(
+    form: TeamsForm, group: Group, schedule: Teams, box: Box, machine: Machine,
+    constants: frozenset[str],
+) -> Launch:  # fmt: skip
     writer = _Writer(group, form, schedule, machine)
     body = writer.body()
     total = product(axis.extent for axis in form.outer)
@@ -104,7 +95,9 @@ def lower(
     )  # fmt: skip
 
 
-TEMPLATE = Template("teams", Teams, match, lower)
+TEMPLATE = form_template(
+    "teams", Teams, lambda group, *_: teams_form(group), lambda *_: Teams(), _lower
+)
 
 
 class _Writer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.grouped.copies import Side
@@ -12,7 +11,7 @@ from anydim.kernels.grouped.places import rest
 from anydim.kernels.grouped.products import ProductForm, ProductWriter, product_form
 from anydim.kernels.ir import constant, convert, fma, number
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.template import Template
+from anydim.kernels.template import form_template
 from anydim.kernels.write.arithmetic import quotient
 from anydim.lang.tree import Group
 from anydim.sizes import Box
@@ -43,18 +42,10 @@ class Tiles:
         return self.across * (self.rows // self.item_rows)
 
 
-def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Tiles | None:
-    """A schedule for a product with what follows it; None for other groups."""
-    return None if product_form(group) is None else Tiles()
-
-
-def lower(
-    group: Group, schedule: Tiles, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
-    """The launch of a matched group."""
-    form = product_form(group)
-    if form is None:
-        raise InternalError("a group that is no product reached its lowering")
+def _lower(
+    form: ProductForm, group: Group, schedule: Tiles, box: Box, machine: Machine,
+    constants: frozenset[str],
+) -> Launch:  # fmt: skip
     writer = _Writer(group, form, schedule, machine)
     sides = writer.sides(lambda along, count: count, own=False)
     body = writer.body(*sides)
@@ -63,7 +54,9 @@ def lower(
     )
 
 
-TEMPLATE = Template("tiles", Tiles, match, lower, widens=True)
+TEMPLATE = form_template(
+    "tiles", Tiles, lambda group, *_: product_form(group), lambda *_: Tiles(), _lower, widens=True
+)
 
 
 class _Writer(ProductWriter):

@@ -15,32 +15,20 @@ those of a library (`blas/`) have loops of their own.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.ir import variable
-from anydim.kernels.launch import Argument, Launch, Machine, Packing, moved_bytes
-from anydim.kernels.naming import named_kernel
 from anydim.kernels.product.epilogue import Output
-from anydim.kernels.product.kernel import (
-    finish_of,
-    main_function,
-    operands_of,
-    pointers_of,
-    shared_names,
-)
+from anydim.kernels.product.kernel import ProductKernel
 from anydim.kernels.product.micro import Tile
 from anydim.kernels.product.sharing import GRAIN, Sharing
-from anydim.kernels.schedule import print_schedule
-from anydim.kernels.write.arithmetic import loop, summed
+from anydim.kernels.write.arithmetic import loop
 from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.tree import Group
-from anydim.sizes import Size, as_size
-
-BACKWARDS = "backwards"  # the size that is 1 where blocks of columns come in the opposite order
+from anydim.sizes import Size
 
 
 @dataclass(frozen=True)
@@ -64,39 +52,27 @@ def nested(levels: Sequence[Level]) -> tuple[ir.Step, ...]:
     return body
 
 
-class Blocked(ABC):
-    """Writes the functions of a kernel, and collects the sizes that it needs.
+class Blocked(ProductKernel):
+    """A kernel whose threads share rectangles, by what a subclass says of their levels."""
 
-    `name` begins that of the kernel. `roles` are (tensor, operand) of its operands, those of
-    `packed` tensors with their types; `buffers` the operands of tensors that lie as they are.
-    `in_place` is as in `Launch`. An `ordered` kernel has a last size, `BACKWARDS`.
-    """
-
-    name: str
-    ordered: bool = False
-    libraries: tuple[ir.Library, ...] = ()
     sharing: Sharing
-    in_place: tuple[tuple[str, str], ...] = ()
-    packed: Mapping[str, DType] = {}
-    roles: Sequence[tuple[str, str]]
-    buffers: Mapping[str, str]
+    grain = GRAIN
 
     def __init__(
         self, group: Group, outputs: tuple[Output, ...], dtype: DType, tile: Tile,
         sizes: SizeParameters,
     ) -> None:  # fmt: skip
-        self.group, self.outputs, self.dtype, self.tile = group, outputs, dtype, tile
-        self.sizes = sizes
+        super().__init__(group, outputs, dtype, tile.lanes, sizes)
+        self.tile = tile
+
+    @property
+    def parallel(self) -> Size:
+        return self.sharing.steps
 
     @property
     def done(self) -> str:
         """The register of `Sharing.rectangles`."""
         return ""
-
-    @property
-    @abstractmethod
-    def scratch(self) -> Size:
-        """Bytes of scratch."""
 
     @abstractmethod
     def made(self) -> Sequence[ir.Function]:
@@ -128,26 +104,10 @@ class Blocked(ABC):
 
     # ---- the kernel ----------------------------------------------------------------------------
 
-    @property
-    def operands(self) -> tuple[ir.Operand, ...]:
-        """The kernel's operands, in the order of their roles."""
-        return operands_of(self.roles, self.packed, self.group, self.outputs)
-
-    @property
-    def pointers(self) -> tuple[ir.Pointer, ...]:
-        """The operands as parameters of functions."""
-        return pointers_of(self.operands, shared_names(self.in_place, self.buffers))
-
     def functions(self) -> tuple[ir.Function, ...]:
-        """All functions of the kernel, main the last."""
         made = self.made()
         rectangles = self.sharing.rectangles(self.role, self.rectangle(), self.done)
-        body = (*self.start(), *rectangles, *self.end())
-        return (*made, main_function(self.name, self.pointers, self._size_names, body))
-
-    @property
-    def _size_names(self) -> tuple[str, ...]:
-        return (*self.sizes.names, BACKWARDS) if self.ordered else self.sizes.names
+        return (*made, self.main((*self.start(), *rectangles, *self.end())))
 
     def needs(self, library: ir.Library) -> None:
         """One more library that is called."""
@@ -159,61 +119,3 @@ class Blocked(ABC):
         known = self.sizes.names
         function = make()
         return function if self.sizes.names == known else make()
-
-    def finish_function(self, loops: Iterable[str], machine: Machine) -> ir.Function:
-        """What computes outputs from the sums of a tile, see `finish.py`."""
-        return finish_of(
-            self.group, self.outputs, self.dtype, self.tile.lanes, loops, self.sizes, machine,
-            self.buffers, self.pointers,
-        )  # fmt: skip
-
-    def at(self, start: Size | int, steps: Iterable[tuple[str, Size]]) -> ir.Value:
-        """start and, for each loop, its index times the elements between neighbours."""
-        value = self.sizes.value
-        return summed(value(start), *(variable(name) * value(by) for name, by in steps))
-
-    def launch(
-        self, schedule: object, packings: Mapping[str, Packing | None], work: Size, reason: str
-    ) -> Launch:
-        """The launch of a product of `work` multiply-adds; `packings` are those of operands."""
-        functions, sizes = self.functions(), self.sizes.sizes
-        return Launch(
-            kernel=named_kernel(
-                self.name, self.operands, self._size_names, functions, self.libraries
-            ),
-            arguments=tuple(Argument(tensor, packings.get(role)) for tensor, role in self.roles),
-            sizes=(*sizes, as_size(0)) if self.ordered else sizes,
-            parallel=self.sharing.steps,
-            grain=GRAIN,
-            scratch=self.scratch,
-            flops=2 * work,
-            moved=moved_bytes(self.group),
-            schedule=print_schedule(schedule),
-            reason=reason,
-            order=len(sizes) if self.ordered else None,
-            in_place=self.in_place,
-        )
-
-
-def roles_of(
-    factors: Iterable[tuple[str, str]], packed: Iterable[str], read: Iterable[str],
-    written: Iterable[str],
-) -> tuple[tuple[tuple[str, str], ...], dict[str, str]]:  # fmt: skip
-    """(tensor, operand) of factors, of what else is read, of results; and operands of tensors.
-
-    A packed factor is an operand of its own; any other tensor is one, however often it is read.
-    """
-    apart = set(packed)
-    roles: list[tuple[str, str]] = []
-    buffers: dict[str, str] = {}
-    for tensor, role in factors:
-        if role in apart or tensor not in buffers:
-            roles.append((tensor, role))
-        if role not in apart:
-            buffers.setdefault(tensor, role)
-    for letter, tensors in (("r", read), ("y", written)):
-        for tensor in tensors:
-            if tensor not in buffers:
-                buffers[tensor] = f"{letter}{len(roles)}"
-                roles.append((tensor, buffers[tensor]))
-    return tuple(roles), buffers

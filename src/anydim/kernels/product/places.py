@@ -12,19 +12,42 @@ from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.resolve.ranges import running
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import Affine, affine, rewrite
-from anydim.sizes import Box, Size, Truth, as_size, prove
+from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
 SMALL = 8  # strides, windows and paddings
 
 
 @dataclass(frozen=True)
-class WindowAxis:
-    """An axis of the places, the channels or the window: extent, distance of neighbours in x, w."""
+class Walk:
+    """An axis of a product: its name and its extent; kinds of products add how far neighbours lie
+    apart in their tensors."""
 
     name: str
     extent: Size
+
+
+@dataclass(frozen=True)
+class WindowAxis(Walk):
+    """An axis of the places, the channels or the window: distance of neighbours in x, w."""
+
     x: Size
     w: Size
+
+
+class InLoops:
+    """A form of a product in loops."""
+
+    loops: tuple[Walk, ...]
+
+    @property
+    def extents(self) -> tuple[tuple[str, Size], ...]:
+        """The names and extents of the loops."""
+        return tuple((walk.name, walk.extent) for walk in self.loops)
+
+    @property
+    def around(self) -> Size:
+        """Iterations of the loops."""
+        return product(walk.extent for walk in self.loops)
 
 
 @dataclass(frozen=True)

@@ -13,25 +13,24 @@ the stack: so both are called alike, with numbers below 2^31.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 
 from anydim.base.dtypes import float32, float64, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, select, variable
-from anydim.kernels.launch import Argument, Launch, Machine, moved_bytes
-from anydim.kernels.naming import named_kernel
-from anydim.kernels.product.contraction.form import ContractionForm, Walk, form_of
+from anydim.kernels.launch import Argument, Launch, Machine
+from anydim.kernels.product.contraction.form import ContractionForm, MatrixWalk, form_of
 from anydim.kernels.product.contraction.places import roles_of_form
-from anydim.kernels.product.kernel import main_function, operands_of, pointers_of
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.product.kernel import ProductKernel
+from anydim.kernels.schedule import register
 from anydim.kernels.template import Template, form_template
-from anydim.kernels.write.arithmetic import quotient, quotient_up, split_index, summed
+from anydim.kernels.write.arithmetic import quotient, quotient_up, split_index
 from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.writer import Writer
 from anydim.lang.tree import Group
-from anydim.sizes import Box, Size, Truth, as_size, ceil_div, maximum, product, prove
+from anydim.sizes import Box, Size, Truth, as_size, ceil_div, maximum, prove
 
 FUNCTIONS = {float32: "cblas_sgemm", float64: "cblas_dgemm"}  # in the order of the operand's words
 WORDS = "$library"  # what the operand of addresses is called
@@ -68,25 +67,9 @@ def _lower(
     addresses: tuple[int, ...], form: ContractionForm, group: Group, schedule: Blas, box: Box,
     machine: Machine, constants: frozenset[str],
 ) -> Launch:  # fmt: skip
-    roles, buffers = roles_of_form(form)
-    operands = (*operands_of(roles, {}, group, form.outputs), ir.Operand("library", int64))
-    sizes = SizeParameters()
-    body = _Writer(form, buffers, sizes).body()
-    main = main_function("product", pointers_of(operands), sizes.names, body)
-    kernel = named_kernel("blas", operands, sizes.names, (main,))
-    work = form.m.extent * form.n.extent * form.k.extent * product(w.extent for w in form.loops)
-    return Launch(
-        kernel=kernel,
-        arguments=(*(Argument(tensor) for tensor, _ in roles), Argument(WORDS, words=addresses)),
-        sizes=sizes.sizes,
-        parallel=product(walk.extent for walk in form.loops) * _blocks(form),
-        grain=_grain(form),
-        scratch=as_size(0),
-        flops=2 * work,
-        moved=moved_bytes(group),
-        schedule=print_schedule(schedule),
-        reason=f"a plain matrix product: {FUNCTIONS[form.dtype]} of the library",
-    )
+    reason = f"a plain matrix product: {FUNCTIONS[form.dtype]} of the library"
+    launch = _Writer(group, form).launch(schedule, {}, form.work, reason)
+    return replace(launch, arguments=(*launch.arguments, Argument(WORDS, words=addresses)))
 
 
 @lru_cache(maxsize=512)
@@ -118,7 +101,7 @@ def _matrices(form: ContractionForm) -> tuple[_Matrix, _Matrix, _Matrix]:
     )
 
 
-def _matrix(rows: Walk, columns: Walk, row: Size, column: Size) -> _Matrix:
+def _matrix(rows: MatrixWalk, columns: MatrixWalk, row: Size, column: Size) -> _Matrix:
     if column == 1:
         return _Matrix(False, columns.extent if rows.extent == 1 else row, columns.extent)
     return _Matrix(True, rows.extent if columns.extent == 1 else column, rows.extent)
@@ -135,25 +118,39 @@ class _Part:
     c: ir.Value
 
 
-class _Writer:
-    """Writes the body: each product of the loops, as far as a thread's part of the range has it.
+class _Writer(ProductKernel):
+    """Writes main: each product of the loops, as far as a thread's part of the range has it.
 
     Where a library cannot take the numbers (nothing to multiply or to sum, more than 31 bits count)
     the part is computed as the product is defined.
     """
 
-    def __init__(
-        self, form: ContractionForm, buffers: Mapping[str, str], sizes: SizeParameters
-    ) -> None:
-        self.form, self.sizes, self.code = form, sizes, Writer()
+    name = "blas"
+    scratch = as_size(0)
+
+    def __init__(self, group: Group, form: ContractionForm) -> None:
+        super().__init__(group, form.outputs, form.dtype, 1, SizeParameters())
+        self.form, self.code, sizes = form, Writer(), self.sizes
+        self.roles, self.buffers = roles_of_form(form)
         self.a, self.b, self.c = (
-            buffers[tensor] for tensor in (form.a, form.b, form.outputs[0].tensor)
+            self.buffers[tensor] for tensor in (form.a, form.b, form.outputs[0].tensor)
         )
+        # blocks of rows, or of columns where there are more, are what threads share
+        self.blocks = maximum(ceil_div(maximum(form.m.extent, form.n.extent), _BLOCK), 1)
+        self.grain = _grain(form)
         self.m, self.n, self.k = (sizes.value(x.extent) for x in (form.m, form.n, form.k))
 
-    def body(self) -> tuple[ir.Step, ...]:
-        """All of it."""
-        form, code, blocks = self.form, self.code, self.sizes.value(_blocks(self.form))
+    @property
+    def operands(self) -> tuple[ir.Operand, ...]:
+        return (*super().operands, ir.Operand("library", int64))
+
+    @property
+    def parallel(self) -> Size:
+        return self.form.around * self.blocks
+
+    def functions(self) -> tuple[ir.Function, ...]:
+        """Main alone."""
+        form, code, blocks = self.form, self.code, self.sizes.value(self.blocks)
         start, stop = variable("start"), variable("stop")
         index = list(FUNCTIONS).index(form.dtype)
         gemm = code.let(ir.Load(ir.INDEX, "library", constant(index)))
@@ -170,7 +167,7 @@ class _Writer:
                 self._call(gemm, part)
             with code.otherwise():
                 self._plain(part)
-        return code.written
+        return (self.main(code.written),)
 
     def _part(self, first: ir.Value, last: ir.Value) -> _Part:
         """The rows and columns of the part: blocks of the longer of both."""
@@ -183,7 +180,7 @@ class _Writer:
                  "c": row * value(form.m.c) + column * value(form.n.c)}  # fmt: skip
         starts: dict[str, Size | int] = {"a": form.a_start, "b": form.b_start, "c": 0}
         at = (
-            summed(value(start), *(variable(w.name) * value(getattr(w, name)) for w in form.loops))
+            self.at(start, ((w.name, getattr(w, name)) for w in form.loops))
             for name, start in starts.items()
         )
         begin = [let(each + moved[name]) for name, each in zip("abc", at)]
@@ -226,11 +223,6 @@ class _Writer:
                 code.emit(ir.Assign(total.name, total + more))
             c = part.c + row * value(form.m.c) + column * value(form.n.c)
             code.emit(ir.Store(self.c, c, total))
-
-
-def _blocks(form: ContractionForm) -> Size:
-    """The blocks of rows, or of columns where there are more, that threads share."""
-    return maximum(ceil_div(maximum(form.m.extent, form.n.extent), _BLOCK), 1)
 
 
 def _grain(form: ContractionForm) -> int:

@@ -26,7 +26,7 @@ from anydim.kernels.product.epilogue import (
     product_of,
     streams_of,
 )
-from anydim.kernels.product.places import split_groups
+from anydim.kernels.product.places import InLoops, Walk, split_groups
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import Affine, address, affine, reads, row_major_strides
 from anydim.lang.tree.bounds_checks import checked
@@ -51,23 +51,21 @@ class Bytes:
 
 
 @dataclass(frozen=True)
-class Walk:
-    """An axis: its name, its extent, and the elements between neighbours in C."""
+class ByteWalk(Walk):
+    """An axis with the elements between neighbours in C."""
 
-    name: str
-    extent: Size
     c: Size
 
 
 @dataclass(frozen=True)
-class BytesForm:
+class BytesForm(InLoops):
     """A sum of products of bytes; see the module's docstring. Expressions are over its names."""
 
     a: Bytes
     b: Bytes
-    loops: tuple[Walk, ...]
-    m: Walk
-    n: Walk
+    loops: tuple[ByteWalk, ...]
+    m: ByteWalk
+    n: ByteWalk
     columns: tuple[tuple[str, Size], ...]
     taps: tuple[tuple[str, Size], ...]
     k: Size
@@ -76,6 +74,11 @@ class BytesForm:
     @property
     def tap_count(self) -> Size:
         return product(extent for _, extent in self.taps)
+
+    @property
+    def work(self) -> Size:
+        """Multiply-adds of all."""
+        return self.around * self.m.extent * self.n.extent * self.tap_count * self.k
 
 
 def bytes_form(group: Group, constants: frozenset[str]) -> BytesForm | None:
@@ -269,10 +272,10 @@ class _Reading:
         for_b = renamed if not single else Renamed({**every, "n": (), **single}, self.group)
         target = place_of(self.statement)
 
-        def walk(name: str) -> Walk:
+        def walk(name: str) -> ByteWalk:
             own = names[name]
             c = target.stride(own[-1].name) if own else as_size(0)
-            return Walk(name, product(axis.extent for axis in own), c)
+            return ByteWalk(name, product(axis.extent for axis in own), c)
 
         loops = [axis for group in axes.outside for axis in group]
         order = (loops, axes.m, axes.n, [axis for group in axes.taps for axis in group])

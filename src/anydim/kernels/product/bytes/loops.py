@@ -17,7 +17,7 @@ from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, least, number, variable
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.blocked import Blocked, Level, roles_of
+from anydim.kernels.product.blocked import Blocked, Level
 from anydim.kernels.product.bytes.form import Bytes, BytesForm
 from anydim.kernels.product.bytes.image import Image, ImagePack, image_of
 from anydim.kernels.product.bytes.layout import COLUMN_SUMS, ROW_SUMS, WORD, Layout, corrected
@@ -25,14 +25,14 @@ from anydim.kernels.product.bytes.library import bytes_library, bytes_prefix, ti
 from anydim.kernels.product.bytes.packing import BytesPack
 from anydim.kernels.product.epilogue import PRODUCT, read_by, read_in_place
 from anydim.kernels.product.finish import finish_function
-from anydim.kernels.product.kernel import call, packed_at
+from anydim.kernels.product.kernel import call, packed_at, roles_of
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.kernels.write.arithmetic import loop, quotient, summed
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.lang.tree import Group, Index, TensorType
 from anydim.lang.tree.affine import Affine, reads
-from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum
 
 MOST_ROWS = 256  # of a block
 _FASTER, _TILED = 4, 20  # times a product of floats; by tiles of words that came packed
@@ -73,13 +73,12 @@ def cut_of(
     if layout.a_packed:
         a_bytes = as_size(0)
     b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD
-    around = product(walk.extent for walk in form.loops)
-    work = work_of(around, form.m.extent, tiles, form.n.extent, form.tap_count * form.k)
+    work = work_of(form.around, form.m.extent, tiles, form.n.extent, form.tap_count * form.k)
     only_rows = layout.b_packed and not layout.a_packed  # by columns, each thread would pack a
     few_panels = as_size(1) if only_rows else from_on(_FEW_PANELS - panels, 0)
     fewest = max(machine.threads, 2) * tile.rows if only_rows else _MANY_ROWS
     sharing = Sharing(
-        tuple((walk.name, walk.extent) for walk in form.loops), tiles, form.n.extent, columns,
+        form.extents, tiles, form.n.extent, columns,
         tile.lanes, few_panels * from_on(form.m.extent, fewest),
         ceil_div(work, _TILED if layout.depth > 1 and layout.b_packed else _FASTER),
     )  # fmt: skip

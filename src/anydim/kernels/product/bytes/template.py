@@ -22,7 +22,7 @@ from anydim.kernels.product.bytes.loops import BytesWriter
 from anydim.kernels.product.micro import TileSchedule, tile_of
 from anydim.kernels.template import form_template
 from anydim.lang.tree import Group
-from anydim.sizes import Box, product
+from anydim.sizes import Box
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,8 @@ def _lower(
         "a": _panels(form.a, layout.a, layout, 1),
         "b": _panels(form.b, layout.b, layout, tile.width),
     }
-    work = product(walk.extent for walk in form.loops) * form.m.extent * form.n.extent
-    work = work * form.tap_count * form.k
     used = replace(schedule, depth=schedule.words)
-    return writer.launch(used, packings, work, _reason(form, layout))
+    return writer.launch(used, packings, form.work, _reason(form, layout))
 
 
 TEMPLATE = form_template("bytes", BytesProduct, _form, _propose, _lower)

@@ -27,18 +27,16 @@ from anydim.kernels.product.epilogue import (
     streams_of,
 )
 from anydim.kernels.product.micro import tile_of
-from anydim.kernels.product.places import without
+from anydim.kernels.product.places import InLoops, Walk, without
 from anydim.lang.tree import Axis, Expr, Group, Read, Statement
 from anydim.lang.tree.affine import Affine, address
 from anydim.sizes import Box, Size, as_size, product
 
 
 @dataclass(frozen=True)
-class Walk:
-    """An axis: its extent and the elements between neighbours in A, B and C."""
+class MatrixWalk(Walk):
+    """An axis with the elements between neighbours in A, B and C."""
 
-    name: str
-    extent: Size
     a: Size
     b: Size
     c: Size
@@ -55,7 +53,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class ContractionForm:
+class ContractionForm(InLoops):
     """A contraction as a matrix product; see the module's docstring.
 
     `b_parts` are B's axes as (extent, stride) before merging: loops, k, n; what packing needs.
@@ -71,16 +69,21 @@ class ContractionForm:
     b: str
     a_start: Size
     b_start: Size
-    m: Walk
-    n: Walk
-    k: Walk
-    loops: tuple[Walk, ...]
+    m: MatrixWalk
+    n: MatrixWalk
+    k: MatrixWalk
+    loops: tuple[MatrixWalk, ...]
     b_parts: tuple[tuple[tuple[Size, Size], ...], ...]
     outputs: tuple[Output, ...]
     start: Read | None
     in_panels: bool = False
     pieces: Pieces | None = None
     windows: WindowSide | None = None
+
+    @property
+    def work(self) -> Size:
+        """Multiply-adds of all."""
+        return self.around * self.m.extent * self.n.extent * self.k.extent
 
     @property
     def copies_a(self) -> bool:
@@ -268,16 +271,16 @@ class Reading:
     def _part(self, axis: Axis) -> tuple[Size, Size]:
         return axis.extent, self.b.form.stride(axis.name)
 
-    def _walk(self, name: str, axes: tuple[Axis, ...]) -> Walk:
+    def _walk(self, name: str, axes: tuple[Axis, ...]) -> MatrixWalk:
         """Merged axes as one; no axes as one of extent 1, whose strides do not matter."""
         if not axes:
-            return Walk(name, as_size(1), as_size(1), as_size(1), as_size(1))
+            return MatrixWalk(name, as_size(1), as_size(1), as_size(1), as_size(1))
         last = axes[-1].name
         extent = product(axis.extent for axis in axes)
         strides = (
             form.stride(last) for form in (self.a.form, self.b.form, place_of(self.statement))
         )
-        return Walk(name, extent, *strides)
+        return MatrixWalk(name, extent, *strides)
 
     def _usable(self, form: ContractionForm) -> ContractionForm | None:
         """The form, if the library can bring its operands into place."""

@@ -21,9 +21,9 @@ from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, register, select, variable
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.blocked import BACKWARDS, Blocked, Level
+from anydim.kernels.product.blocked import Blocked, Level
 from anydim.kernels.product.contraction.copies import gather_library, transpose_library
-from anydim.kernels.product.contraction.form import ContractionForm, Walk
+from anydim.kernels.product.contraction.form import ContractionForm, MatrixWalk
 from anydim.kernels.product.contraction.library import contraction_libraries, prefix_of
 from anydim.kernels.product.contraction.places import (
     Blocks,
@@ -34,7 +34,7 @@ from anydim.kernels.product.contraction.places import (
 from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.contraction.windows import window_function
 from anydim.kernels.product.epilogue import target_of
-from anydim.kernels.product.kernel import call, packed_at
+from anydim.kernels.product.kernel import BACKWARDS, call, packed_at
 from anydim.kernels.product.micro import GIVEN, Asks, give, zeros_to_start
 from anydim.kernels.product.places import LayerSizes
 from anydim.kernels.write.arithmetic import loop, quotient, quotient_up, round_down, summed
@@ -84,7 +84,7 @@ class MainWriter(Blocked):
         """The copying of windows where rows are any, and the epilogue where there is one."""
         made = []
         if not self.finished:
-            self.finish = self.finish_function((w.name for w in self.form.loops), self.machine)
+            self.finish = self.finish_function(self.form, self.machine)
             made.append(self.finish)
         if self.form.windows is not None:
             given = self.form.windows, self.form.dtype, self.tile.lanes, self.sizes
@@ -203,7 +203,7 @@ class MainWriter(Blocked):
         inner = order.pop()
         return [*order, replace(inner, before=(*inner.before, *self._chunk_of_tile(vectors)))]
 
-    def start_of(self, name: str, start: Size, stride: Callable[[Walk], Size]) -> ir.Value:
+    def start_of(self, name: str, start: Size, stride: Callable[[MatrixWalk], Size]) -> ir.Value:
         """Where the iteration of the loops begins in the operand of that name."""
         known = self.sizes.known
         parts = [variable(w.name) * known(f"{name}_{w.name}", stride(w)) for w in self.form.loops]

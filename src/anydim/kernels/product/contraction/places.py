@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from anydim.base.records import dataclass
-from anydim.kernels.product.blocked import roles_of
 from anydim.kernels.product.contraction.form import ContractionForm
 from anydim.kernels.product.epilogue import Output, read_by
+from anydim.kernels.product.kernel import roles_of
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.product.sharing import Sharing
 from anydim.lang.tree import Group

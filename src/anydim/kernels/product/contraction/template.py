@@ -20,7 +20,7 @@ from anydim.kernels.product.micro import Tile, tile_of
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.kernels.template import form_template
 from anydim.lang.tree import Group
-from anydim.sizes import Box, Size, align_up, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import Box, Size, align_up, as_size, ceil_div, maximum, minimum
 
 _DTYPES = (float32, float64, int32, int64)
 _FEW_TILES = 12  # row tiles that one panel of B at a time is enough for, and the least of a block
@@ -59,8 +59,7 @@ def _lower(
     blocks = _blocks(form, schedule, tile, machine.threads)
     packing = None if form.in_panels or not schedule.packed else _panels(form, tile)
     writer = ContractionWriter(group, form, blocks, schedule, machine)
-    work = form.m.extent * form.n.extent * form.k.extent * product(x.extent for x in form.loops)
-    return writer.launch(schedule, {"b": packing}, work, _reason(form, schedule))
+    return writer.launch(schedule, {"b": packing}, form.work, _reason(form, schedule))
 
 
 TEMPLATE = form_template("contraction", Contraction, _form, _propose, _lower)
@@ -107,11 +106,9 @@ def _sharing(form: ContractionForm, tiles: Size, tile: Tile, unit: Size, threads
         large = from_on(form.k.extent * form.n.extent, _LARGE)
         fewest = fewest // 2 * (1 + large)
     fewest = maximum(fewest, ceil_div(form.n.extent, _WIDE * tile.rows))
-    loops = tuple((walk.name, walk.extent) for walk in form.loops)
-    around = product(walk.extent for walk in form.loops)
-    work = work_of(around, form.m.extent, tiles, form.n.extent, form.k.extent)
+    work = work_of(form.around, form.m.extent, tiles, form.n.extent, form.k.extent)
     whole = from_on(tiles, fewest)
-    return Sharing(loops, tiles, form.n.extent, unit, tile.lanes, whole, work)
+    return Sharing(form.extents, tiles, form.n.extent, unit, tile.lanes, whole, work)
 
 
 def _panels(form: ContractionForm, tile: Tile) -> Panels:

@@ -30,6 +30,8 @@ from anydim.kernels.product.epilogue import (
 )
 from anydim.kernels.product.places import (
     Bound,
+    InLoops,
+    Walk,
     WindowAxis,
     bounds_of,
     merged_places,
@@ -42,18 +44,16 @@ from anydim.sizes import Box, Size, as_size, product
 
 
 @dataclass(frozen=True)
-class OuterLoop:
+class OuterLoop(Walk):
     """A loop around the product: elements between neighbours in x, w and y."""
 
-    name: str
-    extent: Size
     x: Size
     w: Size
     y: Size
 
 
 @dataclass(frozen=True)
-class Windows:
+class Windows(InLoops):
     """A convolution; see the module's docstring.
 
     `places` are the axes of p, the last one along vectors; `channels` and `taps` those of k.
@@ -92,6 +92,11 @@ class Windows:
     def k(self) -> Size:
         """Products in each sum."""
         return self.channels.extent * self.window
+
+    @property
+    def work(self) -> Size:
+        """Multiply-adds of all."""
+        return self.around * self.rows * self.columns * self.k
 
     @property
     def is_plain(self) -> bool:

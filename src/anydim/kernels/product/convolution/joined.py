@@ -42,9 +42,8 @@ def columns_of(form: Windows, ending: Ending | None, tile: Tile) -> Columns:
     """How the columns of a form are put into panels."""
     loop, places = _joinable(form, ending), form.columns
     if loop is None:
-        extents = tuple((each.name, each.extent) for each in form.loops)
         no, width = as_size(0), as_size(tile.width)
-        return Columns(None, places, no, no, width, places, extents)
+        return Columns(None, places, no, no, width, places, form.extents)
     fitting = as_size(tile.width) // maximum(places, 1)
     images = minimum(fitting, loop.extent)
     joined = from_on(images, 2)

@@ -20,7 +20,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.blocked import Blocked, Level, roles_of
+from anydim.kernels.product.blocked import Blocked, Level
 from anydim.kernels.product.convolution.cropped import cropped, kept_weights_function
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import Windows
@@ -40,7 +40,7 @@ from anydim.kernels.product.convolution.merged import MergedPack, can_merge
 from anydim.kernels.product.convolution.packing import WindowPack, weights_function
 from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.epilogue import read_by, target_of
-from anydim.kernels.product.kernel import call, packed_at
+from anydim.kernels.product.kernel import call, packed_at, roles_of
 from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.places import LayerSizes
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
@@ -160,7 +160,7 @@ class ConvolutionWriter(Blocked):
         """The epilogue where the tile does not do it, and the packing."""
         made = []
         if not self.finished:
-            self.finish = self.finish_function((w.name for w in self.form.loops), self.machine)
+            self.finish = self.finish_function(self.form, self.machine)
             made.append(self.finish)
         if self.joins or not self.schedule.direct:
             made += self._packing()

@@ -19,7 +19,7 @@ from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.micro import Tile, tile_of
 from anydim.kernels.template import form_template
 from anydim.lang.tree import Group
-from anydim.sizes import Box, product
+from anydim.sizes import Box
 
 _DTYPES = (float32, float64, int32, int64)
 _DIRECT_ROWS = 64  # up to so many output channels, copying what lies well already does not pay
@@ -61,9 +61,8 @@ def _lower(
     ending = ending_of(form, group)
     writer = ConvolutionWriter(group, form, ending, schedule, machine)
     packing = _panels(form, schedule.tile) if schedule.packed else None
-    work = product(walk.extent for walk in form.loops) * form.rows * form.columns * form.k
     reason = _reason(form, schedule, writer.finished)
-    return writer.launch(schedule, {"w": packing}, work, reason)
+    return writer.launch(schedule, {"w": packing}, form.work, reason)
 
 
 TEMPLATE = form_template("convolution", Convolution, _form, _propose, _lower)

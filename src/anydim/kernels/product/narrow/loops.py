@@ -28,12 +28,11 @@ from anydim.base.dtypes import float32, int8
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, register, select, variable
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.blocked import roles_of
 from anydim.kernels.product.epilogue import read_by
-from anydim.kernels.product.kernel import call, finish_of, main_function, operands_of, pointers_of
+from anydim.kernels.product.kernel import ProductKernel, call, roles_of
 from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.narrow.form import FIELDS, NarrowForm
-from anydim.kernels.product.narrow.library import NarrowTile, decode_name, name_of
+from anydim.kernels.product.narrow.library import NarrowTile, decode_name, name_of, narrow_libraries
 from anydim.kernels.product.narrow.rows import prepare_function
 from anydim.kernels.write.arithmetic import quotient, quotient_up, split_index, summed
 from anydim.kernels.write.elements import SizeParameters
@@ -42,32 +41,44 @@ from anydim.lang.tree import Group
 from anydim.sizes import Size, as_size, maximum, minimum, product
 
 _MANY = 3  # tiles of rows that have weights made floats first
-_PACKED = {"w": int8, "s": float32}  # the operands of weights and scales
+_WORTH = 60_000  # bytes of weights that are worth a thread: about 2 us
 _TILES = 16  # that share them: their sums are in the first cache
 
 
-class NarrowWriter:
-    """Writes the functions of one kernel, and collects the sizes that it needs."""
+class NarrowWriter(ProductKernel):
+    """The kernel of a product with narrow weights: w, and their scales s, came packed."""
+
+    name = "narrow"
+    packed = {"w": int8, "s": float32}
 
     def __init__(self, group: Group, form: NarrowForm, tile: NarrowTile, machine: Machine) -> None:
-        self.group, self.form, self.tile, self.machine = group, form, tile, machine
-        self.sizes, self.code = SizeParameters(), Writer()
+        plain = form.product
+        super().__init__(group, plain.outputs, float32, tile.lanes, SizeParameters())
+        self.form, self.tile, self.machine, self.code = form, tile, machine, Writer()
+        self.libraries = narrow_libraries(tile)
         self.block = form.block if form.groups > 1 else -(-form.depth // FIELDS) * FIELDS
         self.padded = form.groups * self.block  # elements of a row of A
         self.panels = -(-form.columns // tile.width)
-        plain = form.product
+        self.panel_bytes = self.padded * tile.width * tile.bits // 8
+        self.grain = max(1, _WORTH // self.panel_bytes)
         factors = ((plain.a, "a"), (plain.b, "w"), (form.scales, "s"))
         results = [output.tensor for output in plain.outputs]
-        self.roles, self.buffers = roles_of(factors, _PACKED, read_by(plain.outputs), results)
+        self.roles, self.buffers = roles_of(factors, self.packed, read_by(plain.outputs), results)
 
     @property
-    def operands(self) -> tuple[ir.Operand, ...]:
-        return operands_of(self.roles, _PACKED, self.group, self.form.product.outputs)
+    def parallel(self) -> Size:
+        """Panels, at each position of the loops."""
+        return self.form.product.around * self.panels
 
     @property
-    def units(self) -> Size:
-        """Pieces of work: panels, at each position of the loops."""
-        return product(walk.extent for walk in self.form.product.loops) * self.panels
+    def moved(self) -> Size:
+        """Weights and scales as they were packed, all else as it lies."""
+        weights = self.panel_bytes * self.panels
+        scales = self.form.groups * self.form.columns * float32.bytes
+        kept = {self.form.scales, self.form.product.b}
+        rest = (t for t in (*self.group.inputs, *self.group.outputs) if t.name not in kept)
+        sizes = (product(t.type.shape) * t.type.dtype.bytes for t in rest)
+        return sum(sizes, as_size(weights + scales))
 
     @property
     def part(self) -> int:
@@ -102,15 +113,10 @@ class NarrowWriter:
 
     def functions(self) -> tuple[ir.Function, ...]:
         """What follows the sums, what brings rows into place, and main."""
-        pointers, form = pointers_of(self.operands), self.form.product
-        self.finish = finish_of(
-            self.group, form.outputs, float32, self.tile.lanes, (walk.name for walk in form.loops),
-            self.sizes, self.machine, self.buffers, pointers,
-        )  # fmt: skip
+        self.finish = self.finish_function(self.form.product, self.machine)
         self.prepare = prepare_function(self.tile, self.form, self.block)
         self._body()
-        main = main_function("product", pointers, self.sizes.names, self.code.written)
-        return (self.finish, self.prepare, main)
+        return (self.finish, self.prepare, self.main(self.code.written))
 
     def _body(self) -> None:
         code, rows = self.code, self.sizes.value(self.form.product.m.extent)

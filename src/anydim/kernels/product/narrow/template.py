@@ -11,26 +11,15 @@ from functools import lru_cache
 
 from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
-from anydim.kernels.launch import (
-    Argument,
-    Launch,
-    Machine,
-    NarrowPanels,
-    Packing,
-    Panels,
-    known_parts,
-)
-from anydim.kernels.naming import named_kernel
+from anydim.kernels.launch import Launch, Machine, NarrowPanels, Packing, Panels, known_parts
 from anydim.kernels.product.narrow.form import FIELDS, NarrowForm, narrow_form
-from anydim.kernels.product.narrow.library import NarrowTile, narrow_libraries
+from anydim.kernels.product.narrow.library import NarrowTile
 from anydim.kernels.product.narrow.loops import NarrowWriter
-from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import form_template
 from anydim.lang.tree import Group
-from anydim.sizes import Box, as_size, product
+from anydim.sizes import Box
 
 _VECTORS = 4  # side by side, so that sums of one row do not wait for each other
-_WORTH = 60_000  # bytes of weights that are worth a thread: about 2 us
 
 
 @dataclass(frozen=True)
@@ -66,33 +55,8 @@ def _lower(
 ) -> Launch:  # fmt: skip
     tile = _tile(form, schedule, machine)
     writer = NarrowWriter(group, form, tile, machine)
-    functions = writer.functions()
-    kernel = named_kernel(
-        "narrow", writer.operands, writer.sizes.names, functions, narrow_libraries(tile)
-    )
-    packings = _packings(form, tile, writer.padded)
-    plain = form.product
-    work = plain.m.extent * plain.n.extent * plain.k.extent
-    work = work * product(walk.extent for walk in plain.loops)
-    panel = writer.padded * tile.width * tile.bits // 8
-    kept = {form.scales, plain.b}
-    moved = sum(
-        (product(t.type.shape) * t.type.dtype.bytes
-         for t in (*group.inputs, *group.outputs) if t.name not in kept),
-        as_size(panel * writer.panels + form.groups * form.columns * 4),
-    )  # fmt: skip
-    return Launch(
-        kernel=kernel,
-        arguments=tuple(Argument(tensor, packings.get(role)) for tensor, role in writer.roles),
-        sizes=writer.sizes.sizes,
-        parallel=writer.units,
-        grain=max(1, _WORTH // panel),
-        scratch=writer.scratch,
-        flops=2 * work,
-        moved=moved,
-        schedule=print_schedule(schedule),
-        reason=f"a matrix product with weights of {form.bits} bits, read at that width",
-    )
+    reason = f"a matrix product with weights of {form.bits} bits, read at that width"
+    return writer.launch(schedule, _packings(form, tile, writer.padded), form.product.work, reason)
 
 
 def _packings(form: NarrowForm, tile: NarrowTile, depth: int) -> dict[str, Packing]:

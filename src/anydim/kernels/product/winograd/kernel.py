@@ -7,9 +7,10 @@ from abc import abstractmethod
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
 from anydim.kernels.ir import constant
-from anydim.kernels.product.blocked import Blocked, roles_of
+from anydim.kernels.product.blocked import Blocked
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.epilogue import Output, read_by
+from anydim.kernels.product.kernel import roles_of
 from anydim.kernels.product.micro import Tile
 from anydim.kernels.product.places import LayerSizes
 from anydim.lang.tree import Group, Read

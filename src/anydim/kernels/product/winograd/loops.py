@@ -23,7 +23,7 @@ from anydim.kernels.product.winograd.transforms import PRODUCTS, Collect, Spread
 from anydim.kernels.write.arithmetic import loop, summed
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
-from anydim.sizes import Size, align_up, as_size, ceil_div, product
+from anydim.sizes import Size, align_up, as_size, ceil_div
 
 
 class WinogradWriter(WinogradKernel):
@@ -39,11 +39,10 @@ class WinogradWriter(WinogradKernel):
         down, along = windows_across(form)
         self.windows = down * along
         tiles = ceil_div(form.rows, self.tile.rows)
-        around = product(walk.extent for walk in form.loops) * PRODUCTS
         self.sharing = Sharing(
-            tuple((walk.name, walk.extent) for walk in form.loops), tiles, self.windows,
+            form.extents, tiles, self.windows,
             self.tile.width, self.tile.lanes, as_size(0),
-            work_of(around, form.rows, tiles, self.windows, form.channels.extent),
+            work_of(form.around * PRODUCTS, form.rows, tiles, self.windows, form.channels.extent),
         )  # fmt: skip
 
     @property

@@ -26,7 +26,7 @@ from anydim.kernels.product.winograd.schedule import Winograd, WinogradAcross
 from anydim.kernels.product.winograd.transforms import WEIGHTS
 from anydim.kernels.template import Template, form_template
 from anydim.lang.tree import Group
-from anydim.sizes import Box, product
+from anydim.sizes import Box
 
 _REASON = "a 3 x 3 convolution in 36 products for 16 results (Winograd)"
 
@@ -47,9 +47,8 @@ def _lower_planes(
     panels = ProductPanels(
         schedule.tile.rows, batch, k[:1], rows, known_number(form.w_start), k[1:], WEIGHTS
     )
-    work = product(walk.extent for walk in form.loops) * form.rows * form.columns * form.k
     writer = WinogradWriter(group, found, schedule)
-    launch = writer.launch(schedule, {"w": panels}, work, _REASON)
+    launch = writer.launch(schedule, {"w": panels}, form.work, _REASON)
     return _beside(launch, found, convolution.TEMPLATE, group, box, machine, constants)
 
 
@@ -72,9 +71,8 @@ def _lower_images(
     panels = ProductPanels(
         schedule.lanes, batch, k[2:], n, known_number(form.b_start), k[:2], WEIGHTS
     )
-    work = form.m.extent * form.n.extent * form.k.extent
     writer = AcrossWriter(group, found, schedule, machine.threads)
-    launch = writer.launch(schedule, {"w": panels}, work, f"{_REASON}, along channels")
+    launch = writer.launch(schedule, {"w": panels}, form.work, f"{_REASON}, along channels")
     return _beside(launch, found, contraction.TEMPLATE, group, box, machine, constants)
 
 
