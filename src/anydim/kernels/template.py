@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from anydim.base.errors import InternalError
@@ -14,6 +15,7 @@ from anydim.sizes import Box
 
 Form = TypeVar("Form")
 Schedule = TypeVar("Schedule")
+_REMEMBERED = 512  # forms of groups
 Before = tuple[Launch, tuple[Tensor, ...]]
 
 
@@ -62,9 +64,10 @@ def form_template(
 ) -> Template:
     """The template of groups that have a form: `form` gives it, None for other groups.
 
-    `propose` and `lower` are `match` and `lower` of a group that has one. `form` is asked by both
-    and should remember. InternalError where a group that has none is lowered.
+    `propose` and `lower` are `match` and `lower` of a group that has one. What `form` found is
+    remembered for both. InternalError where a group that has none is lowered.
     """
+    form = lru_cache(maxsize=_REMEMBERED)(form)
 
     def matched(
         group: Group, box: Box, machine: Machine, constants: frozenset[str]

@@ -7,8 +7,6 @@ Gimelshein, Online normalizer calculation for softmax, 2018), so scores are nowh
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
@@ -36,7 +34,6 @@ class Running:
     items: int = 64
 
 
-@lru_cache(maxsize=512)
 def _form(group: Group) -> AttentionForm | None:
     form = attention_form(group) if plain(group) else None
     if form is None or form.nan_is_zero or form.width.extent.constant is None:

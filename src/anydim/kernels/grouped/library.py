@@ -10,7 +10,6 @@ does not take the numbers. What follows a product is in other kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 
 from anydim.base.dtypes import DType, bfloat16, float16, float32, float64
@@ -77,7 +76,6 @@ def _lower(
     )
 
 
-@lru_cache(maxsize=512)
 def _form(group: Group) -> _Form | None:
     form = product_form(group)
     if form is None or form.a.dtype != form.b.dtype or form.a.dtype not in _RESULTS:

@@ -9,7 +9,6 @@ group. What is no result is computed again where it is used, but for what belong
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
@@ -45,7 +44,6 @@ class TeamsForm:
     reduces: bool
 
 
-@lru_cache(maxsize=512)
 def teams_form(group: Group) -> TeamsForm | None:
     """How groups do a group of statements; None where they do not."""
     if not plain(group) or not _reads_in_place(group):

@@ -58,6 +58,11 @@ class Tile:
     lanes: int
 
     @property
+    def options(self) -> tuple[int, int, int, int]:
+        """What a schedule says of it."""
+        return self.rows, self.vectors, self.lanes, self.unroll
+
+    @property
     def width(self) -> int:
         """Columns of the tile."""
         return self.vectors * self.lanes

@@ -14,7 +14,7 @@ the stack: so both are called alike, with numbers below 2^31.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 
 from anydim.base.dtypes import float32, float64, int64
 from anydim.base.records import dataclass
@@ -72,7 +72,6 @@ def _lower(
     return replace(launch, arguments=(*launch.arguments, Argument(WORDS, words=addresses)))
 
 
-@lru_cache(maxsize=512)
 def _form(
     group: Group, box: Box, machine: Machine, constants: frozenset[str]
 ) -> ContractionForm | None:

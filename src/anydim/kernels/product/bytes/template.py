@@ -9,7 +9,6 @@ place while it runs. All sums are exact as int32.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 from anydim.base.dtypes import int32
 from anydim.base.records import dataclass
@@ -42,11 +41,6 @@ class BytesProduct(TileSchedule):
         return self.depth if whole and fits else 1
 
 
-@lru_cache(maxsize=512)
-def _form(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> BytesForm | None:
-    return bytes_form(group, constants)
-
-
 def _propose(form: BytesForm, machine: Machine, constants: frozenset[str]) -> BytesProduct:
     rows = form.m.extent.constant
     wide = None if rows is not None and rows <= FEW_ROWS else tiles_of_words(machine)
@@ -73,7 +67,10 @@ def _lower(
     return writer.launch(used, packings, form.work, _reason(form, layout))
 
 
-TEMPLATE = form_template("bytes", BytesProduct, _form, _propose, _lower)
+TEMPLATE = form_template(
+    "bytes", BytesProduct, lambda group, box, machine, constants: bytes_form(group, constants),
+    _propose, _lower,
+)  # fmt: skip
 
 
 def _panels(factor: Bytes, side: Side, layout: Layout, width: int) -> BytesPanels | None:

@@ -8,8 +8,6 @@ block sizes included.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.kernels.launch import Launch, Machine, Panels, known_number, known_parts
 from anydim.kernels.product.contraction.form import ContractionForm, form_of
@@ -29,7 +27,6 @@ _LARGE = 1 << 18  # elements of B that do not stay in the second cache
 _WIDE = 16  # columns for each row that are better shared
 
 
-@lru_cache(maxsize=512)
 def _form(
     group: Group, box: Box, machine: Machine, constants: frozenset[str]
 ) -> ContractionForm | None:
@@ -40,10 +37,7 @@ def _form(
 def _propose(form: ContractionForm, machine: Machine, constants: frozenset[str]) -> Contraction:
     tile = tile_of(machine, form.dtype)
     return Contraction(
-        rows=tile.rows,
-        vectors=tile.vectors,
-        lanes=tile.lanes,
-        unroll=tile.unroll,
+        *tile.options,
         block_k=machine.l1_bytes // (4 * tile.rows * form.dtype.bytes) // 8 * 8,
         block_rows_bytes=machine.l2_bytes * 3 // 8,
         block_columns_bytes=machine.l2_bytes // 8,

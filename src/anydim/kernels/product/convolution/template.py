@@ -7,8 +7,6 @@ weights are packed when they are loaded. Every size is a run-time argument.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.base.errors import OptionError
 from anydim.kernels.launch import Launch, Machine, Panels, known_number, known_parts
@@ -25,7 +23,6 @@ _DTYPES = (float32, float64, int32, int64)
 _DIRECT_ROWS = 64  # up to so many output channels, copying what lies well already does not pay
 
 
-@lru_cache(maxsize=512)
 def _form(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Windows | None:
     form = windows_of(group, box, constants)
     return form if form is not None and form.dtype in _DTYPES else None
@@ -36,10 +33,7 @@ def _propose(form: Windows, machine: Machine, constants: frozenset[str]) -> Conv
     row_bytes = (tile.width + tile.lanes) * form.dtype.bytes
     few = form.rows.constant is not None and form.rows.constant <= _DIRECT_ROWS
     return Convolution(
-        rows=tile.rows,
-        vectors=tile.vectors,
-        lanes=tile.lanes,
-        unroll=tile.unroll,
+        *tile.options,
         chunk_k=max(8, machine.l1_bytes * 3 // 4 // row_bytes // 8 * 8),
         block_tiles=256 // tile.rows,
         block_panels=4,

@@ -7,8 +7,6 @@ changes.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine, NarrowPanels, Packing, Panels, known_parts
@@ -30,7 +28,6 @@ class Narrow:
     lanes: int
 
 
-@lru_cache(maxsize=512)
 def _form(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> NarrowForm | None:
     lanes = machine.lanes(float32)
     return None if lanes < FIELDS or lanes % FIELDS else narrow_form(group, constants)

@@ -6,7 +6,7 @@ windows, take a plain convolution less time.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Collection, Sequence
 
 from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
@@ -17,7 +17,13 @@ from anydim.kernels.product.convolution.form import Windows, windows_of
 from anydim.kernels.product.epilogue import COLUMN, ROW
 from anydim.kernels.product.places import Bound, WindowAxis
 from anydim.kernels.product.sharing import from_on
-from anydim.kernels.product.winograd.transforms import PRODUCTS, REACH, STEP, windows_across
+from anydim.kernels.product.winograd.transforms import (
+    PRODUCTS,
+    STEP,
+    first_position,
+    positions,
+    windows_across,
+)
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import Affine
 from anydim.sizes import Box, Size, align_up, as_size, ceil_div, maximum, product
@@ -86,14 +92,11 @@ class Images:
 
     def first(self, axis: int) -> Size:
         """The position in x of the first window, along rows (0) or columns (1) of an image."""
-        name = self.places[axis - 2].name
-        return next((b.constant for b in self.bounds if b.place == name), as_size(0))
+        return first_position(self.bounds, self.places[axis - 2])
 
     def extent(self, axis: int) -> Size:
-        """Positions of x; without padding, those that windows reach."""
-        place = self.places[axis - 2]
-        found = (b.extent for b in self.bounds if b.place == place.name)
-        return next(found, place.extent + (REACH - STEP))
+        """Positions of x."""
+        return positions(self.bounds, self.places[axis - 2])
 
     @property
     def block(self) -> int:
@@ -122,7 +125,6 @@ class Images:
         return from_on(plain - taken - _TRANSFORM_LAST * windows * vectors, 0)
 
 
-@lru_cache(maxsize=512)
 def planes_of(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Planes | None:
     """The group as a convolution of channels-first tensors that fits; else None."""
     form = windows_of(group, box, constants)
@@ -132,9 +134,8 @@ def planes_of(group: Group, box: Box, machine: Machine, constants: frozenset[str
         return None
     if any(place.x != tap.x for place, tap in zip(form.places, form.taps)):
         return None
-    if form.places[1].x != 1 or not all(_is_plain(form, bound) for bound in form.bounds):
-        return None
-    if len({bound.place for bound in form.bounds}) != len(form.bounds):
+    pairs = [(place.name, tap.name) for place, tap in zip(form.places, form.taps)]
+    if form.places[1].x != 1 or not _plain(form.bounds, pairs):
         return None
     if min(form.channels.extent.constant or 0, form.rows.constant or 0) < _LEAST_CHANNELS:
         return None
@@ -143,13 +144,12 @@ def planes_of(group: Group, box: Box, machine: Machine, constants: frozenset[str
     return None if found is None or found.pays.constant == 0 else found
 
 
-def _is_plain(form: Windows, bound: Bound) -> bool:
-    """Whether a bound is that of a place and its own tap, each stepping by one."""
-    pairs = [(place.name, tap.name) for place, tap in zip(form.places, form.taps)]
-    return (bound.place, bound.tap) in pairs and bound.stride == 1 and bound.spread == 1
+def _plain(bounds: Sequence[Bound], pairs: Collection[tuple[str, str]]) -> bool:
+    """Whether all bounds are those of a place and its own tap, one for each, in steps of one."""
+    steps = all(b.stride == 1 and b.spread == 1 and (b.place, b.tap) in pairs for b in bounds)
+    return steps and len({b.place for b in bounds}) == len(bounds)
 
 
-@lru_cache(maxsize=512)
 def images_of(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Images | None:
     """The group as a convolution of channels-last tensors that fits; else None."""
     form = form_of(group, constants, machine, box, starts=False)
@@ -167,8 +167,7 @@ def images_of(group: Group, box: Box, machine: Machine, constants: frozenset[str
         return None
     tap = "" if side.tap is None else side.tap.name
     pairs = ((rows.name, side.taps[0].name), (columns.name, tap))
-    plain = (b.stride == 1 and b.spread == 1 and (b.place, b.tap) in pairs for b in side.bounds)
-    if not all(plain) or len({b.place for b in side.bounds}) != len(side.bounds):
+    if not _plain(side.bounds, pairs):
         return None
     if min(channels.constant or 0, form.n.extent.constant or 0) < _LEAST_CHANNELS:
         return None

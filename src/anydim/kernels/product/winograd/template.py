@@ -35,7 +35,7 @@ def _propose_planes(found: Planes, machine: Machine, constants: frozenset[str]) 
     if not settings.winograd:
         return None
     tile = tile_of(machine, float32)
-    return Winograd(tile.rows, tile.vectors, tile.lanes, tile.unroll, 64 // tile.rows)
+    return Winograd(*tile.options, 64 // tile.rows)
 
 
 def _lower_planes(
@@ -59,7 +59,7 @@ def _propose_images(
         return None
     tile = tile_of(machine, float32)
     block = found.block // tile.rows * tile.rows
-    return WinogradAcross(tile.rows, tile.vectors, tile.lanes, tile.unroll, block)
+    return WinogradAcross(*tile.options, block)
 
 
 def _lower_images(

@@ -19,6 +19,7 @@ from anydim.kernels import ir
 from anydim.kernels.ir import constant, fma, greatest, least, number, operate, shuffle, variable
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import Windows
+from anydim.kernels.product.places import Bound, WindowAxis
 from anydim.kernels.write.arithmetic import first_lanes, quotient
 from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.writer import Writer
@@ -39,6 +40,17 @@ def windows_across(form: Windows) -> tuple[Size, Size]:
     """Windows down and along the result."""
     rows, columns = (ceil_div(step.extent, STEP) for step in form.places)
     return rows, columns
+
+
+def first_position(bounds: Sequence[Bound], place: WindowAxis) -> Size:
+    """The position in x of the first tap of a place."""
+    return next((b.constant for b in bounds if b.place == place.name), as_size(0))
+
+
+def positions(bounds: Sequence[Bound], place: WindowAxis) -> Size:
+    """Positions of x along a place; without padding, those that windows reach."""
+    found = (b.extent for b in bounds if b.place == place.name)
+    return next(found, place.extent + (REACH - STEP))
 
 
 @dataclass(frozen=True)
@@ -171,9 +183,9 @@ class Spread(_Lines):
 
     def vectors(self, windows: _Windows) -> None:
         code, value, form = self.code, self.sizes.value, self.form
-        down = code.let(value(self._first(0)) + windows.line * STEP)
-        across = code.let(value(self._first(1)) + windows.place * STEP)
-        height, width = (value(self._extent(axis)) for axis in (0, 1))
+        down = code.let(value(first_position(form.bounds, form.places[0])) + windows.line * STEP)
+        across = code.let(value(first_position(form.bounds, form.places[1])) + windows.place * STEP)
+        height, width = (value(positions(form.bounds, place)) for place in form.places)
         low = code.let(greatest(0 - across, 0))
         most = windows.count * STEP + (REACH - STEP)
         high = code.let(least(width - across, most))
@@ -189,17 +201,6 @@ class Spread(_Lines):
             x = code.let(start + channel * value(form.channels.x))
             to = windows.to + channel * self.row
             self._one(x, code.let(to), masks, rows, room)
-
-    def _first(self, axis: int) -> Size:
-        """The position in x of the first place's first tap."""
-        name = self.form.places[axis].name
-        return next((b.constant for b in self.form.bounds if b.place == name), as_size(0))
-
-    def _extent(self, axis: int) -> Size:
-        """Positions of x along an axis; without padding, those that windows reach."""
-        step = self.form.places[axis]
-        found = (b.extent for b in self.form.bounds if b.place == step.name)
-        return next(found, step.extent + (REACH - STEP))
 
     def _one(
         self, x: ir.Value, to: ir.Value, masks: Sequence[ir.Value], rows: Sequence[ir.Value],
