@@ -12,16 +12,15 @@ from anydim.kernels.inference import free_axes, read_address
 from anydim.kernels.ir import Operand
 from anydim.kernels.launch import Argument, Launch, Machine, filled
 from anydim.kernels.operands import Operands, assemble
-from anydim.kernels.rows.broadcasts import open_strides, versions
 from anydim.kernels.rows.cells import PIECE, RowForm, Setting
 from anydim.kernels.rows.flatten import all_axes, flatten, own_address, reads_own_points
 from anydim.kernels.rows.in_place import in_place
+from anydim.kernels.rows.open import open_strides, unit_form, versions
 from anydim.kernels.rows.passplan import cost, plan_sweeps, work
 from anydim.kernels.rows.phases import Parts, PhaseProgram, is_cut, shared
 from anydim.kernels.rows.ranges import part_of
 from anydim.kernels.rows.short import Panels, short_form
 from anydim.kernels.rows.sweeps import RowProgram
-from anydim.kernels.rows.units import unit_form
 from anydim.kernels.schedule import print_schedule
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.kernels.write.facts import peaks, totals

@@ -21,8 +21,8 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, operate
 from anydim.kernels.launch import Machine
-from anydim.kernels.rows.broadcasts import open_strides
 from anydim.kernels.rows.cells import PIECE, Row, RowForm, Setting
+from anydim.kernels.rows.open import open_strides
 from anydim.kernels.rows.ranges import part_of
 from anydim.kernels.rows.sweeps import RowProgram
 from anydim.kernels.write.elements import Elements

@@ -52,7 +52,7 @@ class RowProgram:
         unit: bool = False,
     ) -> None:  # fmt: skip
         self.setting, self.form, self.plan = setting, setting.form, setting.plan
-        self.unit = unit  # a form of `units.py`: the range is that of its elements
+        self.unit = unit  # a `unit_form`: the range is that of its elements
         self.single = single  # rows are a vector each, of the lanes that are the same in all
         self.short = short  # for rows that fill no vector
         self.sweeps: tuple[Segment, ...] = ()

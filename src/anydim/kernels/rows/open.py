@@ -1,8 +1,13 @@
-"""Operands that a call alone says are repeated along the lanes, or not.
+"""Forms for what a call alone says: operands that are repeated along the lanes, or lanes of one.
 
 Where two inputs broadcast and nothing relates their dims, an operand's index is the lane times a
 size that is 0 or 1. Gathering along it takes several times as long as either way needs, so there
 is a version of the loops for each of them.
+
+    y(n,c,p) = x(n,c,p) * s(c) where p in 0:H*W
+
+has lanes along p, of which one is busy where H*W is 1, as of images that were pooled to one place.
+There the lanes go along c instead.
 """
 
 from __future__ import annotations
@@ -10,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.rows.cells import RowForm
 from anydim.kernels.rows.flatten import rewritten
-from anydim.lang.tree import Expr, Read
+from anydim.lang.tree import Axis, Expr, Group, Index, Literal, Read
 from anydim.lang.tree.affine import Affine, flat_address, reads, to_expr
 from anydim.sizes import Box, Size, as_size, bounds
 
@@ -60,3 +66,39 @@ def _with(form: RowForm, known: Mapping[Size, int]) -> RowForm:
         return Read(expr.tensor, (to_expr(Affine.of(address.constant, terms)),), flat=True)
 
     return replace(form, group=rewritten(form.group, change))
+
+
+# ---- a last axis of one element ----------------------------------------------------------------
+
+
+def unit_form(form: RowForm, box: Box, along: Callable[[Group], RowForm | None]) -> RowForm | None:
+    """The form of a group of elements for a last axis of 1; None where it is never that."""
+    if form.across or form.plan.made or not form.outer or len(form.row) != 1:
+        return None
+    extent = form.lane.extent
+    if extent.constant is not None or bounds(extent, box).low > 1:
+        return None
+    found = along(_without(form.group, form.lane))
+    return None if found is None or len(found.row) != 1 or found.plan.made else found
+
+
+def _without(group: Group, axis: Axis) -> Group:
+    """A flat group without an axis of one element; multiples of its extent are divided by it."""
+
+    def divided(size: Size) -> Size:
+        found = size.divide_exactly(axis.extent)
+        return size if found is None else found
+
+    def change(expr: Expr) -> Expr | None:
+        if isinstance(expr, Index) and expr.name == axis.name:
+            return Literal(0, int64)
+        form = flat_address(expr) if isinstance(expr, Read) else None
+        if form is None or not isinstance(expr, Read):
+            return None
+        terms = {name: divided(by) for name, by in form.terms}
+        return replace(expr, indices=(to_expr(Affine.of(form.constant, terms)),))
+
+    group = rewritten(group, change)
+    kept = (tuple(other for other in s.axes if other != axis) for s in group.statements)
+    made = tuple(replace(s, axes=axes) for s, axes in zip(group.statements, kept))
+    return replace(group, statements=made)
