@@ -123,6 +123,22 @@ def batches() -> Iterator[Family]:
         )
 
 
+def along_two_axes() -> Iterator[Family]:
+    """What stands between a convolution, or batches first, and a recurrent layer."""
+    cases = (64, 1), (17, 1), (64, 2), (64, 8), (8, 8), (17, 17), (3, 128), (1, 64), (2, 64)
+    sizes = at("b t", *cases)
+    for shape, perm in (("b,200,t", "2,0,1"), ("b,t,200", "1,0,2")):
+        for constant in (True, False):
+            weights = ("float[200,400] w",)
+            yield Family(
+                f"rows along two axes of {shape}{'' if constant else ', weights of a call'}",
+                f"u = Transpose <perm=[{perm}]> (x) y = MatMul (u, w)",
+                (f"float[{shape}] x", *(() if constant else weights)),
+                sizes,
+                constants=weights if constant else (),
+            )
+
+
 def integers() -> Iterator[Family]:
     for a, b in (("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")):
         yield Family(
@@ -178,4 +194,4 @@ def attentions() -> Iterator[Family]:
     )
 
 
-FAMILIES = (*matrices(), *batches(), *integers(), *attentions())
+FAMILIES = (*matrices(), *batches(), *along_two_axes(), *integers(), *attentions())

@@ -7,10 +7,25 @@ import random
 import numpy
 import pytest
 
-from anydim.lang.tree import Axis, Group
-from anydim.sizes import parse
-from tests.unit.kernels.contraction_cases import axes, compiled, product_statement, read, tensor
+from anydim.base.dtypes import float32
+from anydim.kernels.launch import Machine
+from anydim.kernels.product.contraction.template import TEMPLATE
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse_definition
+from anydim.lang.tree import Axis, Group, Statement, TensorType
+from anydim.sizes import as_size, parse
+from tests.unit.kernels.contraction_cases import (
+    BOX,
+    apply,
+    axes,
+    compiled,
+    product_statement,
+    read,
+    tensor,
+)
+from tests.unit.kernels.launching import Prepared
 
+AVX2 = Machine(32, 16)
 DIMS = {"M": 9, "N": 35, "K": 18, "H": 3}
 
 
@@ -71,25 +86,71 @@ def test_most_orders_are_taken() -> None:
     assert sum(taken) > 50
 
 
+SIZES = (
+    (0, 3), (3, 0), (1, 1), (5, 1), (40, 1), (1, 9), (8, 8), (3, 17), (17, 3), (7, 33), (2, 100)
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("constant", [False, True])
-def test_rows_are_the_axis_along_which_a_has_neighbours(constant: bool) -> None:
+@pytest.mark.parametrize("width", [1, 61])
+@pytest.mark.parametrize("order", ["iks", "isk", "kis"])
+def test_rows_along_two_axes_are_the_longer_one(order: str, width: int, constant: bool) -> None:
     """y[t, b, j] = sum over k of x[b, k, t] w[k, j]: the way from a convolution to an LSTM."""
-    depth, width = "37", "61"
+    depth, shape = 37, " ".join({"i": "M", "s": "N", "k": "37"}[axis] for axis in order)
     statement = product_statement(
-        "c", read("a", "i", "k", "s"), read("b", "k", "j"), axes(s="N", i="M", j=width),
-        axes(k=depth),
+        "t", read("a", *order), read("b", "k", "j"), axes(s="N", i="M", j=str(width)),
+        axes(k=str(depth)),
     )  # fmt: skip
+    total = apply("add", read("t", "s", "i", "j"), read("bias", "j"))
+    after = Statement("c", axes(s="N", i="M", j=str(width)), apply("max", total, total))
     group = Group(
-        (tensor("a", f"M {depth} N"), tensor("b", f"{depth} {width}")),
-        (tensor("c", f"N M {width}"),),
-        (statement,),
-    )
+        (tensor("a", shape), tensor("b", f"{depth} {width}"), tensor("bias", str(width))),
+        (tensor("c", f"N M {width}"),), (statement, after), (tensor("t", f"N M {width}"),),
+    )  # fmt: skip
     kernel = compiled(group, frozenset({"b"}) if constant else frozenset())
+    assert kernel is not None or (order == "iks" and width == 1)
+    if kernel is None:
+        return
     rng = numpy.random.default_rng(0)
-    b = rng.standard_normal((37, 61)).astype("float32")
-    for batch, steps in ((0, 3), (3, 0), (1, 1), (5, 1), (1, 9), (3, 17), (2, 100)):
-        a = rng.standard_normal((batch, 37, steps)).astype("float32")
-        exact = numpy.einsum("bks,kj->sbj", a.astype(float), b.astype(float))
-        for parts in (1, 3):
-            found = kernel.run({"M": batch, "N": steps}, {"a": a, "b": b}, parts)["c"]
-            assert numpy.abs(found - exact).max(initial=0) < 1e-4
+    b = rng.standard_normal((depth, width)).astype("float32")
+    bias = rng.standard_normal(width).astype("float32")
+
+    def run(x: numpy.ndarray, parts: int = 1) -> numpy.ndarray:
+        a = numpy.ascontiguousarray(numpy.einsum(f"iks->{order}", x))
+        env = {"M": x.shape[0], "N": x.shape[2]}
+        return kernel.run(env, {"a": a, "b": b, "bias": bias}, parts)["c"]
+
+    for batch, steps in SIZES:
+        x = rng.standard_normal((batch, depth, steps)).astype("float32")
+        found = run(x)
+        exact = numpy.einsum("bks,kj->sbj", x.astype(float), b.astype(float)) + bias
+        assert numpy.abs(found - exact).max(initial=0) < 1e-4
+        assert run(x, 3).tobytes() == found.tobytes()
+        if found.size and width > 1:
+            assert run(x[-1:]).tobytes() == found[:, -1:].tobytes()
+            assert run(x[..., -1:]).tobytes() == found[-1:].tobytes()
+
+
+def test_every_access_of_rows_along_two_axes_is_inside() -> None:
+    for order in ("iks", "isk"):
+        shape = tuple(map(as_size, {"iks": "MKN", "isk": "MNK"}[order]))
+        first = ",".join("MKN" if order == "iks" else "MNK")
+        text = f"def f(float({first}) a, float(K,H) b) -> (c) {{ c(s,i,j) +=! "
+        text += f"a({','.join(order)}) * b(k,j) }}"
+        types = [TensorType(float32, each) for each in (shape, tuple(map(as_size, "KH")))]
+        group = instantiate(parse_definition(text), types, box=BOX)
+        made = Prepared(group, (TEMPLATE,), BOX, AVX2)
+        for batch, steps, depth, width in (
+            (5, 1, 9, 19),
+            (1, 5, 3, 2),
+            (4, 2, 17, 9),
+            (2, 9, 1, 1),
+        ):
+            rng = numpy.random.default_rng(depth)
+            x = rng.standard_normal((batch, depth, steps)).astype("float32")
+            b = rng.standard_normal((depth, width)).astype("float32")
+            a = numpy.ascontiguousarray(numpy.einsum(f"iks->{order}", x))
+            env = {"M": batch, "N": steps, "K": depth, "H": width}
+            (found,) = made.outputs([a, b], env, 2, False)
+            exact = numpy.einsum("bks,kj->sbj", x.astype(float), b.astype(float))
+            assert numpy.abs(found - exact).max() < 1e-4

@@ -42,6 +42,25 @@ def transpose_library(lanes: int, dtype: DType) -> ir.Library:
     return _library(name, partial(_transpose, ir.Type(dtype, lanes)), dtype)
 
 
+@lru_cache(maxsize=16)
+def apart_library(lanes: int, dtype: DType) -> ir.Library:
+    """One function: dst[r, c] = src[r, c] for r < rows, c < columns, wherever those of src lie.
+
+    Its columns are `dst_column` apart, and `width` is as `columns`.
+    """
+    return _library(f"apart_{dtype}_x{lanes}", partial(_apart, ir.Type(dtype, lanes)), dtype)
+
+
+def _apart(vector: ir.Type, code: Writer) -> None:
+    lanes, columns = vector.lanes, variable("columns")
+    steps = code.let(variable("dst_column").spread(lanes) * iota(lanes))
+    with code.range(0, columns, lanes) as c, code.range(0, variable("rows")) as r:
+        inside = code.let(first_lanes(columns - c, lanes))
+        start = r * variable("src_row") + c * variable("dst_column")
+        found = ir.Gather(vector, "src", start.spread(lanes) + steps, inside)
+        code.emit(ir.Store("dst", r * variable("dst_row") + c, found, inside))
+
+
 def _gather(vector: ir.Type, code: Writer) -> None:
     """`width` counts whole vectors."""
     lanes, columns = vector.lanes, variable("columns")

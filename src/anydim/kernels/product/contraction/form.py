@@ -10,13 +10,16 @@ a transposed operand is just another pair of numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
+from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine, are_known
 from anydim.kernels.product.contraction.windows import WindowSide, moves, window_side
 from anydim.kernels.product.epilogue import (
     COLUMN,
+    PRODUCT,
     ROW,
     Output,
     Renamed,
@@ -28,8 +31,9 @@ from anydim.kernels.product.epilogue import (
 )
 from anydim.kernels.product.micro import tile_of
 from anydim.kernels.product.places import InLoops, Walk, without
+from anydim.kernels.product.sharing import from_on
 from anydim.lang.tree import Axis, Expr, Group, Read, Statement
-from anydim.lang.tree.affine import Affine, address
+from anydim.lang.tree.affine import Affine, address, rewrite
 from anydim.sizes import Box, Size, as_size, product
 
 
@@ -89,6 +93,11 @@ class ContractionForm(InLoops):
     def copies_a(self) -> bool:
         """Whether rows of A are copied before they are used."""
         return self.k.a != 1 or self.cuts_a or self.windows is not None
+
+    @property
+    def same_b(self) -> bool:
+        """Whether the loops around the product have one B."""
+        return bool(self.loops) and all(walk.b == 0 for walk in self.loops)
 
     @property
     def cuts_a(self) -> bool:
@@ -290,6 +299,42 @@ class Reading:
         b_ready = self.packed or form.in_panels or form.n.b == 1
         b_ready = b_ready or (form.k.b == 1 and form.m.extent != 1)
         return form if a_ready and b_ready else None
+
+
+def along_the_longer(form: ContractionForm) -> ContractionForm:
+    """Rows that lie along two axes: in every call the longer one is m, the other a loop.
+
+    Nothing that follows the product may ask which is which.
+    """
+    others = [walk for walk in form.loops if walk.b == 0 and walk.a != 0]
+    if len(others) != 1 or form.windows is not None or form.cuts_a:
+        return form
+    (other,) = others
+    values = [each.value for each in form.outputs] + ([form.start] if form.start else [])
+    if {form.m.name, other.name} & set().union(*map(_asked, values)):
+        return form
+    longer = from_on(other.extent - form.m.extent, 1)
+
+    def mixed(own: MatrixWalk, its: MatrixWalk) -> MatrixWalk:
+        def size(name: str) -> Size:
+            mine, yours = getattr(own, name), getattr(its, name)
+            return mine + longer * (yours - mine)
+
+        return MatrixWalk(own.name, *map(size, ("extent", "a", "b", "c")))
+
+    loops = tuple(mixed(walk, form.m) if walk is other else walk for walk in form.loops)
+    return replace(form, m=mixed(form.m, other), loops=loops)
+
+
+def _asked(value: Expr) -> frozenset[str]:
+    """The axes that a value is made of, but for the places of the product."""
+
+    def change(part: Expr) -> Expr | None:
+        if isinstance(part, Read) and part.tensor == PRODUCT:
+            return replace(part, indices=())
+        return None
+
+    return frozenset(free_axes(rewrite(value, change)))
 
 
 def merged(

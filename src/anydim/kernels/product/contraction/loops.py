@@ -22,7 +22,11 @@ from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, register, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.blocked import Blocked, Level
-from anydim.kernels.product.contraction.copies import gather_library, transpose_library
+from anydim.kernels.product.contraction.copies import (
+    apart_library,
+    gather_library,
+    transpose_library,
+)
 from anydim.kernels.product.contraction.form import ContractionForm, MatrixWalk
 from anydim.kernels.product.contraction.library import contraction_libraries, prefix_of
 from anydim.kernels.product.contraction.places import (
@@ -268,21 +272,26 @@ class MainWriter(Blocked):
                 first,
                 call(self.windows, **ends, x_at=variable("a_at"), rows=rows, dst_row=row),
             ]
-        source = variable("a_at") + variable("first_row") * self._a_row
+        source = variable("a_at") + variable("first_row") * self.a_row
         step = known("a_step", form.k.a)
         pieces = form.pieces if form.cuts_a else None
         if pieces is None:
             to = ir.Address("scratch", constant(0))
             shape = (step, row, constant(1), self.all_k, rows, row)
-            copy = transpose_library(lanes, form.dtype)
-            return [first, self._copy(copy, (ir.Address(self.a, source), to, *shape))]
+            a = ir.Address(self.a, source)
+            turned = self._copy(transpose_library(lanes, form.dtype), (a, to, *shape))
+            if form.m.a == 1:
+                return [first, turned]
+            shape = (self.a_row, row, step, rows, self.all_k, self.all_k)
+            apart = self._copy(apart_library(lanes, form.dtype), (a, to, *shape))
+            return [first, ir.If(self.a_row.equals(1), (turned,), (apart,))]
         length = known("piece_length", pieces.length)
         at = variable("piece") * known("a_piece", pieces.a)
         each = ir.Address(self.a, source + at)
         to = ir.Address("scratch", variable("piece") * length * form.dtype.bytes)
         whole = round_down(length + (lanes - 1), lanes)
         if form.k.a == 1:
-            shape = (self._a_row, row, constant(1), rows, length, whole)
+            shape = (self.a_row, row, constant(1), rows, length, whole)
             copy = gather_library(lanes, form.dtype)
         else:
             shape = (step, row, constant(1), length, rows, whole)
@@ -295,7 +304,9 @@ class MainWriter(Blocked):
         if not self.held.holds_b:
             return []
         columns = self.all_columns + 1
-        block = variable("around") * columns + variable("column0")
+        block: ir.Value = variable("column0")
+        if not self.form.same_b:
+            block = variable("around") * columns + block
         wanted = block * columns + variable("width")
         missing = register("b_ready").differs(variable("b_wanted"))
         return [
@@ -332,7 +343,7 @@ class MainWriter(Blocked):
         return self.sizes.known("b_offset", self.held.b_offset)
 
     @property
-    def _a_row(self) -> ir.Value:
+    def a_row(self) -> ir.Value:
         """Elements between the rows of A, where they lie."""
         return self.sizes.role("a_row", self.form.m.a)
 
@@ -438,8 +449,8 @@ class MainWriter(Blocked):
 
     def _a(self) -> tuple[ir.Address, ir.Value]:
         if not self.held.holds_a:
-            at = variable("a_at") + variable("row0") * self._a_row + variable("k0")
-            return ir.Address(self.a, at), self._a_row
+            at = variable("a_at") + variable("row0") * self.a_row + variable("k0")
+            return ir.Address(self.a, at), self.a_row
         inside = variable("row0") - variable("first_row")
         at = inside * self._copied_row + variable("k0")
         return ir.Address("scratch", at * self.form.dtype.bytes), self._copied_row
@@ -456,8 +467,11 @@ class MainWriter(Blocked):
         at = before + variable("row0") * row + variable("column0")
         return ir.Address(self.buffers[read.tensor], at), row, constant(1)
 
-    def finish_call(self) -> ir.Call:
+    def finish_call(self, apart: ir.Value | None = None) -> ir.Call:
+        """What follows a row tile's sums, whose rows may lie `apart` in scratch as nowhere else."""
         sums, sums_row = self.sums()
+        if self.target is None and apart is not None:
+            sums_row = apart
         row = self.c_row
         out = variable("c_at") + variable("row0") * row
         return call(

@@ -6,13 +6,14 @@ from collections.abc import Collection
 
 from anydim.base.records import dataclass
 from anydim.kernels.product.contraction.form import ContractionForm
+from anydim.kernels.product.contraction.vectors import WIDE
 from anydim.kernels.product.epilogue import Output, read_by
 from anydim.kernels.product.kernel import roles_of
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.product.sharing import Sharing
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import Affine, address, reads
-from anydim.sizes import Size, align_up, as_size
+from anydim.sizes import Size, align_up, as_size, maximum
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,6 @@ def scratch_of(
     if not packed:
         b_bytes = align_up(blocks.b_bytes, LINE)
     if sums:
-        sum_bytes = blocks.sums * size
+        sum_bytes = (blocks.sums if packed else maximum(blocks.sums, WIDE)) * size
     total = a_bytes + b_bytes + sum_bytes
     return Scratch(holds_a, not packed, k_padded, a_bytes, a_bytes + b_bytes, total)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.kernels.launch import Launch, Machine, Panels, known_number, known_parts
-from anydim.kernels.product.contraction.form import ContractionForm, form_of
+from anydim.kernels.product.contraction.form import ContractionForm, along_the_longer, form_of
 from anydim.kernels.product.contraction.places import Blocks
 from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.contraction.ways import ContractionWriter
@@ -24,6 +24,7 @@ _DTYPES = (float32, float64, int32, int64)
 _FEW_TILES = 12  # row tiles that one panel of B at a time is enough for, and the least of a block
 _ROWS = 6  # row tiles of each thread where they share these alone; half of them if A is copied
 _LARGE = 1 << 18  # elements of B that do not stay in the second cache
+_KEPT = 2  # a part of the second cache: a block of B that loops around share, packed once
 _WIDE = 16  # columns for each row that are better shared
 
 
@@ -31,17 +32,18 @@ def _form(
     group: Group, box: Box, machine: Machine, constants: frozenset[str]
 ) -> ContractionForm | None:
     form = form_of(group, constants, machine, box)
-    return form if form is not None and form.dtype in _DTYPES else None
+    return along_the_longer(form) if form is not None and form.dtype in _DTYPES else None
 
 
 def _propose(form: ContractionForm, machine: Machine, constants: frozenset[str]) -> Contraction:
     tile = tile_of(machine, form.dtype)
+    packed = form.b in constants or form.in_panels
     return Contraction(
         *tile.options,
         block_k=machine.l1_bytes // (4 * tile.rows * form.dtype.bytes) // 8 * 8,
         block_rows_bytes=machine.l2_bytes * 3 // 8,
-        block_columns_bytes=machine.l2_bytes // 8,
-        packed=form.b in constants or form.in_panels,
+        block_columns_bytes=machine.l2_bytes // (_KEPT if form.same_b and not packed else 8),
+        packed=packed,
     )
 
 
@@ -77,6 +79,7 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, threads: i
     pairs = maximum(most // 2 * 2, 1)
     alone = 1 - from_on(form.m.extent, tile.rows // 2 + 1)
     panels = 1 + from_on(block_tiles, _FEW_TILES + 1) * (most - 1) + alone * (pairs - 1)
+    panels = most if form.same_b and not schedule.packed else panels
     whole = form.k.extent * align_up(form.n.extent, tile.lanes) * size
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
     sharing = _sharing(form, tiles, tile, unit, threads)

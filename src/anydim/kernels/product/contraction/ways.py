@@ -45,7 +45,7 @@ class ContractionWriter(MainWriter):
 def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
     """Conditions under which nothing is packed, and what is done then; the last one counts."""
     form = writer.form
-    if writer.schedule.packed or writer.target is None or form.cuts_b:
+    if writer.schedule.packed or form.cuts_b:
         return []
     row, across, dots = vector_libraries(writer.tile.lanes, form.dtype)
     found: list[tuple[ir.Value, list[ir.Step]]] = []
@@ -61,9 +61,10 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
     if form.k.a == 1:
         writer.needs(dots)
         found.append((along, _one_column(writer, dots.name)))
-    elif form.m.a == 1 and form.start is None:
+    elif form.windows is None and form.start is None:
         writer.needs(row)
         side = along & writer.c_row.equals(1)
+        side = side if form.m.a == 1 else side & writer.a_row.equals(1)
         found.append((side, _turned(writer, row.name)))
     return found
 
@@ -155,6 +156,6 @@ def _turned(writer: MainWriter, function: str) -> list[ir.Step]:
             ir.Let("sums_at", writer.sums_at()),
             give("columns", variable("rows")),
             call,
-            *(() if writer.finished else (writer.finish_call(),)),
+            *(() if writer.finished else (writer.finish_call(apart=constant(1)),)),
         ),
     ]  # fmt: skip
