@@ -46,7 +46,7 @@ def _pair(loops: Loops, number: int, at: int, types: Mapping[str, TensorType]) -
             form = address(read, types[read.tensor].shape) if read.default is None else None
             if form is None or not _one_walk(form, outer, inner):
                 return loops
-            changes[read] = Read(read.tensor, (to_expr(_without(form, outer)),), flat=True)
+            changes[read] = Read(read.tensor, (to_expr(form.without(outer.name)),), flat=True)
     if not _one_walk(loops.place, outer, inner):
         return loops
     whole = Axis(inner.name, outer.extent * inner.extent)
@@ -57,12 +57,8 @@ def _pair(loops: Loops, number: int, at: int, types: Mapping[str, TensorType]) -
         return changes.get(expr) if isinstance(expr, Read) else None
 
     values = tuple(rewrite(value, change) for value in loops.values)
-    return Loops(tuple(axes), values, _without(loops.place, outer))
+    return Loops(tuple(axes), values, loops.place.without(outer.name))
 
 
 def _one_walk(form: Affine, outer: Axis, inner: Axis) -> bool:
     return form.stride(outer.name) == form.stride(inner.name) * inner.extent
-
-
-def _without(form: Affine, axis: Axis) -> Affine:
-    return Affine(form.constant, tuple(term for term in form.terms if term[0] != axis.name))

@@ -11,7 +11,6 @@ from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.write.arithmetic import quotient
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.lang.tree import Axis, Group, TensorType
-from anydim.lang.tree.affine import Affine, row_major_strides
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Size, as_size
 
@@ -90,13 +89,6 @@ class Work:
 def rest(value: ir.Value, divisor: Like) -> ir.Value:
     """What a division of an index leaves."""
     return apply("fmod", value, value.like(divisor))
-
-
-def own_place(axes: Sequence[Axis], shape: Sequence[object]) -> Affine:
-    """The place of a result's element, by the axes that it runs over."""
-    strides = zip(axes, row_major_strides(shape))
-    kept = {axis.name: stride for axis, stride in strides if axis.extent.constant != 1}
-    return Affine.of(as_size(0), kept)
 
 
 def plain(group: Group) -> bool:

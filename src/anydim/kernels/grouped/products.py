@@ -19,15 +19,15 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.grouped.copies import LEFT, RIGHT, Around, Factor, Filling, Side
 from anydim.kernels.grouped.merging import Loops, merged
-from anydim.kernels.grouped.places import Work, own_place, plain, rest
+from anydim.kernels.grouped.places import Work, plain, rest
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.ir import constant
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of
+from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of, place_of, product_of
 from anydim.kernels.schedule import print_schedule
 from anydim.kernels.write.arithmetic import quotient
 from anydim.kernels.write.elements import Elements
-from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Read, TensorType
+from anydim.lang.tree import Axis, Cast, Expr, Group, Read, TensorType
 from anydim.lang.tree.affine import Affine, address, reads
 from anydim.sizes import ceil_div, product
 
@@ -68,17 +68,14 @@ class Tiled(Protocol):
 @lru_cache(maxsize=512)
 def product_form(group: Group) -> ProductForm | None:
     """The group as a product; None where it is none."""
-    sums = [s for s in group.statements if s.combine]
-    if len(sums) != 1 or sums[0].combine != "add" or not plain(group):
+    found = product_of(group)
+    if found is None or not plain(group):
         return None
-    (statement,) = sums
-    body, dtype = statement.body, group.type_of(statement.target).dtype
-    if not (isinstance(body, Apply) and body.function == "mul") or dtype not in _DTYPES:
-        return None
+    statement, (a, b) = found
+    dtype = group.type_of(statement.target).dtype
     outputs = epilogue_of(group, statement)
-    if outputs is None:
+    if outputs is None or dtype not in _DTYPES:
         return None
-    a, b = body.arguments
     in_a, in_b = free_axes(a), free_axes(b)
     axes = [axis for axis in statement.axes if axis.extent.constant != 1]
     if axes and axes[-1].name in in_a - in_b:
@@ -88,7 +85,7 @@ def product_form(group: Group) -> ProductForm | None:
     batch = tuple(axis for axis in statement.axes if axis not in rows and axis not in columns)
     if not columns or not statement.reduced:
         return None
-    place = own_place(statement.axes, statement.shape)
+    place = place_of(statement)
     values = (a, b, *(output.value for output in outputs))
     types = {tensor.name: tensor.type for tensor in group.inputs}
     loops = merged(Loops((rows, columns, batch, statement.reduced), values, place), types)

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.grouped.places import Work, own_place, plain
+from anydim.kernels.grouped.places import Work, plain
 from anydim.kernels.ir import constant, convert, least, operate
 from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.product.epilogue import place_of
 from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import form_template
 from anydim.kernels.write.elements import Elements
@@ -185,7 +186,7 @@ class _Writer:
         return self.work.types[statement.target].dtype
 
     def _store(self, inner: Elements, statement: Statement, value: ir.Value) -> ir.Store:
-        place = inner.offset(own_place(statement.axes, statement.shape))
+        place = inner.offset(place_of(statement))
         return ir.Store(self.work.buffers[statement.target], place, value)
 
     # ---- elements ------------------------------------------------------------------------------

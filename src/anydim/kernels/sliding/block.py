@@ -11,6 +11,7 @@ from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import select, shuffle, splat
+from anydim.kernels.product.convolution.packing import picked
 from anydim.kernels.product.epilogue import PRODUCT
 from anydim.kernels.sliding.columns import Columns, Setting, inside
 from anydim.kernels.sliding.form import Limit, Sliding, Window
@@ -223,8 +224,8 @@ class Block:
             at = start + part * setting.lanes
             load = into.name(columns.load(vector, window, at, mask))
             if found is not None:
-                picked = _picked(part, window.stride, setting.lanes)
-                load = into.name(shuffle(found, load, picked))
+                lanes = picked(part, window.stride, setting.lanes)
+                load = into.name(shuffle(found, load, lanes))
             found = load
         assert found is not None
         default = window.read.default
@@ -304,13 +305,3 @@ def changes_nothing(read: Read, expr: Expr, form: Sliding) -> bool:
 def whole_number(size: Size) -> int:
     """The part of a size that is the same for all sizes."""
     return size.coefficients.get((), 0)
-
-
-def _picked(part: int, stride: int, lanes: int) -> tuple[int, ...]:
-    """Lanes for the positions up to those of a part, out of what is chosen and that part."""
-
-    def pick(lane: int) -> int:
-        own, place = divmod(lane * stride, lanes)
-        return lanes + place if own == part else place if part == 1 and own == 0 else lane
-
-    return tuple(map(pick, range(lanes)))

@@ -194,17 +194,8 @@ class WindowPack:
             for number, wanted in enumerate(self.wanted)
         )
         for number, part in enumerate(parts, 1):
-            found = shuffle(found, part, self._picked(number))
+            found = shuffle(found, part, picked(number, self.stride, self.lanes))
         return code.let(found)
-
-    def _picked(self, number: int) -> tuple[int, ...]:
-        """Lanes for the positions up to those of part `number`, out of what is chosen and it."""
-        picked = []
-        for lane in range(self.lanes):
-            part, inside = divmod(lane * self.stride, self.lanes)
-            kept = inside if number == 1 and part == 0 else lane
-            picked.append(self.lanes + inside if part == number else kept)
-        return tuple(picked)
 
 
 def tap_number(form: Windows, taps: Sequence[ir.Value], sizes: SizeParameters) -> ir.Value:
@@ -232,3 +223,13 @@ def weights_function(form: Windows, sizes: SizeParameters, rows: int) -> ir.Func
     pointers = (ir.Pointer(name, form.dtype) for name in ("w", "dst"))
     scalars = map(ir.Scalar, ("w_at", "rows", "channels", *sizes.names))
     return ir.Function("weights", (*pointers, *scalars), code.written)
+
+
+def picked(part: int, stride: int, lanes: int) -> tuple[int, ...]:
+    """Lanes for the positions up to those of a part, out of what is chosen and that part."""
+
+    def pick(lane: int) -> int:
+        own, place = divmod(lane * stride, lanes)
+        return lanes + place if own == part else place if part == 1 and own == 0 else lane
+
+    return tuple(map(pick, range(lanes)))
