@@ -7,12 +7,12 @@ import random
 import numpy
 import pytest
 
-from anydim.base.dtypes import float32
+from anydim.base.dtypes import float32, int64
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.contraction.template import TEMPLATE
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
-from anydim.lang.tree import Axis, Group, Statement, TensorType
+from anydim.lang.tree import Axis, Group, Index, Literal, Read, Statement, TensorType
 from anydim.sizes import as_size, parse
 from tests.unit.kernels.contraction_cases import (
     BOX,
@@ -154,3 +154,28 @@ def test_every_access_of_rows_along_two_axes_is_inside() -> None:
             (found,) = made.outputs([a, b], env, 2, False)
             exact = numpy.einsum("bks,kj->sbj", x.astype(float), b.astype(float))
             assert numpy.abs(found - exact).max() < 1e-4
+
+
+@pytest.mark.parametrize("constant, depth", [(False, 37), (True, 16), (True, 17), (False, 1)])
+def test_elements_of_rows_that_lie_apart(constant: bool, depth: int) -> None:
+    """y[i, j] = sum over k of x[i, k, 1] w[k, j]: half of the channels of a shuffle."""
+    width = "61"
+    x = Read("a", (Index("i"), Index("k"), Literal(1, int64)))
+    statement = product_statement(
+        "c", x, read("b", "k", "j"), axes(i="M", j=width), axes(k=str(depth))
+    )
+    group = Group(
+        (tensor("a", f"M {depth} 2"), tensor("b", f"{depth} {width}")),
+        (tensor("c", f"M {width}"),),
+        (statement,),
+    )
+    kernel = compiled(group, frozenset({"b"}) if constant else frozenset())
+    assert kernel is not None
+    rng = numpy.random.default_rng(0)
+    b = rng.standard_normal((depth, 61)).astype("float32")
+    for rows in (0, 1, 2, 5, 6, 7, 17, 101):
+        a = rng.standard_normal((rows, depth, 2)).astype("float32")
+        exact = a[..., 1].astype(float) @ b.astype(float)
+        for parts in (1, 3):
+            found = kernel.run({"M": rows}, {"a": a, "b": b}, parts)["c"]
+            assert numpy.abs(found - exact).max(initial=0) < 1e-4

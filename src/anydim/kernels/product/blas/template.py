@@ -79,6 +79,8 @@ def _form(
     form = form_of(group, frozenset(), machine)
     if form is None or form.dtype not in FUNCTIONS or form.start is not None or form.pieces:
         return None
+    if form.k.a != 1 and form.m.a != 1:
+        return None
     if form.in_panels and len(form.b_parts[-1]) > 1:  # a single panel is a matrix
         return None
     if [output.is_product for output in form.outputs] != [True]:

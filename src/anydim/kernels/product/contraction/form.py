@@ -296,6 +296,8 @@ class Reading:
         if self.packed and not are_known(*form.b_parts):
             return None
         a_ready = form.windows is not None or form.k.a == 1 or form.m.a == 1
+        # else rows are gathered, unless vectors may go along the loop that has neighbours in A
+        a_ready = a_ready or (not form.cuts_a and all(walk.a != 1 for walk in form.loops))
         b_ready = self.packed or form.in_panels or form.n.b == 1
         b_ready = b_ready or (form.k.b == 1 and form.m.extent != 1)
         return form if a_ready and b_ready else None
