@@ -134,6 +134,16 @@ def sizes_of(model: Held, at: Mapping[str, int]) -> dict[str, int]:
     return {name: sizes[name] for name in model.dims.names if name in sizes}
 
 
+def no_sizes(model: Held, otherwise: str = "") -> dict[str, int]:
+    """Sizes of a model that takes inputs of one size only; OptionError names what others have."""
+    told = {name for spec in model.inputs for size in spec.shape for name in size.symbols}
+    free = [dim.name for dim in model.dims.dims if dim.lo != dim.hi and dim.name in told]
+    if free:
+        sizes = ",".join(f"{name}=SIZE" for name in free)
+        raise OptionError(f"no sizes are given for {listed(free)}", f"give --at {sizes}{otherwise}")
+    return {}
+
+
 def upper_bounds(model: Held) -> dict[str, int]:
     """The upper bounds of the dims; raises OptionError where there are none."""
     bounds = {dim.name: dim.hi for dim in model.dims.dims}

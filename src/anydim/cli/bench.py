@@ -25,7 +25,7 @@ OURS = "anydim"
 @click.command(short_help="Time a model beside another engine.")
 @model_options
 @level_option
-@at_option(True, True, "The sizes; repeat it for several rows.")
+@at_option(True, "The sizes; repeat it for several rows.")
 @click.option(
     "--against", type=click.Choice(sorted(PEERS)), multiple=True,
     help="Another engine to run the same file; it must be installed.",
@@ -71,6 +71,7 @@ def bench(
     for peer in against:
         with console.task(f"loading {Path(source).name} with {peer}"):
             engines[peer] = PEERS[peer](source, threads)
+    at = at or [arrays.no_sizes(made)]
     feeds = [arrays.drawn(made, sizes, seed, dict(integers)) for sizes in at]
     rows = []
     with console.task("measuring") as advance:

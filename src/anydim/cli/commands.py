@@ -10,6 +10,7 @@ import click
 from anydim.base.errors import OptionError
 from anydim.base.text import table
 from anydim.cli import arrays
+from anydim.cli.feeding import OR_FILES
 from anydim.cli.opening import opened
 from anydim.cli.options import (
     Asked,
@@ -34,7 +35,7 @@ from anydim.report.text import amount, duration, sizes_text
 @input_option(
     "An .npz file that holds the inputs by name, NAME=FILE.npy for one input, or NAME=0.5."
 )
-@at_option(False, False, "Draw random inputs at these sizes instead.")
+@at_option(False, "Draw random inputs at these sizes instead.")
 @click.option(
     "--random", "seed", type=int, default=0, show_default=True, metavar="SEED",
     help="Seed for random inputs.",
@@ -60,19 +61,15 @@ def run(
     """
     if inputs and at is not None:
         raise OptionError("--input and --at exclude each other", "files bring their own sizes")
-    if not inputs and at is None:
-        raise OptionError(
-            "there are no inputs",
-            "give --input FILE.npz, or --at NAME=SIZE,... to draw random ones",
-        )
     if output:
         arrays.check_output(output)
     found = arrays.read(inputs)
     console = Console(asked.quiet)
     made = opened(console, asked, found)
-    if at is None:
+    if inputs:
         feeds, origin = arrays.named(made, found), "inputs from files"
     else:
+        at = arrays.no_sizes(made, OR_FILES) if at is None else at
         feeds = arrays.drawn(made, at, seed, dict(integers))
         origin = f"random inputs, seed {seed}, at {sizes_text(arrays.sizes_of(made, at))}"
     start = perf_counter()
@@ -91,7 +88,7 @@ def run(
 @click.command(short_help="What a call at given sizes will do: memory, kernels, work.")
 @model_options
 @level_option
-@at_option(True, False, "The sizes; repeat it for several plans.")
+@at_option(True, "The sizes; repeat it for several plans.")
 @input_option("Take the sizes, and types and ranks of a definition, from these files.")
 @click.option("--launches", is_flag=True, help="One line for each launch, in order.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON document for each plan, one a line.")
@@ -117,8 +114,6 @@ def plan(
       anydim plan kernels.tc:matmul --input in.npz
       anydim plan encoder.anydim --at batch=8,seq=77 --plot plan.html
     """
-    if not inputs and not at and not plot:
-        raise OptionError("there are no sizes", "give --at NAME=SIZE,..., or --input FILE.npz")
     if plot:
         plot_page.check(plot)
     found = arrays.read(inputs)
@@ -127,7 +122,9 @@ def plan(
     wanted = [*at, *([arrays.sizes_in(made, arrays.named(made, found))] if inputs else [])]
     if plot and len(wanted) > 1:
         raise OptionError("--plot draws one plan", "give the sizes of one: --at, or --input, once")
-    for number, sizes in enumerate(wanted or [arrays.upper_bounds(made)]):
+    if not wanted:
+        wanted = [arrays.upper_bounds(made) if plot else arrays.no_sizes(made, OR_FILES)]
+    for number, sizes in enumerate(wanted):
         sizes = arrays.sizes_of(made, sizes)
         planned = made.plan(**sizes)
         if number and not as_json:

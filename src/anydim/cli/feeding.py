@@ -25,6 +25,8 @@ from anydim.cli.options import (
 from anydim.program.held import Held
 from anydim.report.console import Console
 
+OR_FILES = ", or --input FILE.npz"
+
 
 @dataclass(frozen=True)
 class Fed:
@@ -37,13 +39,14 @@ class Fed:
 
     def model(self, console: Console, asked: Asked) -> tuple[Held, arrays.Arrays]:
         """The model and the inputs of a call; raises UserError kinds for what does not fit."""
-        if bool(self.inputs) == (self.at is not None):
-            raise OptionError("give --at NAME=SIZE,... or --input FILE.npz", "one of both")
+        if self.inputs and self.at is not None:
+            raise OptionError("--input and --at exclude each other", "files bring their own sizes")
         found = arrays.read(self.inputs)
         made = opened(console, asked, found)
-        if self.at is None:
+        if self.inputs:
             return made, arrays.named(made, found)
-        return made, arrays.drawn(made, self.at, self.seed, dict(self.integers))
+        at = arrays.no_sizes(made, OR_FILES) if self.at is None else self.at
+        return made, arrays.drawn(made, at, self.seed, dict(self.integers))
 
 
 def fed_options(command: Command) -> Command:
@@ -61,7 +64,7 @@ def fed_options(command: Command) -> Command:
         click.option("--seed", default=0, show_default=True, help="Seed for random inputs."),
         integers_option,
         input_option("Inputs from files instead: an .npz file, or NAME=FILE.npy."),
-        at_option(False, False, "The sizes; inputs are random."),
+        at_option(False, "The sizes; inputs are random."),
         level_option,
         model_options,
     ):

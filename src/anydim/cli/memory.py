@@ -25,7 +25,7 @@ _LIMITS = ("64 MiB", "256 MiB", "1 GiB", "4 GiB")
 @click.command(short_help="Memory as a formula, its bound, and the largest sizes that fit.")
 @model_options
 @level_option
-@at_option(True, False, "Sizes to show the peak at; repeat it. Without it, some of the box.")
+@at_option(True, "Sizes to show the peak at; repeat it. Without it, some of the box.")
 @like_option
 @click.option(
     "--within", multiple=True, metavar="BYTES",

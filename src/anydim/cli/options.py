@@ -260,9 +260,9 @@ def integers_option(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
-def at_option(multiple: bool, required: bool, help: str) -> Callable[[Command], Command]:
+def at_option(multiple: bool, help: str) -> Callable[[Command], Command]:
     """The sizes of the dims at which something is done."""
     return click.option(
-        "--at", type=SIZES, multiple=multiple, required=required,
-        metavar="NAME=SIZE,...", help=help,
+        "--at", type=SIZES, multiple=multiple, metavar="NAME=SIZE,...",
+        help=f"{help} A model without free dims needs none.",
     )  # fmt: skip

@@ -85,7 +85,7 @@ class CheckReport:
         verdict = "agree" if self.ok else f"{len(self.failures)} differ"
         plain = self.plain_error
         beside = "" if plain is None else f" (numpy's in the same types {plain:.3g})"
-        worst = f"worst error {self.worst_error:.3g}{beside} at {at}"
+        worst = f"worst error {self.worst_error:.3g}{beside}" + f" at {at}" * bool(at)
         lines = [f"{self.samples} samples: {verdict}; {worst}"]
         if self.rejected:
             lines.append(f"  {self.rejected} more samples were refused by both")

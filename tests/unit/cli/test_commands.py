@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy
 import pytest
 from click.testing import CliRunner, Result
+from onnx import TensorProto, helper
 
 import anydim as ad
 from anydim.base.errors import InternalError
@@ -69,7 +70,22 @@ def test_run_on_random_inputs(call) -> None:
 
 
 def test_a_dim_of_one_size_needs_no_size(call) -> None:
-    assert "at n=3" in call("run tiny.onnx --dim n=3 --at= --integers ids=0..4").stdout
+    for at in ("--at=", ""):
+        assert "at n=3" in call(f"run tiny.onnx --dim n=3 {at} --integers ids=0..4").stdout
+
+
+def test_a_model_without_free_dims_needs_no_sizes(call, folder: Path, measured: None) -> None:
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in ("x", "y")]
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])], "one", values[:1], values[1:]
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    (folder / "one.onnx").write_bytes(made.SerializeToString())
+    assert "at its only size" in call("run one.onnx").stdout
+    assert "its only size" in call("bench one.onnx --rounds 2 --seconds 0.01").stdout
+    for command in ("plan", "profile", "trace", "memory"):
+        assert call(f"{command} one.onnx").stdout
+    assert not call("check one.onnx").stdout.rstrip().endswith("at")
 
 
 def test_plan(call) -> None:
@@ -163,7 +179,9 @@ def test_a_peer_that_cannot_run_the_model(call, monkeypatch: pytest.MonkeyPatch)
         ("show tiny.onnx", "missing option '--stage'", "see anydim show --help"),
         ("run nothing.onnx --at n=1", "nothing.onnx: cannot be read: No such file", ""),
         ("run text.npz --at n=1", "text.npz is not an ONNX model", ""),
-        ("run tiny.onnx", "there are no inputs", "--at NAME=SIZE"),
+        ("run tiny.onnx", "no sizes are given for 'n'", "--at n=SIZE, or --input FILE.npz"),
+        ("plan tiny.onnx", "no sizes are given for 'n'", "--at n=SIZE, or --input FILE.npz"),
+        ("bench tiny.onnx", "no sizes are given for 'n'", "--at n=SIZE"),
         ("run tiny.onnx --input in.npz --at n=1", "exclude each other", "own sizes"),
         ("run tiny.onnx --dim m=1..2 --at n=1", "has no dim 'm'", "'n'"),
         ("run tiny.onnx --dim n=1..2 --at n=3", "'n' is 3, above its bound 2", "n=1..2"),
@@ -256,8 +274,8 @@ def test_traces_at_sizes_and_on_files(call, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("line,problem", [
-    ("trace tiny.onnx", "give --at"),
-    ("trace tiny.onnx --at n=1 --input in.npz", "give --at"),
+    ("trace tiny.onnx", "give --at n=SIZE"),
+    ("trace tiny.onnx --at n=1 --input in.npz", "exclude each other"),
     ("trace tiny.onnx --at n=1 --calls 0", "calls"),
     ("trace tiny.onnx --at m=1", "has no dim 'm'"),
     ("trace tiny.onnx --at n=1 --output missing/t.json", "cannot be written"),
@@ -277,8 +295,8 @@ def test_profile_beside_onnxruntime(call, measured: None) -> None:
 
 
 @pytest.mark.parametrize("line,problem", [
-    ("profile tiny.onnx", "give --at"),
-    ("profile tiny.onnx --at n=1 --input in.npz", "give --at"),
+    ("profile tiny.onnx", "give --at n=SIZE"),
+    ("profile tiny.onnx --at n=1 --input in.npz", "exclude each other"),
     ("profile tiny.onnx --at n=1 --repeat 0", "repeat"),
     ("profile tiny.onnx --at m=1", "has no dim 'm'"),
     ("profile tiny.onnx --at n=1 --compare other", "compare"),
