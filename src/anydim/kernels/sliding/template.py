@@ -15,12 +15,14 @@ from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine, filled
 from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.product.convolution.form import windows_of
+from anydim.kernels.product.either import either_launch
 from anydim.kernels.rows.form import grain_of
 from anydim.kernels.rows.passplan import cost, work
 from anydim.kernels.schedule import print_schedule
 from anydim.kernels.sliding.across import TOGETHER, AcrossWriter, positions_of, walks
 from anydim.kernels.sliding.code import SlidingWriter
 from anydim.kernels.sliding.form import UNROLLED_BELOW, Sliding, sliding_of
+from anydim.kernels.sliding.planes import PlanesWriter, planes_of
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box, Size, as_size, minimum, product
@@ -71,7 +73,7 @@ def lower(
         body, positions = writer.body(), product(axis.extent for axis in form.outer)
         elements, way = form.lane.extent, "the rows of the result"
     flops, moved = work(group)
-    return Launch(
+    rows = Launch(
         kernel=assemble("sliding", touched.operands, writer.sizes.names, body),
         arguments=touched.arguments,
         sizes=writer.sizes.sizes,
@@ -83,6 +85,15 @@ def lower(
         schedule=print_schedule(schedule),
         reason=f"a reduction over windows, vectors along {way}",
     )
+    lanes = machine.lanes(form.dtype)
+    planes = None if way == "channels" else planes_of(group, box, lanes)
+    if planes is None:
+        return rows
+    grain = _grain(group, planes.form, lanes * product(axis.extent for axis in planes.places))
+    small = replace(PlanesWriter(planes, machine, touched).launch(rows), grain=grain)
+    if planes.pays.constant is not None:
+        return small
+    return either_launch(planes.pays, small, rows, f"{rows.reason}; small images: {small.reason}")
 
 
 TEMPLATE = Template("sliding", Slide, match, lower)
