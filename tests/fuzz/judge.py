@@ -33,7 +33,7 @@ from anydim.lang.tree import TensorType
 from anydim.passes import assemble
 from anydim.passes.options import PLAIN
 from anydim.program.segment import Site
-from anydim.sizes import as_size
+from anydim.sizes import as_size, negated
 from anydim.targets.llvm.host import machine
 from tests.fuzz.case import Arrays, Case
 from tests.fuzz.fences import fences, watched
@@ -95,12 +95,16 @@ def _calls(case: Case) -> Iterator[Call]:
 
 
 def compiled(case: Case) -> ad.Model:
-    """The model of a case; with `eager`, even little work is shared between threads."""
+    """The model of a case; with `eager`, even little work is shared between threads.
+
+    A grain below 0 says which elements a stage has, all of which come before those of the next one.
+    """
     if not case.eager:
         return ad.compile(case.graph, threads=case.threads)
 
     def eager(**fields: Any) -> Site:
-        return Site(**{**fields, "grain": as_size(1)})
+        staged = negated(fields["grain"]) is not None
+        return Site(**fields if staged else {**fields, "grain": as_size(1)})
 
     with mock.patch.object(assemble, "Site", eager):
         return ad.compile(case.graph, threads=case.threads)

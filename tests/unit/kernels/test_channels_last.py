@@ -269,11 +269,9 @@ WINOGRAD = {
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Sizes choose Winograd's way everywhere."""
-    images_of.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(Images, "pays", as_size(1))
         yield
-    images_of.cache_clear()
 
 
 @pytest.mark.parametrize("name", WINOGRAD)

@@ -183,7 +183,7 @@ def test_what_warps_multiply() -> None:
         (halved(plain, float16), MACHINE, False),
         (group_of("matmul", "m k", "k n", dtype=float64), WARPS, False),
     ):  # fmt: skip
-        assert (fragments.match(group, BOX, machine, frozenset()) is not None) == fine
+        assert (fragments.TEMPLATE.match(group, BOX, machine, frozenset()) is not None) == fine
 
 
 def test_products_of_16_bits_without_warps() -> None:

@@ -38,11 +38,9 @@ CASES = {
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Sizes choose Winograd's way everywhere."""
-    planes_of.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(Planes, "pays", as_size(1))
         yield
-    planes_of.cache_clear()
 
 
 def prepared(name: str, machine: Machine) -> Prepared:
