@@ -177,7 +177,7 @@ def test_limits_are_kept_and_measured_again_when_they_are_passed(
         assert model._limits(1, 9.0) == Limits(1, 10.0, 5.0) == limits.kept(1)
         assert model._limits(1, 9.0) == Limits(1, 10.0, 5.0)
         assert model._limits(1, 11.0) == Limits(1, 10.0, 9.0) == limits.kept(1)
-        assert model.profile(n=5, repeat=1).limits == Limits(1, 1e18, 9.0)
+        assert model.profile(n=5, repeat=9).limits == Limits(1, 1e18, 9.0)
         assert limits.kept(2) is None
 
 
