@@ -149,9 +149,23 @@ class ConvolutionWriter(Blocked):
 
     @property
     def scratch(self) -> Size:
-        """Those, and the bytes of sums of joined images."""
-        sums = self.cut.rows * self.cut.columns * self.form.dtype.bytes
-        return self.sums_at + self.columns.joined * sums
+        """Those, and the bytes of sums of joined images.
+
+        Where images may be joined, the most that blocks have: the formula of the arena has the
+        scratch of many layers, and would have places hundreds of times for each.
+        """
+        if not self.joins:
+            return self.sums_at
+        schedule, bytes = self.schedule, self.form.dtype.bytes
+        window = self.given.window
+        k = minimum(
+            self.given.channels.extent * window, maximum(schedule.chunk_k * _NARROW, window)
+        )
+        tiles = minimum(ceil_div(self.form.rows, self.tile.rows), schedule.block_tiles)
+        rows, columns = tiles * self.tile.rows, schedule.block_panels * self.tile.width
+        panel = align_up(k * (self.panel_row * bytes), LINE)
+        weights = 0 if self.copied == 0 else align_up(rows * k * bytes, LINE)
+        return panel + weights + rows * columns * bytes
 
     def role(self, name: str, size: Size) -> ir.Value:
         return self.sizes.role(name, size)
