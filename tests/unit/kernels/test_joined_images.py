@@ -9,6 +9,7 @@ import numpy
 import pytest
 
 import anydim as ad
+from anydim.base import settings
 from anydim.base.dtypes import float64
 from anydim.frontends.growing import Value
 from anydim.kernels.launch import Machine
@@ -127,3 +128,17 @@ def test_what_follows_is_done_with_it(name: str) -> None:
             alone = model(**{key: array[image : image + 1] for key, array in feeds.items()})
             for key, array in alone.items():
                 assert array.tobytes() == found[key][image : image + 1].tobytes()
+
+
+def test_layers_of_a_network_have_short_formulas() -> None:
+    """The arena's has the scratch of all of them: exact, it would be above the limit of sizes."""
+    g = ad.Builder("stages")
+    value = g.input("x", ad.float32, (g.dim("n"), 16, g.dim("height"), g.dim("width")))
+    w = numpy.ones((16, 16, 3, 3), numpy.float32)
+    for _ in range(5):
+        value = g.relu(g.conv(value, g.constant(w), pads=(1, 1, 1, 1), strides=(2, 2)))
+        value = value + g.conv(value, g.constant(w), pads=(1, 1, 1, 1))
+    g.output("y", value)
+    with settings.override(layout="channels_first"):
+        program = ad.compile(g, strategy="generic").program
+    assert max(len(str(site.scratch)) for site in program.sites) < 1000
