@@ -6,4 +6,5 @@ In come kernels in loop IR and texts of host code; out go objects, linked and lo
     c/      C11 for any C compiler
     opencl/ OpenCL C for the driver of a device
     cuda/   CUDA C++ for NVIDIA's devices
+    evaluated/ plain Python, every access checked
 """

@@ -20,7 +20,7 @@ from anydim.devices.opencl.opened import opened
 from anydim.targets.opencl.render import render
 from anydim.targets.processor import described
 from tests.kernel_targets import needs_device
-from tests.unit.kernels.test_groups import sums
+from tests.unit.targets.test_groups import sums
 
 PROCESSOR = described("x86-64-v3")
 

@@ -11,16 +11,16 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from anydim.base import settings
-from anydim.kernels.evaluator import run
 from anydim.kernels.launch import STATUS_TENSOR, Launch, Machine
 from anydim.kernels.product.packing import pack
-from anydim.kernels.space import undefined
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box
 from anydim.sizes.derived import negated
 from anydim.targets.cuda import dialect as cuda
+from anydim.targets.evaluated.evaluator import run
+from anydim.targets.evaluated.space import undefined
 from anydim.targets.opencl import dialect as opencl
 from anydim.targets.run import build, call
 from anydim.targets.target import Code

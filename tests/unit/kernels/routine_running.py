@@ -11,12 +11,12 @@ import numpy as np
 
 from anydim.base import settings
 from anydim.base.frozen import FrozenMapping
-from anydim.kernels.evaluator import run
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.record import Routine
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box
 from anydim.targets.cuda import dialect as cuda
+from anydim.targets.evaluated.evaluator import run
 from anydim.targets.opencl import dialect as opencl
 from anydim.targets.run import build, call
 

@@ -7,10 +7,12 @@ import pytest
 
 from anydim.base.dtypes import DType, bfloat16, float16, float32, uint32
 from anydim.base.errors import InternalError
-from anydim.kernels import evaluator, ir
-from anydim.kernels.fragments import SHARES, SUMS, WARP, multiplied, rounded
+from anydim.kernels import ir
+from anydim.kernels.fragments import SHARES, SUMS, WARP
 from anydim.kernels.text import print_kernel
-from tests.unit.kernels.test_groups import grouped
+from anydim.targets.evaluated import evaluator
+from anydim.targets.evaluated.fragments import multiplied, rounded
+from tests.unit.targets.test_groups import grouped
 
 
 def given(dtype: DType, left: np.ndarray, right: np.ndarray) -> list[list[np.ndarray]]:

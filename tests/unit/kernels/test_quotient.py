@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.kernels.evaluator_functions import fused
 from anydim.kernels.launch import Machine
 from anydim.kernels.rows import pointwise
 from anydim.kernels.rows import template as rows
+from anydim.targets.evaluated.functions import fused
 from tests.unit.kernels.launching import Prepared
 from tests.unit.kernels.row_cases import BOX, Case
 

@@ -8,11 +8,11 @@ import pytest
 import anydim as ad
 from anydim.base.dtypes import int64, uint8
 from anydim.kernels import ir
-from anydim.kernels.evaluator import run
 from anydim.kernels.ir import variable
 from anydim.kernels.product.sharing import GRAIN, Sharing, from_on, work_of
 from anydim.kernels.write.arithmetic import loop
 from anydim.sizes import Size, as_size, parse
+from anydim.targets.evaluated.evaluator import run
 from bench.cliffs.family import Family, at
 
 WIDTH, LANES = 12, 4  # of a panel, of a vector

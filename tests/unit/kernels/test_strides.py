@@ -6,7 +6,6 @@ import numpy
 import pytest
 
 from anydim.base.dtypes import DType, float32, float64, int64, uint8
-from anydim.kernels.evaluator import run
 from anydim.kernels.launch import Machine
 from anydim.kernels.rows import pointwise
 from anydim.kernels.text import print_kernel
@@ -14,6 +13,7 @@ from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
+from anydim.targets.evaluated.evaluator import run
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import float16, float32, float64, int64, uint8
-from anydim.kernels.evaluator import run
 from anydim.kernels.launch import Machine
 from anydim.kernels.text import print_kernel
 from anydim.kernels.transposition import template as transposition
@@ -18,6 +17,7 @@ from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
+from anydim.targets.evaluated.evaluator import run
 
 SIZES = [(0, 3), (3, 0), (1, 1), (7, 9), (8, 8), (15, 17), (16, 16), (17, 15), (33, 64), (100, 65),
          (63, 129), (1, 50), (50, 1), (200, 3), (5, 600), (9, 333), (15, 1100), (2, 31), (130, 2),

@@ -11,8 +11,6 @@ import pytest
 
 from anydim.base.errors import DimError
 from anydim.kernels import ir
-from anydim.kernels.evaluator import call
-from anydim.kernels.space import Space
 from anydim.native.blocks import ALLOCATE, CLEAR, DROP, GROW, HOLD, LEAVE, TRIM, blocks_code
 from anydim.native.emit import BIND, RUN, emit
 from anydim.native.region_emit import emit_regions
@@ -22,6 +20,8 @@ from anydim.program.program import Program
 from anydim.runtime import context
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, PARALLEL, POINTERS, POOL
 from anydim.sizes import Box, Dim, parse
+from anydim.targets.evaluated.evaluator import call
+from anydim.targets.evaluated.space import Space
 from tests.unit.native.test_arithmetic import EXPRESSIONS, slots_program
 from tests.unit.program.tiny import adder
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy
 
 from anydim.kernels import ir
-from anydim.kernels.evaluator import call
-from anydim.kernels.space import Space
+from anydim.targets.evaluated.evaluator import call
+from anydim.targets.evaluated.space import Space
 from anydim.targets.llvm.compiler import compile_modules
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.loader import Loaded, load

@@ -7,7 +7,7 @@ import pytest
 
 from anydim.base.dtypes import DTYPES, boolean
 from anydim.kernels import ir
-from anydim.kernels.evaluator import run
+from anydim.targets.evaluated.evaluator import run
 from anydim.targets.run import launch
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op
 

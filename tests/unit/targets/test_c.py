@@ -13,12 +13,13 @@ import pytest
 from anydim.base import settings
 from anydim.base.dtypes import DType, boolean, float32, float64, int8, int32, int64, uint16
 from anydim.base.errors import OptionError
-from anydim.kernels import evaluator, ir
+from anydim.kernels import ir
 from anydim.targets.c.compilers import compiler
 from anydim.targets.c.dialect import C11
 from anydim.targets.c.literals import literal
 from anydim.targets.c.names import Scope, identifier
 from anydim.targets.c.render import render
+from anydim.targets.evaluated import evaluator
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.run import launch
 from tests.kernel_targets import needs_compiler

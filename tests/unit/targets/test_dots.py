@@ -9,7 +9,7 @@ import pytest
 
 from anydim.base.dtypes import int32
 from anydim.kernels import ir
-from anydim.kernels.evaluator import run
+from anydim.targets.evaluated.evaluator import run
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.run import launch
 from tests.unit.targets.programs import START, STOP, index, kernel, loop

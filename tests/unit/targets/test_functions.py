@@ -22,8 +22,8 @@ from anydim.base.dtypes import (
     uint64,
 )  # fmt: skip
 from anydim.kernels import ir
-from anydim.kernels.evaluator_functions import convert
 from anydim.lang.functions import FUNCTIONS
+from anydim.targets.evaluated.functions import convert
 from anydim.targets.run import launch
 from tests.unit.targets.programs import START, STOP, apply, index, kernel, loop, op
 

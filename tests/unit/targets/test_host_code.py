@@ -12,11 +12,11 @@ import pytest
 from anydim.base.dtypes import boolean, float32, int8, int32, uint64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.evaluator import call
 from anydim.kernels.ir import apply, constant, select
-from anydim.kernels.space import Space
 from anydim.kernels.text import print_function
 from anydim.native.body import Body, as_word, overflows, parameter
+from anydim.targets.evaluated.evaluator import call
+from anydim.targets.evaluated.space import Space
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.render import render_library
 from tests.unit.targets.host_code import Both, callable_at, compiled

@@ -8,13 +8,14 @@ import pytest
 from anydim.base import settings
 from anydim.base.dtypes import boolean, float32, float64, int32, int64, uint8, uint32
 from anydim.base.errors import InternalError
-from anydim.kernels import evaluator, ir
+from anydim.kernels import ir
+from anydim.targets.evaluated import evaluator
 from anydim.targets.opencl.render import render
 from anydim.targets.processor import described
 from anydim.targets.run import launch
 from tests.kernel_targets import needs_device
-from tests.unit.kernels.test_groups import sums
 from tests.unit.targets.programs import START, STOP, elementwise, index, kernel, loop, number
+from tests.unit.targets.test_groups import sums
 
 PROCESSOR = described("x86-64-v3")
 F32 = ir.Type(float32)

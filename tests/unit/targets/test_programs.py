@@ -8,7 +8,8 @@ import numpy
 import pytest
 
 from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64
-from anydim.kernels import evaluator, ir
+from anydim.kernels import ir
+from anydim.targets.evaluated import evaluator
 from anydim.targets.run import build, call, launch
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op
 

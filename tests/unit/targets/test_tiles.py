@@ -11,8 +11,8 @@ import pytest
 from anydim.base.dtypes import int32
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.evaluator import run
 from anydim.runtime import cpu
+from anydim.targets.evaluated.evaluator import run
 from anydim.targets.llvm.host import _reported, this_machine
 from anydim.targets.run import launch
 from anydim.targets.targets import target

@@ -9,8 +9,8 @@ import pytest
 
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
-from anydim.kernels.evaluator import run
 from anydim.kernels.text import print_kernel
+from anydim.targets.evaluated.evaluator import run
 from anydim.targets.run import build, call
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op
 

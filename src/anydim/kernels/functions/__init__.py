@@ -9,5 +9,5 @@ printer writes every step as it stands and nothing twice.
 writes it, for which element types, at which precision. `writer.py` is what a row is written with.
 
 A new function of the language is one row in `lang/functions.py` and one row in `expansions.py`,
-written with `Lanes`; no target changes, and `evaluator.py` runs it.
+written with `Lanes`; no target changes, and `targets/evaluated/` runs it.
 """

@@ -10,9 +10,10 @@ import numpy
 
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
-from anydim.kernels.fragments import SUMS, WARP, multiplied
-from anydim.kernels.groups import Member
-from anydim.kernels.space import Copy
+from anydim.kernels.fragments import SUMS, WARP
+from anydim.targets.evaluated.fragments import multiplied
+from anydim.targets.evaluated.groups import Member
+from anydim.targets.evaluated.space import Copy
 
 
 def _member(frame: Any, what: str) -> Member:

@@ -17,9 +17,9 @@ import numpy
 from anydim.base.records import dataclass
 from anydim.devices.addresses import Blocks
 from anydim.devices.device import Device, Launch
-from anydim.kernels import evaluator
 from anydim.kernels.ir import Kernel, Library
 from anydim.kernels.templates import TEMPLATES
+from anydim.targets.evaluated import evaluator
 from anydim.targets.processor import Processor, described
 from anydim.targets.target import Objects, Source, Target
 

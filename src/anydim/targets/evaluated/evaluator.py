@@ -19,12 +19,12 @@ from anydim.base.dtypes import DType, boolean, converted, float16, float32, int6
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.evaluator_functions import NARROW, OWN, PLAIN, REDUCTIONS, convert, wrap
-from anydim.kernels.evaluator_groups import STEPS, item
-from anydim.kernels.evaluator_tiles import TILE_STEPS
-from anydim.kernels.groups import Group, Member, Touched
-from anydim.kernels.space import Copy, Memory, Pointer, Space, undefined
 from anydim.lang.functions import FUNCTIONS
+from anydim.targets.evaluated.functions import NARROW, OWN, PLAIN, REDUCTIONS, convert, wrap
+from anydim.targets.evaluated.groups import Group, Member, Touched
+from anydim.targets.evaluated.items import STEPS, item
+from anydim.targets.evaluated.space import Copy, Memory, Pointer, Space, undefined
+from anydim.targets.evaluated.tiles import TILE_STEPS
 
 NEAR = 1024  # bytes that the lanes of a vector that are off may lie outside of its tensor
 

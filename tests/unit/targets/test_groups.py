@@ -9,9 +9,10 @@ import pytest
 
 from anydim.base.dtypes import float32, uint8
 from anydim.base.errors import InternalError
-from anydim.kernels import evaluator, ir
+from anydim.kernels import ir
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.text import print_kernel
+from anydim.targets.evaluated import evaluator
 from tests.unit.targets.programs import START, index, loop, number, op
 
 F32 = ir.Type(float32)

@@ -1,0 +1,41 @@
+"""What a warp makes of fragments of matrices (`kernels/fragments.py`), in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy
+
+from anydim.base.dtypes import DType, float32
+from anydim.kernels.fragments import COLUMNS, ROWS, SHARES
+
+_DROPPED = 13  # bits of a float32's fraction that tf32 has not
+
+
+def multiplied(dtype: DType, given: Sequence[Sequence[numpy.ndarray]]) -> numpy.ndarray:
+    """What the sums grow by; `given` has the left and right values of each item of a warp."""
+    shares = SHARES[dtype]
+    left, right = numpy.zeros((ROWS, shares.depth)), numpy.zeros((shares.depth, COLUMNS))
+    for number, values in enumerate(given):
+        places = [place(*divmod(number, 4)) for place in (*shares.left, *shares.right)]
+        for index, ((row, column), value) in enumerate(zip(places, values, strict=True)):
+            found = _elements(dtype, value)
+            if index < len(shares.left):
+                left[row, column : column + shares.each] = found
+            else:
+                right[row : row + shares.each, column] = found
+    return left @ right
+
+
+def rounded(values: numpy.ndarray) -> numpy.ndarray:
+    """float32 with the fraction of tf32, to nearest, ties away from zero."""
+    bits = values.view(numpy.uint32)
+    half, kept = numpy.uint32(1 << (_DROPPED - 1)), numpy.uint32(0xFFFFFFFF >> _DROPPED << _DROPPED)
+    made = ((bits + half) & kept).view(numpy.float32)
+    return numpy.where(numpy.isnan(values), values, made)
+
+
+def _elements(dtype: DType, value: numpy.ndarray) -> numpy.ndarray:
+    """The numbers of a value: one of float32, two of 16 bits."""
+    held = rounded(value) if dtype == float32 else value.view(dtype.numpy)
+    return held.astype(numpy.float64)
