@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DTYPES
+from anydim.base.dtypes import DTYPES, of_numbers
 from anydim.base.errors import InputError, OptionError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.given import by_names, text_of, whole_within
@@ -455,7 +455,9 @@ def _array(value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]) 
     try:
         if value is None:
             raise TypeError("None is no number")
-        return numpy.asarray(value, wanted)
+        if wanted is None or isinstance(value, numpy.generic):
+            return numpy.asarray(value, wanted)
+        return of_numbers(value, wanted)
     except (TypeError, ValueError, OverflowError) as error:
         hint = f"give an array of {wanted or 'numbers'}, a number, or lists of equal lengths"
         raise InputError(f"argument '{parameter.name}': {error}", hint) from None

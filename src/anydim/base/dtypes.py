@@ -170,3 +170,30 @@ def converted(array: Any, wanted: numpy.dtype) -> Any:
     if target.is_native:
         return array.astype(wanted)
     return array.astype(numpy.float32 if target.is_float else numpy.int32).astype(wanted)
+
+
+def of_numbers(value: Any, wanted: numpy.dtype) -> numpy.ndarray:
+    """A Python number, or nested lists of numbers, as an array of type `wanted`.
+
+    Numbers of Python have no width, so they take the type that is asked for. Floats are rounded to
+    it; what an integer type or bool does not hold raises TypeError, as text does, and lists of
+    unequal lengths raise ValueError.
+    """
+    array = numpy.asarray(value)
+    known = DTYPES.get(wanted.name)
+    if array.dtype.kind not in "biuf" or known is None:
+        whole = f"{_short(value)} is no number" if array.ndim == 0 else "not all are numbers"
+        raise TypeError(f"{whole} of at most 64 bits")
+    with numpy.errstate(invalid="ignore"):
+        taken = converted(array, wanted)
+    if not known.is_float:
+        back = converted(taken, array.dtype)
+        changed = array[(back != array) | ((taken < 0) != (array < 0))]
+        if changed.size:
+            raise TypeError(f"{changed.ravel()[0]} is no {wanted.name}")
+    return taken
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

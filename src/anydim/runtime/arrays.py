@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import from_numpy
+from anydim.base.dtypes import from_numpy, of_numbers
 from anydim.base.errors import DimError, InputError, OutOfMemoryError
 from anydim.base.text import listed, suggestion
 from anydim.runtime.exchange import handed, is_exchanged, taken
@@ -25,6 +25,7 @@ from anydim.sizes import Box
 _CPU = 1  # DLPack's kDLCPU
 _READY = 0x0101  # numpy's flags C_CONTIGUOUS and ALIGNED
 _MUCH = 1 << 20  # bytes that are not copied for nothing
+_NUMBERS = (bool, int, float, list, tuple)
 Wrap = Callable[[numpy.ndarray], Any]
 
 
@@ -35,7 +36,7 @@ def plain(
 
     Raises InputError that says what was expected, what came and how to convert.
     """
-    array = value if isinstance(value, numpy.ndarray) else _foreign(value, spec, name)
+    array = value if isinstance(value, numpy.ndarray) else _foreign(value, spec, dtype, name)
     if isinstance(array, numpy.ma.MaskedArray):
         raise InputError(
             f"{_where(spec, name)}: a masked array came, expected a plain one",
@@ -92,17 +93,23 @@ def _native_order(
     if array.dtype.newbyteorder("=") == dtype:
         return _copied(array, spec, dtype, name)
     numbers = array.dtype.kind not in "OSUmM"
+    came = {"O": "Python objects", "S": "bytes", "U": "text"}.get(
+        array.dtype.kind, array.dtype.name
+    )
     raise InputError(
-        f"{_where(spec, name)}: expected dtype {dtype.name}, got {array.dtype.name}",
+        f"{_where(spec, name)}: expected dtype {dtype.name}, got {came}",
         f"convert it: array.astype('{dtype.name}')" if numbers else f"give an array of {spec}",
     )
 
 
-def _foreign(value: Any, spec: TensorSpec, name: str) -> numpy.ndarray:
-    """A numpy array over the memory of a DLPack array, or of a number or nested lists."""
+def _foreign(value: Any, spec: TensorSpec, dtype: numpy.dtype, name: str) -> numpy.ndarray:
+    """A numpy array over the memory of a DLPack array, or of a number or nested lists, which take
+    the type that the model declares."""
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         return shared_array(value, _where(spec, name))
     try:
+        if isinstance(value, _NUMBERS) and not isinstance(value, numpy.generic):
+            return of_numbers(value, dtype)
         return numpy.asarray(value)
     except (TypeError, ValueError) as error:
         raise InputError(
