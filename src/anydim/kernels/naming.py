@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
 from anydim.kernels.ir import Function, Kernel, Library, Local, Operand
+
+NUMBERED = re.compile(r"p\d+")  # names of sizes that say nothing of them
 
 
 def named_kernel(

@@ -11,11 +11,11 @@ from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.reader import read_graph
 from anydim.graph.text import print_graph
-from anydim.kernels.fitting import size_names
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.schedule import parse_options, parse_schedule
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group, TensorType
+from anydim.passes.fitting import size_names
 from anydim.passes.flow import fused_node
 from anydim.program.recipe import Recipe
 from anydim.sizes import Box

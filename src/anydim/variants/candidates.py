@@ -11,13 +11,13 @@ from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
 from anydim.graph.nodes import FUSED, Graph
 from anydim.graph.reader import read_graph
-from anydim.kernels.fitting import fitted, parameters_of, with_interface
 from anydim.kernels.ir import INDEX, Const, Kernel, Let, Library, Scalar
 from anydim.kernels.knobs import TRIED, wished
 from anydim.kernels.launch import STATUS_TENSOR, Launch
 from anydim.kernels.schedule import parse_options, parse_schedule, schedule_name
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
+from anydim.passes.fitting import fitted, parameters_of, with_interface
 from anydim.passes.recipes import make, parse_machine
 from anydim.program.recipe import Recipe
 from anydim.runtime.choices import AS_LAUNCHED, Key, Span

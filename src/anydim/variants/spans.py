@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from anydim.base.cache import key_of
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.fitting import parameters_of, places_of, with_interface
 from anydim.kernels.ir import Kernel, Let, Scalar, constant
 from anydim.kernels.launch import Launch
 from anydim.native.arithmetic import Arithmetic, Ranged
 from anydim.native.body import Body, parameter
+from anydim.passes.fitting import parameters_of, places_of, with_interface
 from anydim.program.recipe import Recipe
 from anydim.runtime.choices import Span
 from anydim.sizes import LARGEST, Box, Dim, Interval, Size, bounds, simplify

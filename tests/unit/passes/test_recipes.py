@@ -12,10 +12,10 @@ import pytest
 
 import anydim as ad
 from anydim.base.errors import ArtefactError, InternalError, UserError
-from anydim.kernels.fitting import fitted, size_names
 from anydim.kernels.launch import Launch
 from anydim.kernels.templates import TEMPLATES
 from anydim.native.build import Assembled, build
+from anydim.passes.fitting import fitted, size_names
 from anydim.passes.recipes import machine_text, make, parse_machine
 from anydim.program.program import Program
 from anydim.program.recipe import Recipe, parse_recipe

@@ -11,10 +11,9 @@ from dataclasses import replace
 
 from anydim.base.dtypes import uint8
 from anydim.kernels import ir
-from anydim.kernels.fitting import NUMBERED
 from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Argument, Launch
-from anydim.kernels.naming import named_kernel
+from anydim.kernels.naming import NUMBERED, named_kernel
 from anydim.sizes import Size, maximum, minimum
 
 CHOICE = "choice"

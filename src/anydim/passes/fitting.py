@@ -6,7 +6,6 @@ recipe, so that host code, which stores what the recipe names, need not know whi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,10 +13,8 @@ from typing import Any
 from anydim.base.errors import InternalError
 from anydim.kernels.ir import INDEX, Const, Kernel, Let, Scalar, Step
 from anydim.kernels.launch import Launch
-from anydim.kernels.naming import named_kernel
+from anydim.kernels.naming import NUMBERED, named_kernel
 from anydim.program.recipe import Recipe
-
-NUMBERED = re.compile(r"p\d+")  # names of sizes that say nothing of them
 
 
 def size_names(launch: Launch) -> tuple[str, ...]:
