@@ -5,7 +5,6 @@ with sizes as formulas. Floors import only from those above them, and from files
 
     ir/         loop IR: values, steps, kernels
     write/      what all loops are made of: values, lanes, expressions
-    functions/  functions and conversions as the operations that a machine has
     product/    blocked products: contraction, convolution, winograd, bytes
     rows/       element work and reductions, row by row
     transposition/  copies that exchange axes

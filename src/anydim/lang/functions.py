@@ -1,6 +1,6 @@
 """Scalar functions: one record each with arity, result type rule and numpy meaning.
 
-How one that machines lack is computed is a row of `kernels/functions/expansions.py`. Result rules:
+How one that machines lack is computed is a row of `targets/functions/expansions.py`. Result rules:
 'same' (the common type of the arguments), 'bool', 'float' (same; integers are refused), 'second'
 (type of the second argument and on, for select), 'bits' (the unsigned integer of the argument's
 width), or the name of an element type.

@@ -2,9 +2,10 @@
 
 In come kernels in loop IR and texts of host code; out go objects, linked and loaded.
 
-    llvm/   CPU code through LLVM
-    c/      C11 for any C compiler
-    opencl/ OpenCL C for the driver of a device
-    cuda/   CUDA C++ for NVIDIA's devices
-    evaluated/ plain Python, every access checked
+    functions/  what machines do not compute themselves, written out in loop IR for all of these:
+    llvm/       CPU code through LLVM
+    c/          C11 for any C compiler
+    opencl/     OpenCL C for the driver of a device
+    cuda/       CUDA C++ for NVIDIA's devices
+    evaluated/  plain Python, every access checked
 """

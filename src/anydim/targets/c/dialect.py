@@ -11,7 +11,7 @@ from dataclasses import field
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
-from anydim.kernels.functions.primitives import Primitives
+from anydim.targets.functions.primitives import Primitives
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from functools import partial
 from anydim.base.cache import code_version
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.functions.legalise import legalise
 from anydim.kernels.steps import every_step
 from anydim.targets.c.dialect import C11, Dialect, held
 from anydim.targets.c.forms import Form, form_of
@@ -21,6 +20,7 @@ from anydim.targets.c.names import identifier, is_identifier
 from anydim.targets.c.operations import helper
 from anydim.targets.c.prelude import Prelude, Write
 from anydim.targets.c.steps import Steps
+from anydim.targets.functions.legalise import legalise
 from anydim.targets.processor import Processor
 from anydim.targets.target import Source
 

@@ -1,4 +1,4 @@
-"""How LLVM computes its primitive functions, lane by lane (see `kernels/functions/primitives.py`).
+"""How LLVM computes its primitive functions, lane by lane (see `targets/functions/primitives.py`).
 
 Integer division never traps: dividing by 0 yields 0, and the smallest integer divided by -1
 wraps. 'dot_bytes' is in `dots.py`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from anydim.kernels.functions.primitives import Primitives
+from anydim.targets.functions.primitives import Primitives
 from anydim.targets.processor import Processor
 
 _FUNCTIONS = frozenset(("copysign",))

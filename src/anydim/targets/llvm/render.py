@@ -14,7 +14,7 @@ from functools import partial
 from anydim.base.cache import code_version
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.functions.legalise import legalise
+from anydim.targets.functions.legalise import legalise
 from anydim.targets.llvm.emitter import Module
 from anydim.targets.llvm.primitives import primitives
 from anydim.targets.llvm.spelling import symbol, type_text

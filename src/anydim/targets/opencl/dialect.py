@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anydim.kernels.functions.primitives import Primitives
 from anydim.targets.c.dialect import Dialect, Literals
+from anydim.targets.functions.primitives import Primitives
 
 MOST_LANES = 16  # vectors have 2, 4, 8 or 16 lanes
 

@@ -15,13 +15,13 @@ from functools import partial
 
 from anydim.base.cache import code_version, key_of
 from anydim.kernels import ir
-from anydim.kernels.functions.legalise import legalise
 from anydim.targets.c.dialect import Dialect, held
 from anydim.targets.c.forms import Form
 from anydim.targets.c.names import identifier
 from anydim.targets.c.render import File
 from anydim.targets.c.steps import GLOBAL, LOCAL
 from anydim.targets.compilation import Compilation
+from anydim.targets.functions.legalise import legalise
 from anydim.targets.opencl.dialect import OPENCL
 from anydim.targets.opencl.operations import helper
 from anydim.targets.processor import Processor

@@ -8,9 +8,9 @@ from __future__ import annotations
 from anydim.base.dtypes import DType, boolean, float16, float32, int8, int32, uint8
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.functions.narrow import narrow, widen
-from anydim.kernels.functions.writer import Lanes, type_of
 from anydim.kernels.ir import select
+from anydim.targets.functions.narrow import narrow, widen
+from anydim.targets.functions.writer import Lanes, type_of
 
 
 def expand_conversion(x: Lanes, wanted: DType) -> Lanes:

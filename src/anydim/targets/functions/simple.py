@@ -6,8 +6,8 @@ import math
 
 from anydim.base.dtypes import boolean
 from anydim.kernels import ir
-from anydim.kernels.functions.writer import Lanes, copysign, sqrt, type_of
 from anydim.kernels.ir import select
+from anydim.targets.functions.writer import Lanes, copysign, sqrt, type_of
 
 
 def copied_sign(size: Lanes, sign: Lanes) -> Lanes:

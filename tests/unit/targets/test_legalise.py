@@ -12,11 +12,11 @@ import pytest
 from anydim.base.dtypes import DTYPES, DType, bfloat16, boolean, float16, float32, float64, int32
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.functions.expansions import FLOATING, INTEGER
-from anydim.kernels.functions.legalise import legalise
-from anydim.kernels.functions.primitives import Primitives
 from anydim.lang.functions import FUNCTIONS
 from anydim.targets.evaluated.evaluator import convert, run
+from anydim.targets.functions.expansions import FLOATING, INTEGER
+from anydim.targets.functions.legalise import legalise
+from anydim.targets.functions.primitives import Primitives
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.run import launch
 from tests.unit.targets.programs import START, STOP, elementwise, index, kernel, loop, op

@@ -13,9 +13,9 @@ import math
 import numpy
 
 from anydim.base.dtypes import float64
-from anydim.kernels.functions.large_angles import NEAR, reduced
-from anydim.kernels.functions.writer import Lanes, copysign, in_double, sqrt
 from anydim.kernels.ir import fma, select
+from anydim.targets.functions.large_angles import NEAR, reduced
+from anydim.targets.functions.writer import Lanes, copysign, in_double, sqrt
 
 _SIN = (
     1.58969099521155010221e-10, -2.50507602534068634195e-08, 2.75573137070700676789e-06,

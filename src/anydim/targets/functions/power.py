@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from anydim.base.dtypes import DType
-from anydim.kernels.functions.exponential import exp
-from anydim.kernels.functions.logarithm import log
-from anydim.kernels.functions.writer import Lanes, copysign, in_double, sqrt, while_any
 from anydim.kernels.ir import apply, select
+from anydim.targets.functions.exponential import exp
+from anydim.targets.functions.logarithm import log
+from anydim.targets.functions.writer import Lanes, copysign, in_double, sqrt, while_any
 
 EXPONENTS = frozenset((-1, 0.5, 1, 2, 3))  # those of `_constant_power`
 

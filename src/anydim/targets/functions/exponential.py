@@ -10,8 +10,8 @@ import math
 
 from anydim.base.dtypes import float32, float64
 from anydim.base.records import dataclass
-from anydim.kernels.functions.writer import Lanes, copysign
 from anydim.kernels.ir import fma, select
+from anydim.targets.functions.writer import Lanes, copysign
 
 
 @dataclass(frozen=True)

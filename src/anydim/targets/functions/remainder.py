@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from anydim.kernels.functions.writer import Lanes, copysign, while_any
 from anydim.kernels.ir import apply, select
+from anydim.targets.functions.writer import Lanes, copysign, while_any
 
 
 def remainder(x: Lanes, y: Lanes) -> Lanes:

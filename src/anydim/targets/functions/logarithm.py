@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 
 from anydim.base.dtypes import float32
-from anydim.kernels.functions.exponential import EXPONENTIALS
-from anydim.kernels.functions.writer import Lanes, in_double
 from anydim.kernels.ir import fma, select
+from anydim.targets.functions.exponential import EXPONENTIALS
+from anydim.targets.functions.writer import Lanes, in_double
 
 
 def _split(x: Lanes) -> tuple[Lanes, Lanes]:

@@ -14,9 +14,9 @@ from itertools import pairwise
 
 from anydim.base.dtypes import float64, int64, uint64
 from anydim.kernels import ir
-from anydim.kernels.functions.writer import Expander, Lanes
 from anydim.kernels.ir import fma, select
 from anydim.kernels.write.writer import Buffer
+from anydim.targets.functions.writer import Expander, Lanes
 
 _LEADING = 34  # bits 0 before those of 2/pi
 _TWO_OVER_PI = (

@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 from anydim.base.dtypes import DType, boolean, float64, int32, int64, uint32, uint64
 from anydim.kernels import ir
-from anydim.kernels.functions.primitives import PREDICATES
 from anydim.kernels.ir import Number, Operators, apply, fma, select
 from anydim.kernels.write.writer import Writer
+from anydim.targets.functions.primitives import PREDICATES
 
 Quotient: TypeAlias = tuple[ir.Value, ir.Value]
 Apply: TypeAlias = "Callable[[str, ir.Type, tuple[ir.Value, ...]], ir.Value]"

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from anydim.base.dtypes import DType
-from anydim.kernels.functions import simple
-from anydim.kernels.functions.circular import acos, asin, atan, cos, sin, tan
-from anydim.kernels.functions.error import erf
-from anydim.kernels.functions.exponential import exp, exp_nonpositive, expm1, sigmoid, tanh
-from anydim.kernels.functions.hyperbolic import acosh, asinh, atanh, cosh, sinh
-from anydim.kernels.functions.logarithm import log, log1p
-from anydim.kernels.functions.power import integer_power, power
-from anydim.kernels.functions.remainder import floor_divide, modulo, remainder
-from anydim.kernels.functions.writer import Lanes
+from anydim.targets.functions import simple
+from anydim.targets.functions.circular import acos, asin, atan, cos, sin, tan
+from anydim.targets.functions.error import erf
+from anydim.targets.functions.exponential import exp, exp_nonpositive, expm1, sigmoid, tanh
+from anydim.targets.functions.hyperbolic import acosh, asinh, atanh, cosh, sinh
+from anydim.targets.functions.logarithm import log, log1p
+from anydim.targets.functions.power import integer_power, power
+from anydim.targets.functions.remainder import floor_divide, modulo, remainder
+from anydim.targets.functions.writer import Lanes
 
 # of arguments of one type, which are names or constants
 FLOATING: dict[str, Callable[..., Lanes]] = {

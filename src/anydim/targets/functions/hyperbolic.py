@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from anydim.kernels.functions.exponential import exp, expm1
-from anydim.kernels.functions.logarithm import log, log1p
-from anydim.kernels.functions.writer import Lanes, copysign, in_double, sqrt
 from anydim.kernels.ir import fma, select
+from anydim.targets.functions.exponential import exp, expm1
+from anydim.targets.functions.logarithm import log, log1p
+from anydim.targets.functions.writer import Lanes, copysign, in_double, sqrt
 
 _HUGE = 1e9  # beyond it, the root of x^2 + 1 is x
 

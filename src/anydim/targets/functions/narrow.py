@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from anydim.base.dtypes import DType, Format, float16, float32, int32
 from anydim.base.errors import InternalError
-from anydim.kernels.functions.writer import Lanes
 from anydim.kernels.ir import select
 from anydim.lang.functions import unsigned
+from anydim.targets.functions.writer import Lanes
 
 _INFINITY = 0x7F800000  # of float32
 _FRACTION = 23

@@ -6,9 +6,9 @@ Polynomials are least-squares fits on Chebyshev nodes made for this file.
 from __future__ import annotations
 
 from anydim.base.dtypes import float32
-from anydim.kernels.functions.exponential import exp
-from anydim.kernels.functions.writer import Lanes, copysign
 from anydim.kernels.ir import fma, select
+from anydim.targets.functions.exponential import exp
+from anydim.targets.functions.writer import Lanes, copysign
 
 _ERF32_LIMIT = 3.92
 _ERF32 = (

@@ -14,14 +14,14 @@ from typing import Any, get_args
 from anydim.base.dtypes import DType, float16, float32
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.functions.conversions import expand_conversion, to_flag
-from anydim.kernels.functions.expansions import expansion
-from anydim.kernels.functions.exponential import gated
-from anydim.kernels.functions.power import EXPONENTS, rounded
-from anydim.kernels.functions.primitives import LOGICAL, PREDICATES, Primitives
-from anydim.kernels.functions.writer import Expander, Lanes, result_type, type_of
 from anydim.kernels.ir import apply
 from anydim.kernels.steps import assigned
+from anydim.targets.functions.conversions import expand_conversion, to_flag
+from anydim.targets.functions.expansions import expansion
+from anydim.targets.functions.exponential import gated
+from anydim.targets.functions.power import EXPONENTS, rounded
+from anydim.targets.functions.primitives import LOGICAL, PREDICATES, Primitives
+from anydim.targets.functions.writer import Expander, Lanes, result_type, type_of
 
 
 def legalise(functions: Sequence[ir.Function], target: Primitives) -> tuple[ir.Function, ...]:
