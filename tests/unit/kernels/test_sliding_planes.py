@@ -8,12 +8,16 @@ import numpy
 import pytest
 
 import anydim.ops  # noqa: F401  fills the registry of operators
-from anydim.base.dtypes import float32, float64
+from anydim.base.dtypes import float32, float64, int8, uint8
 from anydim.graph.operator import operator
 from anydim.kernels.launch import Machine
 from anydim.kernels.sliding import template as sliding
+from anydim.lang.meaning.evaluate import evaluate
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse
 from anydim.lang.tree import TensorType
-from anydim.sizes import Box, Dim, parse
+from anydim.sizes import Box, Dim
+from anydim.sizes import parse as size
 from anydim.targets.llvm.host import machine as host_machine
 from tests.unit.kernels.convolution_cases import convolved
 from tests.unit.kernels.launching import Prepared
@@ -38,7 +42,7 @@ def prepared(
     taps, attributes = WINDOWS[window]
     shapes = [f"n {channels} h v", f"{channels} 1 {taps[0]} {taps[1]}"]
     types = [
-        TensorType(dtype, tuple(map(parse, shape.split())))
+        TensorType(dtype, tuple(map(size, shape.split())))
         for shape in (*shapes, *[str(channels)] * bias)
     ]
     group = operator("conv").instantiate(types, {"groups": channels, **attributes}, BOX)
@@ -93,3 +97,29 @@ def test_an_image_has_the_same_bits_in_every_batch() -> None:
         for image in (0, 4, 8):
             (alone,) = made.outputs([x[image : image + 1], w, b], {**sizes, "n": 1}, 1, True)
             assert alone.tobytes() == together[image : image + 1].tobytes()
+
+
+BYTES = """
+def windows(uint8(N,C,H,V) x, int8(C,3,3) w) -> (y) {
+  t(n,c,i,j) +=! (int(x(n, c, i + r - 1, j + s - 1) else 3) - 3) * int(w(c,r,s))
+    where n in 0:N, c in 0:C, i in 0:H, j in 0:V, r in 0:3, s in 0:3
+  y(n,c,i,j) = cast<uint8>(int(min(max(round(float(t(n,c,i,j)) * 0.05) + 3.0, 0.0), 255.0)))
+}"""
+
+
+@pytest.mark.parametrize("channels", [15, 64])
+def test_bytes_less_their_zero_point(channels: int) -> None:
+    shapes = {uint8: f"n {channels} h v", int8: f"{channels} 3 3"}
+    types = [TensorType(kind, tuple(map(size, text.split()))) for kind, text in shapes.items()]
+    group = instantiate(parse(BYTES)["windows"], types, {}, BOX)
+    made = Prepared(group, [sliding.TEMPLATE], BOX, host_machine())
+    assert "small images" in made.launch.reason
+    random = numpy.random.default_rng(5)
+    for number, (height, width) in enumerate(IMAGES):
+        sizes = {"n": 3, "h": height, "v": width}
+        x = random.integers(0, 256, (3, channels, height, width)).astype(numpy.uint8)
+        w = random.integers(-128, 128, (channels, 3, 3)).astype(numpy.int8)
+        for image in (x, numpy.full_like(x, 255)):
+            (found,) = made.outputs([image, w], sizes, 1 + number % 3, True)
+            wanted = evaluate(group, {"x": image, "w": w}, sizes)["y"]
+            numpy.testing.assert_array_equal(found, wanted)

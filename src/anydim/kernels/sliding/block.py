@@ -18,7 +18,7 @@ from anydim.kernels.sliding.form import Limit, Sliding, Window
 from anydim.kernels.write.arithmetic import loop, near
 from anydim.kernels.write.elements import Elements
 from anydim.kernels.write.folding import folded, identity, is_product, nothing_of, terms_of
-from anydim.lang.tree import Apply, Expr, Literal, Read
+from anydim.lang.tree import Apply, Cast, Expr, Literal, Read
 from anydim.lang.tree.affine import Affine, to_expr
 from anydim.sizes import Size
 
@@ -296,10 +296,26 @@ def changes_nothing(read: Read, expr: Expr, form: Sliding) -> bool:
     """Whether what a read has outside of its tensor leaves sums as they are, as 0 times w does."""
     if read.default is None:
         return True  # of a row that the result does not have
-    default = read.default.value if isinstance(read.default, Literal) else None
     if form.combine == "add" and isinstance(expr, Apply) and is_product(expr):
-        return default == 0 and read in expr.arguments
-    return expr == read and default == identity(form.combine, form.dtype)
+        return any(_outside(factor, read) == 0 for factor in expr.arguments)
+    return expr == read and _outside(read, read) == identity(form.combine, form.dtype)
+
+
+def _outside(expr: Expr, read: Read) -> int | float | None:
+    """What an expression is where a read is outside of its tensor: of bytes, the zero point less
+    the zero point; None where that is not known."""
+    match expr:
+        case Literal(value=number):
+            return number
+        case Read(default=default):
+            return _outside(default, read) if expr == read and default is not None else None
+        case Cast(dtype=dtype, argument=argument) if dtype.is_integer:
+            value, (low, high) = _outside(argument, read), dtype.range
+            return value if isinstance(value, int) and low <= value <= high else None
+        case Apply(function="sub", arguments=(one, other)):
+            left, right = _outside(one, read), _outside(other, read)
+            return 0 if left is not None and left == right else None
+    return None
 
 
 def whole_number(size: Size) -> int:
