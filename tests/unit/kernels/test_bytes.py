@@ -169,6 +169,21 @@ def test_constants(text: str, a: DType, b: DType, constants: set[str]) -> None:
             check(prepared, group, {}, compiled=runs(machine))
 
 
+@pytest.mark.parametrize("text", ["plain", "scaled"])
+@pytest.mark.parametrize(("a", "b"), [(uint8, int8), (uint8, uint8)])
+def test_few_rows(text: str, a: DType, b: DType) -> None:
+    for machine in (HOST, AVX2, TILES):
+        group = group_of(TEXTS[text], a, b)
+        prepared = Prepared(group, [TEMPLATE], BOX, machine)
+        names = {each.name for each in prepared.launch.kernel.functions}
+        vectors = not prepared.machine.most_lanes  # of any length
+        assert ("few" in names) == (text == "plain" and vectors)  # else columns are summed up
+        check(prepared, group, {"m": 2, "k": 6, "n": 67}, compiled=False)
+        for m, k, n in ((1, 7, 1030), (4, 9, 65), (3, 4, 64), (2, 66, 2049), (1, 3, 63)):
+            if runs(machine):
+                check(prepared, group, {"m": m, "k": k, "n": n}, parts=m)
+
+
 def test_sums_over_nothing() -> None:
     for constants in (frozenset(), frozenset("b")):
         group = group_of(PLAIN, uint8, int8, {"k": 0, "n": 5})

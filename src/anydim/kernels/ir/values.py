@@ -156,7 +156,7 @@ class Convert(Value):
 
 @dataclass(frozen=True)
 class Bitcast(Value):
-    """The same bits as another element type of equal width.
+    """The same bits as another type: of elements as wide, or of vectors as wide as a whole.
 
     Flags are a bit each: those of 8, 16, 32 or 64 lanes are one unsigned integer, lane 0 lowest.
     """

@@ -11,6 +11,8 @@ The rows of a block stay in the second cache, the panel in the first or second.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from anydim.base.dtypes import int32, uint8
 from anydim.base.records import dataclass
 from anydim.kernels import ir
@@ -18,6 +20,8 @@ from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, least, number, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.blocked import Blocked, Level
+from anydim.kernels.product.bytes.few import MOST_ROWS as FEW
+from anydim.kernels.product.bytes.few import WIDE, few_rows, takes_few
 from anydim.kernels.product.bytes.form import Bytes, BytesForm
 from anydim.kernels.product.bytes.image import Image, ImagePack, image_of
 from anydim.kernels.product.bytes.layout import COLUMN_SUMS, ROW_SUMS, WORD, Layout, corrected
@@ -109,6 +113,7 @@ class BytesWriter(Blocked):
             (output.tensor for output in form.outputs),
         )  # fmt: skip
         self.in_place = self._in_place()
+        self.takes_few = takes_few(form, layout) and not machine.most_lanes
 
     @property
     def scratch(self) -> Size:
@@ -155,6 +160,8 @@ class BytesWriter(Blocked):
             self.packing |= {"image": images.fill(), "panel": images.panel()}
         elif not self.layout.b_packed:
             self.packing["panel"] = pack.panel()
+        if self.takes_few:
+            self.packing["few"] = few_rows(pack)
         loops = (*(walk.name for walk in self.form.loops), "row_sums_at", "column_sums_at")
         self.finish = finish_function(
             self.outputs, int32, lanes, loops, self._context(running=True),
@@ -163,7 +170,8 @@ class BytesWriter(Blocked):
         return (*self.packing.values(), self.finish)
 
     def start(self) -> list[ir.Step]:
-        stack = ir.Stack("sums", int32, self.tile.rows * self.tile.width)
+        few = FEW * WIDE if self.takes_few else 0
+        stack = ir.Stack("sums", int32, max(few, self.tile.rows * self.tile.width))
         return [stack] if self.layout.depth == 1 else [stack, *self._zeros(), ir.Tiles(True)]
 
     def end(self) -> list[ir.Step]:
@@ -179,6 +187,13 @@ class BytesWriter(Blocked):
         return [
             loop("zero_at", start, stop, lanes, ir.Store("scratch", at, number(int32, 0, lanes)))
         ]
+
+    def rectangle(self) -> Sequence[ir.Step]:
+        every = super().rectangle()
+        if not self.takes_few:
+            return every
+        is_few = self.sizes.value(self.form.m.extent) <= FEW
+        return (ir.If(is_few, tuple(self._few()), tuple(every)),)
 
     def enter(self) -> list[ir.Step]:
         stop = variable("stop_tile") * self.tile.rows
@@ -273,6 +288,34 @@ class BytesWriter(Blocked):
             call(self.packing["image"], dst=self._image_at(), first=constant(0), count=constant(0))
         ]
 
+    def _few(self) -> list[ir.Step]:
+        """All of a rectangle of a few rows, and what follows their sums."""
+        value, first = self.sizes.value, variable("first_panel")
+        rows, columns = value(self.form.m.extent), value(self.cut.columns)
+        stop = least(variable("stop_panel") * columns, value(self.form.n.extent))
+        a = "a" if self.layout.a_packed else "scratch"
+        a_at = variable("a_at") * WORD
+        sums = call(
+            self.packing["few"], dst=ir.Address("sums", constant(0)), words=ir.Address(a, a_at),
+            first=variable("column0"), count=variable("columns"), a_row=value(self.layout.row),
+        )  # fmt: skip
+        return [
+            ir.Let("block_row", constant(0)),
+            ir.Let("row0", constant(0)),
+            ir.Let("last", rows),
+            ir.Let("rows", rows),
+            ir.Let("a_at", self._a_at()),
+            ir.Let("row_sums_at", self._row_sums_at()),
+            ir.Let("column_sums_at", constant(0)),  # nothing asks for them
+            *self._pack_rows(),
+            ir.Let("column_stop", stop),
+            loop(
+                "column0", first * columns, stop, WIDE,
+                ir.Let("columns", least(variable("column_stop") - variable("column0"), WIDE)),
+                sums, self._finish(constant(WIDE)),
+            ),
+        ]  # fmt: skip
+
     def _tile(self) -> list[ir.Step]:
         """One register tile, and what follows its sums."""
         row = self.sizes.value(self.layout.row)
@@ -285,11 +328,12 @@ class BytesWriter(Blocked):
             tile_function(self.prefix), a=ir.Address(a, a_row * WORD), c=sums, a_row=row,
             b=ir.Address(b, variable("b_at") * WORD), words=self.sizes.value(self.layout.words),
         )  # fmt: skip
+        return [ir.Let("rows", rows), tile, self._finish(constant(self.layout.width))]
+
+    def _finish(self, sums_row: ir.Value) -> ir.Step:
+        """What follows the sums of a tile."""
         starts = [variable(walk.name) * self.sizes.value(walk.c) for walk in self.form.loops]
         out_row = self.sizes.value(self.form.m.c)
         out = summed(variable("row0") * out_row, variable("column0"), *starts)
-        finish = call(
-            self.finish, sums=sums, sums_row=constant(self.layout.width), out_at=out,
-            out_row=out_row,
-        )  # fmt: skip
-        return [ir.Let("rows", rows), tile, finish]
+        sums = ir.Address("sums", constant(0))
+        return call(self.finish, sums=sums, sums_row=sums_row, out_at=out, out_row=out_row)

@@ -7,7 +7,7 @@ special; each function also sums up what it writes. See `layout.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from anydim.base.dtypes import int32, uint8
@@ -23,7 +23,7 @@ from anydim.lang.tree import Apply, Cast, Expr, Literal, Read
 from anydim.sizes import Size, ceil_div
 
 PACK_SCALARS = ("first", "count")
-_FLIP = 0x80808080
+FLIP = 0x80808080
 _ONES = 0x01010101
 _FIRST = constant(0)
 _PREFIX = "w"  # of names, beside those of a context
@@ -43,9 +43,10 @@ class BytesPack:
         self.tap_at: dict[str, ir.Value] = {}  # where loops over taps are
         self.sum = ir.Get(ir.Type(int32, lanes), "sum")
 
-    def function(self, name: str, *own: ir.Pointer) -> ir.Function:
-        """What was written."""
-        scalars = (*PACK_SCALARS, *(walk.name for walk in self.form.loops), *self.sizes.names)
+    def function(self, name: str, *own: ir.Pointer, more: Sequence[str] = ()) -> ir.Function:
+        """What was written, with `more` scalars."""
+        loops = (walk.name for walk in self.form.loops)
+        scalars = (*PACK_SCALARS, *more, *loops, *self.sizes.names)
         pointers = (ir.Pointer("dst", uint8), *own, *self.pointers)
         body, self.code = self.code.written, Writer(_PREFIX)
         return ir.Function(name, (*pointers, *map(ir.Scalar, scalars)), body)
@@ -197,15 +198,20 @@ class BytesPack:
         self, level: Elements, read: Read, store: Callable[[ir.Value, ir.Value], None]
     ) -> None:
         """What `store` writes for the number of each word along k, and for the word."""
+        self.groups(lambda group, left: store(group, self._word(level, read, group, left)))
+
+    def groups(self, make: Callable[[ir.Value, int], None]) -> None:
+        """What `make` writes for the number of each word along k, and for how much of it there
+        is."""
         k, known = self.sizes.value(self.form.k), self.form.k.constant
         whole = quotient(k, WORD)
         with self.code.range(0, whole) as group:
-            store(group, self._word(level, read, group, WORD))
+            make(group, WORD)
         rests = range(1, WORD) if known is None else [known % WORD] if known % WORD else []
         cases, around = [], self.code
         for left in rests:
             self.code = Writer(f"{_PREFIX}{left}_")
-            store(whole, self._word(level, read, whole, left))
+            make(whole, left)
             cases.append((left, self.code.written))
         self.code = around
         if cases:
@@ -227,7 +233,7 @@ class BytesPack:
             word = value if word is None else word | value << 8 * place
             self.code.take(at.steps)
         assert word is not None
-        return word ^ (_FLIP & ((1 << 8 * bytes_) - 1)) if self.layout.b.flipped else word
+        return word ^ (FLIP & ((1 << 8 * bytes_) - 1)) if self.layout.b.flipped else word
 
     def stored(
         self, word: ir.Value, row: ir.Value, column: ir.Value, mask: ir.Value | None
