@@ -61,6 +61,33 @@ def test_words_become_numbers_and_numbers_names():
     assert len(compiled.program.text()) > 0
 
 
+def test_labels_as_they_were_first_written():
+    """Classes instead of keys and values (opset 1), of any rank, nodes in any order."""
+    made = helper.make_model(
+        helper.make_graph(
+            [
+                helper.make_node("Gather", ["classes", "best"], ["names"]),
+                helper.make_node("ArgMax", ["e"], ["best"], axis=2, keepdims=0),
+                helper.make_node("Gather", ["table", "ids"], ["e"]),
+                helper.make_node("LabelEncoder", ["words"], ["ids"], domain="ai.onnx.ml",
+                                 classes_strings=WORDS, default_int64=1),
+            ],
+            "m",
+            [helper.make_tensor_value_info("words", TensorProto.STRING, ["N", "T"])],
+            [helper.make_tensor_value_info("names", TensorProto.STRING, ["N", "T"])],
+            [numpy_helper.from_array(numpy.eye(4, dtype=numpy.float32)[[1, 0, 2, 2]], "table"),
+             numpy_helper.from_array(numpy.array([*CLASSES, "none"], object), "classes")],
+        ),
+        opset_imports=[helper.make_opsetid("", 11), helper.make_opsetid("ai.onnx.ml", 1)],
+    )  # fmt: skip
+    compiled = ad.compile(made)
+    for shape in ((2, 3), (0, 3), (1, 1), (5, 17)):
+        words = numpy.random.default_rng(shape).choice([*WORDS, "what"], shape).astype(object)
+        ids = [WORDS.index(word) if word in WORDS else 1 for word in words.reshape(-1)]
+        expected = numpy.array(CLASSES, object)[numpy.array([1, 0, 2, 2])[ids]].reshape(shape)
+        numpy.testing.assert_array_equal(compiled(words=words)["names"], expected, strict=True)
+
+
 def test_a_model_of_strings_alone():
     made = model(
         [helper.make_node("StringConcat", ["a", "b"], ["c"])],

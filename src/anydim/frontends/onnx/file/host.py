@@ -1,13 +1,14 @@
 """Operators on strings and maps in numpy: those that run on the host for learned models.
 
-A row takes the attributes of a node, as far as they are given, and its inputs. The others come from
-onnx's reference evaluator.
+A row takes the attributes of a node, as far as they are given, and gives what takes its inputs. The
+other operators come from onnx's reference evaluator.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -24,19 +25,34 @@ _CASTS = {"TO_FLOAT": numpy.float32, "TO_INT64": numpy.int64, "TO_STRING": objec
 _MARKS = ("\x02", "\x03")  # what Tokenizer puts around the tokens of a text
 
 
-def label_encoder(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
+def label_encoder(given: Attributes) -> Callable[[Any], numpy.ndarray]:
     """The value that belongs to each key, and one for all others."""
-    known, values, other = _pairs(given, numpy.asarray(x))
+    tables: dict[bool, tuple[dict[Any, Any], numpy.dtype, Any]] = {}
+
+    def encode(x: Any) -> numpy.ndarray:
+        items = numpy.asarray(x)
+        texts = items.dtype.kind in "OU"
+        if texts not in tables:
+            tables[texts] = _table(given, texts)
+        table, dtype, other = tables[texts]
+        keys = items.reshape(-1).tolist()
+        found = [table.get(item, other) for item in (keys if texts else map(_key, keys))]
+        return _filled(found, dtype).reshape(items.shape)
+
+    return encode
+
+
+def _table(given: Attributes, texts: bool) -> tuple[dict[Any, Any], numpy.dtype, Any]:
+    """What belongs to each key, its type, and the value of what is no key."""
+    known, values, other = _pairs(given, texts)
     table: dict[Any, Any] = {}
     for key, value in zip(known, values.tolist()):
         table.setdefault(_key(key), value)  # of equal keys the first one counts
-    found = [table.get(_key(item), other) for item in numpy.asarray(x).reshape(-1).tolist()]
-    return _filled(found, values.dtype).reshape(numpy.shape(x))
+    return table, values.dtype, other
 
 
-def _pairs(given: Attributes, x: numpy.ndarray) -> tuple[list[Any], numpy.ndarray, Any]:
+def _pairs(given: Attributes, texts: bool) -> tuple[list[Any], numpy.ndarray, Any]:
     """Keys, values, and the value of what is no key."""
-    texts = x.dtype.kind in "OU"
     names: Sequence[str] = given.get("classes_strings") or ()
     if names:  # before opset 2: names and their places
         places = numpy.arange(len(names))
@@ -177,29 +193,50 @@ def flatten(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
     return x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))
 
 
-HOST: dict[tuple[str, str], Callable[..., Any]] = {
-    (LEARNED, "CastMap"): cast_map,
+def gather(given: Attributes, x: numpy.ndarray, at: numpy.ndarray) -> numpy.ndarray:
+    """The parts of x at places along an axis, which may count from the end."""
+    return numpy.take(x, at, given.get("axis", 0))
+
+
+def _each_time(row: Callable[..., Any]) -> Callable[[Attributes], Callable[..., Any]]:
+    """A row that has nothing to prepare."""
+    return lambda given: partial(row, given)
+
+
+HOST: dict[tuple[str, str], Callable[[Attributes], Callable[..., Any]]] = {
+    (LEARNED, "CastMap"): _each_time(cast_map),
     (LEARNED, "CategoryMapper"): label_encoder,
-    (LEARNED, "DictVectorizer"): dict_vectorizer,
+    (LEARNED, "DictVectorizer"): _each_time(dict_vectorizer),
     (LEARNED, "LabelEncoder"): label_encoder,
-    (LEARNED, "ZipMap"): zip_map,
-    (CONTRIBUTED, "Tokenizer"): tokenizer,
-    ("", "Flatten"): flatten,
-    ("", "StringNormalizer"): string_normalizer,
+    (LEARNED, "ZipMap"): _each_time(zip_map),
+    (CONTRIBUTED, "Tokenizer"): _each_time(tokenizer),
+    ("", "Flatten"): _each_time(flatten),
+    ("", "Gather"): _each_time(gather),
+    ("", "StringNormalizer"): _each_time(string_normalizer),
 }
-"""Domain and operator -> what it does."""
+"""Domain and operator -> what makes, of the attributes of a node, what it does with its inputs."""
+
+
+def constant(tensor: Any) -> numpy.ndarray:
+    """An initializer, of strings too."""
+    return _tensor(tensor).reshape(tuple(tensor.dims))
+
+
+def prepared(node: Any) -> Callable[..., Any]:
+    """What a node of a row does with its inputs."""
+    given = {attribute.name: value_of(attribute) for attribute in node.attribute}
+    return HOST[node.domain, node.op_type](given)
 
 
 def operators() -> list[type]:
     """The rows as classes for onnx's reference evaluator."""
-    return [_operator(domain, name, row) for (domain, name), row in HOST.items()]
+    return [_operator(domain, name) for domain, name in HOST]
 
 
-def _operator(domain: str, name: str, row: Callable[..., Any]) -> type:
+def _operator(domain: str, name: str) -> type:
     from onnx.reference.op_run import OpRun
 
     def run(self: Any, *inputs: Any, **_: Any) -> tuple[Any]:
-        given = {attribute.name: value_of(attribute) for attribute in self.onnx_node.attribute}
-        return (row(given, *inputs),)
+        return (prepared(self.onnx_node)(*inputs),)
 
     return type(name, (OpRun,), {"op_domain": domain, "_run": run})

@@ -96,11 +96,12 @@ class Importing(Names):
             try:
                 found.append(self.lookup(name) if name else None)
             except KeyError:
-                problem = "is only defined later" if name in self.produced else "is not defined"
+                made = name in self.produced  # nodes are sorted, so no order is
+                problem = "depends on its own result" if made else "is not defined"
                 raise ModelError(
                     f"{self.model.name}, node '{label}' ({proto.op_type}): "
                     f"its input '{name}' {problem}",
-                    "nodes must stand in an order that defines before use",
+                    "a graph has no cycles; what repeats is a Loop or a Scan" if made else "",
                 ) from None
         return tuple(found)
 

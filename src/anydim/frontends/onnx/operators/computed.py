@@ -8,6 +8,7 @@ that are known keep their sizes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from anydim.base.dtypes import float32, float64, int64
 from anydim.frontends.onnx.file.tensors import Unsupported
@@ -16,6 +17,8 @@ from anydim.frontends.onnx.values.found import picked
 from anydim.frontends.onnx.values.held import Known
 from anydim.frontends.onnx.values.kinds import known, vector
 from anydim.sizes import LARGEST, Guard, Size, as_size, bounds, maximum, product
+
+_INT32 = (1 << 31) - 1
 
 
 def reshape(call: OnnxNode, copies: bool) -> list[Size]:
@@ -82,7 +85,7 @@ def sliced(call: OnnxNode, starts: str, ends: str, axes: Sequence[int], steps: s
         extent = call.emitter.types[value].shape[axis]
         fixed = isinstance(step, Size) and step.constant
         if isinstance(start, Size) and isinstance(end, Size) and fixed:
-            start = lowest_start(start, extent, fixed)
+            start, end = lowest_start(to_the_end(start), extent, fixed), to_the_end(end)
             value = call.emit(
                 "slice", value, starts=(start,), ends=(end,), axes=(axis,), steps=(fixed,)
             )
@@ -96,6 +99,15 @@ def sliced(call: OnnxNode, starts: str, ends: str, axes: Sequence[int], steps: s
             stride = picked(call, steps, (number,), len(axes))
             value = _strided(call, value, axis, extent, one[0], one[1], stride)
     return value
+
+
+def to_the_end(bound: Any) -> Size:
+    """A bound of a slice: from the ends of int32 on it means the end, as the standard recommends to
+    write it, and is not compared with sizes."""
+    number = as_size(bound).constant
+    if number is None or -_INT32 - 1 < number < _INT32:
+        return as_size(bound)
+    return as_size(LARGEST if number > 0 else -LARGEST)
 
 
 def lowest_start(start: Size, extent: Size, step: int) -> Size:

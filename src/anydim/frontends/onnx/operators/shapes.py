@@ -158,7 +158,7 @@ def slice_(call: OnnxNode) -> Result:
     if not all(call.tells(position) for position in range(1, len(call.inputs))):
         strides = call.input(4) if call.given(4) else None
         return computed.sliced(call, call.input(1), call.input(2), _axes(call, axes), strides)
-    starts, ends = call.sizes(1), call.sizes(2)
+    starts, ends = (tuple(map(computed.to_the_end, call.sizes(place))) for place in (1, 2))
     steps = call.integers(4) if call.given(4) else None
     if steps is not None and len(steps) == len(starts):
         extents = [call.shape(0)[axis] for axis in _axes(call, axes)]
