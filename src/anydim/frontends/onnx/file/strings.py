@@ -81,7 +81,8 @@ class HostPart:
         if not plain:
             from onnx.reference import ReferenceEvaluator
 
-            return partial(ReferenceEvaluator(self.proto, new_ops=operators()).run, None)
+            evaluator: Any = ReferenceEvaluator(self.proto, new_ops=operators())
+            return partial(evaluator.run, None)
         steps = [(prepared(node), tuple(node.input), node.output[0]) for node in graph.node]
 
         constants = {tensor.name: constant(tensor) for tensor in graph.initializer}
