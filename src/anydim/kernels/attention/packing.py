@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
-from anydim.kernels.ir import constant, least, shuffle, variable
+from anydim.kernels.ir import constant, least, variable
 from anydim.kernels.write.arithmetic import first_lanes
+from anydim.kernels.write.squares import side_by_side, transposed
 from anydim.kernels.write.writer import Buffer, Writer
 
 GROUP = 4  # elements of a row that are loaded, and lanes that are transposed, at once
@@ -50,34 +51,11 @@ def _columns(
 ) -> None:
     """`count` <= 4 elements of every row as `count` vectors of the panel."""
     mask = None if count == GROUP else first_lanes(constant(count), GROUP)
-    gathered = []
-    for i in range(GROUP):
-        parts = [row.load(column, GROUP, mask) for row in rows[i::GROUP]]
-        while len(parts) > 1:
-            both = tuple(range(2 * parts[0].type.lanes))
-            pairs = zip(parts[::2], parts[1::2])
-            parts = [code.let(shuffle(left, right, both)) for left, right in pairs]
-        gathered.append(parts[0])
-    for d, value in enumerate(_transposed(code, gathered)[:count]):
+    loads = [row.load(column, GROUP, mask) for row in rows]
+    gathered = [side_by_side(loads[i::GROUP]) for i in range(GROUP)]
+    vector = ir.Type(float32, len(rows))
+    for d, value in enumerate(transposed(vector, gathered, code.let)[:count]):
         target.store((column + d) * len(rows), value)
-
-
-def _transposed(code: Writer, rows: list[ir.Value]) -> list[ir.Value]:
-    """Four vectors with each group of four lanes, across the four, transposed."""
-    lanes = rows[0].type.lanes
-
-    def mixed(left: ir.Value, right: ir.Value, pick: tuple[int, ...]) -> ir.Value:
-        chosen = [
-            group + p if p < GROUP else lanes + group + p - GROUP
-            for group in range(0, lanes, GROUP)
-            for p in pick
-        ]
-        return code.let(shuffle(left, right, tuple(chosen)))
-
-    low, high = (0, 4, 1, 5), (2, 6, 3, 7)
-    halves = [[mixed(*pair, pick) for pair in zip(rows[::2], rows[1::2])] for pick in (low, high)]
-    picks = (0, 1, 4, 5), (2, 3, 6, 7)
-    return [mixed(left, right, pick) for left, right in halves for pick in picks]
 
 
 def copy_keys(
