@@ -25,7 +25,7 @@ from anydim.sizes import Box, Dim, as_size
 from anydim.targets.targets import target
 from tests.unit.kernels.launching import Prepared
 
-BOX = Box.of(Dim("m", 0), Dim("k", 0), Dim("n", 0))
+BOX = Box.of(Dim("m", 0), Dim("k", 0), Dim("n", 0), Dim("p", 0))
 HOST, AVX2, SSE = Machine(64, 32), Machine(32, 16), Machine(16, 16, 32 * 1024, 64 * 1024)
 TILES = Machine(64, 32, tiles=True)
 MACHINES = pytest.mark.parametrize(
@@ -73,6 +73,18 @@ IN_PLACE = """
 def product(A(3,K) a, B(2,K,M,N) b) -> (c) {
   c(p,i,h,w) +=! int(a(i,k)) * int((b(p, k, h + 0, w + 0) else 7))
     where p in 0:2, i in 0:3, h in 0:M, w in 0:N, k in 0:K
+}"""
+MANY_IMAGES = """
+def product(A(20,K,3,3) a, B(P,K,M,N) b, A a_zero, B zero, float(P) scale) -> (y) {
+  c(p,i,h,w) +=! (int(a(i,k,r,s)) - int(a_zero)) * (
+    int((b(p, k, h + r - 1, w + s - 1) else zero)) - int(zero))
+    where p in 0:P, i in 0:20, h in 0:M, w in 0:N, k in 0:K, r in 0:3, s in 0:3
+  y(p,i,h,w) = float(c(p,i,h,w)) * scale(p)
+}"""
+MANY_PLACES = """
+def product(A(20,K) a, B(P,K,M,N) b, A a_zero, B zero, float(P) scale) -> (y) {
+  c(p,i,h,w) +=! (int(a(i,k)) - int(a_zero)) * (int(b(p,k,h,w)) - int(zero))
+  y(p,i,h,w) = float(c(p,i,h,w)) * scale(p)
 }"""
 SIGNS = list(itertools.product((uint8, int8), repeat=2))
 TEXTS = {
@@ -167,6 +179,21 @@ def test_constants(text: str, a: DType, b: DType, constants: set[str]) -> None:
         for machine in (HOST, TILES):
             prepared = Prepared(group, [TEMPLATE], BOX, machine, frozenset(constants))
             check(prepared, group, {}, compiled=runs(machine))
+
+
+@pytest.mark.parametrize("text", [MANY_IMAGES, MANY_PLACES], ids=["windows", "1x1"])
+@pytest.mark.parametrize("constants", [frozenset(), frozenset("a")], ids=["of a call", "packed"])
+def test_images_of_few_places(text: str, constants: frozenset[str]) -> None:
+    group = group_of(text, int8, uint8, {"k": 6})
+    for machine in (HOST, AVX2, TILES):
+        prepared = Prepared(group, [TEMPLATE], BOX, machine, constants)
+        check(prepared, group, {"p": 6, "m": 2, "n": 2}, compiled=False, parts=2)
+        for p, m, n in (
+            (0, 2, 2), (1, 1, 1), (13, 2, 2), (49, 1, 1), (5, 3, 3), (25, 1, 2), (3, 5, 5),
+            (2, 0, 3), (2, 4, 6), (3, 7, 8),
+        ):  # fmt: skip
+            if runs(machine):
+                check(prepared, group, {"p": p, "m": m, "n": n}, parts=1 + p % 3)
 
 
 @pytest.mark.parametrize("text", ["plain", "scaled"])

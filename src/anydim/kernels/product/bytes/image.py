@@ -39,6 +39,7 @@ class Image:
     extents: tuple[Size, ...]
     steps: Affine
     words: Size
+    images: str  # their loop, where panels may have columns of several
 
     @property
     def plane(self) -> Size:
@@ -47,6 +48,7 @@ class Image:
 
     @property
     def bytes(self) -> Size:
+        """Those of one image."""
         return self.words * self.plane * WORD
 
 
@@ -60,7 +62,7 @@ def columns_of(form: BytesForm) -> tuple[tuple[str, Size], ...]:
     return form.columns or ((form.n.name, form.n.extent),)
 
 
-def image_of(form: BytesForm, is_packed: bool) -> Image | None:
+def image_of(form: BytesForm, is_packed: bool, images: str) -> Image | None:
     """The image of b; None where it came packed, or its windows are not such, or overlap little."""
     read, columns = form.b.read, columns_of(form)
     moving = {name: maximum(extent, 1) - 1 for name, extent in (*columns, *form.taps)}
@@ -92,7 +94,7 @@ def image_of(form: BytesForm, is_packed: bool) -> Image | None:
     for line, stride in zip(lines, row_major_strides(tuple(extents))):
         steps = steps + line.scaled(stride)
     moved = Read(read.tensor, tuple(indices), default=read.default)
-    return Image(moved, tuple(extents), steps, ceil_div(form.k, WORD))
+    return Image(moved, tuple(extents), steps, ceil_div(form.k, WORD), images)
 
 
 def _overlaps(form: BytesForm, columns: Sequence[str], lines: Sequence[Affine]) -> bool:
@@ -110,7 +112,7 @@ class ImagePack:
     image: Image
 
     def fill(self) -> ir.Function:
-        """The image, at dst."""
+        """An image, at dst."""
         root = self.pack.root()
         with self.pack.behind(root):
             self._places_from(root, 0, constant(0))
@@ -174,19 +176,25 @@ class ImagePack:
     def _places(self) -> list[ir.Step]:
         """Where the window of each column begins, and its place in its run: places of a run follow
         one another. Those behind the last column are like it."""
-        value, columns = self.pack.sizes.value, columns_of(self.pack.form)
+        value = self.pack.sizes.value
+        columns = [
+            (name, extent, self.image.steps.stride(name))
+            for name, extent in columns_of(self.pack.form)
+        ]
+        if self.image.images:  # one behind the other
+            columns.insert(0, (self.image.images, as_size(1), self.image.words * self.image.plane))
         at: list[ir.Value] = [value(self.image.steps.constant)]
         starts: list[ir.Step] = []
         rest: ir.Value = variable("first")
         advance: list[ir.Step] = []
-        for number_, (name, extent) in enumerate(reversed(columns)):
-            index, step = f"at_{name}", self.image.steps.stride(name)
+        for number_, (name, extent, step) in enumerate(reversed(columns)):
+            index = f"at_{name}"
             above = quotient(rest, value(extent)) if number_ < len(columns) - 1 else constant(0)
             starts.append(ir.Declare(index, rest - above * value(extent)))
             at.append(register(index) * value(step))
             rest = above
-        for name, extent in columns:  # the last one advances most often
-            index, step = f"at_{name}", self.image.steps.stride(name)
+        for name, extent, step in columns:  # the last one advances most often
+            index = f"at_{name}"
             ended = register(index).equals(value(extent))
             wrapped = [ir.If(ended, (
                 ir.Assign(index, constant(0)),

@@ -11,84 +11,31 @@ The rows of a block stay in the second cache, the panel in the first or second.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from anydim.base.dtypes import int32, uint8
-from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
-from anydim.kernels.ir import constant, least, number, variable
+from anydim.kernels.ir import constant, greatest, least, number, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.blocked import Blocked, Level
+from anydim.kernels.product.bytes.blocks import cut_of, joinable
 from anydim.kernels.product.bytes.few import MOST_ROWS as FEW
 from anydim.kernels.product.bytes.few import WIDE, few_rows, takes_few
 from anydim.kernels.product.bytes.form import Bytes, BytesForm
-from anydim.kernels.product.bytes.image import Image, ImagePack, image_of
+from anydim.kernels.product.bytes.image import ImagePack, image_of
 from anydim.kernels.product.bytes.layout import COLUMN_SUMS, ROW_SUMS, WORD, Layout, corrected
 from anydim.kernels.product.bytes.library import bytes_library, bytes_prefix, tile_function
 from anydim.kernels.product.bytes.packing import BytesPack
 from anydim.kernels.product.epilogue import PRODUCT, read_by, read_in_place
 from anydim.kernels.product.finish import finish_function
 from anydim.kernels.product.kernel import call, packed_at, roles_of
-from anydim.kernels.product.micro import LINE, Tile
-from anydim.kernels.product.sharing import Sharing, from_on, work_of
+from anydim.kernels.product.micro import Tile
 from anydim.kernels.write.arithmetic import loop, quotient, summed
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.lang.tree import Group, Index, TensorType
 from anydim.lang.tree.affine import Affine, reads
-from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum
-
-MOST_ROWS = 256  # of a block
-_FASTER, _TILED = 4, 20  # times a product of floats; by tiles of words that came packed
-_FEW_PANELS, _MANY_ROWS = 4, 128  # then threads share the rows alone
-
-
-@dataclass(frozen=True)
-class ByteBlocks:
-    """Rows of a block, columns of a panel, panels, bytes of scratch, shares of threads."""
-
-    rows: Size
-    columns: Size
-    panels: Size
-    b_offset: Size
-    image_offset: Size
-    scratch: Size
-    sharing: Sharing
-
-
-def cut_of(
-    form: BytesForm, layout: Layout, tile: Tile, machine: Machine, image: Image | None
-) -> ByteBlocks:
-    """Panels of even width, blocks of even height: rows packed here fill part of a cache."""
-    row_bytes = layout.row * WORD
-    panels = ceil_div(form.n.extent, layout.width)
-    columns = as_size(layout.width)
-    if not layout.b_packed:
-        columns = align_up(ceil_div(form.n.extent, maximum(panels, 1)), tile.lanes)
-        columns = maximum(columns, tile.lanes)
-    tiles = ceil_div(form.m.extent, tile.rows)
-    blocks, room = as_size(1), tiles  # of a block: not below the tiles that it has
-    if not layout.a_packed:
-        kept = maximum(as_size(machine.l2_bytes * 3 // 8) // (row_bytes * tile.rows), 1)
-        most = minimum(kept * tile.rows, MOST_ROWS)
-        blocks = maximum(ceil_div(form.m.extent, most), 1)
-        room = minimum(tiles, ceil_div(most, tile.rows))
-    a_bytes = room * align_up(row_bytes * tile.rows, LINE) + 2 * LINE
-    if layout.a_packed:
-        a_bytes = as_size(0)
-    b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD
-    work = work_of(form.around, form.m.extent, tiles, form.n.extent, form.tap_count * form.k)
-    only_rows = layout.b_packed and not layout.a_packed  # by columns, each thread would pack a
-    few_panels = as_size(1) if only_rows else from_on(_FEW_PANELS - panels, 0)
-    fewest = max(machine.threads, 2) * tile.rows if only_rows else _MANY_ROWS
-    sharing = Sharing(
-        form.extents, tiles, form.n.extent, columns,
-        tile.lanes, few_panels * from_on(form.m.extent, fewest),
-        ceil_div(work, _TILED if layout.depth > 1 and layout.b_packed else _FASTER),
-    )  # fmt: skip
-    rows = ceil_div(tiles, blocks) * tile.rows
-    scratch = a_bytes + b_bytes + (as_size(0) if image is None else image.bytes)
-    return ByteBlocks(rows, columns, panels, a_bytes, a_bytes + b_bytes, scratch, sharing)
+from anydim.sizes import Size, as_size
 
 
 class BytesWriter(Blocked):
@@ -101,7 +48,8 @@ class BytesWriter(Blocked):
     ) -> None:
         super().__init__(group, corrected(form, layout), int32, tile, SizeParameters())
         self.form, self.layout, self.machine = form, layout, machine
-        self.image = image_of(form, layout.b_packed)
+        loop = joinable(form, layout)
+        self.image = image_of(form, layout.b_packed, loop.name if loop else "")
         self.cut = cut_of(form, layout, tile, machine, self.image)
         self.sharing = self.cut.sharing
         self.prefix = bytes_prefix(tile, layout.a_unsigned, layout.depth)
@@ -113,7 +61,8 @@ class BytesWriter(Blocked):
             (output.tensor for output in form.outputs),
         )  # fmt: skip
         self.in_place = self._in_place()
-        self.takes_few = takes_few(form, layout) and not machine.most_lanes
+        self.joins = loop if self.cut.columns.joined.constant != 0 else None
+        self.takes_few = takes_few(form, layout) and not (self.joins or machine.most_lanes)
 
     @property
     def scratch(self) -> Size:
@@ -198,13 +147,17 @@ class BytesWriter(Blocked):
     def enter(self) -> list[ir.Step]:
         stop = variable("stop_tile") * self.tile.rows
         rows = self.sizes.value(self.form.m.extent)
-        return [*self._image(), ir.Let("row_stop", least(stop, rows))]
+        image: list[ir.Step] = self._image(constant(0)) if self.image else []
+        if self.joins and image:
+            image = [ir.If(self._joined.equals(0), tuple(image))]
+        return [*image, ir.Let("row_stop", least(stop, rows))]
 
     def levels(self) -> list[Level]:
         """Blocks of rows, panels of columns, tiles."""
-        rows, columns = (self.sizes.value(size) for size in (self.cut.rows, self.cut.columns))
+        value, cut = self.sizes.value, self.cut.columns
+        rows, columns = value(self.cut.rows), value(cut.width)
         first = variable("first_tile") * self.tile.rows
-        left = self.sizes.value(self.form.n.extent) - variable("column0")
+        left = value(cut.all) - variable("column0")
         return [
             Level(
                 "block_row", first, variable("row_stop"), rows,
@@ -220,6 +173,7 @@ class BytesWriter(Blocked):
                 [
                     ir.Let("column0", variable("panel") * columns),
                     ir.Let("columns", least(left, columns)),
+                    *self._images(),
                     ir.Let("b_at", self._b_at()),
                     *self._pack_panel(),
                     ir.Let("column_sums_at", self._column_sums_at()),
@@ -227,6 +181,36 @@ class BytesWriter(Blocked):
             ),
             Level("row0", variable("block_row"), variable("last"), self.tile.rows, self._tile()),
         ]  # fmt: skip
+
+    # ---- images of a panel ---------------------------------------------------------------------
+
+    @property
+    def _joined(self) -> ir.Value:
+        return self.sizes.value(self.cut.columns.joined)
+
+    def _images(self) -> list[ir.Step]:
+        """The images that a panel has columns of: how many, the first column in the first one, how
+        many of each; see `joined_columns`."""
+        column, columns = variable("column0"), variable("columns")
+        if not self.joins:
+            return [
+                ir.Let("images", constant(1)), ir.Let("place", column), ir.Let("run", columns)
+            ]  # fmt: skip
+        places = greatest(self.sizes.value(self.cut.columns.places), 1)
+        return [
+            ir.Let("image", column / places),
+            ir.Let("place", column - variable("image") * places),
+            ir.Let("images", greatest(columns / places, 1)),
+            ir.Let("run", least(columns, places)),
+        ]
+
+    def _each_image(self, make: Callable[[ir.Value, dict[str, ir.Value]], ir.Step]) -> ir.Step:
+        """What `make` does for each image of a panel, its place in there and the loops."""
+        if not self.joins:
+            return make(constant(0), {})
+        number, name = variable("number"), self.joins.name
+        own = {name: variable(name) + variable("image") + number}
+        return loop("number", 0, variable("images"), 1, make(number, own))
 
     # ---- where things are, in words of four bytes ----------------------------------------------
 
@@ -258,7 +242,7 @@ class BytesWriter(Blocked):
 
     def _column_sums_at(self) -> ir.Value:
         words = self.sizes.value(self.layout.whole) * self.layout.width
-        return variable("b_at") + words - variable("column0")
+        return variable("b_at") + words - variable("place")
 
     # ---- work ----------------------------------------------------------------------------------
 
@@ -272,26 +256,38 @@ class BytesWriter(Blocked):
     def _pack_panel(self) -> list[ir.Step]:
         if "panel" not in self.packing:
             return []
-        dst = ir.Address("scratch", self.sizes.value(self.cut.b_offset))
-        first, count = variable("column0"), variable("columns")
-        image = {} if self.image is None else {"image": self._image_at()}
-        return [call(self.packing["panel"], dst=dst, first=first, count=count, **image)]
+        start, panel = self.sizes.value(self.cut.b_offset), self.packing["panel"]
+        own = {"first": variable("place")}
+        if self.image is None:
 
-    def _image_at(self) -> ir.Address:
-        return ir.Address("scratch", self.sizes.value(self.cut.image_offset))
+            def packed(number: ir.Value, at: dict[str, ir.Value]) -> ir.Step:
+                dst = ir.Address("scratch", start + number * variable("run") * WORD)
+                return call(panel, dst=dst, count=variable("run"), **own, **at)
 
-    def _image(self) -> list[ir.Step]:
-        """What the windows of b overlap in, once for a rectangle."""
+            return [self._each_image(packed)]
+        image = ir.Address("scratch", self.sizes.value(self.cut.image_offset))
+        dst = ir.Address("scratch", start)
+        step = call(panel, dst=dst, count=variable("columns"), image=image, **own)
+        if not self.joins:
+            return [step]
+
+        def filled(number: ir.Value, at: dict[str, ir.Value]) -> ir.Step:
+            return self._image(number, **at)[0]
+
+        return [ir.If(self._joined.differs(0), (self._each_image(filled),)), step]
+
+    def _image(self, number: ir.Value, **own: ir.Value) -> list[ir.Step]:
+        """What the windows of b overlap in, of one of the images."""
         if self.image is None:
             return []
-        return [
-            call(self.packing["image"], dst=self._image_at(), first=constant(0), count=constant(0))
-        ]
+        at = number * self.sizes.value(self.image.bytes) + self.sizes.value(self.cut.image_offset)
+        none, dst = constant(0), ir.Address("scratch", at)
+        return [call(self.packing["image"], dst=dst, first=none, count=none, **own)]
 
     def _few(self) -> list[ir.Step]:
         """All of a rectangle of a few rows, and what follows their sums."""
         value, first = self.sizes.value, variable("first_panel")
-        rows, columns = value(self.form.m.extent), value(self.cut.columns)
+        rows, columns = value(self.form.m.extent), value(self.cut.columns.width)
         stop = least(variable("stop_panel") * columns, value(self.form.n.extent))
         a = "a" if self.layout.a_packed else "scratch"
         a_at = variable("a_at") * WORD
@@ -312,7 +308,7 @@ class BytesWriter(Blocked):
             loop(
                 "column0", first * columns, stop, WIDE,
                 ir.Let("columns", least(variable("column_stop") - variable("column0"), WIDE)),
-                sums, self._finish(constant(WIDE)),
+                *self._images(), sums, self._finish(constant(WIDE)),
             ),
         ]  # fmt: skip
 
@@ -331,9 +327,19 @@ class BytesWriter(Blocked):
         return [ir.Let("rows", rows), tile, self._finish(constant(self.layout.width))]
 
     def _finish(self, sums_row: ir.Value) -> ir.Step:
-        """What follows the sums of a tile."""
-        starts = [variable(walk.name) * self.sizes.value(walk.c) for walk in self.form.loops]
-        out_row = self.sizes.value(self.form.m.c)
-        out = summed(variable("row0") * out_row, variable("column0"), *starts)
-        sums = ir.Address("sums", constant(0))
-        return call(self.finish, sums=sums, sums_row=sums_row, out_at=out, out_row=out_row)
+        """What follows the sums of a tile, image by image."""
+
+        def finish(number: ir.Value, at: dict[str, ir.Value]) -> ir.Step:
+            starts = (
+                at.get(walk.name, variable(walk.name)) * self.sizes.value(walk.c)
+                for walk in self.form.loops
+            )
+            out_row, before = self.sizes.value(self.form.m.c), number * variable("run")
+            return call(
+                self.finish, sums=ir.Address("sums", before), sums_row=sums_row,
+                out_at=summed(variable("row0") * out_row, variable("place"), *starts),
+                out_row=out_row, column0=variable("place"), columns=variable("run"),
+                column_sums_at=variable("column_sums_at") + before, **at,
+            )  # fmt: skip
+
+        return self._each_image(finish)

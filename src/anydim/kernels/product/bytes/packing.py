@@ -151,7 +151,7 @@ class BytesPack:
                 self._runs(root, first, first + count)
             else:
                 self.swept(constant(0), count, self.lanes, lambda at, mask: self._columns(
-                    root.inner({"n": first + at}, lane="n", lanes=self.lanes, mask=mask), at, None
+                    root.inner({"n": first + at}, lane="n", lanes=self.lanes, mask=mask), at, mask
                 ))  # fmt: skip
         return self.function("panel")
 

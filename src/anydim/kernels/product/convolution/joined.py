@@ -8,24 +8,30 @@ joined is a formula of sizes, in the same kernel; a panel of one image is the ca
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
 from anydim.base.records import dataclass
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import OuterLoop, Windows
 from anydim.kernels.product.micro import Tile
+from anydim.kernels.product.places import Walk
 from anydim.kernels.product.sharing import from_on
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, as_size, ceil_div, maximum, minimum
 
+Loop = TypeVar("Loop", bound=Walk)
+
 
 @dataclass(frozen=True)
-class Columns:
+class Columns(Generic[Loop]):
     """The columns of a product, of which a panel has `width`.
 
     Where `joined` is 1, not 0, `loop` is over in one iteration, and all its images are `all`
     columns. Where `in_order` is 1 they may be, with other batches: sums have the same bits then.
     """
 
-    loop: OuterLoop | None
+    loop: Loop | None
     places: Size
     joined: Size
     in_order: Size
@@ -38,13 +44,21 @@ class Columns:
         return ceil_div(self.all, maximum(self.width, 1))
 
 
-def columns_of(form: Windows, ending: Ending | None, tile: Tile) -> Columns:
+def columns_of(form: Windows, ending: Ending | None, tile: Tile) -> Columns[OuterLoop]:
     """How the columns of a form are put into panels."""
-    loop, places = _joinable(form, ending), form.columns
+    loop, width = _joinable(form, ending), as_size(tile.width)
+    return joined_columns(loop, form.columns, tile.width, width, form.loops)
+
+
+def joined_columns(
+    loop: Loop | None, places: Size, most: int, width: Size, loops: Sequence[Loop]
+) -> Columns[Loop]:
+    """Columns of `places` an image, in panels of `most` or, of a single image, of `width`."""
+    extents = tuple((each.name, each.extent) for each in loops)
     if loop is None:
-        no, width = as_size(0), as_size(tile.width)
-        return Columns(None, places, no, no, width, places, form.extents)
-    fitting = as_size(tile.width) // maximum(places, 1)
+        no = as_size(0)
+        return Columns(None, places, no, no, width, places, extents)
+    fitting = as_size(most) // maximum(places, 1)
     images = minimum(fitting, loop.extent)
     joined = from_on(images, 2)
     rest = loop.extent - 1
@@ -53,11 +67,11 @@ def columns_of(form: Windows, ending: Ending | None, tile: Tile) -> Columns:
         places=places,
         joined=joined,
         in_order=from_on(fitting, 2),
-        width=as_size(tile.width) + joined * (images * places - tile.width),
+        width=width + joined * (images * places - width),
         all=places + joined * rest * places,
         loops=tuple(
-            (each.name, each.extent - joined * rest if each is loop else each.extent)
-            for each in form.loops
+            (name, extent - joined * rest if name == loop.name else extent)
+            for name, extent in extents
         ),
     )
 

@@ -23,7 +23,7 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.product.blocked import Blocked, Level
 from anydim.kernels.product.convolution.cropped import cropped, kept_weights_function
 from anydim.kernels.product.convolution.ending import Ending
-from anydim.kernels.product.convolution.form import Windows
+from anydim.kernels.product.convolution.form import OuterLoop, Windows
 from anydim.kernels.product.convolution.joined import Columns, columns_of
 from anydim.kernels.product.convolution.library import (
     ADDS,
@@ -63,7 +63,9 @@ class WindowBlocks:
     sharing: Sharing
 
 
-def cut_of(form: Windows, columns: Columns, schedule: Convolution, more: bool) -> WindowBlocks:
+def cut_of(
+    form: Windows, columns: Columns[OuterLoop], schedule: Convolution, more: bool
+) -> WindowBlocks:
     """Blocks of even size, none larger than the schedule says.
 
     Chunks decide when `more` is added, so where there is `more` no batch changes them.
