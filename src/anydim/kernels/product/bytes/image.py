@@ -3,8 +3,8 @@
     image   [word][place][place]...     a word of four bytes along k for every place, as int32
 
 Places are those that windows come to, padding and all, so that columns and taps are steps of
-known lengths from one to another. A panel is copied from there: as whole vectors, or gathered where
-neighbours among the columns are none among the places, as at the ends of rows.
+known lengths from one to another. A panel is copied from there run by run, as vectors that end with
+a row, or gathered where neighbours among the columns are none among the places, or are few.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from anydim.base.dtypes import int32, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
-from anydim.kernels.ir import constant, number, register, variable
+from anydim.kernels.ir import constant, least, number, register, variable
 from anydim.kernels.product.bytes.form import BytesForm
 from anydim.kernels.product.bytes.layout import WORD
 from anydim.kernels.product.bytes.packing import BytesPack
-from anydim.kernels.write.arithmetic import loop, quotient, quotient_up, summed
+from anydim.kernels.write.arithmetic import first_lanes, loop, quotient, quotient_up, summed
 from anydim.kernels.write.elements import Elements
 from anydim.lang.tree import Expr, Read
 from anydim.lang.tree.affine import Affine, affine, row_major_strides, to_expr
 from anydim.sizes import Size, as_size, ceil_div, maximum, product
 
 _REUSED = 2  # a place is in so many windows at least
+_FEW = 8  # runs of at most a vector by so many are gathered
 
 
 @dataclass(frozen=True)
@@ -151,27 +152,33 @@ class ImagePack:
         code.emit(ir.Declare("sum", number(int32, 0, lanes)))
         with pack.behind(root):
             code.take(self._places())
-            with code.range(0, variable("count"), lanes) as j:
-                at = code.let(ir.Load(ir.INDEX, "places", j))
+            name, extent = columns_of(pack.form)[-1]
+            run = pack.sizes.value(extent)
+            beside = run > lanes // _FEW
+            if self.image.steps.stride(name).constant != 1:
+                beside = ir.number(ir.FLAG.dtype, 0)
+            with code.when(beside):
+                self._runs(root, vector, run)
+            with code.otherwise(), code.range(0, variable("count"), lanes) as j:
                 places = code.let(ir.Load(wide, "places", j))
-                code.emit(ir.Assign("sum", number(int32, 0, lanes)))
-
-                def beside(further: ir.Value) -> ir.Value:
-                    return ir.Load(vector, "image", at + further)
-
-                def gathered(further: ir.Value) -> ir.Value:
-                    return ir.Gather(vector, "image", places + further)
-
-                if self.image.steps.stride(columns_of(pack.form)[-1][0]).constant == 1:
-                    first, last = (ir.Load(ir.INDEX, "runs", j + i) for i in (0, lanes - 1))
-                    with code.when((last - first).equals(lanes - 1)):
-                        self._copy(root, j, beside)
-                    with code.otherwise():
-                        self._copy(root, j, gathered)
-                else:
-                    self._copy(root, j, gathered)
-                pack.column_sums(j, None)
+                self._copy(root, j, lambda at: ir.Gather(vector, "image", places + at), None)
         return pack.function("panel", ir.Pointer("image", int32))
+
+    def _runs(self, root: Elements, vector: ir.Type, extent: ir.Value) -> None:
+        """Columns from run to run, at most a vector of them at a time."""
+        code, lanes = self.pack.code, vector.lanes
+        column = code.variable(constant(0))
+        with code.loop(lambda: column() < variable("count")):
+            j = code.let(column())
+            at = code.let(ir.Load(ir.INDEX, "places", j))
+            left = least(extent - ir.Load(ir.INDEX, "runs", j), variable("count") - j)
+            length = code.let(least(left, lanes))
+            with code.when(length.equals(lanes)):
+                self._copy(root, j, lambda by: ir.Load(vector, "image", at + by), None)
+            with code.otherwise():
+                few = code.let(first_lanes(length, lanes))
+                self._copy(root, j, lambda by: ir.Load(vector, "image", at + by, few), few)
+            column += length
 
     def _places(self) -> list[ir.Step]:
         """Where the window of each column begins, and its place in its run: places of a run follow
@@ -219,8 +226,11 @@ class ImagePack:
             ),
         ]  # fmt: skip
 
-    def _copy(self, root: Elements, j: ir.Value, load: Callable[[ir.Value], ir.Value]) -> None:
-        """All words of the columns of a vector."""
+    def _copy(
+        self, root: Elements, j: ir.Value, load: Callable[[ir.Value], ir.Value],
+        mask: ir.Value | None,
+    ) -> None:  # fmt: skip
+        """All words of the columns of a vector, or of a part of one."""
         pack, image, value = self.pack, self.image, self.pack.sizes.value
         words = value(image.words)
 
@@ -228,6 +238,8 @@ class ImagePack:
             taps = (at * value(image.steps.stride(name)) for name, at in pack.tap_at.items())
             with pack.code.range(0, words) as g:
                 further = summed(*taps, g * value(image.plane))
-                pack.stored(load(further), number_ * words + g, j, None)
+                pack.stored(load(further), number_ * words + g, j, mask)
 
+        pack.code.emit(ir.Assign("sum", number(int32, 0, pack.lanes)))
         pack.taps(root, tap)
+        pack.column_sums(j, mask)
