@@ -11,118 +11,91 @@ smallest number from numbers that a product may outweigh.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
 from anydim.kernels.attention.exp import LOW
 from anydim.kernels.attention.plan import Plan
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, greatest, least, number, register, select, variable
-from anydim.kernels.write.arithmetic import first_lanes, loop
+from anydim.kernels.write.arithmetic import first_lanes
 from anydim.kernels.write.elements import Elements
+from anydim.kernels.write.writer import Buffer, Variable, Writer
 from anydim.lang.tree import Expr
 
 SHUT = -1000.0  # keys are left out for the time being where the bound is below
 
 
-def look(plan: Plan, unit: Elements, alike: bool) -> list[ir.Step]:
+def look(plan: Plan, unit: Elements, alike: bool) -> tuple[ir.Step, ...]:
     """Registers "last", the keys of the block up to the last that a row may see, in whole vectors,
     and "shut", the largest bound of those behind it.
 
     Asked for before all tiles, where the rows of a position are alike, and in each tile otherwise.
     """
-    found = plan.form.bound
+    found, code = plan.form.bound, Writer("mask_")
     if found is None or alike != (plan.form.query.name not in free_axes(found)):
-        return []
-    row = unit.inner({plan.form.query.name: variable("mask_query")})
-    padded = variable("panels") * plan.lanes
-    more = (register("last") < register("end")) & register("looks").equals(1)
+        return ()
+    later, padded = constant(0) < variable("block"), variable("panels") * plan.lanes
+    # a row sees some key of the first block, so nobody looks at the first vector
+    code.emit(ir.Declare("last", select(later, 0, constant(plan.lanes))))
+    code.emit(ir.Declare("shut", number(float32, float("-inf"), plan.lanes)))
+    last, done = register("last"), code.variable(0)
     rows = constant(1) if alike else variable("tile")
-    is_open = register("last") < padded
-    has_row = register("mask_row") < rows
-    first = variable("unit_first" if alike else "first")
-    later = constant(0) < variable("block")
-    vector = _vector(plan, row, found)
-    return [
-        # a row sees some key of the first block, so nobody looks at the first vector
-        ir.Declare("last", select(later, 0, constant(plan.lanes))),
-        ir.Declare("shut", number(float32, float("-inf"), plan.lanes)),
-        ir.Declare("mask_row", constant(0)),
-        ir.While(
-            is_open & has_row,
-            (
-                ir.Let("mask_query", first + register("mask_row")),
-                *row.steps,
-                ir.Declare("end", padded),
-                ir.Declare("looks", constant(1)),
-                ir.While(more, vector),
-                ir.Assign("last", greatest(register("last"), register("end"))),
-                ir.Assign("mask_row", register("mask_row") + 1),
-            ),
-        ),
-    ]
+    with code.loop(lambda: (last < padded) & (done() < rows)):
+        query = code.let(variable("unit_first" if alike else "first") + done())
+        row, before = unit.inner({plan.form.query.name: query}), code.here
+        end, looks = code.variable(padded), code.variable(True)
+        with code.loop(lambda: (last < end()) & looks()):
+            _vector(code, plan, row, found, end, looks)
+        code.take(row.steps, before)
+        code.emit(ir.Assign("last", greatest(last, end())))
+        done += 1
+    return code.written
 
 
-def _vector(plan: Plan, row: Elements, found: Expr) -> tuple[ir.Step, ...]:
-    """Look at the vector before "end" of a row: go before it, or look no further."""
-    inside = ir.Var(ir.Type(ir.FLAG.dtype, plan.lanes), "mask_inside")
-    lane = row.inner(
-        {plan.form.key.name: variable("mask_key")},
-        lane=plan.form.key.name, lanes=plan.lanes, mask=inside,
-    )  # fmt: skip
-    lowest = number(float32, float("-inf"), plan.lanes)
-    bound = lane.name(select(inside, lane.value(found, float32), lowest))
-    shut = lane.name(bound < number(float32, SHUT, plan.lanes))
-    left = variable("count") - variable("mask_at")
-    return (
-        ir.Let("mask_at", register("end") + -plan.lanes),
-        ir.Let("mask_key", variable("block") + variable("mask_at")),
-        ir.Let("mask_inside", first_lanes(left, plan.lanes)),
-        *lane.steps,
-        ir.If(
-            ir.Reduce(ir.FLAG, "min", shut),
-            (
-                ir.Assign("shut", greatest(ir.Get(plan.vector, "shut"), bound)),
-                ir.Assign("end", variable("mask_at")),
-            ),
-            (ir.Assign("looks", constant(0)),),
-        ),
-    )
+def _vector(
+    code: Writer, plan: Plan, row: Elements, found: Expr, end: Variable, looks: Variable
+) -> None:
+    """Look at the vector before `end` of a row: go before it, or look no further."""
+    at = code.let(end() - plan.lanes)
+    inside = code.let(first_lanes(variable("count") - at, plan.lanes))
+    key = {plan.form.key.name: code.let(variable("block") + at)}
+    lane = row.inner(key, lane=plan.form.key.name, lanes=plan.lanes, mask=inside)
+    bound = lane.name(select(inside, lane.value(found, float32), float("-inf")))
+    code.take(lane.steps)
+    with code.when((bound < SHUT).combined("min")):
+        code.emit(ir.Assign("shut", greatest(ir.Get(plan.vector, "shut"), bound)))
+        end.set(at)
+    with code.otherwise():
+        looks.set(False)
 
 
-def seen_keys(plan: Plan, unit: Elements, scored: list[ir.Step]) -> list[ir.Step]:
+def seen_keys(plan: Plan, unit: Elements, scored: Sequence[ir.Step]) -> tuple[ir.Step, ...]:
     """Do `scored` for "keys", those up to "seen", and once more for all if that was too few."""
+    code, count = Writer("seen_"), variable("count")
     every = variable("panels") * plan.lanes
     if plan.form.bound is None:
-        return [ir.Declare("seen", every), ir.Let("keys", variable("count")), *scored]
-    missed = register("missed").equals(1)
-    return [
-        *look(plan, unit, alike=False),
-        ir.Declare("seen", register("last")),
-        ir.Declare("missed", constant(1)),
-        ir.While(
-            missed,
-            (
-                ir.Let("keys", least(variable("count"), register("seen"))),
-                ir.Assign("missed", constant(0)),
-                *scored,
-                ir.If(
-                    variable("keys") < variable("count"),
-                    (*_unless_far(plan), ir.If(missed, (ir.Assign("seen", every),))),
-                ),
-            ),
-        ),
-    ]
+        return (ir.Declare("seen", every), ir.Let("keys", count), *scored)
+    code.take(look(plan, unit, alike=False))
+    code.emit(ir.Declare("seen", register("last")))
+    missed = code.variable(True)
+    with code.loop(missed):
+        keys = code.let(least(count, register("seen")), "keys")
+        missed.set(False)
+        code.take(scored)
+        with code.when(keys < count):
+            _unless_far(code, plan, missed)
+            with code.when(missed()):
+                code.emit(ir.Assign("seen", every))
+    return code.written
 
 
-def _unless_far(plan: Plan) -> list[ir.Step]:
+def _unless_far(code: Writer, plan: Plan, missed: Variable) -> None:
     """Note that a row's largest score leaves powers above 0 to keys that were left out."""
-    top = ir.Load(ir.Type(float32), *plan.top_of(variable("far_row")))
-    apart = top - ir.Var(top.type, "bound")
-    far = apart >= number(float32, -LOW)
-    return [
-        ir.Let("bound", ir.Reduce(top.type, "max", ir.Get(plan.vector, "shut"))),
-        loop(
-            "far_row", 0, variable("tile"), 1,
-            ir.If(far, (), (ir.Assign("missed", constant(1)),)),
-        ),
-    ]  # fmt: skip
+    bound = code.let(ir.Get(plan.vector, "shut").combined("max"))
+    with code.range(0, variable("tile")) as row:
+        name, place = plan.top_of(row)
+        top = Buffer(code, name, float32)[place]
+        with code.when(~(top - bound >= -LOW)):  # a NaN is not far either
+            missed.set(True)
