@@ -31,10 +31,10 @@ import numpy as np
 from anydim.base.dtypes import float32
 from anydim.kernels.launch import Launch
 from anydim.kernels.product.contraction.template import TEMPLATE
-from anydim.kernels.product.packing import pack
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
+from anydim.passes.packing import pack
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.compiler import compile_modules
 from anydim.targets.llvm.host import machine, this_machine

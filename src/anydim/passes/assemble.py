@@ -18,11 +18,11 @@ from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import STATUS_TENSOR, Packing
-from anydim.kernels.product.packing import Work, packed
 from anydim.lang.tree import TensorType
 from anydim.passes.alike import Found
 from anydim.passes.in_place import in_place, updates
 from anydim.passes.memory import STACKED, ArenaPlan, Lifetime, Planner
+from anydim.passes.packing import Work, packed
 from anydim.passes.schedule import Alias, Scheduled
 from anydim.program.program import Constant as Held
 from anydim.program.recipe import Recipe

@@ -12,7 +12,6 @@ from anydim.base import settings
 from anydim.base.dtypes import DType, float32
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.product.contraction.template import TEMPLATE
-from anydim.kernels.product.packing import pack
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -24,6 +23,7 @@ from anydim.lang.tree import (
     Tensor,
     TensorType,
 )
+from anydim.passes.packing import pack
 from anydim.sizes import Box, Dim, Size, parse
 from anydim.targets.llvm.host import machine as host_machine
 from anydim.targets.run import build, call

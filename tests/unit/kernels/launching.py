@@ -12,9 +12,9 @@ import numpy as np
 
 from anydim.base import settings
 from anydim.kernels.launch import STATUS_TENSOR, Launch, Machine
-from anydim.kernels.product.packing import pack
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
+from anydim.passes.packing import pack
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box
 from anydim.sizes.derived import negated

@@ -15,10 +15,10 @@ from anydim.kernels.launch import Machine, Panels
 from anydim.kernels.product.contraction.library import contraction_libraries
 from anydim.kernels.product.contraction.template import TEMPLATE
 from anydim.kernels.product.micro import Tile, tile_of
-from anydim.kernels.product.packing import pack, packed_shape
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
+from anydim.passes.packing import pack, packed_shape
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.compiler import assembly
 from anydim.targets.llvm.host import machine, this_machine
