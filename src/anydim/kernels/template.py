@@ -53,12 +53,22 @@ class Template:
         register(self.name, self.schedule)
 
 
+@dataclass(frozen=True)
+class Task:
+    """A group, the sizes that it may have, a machine, and the inputs that are constants."""
+
+    group: Group
+    box: Box
+    machine: Machine
+    constants: frozenset[str]
+
+
 def form_template(
     name: str,
     schedule: type[Schedule],
-    form: Callable[[Group, Box, Machine, frozenset[str]], Form | None],
-    propose: Callable[[Form, Machine, frozenset[str]], Schedule | None],
-    lower: Callable[[Form, Group, Schedule, Box, Machine, frozenset[str]], Launch],
+    form: Callable[[Task], Form | None],
+    propose: Callable[[Form, Task], Schedule | None],
+    lower: Callable[[Form, Schedule, Task], Launch],
     keeps: bool = False,
     widens: bool = False,
 ) -> Template:
@@ -69,18 +79,16 @@ def form_template(
     """
     form = lru_cache(maxsize=_REMEMBERED)(form)
 
-    def matched(
-        group: Group, box: Box, machine: Machine, constants: frozenset[str]
-    ) -> Schedule | None:
-        found = form(group, box, machine, constants)
-        return None if found is None else propose(found, machine, constants)
+    def matched(*asked: Any) -> Schedule | None:
+        task = Task(*asked)
+        found = form(task)
+        return None if found is None else propose(found, task)
 
-    def lowered(
-        group: Group, chosen: Schedule, box: Box, machine: Machine, constants: frozenset[str]
-    ) -> Launch:
-        found = form(group, box, machine, constants)
+    def lowered(group: Group, chosen: Schedule, *rest: Any) -> Launch:
+        task = Task(group, *rest)
+        found = form(task)
         if found is None:
             raise InternalError(f"a group that template '{name}' cannot take reached its lowering")
-        return lower(found, group, chosen, box, machine, constants)
+        return lower(found, chosen, task)
 
     return Template(name, schedule, matched, lowered, keeps, widens=widens)

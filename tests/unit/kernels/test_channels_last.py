@@ -17,7 +17,7 @@ from anydim.kernels.product.contraction import template as contraction
 from anydim.kernels.product.winograd import template as winograd
 from anydim.kernels.product.winograd.form import Images, images_of
 from anydim.kernels.sliding import template as sliding
-from anydim.kernels.template import Template
+from anydim.kernels.template import Task, Template
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
@@ -319,6 +319,6 @@ def test_sizes_choose_between_winograds_way_and_the_plain_one() -> None:
 def test_where_winograds_way_pays(channels: int, size: tuple[int, int], expected: int) -> None:
     """Measured with weights that no cache holds from 256 channels on: docs/performance.md."""
     group = Layer(channels, channels).group
-    found = images_of(group, BOX, host_machine(), frozenset({"w"}))
+    found = images_of(Task(group, BOX, host_machine(), frozenset({"w"})))
     assert found is not None
     assert found.pays.evaluate({"n": 1, "h": size[0], "v": size[1]}) == expected

@@ -16,6 +16,7 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.product.convolution import template as convolution
 from anydim.kernels.product.winograd import template as winograd
 from anydim.kernels.product.winograd.form import Planes, planes_of
+from anydim.kernels.template import Task
 from anydim.sizes import as_size
 from anydim.targets.llvm.host import machine as host_machine
 from tests.unit.kernels.convolution_cases import BOX, Case, convolved
@@ -95,7 +96,7 @@ def test_the_plain_way_has_the_bits_of_a_plain_convolution() -> None:
 def test_where_each_way_pays() -> None:
     """Measured: docs/performance.md."""
     case = Case("n 64 h v", "64 64 3 3", {"pads": (1,) * 4})
-    found = planes_of(case.group(), BOX, host_machine(), frozenset({"w"}))
+    found = planes_of(Task(case.group(), BOX, host_machine(), frozenset({"w"})))
     assert found is not None
     pays = found.pays
     for height, width, expected in (

@@ -15,12 +15,12 @@ from anydim.kernels.grouped.places import Work, plain
 from anydim.kernels.ir import apply, constant, convert, fma, greatest, least, number, select
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.schedule import print_schedule
-from anydim.kernels.template import form_template
+from anydim.kernels.template import Task, form_template
 from anydim.kernels.write.elements import Elements
 from anydim.kernels.write.writer import Writer
 from anydim.lang.tree import Group, Read, TensorType
 from anydim.lang.tree.affine import Affine
-from anydim.sizes import Box, product
+from anydim.sizes import product
 
 _START, _ITEM = ir.Var(ir.INDEX, "start"), ir.Item()
 _FLOAT = ir.Type(float32)
@@ -41,11 +41,8 @@ def _form(group: Group) -> AttentionForm | None:
     return form if group.type_of(form.output.tensor).dtype == float32 else None
 
 
-def _lower(
-    form: AttentionForm, group: Group, schedule: Running, box: Box, machine: Machine,
-    constants: frozenset[str],
-) -> Launch:  # fmt: skip
-    writer = _Writer(group, form, schedule.items, machine)
+def _lower(form: AttentionForm, schedule: Running, task: Task) -> Launch:
+    writer = _Writer(task.group, form, schedule.items, task.machine)
     body = writer.body()
     rows = product(axis.extent for axis in (*form.batch, form.query))
     pairs = rows * form.key.extent
@@ -59,7 +56,7 @@ def _lower(
 
 
 TEMPLATE = form_template(
-    "running", Running, lambda group, *_: _form(group), lambda *_: Running(), _lower,
+    "running", Running, lambda task: _form(task.group), lambda *_: Running(), _lower,
     keeps=True, widens=True,
 )  # fmt: skip
 

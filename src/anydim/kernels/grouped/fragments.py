@@ -17,10 +17,9 @@ from anydim.kernels.grouped.places import rest
 from anydim.kernels.grouped.products import ProductForm, ProductWriter, product_form
 from anydim.kernels.ir import constant, number
 from anydim.kernels.launch import TF32, Launch, Machine
-from anydim.kernels.template import form_template
+from anydim.kernels.template import Task, form_template
 from anydim.kernels.write.arithmetic import quotient
 from anydim.lang.tree import Group
-from anydim.sizes import Box
 
 _ITEM = ir.Item()
 _BANKS = 16  # bytes, four banks of local memory; a warp reads all 32 at a time, each at one place
@@ -49,22 +48,17 @@ class Fragments:
         return WARP * self.across * (self.rows // self.warp_rows)
 
 
-def _form(
-    group: Group, box: Box, machine: Machine, constants: frozenset[str]
-) -> ProductForm | None:
+def _form(task: Task) -> ProductForm | None:
     """A product whose fragments a machine multiplies."""
-    form = product_form(group)
+    form, machine = product_form(task.group), task.machine
     if form is None or form.dtype != float32 or form.a.dtype != form.b.dtype:
         return None
     fine = machine.tf32 if form.a.dtype == float32 else machine.warps and form.a.dtype in SHARES
     return form if fine else None
 
 
-def _lower(
-    form: ProductForm, group: Group, schedule: Fragments, box: Box, machine: Machine,
-    constants: frozenset[str],
-) -> Launch:  # fmt: skip
-    writer = _Writer(group, form, schedule, machine)
+def _lower(form: ProductForm, schedule: Fragments, task: Task) -> Launch:
+    writer = _Writer(task.group, form, schedule, task.machine)
     sides = writer.sides(writer.stride)
     body = writer.body(*sides)
     name = TF32 if form.a.dtype == float32 else form.a.dtype.name

@@ -19,15 +19,15 @@ from anydim.kernels import ir
 from anydim.kernels.grouped.places import rest
 from anydim.kernels.grouped.products import ProductForm, product_form
 from anydim.kernels.ir import convert, number, operate, variable
-from anydim.kernels.launch import TF32, Argument, Launch, Machine, moved_bytes
+from anydim.kernels.launch import TF32, Argument, Launch, moved_bytes
 from anydim.kernels.operands import assemble
 from anydim.kernels.product.epilogue import PRODUCT
 from anydim.kernels.schedule import print_schedule
-from anydim.kernels.template import form_template
+from anydim.kernels.template import Task, form_template
 from anydim.kernels.write.arithmetic import loop, quotient, summed
 from anydim.lang.tree import Axis, Cast, Expr, Group, Read
 from anydim.lang.tree.affine import Affine, address
-from anydim.sizes import Box, Size, as_size, product
+from anydim.sizes import Size, as_size, product
 
 _RESULTS = {
     float32: (float32,), float64: (float64,), float16: (float16, float32),
@@ -50,10 +50,7 @@ class _Form:
     words: tuple[Size, ...]
 
 
-def _lower(
-    form: _Form, group: Group, schedule: Plain, box: Box, machine: Machine,
-    constants: frozenset[str],
-) -> Launch:  # fmt: skip
+def _lower(form: _Form, schedule: Plain, task: Task) -> Launch:
     m, n, k, batch = form.words[:4]
     operands = tuple(
         ir.Operand(name, dtype, written)
@@ -61,7 +58,7 @@ def _lower(
             ("a", form.factors, False), ("b", form.factors, False), ("c", form.results, True),
         )
     )  # fmt: skip
-    factors = TF32 if machine.tf32 and form.factors == float32 else form.factors.name
+    factors = TF32 if task.machine.tf32 and form.factors == float32 else form.factors.name
     return Launch(
         kernel=assemble(f"{PREFIX}_{factors}_{form.results}", operands, WORDS, _body(form)),
         arguments=tuple(Argument(tensor) for tensor in form.tensors),
@@ -70,7 +67,7 @@ def _lower(
         grain=1,
         scratch=as_size(0),
         flops=2 * batch * m * n * k,
-        moved=moved_bytes(group),
+        moved=moved_bytes(task.group),
         schedule=print_schedule(schedule),
         reason=f"a plain matrix product of {factors}, by the library of the device",
     )
@@ -163,6 +160,6 @@ def _body(form: _Form) -> tuple[ir.Step, ...]:
 
 
 TEMPLATE = form_template(
-    "plain", Plain, lambda group, *_: _form(group), lambda *_: Plain(), _lower,
+    "plain", Plain, lambda task: _form(task.group), lambda *_: Plain(), _lower,
     keeps=True, widens=True,
 )  # fmt: skip

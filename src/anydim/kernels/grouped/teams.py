@@ -18,12 +18,12 @@ from anydim.kernels.ir import constant, convert, least, operate
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.product.epilogue import place_of
 from anydim.kernels.schedule import print_schedule
-from anydim.kernels.template import form_template
+from anydim.kernels.template import Task, form_template
 from anydim.kernels.write.elements import Elements
 from anydim.kernels.write.folding import folding, nothing_of
 from anydim.lang.tree import Axis, Group, Index, Read, Statement
 from anydim.lang.tree.affine import reads
-from anydim.sizes import Box, ceil_div, product
+from anydim.sizes import ceil_div, product
 
 _START, _ITEM = ir.Var(ir.INDEX, "start"), ir.Item()
 
@@ -76,18 +76,15 @@ def _reads_in_place(group: Group) -> bool:
     return True
 
 
-def _lower(
-    form: TeamsForm, group: Group, schedule: Teams, box: Box, machine: Machine,
-    constants: frozenset[str],
-) -> Launch:  # fmt: skip
-    writer = _Writer(group, form, schedule, machine)
+def _lower(form: TeamsForm, schedule: Teams, task: Task) -> Launch:
+    writer = _Writer(task.group, form, schedule, task.machine)
     body = writer.body()
     total = product(axis.extent for axis in form.outer)
     elements = product(axis.extent for axis in form.row)
     if not form.reduces:
         total = ceil_div(elements, schedule.items * schedule.each)
     kind = "rows, a group for each" if form.reduces else "elements, one an item"
-    flops = len(group.statements) * product(a.extent for a in (*form.outer, *form.row))
+    flops = len(task.group.statements) * product(a.extent for a in (*form.outer, *form.row))
     return writer.work.launch(
         "teams", body, schedule.items, writer.locals,
         parallel=total, flops=flops, schedule=print_schedule(schedule), reason=kind,
@@ -95,7 +92,7 @@ def _lower(
 
 
 TEMPLATE = form_template(
-    "teams", Teams, lambda group, *_: teams_form(group), lambda *_: Teams(), _lower
+    "teams", Teams, lambda task: teams_form(task.group), lambda *_: Teams(), _lower
 )
 
 

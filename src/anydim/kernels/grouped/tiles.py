@@ -11,10 +11,9 @@ from anydim.kernels.grouped.places import rest
 from anydim.kernels.grouped.products import ProductForm, ProductWriter, product_form
 from anydim.kernels.ir import constant, convert, fma, number
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.template import form_template
+from anydim.kernels.template import Task, form_template
 from anydim.kernels.write.arithmetic import quotient
 from anydim.lang.tree import Group
-from anydim.sizes import Box
 
 _ITEM = ir.Item()
 
@@ -42,11 +41,8 @@ class Tiles:
         return self.across * (self.rows // self.item_rows)
 
 
-def _lower(
-    form: ProductForm, group: Group, schedule: Tiles, box: Box, machine: Machine,
-    constants: frozenset[str],
-) -> Launch:  # fmt: skip
-    writer = _Writer(group, form, schedule, machine)
+def _lower(form: ProductForm, schedule: Tiles, task: Task) -> Launch:
+    writer = _Writer(task.group, form, schedule, task.machine)
     sides = writer.sides(lambda along, count: count, own=False)
     body = writer.body(*sides)
     return writer.launch(
@@ -55,7 +51,7 @@ def _lower(
 
 
 TEMPLATE = form_template(
-    "tiles", Tiles, lambda group, *_: product_form(group), lambda *_: Tiles(), _lower, widens=True
+    "tiles", Tiles, lambda task: product_form(task.group), lambda *_: Tiles(), _lower, widens=True
 )
 
 

@@ -20,17 +20,17 @@ from anydim.base.dtypes import float32, float64, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, select, variable
-from anydim.kernels.launch import Argument, Launch, Machine
+from anydim.kernels.launch import Argument, Launch
 from anydim.kernels.product.contraction.form import ContractionForm, MatrixWalk, form_of
 from anydim.kernels.product.contraction.places import roles_of_form
 from anydim.kernels.product.kernel import ProductKernel
 from anydim.kernels.schedule import register
-from anydim.kernels.template import Template, form_template
+from anydim.kernels.template import Task, Template, form_template
 from anydim.kernels.write.arithmetic import quotient, quotient_up, split_index
 from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.writer import Writer
 from anydim.lang.tree import Group
-from anydim.sizes import Box, Size, Truth, as_size, ceil_div, maximum, prove
+from anydim.sizes import Size, Truth, as_size, ceil_div, maximum, prove
 
 FUNCTIONS = {float32: "cblas_sgemm", float64: "cblas_dgemm"}  # in the order of the operand's words
 WORDS = "$library"  # what the operand of addresses is called
@@ -63,20 +63,15 @@ def blas_template(addresses: tuple[int, ...]) -> Template:
     return form_template("blas", Blas, _form, lambda *_: Blas(), lower, keeps=True)
 
 
-def _lower(
-    addresses: tuple[int, ...], form: ContractionForm, group: Group, schedule: Blas, box: Box,
-    machine: Machine, constants: frozenset[str],
-) -> Launch:  # fmt: skip
+def _lower(addresses: tuple[int, ...], form: ContractionForm, schedule: Blas, task: Task) -> Launch:
     reason = f"a plain matrix product: {FUNCTIONS[form.dtype]} of the library"
-    launch = _Writer(group, form).launch(schedule, {}, form.work, reason)
+    launch = _Writer(task.group, form).launch(schedule, {}, form.work, reason)
     return replace(launch, arguments=(*launch.arguments, Argument(WORDS, words=addresses)))
 
 
-def _form(
-    group: Group, box: Box, machine: Machine, constants: frozenset[str]
-) -> ContractionForm | None:
+def _form(task: Task) -> ContractionForm | None:
     """The group as a plain product whose matrices lie as a library takes them."""
-    form = form_of(group, frozenset(), machine)
+    form = form_of(task.group, frozenset(), task.machine)
     if form is None or form.dtype not in FUNCTIONS or form.start is not None or form.pieces:
         return None
     if form.k.a != 1 and form.m.a != 1:
@@ -85,9 +80,9 @@ def _form(
         return None
     if [output.is_product for output in form.outputs] != [True]:
         return None
-    if group.type_of(form.outputs[0].tensor).dtype != form.dtype:
+    if task.group.type_of(form.outputs[0].tensor).dtype != form.dtype:
         return None
-    here = box.without_zero()  # elsewhere there is nothing to multiply, or nothing to sum
+    here = task.box.without_zero()  # elsewhere there is nothing to multiply, or nothing to sum
     fine = all(prove(x.stride, ">=", x.width, here) is Truth.PROVED for x in _matrices(form))
     return form if fine else None
 

@@ -13,15 +13,13 @@ from dataclasses import replace
 from anydim.base.dtypes import int32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.launch import BytesPanels, Launch, Machine, known_number, known_parts
+from anydim.kernels.launch import BytesPanels, Launch, known_number, known_parts
 from anydim.kernels.product.bytes.form import Bytes, BytesForm, bytes_form
 from anydim.kernels.product.bytes.layout import Layout, Side, layout_of
 from anydim.kernels.product.bytes.library import FEW_ROWS, MOST_TILES, tiles_of_words
 from anydim.kernels.product.bytes.loops import BytesWriter
 from anydim.kernels.product.micro import TileSchedule, tile_of
-from anydim.kernels.template import form_template
-from anydim.lang.tree import Group
-from anydim.sizes import Box
+from anydim.kernels.template import Task, form_template
 
 
 @dataclass(frozen=True)
@@ -41,10 +39,10 @@ class BytesProduct(TileSchedule):
         return self.depth if whole and fits else 1
 
 
-def _propose(form: BytesForm, machine: Machine, constants: frozenset[str]) -> BytesProduct:
+def _propose(form: BytesForm, task: Task) -> BytesProduct:
     rows = form.m.extent.constant
-    wide = None if rows is not None and rows <= FEW_ROWS else tiles_of_words(machine)
-    tile = wide or tile_of(machine, int32)
+    wide = None if rows is not None and rows <= FEW_ROWS else tiles_of_words(task.machine)
+    tile = wide or tile_of(task.machine, int32)
     vectors = tile.vectors
     if form.n.extent.constant is not None:  # panels of even width
         needed = -(-max(form.n.extent.constant, 1) // tile.lanes)
@@ -52,13 +50,10 @@ def _propose(form: BytesForm, machine: Machine, constants: frozenset[str]) -> By
     return BytesProduct(tile.rows, vectors, tile.lanes, 2, ir.TILE if wide else 1)
 
 
-def _lower(
-    form: BytesForm, group: Group, schedule: BytesProduct, box: Box, machine: Machine,
-    constants: frozenset[str],
-) -> Launch:  # fmt: skip
+def _lower(form: BytesForm, schedule: BytesProduct, task: Task) -> Launch:
     tile = schedule.tile
-    layout = layout_of(form, tile.width, schedule.words, constants)
-    writer = BytesWriter(group, form, layout, tile, machine)
+    layout = layout_of(form, tile.width, schedule.words, task.constants)
+    writer = BytesWriter(task.group, form, layout, tile, task.machine)
     packings = {
         "a": _panels(form.a, layout.a, layout, 1),
         "b": _panels(form.b, layout.b, layout, tile.width),
@@ -68,8 +63,7 @@ def _lower(
 
 
 TEMPLATE = form_template(
-    "bytes", BytesProduct, lambda group, box, machine, constants: bytes_form(group, constants),
-    _propose, _lower,
+    "bytes", BytesProduct, lambda task: bytes_form(task.group, task.constants), _propose, _lower
 )  # fmt: skip
 
 

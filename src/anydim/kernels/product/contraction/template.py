@@ -9,16 +9,15 @@ block sizes included.
 from __future__ import annotations
 
 from anydim.base.dtypes import float32, float64, int32, int64
-from anydim.kernels.launch import Launch, Machine, Panels, known_number, known_parts
+from anydim.kernels.launch import Launch, Panels, known_number, known_parts
 from anydim.kernels.product.contraction.form import ContractionForm, along_the_longer, form_of
 from anydim.kernels.product.contraction.places import Blocks
 from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.contraction.ways import ContractionWriter
 from anydim.kernels.product.micro import Tile, tile_of
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
-from anydim.kernels.template import form_template
-from anydim.lang.tree import Group
-from anydim.sizes import Box, Size, align_up, as_size, ceil_div, maximum, minimum
+from anydim.kernels.template import Task, form_template
+from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum
 
 _DTYPES = (float32, float64, int32, int64)
 _FEW_TILES = 12  # row tiles that one panel of B at a time is enough for, and the least of a block
@@ -28,16 +27,15 @@ _KEPT = 2  # a part of the second cache: a block of B that loops around share, p
 _WIDE = 16  # columns for each row that are better shared
 
 
-def _form(
-    group: Group, box: Box, machine: Machine, constants: frozenset[str]
-) -> ContractionForm | None:
-    form = form_of(group, constants, machine, box)
+def _form(task: Task) -> ContractionForm | None:
+    form = form_of(task.group, task.constants, task.machine, task.box)
     return along_the_longer(form) if form is not None and form.dtype in _DTYPES else None
 
 
-def _propose(form: ContractionForm, machine: Machine, constants: frozenset[str]) -> Contraction:
+def _propose(form: ContractionForm, task: Task) -> Contraction:
+    machine = task.machine
     tile = tile_of(machine, form.dtype)
-    packed = form.b in constants or form.in_panels
+    packed = form.b in task.constants or form.in_panels
     return Contraction(
         *tile.options,
         block_k=machine.l1_bytes // (4 * tile.rows * form.dtype.bytes) // 8 * 8,
@@ -47,14 +45,11 @@ def _propose(form: ContractionForm, machine: Machine, constants: frozenset[str])
     )
 
 
-def _lower(
-    form: ContractionForm, group: Group, schedule: Contraction, box: Box, machine: Machine,
-    constants: frozenset[str],
-) -> Launch:  # fmt: skip
+def _lower(form: ContractionForm, schedule: Contraction, task: Task) -> Launch:
     tile = schedule.tile
-    blocks = _blocks(form, schedule, tile, machine.threads)
+    blocks = _blocks(form, schedule, tile, task.machine.threads)
     packing = None if form.in_panels or not schedule.packed else _panels(form, tile)
-    writer = ContractionWriter(group, form, blocks, schedule, machine)
+    writer = ContractionWriter(task.group, form, blocks, schedule, task.machine)
     return writer.launch(schedule, {"b": packing}, form.work, _reason(form, schedule))
 
 

@@ -9,26 +9,25 @@ from __future__ import annotations
 
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.base.errors import OptionError
-from anydim.kernels.launch import Launch, Machine, Panels, known_number, known_parts
+from anydim.kernels.launch import Launch, Panels, known_number, known_parts
 from anydim.kernels.product.convolution.ending import ending_of
 from anydim.kernels.product.convolution.form import Windows, windows_of
 from anydim.kernels.product.convolution.loops import ConvolutionWriter
 from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.micro import Tile, tile_of
-from anydim.kernels.template import form_template
-from anydim.lang.tree import Group
-from anydim.sizes import Box
+from anydim.kernels.template import Task, form_template
 
 _DTYPES = (float32, float64, int32, int64)
 _DIRECT_ROWS = 64  # up to so many output channels, copying what lies well already does not pay
 
 
-def _form(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Windows | None:
-    form = windows_of(group, box, constants)
+def _form(task: Task) -> Windows | None:
+    form = windows_of(task.group, task.box, task.constants)
     return form if form is not None and form.dtype in _DTYPES else None
 
 
-def _propose(form: Windows, machine: Machine, constants: frozenset[str]) -> Convolution:
+def _propose(form: Windows, task: Task) -> Convolution:
+    machine = task.machine
     tile = tile_of(machine, form.dtype)
     row_bytes = (tile.width + tile.lanes) * form.dtype.bytes
     few = form.rows.constant is not None and form.rows.constant <= _DIRECT_ROWS
@@ -38,22 +37,19 @@ def _propose(form: Windows, machine: Machine, constants: frozenset[str]) -> Conv
         block_tiles=256 // tile.rows,
         block_panels=4,
         direct=form.is_plain and few,
-        packed=form.w in constants,
+        packed=form.w in task.constants,
     )
 
 
-def _lower(
-    form: Windows, group: Group, schedule: Convolution, box: Box, machine: Machine,
-    constants: frozenset[str],
-) -> Launch:  # fmt: skip
+def _lower(form: Windows, schedule: Convolution, task: Task) -> Launch:
     """The launch of a group by a schedule; OptionError for `direct` where windows are no rows."""
     if schedule.direct and not form.is_plain:
         raise OptionError(
             "'direct' reads the rows of a matrix where they lie, and these windows are none",
             "it can be chosen for a window of one element with steps of one",
         )
-    ending = ending_of(form, group)
-    writer = ConvolutionWriter(group, form, ending, schedule, machine)
+    ending = ending_of(form, task.group)
+    writer = ConvolutionWriter(task.group, form, ending, schedule, task.machine)
     packing = _panels(form, schedule.tile) if schedule.packed else None
     reason = _reason(form, schedule, writer.finished)
     return writer.launch(schedule, {"w": packing}, form.work, reason)

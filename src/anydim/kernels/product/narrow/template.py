@@ -13,9 +13,7 @@ from anydim.kernels.launch import Launch, Machine, NarrowPanels, Packing, Panels
 from anydim.kernels.product.narrow.form import FIELDS, NarrowForm, narrow_form
 from anydim.kernels.product.narrow.library import NarrowTile
 from anydim.kernels.product.narrow.loops import NarrowWriter
-from anydim.kernels.template import form_template
-from anydim.lang.tree import Group
-from anydim.sizes import Box
+from anydim.kernels.template import Task, form_template
 
 _VECTORS = 4  # side by side, so that sums of one row do not wait for each other
 
@@ -28,13 +26,13 @@ class Narrow:
     lanes: int
 
 
-def _form(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> NarrowForm | None:
-    lanes = machine.lanes(float32)
-    return None if lanes < FIELDS or lanes % FIELDS else narrow_form(group, constants)
+def _form(task: Task) -> NarrowForm | None:
+    lanes = task.machine.lanes(float32)
+    return None if lanes < FIELDS or lanes % FIELDS else narrow_form(task.group, task.constants)
 
 
-def _propose(form: NarrowForm, machine: Machine, constants: frozenset[str]) -> Narrow:
-    return Narrow(_VECTORS, machine.lanes(float32))
+def _propose(form: NarrowForm, task: Task) -> Narrow:
+    return Narrow(_VECTORS, task.machine.lanes(float32))
 
 
 def _tile(form: NarrowForm, schedule: Narrow, machine: Machine) -> NarrowTile:
@@ -46,12 +44,9 @@ def _tile(form: NarrowForm, schedule: Narrow, machine: Machine) -> NarrowTile:
     return NarrowTile(form.bits, schedule.vectors, schedule.lanes, step, heights, wide)
 
 
-def _lower(
-    form: NarrowForm, group: Group, schedule: Narrow, box: Box, machine: Machine,
-    constants: frozenset[str],
-) -> Launch:  # fmt: skip
-    tile = _tile(form, schedule, machine)
-    writer = NarrowWriter(group, form, tile, machine)
+def _lower(form: NarrowForm, schedule: Narrow, task: Task) -> Launch:
+    tile = _tile(form, schedule, task.machine)
+    writer = NarrowWriter(task.group, form, tile, task.machine)
     reason = f"a matrix product with weights of {form.bits} bits, read at that width"
     return writer.launch(schedule, _packings(form, tile, writer.padded), form.product.work, reason)
 

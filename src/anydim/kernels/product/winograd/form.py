@@ -10,7 +10,6 @@ from collections.abc import Collection, Sequence
 
 from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
-from anydim.kernels.launch import Machine
 from anydim.kernels.product.contraction.form import ContractionForm, form_of
 from anydim.kernels.product.convolution.ending import Ending, ending, ending_of
 from anydim.kernels.product.convolution.form import Windows, windows_of
@@ -24,9 +23,9 @@ from anydim.kernels.product.winograd.transforms import (
     positions,
     windows_across,
 )
-from anydim.lang.tree import Group
+from anydim.kernels.template import Task
 from anydim.lang.tree.affine import Affine
-from anydim.sizes import Box, Size, align_up, as_size, ceil_div, maximum, product
+from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
 
 _LEAST_CHANNELS = 16  # in and out: with fewer the transforms cost more than they save
 _VECTOR, _PANEL = 16, 48  # windows or channels
@@ -125,10 +124,10 @@ class Images:
         return from_on(plain - taken - _TRANSFORM_LAST * windows * vectors, 0)
 
 
-def planes_of(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Planes | None:
+def planes_of(task: Task) -> Planes | None:
     """The group as a convolution of channels-first tensors that fits; else None."""
-    form = windows_of(group, box, constants)
-    if form is None or form.w not in constants or form.dtype != float32:
+    form = windows_of(task.group, task.box, task.constants)
+    if form is None or form.w not in task.constants or form.dtype != float32:
         return None
     if len(form.places) != 2 or [tap.extent.constant for tap in form.taps] != [3, 3]:
         return None
@@ -139,7 +138,7 @@ def planes_of(group: Group, box: Box, machine: Machine, constants: frozenset[str
         return None
     if min(form.channels.extent.constant or 0, form.rows.constant or 0) < _LEAST_CHANNELS:
         return None
-    last = ending_of(form, group)
+    last = ending_of(form, task.group)
     found = None if last is None else Planes(form, last)
     return None if found is None or found.pays.constant == 0 else found
 
@@ -150,9 +149,9 @@ def _plain(bounds: Sequence[Bound], pairs: Collection[tuple[str, str]]) -> bool:
     return steps and len({b.place for b in bounds}) == len(bounds)
 
 
-def images_of(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Images | None:
+def images_of(task: Task) -> Images | None:
     """The group as a convolution of channels-last tensors that fits; else None."""
-    form = form_of(group, constants, machine, box, starts=False)
+    form = form_of(task.group, task.constants, task.machine, task.box, starts=False)
     side = None if form is None else form.windows
     if form is None or side is None or form.dtype != float32 or form.loops:
         return None
@@ -172,7 +171,7 @@ def images_of(group: Group, box: Box, machine: Machine, constants: frozenset[str
     if min(channels.constant or 0, form.n.extent.constant or 0) < _LEAST_CHANNELS:
         return None
     own = Affine.of(as_size(0), {ROW: form.m.c, COLUMN: as_size(1)})
-    last = ending(form.outputs, form.dtype, group, own, _OWN_BIAS)
+    last = ending(form.outputs, form.dtype, task.group, own, _OWN_BIAS)
     found = None if last is None else Images(form, last, side.places, side.bounds)
     return None if found is None or found.pays.constant == 0 else found
 

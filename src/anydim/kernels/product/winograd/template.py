@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from anydim.base import settings
 from anydim.base.dtypes import float32
-from anydim.kernels.launch import Launch, Machine, ProductPanels, known_number, known_parts
+from anydim.kernels.launch import Launch, ProductPanels, known_number, known_parts
 from anydim.kernels.product.contraction import template as contraction
 from anydim.kernels.product.convolution import template as convolution
 from anydim.kernels.product.either import either_launch
@@ -24,67 +24,55 @@ from anydim.kernels.product.winograd.form import Images, Planes, images_of, plan
 from anydim.kernels.product.winograd.loops import WinogradWriter
 from anydim.kernels.product.winograd.schedule import Winograd, WinogradAcross
 from anydim.kernels.product.winograd.transforms import WEIGHTS
-from anydim.kernels.template import Template, form_template
-from anydim.lang.tree import Group
-from anydim.sizes import Box
+from anydim.kernels.template import Task, Template, form_template
 
 _REASON = "a 3 x 3 convolution in 36 products for 16 results (Winograd)"
 
 
-def _propose_planes(found: Planes, machine: Machine, constants: frozenset[str]) -> Winograd | None:
+def _propose_planes(found: Planes, task: Task) -> Winograd | None:
     if not settings.winograd:
         return None
-    tile = tile_of(machine, float32)
+    tile = tile_of(task.machine, float32)
     return Winograd(*tile.options, 64 // tile.rows)
 
 
-def _lower_planes(
-    found: Planes, group: Group, schedule: Winograd, box: Box, machine: Machine,
-    constants: frozenset[str],
-) -> Launch:  # fmt: skip
+def _lower_planes(found: Planes, schedule: Winograd, task: Task) -> Launch:
     form = found.form
     batch, k, rows = (known_parts(part) for part in form.w_parts)
     panels = ProductPanels(
         schedule.tile.rows, batch, k[:1], rows, known_number(form.w_start), k[1:], WEIGHTS
     )
-    writer = WinogradWriter(group, found, schedule)
+    writer = WinogradWriter(task.group, found, schedule)
     launch = writer.launch(schedule, {"w": panels}, form.work, _REASON)
-    return _beside(launch, found, convolution.TEMPLATE, group, box, machine, constants)
+    return _beside(launch, found, convolution.TEMPLATE, task)
 
 
-def _propose_images(
-    found: Images, machine: Machine, constants: frozenset[str]
-) -> WinogradAcross | None:
+def _propose_images(found: Images, task: Task) -> WinogradAcross | None:
     if not settings.winograd:
         return None
-    tile = tile_of(machine, float32)
+    tile = tile_of(task.machine, float32)
     block = found.block // tile.rows * tile.rows
     return WinogradAcross(*tile.options, block)
 
 
-def _lower_images(
-    found: Images, group: Group, schedule: WinogradAcross, box: Box, machine: Machine,
-    constants: frozenset[str],
-) -> Launch:  # fmt: skip
+def _lower_images(found: Images, schedule: WinogradAcross, task: Task) -> Launch:
     form = found.form
     batch, k, n = (known_parts(part) for part in form.b_parts)
     panels = ProductPanels(
         schedule.lanes, batch, k[2:], n, known_number(form.b_start), k[:2], WEIGHTS
     )
-    writer = AcrossWriter(group, found, schedule, machine.threads)
+    writer = AcrossWriter(task.group, found, schedule, task.machine.threads)
     launch = writer.launch(schedule, {"w": panels}, form.work, f"{_REASON}, along channels")
-    return _beside(launch, found, contraction.TEMPLATE, group, box, machine, constants)
+    return _beside(launch, found, contraction.TEMPLATE, task)
 
 
-def _beside(
-    transformed: Launch, found: Planes | Images, plain: Template, group: Group, box: Box,
-    machine: Machine, constants: frozenset[str],
-) -> Launch:  # fmt: skip
+def _beside(transformed: Launch, found: Planes | Images, plain: Template, task: Task) -> Launch:
     """The launch with a plain convolution in the same kernel, where sizes say which one pays."""
-    proposed = plain.match(group, box, machine, constants)
+    rest = task.box, task.machine, task.constants
+    proposed = plain.match(task.group, *rest)
     if found.pays.constant is not None or proposed is None:
         return transformed
-    other = plain.lower(group, proposed, box, machine, constants)
+    other = plain.lower(task.group, proposed, *rest)
     reason = f"{transformed.reason}; small images: {other.reason}"
     return either_launch(found.pays, transformed, other, reason)
 
