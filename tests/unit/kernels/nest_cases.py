@@ -476,6 +476,41 @@ PERMUTED = Group(
     ),
 )  # fmt: skip
 
+TC_ALL, KC = (axis("t", T), axis("c", C)), (axis("k", K), axis("c", C))
+BTC, BKC = (axis("b", B), *TC_ALL), (axis("b", B), *KC)
+ROW = inside(Cast(int64, read("place", "k")), T, 0)
+
+SCATTERED = Group(
+    inputs=(tensor("x", T, C), tensor("place", K, dtype=int32), tensor("u", K, C)),
+    outputs=(tensor("y", T, C),),
+    statements=(),
+    steps=(
+        write("y", ("t", "c"), TC_ALL, mul(number(2.0), read("x", "t", "c"))),
+        write("y", (ROW, "c"), KC, read("u", "k", "c"), "add"),
+    ),
+)  # fmt: skip
+
+SCATTERED_IN_BATCHES = Group(
+    inputs=(tensor("x", B, T, C), tensor("place", K, dtype=int32), tensor("u", B, K, C)),
+    outputs=(tensor("y", B, T, C),),
+    statements=(),
+    steps=(
+        write("y", ("b", "t", "c"), BTC, read("x", "b", "t", "c")),
+        write("y", ("b", ROW, "c"), BKC, read("u", "b", "k", "c"), "add"),
+    ),
+)  # fmt: skip
+
+
+def scattered(x: np.ndarray, place: np.ndarray, u: np.ndarray) -> np.ndarray:
+    y = 2 * x
+    np.add.at(y, place, u)
+    return y
+
+
+def scattered_in_batches(x: np.ndarray, place: np.ndarray, u: np.ndarray) -> np.ndarray:
+    return np.stack([scattered(a / 2, place, b) for a, b in zip(x, u)]) if len(x) else x
+
+
 CASES = (
     Case("cumulative", CUMULATIVE, lambda x: np.cumsum(x, 0), "c"),
     Case("guarded", GUARDED, lambda x: np.maximum.accumulate(x, 1), "b"),
@@ -491,5 +526,7 @@ CASES = (
     Case("halves", HALVES, lambda x: np.abs(x).sum(-1), "t", {}, 2e-3),
     Case("fibonacci", FIBONACCI, fibonacci),
     Case("permuted", PERMUTED, lambda x: (x + np.arange(len(x))[::-1])[::-1]),
+    Case("scattered", SCATTERED, scattered, "c", {"place": "T"}),
+    Case("scattered in batches", SCATTERED_IN_BATCHES, scattered_in_batches, "b", {"place": "T"}),
 )  # fmt: skip
 BY_NAME = {case.name: case for case in CASES}

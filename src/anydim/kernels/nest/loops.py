@@ -13,7 +13,7 @@ With blocks of 1 the loop over the range is outermost: for b: for t: h[b, t] = .
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 
 from anydim.base.dtypes import boolean, int64
@@ -32,6 +32,7 @@ from anydim.lang.dependence.chunks import ChunkedWrite, Chunks
 from anydim.lang.tree import Axis, Branch, Literal, Loop, OrderedStep, Read, Write
 from anydim.lang.tree.bounds_checks import checked
 from anydim.lang.tree.stepping import expressions_of, written
+from anydim.sizes import product
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,8 @@ class NestCode:
         into = next((h.register for h in held if h.carried.write is write), None)
         bound = self._bound_axis(number)
         axes = tuple(a for a in write.axes if bound is None or a.name != bound.variable)
-        code = WriteCode(write, axes, ranges, self.form, self.ways[number], self.unroll, into)
+        way = self.ways[number]
+        code = WriteCode(write, axes, ranges, self.form, way, self.unroll, into)
 
         def whole(here: NestElements) -> None:
             if bound is None:
@@ -201,7 +203,39 @@ class NestCode:
             steps = self._points(inside, write, axes, ranges, code)
             here.steps.append(ir.If(low < high, (*inside.steps, *steps)))
 
-        scope.step(whole, registers)
+        if way.run is None or bound is not None:
+            scope.step(whole, registers)
+        else:
+            one_loop = partial(self._run, write=write, way=way, cut=cut, ranges=ranges, parts=whole)
+            scope.step(one_loop, registers)
+
+    def _run(
+        self, here: NestElements, write: Write, way: Way, cut: ChunkedWrite | None,
+        ranges: Mapping[str, tuple[ir.Value, ir.Value]], parts: Callable[[NestElements], None],
+    ) -> None:  # fmt: skip
+        """The write as one loop, where the part of this chunk is that; else in `parts`."""
+        assert way.run is not None
+        (axis,) = way.run.axes
+        span: tuple[ir.Value, ir.Value] = (constant(0), here.size(axis.extent))
+        whole = None
+        if cut is not None:
+            low, high = ranges[str(cut.variable)]
+            at = [axis.name for axis in write.axes].index(str(cut.variable))
+            if at == 0:
+                each = here.size(product(axis.extent for axis in write.axes[1:]))
+                span = here.name(low * each), here.name(high * each)
+            else:
+                whole = here.name((low <= 0) & (high >= here.size(write.axes[at].extent)))
+        run = WriteCode(way.run, (axis,), {axis.name: span}, self.form,
+                        Way(axis, way.lanes), self.unroll)  # fmt: skip
+        inside, apart = (here.inner({}, certain=False) for _ in range(2))
+        steps = self._points(inside, way.run, (axis,), run.ranges, run)
+        steps = (*inside.steps, *steps)
+        if whole is None:
+            here.steps += steps
+        else:
+            parts(apart)
+            here.steps.append(ir.If(whole, steps, tuple(apart.steps)))
 
     def _points(
         self, here: NestElements, write: Write, axes: Sequence[Axis],

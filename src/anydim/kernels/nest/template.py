@@ -7,6 +7,7 @@ each write that goes through neighbours in memory.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from anydim.base.errors import OptionError
@@ -19,7 +20,7 @@ from anydim.kernels.nest.form import NestForm, loop_ranges, nest_form
 from anydim.kernels.nest.loops import NestCode
 from anydim.kernels.nest.plan import STAGES, best, operations_of, staged
 from anydim.kernels.nest.stages import StagedCode
-from anydim.kernels.nest.writes import Way, way_of
+from anydim.kernels.nest.writes import Way, as_run, way_of
 from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.rows.form import PART_WORK, TYPICAL_ROW
 from anydim.kernels.schedule import print_schedule
@@ -93,7 +94,7 @@ def lower(
         variables=form.variables, failed="failed",
     )  # fmt: skip
     ways = {
-        n: Way(way.lane, min(way.lanes, schedule.lanes), way.along) if schedule.lanes > 1
+        n: replace(way, lanes=min(way.lanes, schedule.lanes)) if schedule.lanes > 1
         else Way(None, 1)
         for n, way in every.items()
     }  # fmt: skip
@@ -174,10 +175,16 @@ def _storage(form: NestForm) -> tuple[dict[str, Storage], Size]:
 
 
 def _ways(form: NestForm, storage: dict[str, Storage], machine: Machine) -> dict[int, Way]:
-    writes = [i for i in instances(form.steps) if i.write is not None]
-    return {
-        i.number: way_of(i.write, form, storage, machine) for i in writes if i.write is not None
-    }  # fmt: skip
+    """Of each write; outside of loops, of what is one loop, that loop's."""
+    found = {}
+    for i in instances(form.steps):
+        if i.write is not None:
+            run = None if i.loops else as_run(i.write, form)
+            way = way_of(run or i.write, form, storage, machine)
+            if run is not None and way.lane is not None:
+                way = replace(way, lane=i.write.axes[-1], run=run)
+            found[i.number] = way
+    return found
 
 
 # ---- work ----------------------------------------------------------------------------------------

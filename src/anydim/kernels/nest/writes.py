@@ -8,6 +8,7 @@ along      for i: for k by lanes: total += ...; y[i]       the lanes share one s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
@@ -21,20 +22,25 @@ from anydim.kernels.rows.ranges import limits, part_along
 from anydim.kernels.write.arithmetic import loop
 from anydim.kernels.write.folding import folded, folding, joined, nothing_of, terms_of
 from anydim.kernels.write.loops import nested, segments, vectors_of
-from anydim.lang.tree import Axis, Read, Write
-from anydim.lang.tree.affine import affine, reads
+from anydim.lang.tree import Axis, Expr, Index, Literal, Read, Write
+from anydim.lang.tree.affine import affine, reads, rewrite
 from anydim.lang.tree.bounds_checks import checked
+from anydim.sizes import product
 
 Range = tuple[ir.Value, ir.Value]
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a write is vectorised: the axis that lanes run along, if any, and how many there are."""
+    """How a write is vectorised: the axis that lanes run along, if any, and how many there are.
+
+    `run`, if any, is the same write as one loop: see `as_run`.
+    """
 
     lane: Axis | None
     lanes: int
     along: bool = False  # the lane is a reduced axis
+    run: Write | None = None
 
 
 class WriteCode:
@@ -215,6 +221,35 @@ class _Sum:
 
 
 # ---- which way ---------------------------------------------------------------------------------
+
+
+def as_run(write: Write, form: NestForm) -> Write | None:
+    """A write of a whole tensor from the same places of others, as one loop along its last axis.
+
+    y(i,j) = 2*x(i,j)  i in 0:N, j in 0:M    as    y(0,j) = 2*x(0,j)  j in 0:N*M
+    """
+    plain = tuple(Index(axis.name) for axis in write.axes)
+    shape = tuple(axis.extent for axis in write.axes)
+    if len(plain) < 2 or write.reduced or write.place != plain:
+        return None
+    place: tuple[Expr, ...] = (*[Literal(0, int64)] * (len(plain) - 1), plain[-1])
+
+    def moved(into: Callable[[str], Expr]) -> Expr:
+        """The body, where it reads a tensor of this shape at the same place with `into` instead."""
+
+        def change(expr: Expr) -> Expr | None:
+            if not isinstance(expr, Read) or expr != Read(expr.tensor, plain):
+                return None
+            return into(expr.tensor) if form.types[expr.tensor].shape == shape else None
+
+        return rewrite(write.body, change)
+
+    elsewhere = free_axes(moved(lambda tensor: Literal(0, int64)))
+    if elsewhere or form.types[write.target].shape != shape:
+        return None
+    body = moved(lambda tensor: Read(tensor, place))
+    last = replace(write.axes[-1], extent=product(shape))
+    return replace(write, place=place, axes=(last,), body=body)
 
 
 def way_of(write: Write, form: NestForm, storage: Mapping[str, Storage], machine: Machine) -> Way:
