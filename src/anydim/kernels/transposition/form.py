@@ -14,7 +14,7 @@ from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove
 
 _BLOCK = 128  # bytes of the source that lie together, each of a row of the target
-_PIECE = 4096  # elements, where rows of the target are short
+_PIECE = 1 << 14  # elements, where rows of the target are short
 LANES = 4096  # of a piece, where they are long
 
 

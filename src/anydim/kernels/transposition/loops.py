@@ -3,80 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
-from anydim.base.dtypes import DType
-from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, operate, select, variable
-from anydim.kernels.transposition.form import (
-    LANES,
-    TranspositionForm,
-    block_of,
-    blocks_of,
-    parts_of,
-)
-from anydim.kernels.write.arithmetic import (
-    first_lanes,
-    quotient_up,
-    round_down,
-    split_index,
-    summed,
-)
-from anydim.kernels.write.elements import Context, Elements
+from anydim.kernels.transposition.form import LANES, block_of, blocks_of, parts_of
+from anydim.kernels.transposition.squares import STRIP, Squares
+from anydim.kernels.write.arithmetic import first_lanes, quotient_up, round_down, split_index
 from anydim.kernels.write.loops import lines_ahead
-from anydim.kernels.write.squares import PIECE, columns_of, unzipped, zipped
-from anydim.kernels.write.writer import Writer
-from anydim.lang.tree.affine import Affine
-from anydim.sizes import Size
+from anydim.kernels.write.squares import unzipped, zipped
 
 MOST_LANES = 16  # of small elements: squares of more do not fit into registers
 FEW = (2, 3, 4, 8)  # columns that are brought together, or apart, by shuffles
-_SQUARE = "square"
-_LEAST_SQUARE = 8  # lanes; those of 4 are no faster than the masks of 8
-_STRIP = {1: 128, 2: 128}  # lanes that are written before the next rows, by bytes; others: a line
-_LINE = 64  # bytes
 _UNROLLED = 4  # elements that go one by one
 
 Way = tuple[ir.Value, Callable[[], None]]  # where it is better than squares, and what writes it
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """Writes pieces of work: all lanes of a block of rows, at one place of the outer axes.
-
-    `vector` is of the source, with as many lanes as a square has; `made` of the target.
-    """
-
-    code: Writer
-    form: TranspositionForm
-    context: Context
-    made: DType
-    vector: ir.Type
-
-    @property
-    def _copies(self) -> bool:
-        return self.form.value == self.form.read
-
-    @property
-    def _wide(self) -> ir.Type:
-        """As much of the source as a register holds."""
-        dtype = self.vector.dtype
-        return ir.Type(dtype, self.context.machine.lanes(dtype))
-
-    @property
-    def _row_stride(self) -> ir.Value:
-        """From one row of the target to the next."""
-        return self._value(self.form.target.stride(self.form.row.name))
-
-    def _value(self, size: Size) -> ir.Value:
-        return self.context.sizes.value(size)
+class Pieces(Squares):
+    """Writes pieces of work: all lanes of a block of rows, at one place of the outer axes."""
 
     def write(self) -> None:
-        """All pieces, and room for a square whose elements go through a function."""
-        if not self._copies:
-            self.code.emit(ir.Stack(_SQUARE, self.vector.dtype, self.vector.lanes**2))
+        """All pieces."""
+        self._room()
         with self.code.range(variable("start"), variable("stop"), name="unit"):
             self._piece()
 
@@ -108,7 +57,7 @@ class Pieces:
             first = variable("lane_first")
             width = _end(first, constant(LANES), width) - first
         elif extent.constant is None and form.inside is None:
-            (axis,), each = form.beside, max(_STRIP.values())
+            (axis,), each = form.beside, STRIP
             at, alone = variable(axis.name), width.equals(1)
             some = select((at & (each - 1)).equals(0), least(value(axis.extent) - at, each), 0)
             next_step = value(form.source.stride(axis.name))
@@ -230,178 +179,6 @@ class Pieces:
         columns = unzipped(wide, loads, self.code.let)
         stores = [ir.Store("y", to, column, some) for (_, to), column in zip(places, columns)]
         self.code.take([*stores, *lines_ahead(stores)])
-
-    # ---- squares -------------------------------------------------------------------------------
-
-    def _squares(self) -> None:
-        """The piece in squares of vectors, row after row of them.
-
-        The last ones of an axis lie over those before, or are masked where it is shorter than a
-        vector or guarded.
-        """
-        code, form, lanes = self.code, self.form, self.vector.lanes
-        low, high = variable("row0"), variable("row1")
-        width: ir.Value = variable("width")
-        inside, whole = width, select(width >= lanes, width, 0)
-        if form.inside is not None:
-            known = self._at(form.inside) - variable("lane_first")
-            inside = least(width, greatest(known, 0))
-            whole = round_down(inside, lanes)
-        inside = code.let(inside, "inside")
-        end = code.let(select(high - low >= lanes, whole, 0), "whole")
-        bytes = self.vector.dtype.bytes
-        each = max(lanes, _STRIP.get(bytes, _LINE // bytes))
-        with code.range(0, end, each, "strip") as strip, code.range(low, high, lanes, "row") as row:
-            self._ahead(code.let(least(row, high + -lanes), "k"), strip, each)
-            with code.range(strip, least(end, strip + each), lanes, "lane") as lane:
-                code.let(least(lane, end + -lanes) if form.inside is None else lane, "lane0")
-                self._square("k")
-        with code.range(end, width, lanes, "lane0") as lane:
-            left = code.let(width - lane, "left")
-            code.let(inside - lane, "known")
-            half = lanes // 2
-            if half < _LEAST_SQUARE or not self._copies or form.inside is not None:
-                self._last_lanes(low, high)
-            else:
-                with code.when(left <= half):
-                    few = replace(self, vector=ir.Type(self.vector.dtype, half))
-                    few._last_lanes(low, high)
-                with code.otherwise():
-                    self._last_lanes(low, high)
-
-    def _ahead(self, row: ir.Value, lane: ir.Value, count: int) -> None:
-        """Ask for the lines that a strip ends in, in a square's rows: those before are there."""
-        line = _LINE // self.made.bytes
-        for number in range(self.vector.lanes):
-            _, at = self._places(row + number, lane)
-            for begin in range(0, count, line):
-                self.code.emit(ir.Prefetch("y", at + (begin + line - 1), write=True))
-
-    def _last_lanes(self, low: ir.Value, high: ir.Value) -> None:
-        """Lanes that fill no vector, or whose places are guarded."""
-        lanes = self.vector.lanes
-        done = self._narrow(low, low + round_down(high - low, lanes))
-        with self.code.range(done, high, lanes, "e"):
-            self._square("e", edge=True)
-
-    def _narrow(self, begin: ir.Value, squares: ir.Value) -> ir.Value:
-        """Squares of whole vectors that fewer lanes than a vector has are wanted of; their end.
-
-        Where rows of the target follow each other, each is written over by what is behind the one
-        before: whole vectors do then, but for the last square of a piece.
-        """
-        code, lanes = self.code, self.vector.lanes
-        if self.form.inside is not None:
-            return code.let(begin, "done")
-        done, left = code.let(squares, "done"), variable("left")
-        few = code.let(first_lanes(least(left, lanes), lanes), "few")
-        if self._copies:
-            packed, last = self._row_stride.equals(left), greatest(squares - lanes, begin)
-            over = code.let(select(packed, last, begin), "over")
-            with code.range(begin, over, lanes, "o"):
-                self._square("o", narrow=True)
-            begin = over
-        with code.range(begin, done, lanes, "n"):
-            self._square("n", narrow=True, mask=few)
-        return done
-
-    def _square(
-        self, row: str, edge: bool = False, narrow: bool = False, mask: ir.Value | None = None
-    ) -> None:
-        """One square from `row` and lane0 on; at an edge, what is outside is left alone.
-
-        A narrow one has all rows: where lanes end, the first one is read again. `mask` has the
-        lanes that are written, where not all are.
-        """
-        code, lanes = self.code, self.vector.lanes
-        source, target = self._places(variable(row), variable("lane0"))
-        left = code.let(variable("row1") - variable(row), f"{row}_left")
-        code.let(source, f"{row}_from")
-        target = code.let(target, f"{row}_to")
-        columns = self._columns(row, edge, narrow)
-        if not self._copies:
-            self._computed(row, columns, edge or narrow)
-            return
-        for number, column in enumerate(columns):
-            at = target + self._row_stride * number
-            if edge:
-                at = select(left > number, at, 0)
-                mask = _some(number, left, variable("left"), lanes)
-            code.emit(ir.Store("y", at, column, mask))
-
-    def _columns(self, row: str, edge: bool, narrow: bool) -> list[ir.Value]:
-        """What is loaded for a square, transposed: pieces of rows side by side, or whole rows."""
-        side, first = self.vector.lanes, variable(f"{row}_from")
-        dtype, known = self.vector.dtype, variable("known")
-
-        def piece(kind: ir.Type, begin: int, number: int) -> ir.Value:
-            at: ir.Value = first + variable("lane_step") * number
-            if narrow or edge:
-                at = select(known > number, at, first if narrow else constant(0))
-            wanted = None
-            if edge:
-                rest = variable(f"{row}_left") + -begin
-                wanted = _some(number, known, rest, kind.lanes)
-            return ir.Load(kind, "x", at + begin, wanted)
-
-        few = ir.Type(dtype, min(side, PIECE // dtype.bytes))
-        most = few.lanes * side if few.lanes == side else side
-        wide = ir.Type(dtype, max(side, min(self._wide.lanes, most)))
-        columns: list[ir.Value] = []
-        for begin in range(0, side, few.lanes):
-            columns += columns_of(wide, side, partial(piece, few, begin), self.code.let)
-        return columns
-
-    def _computed(self, row: str, columns: list[ir.Value], edge: bool) -> None:
-        """The function of the columns of a square, one after the other."""
-        lanes = self.vector.lanes
-        for number, part in enumerate(columns):
-            self.code.emit(ir.Store(_SQUARE, constant(number * lanes), part))
-        mask = first_lanes(least(variable("left"), lanes), lanes) if edge else None
-        count = least(variable(f"{row}_left"), lanes)
-        with self.code.range(0, count, name=f"{row}_column") as column:
-            found = ir.Load(self.vector, _SQUARE, column * lanes)
-            self._write(variable(f"{row}_to") + self._row_stride * column, found, mask)
-
-    # ---- elements ------------------------------------------------------------------------------
-
-    def _at(self, form: Affine) -> ir.Value:
-        """A form over the outer axes; lane and row are 0."""
-        own = {axis.name for axis in self.form.outer}
-        terms = [variable(name) * self._value(c) for name, c in form.terms if name in own]
-        return summed(self._value(form.constant), *terms)
-
-    def _places(self, row: ir.Value, lane: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Where an element comes from, and where it goes."""
-        return (
-            variable("source") + row + lane * variable("lane_step"),
-            variable("target") + lane + row * self._row_stride,
-        )
-
-    def _ends(self, axis: str) -> tuple[ir.Value, ir.Value]:
-        """Where the piece begins and ends along an axis."""
-        if axis == "row":
-            return variable("row0"), variable("row1")
-        return constant(0), variable("width")
-
-    def _write(self, place: ir.Value, found: ir.Value, mask: ir.Value | None) -> ir.Store:
-        """Write the function of some elements."""
-        value = found
-        if not self._copies:
-            lanes = found.type.lanes
-            scope = Elements(self.context, lane=self.form.lane.name, lanes=lanes, mask=mask)
-            scope.know(self.form.read, scope.name(found))
-            value = scope.value(self.form.value, self.made)
-            self.code.take(scope.steps)
-        store = ir.Store("y", place, value, mask)
-        self.code.emit(store)
-        return store
-
-
-def _some(number: int, count: ir.Value, first: ir.Value, lanes: int) -> ir.Value:
-    """The `first` lanes of vector `number`, which has `lanes`; none from vector `count` on."""
-    kept = select(count > number, greatest(first, 0), 0)
-    return first_lanes(least(kept, lanes), lanes)
 
 
 def _end(first: ir.Value, each: ir.Value, end: ir.Value) -> ir.Value:

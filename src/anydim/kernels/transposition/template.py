@@ -5,8 +5,12 @@ functions of them.
 
 Squares of vectors go through registers, so that both sides move whole cache lines: gathering
 along the source's rows takes several times as long. Of copies they are as wide as half the widest
-registers, which more units shuffle. A guarded read yields 0 where its lanes leave
-the source. A function that is more than a copy is computed where the square has been transposed.
+registers, which more units shuffle, but for 8 lanes of 8 bytes. A guarded read yields 0 where its
+lanes leave the source. A function that is more than a copy is computed where the square has been
+transposed.
+
+Where rows of the target lie so far apart that their lines share a set of the first cache, a strip
+of squares is put together in a panel and goes to its rows line by line.
 
 Which axes are long is known in a call alone: where one of the two is a few elements, squares would
 be nearly empty, and elements go one by one; where neighbours of one side are so on the other too
@@ -37,6 +41,7 @@ from anydim.lang.tree import Group
 from anydim.sizes import Box, as_size, product
 
 _REGISTER = 32  # bytes of those that copies go through: there are two units that shuffle these
+_LEAST = 8  # lanes all the same, where there are registers for them: whole lines of 8 bytes each
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ def match(
     if any(extent is not None and 2 * extent < lanes for extent in short) and dtype.bytes > 2:
         return None
     if form.value == form.read:
-        lanes = min(lanes, _REGISTER // dtype.bytes)
+        lanes = min(lanes, max(_LEAST, _REGISTER // dtype.bytes))
     return Transposition(lanes)
 
 
