@@ -13,27 +13,22 @@ Nothing is read or written behind the last column.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
 
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
-from anydim.kernels.ir import constant, least, operate, register, select, splat, variable
+from anydim.kernels.ir import constant, least, select, variable
+from anydim.kernels.product.convolution.micro import IN_ORDER, NARROWEST, TALL, Micro, Narrow, Tall
 from anydim.kernels.product.kernel import call, function_library
-from anydim.kernels.product.micro import LINE, Tile
-from anydim.kernels.product.sums import Sums, multiply_add
-from anydim.kernels.write.arithmetic import first_lanes, quotient_up, round_down
+from anydim.kernels.product.micro import Tile
+from anydim.kernels.write.arithmetic import first_lanes, quotient_up
 from anydim.kernels.write.writer import Writer
 from anydim.sizes import Size
 
 _SCALARS = ("k", "b_row", "c_row", "bias_step", "rows", "columns", "start", "finish")
-ADDS, FLOORS, CAPS, IN_ORDER = 1, 2, 4, 8  # flags of `finish`
-_AHEAD = 256  # elements of A that are asked for ahead
-NARROWEST = 6  # columns for which vectors along the rows of a tile are faster
 STRIP = 4  # tiles of a strip
-_TALL = {columns: 4 if columns <= 2 else 2 for columns in range(1, NARROWEST + 1)}  # tiles at once
 
 
 def prefix_of(tile: Tile, dtype: DType) -> str:
@@ -84,19 +79,17 @@ def _few(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
 def _micro_kernels(tile: Tile, dtype: DType, prefix: str, rows: int) -> list[ir.Function]:
     """A micro-kernel for each number of vectors."""
     return [
-        tile_function(
-            f"{prefix}_{rows}x{vectors}", dtype, _Micro(tile, rows, vectors, dtype).body()
-        )
+        tile_function(f"{prefix}_{rows}x{vectors}", dtype, Micro(tile, rows, vectors, dtype).body())
         for vectors in range(1, tile.vectors + 1)
     ]
 
 
 def _narrow(tile: Tile, dtype: DType, prefix: str, columns: int) -> ir.Function:
-    return tile_function(f"{prefix}_narrow_{columns}", dtype, _Narrow(tile, columns, dtype).body())
+    return tile_function(f"{prefix}_narrow_{columns}", dtype, Narrow(tile, columns, dtype).body())
 
 
 def _tall(tile: Tile, dtype: DType, prefix: str, columns: int) -> ir.Function:
-    body = _Tall(tile, columns, dtype).body()
+    body = Tall(tile, columns, dtype).body()
     return strip_function(f"{prefix}_tall_{columns}", dtype, body, public=True)
 
 
@@ -152,7 +145,7 @@ def strips(tile: Tile, dtype: DType, one: str) -> ir.Library:
             tiles = call(tile_function(one, dtype), **own, rows=rows)
             if narrow_columns(tile):
                 few = columns <= NARROWEST
-                many = select(columns <= 2, constant(_TALL[1]), constant(_TALL[NARROWEST]))
+                many = select(columns <= 2, constant(TALL[1]), constant(TALL[NARROWEST]))
                 taken = code.let(many * tile.rows)
                 cases = tuple(
                     (n, (call(strip_function(f"{prefix_of(tile, dtype)}_tall_{n}", dtype), **own),))
@@ -228,199 +221,3 @@ def _tile(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
 def _cases(dtype: DType, names: Mapping[int, str]) -> tuple[tuple[int, tuple[ir.Step, ...]], ...]:
     """For each number the call of a micro-kernel."""
     return tuple((n, (call(tile_function(name, dtype)),)) for n, name in names.items())
-
-
-class _Micro:
-    """A register tile of C; see the module's docstring."""
-
-    def __init__(self, tile: Tile, rows: int, vectors: int, dtype: DType, lanes: int = 0) -> None:
-        self.tile, self.rows, self.vectors, self.dtype = tile, rows, vectors, dtype
-        self.lanes, self.unroll = lanes or tile.lanes, tile.unroll
-        self.code, self.vector = Writer(), ir.Type(dtype, self.lanes)
-        self.sums = Sums(self.code, self.vector, rows, vectors)
-
-    def body(self) -> tuple[ir.Step, ...]:
-        code = self.code
-        left = variable("columns") - (self.vectors - 1) * self.lanes
-        self.mask = code.let(first_lanes(left, self.lanes))
-        self._start()
-        self._products()
-        self._finish()
-        for i, j in self.sums.places:
-            code.emit(ir.Store("c", self._at(i, j), self.sums[i, j], self._mask(j)))
-        return code.written
-
-    def _products(self) -> None:
-        code, unroll, k = self.code, self.unroll, variable("k")
-        whole = code.let(round_down(k, unroll))
-        for name in ("a_at", "b_at"):
-            code.emit(ir.Declare(name, constant(0)))
-        with code.range(0, whole, unroll):
-            self._steps(unroll)
-        with code.range(whole, k):
-            self._steps(1)
-
-    def _at(self, i: int, j: int) -> ir.Value:
-        return variable("c_row") * i + j * self.lanes
-
-    def _mask(self, j: int) -> ir.Value | None:
-        return self.mask if j == self.vectors - 1 else None
-
-    def _move(self, name: str, by: ir.Value | int) -> None:
-        self.code.emit(ir.Assign(name, register(name) + by))
-
-    def _start(self) -> None:
-        code, sums = self.code, self.sums
-        places = {place: self._at(*place) for place in sums.places}
-        sums.declare()
-        with code.when(variable("start").differs(0)):
-            for at in places.values():
-                code.emit(ir.Prefetch("more", at))
-            for at in places.values():
-                code.emit(ir.Prefetch("c", at, write=True))
-            for i in range(self.rows):
-                bias = ir.Load(ir.Type(self.dtype), "bias", variable("bias_step") * i)
-                start = code.let(splat(bias, self.lanes))
-                for j in range(self.vectors):
-                    sums[i, j] = start
-        with code.otherwise():
-            for (i, j), at in places.items():
-                sums[i, j] = ir.Load(self.vector, "c", at, self._mask(j))
-
-    def _steps(self, unroll: int) -> None:
-        code, rows = self.code, self.tile.rows
-        line = max(1, LINE // self.dtype.bytes)
-        for place in range(0, unroll * rows, line) if unroll > 1 else ():
-            code.emit(ir.Prefetch("a", register("a_at") + (_AHEAD + place)))
-        for first in range(0, unroll * rows, rows):
-            columns = [
-                (register("b_at") + j * self.lanes, self._mask(j)) for j in range(self.vectors)
-            ]
-            b = [code.let(ir.Load(self.vector, "b", at, mask)) for at, mask in columns]
-            self._move("b_at", variable("b_row"))
-            places = [register("a_at") + (first + i) for i in range(self.rows)]
-            self.sums.add([ir.Load(ir.Type(self.dtype), "a", at) for at in places], b)
-        self._move("a_at", unroll * rows)
-
-    def _finish(self) -> None:
-        code, sums = self.code, self.sums
-
-        def when(flag: int) -> AbstractContextManager[None]:
-            return code.when((variable("finish") & flag).differs(0))
-
-        with when(ADDS):
-            for i, j in sums.places:
-                more = ir.Load(self.vector, "more", self._at(i, j), self._mask(j))
-                sums[i, j] = sums[i, j] + more
-        for flag, function, name in ((FLOORS, "max", "low"), (CAPS, "min", "high")):
-            with when(flag):
-                limit = code.let(splat(ir.Var(ir.Type(self.dtype), name), self.lanes))
-                for place in sums.places:
-                    sums[place] = operate(function, sums[place], limit)
-
-
-class _Narrow(_Micro):
-    """A full tile of rows and a few columns: vectors of A's rows times single elements of B.
-
-    The finished sums go through memory to where each is a number of its own.
-    """
-
-    def __init__(self, tile: Tile, columns: int, dtype: DType) -> None:
-        super().__init__(tile, tile.rows, columns, dtype, lanes=1)
-        self.unroll, self.column = 4, ir.Type(dtype, tile.rows)
-        self.sets = 4 if columns == 1 else 2 if columns < 6 else 1  # hide a sum's latency
-        self.parts = Sums(self.code, self.column, columns, self.sets, "s")
-
-    def _mask(self, j: int) -> ir.Value | None:
-        return None
-
-    def _products(self) -> None:
-        code, parts, rows = self.code, self.parts, self.tile.rows
-        code.emit(ir.Stack("sums", self.dtype, self.vectors * rows))
-        parts.declare()
-        super()._products()
-        for j in range(self.vectors):
-            for part in range(1, self.sets):
-                parts[j, 0] = parts[j, 0] + parts[j, part]
-            code.emit(ir.Store("sums", constant(j * rows), parts[j, 0]))
-        for i, j in self.sums.places:
-            found = ir.Load(self.vector, "sums", constant(j * rows + i))
-            self.sums[i, j] = self.sums[i, j] + found
-
-    def _steps(self, unroll: int) -> None:
-        code, rows = self.code, self.tile.rows
-        for u in range(unroll):
-            a = code.let(ir.Load(self.column, "a", register("a_at") + u * rows))
-            for j in range(self.vectors):
-                b = splat(ir.Load(self.vector, "b", register("b_at") + j), rows)
-                place = j, u % self.sets
-                self.parts[place] = multiply_add(a, b, self.parts[place])
-            self._move("b_at", variable("b_row"))
-        self._move("a_at", unroll * rows)
-
-
-class _Tall(_Micro):
-    """Some full tiles of rows and a few columns, like `_Narrow`, with each sum over k in order.
-
-    Sums of several tiles hide the latency of one. `row` goes through their rows before and behind.
-    """
-
-    def __init__(self, tile: Tile, columns: int, dtype: DType) -> None:
-        super().__init__(tile, tile.rows, columns, dtype, lanes=1)
-        self.tiles, self.column = _TALL[columns], ir.Type(dtype, tile.rows)
-        self.parts = Sums(self.code, self.column, columns, self.tiles, "s")
-
-    def _mask(self, j: int) -> ir.Value | None:
-        return None
-
-    def body(self) -> tuple[ir.Step, ...]:
-        code, parts = self.code, self.parts
-        code.emit(ir.Stack("sums", self.dtype, self.vectors * self.tiles * self.rows))
-        places = {(j, t): constant((j * self.tiles + t) * self.rows) for j, t in parts.places}
-        parts.declare()
-        with code.range(0, self.tiles * self.rows) as row:
-            bias = code.let(ir.Load(self.vector, "bias", row * variable("bias_step")))
-            for at, place in self._row(row):
-                before = ir.Load(self.vector, "c", place)
-                first = select(variable("start").differs(0), bias, before)
-                code.emit(ir.Store("sums", at, first))
-        for part, at in places.items():
-            parts[part] = ir.Load(self.column, "sums", at)
-        self._products()
-        for part, at in places.items():
-            code.emit(ir.Store("sums", at, parts[part]))
-        with code.range(0, self.tiles * self.rows) as row:
-            for at, place in self._row(row):
-                code.emit(ir.Store("c", place, self._finished(at, place)))
-        return code.written
-
-    def _row(self, row: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
-        """Where the sums of a row are in memory and in C."""
-        rows, place = self.tiles * self.rows, self.code.let(row * variable("c_row"))
-        return [(row + j * rows, place + j) for j in range(self.vectors)]
-
-    def _finished(self, at: ir.Value, place: ir.Value) -> ir.Value:
-        code, scalar = self.code, self.vector
-        found = code.let(ir.Load(scalar, "sums", at))
-        more = found + ir.Load(scalar, "more", place)
-        for flag, changed in (
-            (ADDS, lambda value: more),
-            (FLOORS, lambda value: operate("max", value, ir.Var(scalar, "low"))),
-            (CAPS, lambda value: operate("min", value, ir.Var(scalar, "high"))),
-        ):
-            wanted = (variable("finish") & flag).differs(0)
-            found = code.let(select(wanted, changed(found), found))
-        return found
-
-    def _steps(self, unroll: int) -> None:
-        code, rows = self.code, self.rows
-        for u in range(unroll):
-            further = (variable("a_row") * (t * rows) + u * rows for t in range(self.tiles))
-            places = [register("a_at") + at for at in further]
-            a = [code.let(ir.Load(self.column, "a", at)) for at in places]
-            for j in range(self.vectors):
-                b = code.let(splat(ir.Load(self.vector, "b", register("b_at") + j), rows))
-                for t in range(self.tiles):
-                    self.parts[j, t] = multiply_add(a[t], b, self.parts[j, t])
-            self._move("b_at", variable("b_row"))
-        self._move("a_at", unroll * rows)

@@ -26,10 +26,6 @@ from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import OuterLoop, Windows
 from anydim.kernels.product.convolution.joined import Columns, columns_of
 from anydim.kernels.product.convolution.library import (
-    ADDS,
-    CAPS,
-    FLOORS,
-    IN_ORDER,
     STRIP,
     called,
     images,
@@ -37,6 +33,7 @@ from anydim.kernels.product.convolution.library import (
     strips,
 )
 from anydim.kernels.product.convolution.merged import MergedPack, can_merge
+from anydim.kernels.product.convolution.micro import ADDS, CAPS, FLOORS, IN_ORDER
 from anydim.kernels.product.convolution.packing import WindowPack, weights_function
 from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.epilogue import read_by, target_of
