@@ -70,19 +70,21 @@ def times_of(statement: Statement, place: int, graph: Graph, at: At) -> Times | 
     found = [read for read in reads(statement.body) if read.tensor not in graph.constants]
     if not statement.combine or not found or place + 1 >= len(statement.axes):
         return None
+    name = statement.axes[place].name
     read, weights = factors(statement, graph)
     slid = any(slides(index, statement) for r in found if not r.flat for index in r.indices)
     if read is None or weights is None or read.flat:
         if not slid:
             return None
-        read, fits = found[0], len(found) == 1
+        held = [r for r in found if name in free_axes(r)]  # others are tables: weights of a Resize
+        read, fits = (held or found)[0], len(held) == 1
     else:
         fits = graph.types[read.tensor].dtype == graph.types[weights.tensor].dtype == float32
-    forms, name = [affine(index) for index in read.indices], statement.axes[place].name
     own = name in free_axes(read)
-    for form in forms:
+    for index in read.indices:
+        form = affine(index)
         if form is None:
-            fits = False  # groups of channels
+            fits = fits and name not in free_axes(index)  # groups of channels; else places of a table
         elif len(form.indices) > 1 and form.stride(name) == 1:
             fits = False  # windows of channels that overlap
     first, last = (_own_first, _own_last) if own else (_first, _last)
