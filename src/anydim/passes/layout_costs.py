@@ -1,7 +1,8 @@
 """What products and windows take with channels first or last, in multiply-adds, at some sizes.
 
 Vectors run along places with channels first, along channels with channels last: what does not fill
-the last one is lost. The numbers are of a Xeon with AVX-512, one thread (docs/performance.md).
+the last one is lost. The numbers are of a Xeon with AVX-512, those of layers of single places of a
+Zen 4, one thread (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from anydim.sizes import Size, product
 MOVED = 150  # a number that is written in one layout and read in the other
 _LANES, _PANEL, _ROWS = 16, 48, 8
 _PACK = 20  # a number of a window that goes into a panel
+_STORED_FIRST, _LOADED_LAST, _STORED_LAST = 17, 3, 9  # a number of a layer of single places
 _OWN_FIRST, _OWN_LAST = 3, 2  # a tap of a window that each channel has its own of
 _LEAST = 16  # channels of what goes Winograd's way
 UNFIT = numpy.array(numpy.inf)
@@ -84,7 +86,9 @@ def times_of(statement: Statement, place: int, graph: Graph, at: At) -> Times | 
     for index in read.indices:
         form = affine(index)
         if form is None:
-            fits = fits and name not in free_axes(index)  # groups of channels; else places of a table
+            fits = fits and name not in free_axes(
+                index
+            )  # groups of channels; else places of a table
         elif len(form.indices) > 1 and form.stride(name) == 1:
             fits = False  # windows of channels that overlap
     first, last = (_own_first, _own_last) if own else (_first, _last)
@@ -113,10 +117,9 @@ def _first(form: _Form) -> numpy.ndarray:
     """Of a convolution over all channels, by whichever way takes less time."""
     columns = _filled(numpy.prod(form.places, axis=0), _LANES)
     taps = form.taps * columns
-    plain = taps * form.read * form.made
     if (form.taps == 1).all():
-        return form.batch * plain
-    plain = plain * 1.4 + _PACK * taps * form.read
+        return form.batch * columns * (form.read + _STORED_FIRST) * form.made
+    plain = taps * form.read * form.made * 1.4 + _PACK * taps * form.read
     return form.batch * (numpy.minimum(plain, _transformed(form)) if form.is_transformed else plain)
 
 
@@ -131,8 +134,11 @@ def _transformed(form: _Form) -> numpy.ndarray:
 
 def _last(form: _Form) -> numpy.ndarray:
     """The same where places are rows, whatever images they are of."""
-    rows = _filled(form.batch * numpy.prod(form.places, axis=0), _ROWS) * form.taps * form.read
-    plain = rows * (_filled(form.made, _LANES) * numpy.where(form.taps == 1, 1.0, 1.2) + _ROWS)
+    rows, made = _filled(form.batch * numpy.prod(form.places, axis=0), _ROWS), form.made
+    if (form.taps == 1).all():
+        each = form.read * (_filled(made, _LANES) + _LOADED_LAST) + _STORED_LAST * made
+        return rows * each
+    plain = rows * form.taps * form.read * (_filled(made, _LANES) * 1.2 + _ROWS)
     if not form.is_transformed:
         return plain
     windows = form.batch * numpy.prod([numpy.ceil(side / 4) for side in form.places], axis=0)
