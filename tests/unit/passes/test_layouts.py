@@ -217,13 +217,20 @@ def normalised_channels(g: ad.Builder, y: Value) -> Value:
     return g.reduce_mean(g.local_response_norm(y, count=5), axes=(2, 3))
 
 
+def enlarged_means(g: ad.Builder, y: Value) -> Value:
+    """Weights of a table between places, and a product behind it."""
+    n, channels, h, w = y.shape
+    sizes, scales = (n, channels, 3 * h // 2, 3 * w // 2), (1.0, 1.0, 1.5, 1.5)
+    return mean_of(g, conv(g, g.resize(y, sizes=sizes, scales=scales, mode="linear"), 64, 1))
+
+
 def network(
     groups: int = 1, dtype: ad.DType = ad.float32, channels: int = 64,
-    end: Callable[[ad.Builder, Value], Value] = mean_of,
+    end: Callable[[ad.Builder, Value], Value] = mean_of, least: int = 1,
 ) -> Graph:  # fmt: skip
     """Windows of each channel between products of all."""
     g = ad.Builder("network")
-    n, h, w = g.dim("n", 1, 8), g.dim("h", 1, 224), g.dim("w", 1, 224)
+    n, h, w = g.dim("n", 1, 8), g.dim("h", least, 224), g.dim("w", least, 224)
     y = g.input("x", dtype, (n, channels, h, w))
     for number in range(3):
         for side, sets in ((1, groups), (3, channels)):
@@ -236,6 +243,12 @@ def network(
 @pytest.mark.parametrize("dtype", [ad.float32, ad.float16, ad.bfloat16], ids=str)
 def test_channels_go_last_where_that_pays(dtype: ad.DType) -> None:
     assert values_last(network(dtype=dtype)) > 0
+
+
+def test_a_linear_resize_lies_either_way() -> None:
+    """Its weights are a constant where sizes are known."""
+    for least in (1, 224):
+        assert values_last(network(end=enlarged_means, least=least)) > values_last(network()) > 0
 
 
 def patches(perm: tuple[int, ...]) -> Graph:
