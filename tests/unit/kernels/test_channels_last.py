@@ -142,7 +142,7 @@ LAYERS = {
     "not padded": Layer(6, 8, pads=(0, 0, 0, 0)),
     "one-sided": Layer(6, 8, pads=(2, 0, 0, 1)),
     "wide padding": Layer(3, 8, pads=(3, 5, 4, 7)),
-    "dilated": Layer(7, 18, dilations=(2, 3), pads=(2, 3, 2, 3)),
+    "dilated": Layer(22, 18, dilations=(2, 3), pads=(2, 3, 2, 3)),
     "along one axis": Layer(7, 18, (1, 7), pads=(0, 3, 0, 3)),
     "down one axis": Layer(7, 18, (7, 1), (2, 3), pads=(3, 0, 3, 0)),
     "first": Layer(3, 24, (7, 7), (2, 2), pads=(3, 3, 3, 3), first=True),
@@ -216,7 +216,9 @@ def test_nothing_outside_is_touched(name: str) -> None:
         check(LAYERS[name], one, {"n": 1, "h": height, "v": width}, 1, compiled=False)
 
 
-@pytest.mark.parametrize("name", ["3x3", "long sums", "first", "depthwise", "largest stride 2"])
+@pytest.mark.parametrize(
+    "name", ["3x3", "dilated", "long sums", "first", "depthwise", "largest stride 2"]
+)
 def test_an_image_has_its_bits_in_every_batch_and_part(name: str) -> None:
     layer, one = LAYERS[name], made(name, host_machine())
     sizes = {"n": 5, "h": 11, "v": 7}
@@ -246,6 +248,17 @@ def test_layers_that_differ_in_channels_share_a_kernel(name: str, template: Temp
     )
     kernels = {prepared(each, template, host_machine()).launch.kernel.name for each in layers}
     assert len(kernels) == 1
+
+
+def test_taps_that_no_row_of_a_tile_has_inside_are_not_multiplied() -> None:
+    """3 x 3 dilated by 18 at 15 x 9 took five times onnxruntime's time."""
+    layer = LAYERS["dilated"]
+    sizes = {"n": 3, "h": 2, "v": 9}
+    x, w, z = layer.arrays(sizes)
+    exact = layer.expected(x, w, z)
+    w[:, :, [0, 2]] = numpy.inf
+    (found,) = made("dilated", host_machine()).outputs([x, w, z], sizes, 1, compiled=True)
+    numpy.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-4)
 
 
 def test_windows_of_one_place_are_read_where_they_lie() -> None:

@@ -36,6 +36,7 @@ from anydim.kernels.product.contraction.places import (
     started_in_place,
 )
 from anydim.kernels.product.contraction.schedule import Contraction
+from anydim.kernels.product.contraction.seen import STEPS, seen_of
 from anydim.kernels.product.contraction.windows import window_function
 from anydim.kernels.product.epilogue import target_of
 from anydim.kernels.product.kernel import BACKWARDS, call, packed_at
@@ -75,6 +76,7 @@ class MainWriter(Blocked):
         self.target = target_of(form.outputs, group, form.dtype)
         self.held = scratch_of(form, self.tile, blocks, schedule.packed, self.target is None)
         self.in_place = started_in_place(group, form, self.target)
+        self.seen = seen_of(form.windows, form.k.extent)
         self.finished = self.target is not None and [o.is_product for o in form.outputs] == [True]
 
     @property
@@ -366,6 +368,7 @@ class MainWriter(Blocked):
             ir.Let("row0", self.first_row(variable("tile"))),
             ir.Let("rows", variable("even") + select(taller, 1, constant(0))),
             ir.Let("sums_at", self.sums_at()),
+            *(self.seen.range(self.sizes) if self.seen else ()),
         ]
 
     def _chunk_of_tile(self, vectors: str) -> list[ir.Step]:
@@ -373,7 +376,11 @@ class MainWriter(Blocked):
         sums, sums_row = self.sums()
         more = self._row((sums, sums_row, constant(1)), vectors)
         is_first = variable("k0").equals(0)
-        steps = [*self._given(), ir.If(is_first, self._row(self._start(), vectors), more)]
+        steps = [
+            *(STEPS if self.seen else ()),
+            *self._given(),
+            ir.If(is_first, self._row(self._start(), vectors), more),
+        ]
         if not self.finished:
             done = variable("k0") + variable("length")
             is_last = done >= self.all_k
@@ -414,12 +421,13 @@ class MainWriter(Blocked):
             done = variable("k0") + variable("length")
             rest = variable("next") - variable("k0") * self.tile.lanes
             part = select(done < self.all_k, variable("part"), rest)
+            part = part - (self._k_at - variable("k0")) * self.tile.lanes if self.seen else part
             ahead = part + number * variable("share")
             asked = number < variable("asking")
             asks = select(asked, constant(Asks.NEXT), constant(Asks.NOTHING))
             asks = select(variable("tiles").equals(1), constant(Asks.SOON), asks)
         return [
-            give("k", variable("length")),
+            give("k", variable("steps" if self.seen else "length")),
             give("rows", variable("rows")),
             give("columns", variable("width")),
             give("ahead", ahead),
@@ -431,7 +439,7 @@ class MainWriter(Blocked):
     ) -> tuple[ir.Step, ...]:
         start, start_row, start_step = begin
         sums, _ = self.sums()
-        k_panel = variable("k0") * self.tile.lanes
+        k_panel = self._k_at * self.tile.lanes
         a, _ = self._a()
         b = ir.Address("b", variable("b_at") + k_panel)
         if self.held.holds_b:
@@ -447,12 +455,17 @@ class MainWriter(Blocked):
             ir.Call(function, (a, b, start, sums, ir.Address("given", constant(0)))),
         )
 
+    @property
+    def _k_at(self) -> ir.Value:
+        """The first step of k of a row tile in a chunk."""
+        return variable("k_at" if self.seen else "k0")
+
     def _a(self) -> tuple[ir.Address, ir.Value]:
         if not self.held.holds_a:
             at = variable("a_at") + variable("row0") * self.a_row + variable("k0")
             return ir.Address(self.a, at), self.a_row
         inside = variable("row0") - variable("first_row")
-        at = inside * self._copied_row + variable("k0")
+        at = inside * self._copied_row + self._k_at
         return ir.Address("scratch", at * self.form.dtype.bytes), self._copied_row
 
     def _start(self) -> tuple[ir.Address, ir.Value, ir.Value]:
