@@ -24,7 +24,10 @@ from tests.unit.kernels.launching import Prepared
 
 BOX = Box.of(Dim("n", 0, 64), Dim("h", 0, 512), Dim("v", 0, 512))
 SMALL = Machine(16, 16, 4 * 1024, 64 * 1024)
-IMAGES = ((0, 2), (1, 1), (1, 2), (2, 1), (2, 2), (3, 3), (4, 4), (1, 7), (7, 1), (3, 5), (5, 5))
+IMAGES = (
+    (0, 2), (1, 1), (1, 2), (2, 1), (2, 2), (3, 3), (4, 4), (1, 7), (7, 1), (3, 5), (5, 5), (2, 9),
+    (1, 17), (1, 32), (2, 16), (33, 1),
+)  # fmt: skip
 WINDOWS: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
     "3x3": ((3, 3), {"pads": (1, 1, 1, 1)}),
     "5x5": ((5, 5), {"pads": (2, 2, 2, 2)}),

@@ -10,30 +10,31 @@ Taps outside are left out: what they would read changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
-from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
-from anydim.kernels.ir import greatest, iota, least, splat
+from anydim.kernels.ir import greatest, least, select
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.operands import Operands, assemble
-from anydim.kernels.product.epilogue import PRODUCT
+from anydim.kernels.product.epilogue import PRODUCT, Output
 from anydim.kernels.product.sharing import from_on
 from anydim.kernels.sliding.block import changes_nothing, combined
 from anydim.kernels.sliding.columns import narrowed
-from anydim.kernels.sliding.form import Sliding, Window, sliding_of
+from anydim.kernels.sliding.form import UNROLLED_TAPS, Sliding, Window, sliding_of
 from anydim.kernels.write.arithmetic import first_lanes, quotient, quotient_up
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
 from anydim.kernels.write.folding import nothing_of
-from anydim.kernels.write.loops import START, STOP, nested, over, parallel_loop
+from anydim.kernels.write.loops import START, STOP, nested, over, parallel_loop, under
+from anydim.kernels.write.squares import transposed
 from anydim.kernels.write.writer import SCRATCH
 from anydim.lang.tree import Axis, Expr, Group, Index, Read, TensorType
 from anydim.lang.tree.affine import Affine, affine, reads, row_major_strides
-from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import Box, Size, align_up, as_size, ceil_div, minimum, product
 
 _LANE_BYTES = 8
 
@@ -63,14 +64,18 @@ class Planes:
         """1 where images are so small that vectors along rows take longer, else 0.
 
         As for a single image, so that it has the same bits in every batch. Measured on a Zen 4: an
-        image of half a vector, or of a vector and a half where rows are so short that they merge;
+        image of two vectors, but for small windows that step by one over rows that fill a vector;
         what is transposed in and out is at most four vectors and a half.
         """
-        places, width = product(a.extent for a in self.places), self.places[-1].extent
-        few = from_on(self.lanes // 2 - places, 0)
-        merged = from_on(self.lanes // 3 - width, 0) * from_on(self.lanes * 3 // 2 - places, 0)
+        lanes, width = self.lanes, self.places[-1].extent
+        places = product(axis.extent for axis in self.places)
         moved = (from_on(self.most - plane - places, 0) for _, plane in self.windows)
-        return maximum(few, merged) * product(moved)
+        pays = from_on(lanes * 2 - places, 0) * product(moved)
+        taps = product(axis.extent for axis in self.form.loops).constant or UNROLLED_TAPS + 1
+        if taps > UNROLLED_TAPS or any(window.stride > 1 for window, _ in self.windows):
+            return pays
+        filled = from_on(width, lanes * 3 // 4) * from_on(places - width, 1)
+        return pays * (1 - filled * from_on(places, lanes * 3 // 2 + 1))
 
     @property
     def most(self) -> int:
@@ -144,14 +149,19 @@ class PlanesWriter:
         types = {**touched.types, PRODUCT: TensorType(planes.form.dtype, ())}
         self.context = Context(types, self.sizes, machine, touched.buffers)
         self.value = self.sizes.value
-        self.slots: dict[Read, Size] = {}
-        self.vectors = as_size(1)  # the first has results on their way out
+        self.slots: dict[Read, Size] = {}  # of what is read, as `results` of what is written
+        self.vectors = as_size(0)
         taps = product(axis.extent for axis in self.form.loops)
         for read in planes.shared:
             self.slots[read], self.vectors = self.vectors, self.vectors + taps
         for window, plane in planes.windows:
             self.slots[window.read] = self.vectors
-            self.vectors = self.vectors + minimum(plane, planes.most)
+            self.vectors = self.vectors + align_up(minimum(plane, planes.most), self.lanes)
+        places = minimum(product(axis.extent for axis in planes.places), planes.most)
+        self.results: dict[str, Size] = {}
+        for output in self.form.outputs:
+            self.results[output.tensor] = self.vectors
+            self.vectors = self.vectors + align_up(places, self.lanes)
 
     def launch(self, other: Launch) -> Launch:
         """The launch that does the same as another one."""
@@ -189,7 +199,7 @@ class PlanesWriter:
     def _transpose_shared(self, part: Elements, read: Read) -> None:
         spans = [(axis.name, 0, self.value(axis.extent)) for axis in self.form.loops]
         with nested(part, spans, letter="k") as tap:
-            place = self._slot(tap, read, self._tap)
+            place = self._slot(tap, read.tensor, self.slots[read], self._tap)
             tap.steps.append(ir.Store(SCRATCH, place, tap.value(read)))
 
     @property
@@ -198,14 +208,13 @@ class PlanesWriter:
         strides = row_major_strides(tuple(axis.extent for axis in self.form.loops))
         return Affine.of(as_size(0), {a.name: by for a, by in zip(self.form.loops, strides)})
 
-    def _slot(self, scope: Elements, read: Read, index: Affine) -> ir.Value:
+    def _slot(self, scope: Elements, tensor: str, slot: Size, index: Affine) -> ir.Value:
         """Where scratch has a vector, in elements."""
-        wide = _LANE_BYTES // self.context.types[read.tensor].dtype.bytes
-        start = Affine(self.slots[read] * wide) + index
-        return scope.offset(start.scaled(as_size(self.lanes)))
+        wide = _LANE_BYTES // self.context.types[tensor].dtype.bytes
+        return scope.offset((Affine(slot * wide) + index).scaled(as_size(self.lanes)))
 
     def _image(self, image: Elements) -> None:
-        """An image: its planes, then place by place."""
+        """An image: its planes, then place by place, then its results."""
         for window, plane in self.planes.windows:
             self._transpose(image, window, plane)
         spans = {a.name: (ir.constant(0), self.value(a.extent)) for a in self.form.loops}
@@ -225,19 +234,59 @@ class PlanesWriter:
                 total = combined(self.form, tap, self.planes.body, found)
                 tap.steps.append(ir.Assign(register, total))
             self._finish(scope, found)
+        for output in self.form.outputs:
+            self._transpose_back(image, output)
 
     def _transpose(self, image: Elements, window: Window, plane: Size) -> None:
+        """A plane of each channel, by squares: the rest of the last one is zeros."""
         read, lanes = window.read, self.lanes
         vector = ir.Type(self.context.types[read.tensor].dtype, lanes)
         inner = {axis.name for axis in (*self.planes.places, *self.form.loops)}
         start = Affine(as_size(0), window.address.without(*inner).terms)
         first, extent = image.name(image.offset(start)), self.value(plane)
-        apart = image.name(iota(lanes, int64) * splat(extent, lanes))
-        slot = self._slot(image, read, Affine(as_size(0)))
-        with over(image, extent, letter="e") as (each, at):
-            places = splat(first + at, lanes) + apart
-            found = ir.Gather(vector, self.context.buffers[read.tensor], places, self.mask)
-            each.steps.append(ir.Store(SCRATCH, slot + at * lanes, found))
+        slot = self._slot(image, read.tensor, self.slots[read], Affine(as_size(0)))
+        one = ir.Load(vector, self.context.buffers[read.tensor], first, self.mask)
+        single = extent.equals(1)  # then channels are neighbours
+        with under(image, single) as alone:
+            alone.steps.append(ir.Store(SCRATCH, slot, one))
+        with over(image, select(single, 0, extent), step=lanes, letter="e") as (square, at):
+            rows = []
+            for place, inside, exists in self._channels(square, first + at, extent, extent - at):
+                here = select(exists, place, 0)
+                rows.append(ir.Load(vector, self.context.buffers[read.tensor], here, inside))
+            for number, column in enumerate(transposed(vector, rows, square.name)):
+                to = slot + (at + number) * lanes
+                square.steps.append(ir.Store(SCRATCH, to, column))
+
+    def _channels(
+        self, square: Elements, first: ir.Value, apart: ir.Value, left: ir.Value
+    ) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
+        """Of each channel of a vector where it has its part of a square, the lanes that are there,
+        and whether there are any."""
+        for channel in range(self.lanes):
+            exists = square.name(self.left > channel)
+            inside = first_lanes(select(exists, left, 0), self.lanes)
+            yield first + apart * channel, square.name(inside), exists
+
+    def _transpose_back(self, image: Elements, output: Output) -> None:
+        """The results of an image, by squares."""
+        lanes, names = self.lanes, {axis.name for axis in self.planes.places}
+        buffer = self.context.buffers[output.tensor]
+        vector = ir.Type(self.context.types[output.tensor].dtype, lanes)
+        extent = self.value(product(axis.extent for axis in self.planes.places))
+        first = image.name(image.offset(self.form.own.without(*names)))
+        slot = self._slot(image, output.tensor, self.results[output.tensor], Affine(as_size(0)))
+        single = extent.equals(1)
+        with under(image, single) as alone:
+            one = ir.Load(vector, SCRATCH, slot)
+            alone.steps.append(ir.Store(buffer, first, one, self.mask))
+        with over(image, select(single, 0, extent), step=lanes, letter="e") as (square, at):
+            places = (slot + (at + number) * lanes for number in range(lanes))
+            rows = [ir.Load(vector, SCRATCH, place) for place in places]
+            columns = transposed(vector, rows, square.name)
+            parts = self._channels(square, first + at, extent, extent - at)
+            for column, (place, inside, exists) in zip(columns, parts):
+                square.steps.append(ir.If(exists, (ir.Store(buffer, place, column, inside),)))
 
     def _narrow(
         self, scope: Elements, spans: dict[str, tuple[ir.Value, ir.Value]], axis: str
@@ -259,24 +308,20 @@ class PlanesWriter:
         places |= {w.read: w.address.without(*outer) for w, _ in self.planes.windows}
         for read, place in places.items():
             vector = ir.Type(self.context.types[read.tensor].dtype, self.lanes)
-            load = ir.Load(vector, SCRATCH, self._slot(tap, read, place))
+            load = ir.Load(vector, SCRATCH, self._slot(tap, read.tensor, self.slots[read], place))
             tap.know(read, tap.name(load))
 
     def _finish(self, place: Elements, found: ir.Value) -> None:
-        """What follows the reduction at a place, and its stores, which go one by one."""
+        """What follows the reduction at a place."""
         total = place.name(found)
         scope = place.inner(
             {}, answers=frozenset({PRODUCT}),
             local=lambda read: total if read.tensor == PRODUCT else None,
         )  # fmt: skip
-        apart = self.value(product(axis.extent for axis in self.planes.places))
+        names = [axis.name for axis in self.planes.places]
+        own = Affine.of(as_size(0), {name: self.form.own.stride(name) for name in names})
         for output in self.form.outputs:
-            kind = ir.Type(self.context.types[output.tensor].dtype)
-            buffer = self.context.buffers[output.tensor]
-            value = scope.value(output.value, kind.dtype)
-            scope.steps.append(ir.Store(SCRATCH, ir.constant(0), value))
-            at = scope.name(scope.offset(self.form.own))
-            with over(scope, self.left, letter="lane") as (each, lane):
-                one = ir.Load(kind, SCRATCH, lane)
-                each.steps.append(ir.Store(buffer, at + lane * apart, one))
+            value = scope.value(output.value, self.context.types[output.tensor].dtype)
+            to = self._slot(scope, output.tensor, self.results[output.tensor], own)
+            scope.steps.append(ir.Store(SCRATCH, to, value))
         place.steps += scope.steps
