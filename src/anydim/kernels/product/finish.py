@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
-from anydim.kernels.ir import variable
+from anydim.kernels.ir import constant, greatest, select, variable
 from anydim.kernels.product.epilogue import PRODUCT, Output
-from anydim.kernels.write.arithmetic import first_lanes, loop, round_down
+from anydim.kernels.write.arithmetic import first_lanes, loop, quotient, round_down
 from anydim.kernels.write.elements import Context, Elements
 from anydim.lang.tree import Read
 
@@ -25,6 +25,9 @@ def finish_function(
 
     `sums` and the outputs at `out_at` point to the tile's first element. `pointers` are the
     kernel's own; then come the scalars of FINISH_SCALARS, the loops and the sizes in use.
+
+    A load waits for a masked store just before into bytes that the vector spans. So where rows end
+    in one, those that follow each other are as far apart as a vector and the row.
     """
     root = Elements(context, {name: variable(name) for name in loops})
     row = root.inner({"m": variable("row0") + variable("i")})
@@ -43,16 +46,22 @@ def finish_function(
     whole, cut = lane("j0", None), lane("j1", mask)
     stores = [_stores(outputs, whole, "j0", None), _stores(outputs, cut, "j1", mask)]
     left = variable("columns") - variable("j1")
+    columns = variable("columns")
+    apart = quotient(constant(lanes), greatest(columns, 1)) + 2
     body = (
-        ir.Let("whole", round_down(variable("columns"), lanes)),
+        ir.Let("whole", round_down(columns, lanes)),
+        ir.Let("apart", select(variable("whole").equals(columns), 1, apart)),
         *root.steps,
         loop(
-            "i", 0, variable("rows"), 1,
-            *row.steps,
-            loop("j0", 0, variable("whole"), lanes, *whole.steps, *stores[0]),
+            "first", 0, variable("apart"), 1,
             loop(
-                "j1", variable("whole"), variable("columns"), lanes,
-                ir.Let("inside", first_lanes(left, lanes)), *cut.steps, *stores[1],
+                "i", variable("first"), variable("rows"), variable("apart"),
+                *row.steps,
+                loop("j0", 0, variable("whole"), lanes, *whole.steps, *stores[0]),
+                loop(
+                    "j1", variable("whole"), columns, lanes,
+                    ir.Let("inside", first_lanes(left, lanes)), *cut.steps, *stores[1],
+                ),
             ),
         ),
     )  # fmt: skip
