@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy
 import pytest
@@ -31,8 +32,8 @@ from tests.unit.kernels.launching import Prepared
 
 ROWS = (0, 1, 2, 3, 5, 6, 7, 11, 12, 13, 25, 97)
 DEPTHS_AND_WIDTHS = (
-    (0, 5), (1, 1), (1, 47), (2, 16), (5, 3), (15, 17), (16, 48), (17, 49), (33, 97), (97, 31),
-    (390, 33), (801, 65),
+    (0, 5), (1, 1), (1, 47), (2, 16), (3, 130), (4, 9), (5, 3), (15, 17), (16, 48), (17, 49),
+    (33, 97), (97, 31), (390, 33), (801, 65),
 )  # fmt: skip
 AVX2 = Machine(32, 16)
 SSE = Machine(16, 16, 32 * 1024, 64 * 1024)
@@ -281,7 +282,9 @@ def test_every_access_of_a_row_or_a_column_is_inside() -> None:
         types = [TensorType(float32, tuple(map(as_size, shape))) for shape in shapes]
         group = instantiate(parse_definition(text), types, box=BOX)
         made = Prepared(group, (TEMPLATE,), BOX, AVX2)
-        for rows, depth, width in ((1, 9, 19), (5, 33, 1), (1, 17, 1), (1, 0, 3), (2, 0, 1)):
+        for rows, depth, width in (
+            (1, 9, 19), (5, 33, 1), (1, 17, 1), (1, 0, 3), (2, 0, 1), (7, 3, 11),
+        ):  # fmt: skip
             a, b = numbers(rows, depth), numbers(depth, width, seed=1)
             given = [numpy.ascontiguousarray(x.T if flip else x)
                      for x, flip in ((a, a_turned), (b, b_turned))]  # fmt: skip
@@ -527,6 +530,25 @@ def test_sums_of_another_type_than_the_output(rows: int, depth: int, width: int)
     found, exact = run_fused(group, rows, depth, width)
     assert found["y"].dtype == numpy.float64
     assert numpy.allclose(found["y"], exact["t"] + exact["bias"], atol=3e-4)
+
+
+def test_rows_of_few_steps_and_few_columns_have_their_bits_in_any_batch() -> None:
+    """Up to four steps go row by row; what follows a row that ends in part of a vector waits."""
+    activation = apply("max", apply("mul", T, BIAS), read("column", "i"))
+    kernel = compiled(fused(then("y", activation), outputs="y"))
+    for depth, width in product((1, 2, 3, 4, 5), (1, 3, 15, 16, 17, 33)):
+        given = {
+            "a": numbers(61, depth), "b": numbers(depth, width, seed=1),
+            "bias": numbers(width, seed=2), "other": numbers(61, width),
+            "column": numbers(61, seed=4),
+        }  # fmt: skip
+        exact = given["a"].astype(float) @ given["b"] * given["bias"]
+        whole = kernel.run({"M": 61, "K": depth, "N": width}, given)["y"]
+        assert numpy.allclose(whole, numpy.maximum(exact, given["column"][:, None]), atol=3e-5)
+        for low, high, parts in ((0, 61, 3), (7, 8, 1), (50, 61, 1)):
+            some = {n: x[low:high] if len(x) == 61 else x for n, x in given.items()}
+            found = kernel.run({"M": high - low, "K": depth, "N": width}, some, parts)["y"]
+            assert found.tobytes() == whole[low:high].tobytes()
 
 
 def test_indices_and_sizes_as_values() -> None:

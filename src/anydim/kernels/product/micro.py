@@ -72,6 +72,10 @@ class Tile:
         """The most rows of a tile of two vectors, as many registers as one of three fills."""
         return 13 if self.vectors == 3 else self.rows
 
+    def thin(self, k: int) -> int:
+        """Rows at a time for few steps of k, a power of two: their elements are in registers."""
+        return 4 if self.vectors > 2 and k < 4 else 2
+
     @property
     def shared(self) -> range:
         """The rows of tiles that there are several of."""

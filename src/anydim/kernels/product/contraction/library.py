@@ -1,6 +1,7 @@
 """What no model changes of a contraction: compiled once per register tile and element type.
 
 micro-kernels   a register tile, see `product/micro.py`
+thin            as much for up to `THIN` steps of k, row by row as results lie: they only write
 row             a row tile times a block of k, over all panels of a block of columns
 """
 
@@ -11,7 +12,7 @@ from functools import lru_cache, partial
 
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
-from anydim.kernels.ir import constant, greatest, least, register, select
+from anydim.kernels.ir import constant, greatest, least, number, register, select
 from anydim.kernels.product.micro import (
     Asks,
     Tile,
@@ -21,8 +22,12 @@ from anydim.kernels.product.micro import (
     strip_pointers,
     taken,
 )
-from anydim.kernels.write.arithmetic import quotient, quotient_up, round_down
+from anydim.kernels.product.sums import multiply_add
+from anydim.kernels.write.arithmetic import first_lanes, quotient, quotient_up, round_down
+from anydim.kernels.write.loops import lines_ahead
 from anydim.kernels.write.writer import Writer
+
+THIN = 4  # steps of k that go row by row
 
 
 def prefix_of(tile: Tile, dtype: DType) -> str:
@@ -53,7 +58,8 @@ def _functions(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]
         for each in tile.shared
         for asks in (Asks.NEXT, Asks.NOTHING)
     )
-    return (*widest, *shared, _row(tile, dtype, prefix))
+    thin = (_thin(tile, dtype, k, prefix) for k in range(1, THIN + 1))
+    return (*widest, *shared, *thin, _row(tile, dtype, prefix))
 
 
 def _others(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
@@ -69,8 +75,8 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     """c = init + a b for one row tile and the columns of one block, by tiles as wide as may be."""
     heights, code = range(1, tile.tall + 1), Writer()
     most = max(map(tile.widest, heights)) + 1
-    rows, asks, columns, b_panel, init_step = taken(
-        code, "rows", "asks", "columns", "b_panel", "init_step"
+    k, rows, asks, columns, b_panel, init_step = taken(
+        code, "k", "rows", "asks", "columns", "b_panel", "init_step"
     )
     widest: ir.Value = constant(tile.widest(tile.tall))
     for height in reversed(heights):
@@ -97,7 +103,12 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
         for height in heights
         for vectors in tile.widths(height)
     )
-    code.emit(ir.Declare(column.name, constant(0)))
+    pointers = tuple(ir.Address(each.name, constant(0)) for each in strip_pointers(dtype))
+    thin = ((k, (ir.Call(f"{prefix}_thin{k}", pointers),)) for k in range(1, THIN + 1))
+    few = code.let(is_thin(k))
+    with code.when(few):
+        code.emit(ir.Switch(k, tuple(thin)))
+    code.emit(ir.Declare(column.name, select(few, columns, 0)))
     with code.loop(lambda: column < columns):
         width = code.let(columns - column)
         code.emit(give("width", width))
@@ -106,6 +117,55 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
         code.emit(ir.Switch(rows * most + vectors, cases))
         code.emit(ir.Assign(column.name, column + vectors * tile.lanes))
     return ir.Function(f"{prefix}_row", strip_pointers(dtype), code.written, public=True)
+
+
+def is_thin(k: ir.Value) -> ir.Value:
+    """Whether so many steps go row by row, of which there may be any number."""
+    return (constant(0) < k) & (k <= THIN)
+
+
+def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
+    """c = init + a b for so many steps of k, summed up as in a micro-kernel."""
+    code, lanes, vector = Writer(), tile.lanes, ir.Type(dtype, tile.lanes)
+    all_rows, columns, a_row, b_panel, init_row, init_step, c_row = taken(
+        code, "rows", "columns", "a_row", "b_panel", "init_row", "init_step", "c_row"
+    )
+    whole, b_column = code.let(round_down(columns, lanes)), code.let(quotient(b_panel, lanes))
+    inside = code.let(first_lanes(columns - whole, lanes))
+
+    def written(first: ir.Value, count: int) -> None:
+        """So many rows, whose sums are made vector by vector."""
+        rows = [code.let(first + i) for i in range(count)]
+        places = [(code.let(i * init_row), code.let(i * c_row)) for i in rows]
+        a = [
+            [code.let(ir.Load(ir.Type(dtype), "a", i * a_row + u)) for u in range(k)] for i in rows
+        ]
+
+        def vectors(at: ir.Value, mask: ir.Value | None) -> list[ir.Step]:
+            b = [code.let(ir.Load(vector, "b", at * b_column + u * lanes)) for u in range(k)]
+            stores: list[ir.Step] = []
+            for factors, (init, c) in zip(a, places):
+                total: ir.Value = number(dtype, 0, lanes)
+                for factor, each in zip(factors, b):
+                    total = multiply_add(factor.spread(lanes), each, total)
+                begin = ir.Load(vector, "init", init + at * init_step, mask)
+                stores.append(ir.Store("c", c + at, total + begin, mask))
+            return stores
+
+        with code.range(0, whole, lanes) as at:
+            stores = vectors(at, None)
+            asked = [line for store in stores for line in lines_ahead([store])]
+            code.take([*stores, *asked])
+        with code.when(whole < columns):
+            code.take(vectors(whole, inside))
+
+    some = tile.thin(k)
+    even = code.let(round_down(all_rows, some))
+    with code.range(0, even, some) as i:
+        written(i, some)
+    with code.range(even, all_rows) as i:
+        written(i, 1)
+    return ir.Function(f"{prefix}_thin{k}", strip_pointers(dtype), code.written)
 
 
 def block_of_k(code: Writer, k: ir.Value, most: ir.Value) -> ir.Value:

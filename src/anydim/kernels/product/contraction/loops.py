@@ -28,7 +28,11 @@ from anydim.kernels.product.contraction.copies import (
     transpose_library,
 )
 from anydim.kernels.product.contraction.form import ContractionForm, MatrixWalk
-from anydim.kernels.product.contraction.library import contraction_libraries, prefix_of
+from anydim.kernels.product.contraction.library import (
+    contraction_libraries,
+    is_thin,
+    prefix_of,
+)
 from anydim.kernels.product.contraction.places import (
     Blocks,
     roles_of_form,
@@ -204,7 +208,7 @@ class MainWriter(Blocked):
             "k0", 0, greatest(self.all_k, 1), greatest(variable("chunk"), 1),
             [ir.Let("length", length)],
         )  # fmt: skip
-        tiles = Level("tile", variable("tile0"), variable("tile1"), 1, self._place())
+        tiles = Level("tile", variable("tile0"), variable("tile1"), self._at_once, self._place())
         order = [tiles, pieces] if self.target is None else [pieces, tiles]
         inner = order.pop()
         return [*order, replace(inner, before=(*inner.before, *self._chunk_of_tile(vectors)))]
@@ -363,13 +367,22 @@ class MainWriter(Blocked):
 
     def _place(self) -> list[ir.Step]:
         """Where a row tile is, and how high."""
-        taller = variable("tile") < variable("taller")
+        stop = least(variable("tile") + self._at_once, variable("tile1"))
         return [
             ir.Let("row0", self.first_row(variable("tile"))),
-            ir.Let("rows", variable("even") + select(taller, 1, constant(0))),
+            ir.Let("rows", self.first_row(stop) - variable("row0")),
             ir.Let("sums_at", self.sums_at()),
             *(self.seen.range(self.sizes) if self.seen else ()),
         ]
+
+    @property
+    def _at_once(self) -> ir.Value:
+        """Row tiles: of a few steps of k, as many as the first cache has results of."""
+        if self.target is None:
+            return constant(1)
+        each = variable("width") * (self.tile.rows * self.form.dtype.bytes)
+        many = greatest(quotient(constant(self.machine.l1_bytes // 2), greatest(each, 1)), 1)
+        return select(is_thin(self.all_k), many, 1)
 
     def _chunk_of_tile(self, vectors: str) -> list[ir.Step]:
         """A chunk of k of a row tile; the first starts from `init`, others from the sums."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.kernels.launch import Launch, Panels, known_number, known_parts
 from anydim.kernels.product.contraction.form import ContractionForm, along_the_longer, form_of
+from anydim.kernels.product.contraction.library import THIN
 from anydim.kernels.product.contraction.places import Blocks
 from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.contraction.ways import ContractionWriter
@@ -61,7 +62,7 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, threads: i
 
     Few row tiles ask for the next panel of B while they use one; more of them have several panels,
     so that A comes from the second cache less often, and so has one alone, which may take two of
-    them at a time.
+    them at a time, and so have those of few steps, which go along whole rows.
     """
     size, k = form.dtype.bytes, maximum(form.k.extent, 1)
     at_once = minimum(k, schedule.block_k) if schedule.packed else k
@@ -74,7 +75,8 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, threads: i
     pairs = maximum(most // 2 * 2, 1)
     alone = 1 - from_on(form.m.extent, tile.rows // 2 + 1)
     panels = 1 + from_on(block_tiles, _FEW_TILES + 1) * (most - 1) + alone * (pairs - 1)
-    panels = most if form.same_b and not schedule.packed else panels
+    shares = form.same_b and not schedule.packed
+    panels = most if shares else maximum(panels, most * (1 - from_on(form.k.extent, THIN + 1)))
     whole = form.k.extent * align_up(form.n.extent, tile.lanes) * size
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
     sharing = _sharing(form, tiles, tile, unit, threads)
