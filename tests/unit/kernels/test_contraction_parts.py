@@ -66,6 +66,20 @@ def test_a_block_has_the_panels_that_few_rows_take_at_once() -> None:
     assert tile.widest(2) > tile.vectors
 
 
+def test_rows_that_share_lines_of_the_first_cache_are_no_high_tile() -> None:
+    """13 rows of 1024 floats come to one set of it, which holds 8 lines in 32 KB."""
+    box, constants, kind = Box.of(Dim("M", 0, 64)), frozenset({"w"}), Machine(64, 32, 32 * 1024)
+    text = "def f(float(M,K) x, float(K,N) w) -> (y) { y(m,n) +=! x(m,k) * w(k,n) }"
+    for depth, high in ((1024, 2), (1000, 1), (2048, 2)):
+        types = [TensorType(float32, tuple(map(as_size, s))) for s in (("M", depth), (depth, 64))]
+        group = instantiate(parse_definition(text), types, box=box)
+        schedule = TEMPLATE.match(group, box, kind, constants)
+        launch = TEMPLATE.lower(group, schedule, box, kind, constants)
+        tiles = dict(zip(launch.kernel.sizes, launch.sizes))["all_tiles"]
+        found = [tiles.evaluate({"M": rows}) for rows in (8, 9, 13, 14)]
+        assert found == [1, high, high, 2]
+
+
 def _tall(tile: Tile) -> range:
     return range(tile.rows + 1, tile.tall + 1)
 

@@ -25,6 +25,7 @@ _FEW_TILES = 12  # row tiles that one panel of B at a time is enough for, and th
 _ROWS = 6  # row tiles of each thread where they share these alone; half of them if A is copied
 _LARGE = 1 << 18  # elements of B that do not stay in the second cache
 _KEPT = 2  # a part of the second cache: a block of B that loops around share, packed once
+_PAGE = 4096  # bytes after which lines come to the same set of the first cache
 _WIDE = 16  # columns for each row that are better shared
 
 
@@ -48,7 +49,7 @@ def _propose(form: ContractionForm, task: Task) -> Contraction:
 
 def _lower(form: ContractionForm, schedule: Contraction, task: Task) -> Launch:
     tile = schedule.tile
-    blocks = _blocks(form, schedule, tile, task.machine.threads)
+    blocks = _blocks(form, schedule, tile, task.machine)
     packing = None if form.in_panels or not schedule.packed else _panels(form, tile)
     writer = ContractionWriter(task.group, form, blocks, schedule, task.machine)
     return writer.launch(schedule, {"b": packing}, form.work, _reason(form, schedule))
@@ -57,7 +58,7 @@ def _lower(form: ContractionForm, schedule: Contraction, task: Task) -> Launch:
 TEMPLATE = form_template("contraction", Contraction, _form, _propose, _lower)
 
 
-def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, threads: int) -> Blocks:
+def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: Machine) -> Blocks:
     """Rows and columns of a piece of work: as many rows as stay in the second cache.
 
     Few row tiles ask for the next panel of B while they use one; more of them have several panels,
@@ -66,7 +67,7 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, threads: i
     """
     size, k = form.dtype.bytes, maximum(form.k.extent, 1)
     at_once = minimum(k, schedule.block_k) if schedule.packed else k
-    tall = _tall(form.m.extent, tile)
+    tall = _tall(form, tile, machine)
     usual = ceil_div(form.m.extent, tile.rows)
     tiles, unit = usual - tall, tile.width - tile.lanes * tall
     kept = maximum(as_size(schedule.block_rows_bytes) // (k * (tile.rows * size)), _FEW_TILES)
@@ -79,15 +80,22 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, threads: i
     panels = most if shares else maximum(panels, most * (1 - from_on(form.k.extent, THIN + 1)))
     whole = form.k.extent * align_up(form.n.extent, tile.lanes) * size
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
-    sharing = _sharing(form, tiles, tile, unit, threads)
+    sharing = _sharing(form, tiles, tile, unit, machine.threads)
     rows = block_tiles * tile.rows
     sums = maximum(panels * (tile.width * tile.rows), (tile.width - tile.lanes) * tile.tall)
     return Blocks(tiles, block_tiles - tall, panels, panels * unit, rows, sums, b_bytes, sharing)
 
 
-def _tall(rows: Size, tile: Tile) -> Size:
-    """1 where all rows are those of a tile of two vectors that is higher than others, else 0."""
-    return from_on(rows, tile.rows + 1) - from_on(rows, tile.tall + 1)
+def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Size:
+    """1 where all rows are those of a tile of two vectors that is higher than others, else 0.
+
+    Rows that lie whole pages apart have their lines in one set of the first cache, which holds as
+    many as the cache has pages; B needs one of them.
+    """
+    row, most = form.m.a.constant, tile.tall
+    if not form.copies_a and row is not None and row * form.dtype.bytes % _PAGE == 0:
+        most = max(min(most, machine.l1_bytes // _PAGE - 1), tile.rows)
+    return from_on(form.m.extent, tile.rows + 1) - from_on(form.m.extent, most + 1)
 
 
 def _sharing(form: ContractionForm, tiles: Size, tile: Tile, unit: Size, threads: int) -> Sharing:
