@@ -9,7 +9,7 @@ block sizes included.
 from __future__ import annotations
 
 from anydim.base.dtypes import float32, float64, int32, int64
-from anydim.kernels.launch import Launch, Panels, known_number, known_parts
+from anydim.kernels.launch import Launch, Machine, Panels, known_number, known_parts
 from anydim.kernels.product.contraction.form import ContractionForm, along_the_longer, form_of
 from anydim.kernels.product.contraction.library import THIN
 from anydim.kernels.product.contraction.places import Blocks
