@@ -16,6 +16,7 @@ from anydim.kernels.text import print_kernel
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse
 from anydim.lang.tree import TensorType
+from anydim.runtime.positions import FINE
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.kernels.launching import Prepared, once_for_each_target
 from tests.unit.kernels.row_cases import BOX, BY_NAME, CASES, Case
@@ -134,6 +135,27 @@ def test_indirect_reads_outside_yield_zero() -> None:
     env = {"V": 5, "C": 9, "B": 2, "S": 3}
     (y,) = made.outputs([table, at], env, compiled=True)
     assert (y[..., 0] == [[1, 1, 0], [1, 0, 0]]).all()
+
+
+@pytest.mark.parametrize("compiled", (False, True))
+def test_a_few_elements_of_a_row_are_looked_up_in_few_lanes(compiled: bool) -> None:
+    (definition,) = parse(
+        "def f(T(R,C) x, int64(R,K) at) -> (y) { y(r,k) = x(r,at(r,k)) }"
+    ).values()
+    box = Box.of(*map(Dim, "RCK"))
+    shapes = ((float32, "RC"), (int64, "RK"))
+    kinds = tuple(TensorType(dtype, tuple(map(as_size, names))) for dtype, names in shapes)
+    made = Prepared(instantiate(definition, kinds, {}, box), TEMPLATES, box, Machine(64, 16))
+    assert "if p0 <= 4" in print_kernel(made.launch.kernel)
+    for count in (0, 1, 3, 4, 5, 16, 17):
+        at = np.random.default_rng(count).integers(0, 9, (7, count))
+        x, env = np.arange(63, dtype=np.float32).reshape(7, 9), {"R": 7, "C": 9, "K": count}
+        (y,) = made.outputs([x, at], env, 2, compiled)
+        np.testing.assert_array_equal(y, np.take_along_axis(x, at, 1))
+        assert (made.status == FINE).all()
+        if count:
+            made.outputs([x, np.where(at == at[6, -1], 9, at)], env, 2, compiled)
+            assert (made.status == 9).any()
 
 
 def test_long_sums_stay_accurate() -> None:

@@ -20,7 +20,7 @@ from anydim.kernels.rows.passplan import cost, plan_sweeps, work
 from anydim.kernels.rows.phases import Parts, PhaseProgram, is_cut, shared
 from anydim.kernels.rows.ranges import part_of
 from anydim.kernels.rows.short import Panels, short_form
-from anydim.kernels.rows.sweeps import RowProgram
+from anydim.kernels.rows.sweeps import RowProgram, lookups
 from anydim.kernels.schedule import print_schedule
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.kernels.write.facts import peaks, totals
@@ -327,7 +327,8 @@ def _short(form: RowForm, context: Context, box: Box) -> Setting | None:
 def _grain(program: RowProgram) -> Size:
     """Positions of the parallel range that make one part worth a thread."""
     form = program.form
-    operations = sum(cost(s.body) + 1 + _looked_up(s.body, form) for s in form.group.statements)
+    statements, lane = form.group.statements, form.lane.name
+    operations = sum(cost(s.body) + 1 + LOOKED_UP * len(lookups(s.body, lane)) for s in statements)
     each = max(operations, _moved(form))
     if form.whole:
         return grain_of(each, as_size(1))
@@ -337,13 +338,6 @@ def _grain(program: RowProgram) -> Size:
     if form.pieces or isinstance(program, PhaseProgram):
         elements = minimum(elements, PIECE)
     return grain_of(each, elements * (program.setting.width if form.across else 1))
-
-
-def _looked_up(body: Expr, form: RowForm) -> int:
-    """Elements of a row that are read one by one, where other elements say."""
-    lane = form.lane.name
-    found = [r for r in reads(body) if any(lane in free_axes(i) and reads(i) for i in r.indices)]
-    return LOOKED_UP * len(found)
 
 
 def _moved(form: RowForm) -> int:

@@ -18,6 +18,7 @@ from functools import reduce
 from operator import or_
 
 from anydim.kernels import ir
+from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, least, variable
 from anydim.kernels.rows.cells import PIECE, Cell, Row, Setting, whole_pieces
 from anydim.kernels.rows.few import FewColumns, every_other, takes_few
@@ -37,11 +38,18 @@ from anydim.kernels.write.loops import (
     run_segment,
     segments,
 )
-from anydim.lang.tree import Axis
+from anydim.lang.tree import Axis, Expr, Read
+from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, ceil_div, product
 
 FEW = 16  # elements of a row that is one vector, if no vector holds fewer
+FEWEST = 4  # where they are looked up
 PART = "part of a row"  # the axis over pieces of rows, or blocks of rows that lanes share
+
+
+def lookups(body: Expr, lane: str) -> list[Read]:
+    """What is read one by one along a row, where other elements say."""
+    return [r for r in reads(body) if any(lane in free_axes(i) and reads(i) for i in r.indices)]
 
 
 class RowProgram:
@@ -64,8 +72,8 @@ class RowProgram:
         running = replace(self.setting.context, running=True)
         steps = self._rows(running, empty=False)
         extent = self.setting.value(self.form.lane.extent)
-        if self._may_be_single():
-            single = self._single()
+        for lanes in self._singles():
+            single = self._single(lanes)
             is_short = extent <= single.setting.lanes
             steps = (ir.If(is_short, single._rows(running, empty=False), steps),)
         if self.short is not None:
@@ -79,13 +87,20 @@ class RowProgram:
             steps = (ir.If(count > 0, steps, nothing),)
         return (ir.If(START < STOP, steps),)
 
-    def _may_be_single(self) -> bool:
-        """Whether a call may have rows of a few elements that depend on no others."""
-        some = bool(self.form.outer) and self.form.lane.extent.constant is None
-        return some and self.form.independent and self.setting.lanes > 1
+    def _singles(self) -> tuple[int, ...]:
+        """Lanes of rows of a few elements that depend on no others, where a call may have them.
 
-    def _single(self) -> RowProgram:
-        form, lanes = replace(self.form, pieces=False), min(FEW, self.setting.lanes)
+        Elements that are looked up take their time for each lane, in it or not.
+        """
+        form, lanes = self.form, min(FEW, self.setting.lanes)
+        some = bool(form.outer) and form.lane.extent.constant is None
+        if not (some and form.independent and lanes > 1):
+            return ()
+        looked_up = any(lookups(s.body, form.lane.name) for s in form.group.statements)
+        return (lanes, FEWEST) if looked_up and lanes > FEWEST else (lanes,)
+
+    def _single(self, lanes: int) -> RowProgram:
+        form = replace(self.form, pieces=False)
         setting = Setting(form, self.setting.context, lanes, 1)
         return RowProgram(setting, single=True, unit=self.unit)
 
