@@ -102,7 +102,7 @@ class Squares:
             left = code.let(width - lane, "left")
             code.let(inside - lane, "known")
             half = lanes // 2
-            if half < _LEAST_SQUARE or not self._copies or form.inside is not None:
+            if half < _LEAST_SQUARE or form.inside is not None:
                 self._last_lanes(low, high)
             else:
                 with code.when(left <= half):
