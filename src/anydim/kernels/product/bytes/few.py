@@ -23,6 +23,7 @@ from anydim.kernels.product.bytes.packing import FLIP, BytesPack
 from anydim.lang.tree import Cast
 
 MOST_ROWS = 4
+FEWEST = 2  # vectors of columns: fewer fit a panel
 WIDE = 1024  # columns at a time
 
 

@@ -20,8 +20,8 @@ from anydim.kernels.ir import constant, greatest, least, number, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.blocked import Blocked, Level
 from anydim.kernels.product.bytes.blocks import cut_of, joinable
+from anydim.kernels.product.bytes.few import FEWEST, WIDE, few_rows, takes_few
 from anydim.kernels.product.bytes.few import MOST_ROWS as FEW
-from anydim.kernels.product.bytes.few import WIDE, few_rows, takes_few
 from anydim.kernels.product.bytes.form import Bytes, BytesForm
 from anydim.kernels.product.bytes.image import ImagePack, image_of
 from anydim.kernels.product.bytes.layout import COLUMN_SUMS, ROW_SUMS, WORD, Layout, corrected
@@ -141,7 +141,8 @@ class BytesWriter(Blocked):
         every = super().rectangle()
         if not self.takes_few:
             return every
-        is_few = self.sizes.value(self.form.m.extent) <= FEW
+        rows, columns = (self.sizes.value(walk.extent) for walk in (self.form.m, self.form.n))
+        is_few = (rows <= FEW) & (columns >= self.tile.lanes * FEWEST)
         return (ir.If(is_few, tuple(self._few()), tuple(every)),)
 
     def enter(self) -> list[ir.Step]:
