@@ -118,12 +118,14 @@ def test_nothing_outside_is_touched(name: str) -> None:
         check(name, made, sizes, 1, compiled=False)
 
 
-@pytest.mark.parametrize("name", ["max 3x3", "max 2x2 stride 2", "depthwise", "depthwise stride 2"])
+@pytest.mark.parametrize(
+    "name", ["max 3x3", "max 2x2 stride 2", "max cube", "depthwise", "depthwise stride 2"]
+)
 def test_rows_of_few_columns_are_merged(name: str) -> None:
-    """Parts begin and end inside of images; every way has the same bits."""
+    """Or vectors are along channels. Parts begin and end inside of images, with the same bits."""
     made = prepared(name, host_machine())
-    for height, width in product((1, 2, 5, 40), (1, 2, 3, 4, 5, 9)):
-        sizes = {"n": 2, "c": 3, "d": 4, "h": height, "v": width}
+    for height, width, channels in product((1, 2, 5, 40), (1, 2, 3, 4, 5, 9), (3, 20)):
+        sizes = {"n": 2, "c": channels, "d": 4, "h": height, "v": width}
         given = arrays(name, sizes)
         whole = made.outputs(given, sizes, 1, compiled=True)[0]
         numpy.testing.assert_allclose(whole, expected(name, given), rtol=1e-5, atol=2e-3)
@@ -148,12 +150,12 @@ def test_blocks_of_rows_begin_anywhere(name: str) -> None:
 def test_means_count_what_is_inside_of_each_row_and_column(stride: int) -> None:
     attributes = {"kernel": (3, 3), "pads": (1,) * 4, "strides": (stride, stride)}
     g = ad.Builder("means")
-    n, h, v = (g.dim(name, 1, 200) for name in "nhv")
-    x = g.input("x", float32, (n, 2, h, v))
+    c, h, v = (g.dim(name, 1, 200) for name in "chv")
+    x = g.input("x", float32, (2, c, h, v))
     g.output("y", g.average_pool(x, **attributes))
     model = ad.compile(g.graph())
-    for height, width in product((1, 3, 40), (1, 2, 3, 7, 40)):
-        array = numpy.random.default_rng(width).random((2, 2, height, width)).astype("f")
+    for channels, height, width in product((2, 24), (1, 3, 40), (1, 2, 3, 7, 40)):
+        array = numpy.random.default_rng(width).random((2, channels, height, width)).astype("f")
         found = model(array)["y"]
         sums, counts = (
             sum(

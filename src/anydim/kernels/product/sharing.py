@@ -159,6 +159,6 @@ def work_of(loops: Size, rows: Size, tiles: Size, columns: Size, k: Size) -> Siz
     return loops * minimum(columns, 1) * ((rows + 2 * tiles) * each + tiles * _TILE)
 
 
-def from_on(size: Size, least: Size | int) -> Size:
+def from_on(size: Size | int, least: Size | int) -> Size:
     """1 where a size is at least so much, else 0."""
-    return minimum(maximum(size - least + 1, 0), 1)
+    return minimum(maximum(as_size(size) - least + 1, 0), 1)

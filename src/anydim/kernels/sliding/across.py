@@ -22,7 +22,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, select
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.epilogue import PRODUCT
+from anydim.kernels.product.epilogue import PRODUCT, Output
 from anydim.kernels.sliding.block import changes_nothing, combined
 from anydim.kernels.sliding.columns import inside, narrowed
 from anydim.kernels.sliding.form import Limit, Sliding, Window
@@ -44,6 +44,11 @@ def walks(form: Sliding, lanes: int) -> bool:
     channels = form.lane.extent.constant
     if channels is None or 2 * channels < lanes or not form.outer:
         return False
+    return leaves_out(form)
+
+
+def leaves_out(form: Sliding) -> bool:
+    """Whether a row is walked along by known steps, and taps outside can be left out."""
     return all(
         all(_fits(window, form) for window in windows)
         and all(changes_nothing(window.read, expr, form) for window in windows if window.limits)
@@ -93,9 +98,9 @@ class AcrossWriter:
         channels = int(self.form.lane.extent.constant or 0)
         span = begin, row.name(least(begin + self.lanes * TOGETHER, channels))
         if self.held:
-            self.vectors(row, span, lambda part: _Row(self, part.scope, span).written(part))
+            self.vectors(row, span, lambda part: Row(self, part.scope, span).written(part))
         else:
-            _Row(self, row, span).written()
+            Row(self, row, span).written()
 
     @cached_property
     def held(self) -> tuple[Window, ...]:
@@ -104,18 +109,32 @@ class AcrossWriter:
         Nothing where windows step over places: most of what they read comes from far, and comes
         faster in the order in which it lies.
         """
-        moving = {self.walk.name, *(axis.name for axis in self.form.loops)}
         windows = [window for _, windows in self.form.bodies for window in windows]
-        still = tuple(w for w in windows if not w.limits and not moving & set(w.address.indices))
         near = all(
             w.address.stride(self.walk.name) == self.form.lane.extent
             for w in windows
-            if w not in still
+            if w not in self.still
         )
-        return still if self.hold and near and len(still) <= _HELD else ()
+        return self.still if near else ()
+
+    @cached_property
+    def still(self) -> tuple[Window, ...]:
+        """What is the same for all places of a row, where registers have room for it."""
+        moving = {self.walk.name, *(axis.name for axis in self.form.loops)}
+        windows = [window for _, windows in self.form.bodies for window in windows]
+        still = tuple(w for w in windows if not w.limits and not moving & set(w.address.indices))
+        return still if self.hold and len(still) <= _HELD else ()
+
+    def source(self, window: Window) -> str:
+        """The buffer that a window reads."""
+        return self.context.buffers[window.read.tensor]
+
+    def target(self, output: Output) -> tuple[str, Affine]:
+        """The buffer of an output, and where an element of it lies."""
+        return self.context.buffers[output.tensor], self.form.own
 
     def vectors(
-        self, scope: Elements, span: tuple[ir.Value, ir.Value], write: Callable[[_Part], None]
+        self, scope: Elements, span: tuple[ir.Value, ir.Value], write: Callable[[Part], None]
     ) -> None:
         """The vectors of a block, one after the other; they are whole but for the last one."""
         channels, lanes, lane = int(self.form.lane.extent.constant or 0), self.lanes, self.form.lane
@@ -124,7 +143,7 @@ class AcrossWriter:
 
             def written(mask: ir.Value | None) -> tuple[ir.Step, ...]:
                 part = inner.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=mask)
-                write(_Part(part, at, mask))
+                write(Part(part, at, mask))
                 return tuple(part.steps)
 
             whole = written(None) if channels >= lanes else ()
@@ -134,7 +153,7 @@ class AcrossWriter:
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """A vector of channels, from `at` on, and where it is computed."""
 
     scope: Elements
@@ -142,39 +161,57 @@ class _Part:
     mask: ir.Value | None
 
 
-class _Row:
-    """A row of places, of one vector of channels or of a block of them."""
+class Row:
+    """A row of places, or those `ends` of it; of one vector of channels or of a block of them."""
 
     def __init__(
-        self, writer: AcrossWriter, scope: Elements, span: tuple[ir.Value, ir.Value]
-    ) -> None:
+        self, writer: AcrossWriter, scope: Elements, span: tuple[ir.Value, ir.Value],
+        ends: tuple[ir.Value, ir.Value] | None = None,
+    ) -> None:  # fmt: skip
         self.writer, self.form, self.scope, self.span = writer, writer.form, scope, span
+        self.ends = ends or (constant(0), writer.value(writer.walk.extent))
+        self.part: Part | None = None
         self.flags: dict[Limit, ir.Value] = {}
         self.bases: dict[Size, None] = {}
         self.held: dict[Read, ir.Value] = {}
 
-    def written(self, part: _Part | None = None) -> None:
+    def written(self, part: Part | None = None) -> None:
         """The places inside, some at a time; those before and behind them one by one.
 
         Of one vector, for which what is held is loaded before, or of all of a block at each place.
         """
-        value, scope, places = self.writer.value, self.scope, self.writer.places
+        scope, places = self.scope, self.writer.places
+        self._begin(part)
+        start, stop = self.ends
+        low, high = self._inside()
+        rest = scope.name(low + round_down(high - low, places))
+        self._loop(low, rest, places, checked=False)
+        with over(scope, 2, letter="side") as (ends, side):
+            begin, end = select(side.equals(0), start, rest), select(side.equals(0), low, stop)
+            self._loop(ends.name(begin), ends.name(end), 1, checked=True, into=ends)
+
+    def asked(self, part: Part) -> None:
+        """The places one by one, each of taps that are inside; of few places nothing is held."""
+        self.part = part
+        self._loop(*self.ends, 1, checked=True)
+
+    def padded(self, part: Part) -> None:
+        """The places of a row whose windows find something wherever they are along it."""
+        self._begin(part)
+        (start, stop), places = self.ends, self.writer.places
+        rest = self.scope.name(start + round_down(stop - start, places))
+        self._loop(start, rest, places, checked=False)
+        self._loop(rest, stop, 1, checked=False)
+
+    def _begin(self, part: Part | None) -> None:
         self.part = part
         if part is not None:
             held = self.writer.held
             self.held = {w.read: self._load(part, w, constant(0), 0) for w in held}
-        extent = value(self.writer.walk.extent)
-        low, high = self._inside(extent)
-        rest = scope.name(low + round_down(high - low, places))
-        self._loop(low, rest, places, checked=False)
-        with over(scope, 2, letter="side") as (ends, side):
-            begin, end = select(side.equals(0), 0, rest), select(side.equals(0), low, extent)
-            self._loop(ends.name(begin), ends.name(end), 1, checked=True, into=ends)
 
-    def _inside(self, extent: ir.Value) -> tuple[ir.Value, ir.Value]:
+    def _inside(self) -> tuple[ir.Value, ir.Value]:
         """The places whose windows leave nothing along the row."""
-        low: ir.Value = constant(0)
-        high: ir.Value = extent
+        low, high = self.ends
         value, name = self.writer.value, self.scope.name
         spans = {axis.name: axis.extent - 1 for axis in self.form.loops}
         for limit in self._limits(True):
@@ -185,7 +222,7 @@ class _Row:
                 last = last + Affine(rest.stride(axis) * span)
             room = value(limit.extent) - self.scope.scalar(to_expr(last))
             low, high = narrowed(self.scope, low, high, self.scope.scalar(to_expr(first)), room, by)
-        low = name(least(low, extent))
+        low = name(least(low, self.ends[1]))
         return low, name(greatest(low, high))
 
     def _limits(self, along: bool) -> Iterator[Limit]:
@@ -210,24 +247,47 @@ class _Row:
                 write = partial(self._block, first=first, places=places, checked=checked)
                 self.writer.vectors(block, self.span, write)
 
-    def _block(self, part: _Part, first: ir.Value, places: int, checked: bool) -> None:
+    def _block(self, part: Part, first: ir.Value, places: int, checked: bool) -> None:
         form = self.form
         start = nothing_of(form.combine, form.dtype, self.writer.lanes)
         sums = [self.writer.context.fresh("a") for _ in range(places)]
         part.scope.steps += [ir.Declare(name, start) for name in sums]
-        spans = ((axis.name, 0, self.writer.value(axis.extent)) for axis in form.loops)
-        with nested(part.scope, spans, letter="k") as scope:
+        with nested(part.scope, self._spans(), letter="k") as scope:
             self._taps(replace(part, scope=scope), first, sums, checked)
         for place, name in enumerate(sums):
             self._finish(part, first + place, name)
 
-    def _taps(self, part: _Part, first: ir.Value, sums: Sequence[str], checked: bool) -> None:
+    def _spans(self) -> list[tuple[str, ir.Value, ir.Value]]:
+        """The loops over taps, of those that can be inside wherever along the row."""
+        found, value = [], self.writer.value
+        for axis in self.form.loops:
+            span: tuple[ir.Value, ir.Value] = constant(0), value(axis.extent)
+            for limit in filter(self._spanned, self._limits(False)):
+                if axis.name in limit.index.indices:
+                    first = self.scope.scalar(to_expr(limit.index.without(axis.name)))
+                    by = value(limit.index.stride(axis.name))
+                    span = narrowed(self.scope, *span, first, value(limit.extent) - first, by)
+            found.append((axis.name, *span))
+        return found
+
+    def _spanned(self, limit: Limit) -> bool:
+        """Whether all taps have a limit, along one of their loops, and not along the row."""
+        taps = [axis.name for axis in self.form.loops if axis.name in limit.index.indices]
+        return (
+            len(taps) == 1
+            and (limit.index.stride(taps[0]).constant or 0) > 0
+            and self.writer.walk.name not in limit.index.indices
+            and all(any(limit in w.limits for w in windows) for _, windows in self.form.bodies)
+        )
+
+    def _taps(self, part: Part, first: ir.Value, sums: Sequence[str], checked: bool) -> None:
         """Taps, those together that are inside on the same conditions."""
         walk, scope = self.writer.walk.name, part.scope
 
         def conditions(body: tuple[Expr, tuple[Window, ...]]) -> tuple[Limit, ...]:
             limits = (limit for window in body[1] for limit in window.limits)
-            return tuple(one for one in limits if checked or one.index.stride(walk) == 0)
+            asked = (one for one in limits if not self._spanned(one))
+            return tuple(one for one in asked if checked or one.index.stride(walk) == 0)
 
         for limits, bodies in groupby(self.form.bodies, conditions):
             loaded: dict[tuple[str, Affine], ir.Value] = {}
@@ -235,8 +295,9 @@ class _Row:
             with under(scope, fine) as inner:
                 own = replace(part, scope=inner)
                 for expr, windows in bodies:
+                    answers = frozenset(window.read.tensor for window in windows)
                     for place, name in enumerate(sums):
-                        tap = inner.inner({})
+                        tap = inner.inner({}, answers=answers)
                         for window in windows:
                             tap.know(window.read, self._shared(own, window, first, place, loaded))
                         found = combined(self.form, tap, expr, ir.Get(self.writer.vector, name))
@@ -254,7 +315,7 @@ class _Row:
     # ---- loading and storing -------------------------------------------------------------------
 
     def _shared(
-        self, part: _Part, window: Window, first: ir.Value, place: int,
+        self, part: Part, window: Window, first: ir.Value, place: int,
         loaded: dict[tuple[str, Affine], ir.Value],
     ) -> ir.Value:  # fmt: skip
         """The vector of a window: windows side by side read the same ones."""
@@ -267,7 +328,7 @@ class _Row:
             loaded[key] = self._load(part, window, first, place)
         return loaded[key]
 
-    def _load(self, part: _Part, window: Window, first: ir.Value, place: int) -> ir.Value:
+    def _load(self, part: Part, window: Window, first: ir.Value, place: int) -> ir.Value:
         """A window's vector for the place `place` behind `first`."""
         writer, lane, scope = self.writer, self.form.lane.name, part.scope
         step = window.address.stride(writer.walk.name)
@@ -276,8 +337,7 @@ class _Row:
         start = scope.scalar(to_expr(Affine(near, rest.terms)))
         at = start + part.at + first * writer.value(step) + by
         kind = ir.Type(writer.context.types[window.read.tensor].dtype, writer.lanes)
-        buffer = writer.context.buffers[window.read.tensor]
-        return scope.name(ir.Load(kind, buffer, at, part.mask))
+        return scope.name(ir.Load(kind, writer.source(window), at, part.mask))
 
     def _near(self, offset: Size) -> tuple[Size, int]:
         """An offset that was asked for before, and how far from it this one is."""
@@ -288,7 +348,7 @@ class _Row:
         self.bases[offset] = None
         return offset, 0
 
-    def _finish(self, part: _Part, place: ir.Value, name: str) -> None:
+    def _finish(self, part: Part, place: ir.Value, name: str) -> None:
         """What follows the reduction at a place, and its store."""
         writer, form, block = self.writer, self.form, part.scope
         total = block.name(ir.Get(writer.vector, name))
@@ -298,7 +358,6 @@ class _Row:
         )  # fmt: skip
         for output in form.outputs:
             value = scope.value(output.value, writer.context.types[output.tensor].dtype)
-            at = scope.offset(form.own)
-            store = ir.Store(writer.context.buffers[output.tensor], at, value, part.mask)
-            scope.steps.append(store)
+            buffer, own = writer.target(output)
+            scope.steps.append(ir.Store(buffer, scope.offset(own), value, part.mask))
         block.steps += scope.steps

@@ -22,7 +22,8 @@ from anydim.kernels.schedule import print_schedule
 from anydim.kernels.sliding.across import TOGETHER, AcrossWriter, positions_of, walks
 from anydim.kernels.sliding.code import SlidingWriter
 from anydim.kernels.sliding.form import UNROLLED_BELOW, Sliding, sliding_of
-from anydim.kernels.sliding.planes import PlanesWriter, planes_of
+from anydim.kernels.sliding.planes import planes_of
+from anydim.kernels.sliding.strips import PlanesWriter
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box, Size, as_size, minimum, product
@@ -89,11 +90,11 @@ def lower(
     planes = None if way == "channels" else planes_of(group, box, lanes)
     if planes is None:
         return rows
-    grain = _grain(group, planes.form, lanes * product(axis.extent for axis in planes.places))
+    grain = _grain(group, planes.form, lanes * planes.width)
     small = replace(PlanesWriter(planes, machine, touched).launch(rows), grain=grain)
     if planes.pays.constant is not None:
         return small
-    return either_launch(planes.pays, small, rows, f"{rows.reason}; small images: {small.reason}")
+    return either_launch(planes.pays, small, rows, f"{rows.reason}; narrow images: {small.reason}")
 
 
 TEMPLATE = Template("sliding", Slide, match, lower)
