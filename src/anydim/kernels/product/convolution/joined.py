@@ -28,13 +28,12 @@ class Columns(Generic[Loop]):
     """The columns of a product, of which a panel has `width`.
 
     Where `joined` is 1, not 0, `loop` is over in one iteration, and all its images are `all`
-    columns. Where `in_order` is 1 they may be, with other batches: sums have the same bits then.
+    columns.
     """
 
     loop: Loop | None
     places: Size
     joined: Size
-    in_order: Size
     width: Size
     all: Size
     loops: tuple[tuple[str, Size], ...]
@@ -56,8 +55,7 @@ def joined_columns(
     """Columns of `places` an image, in panels of `most` or, of a single image, of `width`."""
     extents = tuple((each.name, each.extent) for each in loops)
     if loop is None:
-        no = as_size(0)
-        return Columns(None, places, no, no, width, places, extents)
+        return Columns(None, places, as_size(0), width, places, extents)
     fitting = as_size(most) // maximum(places, 1)
     images = minimum(fitting, loop.extent)
     joined = from_on(images, 2)
@@ -66,7 +64,6 @@ def joined_columns(
         loop=loop,
         places=places,
         joined=joined,
-        in_order=from_on(fitting, 2),
         width=width + joined * (images * places - width),
         all=places + joined * rest * places,
         loops=tuple(

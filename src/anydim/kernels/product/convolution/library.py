@@ -13,14 +13,15 @@ Nothing is read or written behind the last column.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
 
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
-from anydim.kernels.ir import constant, least, select, variable
-from anydim.kernels.product.convolution.micro import IN_ORDER, NARROWEST, TALL, Micro, Narrow, Tall
+from anydim.kernels.ir import least, variable
+from anydim.kernels.product.convolution.micro import Micro, Tall
 from anydim.kernels.product.kernel import call, function_library
 from anydim.kernels.product.micro import Tile
 from anydim.kernels.write.arithmetic import first_lanes, quotient_up
@@ -29,6 +30,7 @@ from anydim.sizes import Size
 
 _SCALARS = ("k", "b_row", "c_row", "bias_step", "rows", "columns", "start", "finish")
 STRIP = 4  # tiles of a strip
+_TURNS = {4: 2, 2: 6}  # the first that fits is taken
 
 
 def prefix_of(tile: Tile, dtype: DType) -> str:
@@ -64,8 +66,11 @@ def convolution_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ir.Libr
 def _whole(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
     return (
         *_micro_kernels(tile, dtype, prefix, tile.rows),
-        *(_narrow(tile, dtype, prefix, columns) for columns in narrow_columns(tile)),
-        *(_tall(tile, dtype, prefix, columns) for columns in narrow_columns(tile)),
+        *(
+            _tall(tile, dtype, columns, tiles)
+            for tiles, most in turns_of(tile).items()
+            for columns in range(1, most + 1)
+        ),
         _of_all_rows(tile, dtype, prefix),
     )
 
@@ -84,18 +89,19 @@ def _micro_kernels(tile: Tile, dtype: DType, prefix: str, rows: int) -> list[ir.
     ]
 
 
-def _narrow(tile: Tile, dtype: DType, prefix: str, columns: int) -> ir.Function:
-    return tile_function(f"{prefix}_narrow_{columns}", dtype, Narrow(tile, columns, dtype).body())
+def turns_of(tile: Tile) -> Mapping[int, int]:
+    """Tiles of rows that take turns, and the most columns for which rows, not columns, go along
+    vectors then."""
+    return _TURNS if tile.rows in (4, 8, 16) and tile.lanes >= tile.rows else {}
 
 
-def _tall(tile: Tile, dtype: DType, prefix: str, columns: int) -> ir.Function:
-    body = Tall(tile, columns, dtype).body()
-    return strip_function(f"{prefix}_tall_{columns}", dtype, body, public=True)
+def tall_name(tile: Tile, dtype: DType, columns: int, tiles: int) -> str:
+    return f"{prefix_of(tile, dtype)}_tall_{tiles}x{columns}"
 
 
-def narrow_columns(tile: Tile) -> range:
-    """The numbers of columns for which rows, not columns, go along vectors."""
-    return range(1, NARROWEST + 1 if tile.rows in (4, 8, 16) and tile.lanes >= tile.rows else 1)
+def _tall(tile: Tile, dtype: DType, columns: int, tiles: int) -> ir.Function:
+    body = Tall(tile, columns, tiles, dtype).body()
+    return strip_function(tall_name(tile, dtype, columns, tiles), dtype, body, public=True)
 
 
 def tile_function(
@@ -123,15 +129,14 @@ def strip_function(
 def strips(tile: Tile, dtype: DType, one: str) -> ir.Library:
     """The library of `{one}_strip`: up to `STRIP` tiles of rows, each by the function `one`.
 
-    Sums that are to be `IN_ORDER` are over k in order, with the same bits in any columns; several
-    tiles of few columns take turns then, to hide the latency of a sum.
+    Sums are over k in order, with the same bits in any columns; several tiles of few columns take
+    turns, to hide the latency of a sum.
     """
     name = f"{one}_strip"
 
     def made() -> tuple[ir.Function, ...]:
         code, columns = Writer(), variable("columns")
         row = code.variable(0)
-        ordered = code.let((variable("finish") & IN_ORDER).differs(0))
         with code.loop(lambda: row() < variable("rows")):
             at = row()
             left = code.let(variable("rows") - at)
@@ -143,21 +148,15 @@ def strips(tile: Tile, dtype: DType, one: str) -> ir.Library:
             }
             rows = code.let(least(left, tile.rows))
             tiles = call(tile_function(one, dtype), **own, rows=rows)
-            if narrow_columns(tile):
-                few = columns <= NARROWEST
-                many = select(columns <= 2, constant(TALL[1]), constant(TALL[NARROWEST]))
-                taken = code.let(many * tile.rows)
-                cases = tuple(
-                    (n, (call(strip_function(f"{prefix_of(tile, dtype)}_tall_{n}", dtype), **own),))
-                    for n in narrow_columns(tile)
-                )
-                with code.when(ordered & few & (left >= taken)):
-                    code.emit(ir.Switch(columns, cases))
-                    row += taken
-                with code.otherwise():
-                    code.emit(tiles)
-                    row += rows
-            else:
+            with ExitStack() as otherwise:
+                for count, most in turns_of(tile).items():
+                    with code.when((columns <= most) & (left >= count * tile.rows)):
+                        names = {n: tall_name(tile, dtype, n, count) for n in range(1, most + 1)}
+                        cases = {n: call(strip_function(own_name, dtype), **own)
+                                 for n, own_name in names.items()}  # fmt: skip
+                        code.emit(ir.Switch(columns, tuple((n, (c,)) for n, c in cases.items())))
+                        row += count * tile.rows
+                    otherwise.enter_context(code.otherwise())
                 code.emit(tiles)
                 row += rows
         return (strip_function(name, dtype, code.written, public=True),)
@@ -193,12 +192,7 @@ def _of_all_rows(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     """The micro-kernel for all rows of a tile and some columns."""
     vectors = quotient_up(variable("columns"), tile.lanes)
     every = {n: f"{prefix}_{tile.rows}x{n}" for n in range(1, tile.vectors + 1)}
-    wide = ir.Switch(vectors, _cases(dtype, every))
-    narrow = _cases(dtype, {n: f"{prefix}_narrow_{n}" for n in narrow_columns(tile)})
-    body: ir.Step = wide
-    if narrow:
-        few = (variable("columns") <= len(narrow)) & (variable("finish") & IN_ORDER).equals(0)
-        body = ir.If(few, (ir.Switch(variable("columns"), narrow),), (wide,))
+    body = ir.Switch(vectors, _cases(dtype, every))
     return tile_function(f"{prefix}_whole", dtype, (body,), public=True)
 
 

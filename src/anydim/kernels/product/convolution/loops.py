@@ -33,7 +33,7 @@ from anydim.kernels.product.convolution.library import (
     strips,
 )
 from anydim.kernels.product.convolution.merged import MergedPack, can_merge
-from anydim.kernels.product.convolution.micro import ADDS, CAPS, FLOORS, IN_ORDER
+from anydim.kernels.product.convolution.micro import ADDS, CAPS, FLOORS
 from anydim.kernels.product.convolution.packing import WindowPack, weights_function
 from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.epilogue import read_by, target_of
@@ -390,7 +390,7 @@ class ConvolutionWriter(Blocked):
         self, sums: ir.Address, sums_row: ir.Value, b: tuple[ir.Address, ir.Value], y: str
     ) -> list[ir.Step]:
         """The sums of a strip, and what follows them: see `joined` images."""
-        value, form = self.sizes.value, self.form
+        form = self.form
         ending = self.ending or Ending()
         bias, bias_step, finish = ir.Address("zeros", constant(0)), constant(0), constant(0)
         joined = sums.buffer == "scratch"
@@ -404,8 +404,6 @@ class ConvolutionWriter(Blocked):
         limits = FLOORS * (ending.low is not None) + CAPS * (ending.high is not None)
         if limits:
             finish = finish + select(ir.Var(ir.FLAG, "last"), limits, constant(0))
-        if self.columns.in_order.constant != 0:
-            finish = finish + value(self.columns.in_order) * IN_ORDER
         strip = partial(
             call, strip_function(self.strips.name, form.dtype), b=b[0], b_row=b[1], c=sums,
             bias=bias, more=more, bias_step=bias_step, finish=finish, c_row=sums_row,

@@ -1,7 +1,6 @@
 """The micro-kernels of convolutions: register tiles of C (`library.py` says what they compute).
 
-Columns go along vectors, in `Micro`; where there are a few, the rows of a tile do, of one tile
-(`Narrow`) or of several (`Tall`).
+Columns go along vectors, in `Micro`; where there are a few, the rows of several tiles do (`Tall`).
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from anydim.kernels.product.sums import Sums, multiply_add
 from anydim.kernels.write.arithmetic import first_lanes, round_down
 from anydim.kernels.write.writer import Writer
 
-ADDS, FLOORS, CAPS, IN_ORDER = 1, 2, 4, 8  # flags of `finish`
+ADDS, FLOORS, CAPS = 1, 2, 4  # flags of `finish`
 _AHEAD = 256  # elements of A that are asked for ahead
-NARROWEST = 6  # columns for which vectors along the rows of a tile are faster
-TALL = {columns: 4 if columns <= 2 else 2 for columns in range(1, NARROWEST + 1)}  # tiles at once
 
 
 class Micro:
@@ -111,55 +108,16 @@ class Micro:
                     sums[place] = operate(function, sums[place], limit)
 
 
-class Narrow(Micro):
-    """A full tile of rows and a few columns: vectors of A's rows times single elements of B.
-
-    The finished sums go through memory to where each is a number of its own.
-    """
-
-    def __init__(self, tile: Tile, columns: int, dtype: DType) -> None:
-        super().__init__(tile, tile.rows, columns, dtype, lanes=1)
-        self.unroll, self.column = 4, ir.Type(dtype, tile.rows)
-        self.sets = 4 if columns == 1 else 2 if columns < 6 else 1  # hide a sum's latency
-        self.parts = Sums(self.code, self.column, columns, self.sets, "s")
-
-    def _mask(self, j: int) -> ir.Value | None:
-        return None
-
-    def _products(self) -> None:
-        code, parts, rows = self.code, self.parts, self.tile.rows
-        code.emit(ir.Stack("sums", self.dtype, self.vectors * rows))
-        parts.declare()
-        super()._products()
-        for j in range(self.vectors):
-            for part in range(1, self.sets):
-                parts[j, 0] = parts[j, 0] + parts[j, part]
-            code.emit(ir.Store("sums", constant(j * rows), parts[j, 0]))
-        for i, j in self.sums.places:
-            found = ir.Load(self.vector, "sums", constant(j * rows + i))
-            self.sums[i, j] = self.sums[i, j] + found
-
-    def _steps(self, unroll: int) -> None:
-        code, rows = self.code, self.tile.rows
-        for u in range(unroll):
-            a = code.let(ir.Load(self.column, "a", register("a_at") + u * rows))
-            for j in range(self.vectors):
-                b = splat(ir.Load(self.vector, "b", register("b_at") + j), rows)
-                place = j, u % self.sets
-                self.parts[place] = multiply_add(a, b, self.parts[place])
-            self._move("b_at", variable("b_row"))
-        self._move("a_at", unroll * rows)
-
-
 class Tall(Micro):
-    """Some full tiles of rows and a few columns, like `Narrow`, with each sum over k in order.
+    """Some full tiles of rows and a few columns: vectors of A's rows times single elements of B.
 
-    Sums of several tiles hide the latency of one. `row` goes through their rows before and behind.
+    Each sum is over k in order, as in `Micro`; sums of several tiles hide the latency of one. `row`
+    goes through their rows before and behind, as finished sums go through memory to C.
     """
 
-    def __init__(self, tile: Tile, columns: int, dtype: DType) -> None:
+    def __init__(self, tile: Tile, columns: int, tiles: int, dtype: DType) -> None:
         super().__init__(tile, tile.rows, columns, dtype, lanes=1)
-        self.tiles, self.column = TALL[columns], ir.Type(dtype, tile.rows)
+        self.tiles, self.column = tiles, ir.Type(dtype, tile.rows)
         self.parts = Sums(self.code, self.column, columns, self.tiles, "s")
 
     def _mask(self, j: int) -> ir.Value | None:

@@ -3,7 +3,7 @@
 for each rectangle of a thread's part (`product/sharing.py`), each panel of windows
     the transformed windows of the panel: V[36][channels]
     for each block of rows
-        for each of the 36 products, each tile of rows: sums = U V
+        for each of the 36 products, each strip of rows: sums = U V
         for each row: the results of its windows, with what follows
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, least, number, variable
 from anydim.kernels.product.blocked import Level
-from anydim.kernels.product.convolution.library import called, tile_function
+from anydim.kernels.product.convolution.library import STRIP, called, strip_function, strips
 from anydim.kernels.product.kernel import call, packed_at
 from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.sharing import Sharing, work_of
@@ -35,7 +35,9 @@ class WinogradWriter(WinogradKernel):
         form = planes.form
         super().__init__(group, form.outputs, (form.w, form.x), planes.ending, schedule.tile)
         self.form, self.schedule = form, schedule
-        self.micro_kernel, self.libraries = called(self.tile, form.dtype, form.rows)
+        micro_kernel, libraries = called(self.tile, form.dtype, form.rows)
+        self.strips = strips(self.tile, form.dtype, micro_kernel)
+        self.libraries = (*libraries, self.strips)
         down, along = windows_across(form)
         self.windows = down * along
         tiles = ceil_div(form.rows, self.tile.rows)
@@ -80,7 +82,7 @@ class WinogradWriter(WinogradKernel):
         ]
 
     def levels(self) -> list[Level]:
-        """Panels of windows, blocks of rows, products, tiles."""
+        """Panels of windows, blocks of rows, products, strips."""
         rows, tile = self.schedule.block_rows, self.tile
         left = self.sizes.value(self.windows) - variable("column")
         behind = variable("row_stop") - variable("row0")
@@ -100,7 +102,7 @@ class WinogradWriter(WinogradKernel):
                 [results],
             ),
             Level("product", 0, PRODUCTS, 1),
-            Level("row", 0, variable("rows"), tile.rows, self._tile()),
+            Level("row", 0, variable("rows"), tile.rows * STRIP, self._strip()),
         ]  # fmt: skip
 
     def _weights(self) -> ir.Value:
@@ -111,7 +113,8 @@ class WinogradWriter(WinogradKernel):
         loops = [(walk.name, walk.extent) for walk in form.loops if walk.w != 0]
         return summed(row, *packed_at(loops, group, self.sizes.role))
 
-    def _tile(self) -> list[ir.Step]:
+    def _strip(self) -> list[ir.Step]:
+        """Some tiles of one product."""
         value, form = self.sizes.value, self.form
         channels = form.channels.extent
         each = value(align_up(form.rows, self.tile.rows) * channels)
@@ -123,12 +126,12 @@ class WinogradWriter(WinogradKernel):
         nothing, width = constant(0), constant(self.tile.width)
         return [
             call(
-                tile_function(self.micro_kernel, form.dtype), a=ir.Address("w", a),
+                strip_function(self.strips.name, form.dtype), a=ir.Address("w", a),
                 b=ir.Address("scratch", b), bias=zeros, more=zeros, low=zero, high=zero,
                 c=ir.Address("scratch", value(self.spread_bytes) + c), k=value(channels),
                 b_row=width, c_row=width, bias_step=nothing, start=constant(1), finish=nothing,
-                rows=least(variable("rows") - variable("row"), self.tile.rows),
-                columns=variable("width"),
+                rows=least(variable("rows") - variable("row"), self.tile.rows * STRIP),
+                columns=variable("width"), a_row=value(channels),
             )
         ]  # fmt: skip
 
