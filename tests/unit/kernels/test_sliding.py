@@ -11,7 +11,7 @@ import pytest
 
 import anydim as ad
 import anydim.ops
-from anydim.base.dtypes import float32, float64, int32
+from anydim.base.dtypes import float32, float64, int8, int32, uint8
 from anydim.graph.operator import operator
 from anydim.kernels.launch import Machine
 from anydim.kernels.sliding import template as sliding
@@ -192,13 +192,15 @@ def test_windows_leave_their_images_apart(outside: tuple[int, int]) -> None:
         assert (model.both(x, z) == expected).all(), (height, width)
 
 
-@pytest.mark.parametrize("dtype", [float64, int32], ids=str)
+@pytest.mark.parametrize("dtype", [float64, int32, int8, uint8], ids=str)
 def test_other_types(dtype: Any) -> None:
+    """Bytes outside are the least there are, so they are left out of maxima."""
     made = prepared("max 3x3 stride 2", host_machine(), dtype)
-    sizes = {"n": 2, "c": 3, "h": 9, "v": 21}
-    given = arrays("max 3x3 stride 2", sizes, dtype)
-    (found,) = made.outputs(given, sizes, compiled=True)
-    assert (found == expected("max 3x3 stride 2", given)).all()
+    for channels, height, width in ((3, 9, 21), (20, 1, 1), (20, 2, 2), (20, 50, 5)):
+        sizes = {"n": 2, "c": channels, "h": height, "v": width}
+        given = arrays("max 3x3 stride 2", sizes, dtype)
+        (found,) = made.outputs(given, sizes, compiled=True)
+        assert (found == expected("max 3x3 stride 2", given)).all()
 
 
 def test_nan_wins_a_maximum() -> None:

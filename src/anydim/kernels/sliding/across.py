@@ -23,12 +23,11 @@ from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, select
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.epilogue import PRODUCT, Output
-from anydim.kernels.sliding.block import changes_nothing, combined
+from anydim.kernels.sliding.block import changes_nothing, combined, start_of
 from anydim.kernels.sliding.columns import inside, narrowed
 from anydim.kernels.sliding.form import Limit, Sliding, Window
 from anydim.kernels.write.arithmetic import first_lanes, quotient_up, round_down
 from anydim.kernels.write.elements import Context, Elements
-from anydim.kernels.write.folding import nothing_of
 from anydim.kernels.write.loops import nested, over, parallel_loop, under
 from anydim.lang.tree import Axis, Expr, Read
 from anydim.lang.tree.affine import Affine, to_expr
@@ -249,7 +248,7 @@ class Row:
 
     def _block(self, part: Part, first: ir.Value, places: int, checked: bool) -> None:
         form = self.form
-        start = nothing_of(form.combine, form.dtype, self.writer.lanes)
+        start = start_of(form, self.writer.lanes)
         sums = [self.writer.context.fresh("a") for _ in range(places)]
         part.scope.steps += [ir.Declare(name, start) for name in sums]
         with nested(part.scope, self._spans(), letter="k") as scope:

@@ -67,7 +67,7 @@ class Block:
     def steps(self) -> tuple[ir.Step, ...]:
         """The loops over the reduced axes that are not unrolled, the taps inside, the stores."""
         form, context = self.setting.form, self.setting.context
-        start = nothing_of(form.combine, form.dtype, self.setting.lanes)
+        start = start_of(form, self.setting.lanes)
         self.scope.steps += [ir.Declare(register, start) for register in self.registers]
         nest = []
         for axis in form.loops:
@@ -298,7 +298,31 @@ def changes_nothing(read: Read, expr: Expr, form: Sliding) -> bool:
         return True  # of a row that the result does not have
     if form.combine == "add" and isinstance(expr, Apply) and is_product(expr):
         return any(_outside(factor, read) == 0 for factor in expr.arguments)
-    return expr == read and _outside(read, read) == identity(form.combine, form.dtype)
+    least = _least(read, expr, form)
+    outside = _outside(expr, read) if least is not None else None
+    return outside is not None and outside == least
+
+
+def start_of(form: Sliding, lanes: int) -> ir.Value:
+    """What a reduction begins with: what is read outside, where that changes nothing."""
+    found = {
+        _least(window.read, expr, form) or 0
+        for expr, windows in form.bodies
+        for window in windows
+        if window.limits and isinstance(expr, Cast) and changes_nothing(window.read, expr, form)
+    }
+    if len(found) != 1:
+        return nothing_of(form.combine, form.dtype, lanes)
+    return ir.number(form.dtype, found.pop(), lanes)
+
+
+def _least(read: Read, expr: Expr, form: Sliding) -> int | float | None:
+    """What a reduction of an expression is no less than (of maxima), or no more."""
+    kind = read.default.dtype if isinstance(read.default, Literal) else None
+    if isinstance(expr, Cast) and expr.argument == read and kind is not None and kind.is_integer:
+        wider = expr.dtype.is_integer and expr.dtype.bits > kind.bits  # all its numbers fit
+        return identity(form.combine, kind) if wider and form.combine in ("max", "min") else None
+    return identity(form.combine, form.dtype) if expr == read else None
 
 
 def _outside(expr: Expr, read: Read) -> int | float | None:
