@@ -94,6 +94,13 @@ TEXTS = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _vectors_of_bytes(kernel_target: str) -> None:
+    """OpenCL has none as wide as those of processors, and its devices are never asked for them."""
+    if kernel_target == "opencl":
+        pytest.skip("no vectors of 32 bytes")
+
+
 def runs(machine: Machine) -> bool:
     """Whether this machine runs what is compiled for that one."""
     return not machine.tiles or target(settings.target).machine.tiles
