@@ -251,31 +251,32 @@ class Row:
         start = start_of(form, self.writer.lanes)
         sums = [self.writer.context.fresh("a") for _ in range(places)]
         part.scope.steps += [ir.Declare(name, start) for name in sums]
-        with nested(part.scope, self._spans(), letter="k") as scope:
+        with nested(part.scope, self._spans(part.scope, checked), letter="k") as scope:
             self._taps(replace(part, scope=scope), first, sums, checked)
         for place, name in enumerate(sums):
             self._finish(part, first + place, name)
 
-    def _spans(self) -> list[tuple[str, ir.Value, ir.Value]]:
-        """The loops over taps, of those that can be inside wherever along the row."""
-        found, value = [], self.writer.value
+    def _spans(self, part: Elements, checked: bool) -> list[tuple[str, ir.Value, ir.Value]]:
+        """The loops over taps, of those that can be inside: here, or wherever along the row."""
+        found, value, scope = [], self.writer.value, part if checked else self.scope
+        limits = [*self._limits(False), *(self._limits(True) if checked else ())]
         for axis in self.form.loops:
             span: tuple[ir.Value, ir.Value] = constant(0), value(axis.extent)
-            for limit in filter(self._spanned, self._limits(False)):
-                if axis.name in limit.index.indices:
-                    first = self.scope.scalar(to_expr(limit.index.without(axis.name)))
+            for limit in limits:
+                if self._spanned(limit, checked) and axis.name in limit.index.indices:
+                    first = scope.scalar(to_expr(limit.index.without(axis.name)))
                     by = value(limit.index.stride(axis.name))
-                    span = narrowed(self.scope, *span, first, value(limit.extent) - first, by)
+                    span = narrowed(scope, *span, first, value(limit.extent) - first, by)
             found.append((axis.name, *span))
         return found
 
-    def _spanned(self, limit: Limit) -> bool:
-        """Whether all taps have a limit, along one of their loops, and not along the row."""
+    def _spanned(self, limit: Limit, checked: bool) -> bool:
+        """Whether all taps have a limit, along one of their loops; along the row if it is asked."""
         taps = [axis.name for axis in self.form.loops if axis.name in limit.index.indices]
         return (
             len(taps) == 1
             and (limit.index.stride(taps[0]).constant or 0) > 0
-            and self.writer.walk.name not in limit.index.indices
+            and (checked or self.writer.walk.name not in limit.index.indices)
             and all(any(limit in w.limits for w in windows) for _, windows in self.form.bodies)
         )
 
@@ -285,7 +286,7 @@ class Row:
 
         def conditions(body: tuple[Expr, tuple[Window, ...]]) -> tuple[Limit, ...]:
             limits = (limit for window in body[1] for limit in window.limits)
-            asked = (one for one in limits if not self._spanned(one))
+            asked = (one for one in limits if not self._spanned(one, checked))
             return tuple(one for one in asked if checked or one.index.stride(walk) == 0)
 
         for limits, bodies in groupby(self.form.bodies, conditions):

@@ -55,13 +55,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Planes:
-    """A reduction over windows of planes.
+    """A reduction over windows of planes: some taps of `form` are unrolled, none of `looped`.
 
     `outer` are the axes of images, `channels` that of vectors, `places` those of an image of the
     result, the first of which is cut into strips.
     """
 
     form: Sliding
+    looped: Sliding
     outer: tuple[Axis, ...]
     channels: Axis
     places: tuple[Axis, ...]
@@ -148,7 +149,7 @@ def planes_of(group: Group, box: Box, lanes: int) -> Planes | None:
         if 2 * known < lanes:  # the last axis of any extent is rather one of places
             continue
         made = Planes(
-            form, form.outer[:place], axis, (*form.outer[place + 1 :], form.lane), (), lanes
+            form, loops, form.outer[:place], axis, (*form.outer[place + 1 :], form.lane), (), lanes
         )
         moving = {each.name for each in (axis, *made.places, *loops.loops)}
         own = [read for read in reads(body) if free_axes(read) & moving]
@@ -157,7 +158,7 @@ def planes_of(group: Group, box: Box, lanes: int) -> Planes | None:
         if len({source.tensor for source in sources}) < len(sources) or None in found:
             continue
         made = replace(made, sources=sources)
-        return made if made.pays.constant != 0 and leaves_out(walked(made)) else None
+        return made if made.pays.constant != 0 and leaves_out(walked(made, form)) else None
     return None
 
 
@@ -207,12 +208,12 @@ def _in_strips(
     )  # fmt: skip
 
 
-def walked(planes: Planes, along: int = -2) -> Sliding:
+def walked(planes: Planes, form: Sliding, along: int = -2) -> Sliding:
     """The form of a strip, where channels come last: windows walk along an axis, down a column.
 
     Taps that are inside together follow each other.
     """
-    form, columns = planes.form, [*planes.places]
+    columns = [*planes.places]
     walk = columns.pop(max(along, -len(columns)))
     read_there = {source.tensor for source in planes.sources}
     together: dict[object, list[tuple[Expr, tuple[Window, ...]]]] = {}

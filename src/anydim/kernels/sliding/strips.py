@@ -50,7 +50,7 @@ class PlanesWriter(AcrossWriter):
         types = {**touched.types, PRODUCT: TensorType(planes.form.dtype, ())}
         context = Context(types, self.sizes, machine, touched.buffers)
         places = _PLACES if machine.registers >= 32 else _PLACES // 2
-        super().__init__(walked(planes), planes.lanes, places, context, machine)
+        super().__init__(walked(planes, planes.form), planes.lanes, places, context, machine)
         self.slots: dict[str, Size] = {}
         self.room = as_size(0)
         held = {source.tensor: source.held for source in planes.sources}
@@ -60,8 +60,12 @@ class PlanesWriter(AcrossWriter):
             self.room = self.room + minimum(elements, LARGEST) + STRIP
         self.libraries: dict[DType, ir.Library] = {}
         self.form = self._from_scratch(self.form)
-        self.flat = copy(self)  # for images of few rows: windows walk along these
-        self.flat.form, self.flat.walk = self._from_scratch(walked(planes, -1)), planes.places[-1]
+        self.flat = copy(self)  # for images of few rows
+        if self.form.loops:
+            self.flat.form = self._from_scratch(walked(planes, planes.looped))
+        else:
+            flat = walked(planes, planes.form, -1)
+            self.flat.form, self.flat.walk = self._from_scratch(flat), planes.places[-1]
 
     def _from_scratch(self, form: Sliding) -> Sliding:
         """A form whose windows read scratch."""
@@ -198,13 +202,13 @@ class PlanesWriter(AcrossWriter):
 
     def _columns(self, strip: Elements, first: ir.Value, last: ir.Value) -> None:
         """Windows walk down each column, or along each row where rows and taps are few."""
-        own, flat = (first, last), self if self.form.loops else self.flat
+        own = first, last
         if self.walk != self.planes.rows:
             self._walk(strip, self, own, Row.written)
             return
         few = self.value(self.walk.extent) < self.places
         with under(strip, few) as scope:
-            self._walk(scope, flat, own, Row.asked if flat is self else Row.written)
+            self._walk(scope, self.flat, own, Row.asked if self.form.loops else Row.written)
         with under(strip, ~few) as scope:
             self._walk(scope, self, own, Row.padded)
 
