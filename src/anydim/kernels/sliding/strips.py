@@ -35,7 +35,7 @@ from anydim.kernels.write.loops import START, STOP, over, parallel_loop, under
 from anydim.kernels.write.writer import SCRATCH
 from anydim.lang.tree import Read, TensorType
 from anydim.lang.tree.affine import Affine, address, row_major_strides, to_expr
-from anydim.sizes import Size, as_size, ceil_div, minimum, product
+from anydim.sizes import Size, as_size, ceil_div, product
 
 _LANE_BYTES = 8
 _PLACES = 4  # of a column, that share what their windows read
@@ -55,9 +55,9 @@ class PlanesWriter(AcrossWriter):
         self.room = as_size(0)
         held = {source.tensor: source.held for source in planes.sources}
         held |= {output.tensor: planes.width for output in planes.form.outputs}
-        for tensor, elements in held.items():
+        for tensor, elements in held.items():  # bounds, as formulas of memory are to be short
             self.slots[tensor] = self.room
-            self.room = self.room + minimum(elements, LARGEST) + STRIP
+            self.room = self.room + (min(elements.constant or LARGEST, LARGEST) + STRIP)
         self.libraries: dict[DType, ir.Library] = {}
         self.form = self._from_scratch(self.form)
         self.flat = copy(self)  # for images of few rows
