@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from functools import cache
 
 _MUTEX_BYTES = 256  # more than one takes on any system
@@ -31,17 +32,25 @@ class Mutex:
     def __init__(self) -> None:
         self._bytes = ctypes.create_string_buffer(_MUTEX_BYTES)
         self.address = ctypes.addressof(self._bytes)
+        self._holders: set[int] = set()
         self.functions = lock_functions()
         if self.functions[0]:
             ctypes.CDLL(None).pthread_mutex_init(ctypes.c_void_p(self.address), None)
             made = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
             self._take, self._give = map(made, self.functions)
 
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread has it or waits for it: finalizers run in the midst of that."""
+        return threading.get_ident() in self._holders
+
     def __enter__(self) -> None:
+        self._holders.add(threading.get_ident())
         self._take(self.address)  # without the lock of the interpreter
 
     def __exit__(self, *error: object) -> None:
         self._give(self.address)
+        self._holders.discard(threading.get_ident())
 
 
 def _address(system: ctypes.CDLL, name: str) -> int:

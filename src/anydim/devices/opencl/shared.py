@@ -39,6 +39,7 @@ class SharedOpenClDevice(OpenClDevice):
         super().__init__(name, number)
         self.words[common.FAMILY] = self._context
         self._memory, self._mutex = HostMemory(), Mutex()
+        self._late: list[int] = []  # blocks to be given back
         self._table = (c_int64 * 0)()
         self._records: dict[int, tuple[ctypes.Array[c_int64], Kernel]] = {}
         self.words[common.LOCK], self.words[common.UNLOCK] = self._mutex.functions
@@ -83,10 +84,15 @@ class SharedOpenClDevice(OpenClDevice):
         return address
 
     def _free(self, address: int) -> None:
+        self._late.append(address)
+        if self._mutex.is_mine:  # a finalizer, in the midst of what holds it: the next one is free
+            return
         self._synchronise()
-        with self._mutex:
-            self._tell([row for row in self._rows() if row[words.FIRST] != address])
-        self._memory.give(address)
+        while self._late:
+            given = self._late.pop()
+            with self._mutex:
+                self._tell([row for row in self._rows() if row[words.FIRST] != given])
+            self._memory.give(given)
 
     def _rows(self) -> list[tuple[int, ...]]:
         """The table of blocks."""
