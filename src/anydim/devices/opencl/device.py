@@ -65,6 +65,7 @@ class OpenClDevice(Device):
         self.library = library()
         self._context = self._made_context()
         self._work, self._copies = self._queues(0)
+        self._profiled: tuple[int, int] | None = None  # queues of who watches
         self._watched: Watched | None = None
         self._blocks: Blocks[_Block] = Blocks()
         self._kernels: list[Kernel] = []
@@ -93,18 +94,18 @@ class OpenClDevice(Device):
         first, second = (self.library.make("clCreateCommandQueue", *given) for _ in range(2))
         return first, second
 
-    def _use(self, work: int, copies: int) -> None:
+    def _use(self, work: int, copies: int, watched: Watched | None) -> None:
         """What comes goes to these queues; nothing is in progress."""
-        self._work, self._copies = work, copies
+        self._work, self._copies, self._watched = work, copies, watched
 
     def watch(self) -> bool:
         with self._lock:
             if self._watched is not None:
                 return False
             self._usual = self._work, self._copies
+            self._profiled = self._profiled or self._queues(PROFILED)
             self._synchronise()
-            self._use(*self._queues(PROFILED))
-            self._watched = Watched(self.library)
+            self._use(*self._profiled, Watched(self.library))
             return True
 
     def noted(self) -> int:
@@ -112,16 +113,12 @@ class OpenClDevice(Device):
 
     def unwatch(self) -> list[tuple[int, int]]:
         with self._lock:
-            watched, queues = self._watched, (self._work, self._copies)
+            watched = self._watched
             if watched is None:
                 return []
             self._synchronise()
-            self._use(*self._usual)
-            self._watched = None
-            times = watched.times()
-            for queue in queues:
-                self.library.do("clReleaseCommandQueue", queue)
-            return times
+            self._use(*self._usual, None)
+            return watched.times()
 
     def _enqueue(self, name: str, *given: object) -> None:
         """A command whose event nobody needs, but who watches."""

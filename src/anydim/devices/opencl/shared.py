@@ -18,6 +18,7 @@ from anydim.devices.host_memory import HostMemory
 from anydim.devices.opencl import words
 from anydim.devices.opencl.device import Kernel, OpenClDevice, context_of
 from anydim.devices.opencl.library import Library, error_of
+from anydim.devices.opencl.watching import Watched
 from anydim.runtime.system import Mutex, memory_functions
 
 KIND = "opencl-shared 2"
@@ -56,11 +57,12 @@ class SharedOpenClDevice(OpenClDevice):
 
     # ---- times ---------------------------------------------------------------------------------
 
-    def _use(self, work: int, copies: int) -> None:
-        with self._mutex:
-            super()._use(work, copies)
+    def _use(self, work: int, copies: int, watched: Watched | None) -> None:
+        with self._mutex:  # no thread begins a command between the end of others and a new queue
+            self.library.do("clFinish", self._work)
+            super()._use(work, copies, watched)
             self.words[words.QUEUE] = work
-            self.words[words.AT_ONCE] = self._watched is None  # or else it ends
+            self.words[words.AT_ONCE] = watched is not None
             self._seen = self.words[words.LAUNCHED]
 
     def noted(self) -> int:
