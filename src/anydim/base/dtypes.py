@@ -14,6 +14,7 @@ import numpy
 
 from anydim.base.errors import InputError, OptionError
 from anydim.base.records import dataclass
+from anydim.base.text import suggestion
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,20 @@ def from_numpy(dtype: numpy.dtype) -> DType:
     if name not in DTYPES:
         known = ", ".join(DTYPES)
         raise InputError(f"dtype '{name}' is not supported", f"supported dtypes: {known}")
+    return DTYPES[name]
+
+
+def dtype_of(given: Any) -> DType:
+    """An element type of its name ('float32') or numpy's; raises InputError for what is none."""
+    if isinstance(given, DType):
+        return given
+    try:
+        name = given if isinstance(given, str | None) else numpy.dtype(given).name
+    except TypeError:
+        name = None
+    if name not in DTYPES:
+        hint = suggestion(name or "", DTYPES) or f"the types are {', '.join(DTYPES)}"
+        raise InputError(f"there is no element type {_short(given)}", hint)
     return DTYPES[name]
 
 

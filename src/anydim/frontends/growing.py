@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
 import numpy
+from numpy.typing import DTypeLike
 
 import anydim.ops  # noqa: F401  fills the registry of operators
-from anydim.base.dtypes import DType, boolean
+from anydim.base.dtypes import DType, boolean, dtype_of
 from anydim.base.errors import GraphError, UserError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.given import shown, text_of
@@ -159,11 +160,20 @@ class Growing:
             raise GraphError(f"dim '{name}' is declared as {self._box.dim(name)} and as {dim}")
         return dim.size
 
-    def input(self, name: str, dtype: DType, shape: Sequence[Size | int]) -> Value:
-        """Declare an input of the graph."""
-        if not isinstance(dtype, DType):
-            raise GraphError(f"input {shown(name)}: {shown(dtype)} is no element type")
-        sizes = _shape(name, shape)
+    def input(
+        self, name: str, dtype: DType | DTypeLike,
+        shape: Sequence[Size | int | str],
+    ) -> Value:  # fmt: skip
+        """Declare an input of the graph.
+
+        The element type may be given by name or as numpy's; a text in the shape is the name of a
+        dim, which is declared without bounds if it is not yet.
+        """
+        try:
+            dtype = dtype_of(dtype)
+        except UserError as error:
+            raise GraphError(f"input {shown(name)}: {error.problem}", error.hint) from None
+        sizes = self._shape(name, shape)
         for size in sizes:
             for symbol in sorted(size.symbols - set(self._box.names)):
                 raise GraphError(
@@ -174,6 +184,22 @@ class Growing:
         self._types[name] = TensorType(dtype, sizes)
         self._inputs.append(name)
         return Value(self, name)
+
+    def _shape(self, name: str, shape: Any) -> tuple[Size, ...]:
+        try:
+            if isinstance(shape, str):
+                raise TypeError
+            return tuple(self._size(size) for size in shape)
+        except UserError:
+            raise
+        except Exception:  # whatever an object raises that is asked for its parts
+            hint = "give sizes: g.input('x', ad.float32, ('n', 4))"
+            raise GraphError(f"input {shown(name)}: {shown(shape)} is no shape", hint) from None
+
+    def _size(self, size: Any) -> Size:
+        if not isinstance(size, str):
+            return as_size(size)
+        return self._box.dim(size).size if size in self._box.names else self.dim(size)
 
     def constant(self, array: Any, name: str = "") -> Value:
         """A constant of the graph."""
@@ -365,13 +391,3 @@ def _spread(inputs: Sequence[Operand | Sequence[Operand]]) -> Sequence[Operand]:
         case [[*operands]] if any(isinstance(each, Value) for each in operands):
             return operands
     return cast("Sequence[Operand]", inputs)
-
-
-def _shape(name: str, shape: Any) -> tuple[Size, ...]:
-    try:
-        return tuple(as_size(size) for size in shape)
-    except UserError:
-        raise
-    except Exception:  # whatever an object raises that is asked for its parts
-        hint = "give sizes: g.input('x', ad.float32, (n, 4))"
-        raise GraphError(f"input {shown(name)}: {shown(shape)} is no shape", hint) from None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import numpy
 import pytest
 
@@ -90,3 +93,32 @@ def test_a_value_prints_its_shape_and_is_no_sequence() -> None:
         list(x)
     with pytest.raises(TypeError):
         _ = 1.0 in x
+
+
+def test_types_and_dims_may_be_given_by_name() -> None:
+    g = ad.Builder("named")
+    g.dim("m", 1, 9)
+    x, y = g.input("x", "float32", ["n", 4]), g.input("y", numpy.float32, ("n", "m"))
+    assert x.dtype == y.dtype == g.input("z", numpy.dtype("float32"), ()).dtype == ad.float32
+    g.output("sum", g.add(g.reduce_sum(x, axes=(1,), keepdims=True), y))
+    model = ad.compile(g)
+    assert repr(y) == "<value y: float32[n, m]>"
+    found = model(x=numpy.ones((3, 4), "f"), y=numpy.ones((3, 2), "f"), z=numpy.float32(0))
+    numpy.testing.assert_array_equal(found["sum"], numpy.full((3, 2), 5))
+    with pytest.raises(ad.DimError):
+        model(x=numpy.ones((3, 4), "f"), y=numpy.ones((3, 10), "f"), z=numpy.float32(0))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("flaot32", ["n"]), "no element type 'flaot32'\n  did you mean 'float32'?"),
+        ((None, ["n"]), "no element type None\n  the types are float64"),
+        (("float32", "n"), "'n' is no shape\n  give sizes"),
+        (("float32", [1.5]), "[1.5] is no shape"),
+        (("float32", ["a b"]), "a size cannot be called 'a b'"),
+    ],
+)
+def test_what_is_no_type_or_shape_is_said(given: tuple[Any, Any], said: str) -> None:
+    with pytest.raises(ad.UserError, match=re.escape(said)):
+        ad.Builder("wrong").input("x", *given)
