@@ -21,6 +21,7 @@ from anydim.runtime.failures import no_memory
 from anydim.runtime.frames import IDLE
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL, STOPPING
 from anydim.runtime.pointers import pointers
+from anydim.runtime.results import result
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
@@ -133,7 +134,7 @@ class StraightExecutable(Executable[_Frame]):
                 held = into.get(name) if into else None
                 if held is not None and held.shape != shape:
                     raise wrong_shape(self.signature.name, name, held.shape, shape)
-                outputs[name] = numpy.empty(shape, dtype) if held is None else held
+                outputs[name] = result(shape, dtype) if held is None else held
         except (MemoryError, ValueError):  # numpy's word for more than an array can have
             failed, made = self.interface.failures[-1], self._result_bytes(frame.results)
             raise no_memory(failed, frame.block, frame.asked_for, made) from None
