@@ -6,6 +6,7 @@ Plain numbers take the type of what they meet.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from anydim.base.dtypes import DType, boolean
@@ -13,6 +14,17 @@ from anydim.base.dtypes import DType, boolean
 Number: TypeAlias = int | float | bool
 V = TypeVar("V", bound="Operators[Any]")
 _OF_FLAGS = {"bit_and": "and", "bit_or": "or", "bit_xor": "xor", "bit_not": "not"}
+
+
+def _of_two(function: str, backwards: bool = False) -> Callable[[Operators[V], V | Number], V]:
+    """An operator that applies a function; `backwards` to what stands before its own value."""
+
+    def operator(own: Operators[V], other: V | Number) -> V:
+        pair = (own.like(other), own) if backwards else (own, own.like(other))
+        made: V = apply(function, *pair)
+        return made
+
+    return operator
 
 
 class Operators(Generic[V]):
@@ -27,52 +39,27 @@ class Operators(Generic[V]):
         def like(self, other: V | Number) -> V: ...
         def applied(self, function: str, arguments: tuple[V, ...]) -> V: ...
 
-    # ---- arithmetic ----------------------------------------------------------------------------
-
-    def __add__(self, other: V | Number) -> V:
-        return apply("add", self, self.like(other))
-
-    def __radd__(self, other: V | Number) -> V:
-        return apply("add", self.like(other), self)
-
-    def __sub__(self, other: V | Number) -> V:
-        return apply("sub", self, self.like(other))
-
-    def __rsub__(self, other: V | Number) -> V:
-        return apply("sub", self.like(other), self)
-
-    def __mul__(self, other: V | Number) -> V:
-        return apply("mul", self, self.like(other))
-
-    def __rmul__(self, other: V | Number) -> V:
-        return apply("mul", self.like(other), self)
-
-    def __truediv__(self, other: V | Number) -> V:
-        return apply("div", self, self.like(other))
-
-    def __rtruediv__(self, other: V | Number) -> V:
-        return apply("div", self.like(other), self)
-
-    def __floordiv__(self, other: V | Number) -> V:
-        return apply("floordiv", self, self.like(other))
-
-    def __mod__(self, other: V | Number) -> V:
-        return apply("mod", self, self.like(other))
-
-    def __lshift__(self, other: V | Number) -> V:
-        return apply("shift_left", self, self.like(other))
-
-    def __rshift__(self, other: V | Number) -> V:
-        return apply("shift_right", self, self.like(other))
-
-    def __and__(self, other: V | Number) -> V:
-        return apply("bit_and", self, self.like(other))
-
-    def __or__(self, other: V | Number) -> V:
-        return apply("bit_or", self, self.like(other))
-
-    def __xor__(self, other: V | Number) -> V:
-        return apply("bit_xor", self, self.like(other))
+    __add__ = _of_two("add")
+    __radd__ = _of_two("add", backwards=True)
+    __sub__ = _of_two("sub")
+    __rsub__ = _of_two("sub", backwards=True)
+    __mul__ = _of_two("mul")
+    __rmul__ = _of_two("mul", backwards=True)
+    __truediv__ = _of_two("div")
+    __rtruediv__ = _of_two("div", backwards=True)
+    __floordiv__ = _of_two("floordiv")
+    __mod__ = _of_two("mod")
+    __lshift__ = _of_two("shift_left")
+    __rshift__ = _of_two("shift_right")
+    __and__ = _of_two("bit_and")
+    __or__ = _of_two("bit_or")
+    __xor__ = _of_two("bit_xor")
+    __lt__ = _of_two("less")
+    __le__ = _of_two("less_equal")
+    __gt__ = _of_two("greater")
+    __ge__ = _of_two("greater_equal")
+    equals = _of_two("equal")
+    differs = _of_two("not_equal")
 
     def __neg__(self) -> V:
         return apply("neg", self)
@@ -82,26 +69,6 @@ class Operators(Generic[V]):
 
     def __invert__(self) -> V:
         return apply("bit_not", self)
-
-    # ---- comparisons ---------------------------------------------------------------------------
-
-    def __lt__(self, other: V | Number) -> V:
-        return apply("less", self, self.like(other))
-
-    def __le__(self, other: V | Number) -> V:
-        return apply("less_equal", self, self.like(other))
-
-    def __gt__(self, other: V | Number) -> V:
-        return apply("greater", self, self.like(other))
-
-    def __ge__(self, other: V | Number) -> V:
-        return apply("greater_equal", self, self.like(other))
-
-    def equals(self, other: V | Number) -> V:
-        return apply("equal", self, self.like(other))
-
-    def differs(self, other: V | Number) -> V:
-        return apply("not_equal", self, self.like(other))
 
 
 def apply(function: str, *arguments: Any) -> Any:
