@@ -18,7 +18,7 @@ from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.fourier_plan import Plan, Sizes, plan_launches
 from anydim.kernels.routines.fourier_signals import Chirp, Places, Signal, Signals
-from anydim.kernels.routines.fourier_steps import Along, Beside, Numbers, Way
+from anydim.kernels.routines.fourier_steps import Along, Beside, Numbers
 from anydim.kernels.routines.record import Steps
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, ceil_div, minimum, simplify
@@ -134,7 +134,7 @@ class Transform:
         kept = range(1 + self.sizes.chirped)
         return [Numbers(code.scratch(self.wide, count * 2), code.size(count)) for _ in kept]
 
-    def _rounds(self, way: Way, signal: Signal) -> None:
+    def _rounds(self, way: Along, signal: Signal) -> None:
         way.first_step(signal.read, signal.turned)
         way.second_step(signal.turned, signal.keep)
         if self.sizes.chirped:

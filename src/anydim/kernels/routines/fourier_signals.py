@@ -11,7 +11,7 @@ from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, iota, least, select
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.fourier_plan import apart, interleaved
-from anydim.kernels.routines.fourier_steps import Numbers, Way
+from anydim.kernels.routines.fourier_steps import Along, Numbers
 from anydim.kernels.routines.stockham import Complex, product
 from anydim.kernels.write.writer import Buffer
 from anydim.sizes import Size
@@ -62,7 +62,7 @@ class Signal:
     """One row along the lanes; `turned` and `whole` hold what lies between the steps."""
 
     def __init__(
-        self, places: Places, dtype: DType, way: Way, row: ir.Value, turned: Numbers,
+        self, places: Places, dtype: DType, way: Along, row: ir.Value, turned: Numbers,
         whole: Numbers | None = None,
     ) -> None:  # fmt: skip
         self.places, self.dtype, self.row = places, dtype, row
@@ -204,7 +204,7 @@ class Signals(Signal):
     """A row in each lane, from `row` on; lanes behind the last one repeat it."""
 
     def __init__(
-        self, places: Places, dtype: DType, way: Way, row: ir.Value, turned: Numbers,
+        self, places: Places, dtype: DType, way: Along, row: ir.Value, turned: Numbers,
         whole: Numbers | None = None, *, rows: ir.Value,
     ) -> None:  # fmt: skip
         self.count = rows

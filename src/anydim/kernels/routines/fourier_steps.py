@@ -25,6 +25,7 @@ from anydim.kernels.write.writer import Buffer
 
 Read = Callable[[ir.Value], Complex]
 Write = Callable[[ir.Value, Complex], None]
+Columns = tuple[ir.Value, ir.Value, ir.Value]  # the first one, those of lanes, how many there are
 Keep = Callable[[ir.Value, Complex, ir.Value], None]  # the last one: how many lanes hold a number
 
 
@@ -39,8 +40,10 @@ class Numbers:
         return self.real, self.imaginary
 
 
-class _Columns:
-    """What both ways have in common: the work space of the transforms of columns."""
+class Along:
+    """Lanes are neighbours in one transform. `cut` is the part of all columns that is done."""
+
+    cut: tuple[ir.Value, ir.Value] | None = None
 
     def __init__(self, code: Code, plan: Plan, lanes: int) -> None:
         self.code, self.plan, self.lanes = code, plan, lanes
@@ -67,15 +70,31 @@ class _Columns:
             place = code.let(i * (2 * lanes))
             write(i, (self.work.load(place, lanes), self.work.load(place + lanes, lanes)))
 
+    def first_step(self, read: Read, t: Numbers) -> None:
+        """`read(e)` gives numbers e, e + 1, ... of what is transformed."""
+        plan = self.plan
+        with self.columns(plan.second) as (first, columns, room):
 
-class Along(_Columns):
-    """Lanes are neighbours in one transform. `cut` is the part of all columns that is done."""
+            def put(k: ir.Value, value: Complex) -> None:
+                self.store(t, k * plan.second + first, product(value, plan.turn(columns * k)), room)
 
-    cut: tuple[ir.Value, ir.Value] | None = None
+            self.transform(0, plan.first, lambda a: read(a * plan.second + first), put)
+
+    def second_step(self, t: Numbers, write: Keep) -> None:
+        """`write` takes numbers f, f + 1, ... of the result."""
+        plan, code = self.plan, self.code
+        with self.columns(plan.first) as (first, rows, room):
+            starts = code.let(rows * plan.second)
+            self.transform(
+                1, plan.second, lambda b: self.row(t, starts + b),
+                lambda j, value: write(code.let(first + plan.first * j), value, room),
+            )  # fmt: skip
+
+    # ---- what lanes are ------------------------------------------------------------------------
 
     @contextmanager
-    def _columns(self, count: ir.Value) -> Iterator[tuple[ir.Value, ir.Value]]:
-        """The first of some columns, and their numbers; lanes behind the last one repeat it."""
+    def columns(self, count: ir.Value) -> Iterator[Columns]:
+        """A loop over columns; lanes behind the last one repeat it."""
         code, lanes = self.code, self.lanes
         low: Like = 0
         high = count
@@ -85,35 +104,12 @@ class Along(_Columns):
             low = code.let(part * blocks // parts * lanes)
             high = code.let(least((part + 1) * blocks // parts * lanes, count))
         with code.range(low, high, lanes) as first:
-            yield first, code.let(least(iota(lanes) + first, count - 1))
+            numbers = code.let(least(iota(lanes) + first, count - 1))
+            yield first, numbers, code.let(count - first)
 
-    def first_step(self, read: Read, t: Numbers) -> None:
-        """`read(e)` gives numbers e, e + 1, ... of what is transformed."""
-        plan = self.plan
-        with self._columns(plan.second) as (first, columns):
-            where = iota(self.lanes) < self.code.let(plan.second - first)
-
-            def put(k: ir.Value, value: Complex) -> None:
-                turned = product(value, plan.turn(columns * k))
-                for memory, part in zip(t.both(), turned):
-                    memory.store(k * plan.second + first, part, where)
-
-            self.transform(0, plan.first, lambda a: read(a * plan.second + first), put)
-
-    def second_step(self, t: Numbers, write: Keep) -> None:
-        """`write` takes numbers f, f + 1, ... of the result."""
-        plan, code = self.plan, self.code
-        with self._columns(plan.first) as (first, rows):
-            room = code.let(plan.first - first)
-            starts = code.let(rows * plan.second)
-
-            def read(b: ir.Value) -> Complex:
-                return t.real.gather(starts + b), t.imaginary.gather(starts + b)
-
-            def put(j: ir.Value, value: Complex) -> None:
-                write(code.let(first + plan.first * j), value, room)
-
-            self.transform(1, plan.second, read, put)
+    def row(self, memory: Numbers, places: ir.Value) -> Complex:
+        """A number for each lane."""
+        return memory.real.gather(places), memory.imaginary.gather(places)
 
     def load(self, memory: Numbers, first: ir.Value) -> Complex:
         """Numbers first, first + 1, ... up to the length that is worked on."""
@@ -131,43 +127,29 @@ class Along(_Columns):
         return self.plan.pair(table, least(iota(self.lanes) + first, count - 1))
 
 
-class Beside(_Columns):
+class Beside(Along):
     """Lanes are transforms side by side; memory has a vector for each number.
 
     What `Along` does with neighbours e, e + 1, ... this does with number e of each transform.
     """
 
-    def first_step(self, read: Read, t: Numbers) -> None:
-        plan = self.plan
-        with self.code.range(0, plan.second) as b:
-
-            def put(k: ir.Value, value: Complex) -> None:
-                self.store(t, k * plan.second + b, product(value, plan.turn(b * k)))
-
-            self.transform(0, plan.first, lambda a: read(a * plan.second + b), put)
-
-    def second_step(self, t: Numbers, write: Keep) -> None:
-        plan, room = self.plan, constant(self.lanes)
-        with self.code.range(0, plan.first) as k:
-            self.transform(
-                1, plan.second, lambda b: self.load(t, k * plan.second + b),
-                lambda j, value: write(self.code.let(k + plan.first * j), value, room),
-            )  # fmt: skip
+    @contextmanager
+    def columns(self, count: ir.Value) -> Iterator[Columns]:
+        with self.code.range(0, count) as number:
+            yield number, number, constant(self.lanes)
 
     def load(self, memory: Numbers, first: ir.Value) -> Complex:
         place = self.code.let(first * self.lanes)
         real, imaginary = (buffer.load(place, self.lanes) for buffer in memory.both())
         return real, imaginary
 
-    def store(
-        self, memory: Numbers, first: ir.Value, value: Complex, room: ir.Value | None = None
-    ) -> None:
+    def row(self, memory: Numbers, places: ir.Value) -> Complex:
+        return self.load(memory, places)
+
+    def store(self, memory: Numbers, first: ir.Value, value: Complex, room: ir.Value) -> None:
         for buffer, part in zip(memory.both(), value):
             buffer.store(first * self.lanes, part)
 
     def pairs(self, table: Buffer, first: ir.Value, count: ir.Value) -> Complex:
         real, imaginary = self.plan.pair(table, least(first, count - 1))
         return real.spread(self.lanes), imaginary.spread(self.lanes)
-
-
-Way = Along | Beside
