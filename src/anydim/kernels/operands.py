@@ -7,11 +7,14 @@ from collections.abc import Collection, Iterable, Mapping
 from anydim.base.dtypes import uint8
 from anydim.base.records import dataclass
 from anydim.kernels.ir import Function, Kernel, Library, Local, Operand, Pointer, Scalar, Step
-from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument
+from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch
 from anydim.kernels.naming import named_kernel
+from anydim.kernels.schedule import print_schedule
+from anydim.kernels.write.context import SizeParameters
 from anydim.lang.tree import Expr, Group, Tensor, TensorType
 from anydim.lang.tree.affine import reads
 from anydim.lang.tree.bounds_checks import checked
+from anydim.sizes import Size, as_size
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,23 @@ class Operands:
     def shared(self, in_place: Iterable[tuple[str, str]]) -> frozenset[str]:
         """The buffers of pairs of tensors that may lie in the same bytes."""
         return frozenset(self.buffers[tensor] for pair in in_place for tensor in pair)
+
+    def launch(
+        self, name: str, sizes: SizeParameters, body: Iterable[Step], schedule: object,
+        reason: str, *, parallel: Size, work: tuple[Size, Size], grain: Size | int = 1,
+        scratch: Size | int = 0, in_place: tuple[tuple[str, str], ...] = (), group: int = 0,
+        locals: Iterable[Local] = (),
+    ) -> Launch:  # fmt: skip
+        """The launch of a kernel of these operands, with a `body` that has these sizes.
+
+        `work` are operations and bytes moved; see `Launch` and `assemble` for the rest.
+        """
+        shared = self.shared(in_place)
+        return Launch(
+            assemble(name, self.operands, sizes.names, body, shared, group, locals),
+            self.arguments, sizes.sizes, parallel, grain, as_size(scratch), *work,
+            print_schedule(schedule), reason, in_place=in_place,
+        )  # fmt: skip
 
 
 def assemble(

@@ -14,7 +14,6 @@ from anydim.kernels.attention.form import AttentionForm, attention_form
 from anydim.kernels.grouped.places import Work, plain
 from anydim.kernels.ir import apply, constant, convert, fma, greatest, least, number, select
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Task, form_template
 from anydim.kernels.write.elements import Elements
 from anydim.kernels.write.writer import Writer
@@ -50,7 +49,7 @@ def _lower(form: AttentionForm, schedule: Running, task: Task) -> Launch:
     return writer.work.launch(
         "running", body, schedule.items, locals,
         parallel=rows, flops=2 * pairs * (form.depth.extent + form.width.extent),
-        schedule=print_schedule(schedule),
+        schedule=schedule,
         reason="an attention, a group for each row, with a running softmax",
     )  # fmt: skip
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from anydim.kernels import ir
 from anydim.kernels.ir import Like, apply, operate
 from anydim.kernels.launch import Launch, Machine, moved_bytes
-from anydim.kernels.operands import Operands, assemble
+from anydim.kernels.operands import Operands
 from anydim.kernels.write.arithmetic import quotient
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.lang.tree import Axis, Group, TensorType
 from anydim.lang.tree.bounds_checks import checked
-from anydim.sizes import Size, as_size
+from anydim.sizes import Size
 
 
 class Work:
@@ -66,24 +66,14 @@ class Work:
 
     def launch(
         self, name: str, body: Sequence[ir.Step], items: int, locals: Sequence[ir.Local], *,
-        parallel: Size, flops: Size, schedule: str, reason: str,
+        parallel: Size, flops: Size, schedule: object, reason: str,
     ) -> Launch:  # fmt: skip
         """The launch of a kernel of groups of so many items, `parallel` of them."""
-        touched = self.touched
-        return Launch(
-            kernel=assemble(
-                name, touched.operands, self.sizes.names, body, group=items, locals=locals
-            ),
-            arguments=touched.arguments,
-            sizes=self.sizes.sizes,
-            parallel=parallel,
-            grain=1,
-            scratch=as_size(0),
-            flops=flops,
-            moved=moved_bytes(self.group),
-            schedule=schedule,
-            reason=reason,
-        )
+        work = flops, moved_bytes(self.group)
+        return self.touched.launch(
+            name, self.sizes, body, schedule, reason, parallel=parallel, work=work, group=items,
+            locals=locals,
+        )  # fmt: skip
 
 
 def rest(value: ir.Value, divisor: Like) -> ir.Value:

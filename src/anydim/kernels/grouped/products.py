@@ -24,7 +24,6 @@ from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.ir import constant
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of, place_of, product_of
-from anydim.kernels.schedule import print_schedule
 from anydim.kernels.write.arithmetic import quotient
 from anydim.kernels.write.elements import Elements
 from anydim.lang.tree import Axis, Cast, Expr, Group, Read, TensorType
@@ -161,7 +160,7 @@ class ProductWriter:
             name, body, self.tile.items, [side.local for side in sides],
             parallel=self.batches * self.tiles_down * self.tiles_across,
             flops=2 * self.batches * self.rows * self.columns * self.depth,
-            schedule=print_schedule(self.tile), reason=reason,
+            schedule=self.tile, reason=reason,
         )  # fmt: skip
 
     # ---- factors -------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from anydim.kernels.grouped.places import Work, plain
 from anydim.kernels.ir import constant, convert, least, operate
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.product.epilogue import place_of
-from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Task, form_template
 from anydim.kernels.write.elements import Elements
 from anydim.kernels.write.folding import folding, nothing_of
@@ -87,7 +86,7 @@ def _lower(form: TeamsForm, schedule: Teams, task: Task) -> Launch:
     flops = len(task.group.statements) * product(a.extent for a in (*form.outer, *form.row))
     return writer.work.launch(
         "teams", body, schedule.items, writer.locals,
-        parallel=total, flops=flops, schedule=print_schedule(schedule), reason=kind,
+        parallel=total, flops=flops, schedule=schedule, reason=kind,
     )  # fmt: skip
 
 

@@ -21,9 +21,8 @@ from anydim.kernels.nest.loops import NestCode
 from anydim.kernels.nest.plan import STAGES, best, operations_of, staged
 from anydim.kernels.nest.stages import StagedCode
 from anydim.kernels.nest.writes import Way, as_run, way_of
-from anydim.kernels.operands import Operands, assemble
+from anydim.kernels.operands import Operands
 from anydim.kernels.rows.form import PART_WORK, TYPICAL_ROW
-from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.dependence.accesses import instances
@@ -106,19 +105,14 @@ def lower(
         body = StagedCode(form, None, *how).staged(plan.staged, plan.each)
     pairs = () if copy is None else ((copy.made, copy.read),)
     touched = Operands.of(group, (expr for _, expr in expressions_of(form.steps)), buffers)
-    return Launch(
-        kernel=assemble("nest", touched.operands, sizes.names, body, touched.shared(pairs)),
-        arguments=touched.arguments,
-        sizes=sizes.sizes,
+    operations = operations_of(form.steps, as_size(1), loop_ranges(form.steps))
+    return touched.launch(
+        "nest", sizes, body, schedule, _reason(form, chunks, box, plan is not None),
         parallel=_range(chunks) if plan is None else plan.range,
+        work=(operations, moved_bytes(group)),
         grain=_grain(form, chunks) if plan is None else -plan.each,
-        scratch=scratch,
-        flops=operations_of(form.steps, as_size(1), loop_ranges(form.steps)),
-        moved=moved_bytes(group),
-        schedule=print_schedule(schedule),
-        reason=_reason(form, chunks, box, plan is not None),
-        in_place=pairs,
-    )
+        scratch=scratch, in_place=pairs,
+    )  # fmt: skip
 
 
 def _chosen(form: NestForm, schedule: Nest, box: Box) -> Chunks | None:

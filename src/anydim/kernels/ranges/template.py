@@ -18,14 +18,13 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least
 from anydim.kernels.launch import Launch, Machine, filled
-from anydim.kernels.operands import Operands, assemble
+from anydim.kernels.operands import Operands
 from anydim.kernels.ranges.form import RangesForm, copied_from, kept_in_place, ranges_form
 from anydim.kernels.rows.cells import PIECE
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.form import grain_of
 from anydim.kernels.rows.passplan import cost, work
 from anydim.kernels.rows.sweeps import FEW
-from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.kernels.write.arithmetic import apart
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
@@ -79,21 +78,12 @@ def lower(
     context = Context(touched.types, SizeParameters(), machine, touched.buffers)
     writer = _Writer(form, context, schedule)
     body = writer.body()
-    names, pairs = context.sizes.names, tuple(writer.kept.items())
-    flops, moved = work(group)
-    return Launch(
-        kernel=assemble("ranges", touched.operands, names, body, touched.shared(pairs)),
-        arguments=touched.arguments,
-        sizes=context.sizes.sizes,
-        parallel=product(axis.extent for axis in form.outer) * writer.blocks,
-        grain=writer.grain,
-        scratch=as_size(0),
-        flops=flops,
-        moved=moved,
-        schedule=print_schedule(schedule),
-        reason="elements that are something else from range to range of an axis",
-        in_place=pairs,
-    )
+    return touched.launch(
+        "ranges", context.sizes, body, schedule,
+        "elements that are something else from range to range of an axis",
+        parallel=product(axis.extent for axis in form.outer) * writer.blocks, work=work(group),
+        grain=writer.grain, in_place=tuple(writer.kept.items()),
+    )  # fmt: skip
 
 
 class _Writer:

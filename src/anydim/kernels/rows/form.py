@@ -11,7 +11,7 @@ from anydim.kernels import ir
 from anydim.kernels.inference import free_axes, read_address
 from anydim.kernels.ir import Operand
 from anydim.kernels.launch import Argument, Launch, Machine, filled
-from anydim.kernels.operands import Operands, assemble
+from anydim.kernels.operands import Operands
 from anydim.kernels.rows.cells import PIECE, RowForm, Setting
 from anydim.kernels.rows.flatten import all_axes, flatten, own_address, reads_own_points
 from anydim.kernels.rows.in_place import in_place
@@ -21,7 +21,6 @@ from anydim.kernels.rows.phases import Parts, PhaseProgram, is_cut, shared
 from anydim.kernels.rows.ranges import part_of
 from anydim.kernels.rows.short import Panels, short_form
 from anydim.kernels.rows.sweeps import RowProgram, lookups
-from anydim.kernels.schedule import print_schedule
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.kernels.write.facts import peaks, totals
 from anydim.kernels.write.lanes import step_for
@@ -234,21 +233,12 @@ def row_launch(
         units = RowProgram(Setting(unit, inside, lanes, unroll), unit=True).body(True)
         one = sizes.value(form.lane.extent).equals(1)
         body = (ir.If(one, units, body),)
-    flops, moved = work(form.group)
-    pairs = in_place(form)
-    return Launch(
-        kernel=assemble(name, touched.operands, sizes.names, body, touched.shared(pairs)),
-        arguments=touched.arguments,
-        sizes=sizes.sizes,
-        parallel=program.parallel * (1 - apart),
-        grain=_grain(program),
-        scratch=program.scratch,
-        flops=flops * (1 - apart),
-        moved=moved * (1 - apart),
-        schedule=print_schedule(schedule),
-        reason=reason,
-        in_place=pairs,
-    )
+    flops, moved = (estimate * (1 - apart) for estimate in work(form.group))
+    return touched.launch(
+        name, sizes, body, schedule, reason, parallel=program.parallel * (1 - apart),
+        work=(flops, moved), grain=_grain(program), scratch=program.scratch,
+        in_place=in_place(form),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -282,22 +272,15 @@ def phase_launch(
     steps = program.steps()
     own = tuple(Operand(t.name, t.type.dtype, written=True) for t in parts.tensors)
     arguments = (*touched.arguments, *(Argument(t.name) for t in parts.tensors))
-    operands, count = (*touched.operands, *own), phases(form, box, machine)
+    touched = replace(touched, operands=(*touched.operands, *own), arguments=arguments)
+    count = phases(form, box, machine)
     flops, moved = ((estimate * apart) // count for estimate in work(form.group))
-    return Launch(
-        kernel=assemble(
-            "rows_phase", operands, context.sizes.names, steps, touched.shared(in_place(form))
-        ),
-        arguments=arguments,
-        sizes=context.sizes.sizes,
-        parallel=program.positions * apart,
-        grain=_grain(program) if schedule.phase < form.plan.sweeps else as_size(1),
-        scratch=as_size(0),
-        flops=flops,
-        moved=moved,
-        schedule=print_schedule(schedule),
-        reason="pieces of rows that threads share",
-    ), parts.tensors
+    launch = touched.launch(
+        "rows_phase", context.sizes, steps, schedule, "pieces of rows that threads share",
+        parallel=program.positions * apart, work=(flops, moved), in_place=in_place(form),
+        grain=_grain(program) if schedule.phase < form.plan.sweeps else 1,
+    )  # fmt: skip
+    return replace(launch, in_place=()), parts.tensors  # the last launch says where results lie
 
 
 def _context(form: RowForm, touched: Operands, machine: Machine, lanes: int) -> Context:

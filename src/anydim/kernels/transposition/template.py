@@ -23,9 +23,8 @@ from anydim.base.dtypes import boolean
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.launch import Argument, Launch, Machine
-from anydim.kernels.operands import assemble
-from anydim.kernels.schedule import print_schedule
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.operands import Operands
 from anydim.kernels.template import Template
 from anydim.kernels.transposition.form import (
     TranspositionForm,
@@ -90,26 +89,18 @@ def lower(
     (given,), (made,) = group.inputs, group.outputs
     dtype = given.type.dtype
     sizes = SizeParameters()
-    types = {tensor.name: tensor.type for tensor in (given, made)}
-    context = Context(types, sizes, machine)
+    touched = Operands.of(group, (form.value,), {given.name: "x", made.name: "y"})
+    context = Context(touched.types, sizes, machine)
     code, vector = Writer(), ir.Type(dtype, schedule.lanes)
     Pieces(code, form, context, made.type.dtype, vector).write()
-    operands = (ir.Operand("x", dtype), ir.Operand("y", made.type.dtype, written=True))
-    elements = product(made.type.shape)
-    return Launch(
-        kernel=assemble("transposition", operands, sizes.names, code.written),
-        arguments=(Argument(given.name), Argument(made.name)),
-        sizes=sizes.sizes,
-        parallel=product(axis.extent for axis in form.outer)
-        * blocks_of(form, dtype)
-        * parts_of(form),
+    outer = product(axis.extent for axis in form.outer)
+    moved = (dtype.bytes + made.type.dtype.bytes) * product(made.type.shape)
+    return touched.launch(
+        "transposition", sizes, code.written, schedule,
+        "a copy whose neighbours are another axis than in its source",
+        parallel=outer * blocks_of(form, dtype) * parts_of(form), work=(as_size(0), moved),
         grain=grain_of(form, dtype),
-        scratch=as_size(0),
-        flops=as_size(0),
-        moved=(dtype.bytes + made.type.dtype.bytes) * elements,
-        schedule=print_schedule(schedule),
-        reason="a copy whose neighbours are another axis than in its source",
-    )
+    )  # fmt: skip
 
 
 TEMPLATE = Template("transposition", Transposition, match, lower)
