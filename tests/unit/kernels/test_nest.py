@@ -184,7 +184,7 @@ def test_a_temporary_whose_size_data_decides_is_left_alone() -> None:
         temporaries=(tensor("w", t),),
         steps=(loop(t, 0, read("n"), write("w", ("i",), (axis("i", t),), 1)),),
     )
-    assert nest.match(group, Box.of(), Machine(), frozenset()) is None
+    assert nest.TEMPLATE.match(group, Box.of(), Machine(), frozenset()) is None
 
 
 def test_threads_share_a_range_that_is_not_known_to_be_short() -> None:
@@ -197,7 +197,7 @@ def test_threads_share_a_range_that_is_not_known_to_be_short() -> None:
             (tensor("x", t_size, rows, columns),), (tensor("y", t_size, rows, columns),), (), (),
             (), steps,
         )  # fmt: skip
-        return nest.match(group, BOX, Machine(), frozenset()).parallel
+        return nest.TEMPLATE.match(group, BOX, Machine(), frozenset()).parallel
 
     assert pooled(SIZE, 64) == "b"
     assert pooled(2, SIZE) == "c"

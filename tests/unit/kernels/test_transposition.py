@@ -78,9 +78,9 @@ def test_where_the_last_axis_is_one_element_the_one_before_has_the_lanes():
     box, machine = Box.of(*map(Dim, "ABC")), Machine(vector_bytes=32)
     kind = TensorType(uint8, tuple(map(as_size, "ABC")))
     group = instantiate(definition, (kind,), {}, box)
-    schedule = transposition.match(group, box, machine, frozenset())
+    schedule = transposition.TEMPLATE.match(group, box, machine, frozenset())
     assert schedule is not None
-    launch = transposition.lower(group, schedule, box, machine, frozenset())
+    launch = transposition.TEMPLATE.lower(group, schedule, box, machine, frozenset())
     for b, c in ((1, 9), (40, 1), (127, 18), (128, 3), (131, 33)):
         x = numpy.random.default_rng(b).integers(0, 255, (1, b, c)).astype(numpy.uint8)
         y, env = numpy.full((c, b, 1), 255, numpy.uint8), {"A": 1, "B": b, "C": c}
@@ -103,9 +103,9 @@ def test_nothing_outside_is_touched(name, dtype):
     kind = TensorType(dtype, (as_size("M"), as_size("N")))
     group = instantiate(definition, (kind,), {}, box)
     machine = Machine(vector_bytes=32)
-    schedule = transposition.match(group, box, machine, frozenset())
+    schedule = transposition.TEMPLATE.match(group, box, machine, frozenset())
     assert schedule is not None
-    launch = transposition.lower(group, schedule, box, machine, frozenset())
+    launch = transposition.TEMPLATE.lower(group, schedule, box, machine, frozenset())
     for m, n in (
         (1, 1),
         (1, 70),
@@ -142,7 +142,7 @@ def test_functions_of_another_type(width):
     kind = TensorType(uint8, (as_size("M"), as_size("N")))
     group = instantiate(definition, (kind,), {}, box)
     machine = Machine(vector_bytes=width)
-    schedule = transposition.match(group, box, machine, frozenset())
+    schedule = transposition.TEMPLATE.match(group, box, machine, frozenset())
     assert schedule is not None and schedule.lanes == width // 4
     function = ad.define(text).f
     for number, shape in enumerate(SIZES):
@@ -156,9 +156,11 @@ def test_a_few_columns_go_together_in_whole_vectors(dtype):
     box, machine = Box.of(Dim("N"), Dim("P")), Machine()
     kind = TensorType(dtype, (as_size("N"), as_size(3), as_size("P")))
     group = instantiate(definition, (kind,), {}, box)
-    schedule = transposition.match(group, box, machine, frozenset())
+    schedule = transposition.TEMPLATE.match(group, box, machine, frozenset())
     assert schedule is not None
-    text = print_kernel(transposition.lower(group, schedule, box, machine, frozenset()).kernel)
+    text = print_kernel(
+        transposition.TEMPLATE.lower(group, schedule, box, machine, frozenset()).kernel
+    )
     lanes = 32 // dtype.bytes
     assert text.count(f"; 0 {lanes} 0 1 {lanes + 1} 1 ") == 2  # whole vectors, and the last ones
 
@@ -168,7 +170,7 @@ def test_short_axes_are_left_to_other_templates():
     box = Box.of(Dim("M"))
     kind = TensorType(float32, (as_size("M"), as_size(3)))
     group = instantiate(definition, (kind,), {}, box)
-    assert transposition.match(group, box, Machine(), frozenset()) is None
+    assert transposition.TEMPLATE.match(group, box, Machine(), frozenset()) is None
 
 
 def test_a_few_long_rows_are_pieces_for_threads():
@@ -178,9 +180,9 @@ def test_a_few_long_rows_are_pieces_for_threads():
     box, machine = Box.of(Dim("B"), Dim("P")), Machine(vector_bytes=32)
     kind = TensorType(uint8, tuple(map(as_size, ("B", "P", 64))))
     group = instantiate(definition, (kind,), {}, box)
-    schedule = transposition.match(group, box, machine, frozenset())
+    schedule = transposition.TEMPLATE.match(group, box, machine, frozenset())
     assert schedule is not None
-    launch = transposition.lower(group, schedule, box, machine, frozenset())
+    launch = transposition.TEMPLATE.lower(group, schedule, box, machine, frozenset())
     for places, pieces in ((1, 1), (4096, 1), (6143, 1), (6144, 2), (50176, 12)):
         dims = {"B": 1, "P": places}
         assert launch.parallel.evaluate(dims) == pieces

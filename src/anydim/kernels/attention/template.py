@@ -24,9 +24,9 @@ from anydim.kernels.launch import Launch, Machine, moved_bytes
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.operands import Operands
 from anydim.kernels.schedule import print_schedule
-from anydim.kernels.template import Template
+from anydim.kernels.template import Task, form_template
 from anydim.kernels.write.elements import Context, SizeParameters
-from anydim.lang.tree import Group, Read
+from anydim.lang.tree import Read
 from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, product, prove
 
 MOST_KEYS = 512  # in one block
@@ -48,16 +48,14 @@ class Attention:
     copies: bool = False
 
 
-def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Attention | None:
-    """A schedule for a group that is an attention; None for other groups."""
-    lanes = machine.lanes(float32)
-    form = attention_form(group)
-    if form is None or form.widens or lanes % 4 or lanes & (lanes - 1):
+def _propose(form: AttentionForm, task: Task) -> Attention | None:
+    machine, lanes = task.machine, task.machine.lanes(float32)
+    if form.widens or lanes % 4 or lanes & (lanes - 1):
         return None
     rows = tile_rows(machine.registers)
     fitting = machine.l1_bytes * 3 // 4 // (rows * float32.bytes)
     key_block = max(lanes, min(MOST_KEYS, fitting // lanes * lanes))
-    tiles = 2 if _fit(form, key_block, box) else 16
+    tiles = 2 if _fit(form, key_block, task.box) else 16
     return Attention(tiles * rows, key_block, lanes, rows)
 
 
@@ -66,13 +64,9 @@ def _fit(form: AttentionForm, key_block: int, box: Box) -> bool:
     return prove(form.key.extent, "<=", key_block, box) is Truth.PROVED
 
 
-def lower(
-    group: Group, schedule: Attention, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
-    """The launch of a matched group."""
-    form = attention_form(group)
-    assert form is not None
-    fit = _fit(form, schedule.key_block, box)
+def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
+    group, machine = task.group, task.machine
+    fit = _fit(form, schedule.key_block, task.box)
     plan = Plan(
         form=form,
         library=tile_library(schedule.lanes, schedule.rows),
@@ -136,4 +130,6 @@ def _flops(form: AttentionForm) -> Size:
     return rows * form.key.extent * (form.depth.extent + form.width.extent) * 2
 
 
-TEMPLATE = Template("attention", Attention, match, lower)
+TEMPLATE = form_template(
+    "attention", Attention, lambda task: attention_form(task.group), _propose, _lower
+)

@@ -8,7 +8,6 @@ each write that goes through neighbours in memory.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
@@ -23,12 +22,11 @@ from anydim.kernels.nest.stages import StagedCode
 from anydim.kernels.nest.writes import Way, as_run, way_of
 from anydim.kernels.operands import Operands
 from anydim.kernels.rows.form import PART_WORK, TYPICAL_ROW
-from anydim.kernels.template import Template
+from anydim.kernels.template import Task, form_template
 from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.dependence.accesses import instances
 from anydim.lang.dependence.chunks import Chunks
 from anydim.lang.dependence.verdicts import IN_ORDER, PARALLEL, analyse
-from anydim.lang.tree import Group
 from anydim.lang.tree.stepping import expressions_of
 from anydim.sizes import Box, Size, align_up, as_size, product
 
@@ -49,22 +47,13 @@ class Nest:
     block: int = 0
 
 
-@lru_cache(maxsize=256)
-def _form(group: Group, box: Box) -> NestForm | None:
-    return nest_form(group, box)
-
-
-def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Nest | None:
-    """A schedule for a group of ordered steps; None for other groups."""
-    form = _form(group, box) if group.steps else None
-    if form is None:
-        return None
+def _propose(form: NestForm, task: Task) -> Nest:
     storage, _ = _storage(form)
-    ways = _ways(form, storage, machine)
+    ways = _ways(form, storage, task.machine)
     lanes = max((way.lanes for way in ways.values()), default=1)
     chunks = best(form.chunks)
     if chunks is None:
-        shared = staged(form, box, ways, machine) is not None
+        shared = staged(form, task.box, ways, task.machine) is not None
         return Nest(lanes, 2, STAGES if shared else NONE)
     turning = [i.number for i in instances(form.steps) if i.write is not None and i.loops]
     alone = not chunks.loops and turning and all(ways[n].lane is None for n in turning)
@@ -76,12 +65,9 @@ def _name(chunks: Chunks) -> str:
     return next((name for name in names if name.isidentifier()), names[0])
 
 
-def lower(
-    group: Group, schedule: Nest, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
+def _lower(form: NestForm, schedule: Nest, task: Task) -> Launch:
     """The launch of a matched group; OptionError for a schedule that cuts where it must not."""
-    form = _form(group, box)
-    assert form is not None
+    box, machine = task.box, task.machine
     storage, scratch = _storage(form)
     every = _ways(form, storage, machine)
     plan = staged(form, box, every, machine) if schedule.parallel == STAGES else None
@@ -104,12 +90,12 @@ def lower(
     else:
         body = StagedCode(form, None, *how).staged(plan.staged, plan.each)
     pairs = () if copy is None else ((copy.made, copy.read),)
-    touched = Operands.of(group, (expr for _, expr in expressions_of(form.steps)), buffers)
+    touched = Operands.of(task.group, (expr for _, expr in expressions_of(form.steps)), buffers)
     operations = operations_of(form.steps, as_size(1), loop_ranges(form.steps))
     return touched.launch(
         "nest", sizes, body, schedule, _reason(form, chunks, box, plan is not None),
         parallel=_range(chunks) if plan is None else plan.range,
-        work=(operations, moved_bytes(group)),
+        work=(operations, moved_bytes(task.group)),
         grain=_grain(form, chunks) if plan is None else -plan.each,
         scratch=scratch, in_place=pairs,
     )  # fmt: skip
@@ -194,4 +180,7 @@ def _grain(form: NestForm, chunks: Chunks | None) -> int:
     return max(1, PART_WORK // max(1, each))
 
 
-TEMPLATE = Template("nest", Nest, match, lower)
+TEMPLATE = form_template(
+    "nest", Nest, lambda task: nest_form(task.group, task.box) if task.group.steps else None,
+    _propose, _lower,
+)  # fmt: skip

@@ -17,7 +17,7 @@ from functools import partial, reduce
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least
-from anydim.kernels.launch import Launch, Machine, filled
+from anydim.kernels.launch import Launch, filled
 from anydim.kernels.operands import Operands
 from anydim.kernels.ranges.form import RangesForm, copied_from, kept_in_place, ranges_form
 from anydim.kernels.rows.cells import PIECE
@@ -25,7 +25,7 @@ from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.form import grain_of
 from anydim.kernels.rows.passplan import cost, work
 from anydim.kernels.rows.sweeps import FEW
-from anydim.kernels.template import Template
+from anydim.kernels.template import Task, form_template
 from anydim.kernels.write.arithmetic import apart
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
 from anydim.kernels.write.loops import (
@@ -38,7 +38,7 @@ from anydim.kernels.write.loops import (
 )
 from anydim.lang.tree import Axis, Group
 from anydim.lang.tree.affine import reads
-from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
 
 PART = "part of the axis"
 _LARGER = 16  # parts, where most of them may have nothing to do
@@ -53,35 +53,25 @@ class Ranges:
     unroll: int = 4
 
 
-def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Ranges | None:
-    """A schedule for a group of elements that differ from range to range; else None."""
-    form = ranges_form(group, box)
-    return None if form is None else Ranges(_lanes(form, group, machine))
-
-
-def _lanes(form: RangesForm, group: Group, machine: Machine) -> int:
+def _propose(form: RangesForm, task: Task) -> Ranges:
     """Vector lanes by the widest type; fewer where the last axis is short."""
+    group = task.group
     read = {r.tensor for g in form.groups for s in g.statements for r in reads(s.body)}
     width = max(group.type_of(n).dtype.bytes for n in {*read, *(t.name for t in group.outputs)})
-    lanes = machine.lanes_of(width)
+    lanes = task.machine.lanes_of(width)
     most = max((g.statements[0].axes[-1].extent.constant or lanes for g in form.groups), default=1)
-    return filled(lanes, most)
+    return Ranges(filled(lanes, most))
 
 
-def lower(
-    group: Group, schedule: Ranges, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
-    """The launch of a matched group."""
-    form = ranges_form(group, box)
-    assert form is not None
-    touched = Operands.of(group, (s.body for g in form.groups for s in g.statements))
-    context = Context(touched.types, SizeParameters(), machine, touched.buffers)
+def _lower(form: RangesForm, schedule: Ranges, task: Task) -> Launch:
+    touched = Operands.of(task.group, (s.body for g in form.groups for s in g.statements))
+    context = Context(touched.types, SizeParameters(), task.machine, touched.buffers)
     writer = _Writer(form, context, schedule)
     body = writer.body()
     return touched.launch(
         "ranges", context.sizes, body, schedule,
         "elements that are something else from range to range of an axis",
-        parallel=product(axis.extent for axis in form.outer) * writer.blocks, work=work(group),
+        parallel=product(axis.extent for axis in form.outer) * writer.blocks, work=work(task.group),
         grain=writer.grain, in_place=tuple(writer.kept.items()),
     )  # fmt: skip
 
@@ -225,4 +215,6 @@ class _Writer:
         outer.steps += inner.steps
 
 
-TEMPLATE = Template("ranges", Ranges, match, lower)
+TEMPLATE = form_template(
+    "ranges", Ranges, lambda task: ranges_form(task.group, task.box), _propose, _lower
+)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
@@ -40,7 +38,6 @@ class TranspositionForm:
         return tuple(a for a in self.outer if self.target.stride(a.name) == self.lane.extent)
 
 
-@lru_cache(maxsize=256)
 def form_of(group: Group, box: Box) -> TranspositionForm | None:
     """The form of a group that is one transposed copy; else None."""
     group = flatten(group)

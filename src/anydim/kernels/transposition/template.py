@@ -20,12 +20,11 @@ be nearly empty, and elements go one by one; where neighbours of one side are so
 from __future__ import annotations
 
 from anydim.base.dtypes import boolean
-from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.launch import Launch
 from anydim.kernels.operands import Operands
-from anydim.kernels.template import Template
+from anydim.kernels.template import Task, form_template
 from anydim.kernels.transposition.form import (
     TranspositionForm,
     blocks_of,
@@ -36,8 +35,7 @@ from anydim.kernels.transposition.form import (
 from anydim.kernels.transposition.loops import FEW, MOST_LANES, Pieces
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.kernels.write.writer import Writer
-from anydim.lang.tree import Group
-from anydim.sizes import Box, as_size, product
+from anydim.sizes import as_size, product
 
 _REGISTER = 32  # bytes of those that copies go through: there are two units that shuffle these
 _LEAST = 8  # lanes all the same, where there are registers for them: whole lines of 8 bytes each
@@ -50,15 +48,10 @@ class Transposition:
     lanes: int
 
 
-def match(
-    group: Group, box: Box, machine: Machine, constants: frozenset[str]
-) -> Transposition | None:
-    """A schedule for a transposed copy; None for other groups."""
-    form = form_of(group, box)
-    if form is None:
-        return None
+def _propose(form: TranspositionForm, task: Task) -> Transposition | None:
+    group = task.group
     kinds = {tensor.type.dtype for tensor in (*group.inputs, *group.outputs)}
-    lanes = min(MOST_LANES, *map(machine.lanes, kinds))
+    lanes = min(MOST_LANES, *map(task.machine.lanes, kinds))
     if boolean in kinds or len(group.inputs) != 1 or lanes < 4:
         return None
     dtype = group.inputs[0].type.dtype
@@ -79,18 +72,12 @@ def _goes_together(form: TranspositionForm) -> bool:
     return copies and packed and columns.constant in FEW
 
 
-def lower(
-    group: Group, schedule: Transposition, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
-    """The launch of a matched group."""
-    form = form_of(group, box)
-    if form is None:
-        raise InternalError("a group that is no transposed copy reached its lowering")
-    (given,), (made,) = group.inputs, group.outputs
+def _lower(form: TranspositionForm, schedule: Transposition, task: Task) -> Launch:
+    (given,), (made,) = task.group.inputs, task.group.outputs
     dtype = given.type.dtype
     sizes = SizeParameters()
-    touched = Operands.of(group, (form.value,), {given.name: "x", made.name: "y"})
-    context = Context(touched.types, sizes, machine)
+    touched = Operands.of(task.group, (form.value,), {given.name: "x", made.name: "y"})
+    context = Context(touched.types, sizes, task.machine)
     code, vector = Writer(), ir.Type(dtype, schedule.lanes)
     Pieces(code, form, context, made.type.dtype, vector).write()
     outer = product(axis.extent for axis in form.outer)
@@ -103,4 +90,6 @@ def lower(
     )  # fmt: skip
 
 
-TEMPLATE = Template("transposition", Transposition, match, lower)
+TEMPLATE = form_template(
+    "transposition", Transposition, lambda task: form_of(task.group, task.box), _propose, _lower
+)
