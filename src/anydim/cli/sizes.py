@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from anydim.base.errors import OptionError
+from anydim.base.files import replaced
 from anydim.base.text import counted, table
 from anydim.cli.opening import compiled
 from anydim.cli.options import DIM, Asked, NamedDim
@@ -98,12 +98,10 @@ def _read(files: Sequence[str]) -> tuple[list[Recorded], list[RecordedSite]]:
 def _write(
     console: Console, path: str, rows: Sequence[Recorded], sites: Sequence[RecordedSite]
 ) -> None:
-    new = f"{path}.{os.getpid()}"
     try:
-        with open(new, "w") as file:
+        with replaced(path) as new, open(new, "w") as file:  # it may be one of those that were read
             lines = [*(row.line() for row in rows), *(row.line() for row in sites)]
             file.writelines(f"{line}\n" for line in lines)
-        os.replace(new, path)  # which may be one of those that were read
     except OSError as error:
         raise OptionError(f"{path} cannot be written: {error.strerror}") from None
     beside = f", {counted(len(sites), 'line')} of launches" if sites else ""

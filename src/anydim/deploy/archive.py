@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
+from anydim.base.files import replaced
 from anydim.base.records import dataclass
 from anydim.deploy.container import ALIGNMENT, FORMAT, LOCAL, MANIFEST, OWN, OWN_ID
 
@@ -35,7 +34,7 @@ def write(path: str, about: Mapping[str, Any], members: Sequence[Member]) -> Non
     """Write a file, whole or not at all. Raises OSError."""
     digests = [hashlib.sha256(member.data).hexdigest() for member in members]
     manifest, starts = _manifest(about, members, digests)
-    with _replaced(path) as file:
+    with replaced(path) as new, open(new, "xb") as file:
         own = OWN.pack(OWN_ID, OWN.size - 4, FORMAT, hashlib.sha256(manifest).digest())
         entries = [_put(file, 0, MANIFEST, manifest, own)]
         for member, start in zip(members, starts):
@@ -125,17 +124,3 @@ def _end(file: BinaryIO, entries: Sequence[_Entry]) -> None:
         b"PK\5\6", 0, 0, min(count, 0xFFFF), min(count, 0xFFFF), min(end - start, _LARGE),
         min(start, _LARGE), 0,
     ))  # fmt: skip
-
-
-@contextmanager
-def _replaced(path: str) -> Iterator[BinaryIO]:
-    """A new file that takes the place of an old one when all of it is written."""
-    folder, name = os.path.split(path)
-    new = os.path.join(folder, f".{name}.{os.getpid()}")
-    try:
-        with open(new, "xb") as file:
-            yield file
-        os.replace(new, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(new)

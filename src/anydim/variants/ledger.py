@@ -24,6 +24,7 @@ from typing import Any
 from anydim.base import settings
 from anydim.base.cache import code_version, key_of
 from anydim.base.errors import OptionError
+from anydim.base.files import replaced
 from anydim.base.records import dataclass
 from anydim.runtime.choices import Key, Span
 from anydim.targets.target import Target
@@ -121,18 +122,19 @@ class Ledger:
 
         Raises OptionError for a path that cannot be written.
         """
-        new = Path(f"{os.fspath(path)}.{os.getpid()}")
         rows = [row for row in map(_row, self._run(_ROWS, ())) if row is not None]
         mine = [row for row in rows if (row.target, row.code) == (self._target, code_version())]
         try:
-            if not new.parent.is_dir():
-                raise FileNotFoundError(f"there is no folder {new.parent}")
-            with contextlib.closing(self._open(new)) as file, file:
+            if not Path(path).parent.is_dir():
+                raise FileNotFoundError(f"there is no folder {Path(path).parent}")
+            with (
+                replaced(os.fspath(path)) as new,
+                contextlib.closing(self._open(Path(new))) as file,
+            ):
                 values = [row.values for row in mine]
-                file.executemany("insert into trials values (?, ?, ?, ?, ?, ?, ?, ?)", values)
-            os.replace(new, path)
+                with file:
+                    file.executemany("insert into trials values (?, ?, ?, ?, ?, ?, ?, ?)", values)
         except (OSError, sqlite3.Error) as error:
-            _remove(new)
             raise OptionError(f"{path} cannot be written: {error}") from None
         return len(mine)
 

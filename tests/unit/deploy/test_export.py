@@ -206,6 +206,21 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_no_file_of_others_is_written_over_or_removed(tmp_path: Path) -> None:
+    model = ad.compile(KINDS["encoder"].build())
+    (tmp_path / "code").mkdir()
+    mine = ("Makefile", "mine.o", "code/mine.c")
+    for name in mine:
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(ad.OptionError, match="holds 'Makefile' already"):
+        model.export(tmp_path, "first")
+    (tmp_path / "Makefile").unlink()
+    model.export(tmp_path, "first")
+    model.export(tmp_path, "first")
+    assert "$(wildcard code/first_*.c)" in (tmp_path / "Makefile").read_text()
+    assert all((tmp_path / name).read_text() == "mine" for name in mine[1:])
+
+
 def test_the_same_model_gives_the_same_files(tmp_path: Path, folder: Path) -> None:
     ad.compile(KINDS["encoder"].build()).export(tmp_path / "again", "encoder")
     for path in (tmp_path / "again").rglob("*"):

@@ -6,18 +6,21 @@ import os
 from pathlib import Path
 
 from anydim.base.errors import OptionError
+from anydim.base.text import listed
 from anydim.deploy.export.files import Exported, texts
 from anydim.deploy.export.naming import prefixed, program_name
 from anydim.deploy.export.weights import weights_of
 from anydim.native.build import Assembled, modules
 from anydim.targets.target import Source, Target
 
+_FIRST_LINE = b"# Builds the example, and lib"  # of the Makefile
+
 
 def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Target) -> None:
     """Write a program: as C text where the target is C, else as objects for its processor.
 
     Code of an earlier export to the folder goes. Raises OptionError for a program that is not
-    straight, a name that C does not take, or a folder that cannot be written.
+    straight, a name that C does not take, or a folder that cannot be written or holds other files.
     """
     signature = made.program.signature
     if made.program.straight is None:
@@ -46,7 +49,7 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
     files |= {file: text.encode() for file, text in texts(program).items()}
     files[f"{called}.weights"] = weights.head + weights.content
     try:
-        _write(Path(folder), files)
+        _write(Path(folder), called, files)
     except OSError as error:
         reason = error.strerror or error
         raise OptionError(f"{os.fspath(folder)} cannot be written: {reason}") from None
@@ -59,10 +62,19 @@ def _text(source: Source) -> str:
     return "\n".join([*quiet, "", source.text()])
 
 
-def _write(folder: Path, files: dict[str, bytes]) -> None:
-    code = folder / "code"
-    code.mkdir(parents=True, exist_ok=True)
-    for old in (*code.glob("*.c"), *code.glob("*.o"), *folder.glob("*.o"), *folder.glob("*.a")):
-        old.unlink()
+def _write(folder: Path, called: str, files: dict[str, bytes]) -> None:
+    """The files, in place of those of an earlier export; nobody else's are written over."""
+    makefile = folder / "Makefile"
+    earlier = makefile.is_file() and makefile.read_bytes().startswith(_FIRST_LINE)
+    others = [name for name in files if not earlier and (folder / name).exists()]
+    if others:
+        raise OptionError(
+            f"{folder} holds {listed(others[:3])} already, which no export wrote",
+            "give a folder that is empty, or one of an earlier export",
+        )
+    (folder / "code").mkdir(parents=True, exist_ok=True)
+    for made in (f"code/{called}_*.[co]", f"{called}.o", "example.o", f"lib{called}.a"):
+        for old in folder.glob(made):
+            old.unlink()
     for name, data in files.items():
         (folder / name).write_bytes(data)

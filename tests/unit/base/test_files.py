@@ -1,0 +1,40 @@
+"""Promise: a file takes the place of another whole or not at all, and of nothing but a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from anydim.base.files import replaced
+
+
+def write(path: Path, text: str) -> None:
+    with replaced(str(path)) as new:
+        Path(new).write_text(text)
+
+
+def test_a_file_is_replaced_and_a_link_kept(tmp_path: Path) -> None:
+    write(tmp_path / "file", "first")
+    (tmp_path / "link").symlink_to("file")
+    write(tmp_path / "link", "second")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "second"
+    assert sorted(os.listdir(tmp_path)) == ["file", "link"]
+
+
+def test_what_fails_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    write(tmp_path / "file", "old")
+    with pytest.raises(ZeroDivisionError), replaced(str(tmp_path / "file")) as new:
+        Path(new).write_text("half")
+        raise ZeroDivisionError
+    assert os.listdir(tmp_path) == ["file"] and (tmp_path / "file").read_text() == "old"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs pipes in the file system")
+def test_folders_pipes_and_devices_stay(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(OSError, match="it is a"):
+            write(path, "text")
+    assert os.listdir(tmp_path) == ["pipe"] and (tmp_path / "pipe").is_fifo()
