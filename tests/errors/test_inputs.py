@@ -100,6 +100,16 @@ CASES = {
         "input 'ids' of bert.onnx: expected dtype float32, got text\n"
         "  give an array of ids: float32[batch, seq]",
     ),
+    "records": (
+        {"ids": numpy.zeros((2, 3), [("a", numpy.float32)])}, InputError,
+        "input 'ids' of bert.onnx: expected dtype float32, got records\n"
+        "  give an array of ids: float32[batch, seq]",
+    ),
+    "a mapping": (
+        {"ids": {"ids": array(2, 3)}}, InputError,
+        "input 'ids' of bert.onnx: a mapping came\n"
+        "  give the inputs of a mapping by name: model(**inputs)",
+    ),
     "nothing": (
         {"ids": None}, InputError,
         "input 'ids' of bert.onnx: expected dtype float32, got Python objects\n"
@@ -165,6 +175,16 @@ def test_positional_inputs(model: Model) -> None:
         model(*arrays, arrays[0])
     with pytest.raises(InputError, match="input 'ids' came twice"):
         model(*arrays, ids=arrays[0])
+
+
+def test_all_inputs_in_one_argument(model: Model) -> None:
+    for given, what in (
+        (good(), "of a mapping by name: model(**inputs)"),
+        (list(good().values()), "of a list one by one: model(*inputs)"),
+    ):
+        with pytest.raises(InputError, match="is missing") as caught:
+            model(given)
+        assert caught.value.hint == f"give the inputs {what}"
 
 
 def test_nested_lists_of_the_wrong_shape(model: Model) -> None:

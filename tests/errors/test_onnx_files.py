@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import anydim as ad
 from anydim.base.errors import InputError, ModelError, OptionError, UserError
 from anydim.frontends.onnx import import_model
+from anydim.frontends.onnx.outline import outline
 from anydim.sizes import Dim
 from tests.unit.frontends.models import compare, model, node
 
@@ -45,6 +46,20 @@ def test_what_is_no_model(tmp_path):
     refused(tmp_path / "empty.onnx", "is empty")
     with pytest.raises(InputError, match="cannot be read from int"):
         import_model(3)
+
+
+@pytest.mark.parametrize("first,hint", [
+    (b"version https://git-lfs.github.com/spec/v1\noid sha256:12", "git lfs pull"),
+    (b"<!DOCTYPE html>\n<title>404</title>", "a web page"),
+    (b"PK\3\4" + bytes(26) + b"archive/data.pkl", "torch.onnx.export"),
+    (b"PK\3\4" + bytes(26) + b"manifest.json", "ad.load"),
+])  # fmt: skip
+def test_what_is_another_kind_of_file_is_said_to_be(tmp_path, first: bytes, hint: str):
+    assert hint in refused(first + bytes(100), "is not an ONNX model").hint
+    (tmp_path / "model.onnx").write_bytes(first + bytes(100))
+    with pytest.raises(UserError, match="is not an ONNX model") as caught:
+        outline(tmp_path / "model.onnx")
+    assert hint in caught.value.hint
 
 
 def test_every_truncation_is_refused_or_whole(tmp_path):

@@ -27,6 +27,7 @@ MANIFEST = "manifest.json"
 ALIGNMENT = 64  # of every member; constants lie in memory so
 _LONGEST_NAME = 200
 _MOST_MEMBERS = 1 << 16
+_OTHERS = "ad.compile takes an ONNX file; what it gives has a method `save`"
 _LONGEST_MANIFEST = 1 << 24
 
 LOCAL = struct.Struct("<4sHHHHHIIIHH")  # the header of a member
@@ -107,10 +108,10 @@ class Container:
         name = bytes(self.memory[LOCAL.size : LOCAL.size + name_length])
         own = self.memory[LOCAL.size + name_length : start]
         if magic != b"PK\3\4" or name != MANIFEST.encode() or len(own) != OWN.size:
-            raise ArtefactError(f"{self.path} is no model that anydim saved")
+            raise ArtefactError(f"{self.path} is no model that anydim saved", _OTHERS)
         identity, _, format, digest = OWN.unpack(own)
         if identity != OWN_ID:
-            raise ArtefactError(f"{self.path} is no model that anydim saved")
+            raise ArtefactError(f"{self.path} is no model that anydim saved", _OTHERS)
         if format != FORMAT:
             raise ArtefactError(
                 f"{self.path} has format {format}, this version of anydim reads format {FORMAT}",

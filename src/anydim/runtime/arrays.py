@@ -92,9 +92,9 @@ def _native_order(
     """The array in this machine's byte order; another dtype is an error."""
     if array.dtype.newbyteorder("=") == dtype:
         return _copied(array, spec, dtype, name)
-    numbers = array.dtype.kind not in "OSUmM"
+    numbers = array.dtype.kind not in "OSUmM" and array.dtype.names is None
     came = {"O": "Python objects", "S": "bytes", "U": "text"}.get(
-        array.dtype.kind, array.dtype.name
+        array.dtype.kind, array.dtype.name if array.dtype.names is None else "records"
     )
     raise InputError(
         f"{_where(spec, name)}: expected dtype {dtype.name}, got {came}",
@@ -107,6 +107,8 @@ def _foreign(value: Any, spec: TensorSpec, dtype: numpy.dtype, name: str) -> num
     the type that the model declares."""
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         return shared_array(value, _where(spec, name))
+    if isinstance(value, Mapping):
+        raise InputError(f"{_where(spec, name)}: a mapping came", _unpacked([value], 1))
     try:
         if isinstance(value, _NUMBERS) and not isinstance(value, numpy.generic):
             return of_numbers(value, dtype)
@@ -166,7 +168,8 @@ def check_names(given: Mapping[str, Any], signature: Signature) -> None:
             f"{signature.name} has no input {listed(extra)}", hint or _takes(signature)
         )
     if missing:
-        raise InputError(f"{signature.name}: input {listed(missing)} is missing", _takes(signature))
+        hint = _unpacked(list(given.values()), len(names)) or _takes(signature)
+        raise InputError(f"{signature.name}: input {listed(missing)} is missing", hint)
 
 
 def by_name(
@@ -186,6 +189,16 @@ def by_name(
         )
     together.update(named)
     return together
+
+
+def _unpacked(values: Sequence[Any], count: int) -> str:
+    """What to write where all inputs came in one argument; an empty text where they did not."""
+    (first,) = values if len(values) == 1 else (None,)
+    if isinstance(first, Mapping):
+        return "give the inputs of a mapping by name: model(**inputs)"
+    if isinstance(first, (list, tuple)) and len(first) == count:
+        return f"give the inputs of a {type(first).__name__} one by one: model(*inputs)"
+    return ""
 
 
 def _takes(signature: Signature) -> str:

@@ -128,10 +128,11 @@ def _array(value: Any, spec: TensorSpec, name: str) -> numpy.ndarray:
         if is_read_only(value, array):
             raise InputError(f"{where} cannot be written", "give one that is not read-only")
     else:
-        raise InputError(f"{where} is a {type(value).__name__}, expected an array")
+        raise InputError(f"{where}: expected an array, got {type(value).__name__}")
     if array.dtype != spec.dtype.numpy:
+        order = "" if array.dtype.isnative else " in the other byte order"
         raise InputError(
-            f"{where} has dtype {array.dtype.name}, the result has {spec.dtype}",
+            f"{where} has dtype {array.dtype.name}{order}, the result has {spec.dtype}",
             f"make it with dtype '{spec.dtype}'",
         )
     if array.flags.num & _READY != _READY:

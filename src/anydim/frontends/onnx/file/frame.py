@@ -12,6 +12,7 @@ from dataclasses import field
 from anydim.base.errors import ModelError
 from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.dims import Declared
+from anydim.frontends.onnx.file.marks import no_model
 from anydim.frontends.onnx.file.wire import Irregular, Span, fields, varint
 
 _KINDS = {1: "tensor", 4: "sequence", 5: "map", 8: "sparse tensor", 9: "optional"}
@@ -54,7 +55,7 @@ def frame_of(data: memoryview, name: str) -> Frame:
     try:
         graphs = _model(_Message(data, Span(0, len(data))), frame)
     except (Irregular, UnicodeDecodeError, RecursionError):
-        raise ModelError(f"{name} is not an ONNX model, or the file is truncated") from None
+        raise no_model(data, name) from None
     if not graphs:
         raise ModelError(f"{name} holds no graph", "it may be truncated or no ONNX model at all")
     frame.inputs = [value for value in frame.inputs if value.name not in frame.weights]

@@ -14,6 +14,7 @@ from anydim.base.errors import InputError, ModelError, UserError
 from anydim.base.given import shown
 from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.mapped import mapped
+from anydim.frontends.onnx.file.marks import no_model
 from anydim.frontends.onnx.file.order import ordered
 from anydim.frontends.onnx.file.wire import Span, without_weights
 
@@ -110,7 +111,7 @@ def _decode(data: bytes, name: str) -> Any:
     try:
         proto = onnx.ModelProto.FromString(data)
     except (DecodeError, UnicodeDecodeError, RecursionError):
-        raise ModelError(f"{name} is not an ONNX model, or the file is truncated") from None
+        raise no_model(data, name) from None
     if not proto.HasField("graph"):
         raise ModelError(f"{name} holds no graph", "it may be truncated or no ONNX model at all")
     return proto
