@@ -10,6 +10,7 @@ from typing import Any
 
 from anydim.base.log import LOG
 from anydim.base.records import dataclass
+from anydim.base.text import counted
 from anydim.graph.nodes import Graph
 from anydim.kernels.ir import Kernel
 from anydim.kernels.text import print_kernel
@@ -72,7 +73,7 @@ class Lowered:
         """Lines on what was fused and which shape arithmetic disappeared."""
         launches = self.launches
         return (
-            f"{self.nodes} nodes became {len(launches)} launches;"
+            f"{counted(self.nodes, 'node')} became {counted(len(launches), 'launch', 'es')};"
             f" {len(self.items) - len(launches)} values are other values' bytes",
             *self.found,
             *(f"{item.template}: {item.source}" for item in launches),

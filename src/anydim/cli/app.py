@@ -17,6 +17,7 @@ import shlex
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -84,10 +85,13 @@ class Application(click.Group):
         return super().resolve_command(context, args)
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
-        """Run the command line and exit."""
+        """Run the command line and exit; no words at all ask for the help."""
         options["standalone_mode"] = False
+        words = list(sys.argv[1:] if args is None else args)
         try:
-            code = super().main(args, *rest, **options)
+            with warnings.catch_warnings():
+                warnings.showwarning = _warn
+                code = super().main(words or ["--help"], *rest, **options)
         except UserError as error:
             code = _fail(error.problem, error.hint)
         except click.ClickException as error:
@@ -95,8 +99,12 @@ class Application(click.Group):
         except click.Abort:
             code = _fail("interrupted", code=INTERRUPTED)
         except Exception as error:
-            code = _bug(error, list(args) if args is not None else sys.argv[1:])
+            code = _bug(error, words)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _warn(message: Warning | str, *_: Any) -> None:
+    click.echo(f"warning: {message}", err=True)
 
 
 def _fail(problem: str, hint: str = "", code: int = USER_ERROR) -> int:

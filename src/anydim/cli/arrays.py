@@ -190,6 +190,8 @@ def check_integers(model: Held, integers: Ranges) -> None:
 
 def check_output(path: str) -> None:
     """Raise OptionError for a path at which outputs cannot be written."""
+    if Path(path).is_dir():
+        raise OptionError(f"--output {path} is a folder", "give a file: results.npz")
     if not path.endswith(".npz"):
         raise OptionError(f"--output {path}: outputs are written as .npz", f"write {path}.npz")
     if not Path(path).parent.is_dir():

@@ -80,10 +80,8 @@ def bench(
             advance(number, len(at), where)
             rows.append(_row(where, engines, inputs, rounds, seconds))
     console.table(_table(list(engines), rows))
-    console.note(
-        f"{counted(threads, 'thread')}, {rounds} rounds at each size;"
-        " ratio is anydim's time for 1 of the other's"
-    )
+    meaning = "; ratio is anydim's time for 1 of the other's" if against else ""
+    console.note(f"{counted(threads, 'thread')}, {rounds} rounds at each size{meaning}")
 
 
 def _row(

@@ -8,7 +8,7 @@ from time import perf_counter
 import click
 
 from anydim.base.errors import OptionError
-from anydim.base.text import table
+from anydim.base.text import counted, table
 from anydim.cli import arrays
 from anydim.cli.feeding import OR_FILES
 from anydim.cli.opening import opened
@@ -160,6 +160,7 @@ def explain(asked: Asked, inputs: Sequence[str]) -> None:
 def _show_plan(console: Console, planned: Plan) -> None:
     """Memory and work, then one line for each kernel."""
     between = amount(planned.value_bytes, "B") if planned.value_bytes else ""
+    launches = counted(len(planned.launches), "launch", "es")
     console.title(f"{planned.name} at {sizes_text(planned.sizes)}")
     for name, value, more in (
         ("arena", amount(planned.arena_bytes, "B"), f" = {planned.arena_bytes} bytes"),
@@ -171,7 +172,7 @@ def _show_plan(console: Console, planned: Plan) -> None:
         ("inputs", amount(planned.input_bytes, "B"), ""),
         ("outputs", amount(planned.output_bytes, "B"), ""),
         ("constants", amount(planned.constant_bytes, "B"), ""),
-        ("work", amount(planned.flops, "flop"), f" in {len(planned.launches)} launches"),
+        ("work", amount(planned.flops, "flop"), f" in {launches}"),
     ):
         console.result(f"  {name:<10} {value:>10}{more}")
     rows = _kernel_rows(planned.launches)

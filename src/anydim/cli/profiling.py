@@ -10,6 +10,7 @@ import click
 from anydim.base.errors import OptionError
 from anydim.cli.feeding import Fed, fed_options
 from anydim.cli.options import Asked
+from anydim.cli.saving import check_file
 from anydim.deploy.container import is_saved
 from anydim.report.compared import Compared, compared, comparison, node_times
 from anydim.report.console import Console
@@ -53,6 +54,8 @@ def profile(
             f"--compare {compare}: it cannot run {Path(asked.model).name}",
             "give it the model: --onnx encoder.onnx",
         )
+    if trace:
+        check_file(trace, "trace.json", "--trace")
     console = Console(asked.quiet)
     made, feeds = fed.model(console, asked)
     with console.task(f"profiling {made.name}"):

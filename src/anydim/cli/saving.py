@@ -92,13 +92,13 @@ def compile(
     )
 
 
-def check_file(path: str) -> None:
+def check_file(path: str, example: str = "encoder.anydim", option: str = "--output") -> None:
     """Raise OptionError for a path at which no file can be written."""
     if Path(path).is_dir():
-        raise OptionError(f"--output {path} is a folder", "give a file: encoder.anydim")
+        raise OptionError(f"{option} {path} is a folder", f"give a file: {example}")
     folder = Path(path).parent
     if not folder.is_dir():
-        raise OptionError(f"--output {path}: there is no folder {folder}", "make it")
+        raise OptionError(f"{option} {path}: there is no folder {folder}", "make it")
 
 
 def check_targets(targets: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import click
 
 from anydim.cli.feeding import Fed, fed_options
 from anydim.cli.options import Asked
+from anydim.cli.saving import check_file
 from anydim.program.profile.trace import write
 from anydim.report.console import Console
 from anydim.report.trace_page import page
@@ -38,6 +39,9 @@ def trace(
       anydim trace detector.onnx --device accel=opencl:0 --placement '*=accel' \\
           --at height=480,width=640 --wait -o trace.json
     """
+    for path, example, option in (output, "trace.json", "--output"), (html, "trace.html", "--html"):
+        if path:
+            check_file(path, example, option)
     console = Console(asked.quiet)
     made, feeds = fed.model(console, asked)
     with console.task(f"tracing {made.name}"):

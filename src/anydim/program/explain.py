@@ -43,7 +43,8 @@ def summary(program: Program) -> Iterator[str]:
     launches = counted(len(sites), "launch", "es")
     yield f"  {launches} of {counted(kernels, 'kernel')}, {threads}{made and ': '}{made}"
     if program.straight is not None:
-        yield f"  {len(program.straight.slots)} sizes are computed once per call"
+        sizes = len(program.straight.slots)
+        yield f"  {counted(sizes, 'size')} {'is' if sizes == 1 else 'are'} computed once per call"
     else:
         yield f"  {len(program.segments)} segments in {len(program.regions)} regions"
     for engine in program.engines:

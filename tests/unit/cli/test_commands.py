@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 
 import numpy
@@ -197,6 +198,7 @@ def test_a_peer_that_cannot_run_the_model(call, monkeypatch: pytest.MonkeyPatch)
         ("run tiny.onnx --input ids=ids.npy", "'x'", ""),
         ("run tiny.onnx --at n=1 --output y.npy", "outputs are written as .npz", "y.npy.npz"),
         ("run tiny.onnx --at n=1 --output no/y.npz", "there is no folder no", "make it"),
+        ("run tiny.onnx --at n=1 --output .", "--output . is a folder", "results.npz"),
         ("run tiny.onnx --at n=1 --integers id=0..1", "no integer input 'id'", "'ids'"),
         ("check tiny.onnx --integers x=0..1", "no integer input 'x'", "'ids'"),
         ("run tiny.onnx --at n=2 --integers ids=7..7", "index 7 is outside -5..4", "input 'ids'"),
@@ -235,6 +237,19 @@ def test_an_interrupt(call, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(compiling, "compile", stopped)
     assert "error: interrupted" in call("explain tiny.onnx", code=130).stderr
+
+
+def test_no_words_ask_for_the_help(call) -> None:
+    assert call("").stdout == call("--help").stdout
+
+
+def test_a_warning_is_one_line(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warned(*args, **options):
+        warnings.warn("mind the step", RuntimeWarning, stacklevel=1)
+        raise ad.ModelError("no")
+
+    monkeypatch.setattr(compiling, "compile", warned)
+    assert "\nwarning: mind the step\nerror: no\n" in call("explain tiny.onnx", code=2).stderr
 
 
 def test_help_of_every_command_has_an_example_that_fits(call) -> None:
@@ -278,8 +293,10 @@ def test_traces_at_sizes_and_on_files(call, folder: Path) -> None:
     ("trace tiny.onnx --at n=1 --input in.npz", "exclude each other"),
     ("trace tiny.onnx --at n=1 --calls 0", "calls"),
     ("trace tiny.onnx --at m=1", "has no dim 'm'"),
-    ("trace tiny.onnx --at n=1 --output missing/t.json", "cannot be written"),
-    ("trace tiny.onnx --at n=1 --html missing/t.html", "cannot be written"),
+    ("trace tiny.onnx --at n=1 --output missing/t.json", "there is no folder missing"),
+    ("trace tiny.onnx --at n=1 --html missing/t.html", "there is no folder missing"),
+    ("trace tiny.onnx --at n=1 --html .", "--html . is a folder"),
+    ("profile tiny.onnx --at n=1 --trace missing/t.json", "there is no folder missing"),
 ])  # fmt: skip
 def test_traces_that_cannot_be(call, line: str, problem: str) -> None:
     assert problem in call(line, 2).stderr
