@@ -20,7 +20,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -103,7 +103,10 @@ class Application(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _warn(message: Warning | str, *_: Any) -> None:
+def _warn(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int,
+    file: TextIO | None = None, line: str | None = None,
+) -> None:  # fmt: skip
     click.echo(f"warning: {message}", err=True)
 
 
