@@ -28,15 +28,12 @@ from anydim.compiling import (
     schedule_text,
 )
 from anydim.devices.engines.engine import Engine
-from anydim.devices.engines.table import ENGINES, engine_named
 from anydim.devices.table import unknown_device
-from anydim.frontends.onnx.graphs.foreign import elsewhere
 from anydim.frontends.source import read
 from anydim.frontends.text import text_options
 from anydim.graph.evaluate import evaluate
 from anydim.graph.indices import index_ranges
 from anydim.graph.nodes import Graph
-from anydim.graph.regions import Foreign
 from anydim.graph.text import print_graph
 from anydim.graph.verify import verify
 from anydim.kernels.ir import Kernel, Library
@@ -63,19 +60,14 @@ from anydim.passes.opaque import Opaque, guarded
 from anydim.passes.options import PLAIN, Options, given_options, known_precision
 from anydim.passes.pad import Pad, known_pads
 from anydim.passes.pieces import Pieces
-from anydim.passes.place import Placed as PlacedGraph
-from anydim.passes.placement import Placement, placed_notes, placed_text
-from anydim.passes.placing.measure import Run
-from anydim.passes.placing.rules import all_nodes
-from anydim.passes.placing.timed import Trial, trial_of
 from anydim.passes.recur import Recur
 from anydim.passes.results import Results
 from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
 from anydim.passes.segment import Cut, Part, Segment, cut_text, devices_of
 from anydim.passes.simplify import Simplify
-from anydim.passes.take import Take
 from anydim.passes.unit_dimensions import UnitDimensions
 from anydim.passes.views import Views
+from anydim.placing import Asked, in_order, placed_graph
 from anydim.program.differential import Ranges
 from anydim.program.findings import findings
 from anydim.program.limits import MemoryLimit
@@ -235,8 +227,8 @@ def compile_source(
         devices = {name: each.rounding() for name, each in (devices or {}).items()}
     probe = partial(compile_source, dims=None, threads=threads, progress=_silent)
     tried = partial(probe, options=options, made_by=made_by, form=form, engines=engines)
-    asked = _Asked(placement, devices or {}, engines or {}, threads, f"{options}")
-    graph, taken = _placed(graph, asked, work, probe, tried)
+    asked = Asked(placement, devices or {}, engines or {}, threads, f"{options}")
+    graph, taken = placed_graph(graph, asked, work, probe, tried)
     code = target(settings.target if made_by is None else made_by)
     code = replace(code, templates=(*form.templates, *code.templates))
     options = replace(options, pads=known_pads(form.pads, graph.box))
@@ -264,69 +256,6 @@ def compile_source(
         built.executable, lowered.made.program, _reference(plain, float64), report,
         partial(index_ranges, plain), plain.lists, again, _reference(plain), plain,
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What a user says of where nodes run."""
-
-    placement: Any
-    devices: Mapping[str, Placed]
-    engines: Mapping[str, str | Engine]
-    threads: int
-    options: str
-
-    def engines_of(self, graph: Graph) -> dict[str, Engine]:
-        """The engines that nodes of a graph are on, opened, by the names that these have."""
-        nodes = list(all_nodes(graph))
-        names = {node.device for node in nodes} - self.devices.keys()
-        names |= {node.region.engine for node in nodes if isinstance(node.region, Foreign)}
-        found = {name: engine_named(name, self.engines) for name in sorted(names)}
-        return {name: engine for name, engine in found.items() if engine is not None}
-
-
-def _placed(
-    graph: Graph, asked: _Asked, work: Work,
-    probe: Callable[..., Compiled], tried: Callable[..., Compiled],
-) -> tuple[Graph, dict[str, Engine]]:  # fmt: skip
-    """The graph with a device for each node, and the engines among them; the host for all where
-    nobody speaks of devices.
-
-    `probe` compiles small graphs that tell the speed of a device, `tried` the graph as it may be.
-    """
-    devices, threads = asked.devices, asked.threads
-    if not (devices or asked.placement is not None or asked.engines or asked.engines_of(graph)):
-        work.stages["placed"] = lambda: placed_text(PlacedGraph(graph))
-        return graph, {}
-
-    def run(small: Graph, name: str) -> Run:
-        return probe(small, devices={name: devices[name]} if name else None).executable
-
-    def trial(placed: Graph) -> Trial:
-        made = tried(placed, devices=devices if any(n.device for n in placed.nodes) else None)
-        watched = list(opened.values())
-        return trial_of(made.program, made.executable, made.index_ranges(), watched)
-
-    opened = {name: each.device for name, each in devices.items()}
-    told = (_ordered(devices), work.tell, asked.options, (*asked.engines, *ENGINES))
-    work.total = _STAGES + 1
-    placing = Placement(asked.placement, opened, threads, run, trial, *told)
-    placed = work.timed("place", lambda: placing.run(graph))
-    engines = asked.engines_of(placed.graph)
-    placed = Take(engines).run(placed)
-    work.stage("placed", lambda: placed_text(placed), (placed.graph,))
-    ran = [elsewhere(n) for n in all_nodes(graph) if isinstance(n.region, Foreign)]
-    idle = (
-        f"nothing is on '{n}': placement= or g.on put it"
-        for n in sorted({*asked.engines} - {*engines})
-    )
-    work.notes = (*placed_notes(placed), *ran, *idle)
-    return verify(placed.graph), engines
-
-
-def _ordered(devices: Mapping[str, Placed]) -> frozenset[str]:
-    """The devices that run loops in order and routines."""
-    return frozenset(name for name, each in devices.items() if each.target.ordered)
 
 
 @dataclass(frozen=True)
@@ -365,7 +294,7 @@ def _lowered(
     Raises DeviceError for parts on a device that is none of those given.
     """
     code = on.host
-    cutting = Segment(Recur(code.machine).run, _ordered(on.devices))
+    cutting = Segment(Recur(code.machine).run, in_order(on.devices))
     cuts = work.timed("segment", lambda: cutting.run(graph))
     missing = [device for device in devices_of(cuts) if device not in {**on.devices, **on.engines}]
     if missing:

@@ -12,20 +12,17 @@ parts are Unsupported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy
 
-from anydim.base import settings
 from anydim.base.errors import AnydimError, InputError, ModelError
 from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.coded import coded
 from anydim.frontends.onnx.file.dims import DimNames, input_shapes
 from anydim.frontends.onnx.file.host import (
-    CONTRIBUTED,
     HOST,
     LEARNED,
     constant,
@@ -34,10 +31,9 @@ from anydim.frontends.onnx.file.host import (
 )
 from anydim.frontends.onnx.file.order import in_order, names_made, names_read
 from anydim.frontends.onnx.file.reading import Opened
-from anydim.sizes import LARGEST, Dim
+from anydim.frontends.onnx.file.string_types import STRING, counted, is_string, types_of
+from anydim.sizes import Dim
 
-STRING = 8  # TensorProto.STRING
-_INT64 = 7
 ON_HOST = {
     "StringConcat", "StringSplit", "StringNormalizer", "RegexFullMatch",
     "CastMap", "CategoryMapper", "DictVectorizer", "Tokenizer", "ZipMap",
@@ -46,8 +42,6 @@ _NAMED = {
     "keys_strings", "values_strings", "pool_strings", "default_string", "cats_strings",
     "classes_strings", "classlabels_strings",
 }  # fmt: skip
-
-_DEEPEST = 64  # graphs inside graphs
 
 
 class StringsInside(ModelError):
@@ -129,17 +123,6 @@ def holds_strings(proto: Any) -> bool:
     return any(map(_handles_strings, proto.node))
 
 
-def is_string(kind: Any) -> bool:
-    """Whether a type is a tensor of strings or a map, or a list or an optional of such."""
-    if kind.HasField("map_type"):
-        return True
-    if kind.HasField("sequence_type"):
-        return is_string(kind.sequence_type.elem_type)
-    if kind.HasField("optional_type"):
-        return is_string(kind.optional_type.elem_type)
-    return bool(kind.tensor_type.elem_type == STRING)
-
-
 def _handles_strings(node: Any) -> bool:
     """Whether an operator makes or reads strings by itself, by what its attributes say."""
     if node.op_type in ON_HOST:
@@ -180,7 +163,7 @@ class _Cutting:
             raise ModelError(
                 f"{opened.name}: a node reads what no node makes, or what depends on its own result"
             )
-        self.kinds = _types(opened.proto)
+        self.kinds = types_of(opened.proto)
         self.strings = {name for name, kind in self.kinds.items() if is_string(kind)}
         self.strings |= {t.name for t in self.graph.initializer if t.data_type == STRING}
         self.constants = {tensor.name for tensor in self.graph.initializer}
@@ -193,7 +176,7 @@ class _Cutting:
         }
         nodes, numbers = coded(self.graph.node, taken)
         self.nodes = _needed(nodes, [value.name for value in self.graph.output])
-        self.kinds |= {name: _counted(self.kinds.get(of)) for name, of in numbers.items()}
+        self.kinds |= {name: counted(self.kinds.get(of)) for name, of in numbers.items()}
         self._tell_strings()
 
     def _tell_strings(self) -> None:
@@ -330,107 +313,6 @@ class _Cutting:
         return proto
 
 
-def _types(proto: Any) -> dict[str, Any]:
-    """What onnx can tell of the types of values by name."""
-    import onnx
-
-    graph = proto.graph
-    if not _has_bodies(graph) or _written_out(proto) > settings.most_nodes:
-        return {value.name: value.type for value in graph.input if value.HasField("type")}
-    for _ in range(1 + sum(_key(node) in _UNTOLD for node in graph.node)):
-        with suppress(Exception):  # what its native code finds wrong is found again by the import
-            graph = onnx.shape_inference.infer_shapes(proto).graph
-        values = (*graph.value_info, *graph.output, *graph.input)
-        kinds = {value.name: value.type for value in values if value.HasField("type")}
-        told = _told(graph.node, kinds)
-        if not told:
-            break
-        own, proto = proto, onnx.ModelProto()
-        proto.CopyFrom(own)
-        kept = [value for value in proto.graph.value_info if value.name not in told]
-        del proto.graph.value_info[:]
-        proto.graph.value_info.extend([*kept, *told.values()])
-    return kinds
-
-
-def _written_out(proto: Any) -> int:
-    """Nodes with every function in the place of its calls, as onnx has them before it infers."""
-    bodies = {(function.domain, function.name): function.node for function in proto.functions}
-    counts: dict[tuple[str, str], int] = {}
-
-    def count(nodes: Iterable[Any]) -> int:
-        total = 0
-        for node in nodes:
-            key = _key(node)
-            if key in bodies and key not in counts:
-                counts[key] = LARGEST  # of one that calls itself
-                counts[key] = count(bodies[key])
-            total += counts.get(key, 1) + sum(count(each.g.node) for each in node.attribute)
-        return total
-
-    try:
-        return count(proto.graph.node)
-    except RecursionError:
-        return LARGEST
-
-
-def _key(node: Any) -> tuple[str, str]:
-    return node.domain, node.op_type
-
-
-# what the standard tells no shape of: the number of axes, or how many more than the input has
-_RANKS = {(LEARNED, "CastMap"): 2, (LEARNED, "DictVectorizer"): 2}
-_MORE_AXES = {
-    (CONTRIBUTED, "Tokenizer"): 1, (LEARNED, "LabelEncoder"): 0, (LEARNED, "CategoryMapper"): 0,
-}  # fmt: skip
-_UNTOLD = _RANKS.keys() | _MORE_AXES.keys()
-
-
-def _told(nodes: Iterable[Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
-    """The declarations of results of which the standard does not tell how many axes they have."""
-    import onnx
-
-    found = {}
-    for node in nodes:
-        name, key = node.output[0] if node.output else "", _key(node)
-        given, known = kinds.get(node.input[0]) if node.input else None, kinds.get(name)
-        if key not in _UNTOLD or given is None:
-            continue
-        if known is not None and known.tensor_type.HasField("shape"):
-            continue
-        if key in _MORE_AXES and not given.tensor_type.HasField("shape"):
-            continue
-        maps = _MORE_AXES.get(key) == 0 and is_string(given)  # names to numbers, or back
-        value = onnx.ValueInfoProto(
-            name=name, type=_counted(given) if maps else _string_type(given)
-        )
-        if known is not None:
-            value.type.tensor_type.elem_type = known.tensor_type.elem_type
-        if key in _RANKS:
-            value.type.tensor_type.ClearField("shape")
-        for _ in range(_RANKS.get(key, 0) + _MORE_AXES.get(key, 0)):
-            value.type.tensor_type.shape.dim.add()
-        found[name] = value
-    return found
-
-
-_BODIES = {"If": {"then_branch", "else_branch"}, "Loop": {"body"}, "Scan": {"body"}}
-
-
-def _has_bodies(graph: Any, depth: int = 0) -> bool:
-    """Whether all nodes have the graphs that they need, at a depth that onnx's code takes.
-
-    It reads them unseen: one that is not there ends the process.
-    """
-    for node in graph.node:
-        graphs = {each.name: each.g for each in node.attribute if each.HasField("g")}
-        if depth > _DEEPEST or not _BODIES.get(node.op_type, set()) <= graphs.keys():
-            return False
-        if not all(_has_bodies(inner, depth + 1) for inner in graphs.values()):
-            return False
-    return True
-
-
 def _needed(nodes: Sequence[Any], outputs: Iterable[str]) -> list[Any]:
     """The nodes that outputs depend on."""
     wanted, kept = set(outputs), []
@@ -439,24 +321,6 @@ def _needed(nodes: Sequence[Any], outputs: Iterable[str]) -> list[Any]:
             kept.append(node)
             wanted.update(names_read([node]))
     return kept[::-1]
-
-
-def _string_type(kind: Any) -> Any:
-    """A type of strings with the shape of another one, as far as that is known."""
-    import onnx
-
-    made = onnx.TypeProto()
-    if kind is not None:
-        made.CopyFrom(kind)
-    made.tensor_type.elem_type = STRING
-    return made
-
-
-def _counted(kind: Any) -> Any:
-    """The type of the numbers of strings."""
-    made = _string_type(kind)
-    made.tensor_type.elem_type = _INT64
-    return made
 
 
 def _known(node: Any, versions: Mapping[str, int]) -> bool:
