@@ -263,6 +263,25 @@ def test_branches_on_data():
     check(text, np.float32(np.where(on, x, -x).sum()), x, on)
 
 
+@pytest.mark.parametrize("n", [0, *SIZES])
+def test_a_branch_on_an_element_of_what_an_outer_loop_makes(n):
+    body = """{
+      y(i) = 0 where exists x(i)
+      for t in 3 {
+        going(z) = true where z in 0:1
+        for u in 4 {
+          if going(0) {
+            y(i) += x(i)
+            going(z) = u + t < 3
+          }
+        }
+      }
+    }"""
+    text = f"{head('float(N) x')} {body}"
+    check(text, 9 * random(n), random(n))
+    assert not group_of(text, random(n)).guards  # on what was not known in between
+
+
 @pytest.mark.parametrize("on", [True, False])
 def test_a_branch_on_an_attribute_leaves_no_trace(on):
     text = f"""{head("float(N) x; bool on = true")} {{

@@ -95,6 +95,8 @@ def _trip_extents(loops: Sequence[LoopAround], box: Box) -> dict[str, Size]:
 def _guard(
     work: Work, at: Position, span: tuple[Size, Size], extents: Mapping[str, Size], box: Box
 ) -> None:
+    if not ranges.is_known(at.size):
+        return  # asked again when the size has been inferred
     line = work.binding.definition.text.count("\n", 0, at.where) + 1
     where = f"'{at.tensor}' is {at.verb} at {span[0]} to {span[1]} of dimension {at.axis}"
     message = f"{work.binding.definition.name}, line {line}: {where}, inside its size {at.size}"
