@@ -71,6 +71,7 @@ def form_template(
     lower: Callable[[Form, Schedule, Task], Launch],
     keeps: bool = False,
     widens: bool = False,
+    extends: bool = False,
 ) -> Template:
     """The template of groups that have a form: `form` gives it, None for other groups.
 
@@ -91,4 +92,4 @@ def form_template(
             raise InternalError(f"a group that template '{name}' cannot take reached its lowering")
         return lower(found, chosen, task)
 
-    return Template(name, schedule, matched, lowered, keeps, widens=widens)
+    return Template(name, schedule, matched, lowered, keeps, extends, widens)

@@ -29,9 +29,9 @@ def test_every_few_elements(dtype: DType, step: int) -> None:
     box, machine = Box.of(Dim("R"), Dim("N")), Machine(vector_bytes=32)
     kind = TensorType(dtype, (as_size("R"), as_size("N")))
     group = instantiate(definition, (kind,), {}, box)
-    schedule = pointwise.match(group, box, machine, frozenset())
+    schedule = pointwise.TEMPLATE.match(group, box, machine, frozenset())
     assert schedule is not None
-    launch = pointwise.lower(group, schedule, box, machine, frozenset())
+    launch = pointwise.TEMPLATE.lower(group, schedule, box, machine, frozenset())
     assert "shuffle" in print_kernel(launch.kernel)
     for rows, count in ((1, 1), (3, 7), (2, 33), (1, 131), (2, 64), (1, 260)):
         x = numpy.arange(rows * count).reshape(rows, count).astype(dtype.numpy)

@@ -7,11 +7,10 @@ rank is one long vector.
 from __future__ import annotations
 
 from anydim.base.records import dataclass
-from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.launch import Launch
+from anydim.kernels.rows.cells import RowForm
 from anydim.kernels.rows.form import lanes_for, row_form, row_launch
-from anydim.kernels.template import Template
-from anydim.lang.tree import Group
-from anydim.sizes import Box
+from anydim.kernels.template import Task, form_template
 
 
 @dataclass(frozen=True)
@@ -22,23 +21,18 @@ class Pointwise:
     unroll: int = 4
 
 
-def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Pointwise | None:
-    """A schedule for a group whose statements all run over the same elements; else None."""
-    if any(statement.reduced for statement in group.statements):
-        return None
-    form = row_form(group, across=False)
-    return None if form is None else Pointwise(lanes_for(form, machine))
+def _form(task: Task) -> RowForm | None:
+    """The form of a group whose statements all run over the same elements."""
+    reduces = any(statement.reduced for statement in task.group.statements)
+    return None if reduces else row_form(task.group, across=False)
 
 
-def lower(
-    group: Group, schedule: Pointwise, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
-    """The launch of a matched group."""
-    form = row_form(group, across=False)
-    assert form is not None
-    return row_launch(
-        "pointwise", form, schedule, box, machine, "elements that depend on no other element"
-    )
+def _lower(form: RowForm, schedule: Pointwise, task: Task) -> Launch:
+    reason = "elements that depend on no other element"
+    return row_launch("pointwise", form, schedule, task.box, task.machine, reason)
 
 
-TEMPLATE = Template("pointwise", Pointwise, match, lower, extends=True)
+TEMPLATE = form_template(
+    "pointwise", Pointwise, _form, lambda form, task: Pointwise(lanes_for(form, task.machine)),
+    _lower, extends=True,
+)  # fmt: skip
