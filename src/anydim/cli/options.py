@@ -190,8 +190,8 @@ _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option(
         "--strategy", metavar="NAME",
         help="Which code serves which size, and when it is made: generic, exact, adaptive, "
-        "'buckets(seq=[16, 32])', \"where('m <= 4', exact())\".  [default: the setting, adaptive "
-        "but for files that are written]",
+        "'buckets(seq=[16, 32])', \"where('m <= 4', exact())\".  [default: generic, whatever the "
+        "setting]",
     ),
     click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
     click.option(
