@@ -10,15 +10,15 @@ from itertools import groupby, zip_longest
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.ir import select, shuffle, splat
+from anydim.kernels.ir import constant, select, shuffle, splat
 from anydim.kernels.product.convolution.packing import picked
 from anydim.kernels.product.epilogue import PRODUCT
-from anydim.kernels.sliding.columns import Columns, Setting, inside
+from anydim.kernels.sliding.columns import Columns, Setting, inside, narrowed
 from anydim.kernels.sliding.form import Limit, Sliding, Window
 from anydim.kernels.write.arithmetic import loop, near
 from anydim.kernels.write.elements import Elements
 from anydim.kernels.write.folding import folded, identity, is_product, nothing_of, terms_of
-from anydim.lang.tree import Apply, Cast, Expr, Literal, Read
+from anydim.lang.tree import Apply, Axis, Cast, Expr, Literal, Read
 from anydim.lang.tree.affine import Affine, to_expr
 from anydim.sizes import Size
 
@@ -73,19 +73,38 @@ class Block:
         for axis in form.loops:
             name, outer = context.fresh("k"), self.scopes
             at = {axis.name: ir.Var(ir.INDEX, name)}
+            span = self._span(axis, outer[0])
             self.scopes = self._joined([scope.inner(at) for scope in outer], [])
-            nest.append((name, self.setting.context.sizes.value(axis.extent), outer[0].steps))
+            nest.append((name, span, outer[0].steps))
         for taps in self._together():
             copy, (_, windows) = taps[0]
             asked = dict.fromkeys(self._asked(copy, window) for window in windows)
             self.scopes[0].steps += self._folded(taps, [limits for limits in asked if limits])
         inner = self.scopes[0].steps
-        for name, extent, outside in reversed(nest):
-            outside.append(loop(name, 0, extent, 1, *inner))
+        for name, span, outside in reversed(nest):
+            outside.append(loop(name, *span, 1, *inner))
             inner = outside
         for copy in range(len(self.cells)):
             self._finish(copy)
         return tuple(self.scope.steps)
+
+    def _span(self, axis: Axis, scope: Elements) -> tuple[ir.Value, ir.Value]:
+        """The taps of a loop that may be inside: of one vector those that are, where all lanes are.
+
+        What they leave otherwise is known in the loop.
+        """
+        form, value = self.setting.form, self.setting.context.sizes.value
+        span: tuple[ir.Value, ir.Value] = constant(0), value(axis.extent)
+        if len(self.cells) > 1:
+            return span
+        for limit in _common(form):
+            by, moving = limit.index.stride(axis.name), {a.name for a in form.loops} - {axis.name}
+            alone = not moving & set(limit.index.indices) and (by.constant or 0) > 0
+            if alone and self.cells[0].columns.uniform(limit) and limit not in self.known:
+                first = scope.scalar(to_expr(limit.index.without(axis.name)))
+                span = narrowed(scope, *span, first, value(limit.extent) - first, value(by))
+                self.known |= {limit}
+        return span
 
     def _together(self) -> Iterator[list[Tap]]:
         """Taps in the text's order for each vector, those that read the same rows together."""
@@ -285,6 +304,17 @@ class Block:
             result = flag if result is None else self.found[both_key]
         assert result is not None
         return result
+
+
+def _common(form: Sliding) -> Iterator[Limit]:
+    """What all taps may leave, and change nothing then."""
+    _, windows = form.bodies[0]
+    for limit in dict.fromkeys(limit for window in windows for limit in window.limits):
+        if all(
+            any(limit in w.limits and changes_nothing(w.read, e, form) for w in found)
+            for e, found in form.bodies
+        ):
+            yield limit
 
 
 def combined(form: Sliding, scope: Elements, expr: Expr, old: ir.Value) -> ir.Value:

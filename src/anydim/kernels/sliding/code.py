@@ -20,11 +20,12 @@ from anydim.kernels.sliding.block import Block, Cell, whole_number
 from anydim.kernels.sliding.columns import Columns, Setting
 from anydim.kernels.sliding.form import Limit, Sliding
 from anydim.kernels.sliding.merged import COLUMN, ROW, Image, MergedColumns, image_of
-from anydim.kernels.write.arithmetic import loop, quotient, quotient_up, split_index
+from anydim.kernels.sliding.planes import FLAT
+from anydim.kernels.write.arithmetic import loop, quotient, quotient_up
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
-from anydim.kernels.write.loops import parallel_loop
+from anydim.kernels.write.loops import START, STOP, over, parallel_loop, under
 from anydim.lang.tree import Axis, TensorType
-from anydim.lang.tree.affine import Affine, to_expr
+from anydim.lang.tree.affine import Affine, row_major_strides, to_expr
 from anydim.sizes import Box, Size, as_size
 
 _STRIP = 32  # rows that are done before the next columns: they stay in the first cache
@@ -35,11 +36,12 @@ _FEW = 4  # rows that have steps of their own where blocks are of more
 class SlidingWriter:
     """Writes the body of one kernel, and collects the sizes it needs.
 
-    `below` is the form for vectors below each other: more of its taps are unrolled.
+    `below` is the form for vectors below each other: more of its taps are unrolled. In `flat`, for
+    images of few rows, these are taps of one row.
     """
 
     def __init__(
-        self, form: Sliding, below: Sliding, lanes: int, vectors: int, machine: Machine,
+        self, form: Sliding, below: Sliding, flat: Sliding, lanes: int, vectors: int, machine: Machine,
         touched: Operands, box: Box,
     ) -> None:  # fmt: skip
         self.form, self.vectors = form, vectors
@@ -49,6 +51,7 @@ class SlidingWriter:
         types = {**touched.types, **types}
         self.context = Context(types, self.sizes, machine, touched.buffers)
         self.setting = Setting(below if form.share else form, self.context, lanes)
+        self.flat = Setting(flat, self.context, lanes)
         self.wide = Setting(form, self.context, machine.lanes(form.dtype))
         image = image_of(form, self.wide.lanes, box)
         sources = {window.read.tensor for _, windows in form.bodies for window in windows}
@@ -58,61 +61,85 @@ class SlidingWriter:
 
     def body(self) -> tuple[ir.Step, ...]:
         """The steps of main: rows from start to stop, merged where they are short."""
-        rows = self._images(self._strips) if self.form.share else self._rows()
-        if self.image is None:
-            return rows
-        merged = self.image.worth_it(self.sizes, self.wide.lanes)
-        return (ir.If(merged, self._merged(self.image), rows),)
+        scope = Elements(self.context)
+        if self.form.share:
+            few = self.sizes.value(self.form.outer[-1].extent) <= FLAT
+            with under(scope, few) as inner:
+                self._strips(inner, self.flat, self._each)
+            with under(scope, ~few) as inner:
+                self._strips(inner, self.setting, self._blocks)
+        else:
+            axes = [(axis.name, self.sizes.value(axis.extent)) for axis in self.form.outer]
+            parallel_loop(scope, axes, self._row)
+        rows = tuple(scope.steps)
+        if self.image is not None:
+            merged = self.image.worth_it(self.sizes, self.wide.lanes)
+            rows = (ir.If(merged, self._merged(self.image), rows),)
+        return (ir.If(START < STOP, rows),)
 
     def _images(
-        self, inside: Callable[[Elements, ir.Value, ir.Value], None], scope: Elements | None = None
-    ) -> tuple[ir.Step, ...]:
-        """The rows from start to stop, image by image; `inside` gets the first and the last."""
-        scope = scope or Elements(self.context)
+        self, scope: Elements, first: ir.Value, last: ir.Value,
+        inside: Callable[[Elements, ir.Value, ir.Value], None],
+    ) -> None:  # fmt: skip
+        """Images from the first to the last one; `inside` gets where the rows to do begin and end."""
         outer, rows = self.form.outer[:-1], self.form.outer[-1]
-        height = self.sizes.value(rows.extent)
-        inner = scope.inner({axis.name: variable(f"image_{axis.name}") for axis in outer})
-        extents = [(f"image_{a.name}", self.sizes.value(a.extent)) for a in reversed(outer)]
-        before = variable("image") * height
-        low = inner.name(greatest(variable("start") - before, 0))
-        high = inner.name(least(variable("stop") - before, height))
-        inside(inner, low, high)
-        indices = split_index("image", *extents[:-1])
-        if outer:  # what is left of the number; its extent is a size that tells a dim of a launch
-            first = variable(f"rest{len(extents) - 2}" if len(extents) > 1 else "image")
-            indices.append(ir.Let(f"image_{outer[0].name}", first))
-        body = [*indices, *inner.steps]
-        images = quotient(variable("start"), height), quotient_up(variable("stop"), height)
-        scope.steps.append(loop("image", *images, 1, *body))
-        return (ir.If(variable("start") < variable("stop"), tuple(scope.steps)),)
+        strides = row_major_strides(tuple(axis.extent for axis in self.form.outer))
+        number = Affine.of(as_size(0), {axis.name: by for axis, by in zip(outer, strides)})
+
+        def image(inner: Elements) -> None:
+            before = inner.scalar(to_expr(number))
+            low = inner.name(greatest(START - before, 0))
+            high = inner.name(least(STOP - before, self.sizes.value(rows.extent)))
+            inside(inner, low, high)
+
+        axes = [(axis.name, self.sizes.value(axis.extent)) for axis in outer]
+        parallel_loop(scope, axes, image, first, last)
+
+    def _span(self, scope: Elements) -> tuple[ir.Value, ir.Value]:
+        """The images of which rows are to be done."""
+        height = self.sizes.value(self.form.outer[-1].extent)
+        return scope.name(quotient(START, height)), scope.name(quotient_up(STOP, height))
 
     # ---- vectors below each other ----------------------------------------------------------------
 
-    def _strips(self, image: Elements, low: ir.Value, high: ir.Value) -> None:
-        """The rows of an image by strips, and of those vector by vector."""
-        form, copies = self.form, self.vectors
-        rows, row, at = form.outer[-1], variable("row"), variable("at")
-        strip = image.inner({})
-        end = strip.name(least(variable("strip") + _STRIP, high))
-        inner = strip.inner({form.lane.name: at})
-        extent = self.sizes.value(form.lane.extent)
-        columns = Columns(self.setting, inner, at, extent)
-        block = inner.inner({rows.name: row})
-        cells = [
-            Cell(columns, {rows.name: row + copy}, (rows.name, copy)) for copy in range(copies)
-        ]
-        self._either(self.setting, block, rows, copies, constant(copies - 1), high, cells, cells)
-        inner.steps.append(loop("row", variable("strip"), end, copies, *block.steps))
-        strip.steps.append(loop("at", 0, extent, self.setting.lanes, *inner.steps))
-        image.steps.append(loop("strip", low, high, _STRIP, *strip.steps))
+    def _strips(
+        self, scope: Elements, setting: Setting,
+        write: Callable[[Columns, Elements, ir.Value, ir.Value], None],
+    ) -> None:  # fmt: skip
+        """Strips of rows, of one image or of several that have few; of those vector by vector."""
+        (first, last), extent = self._span(scope), self.sizes.value(self.form.lane.extent)
+        height = self.sizes.value(self.form.outer[-1].extent)
+        some = scope.name(greatest(quotient(constant(_STRIP), height), 1))
+        with over(scope, last, first, some, letter="image") as (images, image):
+            end = images.name(least(image + some, last))
+            with over(images, height, 0, _STRIP, letter="strip") as (strip, top):
+                with over(strip, extent, 0, setting.lanes, self.form.lane.name, "at") as (inner, at):
+                    columns = Columns(setting, inner, at, extent)
+
+                    def rows(scope: Elements, low: ir.Value, high: ir.Value) -> None:
+                        begin = scope.name(greatest(low, top))
+                        write(columns, scope, begin, scope.name(least(high, top + _STRIP)))
+
+                    self._images(inner, image, end, rows)
+
+    def _blocks(self, columns: Columns, image: Elements, low: ir.Value, high: ir.Value) -> None:
+        """Rows of an image, some at a time, which share what their windows read."""
+        rows, copies = self.form.outer[-1], self.vectors
+        with over(image, high, low, copies, rows.name, "row") as (block, row):
+            cells = [
+                Cell(columns, {rows.name: row + copy}, (rows.name, copy)) for copy in range(copies)
+            ]
+            span = constant(copies - 1)
+            self._either(self.setting, block, rows, copies, span, high, cells, cells)
+
+    def _each(self, columns: Columns, image: Elements, low: ir.Value, high: ir.Value) -> None:
+        """Rows of an image one by one: few share nothing."""
+        rows = self.form.outer[-1].name
+        with over(image, high, low, 1, rows, "row") as (block, row):
+            cell = Cell(columns, {rows: row})
+            block.steps += Block(self.flat, block.inner({}), [cell], frozenset()).steps()
 
     # ---- vectors side by side --------------------------------------------------------------------
-
-    def _rows(self) -> tuple[ir.Step, ...]:
-        scope = Elements(self.context)
-        axes = [(axis.name, self.sizes.value(axis.extent)) for axis in self.form.outer]
-        parallel_loop(scope, axes, self._row)
-        return tuple(scope.steps)
 
     def _row(self, row: Elements) -> None:
         """All vectors of a row, a block of them at a time."""
@@ -155,7 +182,8 @@ class SlidingWriter:
             self._either(self.wide, block, image.rows, step, span, high, whole, parts)
             inner.steps.append(loop("row", low, high, step, *block.steps))
 
-        return self._images(inside, scope)
+        self._images(scope, *self._span(scope), inside)
+        return tuple(scope.steps)
 
     # ---- with and without questions --------------------------------------------------------------
 

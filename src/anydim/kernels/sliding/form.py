@@ -93,8 +93,13 @@ class Sliding:
         return Affine.of(as_size(0), {a.name: by for a, by in zip(axes, strides)})
 
 
-def sliding_of(group: Group, box: Box, unrolled: int = UNROLLED_TAPS) -> Sliding | None:
-    """The group as a reduction over windows, so many taps at a time; None when it is not one."""
+def sliding_of(
+    group: Group, box: Box, unrolled: int = UNROLLED_TAPS, below: bool = True
+) -> Sliding | None:
+    """The group as a reduction over windows, so many taps at a time; None when it is not one.
+
+    Taps `below` each other are unrolled before those along a row.
+    """
     sums = [s for s in group.statements if s.combine]
     if len(sums) != 1 or not sums[0].reduced or any(checked(s.body) for s in group.statements):
         return None
@@ -116,7 +121,7 @@ def sliding_of(group: Group, box: Box, unrolled: int = UNROLLED_TAPS) -> Sliding
         return None
     rows = axes[-2].name if len(axes) > 1 else ""
     together = _along(statement, rows) & {axis.name for axis in reduced}
-    loops, taps = _unrolled(reduced, together, unrolled)
+    loops, taps = _unrolled(reduced, together if below else set(), unrolled)
     extents = {axis.name: axis.extent for axis in (*axes, *loops)}
     bodies = []
     for places in taps:

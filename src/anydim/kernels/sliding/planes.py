@@ -17,6 +17,7 @@ from anydim.lang.tree import Axis, Expr, Group, Index, Literal, Read, TensorType
 from anydim.lang.tree.affine import Affine, address, affine, reads
 from anydim.sizes import Box, Size, as_size, ceil_div, maximum, product
 
+FLAT = 2  # rows of an image that share little of what their windows read
 STRIP = 192  # elements of a plane that the rows of a strip have
 LARGEST = 512  # elements of a plane that one row of the result reads, and of one
 _UNROLLED = 9  # taps
@@ -92,13 +93,17 @@ class Planes:
     @property
     def _few(self) -> Size:
         """1 where an image has so few places: four vectors of them where rows fill half a vector,
-        else two, but for small windows that step by one over rows that nearly fill one."""
+        else two, but for rows that fill their vectors where they are one or two, or windows small
+        that step by one."""
         places, width, lanes = self.rows.extent * self.width, self.places[-1].extent, self.lanes
         short = from_on(4 * lanes, places) * from_on(lanes // 2, width)
         wide = from_on(2 * lanes, places)
         if not self._steps and (self._taps or _FEW) <= _FEW:
             filled = from_on(width, 3 * lanes // 4) * from_on(places - width, 1)
             wide = wide * (1 - filled * from_on(places, 3 * lanes // 2 + 1))
+        least = (7 if self._steps else 6) * lanes // 8
+        full = from_on(width, least) * from_on(4 * width, 3 * lanes * ceil_div(width, lanes))
+        wide = wide * (1 - full * from_on(FLAT, self.rows.extent))
         return maximum(short, wide)
 
     @property

@@ -63,8 +63,8 @@ def lower(
     form = _form(group, box)
     assert form is not None
     touched = Operands.of(group, (statement.body for statement in group.statements))
-    below = _below(group, box)
-    writer = SlidingWriter(form, below, schedule.lanes, schedule.vectors, machine, touched, box)
+    below, flat = _below(group, box), _below(group, box, False)
+    writer = SlidingWriter(form, below, flat, schedule.lanes, schedule.vectors, machine, touched, box)
     if walks(form, schedule.lanes):
         walk = AcrossWriter(form, schedule.lanes, schedule.vectors, writer.context, machine)
         body, positions = walk.body(), positions_of(form, schedule.lanes)
@@ -106,8 +106,8 @@ def _form(group: Group, box: Box) -> Sliding | None:
 
 
 @lru_cache(maxsize=512)
-def _below(group: Group, box: Box) -> Sliding:
-    found = sliding_of(group, box, UNROLLED_BELOW)
+def _below(group: Group, box: Box, below: bool = True) -> Sliding:
+    found = sliding_of(group, box, UNROLLED_BELOW, below)
     assert found is not None
     return found
 
