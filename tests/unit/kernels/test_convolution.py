@@ -30,6 +30,8 @@ CASES = {
     "3x3 stride 3": Case("n 4 h v", "8 4 3 3", square(3, 1, 3)),
     "5x5 stride 4": Case("n 3 h v", "8 3 5 5", square(5, 2, 4)),
     "5x5 stride 5": Case("n 3 h v", "8 3 5 5", square(5, 2, 5)),
+    "patches": Case("n 3 h v", "8 3 6 6", square(6, 0, 6)),
+    "wide patches, padded": Case("n 2 h v", "8 2 3 18", {"strides": (2, 7), "pads": (1, 9, 1, 9)}),
     "7x7 first layer": Case("n 3 h v", "16 3 7 7", square(7, 3, 2), bias=True),
     "dilated": Case("n 4 h v", "8 4 3 3", square(3, 2, 1, 2)),
     "dilated, strided": Case("n 4 h v", "8 4 3 3", square(3, 3, 2, 3)),
@@ -76,6 +78,15 @@ def test_nothing_outside_is_touched(name: str) -> None:
     for height, width in ((3, 5), (1, 9), (4, 1)):
         sizes = {"n": 1, "h": height, "v": width, "d": 2, "c": 3}
         check(case, prepared, sizes, compiled=False)
+
+
+@pytest.mark.parametrize("name", ["patches", "wide patches, padded"])
+def test_nothing_outside_of_patches_is_touched(name: str) -> None:
+    case = CASES[name]
+    for machine in (None, SMALL):
+        for height, width in ((13, 20), (6, 127), (1, 41)):
+            sizes = {"n": 2, "h": height, "v": width}
+            check(case, case.prepared(machine), sizes, compiled=False)
 
 
 def test_sizes_in_any_order_on_one_kernel() -> None:

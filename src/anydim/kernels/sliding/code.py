@@ -41,8 +41,8 @@ class SlidingWriter:
     """
 
     def __init__(
-        self, form: Sliding, below: Sliding, flat: Sliding, lanes: int, vectors: int, machine: Machine,
-        touched: Operands, box: Box,
+        self, form: Sliding, below: Sliding, flat: Sliding, lanes: int, vectors: int,
+        machine: Machine, touched: Operands, box: Box,
     ) -> None:  # fmt: skip
         self.form, self.vectors = form, vectors
         self.sizes = SizeParameters()
@@ -79,9 +79,9 @@ class SlidingWriter:
 
     def _images(
         self, scope: Elements, first: ir.Value, last: ir.Value,
-        inside: Callable[[Elements, ir.Value, ir.Value], None],
+        inside: Callable[[Elements, ir.Value, ir.Value], None], home: Elements | None = None,
     ) -> None:  # fmt: skip
-        """Images from the first to the last one; `inside` gets where the rows to do begin and end."""
+        """Images from the first to the last one; `inside` gets the ends of the rows to do."""
         outer, rows = self.form.outer[:-1], self.form.outer[-1]
         strides = row_major_strides(tuple(axis.extent for axis in self.form.outer))
         number = Affine.of(as_size(0), {axis.name: by for axis, by in zip(outer, strides)})
@@ -93,7 +93,7 @@ class SlidingWriter:
             inside(inner, low, high)
 
         axes = [(axis.name, self.sizes.value(axis.extent)) for axis in outer]
-        parallel_loop(scope, axes, image, first, last)
+        parallel_loop(scope, axes, image, first, last, home)
 
     def _span(self, scope: Elements) -> tuple[ir.Value, ir.Value]:
         """The images of which rows are to be done."""
@@ -112,15 +112,17 @@ class SlidingWriter:
         some = scope.name(greatest(quotient(constant(_STRIP), height), 1))
         with over(scope, last, first, some, letter="image") as (images, image):
             end = images.name(least(image + some, last))
-            with over(images, height, 0, _STRIP, letter="strip") as (strip, top):
-                with over(strip, extent, 0, setting.lanes, self.form.lane.name, "at") as (inner, at):
-                    columns = Columns(setting, inner, at, extent)
+            with (
+                over(images, height, 0, _STRIP, letter="strip") as (strip, top),
+                over(strip, extent, 0, setting.lanes, self.form.lane.name) as (inner, at),
+            ):
+                columns = Columns(setting, inner, at, extent)
 
-                    def rows(scope: Elements, low: ir.Value, high: ir.Value) -> None:
-                        begin = scope.name(greatest(low, top))
-                        write(columns, scope, begin, scope.name(least(high, top + _STRIP)))
+                def rows(scope: Elements, low: ir.Value, high: ir.Value) -> None:
+                    begin = scope.name(greatest(low, top))
+                    write(columns, scope, begin, scope.name(least(high, top + _STRIP)))
 
-                    self._images(inner, image, end, rows)
+                self._images(inner, image, end, rows, images)
 
     def _blocks(self, columns: Columns, image: Elements, low: ir.Value, high: ir.Value) -> None:
         """Rows of an image, some at a time, which share what their windows read."""

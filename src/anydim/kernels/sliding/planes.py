@@ -103,7 +103,7 @@ class Planes:
             wide = wide * (1 - filled * from_on(places, 3 * lanes // 2 + 1))
         least = (7 if self._steps else 6) * lanes // 8
         full = from_on(width, least) * from_on(4 * width, 3 * lanes * ceil_div(width, lanes))
-        wide = wide * (1 - full * from_on(FLAT, self.rows.extent))
+        wide = wide * (1 - full * from_on(1 if self._steps else FLAT, self.rows.extent))
         return maximum(short, wide)
 
     @property

@@ -25,10 +25,10 @@ from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.product.epilogue import PRODUCT, Output
+from anydim.kernels.product.turned import turned_library
 from anydim.kernels.sliding.across import AcrossWriter, Part, Row
 from anydim.kernels.sliding.form import Sliding, Window
 from anydim.kernels.sliding.planes import LARGEST, STRIP, Planes, Source, walked
-from anydim.kernels.sliding.turned import turned_library
 from anydim.kernels.write.arithmetic import first_lanes, quotient, quotient_up
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
 from anydim.kernels.write.loops import START, STOP, over, parallel_loop, under

@@ -63,8 +63,9 @@ def lower(
     form = _form(group, box)
     assert form is not None
     touched = Operands.of(group, (statement.body for statement in group.statements))
-    below, flat = _below(group, box), _below(group, box, False)
-    writer = SlidingWriter(form, below, flat, schedule.lanes, schedule.vectors, machine, touched, box)
+    lanes, vectors = schedule.lanes, schedule.vectors
+    forms = form, _below(group, box), _below(group, box, False)
+    writer = SlidingWriter(*forms, lanes, vectors, machine, touched, box)
     if walks(form, schedule.lanes):
         walk = AcrossWriter(form, schedule.lanes, schedule.vectors, writer.context, machine)
         body, positions = walk.body(), positions_of(form, schedule.lanes)

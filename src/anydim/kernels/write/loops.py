@@ -54,15 +54,18 @@ def under(scope: Inside, condition: ir.Value | None, **options: Any) -> Iterator
 
 def parallel_loop(
     scope: Elements, axes: Sequence[tuple[str, ir.Value]], body: Callable[[Elements], None],
-    start: ir.Value = START, stop: ir.Value = STOP,
+    start: ir.Value = START, stop: ir.Value = STOP, home: Elements | None = None,
 ) -> None:  # fmt: skip
-    """The loop over start:stop of the flattened axes; their indices advance like an odometer."""
+    """The loop over start:stop of the flattened axes; their indices advance like an odometer.
+
+    `home` is where their first position is found, if that is not here.
+    """
     counter = scope.context.fresh("r")
     if len(axes) < 2:
         inner = scope.inner({name: variable(counter) for name, _ in axes})
         body(inner)
     else:
-        registers = _first_position(scope, axes, start)
+        registers = _first_position(scope, axes, start, home)
         values = {name: variable(scope.context.fresh("i")) for name, _ in axes}
         inner = scope.inner(values)
         inner.steps += [ir.Let(values[n].name, ir.register(registers[n])) for n, _ in axes]
@@ -72,14 +75,15 @@ def parallel_loop(
 
 
 def _first_position(
-    scope: Elements, axes: Sequence[tuple[str, ir.Value]], start: ir.Value
+    scope: Elements, axes: Sequence[tuple[str, ir.Value]], start: ir.Value, home: Elements | None
 ) -> dict[str, str]:
     registers: dict[str, str] = {}
     rest = start
     for name, extent in reversed(axes[1:]):
         registers[name] = scope.context.fresh("at")
-        scope.steps.append(ir.Declare(registers[name], rest % extent))
-        rest = scope.name(rest // extent)
+        place = rest % extent if home is None else home.name(rest % extent)
+        scope.steps.append(ir.Declare(registers[name], place))
+        rest = (home or scope).name(rest // extent)
     first = axes[0][0]
     registers[first] = scope.context.fresh("at")
     scope.steps.append(ir.Declare(registers[first], rest))

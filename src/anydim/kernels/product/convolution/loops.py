@@ -189,7 +189,10 @@ class ConvolutionWriter(Blocked):
     def _packing(self) -> list[ir.Function]:
         """What brings windows into a panel, and what does so where rows have few places."""
         given = (self.form, self.sizes, self.tile.lanes, self.panel_row, self.joins)
-        self.windows = [self.sized(WindowPack(*given).function)]
+        pack = WindowPack(*given)
+        self.windows = [self.sized(pack.function)]
+        if pack.turned is not None:
+            self.needs(pack.turned)
         if can_merge(self.form):
             merged = MergedPack(*given)
             self.worth_merging = merged.worth_it()

@@ -3,7 +3,9 @@
     b[k, p] = x[position(k, p)], 0 outside x     k over the channels of a chunk and all taps
 
 Vectors run along the last axis of the places; for each of them and each tap one loop over the
-channels loads and stores. Strides up to 4 load all they step over and shuffle, larger ones gather.
+channels loads and stores. Strides up to 4 load all they step over and shuffle; by larger ones, rows
+of windows that are inside as a whole are matrices of places and taps, which are transposed in
+registers, and others gather.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from anydim.base.dtypes import boolean
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, iota, least, select, shuffle, variable
 from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.places import Bound, WindowAxis
+from anydim.kernels.product.turned import turned_library
 from anydim.kernels.write.arithmetic import first_lanes, quotient, quotient_up, summed
 from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.writer import Writer
@@ -47,6 +51,8 @@ class WindowPack:
         self.vector = ir.Type(form.dtype, lanes)
         self.last = form.places[-1]
         self.stride = int(self.last.x.constant or 1)
+        steps = self.stride > SHUFFLED_STRIDES and bool(form.taps) and form.taps[-1].x == 1
+        self.turned = turned_library(lanes, form.dtype) if steps else None
         self.places: dict[str, ir.Value] = {}
         self.taps: dict[str, ir.Value] = {}
 
@@ -92,12 +98,47 @@ class WindowPack:
             self.places[places[0].name] = rest  # of one axis alone: that is set for each vector
             row = (self.places[step.name] * value(step.x) for step in places[:-1])
             x = code.let(summed(self.first, *row))
+            if self.turned is not None:
+                self.places[self.last.name] = code.let(begin - start)
+                whole = self._whole(stop - 1 - begin)
+                with code.when(whole):
+                    self.x = code.let(x + self.places[self.last.name] * self.stride)
+                    self._turn(self.turned.name, begin - self.begin, stop - begin)
+                begin = code.let(select(whole, stop, begin))
             with code.range(begin, stop, self.lanes) as at:
                 place = self.places[self.last.name] = code.let(at - start)
                 count = code.let(least(stop - at, self.lanes))
                 self.x = code.let(x + place * self.stride)
                 self.to = code.let(at - self.begin)
                 self._vector(count)
+
+    def _whole(self, more: ir.Value) -> ir.Value:
+        """Whether the windows of the place and of so many more of its row are all inside of x."""
+        found, value = constant(True, boolean), self.sizes.value
+        extents = {tap.name: value(tap.extent) for tap in self.form.taps}
+        self.taps = dict.fromkeys(extents, constant(0))
+        for bound in self.form.bounds:
+            low = self.code.let(self._position(bound))
+            high = low + extents.get(bound.tap, constant(1)) * value(bound.spread)
+            high = high - value(bound.spread)
+            if bound.place == self.last.name:
+                high = high + more * value(bound.stride)
+            found = found & (low >= 0) & (high < value(bound.extent))
+        return self.code.let(found)
+
+    def _turn(self, function: str, to: ir.Value, count: ir.Value) -> None:
+        """So many places of a row, each of which has the taps of a row behind each other."""
+        form, value = self.form, self.sizes.value
+        *outer, tap = form.taps
+        self.taps = {tap.name: constant(0)}
+        with self.code.range(0, variable("channels")) as channel, self._over(outer):
+            steps = (self.taps[each.name] * value(each.x) for each in outer)
+            x = summed(self.x, channel * value(form.channels.x), *steps)
+            number = tap_number(form, [self.taps[each.name] for each in form.taps], self.sizes)
+            row = number + channel * value(form.window)
+            source, target = ir.Address("x", x), ir.Address("dst", row * self.row + to)
+            sizes = constant(self.stride), constant(self.row), count, value(tap.extent)
+            self.code.emit(ir.Call(function, (source, target, *sizes)))
 
     def _vector(self, count: ir.Value) -> None:
         """One vector of places, for all taps; those that lanes depend on are the outer loops."""
