@@ -18,7 +18,7 @@ from anydim.ops.writing import (
     read,
     target,
 )
-from anydim.sizes import Box, Size, as_size, ceil_div, maximum
+from anydim.sizes import Box, Size, Truth, as_size, ceil_div, maximum, prove
 
 # Where in x a place o of the result lies; {f} is the scale, {n} and {s} the sizes.
 COORDINATES = {
@@ -71,7 +71,9 @@ def resize(types: Types, attributes: Attributes, box: Box) -> Written:
     statements = [statement for part in parts for statement in part.statements]
     last = "z" if crop else "y"
     if any(part.factor for part in parts):
-        statements += _weighed(axes, last, attributes["scales"])
+        *others, _ = (axis for axis, part in enumerate(axes) if part is not None)
+        grow = all(_grows(types[0], axis, attributes, box) for axis in others)
+        statements += _weighed(axes, last, grow)
     else:
         places = [index if part is None else part.place for index, part in zip(indices, axes)]
         statements.append(f"{target(last, indices)} = {read('x', places)}{ranges(where)}")
@@ -89,14 +91,22 @@ def resize(types: Types, attributes: Attributes, box: Box) -> Written:
     return Written(definition("resize", parameters, statements, kinds), values)
 
 
-def _weighed(axes: list[_Resized | None], last: str, scales: Any) -> list[str]:
+def _grows(kind: TensorType, axis: int, attributes: Attributes, box: Box) -> bool:
+    """Whether an axis gets no shorter, whatever a call says."""
+    if attributes["scales"] is not None:
+        return float(attributes["scales"][axis]) >= 1
+    size = as_size(attributes["sizes"][axis])
+    return prove(size, ">=", kind.shape[axis], box) is Truth.PROVED
+
+
+def _weighed(axes: list[_Resized | None], last: str, grow: bool) -> list[str]:
     """Statements that weigh neighbours along one axis after the other, which reads fewer of them.
 
-    The last axis comes first, where places are looked up one by one: while the others are small.
+    Places along the last axis are looked up one by one. So it comes first where the others `grow`,
+    while they are small, and last where they may shrink: of many rows a few are left then.
     """
     numbers = [axis for axis, part in enumerate(axes) if part is not None]
-    shrinking = scales is not None and any(float(scales[axis]) < 1 for axis in numbers[:-1])
-    order = numbers if shrinking else numbers[::-1]
+    order = numbers[::-1] if grow else numbers
     statements, source, done = [], "x", set[int]()
     for axis in order:
         part = axes[axis]
