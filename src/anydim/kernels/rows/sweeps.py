@@ -43,7 +43,7 @@ from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, ceil_div, product
 
 FEW = 16  # elements of a row that is one vector, if no vector holds fewer
-FEWEST = 4  # where they are looked up
+FEWER = (8, 4)  # where they are looked up
 PART = "part of a row"  # the axis over pieces of rows, or blocks of rows that lanes share
 
 
@@ -88,16 +88,19 @@ class RowProgram:
         return (ir.If(START < STOP, steps),)
 
     def _singles(self) -> tuple[int, ...]:
-        """Lanes of rows of a few elements that depend on no others, where a call may have them.
-
-        Elements that are looked up take their time for each lane, in it or not.
-        """
+        """Lanes of rows of a few elements that depend on no others, where a call may have them."""
         form, lanes = self.form, min(FEW, self.setting.lanes)
-        some = bool(form.outer) and form.lane.extent.constant is None
-        if not (some and form.independent and lanes > 1):
-            return ()
+        some = bool(form.outer) and form.lane.extent.constant is None and lanes > 1
+        if form.across:
+            return self._fewer() if some else ()
+        return (lanes, *self._fewer()) if some and form.independent else ()
+
+    def _fewer(self) -> tuple[int, ...]:
+        """Lanes where elements are looked up, which takes its time for each lane, in it or not."""
+        form = self.form
         looked_up = any(lookups(s.body, form.lane.name) for s in form.group.statements)
-        return (lanes, FEWEST) if looked_up and lanes > FEWEST else (lanes,)
+        kept = form.across and form.plan.slots
+        return tuple(n for n in FEWER if n < self.setting.lanes and looked_up and not kept)
 
     def _single(self, lanes: int) -> RowProgram:
         form = replace(self.form, pieces=False)
@@ -277,7 +280,10 @@ class RowProgram:
                 return
             full = self._block(scope, first, None, empty, vectors)
             part = self._pairs(scope, first, left, min(vectors, 2))
-            if vectors > 1:  # columns for one vector are not worth the work of two
+            fewer = self._fewer()
+            if fewer:
+                part = self._single(fewer[0])._pairs(scope, first, left, 1)
+            elif vectors > 1:  # columns for one vector are not worth the work of two
                 few = self._block(scope, first, left, empty, 1)
                 part = (ir.If(left <= lanes, few, part),)
             steps: tuple[ir.Step, ...] = (ir.If(left >= self.setting.width, full, part),)
