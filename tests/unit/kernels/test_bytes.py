@@ -69,6 +69,12 @@ def product(A(3,K,3,3) a, B(2,K,M,N) b) -> (c) {
   c(p,i,h,w) +=! int(a(i,k,r,s)) * int((b(p, k, h - r + 1, w - s) else 7))
     where p in 0:2, i in 0:3, h in 0:M, w in 0:N, k in 0:K, r in 0:3, s in 0:3
 }"""
+PHASES = """
+def product(A(5,K,3,3) a, B(P,K,M,N) b, A a_zero, B zero) -> (c) {
+  c(p,i,h,w) +=! (int(a(i,k,r,s)) - int(a_zero)) * (
+    int((b(p, k, h * 2 + r - 1, w * 2 + s - 1) else zero)) - int(zero))
+    where p in 0:P, i in 0:5, h in 0:(M + 1) // 2, w in 0:(N + 1) // 2, k in 0:K, r in 0:3, s in 0:3
+}"""
 IN_PLACE = """
 def product(A(3,K) a, B(2,K,M,N) b) -> (c) {
   c(p,i,h,w) +=! int(a(i,k)) * int((b(p, k, h + 0, w + 0) else 7))
@@ -239,6 +245,26 @@ def test_an_image_of_words(text: str) -> None:
             check(prepared, group, {"m": m, "n": n}, compiled=False, parts=2)
             if runs(machine):
                 check(prepared, group, {"m": m * 3, "n": n}, parts=3)
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["planes", "rows of channels"])
+def test_phases_of_an_image(apart: bool) -> None:
+    text = PHASES
+    if apart:
+        text = text.replace("p, k, h * 2 + r - 1", "p, h * 2 + r - 1, k").replace("K,M,N", "M,K,N")
+    group = group_of(text, int8, uint8, {"k": 6})
+    for machine in (HOST, AVX2, TILES):
+        prepared = Prepared(group, [TEMPLATE], BOX, machine, frozenset("a"))
+        (image,) = (f for f in prepared.launch.kernel.functions if f.name.endswith("image"))
+        assert "unsorted" in {parameter.name for parameter in image.parameters}
+        for p, m, n in ((1, 5, 3), (3, 2, 9)):
+            check(prepared, group, {"p": p, "m": m, "n": n}, compiled=False, parts=2)
+        for p, m, n in (
+            (0, 2, 2), (1, 0, 3), (1, 1, 1), (5, 1, 1), (40, 2, 1), (2, 33, 1), (7, 3, 4),
+            (1, 9, 100), (2, 17, 13), (1, 31, 33), (3, 8, 7),
+        ):  # fmt: skip
+            if runs(machine):
+                check(prepared, group, {"p": p, "m": m, "n": n}, parts=1 + p % 3)
 
 
 def test_windows_of_one_place_are_no_windows() -> None:

@@ -8,6 +8,7 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.product.bytes.form import BytesForm, ByteWalk
 from anydim.kernels.product.bytes.image import Image
 from anydim.kernels.product.bytes.layout import WORD, Layout
+from anydim.kernels.product.bytes.phases import Phases
 from anydim.kernels.product.convolution.joined import Columns, joined_columns
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
@@ -22,12 +23,13 @@ _FEW_PANELS, _MANY_ROWS = 4, 128  # then threads share the rows alone
 class ByteBlocks:
     """Rows of a block, columns in panels, bytes of scratch, shares of threads.
 
-    `panels` are those of b where it came packed.
+    `panels` are those of b where it came packed, `images` so many as a panel has columns of.
     """
 
     rows: Size
     columns: Columns[ByteWalk]
     panels: Size
+    images: Size
     b_offset: Size
     image_offset: Size
     scratch: Size
@@ -44,7 +46,11 @@ def joinable(form: BytesForm, layout: Layout) -> ByteWalk | None:
 
 
 def cut_of(
-    form: BytesForm, layout: Layout, tile: Tile, machine: Machine, image: Image | None
+    form: BytesForm,
+    layout: Layout,
+    tile: Tile,
+    machine: Machine,
+    image: Image | Phases | None,
 ) -> ByteBlocks:
     """Panels of even width, blocks of even height: rows packed here fill part of a cache."""
     row_bytes = layout.row * WORD
@@ -81,5 +87,5 @@ def cut_of(
     )  # fmt: skip
     rows = ceil_div(tiles, blocks) * tile.rows
     images = maximum(joined.joined * joined.width // maximum(joined.places, 1), 1)
-    scratch = a_bytes + b_bytes + (as_size(0) if image is None else images * image.bytes)
-    return ByteBlocks(rows, joined, panels, a_bytes, a_bytes + b_bytes, scratch, sharing)
+    scratch = a_bytes + b_bytes + (as_size(0) if image is None else image.bytes(images))
+    return ByteBlocks(rows, joined, panels, images, a_bytes, a_bytes + b_bytes, scratch, sharing)

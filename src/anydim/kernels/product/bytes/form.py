@@ -32,6 +32,8 @@ from anydim.lang.tree.affine import Affine, address, affine, reads, row_major_st
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Size, as_size, product
 
+_SLID = 0.2
+
 Parts = tuple[tuple[Size, Size], ...]
 
 
@@ -250,7 +252,7 @@ class _Reading:
             merged(group, [*streams, *own], pinned) for group in (axes.rows, axes.batch, axes.alone)
         )
         k = merged(axes.sums, own, pinned)
-        inner = max(range(len(k)), key=lambda i: (_worth(k[i]), i))
+        inner = max(range(len(k)), key=lambda i: (_worth(k[i]) - self._slid(k[i]), i))
         return _Merged(
             outside=[*alone, *batch, *m[:-1], *n[:-1]],
             m=m[-1] if m else (),
@@ -258,6 +260,13 @@ class _Reading:
             apart=self._columns_apart(n[-1], own),
             taps=[group for place, group in enumerate(k) if place != inner],
             k=k[inner],
+        )
+
+    def _slid(self, axes: Sequence[Axis]) -> float:
+        """What is lost by words along axes of windows: they overlap in no image."""
+        own, every = {axis.name for axis in axes}, {axis.name for axis in self.statement.axes}
+        return _SLID * any(
+            free_axes(index) & own and free_axes(index) & every for index in self.b.read.indices
         )
 
     def _over(self, axes: _Merged, outputs: tuple[Output, ...]) -> BytesForm:

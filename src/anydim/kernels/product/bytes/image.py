@@ -48,9 +48,13 @@ class Image:
         return product(self.extents)
 
     @property
-    def bytes(self) -> Size:
-        """Those of one image."""
+    def apart(self) -> Size:
+        """Bytes from one image to the next."""
         return self.words * self.plane * WORD
+
+    def bytes(self, count: Size) -> Size:
+        """Those of so many images."""
+        return count * self.apart
 
 
 def place(number: int) -> str:
@@ -89,7 +93,7 @@ def image_of(form: BytesForm, is_packed: bool, images: str) -> Image | None:
         indices.append(to_expr(Affine.of(low, {place(len(lines)): as_size(1)})))
         lines.append(Affine(line.constant - low, line.terms))
         extents.append(reach)
-    if not _overlaps(form, [name for name, _ in columns], lines):
+    if not overlaps(form, [name for name, _ in columns], lines):
         return None
     steps = Affine(as_size(0))
     for line, stride in zip(lines, row_major_strides(tuple(extents))):
@@ -98,7 +102,7 @@ def image_of(form: BytesForm, is_packed: bool, images: str) -> Image | None:
     return Image(moved, tuple(extents), steps, ceil_div(form.k, WORD), images)
 
 
-def _overlaps(form: BytesForm, columns: Sequence[str], lines: Sequence[Affine]) -> bool:
+def overlaps(form: BytesForm, columns: Sequence[str], lines: Sequence[Affine]) -> bool:
     """Whether most places are in several windows."""
     apart = product(line.stride(name) for line in lines for name in columns if name in line.indices)
     taps, stride = form.tap_count.constant, apart.constant

@@ -27,6 +27,7 @@ from anydim.kernels.product.bytes.image import ImagePack, image_of
 from anydim.kernels.product.bytes.layout import COLUMN_SUMS, ROW_SUMS, WORD, Layout, corrected
 from anydim.kernels.product.bytes.library import bytes_library, bytes_prefix, tile_function
 from anydim.kernels.product.bytes.packing import BytesPack
+from anydim.kernels.product.bytes.phases import UNSORTED, Phases, PhasesPack, phases_of
 from anydim.kernels.product.epilogue import PRODUCT, read_by, read_in_place
 from anydim.kernels.product.finish import finish_function
 from anydim.kernels.product.kernel import call, packed_at, roles_of
@@ -49,7 +50,9 @@ class BytesWriter(Blocked):
         super().__init__(group, corrected(form, layout), int32, tile, SizeParameters())
         self.form, self.layout, self.machine = form, layout, machine
         loop = joinable(form, layout)
-        self.image = image_of(form, layout.b_packed, loop.name if loop else "")
+        windows = form, layout.b_packed, loop.name if loop else ""
+        kind = next(t.type for t in group.inputs if t.name == form.b.read.tensor)
+        self.image = phases_of(*windows, kind) or image_of(*windows)
         self.cut = cut_of(form, layout, tile, machine, self.image)
         self.sharing = self.cut.sharing
         self.prefix = bytes_prefix(tile, layout.a_unsigned, layout.depth)
@@ -105,7 +108,11 @@ class BytesWriter(Blocked):
         if not self.layout.a_packed:
             self.packing["rows"] = pack.rows()
         if self.image is not None:
-            images = ImagePack(pack, self.image)
+            images = (
+                PhasesPack(pack, self.image, self.cut.images)
+                if isinstance(self.image, Phases)
+                else ImagePack(pack, self.image)
+            )
             self.packing |= {"image": images.fill(), "panel": images.panel()}
         elif not self.layout.b_packed:
             self.packing["panel"] = pack.panel()
@@ -281,8 +288,12 @@ class BytesWriter(Blocked):
         """What the windows of b overlap in, of one of the images."""
         if self.image is None:
             return []
-        at = number * self.sizes.value(self.image.bytes) + self.sizes.value(self.cut.image_offset)
+        at = number * self.sizes.value(self.image.apart) + self.sizes.value(self.cut.image_offset)
         none, dst = constant(0), ir.Address("scratch", at)
+        if isinstance(self.image, Phases):
+            sorted_ = self.image.bytes(self.cut.images) - self.image.unsorted
+            behind = self.sizes.value(self.cut.image_offset + sorted_)
+            own = {**own, UNSORTED: ir.Address("scratch", behind)}
         return [call(self.packing["image"], dst=dst, first=none, count=none, **own)]
 
     def _few(self) -> list[ir.Step]:

@@ -19,7 +19,7 @@ from anydim.kernels.product.bytes.library import dot
 from anydim.kernels.write.arithmetic import first_lanes, quotient, round_down
 from anydim.kernels.write.elements import Context, Elements
 from anydim.kernels.write.writer import Writer
-from anydim.lang.tree import Apply, Cast, Expr, Literal, Read
+from anydim.lang.tree import Apply, Cast, Expr, Literal
 from anydim.sizes import Size, ceil_div
 
 PACK_SCALARS = ("first", "count")
@@ -195,7 +195,7 @@ class BytesPack:
         self.column_sums(at, mask)
 
     def words(
-        self, level: Elements, read: Read, store: Callable[[ir.Value, ir.Value], None]
+        self, level: Elements, read: Expr, store: Callable[[ir.Value, ir.Value], None]
     ) -> None:
         """What `store` writes for the number of each word along k, and for the word."""
         self.groups(lambda group, left: store(group, self._word(level, read, group, left)))
@@ -224,7 +224,7 @@ class BytesPack:
             total = self.sum * self.layout.a.factor
             self.code.emit(ir.Store("dst", end, total, mask))
 
-    def _word(self, level: Elements, read: Read, group: ir.Value, bytes_: int) -> ir.Value:
+    def _word(self, level: Elements, read: Expr, group: ir.Value, bytes_: int) -> ir.Value:
         """A word of each lane, of `bytes_` steps of k; the others are 0."""
         word: ir.Value | None = None
         for place in range(bytes_):
@@ -234,6 +234,11 @@ class BytesPack:
             self.code.take(at.steps)
         assert word is not None
         return word ^ (FLIP & ((1 << 8 * bytes_) - 1)) if self.layout.b.flipped else word
+
+    def outside(self, level: Elements) -> list[ir.Value]:
+        """Words of 1, 2, ... steps of k where b is left."""
+        read = self.form.b.read.default or Literal(0, self.form.b.dtype)
+        return [self._word(level, read, _FIRST, left) for left in range(1, WORD + 1)]
 
     def stored(
         self, word: ir.Value, row: ir.Value, column: ir.Value, mask: ir.Value | None
