@@ -224,6 +224,18 @@ def test_few_rows(text: str, a: DType, b: DType) -> None:
                 check(prepared, group, {"m": m, "k": k, "n": n}, parts=m)
 
 
+@pytest.mark.parametrize(("a", "b"), [(uint8, int8), (int8, uint8)])
+def test_few_columns(a: DType, b: DType) -> None:
+    """Half a vector of them, and one or two, whose words are summed up by vectors."""
+    for machine in (HOST, AVX2):
+        group = group_of(MATMUL, a, b)
+        prepared = Prepared(group, [TEMPLATE], BOX, machine)
+        check(prepared, group, {"m": 9, "k": 131, "n": 2}, compiled=False)
+        for n in (1, 2, 3, 4, 5, 8, 9):
+            for m, k in ((8, 124), (17, 128), (9, 200), (3, 300)):
+                check(prepared, group, {"m": m, "k": k, "n": n}, parts=2)
+
+
 def test_sums_over_nothing() -> None:
     for constants in (frozenset(), frozenset("b")):
         group = group_of(PLAIN, uint8, int8, {"k": 0, "n": 5})

@@ -14,17 +14,19 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache, partial
 
-from anydim.base.dtypes import int32
+from anydim.base.dtypes import int32, int64
 from anydim.kernels import ir
-from anydim.kernels.ir import constant, select, variable
+from anydim.kernels.ir import constant, iota, number, select, splat, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.kernel import call
 from anydim.kernels.product.micro import Tile
 from anydim.kernels.product.sums import Sums
-from anydim.kernels.write.arithmetic import loop, quotient_up, round_down, summed
+from anydim.kernels.write.arithmetic import first_lanes, loop, quotient_up, round_down, summed
 from anydim.kernels.write.writer import Writer
 
 MOST_TILES = 2  # of rows and of columns: eight hold them and their sums
+NARROW = 2  # so many times fewer lanes than a register, which take half of the time, have no vector
+MOST_ALONG, FEWEST_ALONG = 2, 32  # so few columns of so many words are summed up along the words
 FEW_ROWS = 4  # with tiles: so few are faster with vectors
 _MICRO_SCALARS = ("words", "a_row")
 
@@ -56,7 +58,12 @@ def bytes_library(tile: Tile, a_unsigned: bool, depth: int) -> ir.Library:
 def _functions(tile: Tile, a_unsigned: bool, depth: int, prefix: str) -> tuple[ir.Function, ...]:
     few = FEW_ROWS if depth > 1 else tile.rows
     columns = range(1, tile.vectors + 1)
-    shapes = [(rows, vectors) for rows in range(1, few + 1) for vectors in columns]
+    narrow = tile.lanes // NARROW if tile.lanes >= 4 * NARROW and depth == 1 else 0
+    shapes = [
+        (rows, vectors)
+        for rows in range(1, few + 1)
+        for vectors in ((0, *columns) if narrow else columns)
+    ]
     kernels = [_micro(tile, rows, vectors, a_unsigned, prefix) for rows, vectors in shapes]
     whole = [(rows, vectors) for rows in range(depth, tile.rows + 1, depth) for vectors in columns]
     if depth > 1:
@@ -67,13 +74,18 @@ def _functions(tile: Tile, a_unsigned: bool, depth: int, prefix: str) -> tuple[i
         for (rows, vectors), kernel in zip(shapes, kernels)
     )
     vectors = quotient_up(variable("columns"), tile.lanes)
+    if narrow:
+        vectors = select(variable("columns") <= narrow, 0, vectors)
     rows: ir.Value = variable("rows")
     if depth > 1:
         is_few = rows <= few
         rows = select(is_few, rows, quotient_up(rows, depth) * depth)
-    key = rows * (tile.vectors + 1) + vectors
-    dispatch = replace(tile_function(prefix), body=(ir.Switch(key, cases),), public=True)
-    return (*kernels, dispatch)
+    body: tuple[ir.Step, ...] = (ir.Switch(rows * (tile.vectors + 1) + vectors, cases),)
+    if narrow:
+        kernels.append(_along(tile, a_unsigned, prefix))
+        few_long = (variable("columns") <= MOST_ALONG) & (variable("words") >= FEWEST_ALONG)
+        body = (ir.If(few_long & rows.equals(tile.rows), (call(kernels[-1]),), body),)
+    return (*kernels, replace(tile_function(prefix), body=body, public=True))
 
 
 def tile_function(prefix: str) -> ir.Function:
@@ -88,7 +100,7 @@ def _function(name: str, body: tuple[ir.Step, ...], *scalars: str) -> ir.Functio
 
 def _sets(rows: int, vectors: int) -> int:
     """Independent sums per element of C: a small tile alone cannot hide the latency of a dot."""
-    accumulators = rows * vectors
+    accumulators = rows * (vectors or 0.5)
     return 4 if accumulators <= 3 else 2 if accumulators <= 6 else 1
 
 
@@ -118,9 +130,11 @@ def _tiles(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
 
 
 def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -> ir.Function:
-    code, lanes, vector = Writer(), tile.lanes, ir.Type(int32, tile.lanes)
+    code, lanes = Writer(), tile.lanes if vectors else tile.lanes // NARROW
+    parts, name = range(_sets(rows, vectors)), f"{prefix}_{rows}x{vectors}"
+    vectors, vector = max(vectors, 1), ir.Type(int32, lanes)
     words, a_row = map(variable, _MICRO_SCALARS)
-    sets = [Sums(code, vector, rows, vectors, f"c{part}_") for part in range(_sets(rows, vectors))]
+    sets = [Sums(code, vector, rows, vectors, f"c{part}_") for part in parts]
 
     def added(a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         return dot(a, b, total) if a_unsigned else dot(b, a, total)
@@ -144,4 +158,29 @@ def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
             sums[place] = sums[place] + other[place]
     for i, j in sums.places:
         code.emit(ir.Store("c", constant(i * tile.width + j * lanes), sums[i, j]))
-    return _function(f"{prefix}_{rows}x{vectors}", code.written, *_MICRO_SCALARS)
+    return _function(name, code.written, *_MICRO_SCALARS)
+
+
+def _along(tile: Tile, a_unsigned: bool, prefix: str) -> ir.Function:
+    """Whole tiles by a few columns, one after the other: vectors of their words, added up last."""
+    code, lanes, width = Writer(), tile.lanes, tile.width
+    vector, words = ir.Type(int32, lanes), variable("words")
+    apart = code.let(iota(lanes) * number(int64, width, lanes))
+    whole = code.let(round_down(words, lanes))
+    with code.range(0, variable("columns")) as j:
+        sums = [code.variable(number(int32, 0, lanes)) for _ in range(tile.rows)]
+
+        def step(at: ir.Value, mask: ir.Value | None) -> None:
+            places = apart + splat(at * width + j, lanes)
+            b = code.let(ir.Gather(vector, "b", places, mask))
+            for i, total in enumerate(sums):
+                a = ir.Load(vector, "a", variable("a_row") * i + at, mask)
+                total.set(dot(a, b, total()) if a_unsigned else dot(b, a, total()))
+
+        with code.range(0, whole, lanes) as at:
+            step(at, None)
+        with code.range(whole, words, lanes) as at:
+            step(at, code.let(first_lanes(words - at, lanes)))
+        for i, total in enumerate(sums):
+            code.emit(ir.Store("c", j + i * width, total().combined("add")))
+    return _function(f"{prefix}_along", code.written, *_MICRO_SCALARS, "columns")
