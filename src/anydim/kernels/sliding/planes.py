@@ -26,7 +26,8 @@ _FEW = 9  # taps
 
 @dataclass(frozen=True)
 class Source:
-    """Planes of channels that are transposed: `tensor` at `before`, then so many elements each.
+    """Planes of channels that are transposed: `tensor` at `before`, then so many elements each, of
+    so many `bytes`.
 
     Rows of the result read `reach` rows of a plane, `by` further each, from `first` on; a row has
     `width` elements. Rows `outside` of a plane are read as if they had that. Where `by` is 0 all
@@ -34,6 +35,7 @@ class Source:
     """
 
     tensor: str
+    bytes: int
     start: Affine
     plane: Size
     by: int = 0
@@ -124,7 +126,8 @@ class Planes:
         Measured on a Zen 4: windows of up to 9 taps take longer than along rows from half a vector
         on, larger ones and those that write something where an image ends from 5 of 8 lanes on.
         Few taps that are neighbours pay where rows would be gathered alone; and where they are
-        not, a quarter of the lanes may be empty.
+        not, a quarter of the lanes may be empty. Windows that step over bytes, which no processor
+        gathers, take longer along rows wherever a quarter of the lanes is empty.
         """
         width, lanes, channels = self.places[-1].extent, self.lanes, self.channels.extent
         windows = [window for _, found in self.form.bodies for window in found]
@@ -133,11 +136,15 @@ class Planes:
             narrow = from_on(5 * lanes * ceil_div(width, lanes), 8 * width)
         else:
             narrow = from_on(lanes // 2, width)
+        whole = lanes * ceil_div(channels, lanes)
         if self._steps:
-            return narrow
+            small = any(source.by and source.bytes == 1 for source in self.sources)
+            partly = from_on(3 * lanes * ceil_div(width, lanes), 4 * width)
+            partly = partly * from_on(8 * channels, 7 * whole)
+            return maximum(narrow, partly) if small else narrow
         gathered = any(s.by and s.width * s.by != self.width for s in self.sources)
         alone = from_on(lanes // 4, width) if gathered else as_size(0)
-        filled = from_on(4 * channels, 3 * lanes * ceil_div(channels, lanes))
+        filled = from_on(4 * channels, 3 * whole)
         return maximum(alone, narrow * filled) if (self._taps or _FEW) >= _FEW else alone
 
 
@@ -181,7 +188,7 @@ def _source(read: Read, planes: Planes, loops: Sliding, kind: TensorType) -> Sou
     if before - {axis.name for axis in planes.outer} or not set().union(*behind) <= taps | places:
         return None
     start = Affine(as_size(0), form.without(*taps, *places, channel.name).terms)
-    source = Source(read.tensor, start, product(kind.shape[dimension + 1 :]))
+    source = Source(read.tensor, kind.dtype.bytes, start, product(kind.shape[dimension + 1 :]))
     if not places & set().union(*behind):
         return source if read.default is None and not before else None
     return _in_strips(source, read, dimension + 1, planes, loops, kind)
