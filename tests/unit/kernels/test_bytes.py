@@ -306,6 +306,7 @@ def test_narrower_types() -> None:
     "c(m,n) +=! (int(a(m,k)) - int(z(k))) * int(b(k,n)) }",
     "def product(A(M,K) a) -> (c) { c(m) +=! int(a(m,k)) }",
     "def product(A(M,K) a, B(K,N) b) -> (c) { c(m,n) max=! int(a(m,k)) * int(b(k,n)) }",
-], ids=["floats", "a zero that changes along k", "one factor", "another reduction"])  # fmt: skip
+    "def product(A(M,K) a, B(K) b) -> (c) { c(m) +=! int(a(m,k)) * int(b(k)) }",
+], ids=["floats", "a zero along k", "one factor", "another reduction", "a vector"])  # fmt: skip
 def test_what_it_does_not_take(other: str) -> None:
     assert TEMPLATE.match(group_of(other, uint8, int8), BOX, HOST, frozenset()) is None

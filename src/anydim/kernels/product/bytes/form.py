@@ -212,9 +212,18 @@ class _Reading:
         axes = self._sorted()
         if axes is None or not self._fitting_zeros(axes.rows, axes.columns):
             return None
-        if axes.batch and not axes.rows and self._slides(axes):
+        if not axes.rows and (self._along(axes) or (axes.batch and self._slides(axes))):
             return None
         return self._over(self._merged(axes, outputs), outputs)
+
+    def _along(self, axes: _Axes) -> bool:
+        """Whether one row is multiplied by columns whose bytes lie along the sum, as a matrix by a
+        vector does: words of neighbouring columns lie apart."""
+        stream = self._stream(self.b)
+        if stream is None or self.b.read.tensor in self.constants:
+            return False
+        along, beside = (stream.stride(x.name).constant for x in (axes.sums[-1], axes.columns[-1]))
+        return along == 1 and beside != 1
 
     def _slides(self, axes: _Axes) -> bool:
         """Whether every sum is over a window alone, as in a depthwise convolution.
