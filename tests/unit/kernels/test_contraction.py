@@ -551,6 +551,27 @@ def test_rows_of_few_steps_and_few_columns_have_their_bits_in_any_batch() -> Non
             assert found.tobytes() == whole[low:high].tobytes()
 
 
+@pytest.mark.parametrize("per_column", [False, True])
+def test_what_follows_many_rows_of_few_columns(per_column: bool) -> None:
+    """It is computed for many row tiles at once, for whole rows where columns do not matter."""
+    body = apply("max", apply("mul", T, BIAS if per_column else T), T)
+    kernel = compiled(fused(then("y", body), outputs="y"))
+    for rows, depth, width in product((0, 7, 9, 700), (1, 5, 17, 300), (1, 3, 16, 17)):
+        given = {
+            "a": numbers(rows, depth), "b": numbers(depth, width, seed=1),
+            "bias": numbers(width, seed=2), "other": numbers(rows, width),
+            "column": numbers(rows),
+        }  # fmt: skip
+        exact = given["a"].astype(float) @ given["b"]
+        exact = numpy.maximum(exact * (given["bias"] if per_column else exact), exact)
+        whole = kernel.run({"M": rows, "K": depth, "N": width}, given)["y"]
+        assert numpy.allclose(whole, exact, atol=3e-4, rtol=1e-4)
+        for low, high in ((0, 1), (6, 9), (450, 700)) if rows == 700 else ():
+            some = {n: x[low:high] if len(x) == rows else x for n, x in given.items()}
+            found = kernel.run({"M": high - low, "K": depth, "N": width}, some, 2)["y"]
+            assert found.tobytes() == whole[low:high].tobytes()
+
+
 def test_indices_and_sizes_as_values() -> None:
     place = apply("add", apply("mul", Index("i"), SizeTerm(parse("N"))), Index("j"))
     group = fused(then("y", apply("add", T, Cast(float32, place))), outputs="y")

@@ -32,6 +32,22 @@ def transposed(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> list[ir
     return values
 
 
+def summed_apart(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> ir.Value:
+    """The sum of the lanes of each row, as many rows as lanes; halves of lanes are added up."""
+    lanes, values, half = vector.lanes, list(rows), vector.lanes // 2
+    while half:
+        lower, upper = (
+            tuple(at + first for at in range(0, 2 * lanes, 2 * half) for first in ends)
+            for ends in (range(half), range(half, 2 * half))
+        )
+        values = [
+            name(shuffle(one, other, lower) + shuffle(one, other, upper))
+            for one, other in zip(values[::2], values[1::2])
+        ]
+        half //= 2
+    return values[0]
+
+
 def columns_of(
     wide: ir.Type, side: int, piece: Callable[[int], ir.Value], name: Name
 ) -> list[ir.Value]:

@@ -313,7 +313,7 @@ def along_the_longer(form: ContractionForm) -> ContractionForm:
         return form
     (other,) = others
     values = [each.value for each in form.outputs] + ([form.start] if form.start else [])
-    if {form.m.name, other.name} & set().union(*map(_asked, values)):
+    if {form.m.name, other.name} & set().union(*map(asked, values)):
         return form
     longer = from_on(other.extent - form.m.extent, 1)
 
@@ -328,8 +328,8 @@ def along_the_longer(form: ContractionForm) -> ContractionForm:
     return replace(form, m=mixed(form.m, other), loops=loops)
 
 
-def _asked(value: Expr) -> frozenset[str]:
-    """The axes that a value is made of, but for the places of the product."""
+def asked(value: Expr) -> frozenset[str]:
+    """The axes that a value depends on, but for the places of the product."""
 
     def change(part: Expr) -> Expr | None:
         if isinstance(part, Read) and part.tensor == PRODUCT:

@@ -15,7 +15,6 @@ tiles of up to 8 are 8 + 7, but up to 13 rows are one tile of fewer columns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
@@ -27,7 +26,7 @@ from anydim.kernels.product.contraction.copies import (
     gather_library,
     transpose_library,
 )
-from anydim.kernels.product.contraction.form import ContractionForm, MatrixWalk
+from anydim.kernels.product.contraction.form import ContractionForm, MatrixWalk, asked
 from anydim.kernels.product.contraction.library import (
     contraction_libraries,
     is_thin,
@@ -80,6 +79,7 @@ class MainWriter(Blocked):
         self.target = target_of(form.outputs, group, form.dtype)
         self.held = scratch_of(form, self.tile, blocks, schedule.packed, self.target is None)
         self.in_place = started_in_place(group, form, self.target)
+        self.same_everywhere = not set().union(*(asked(o.value) for o in form.outputs))
         self.seen = seen_of(form.windows, form.k.extent)
         self.finished = self.target is not None and [o.is_product for o in form.outputs] == [True]
 
@@ -187,6 +187,7 @@ class MainWriter(Blocked):
             ir.Let("c_at", results + variable("column0")),
             ir.Let("b_at", self._start_of_b()),
             ir.Let("chunk", self._chunk()),
+            *self.many(),
             *self._ahead(),
             *self._pack_b(),
         ]
@@ -208,10 +209,36 @@ class MainWriter(Blocked):
             "k0", 0, greatest(self.all_k, 1), greatest(variable("chunk"), 1),
             [ir.Let("length", length)],
         )  # fmt: skip
-        tiles = Level("tile", variable("tile0"), variable("tile1"), self._at_once, self._place())
-        order = [tiles, pieces] if self.target is None else [pieces, tiles]
-        inner = order.pop()
-        return [*order, replace(inner, before=(*inner.before, *self._chunk_of_tile(vectors)))]
+        most = variable("many") if vectors else variable("at_once")
+        before = [*self._place("tile", most, "tile3"), *self._chunk_of_tile(vectors)]
+        tiles = Level("tile", variable("tile2"), variable("tile3"), most, before)
+        groups = self._groups()
+        return [groups, pieces, tiles] if self.target is None else [pieces, groups, tiles]
+
+    def _groups(self) -> Level:
+        """As many row tiles as the first cache has results of, and at once what follows them."""
+        stop = least(variable("tile2") + variable("many"), variable("tile1"))
+        finish: list[ir.Step] = []
+        if not self.finished:
+            finish = [*self._place("tile2", variable("many"), "tile1"), self.finish_call()]
+        if finish and self.target is not None:
+            is_last = variable("k0") + variable("length") >= self.all_k
+            finish = [ir.If(is_last, tuple(finish))]
+        start, end = variable("tile0"), variable("tile1")
+        return Level("tile2", start, end, variable("many"), [ir.Let("tile3", stop)], finish)
+
+    def many(self) -> list[ir.Let]:
+        """Row tiles whose results the first cache has; one where these are in scratch.
+
+        At once are those of a few steps of k.
+        """
+        many: ir.Value = constant(1)
+        if self.target is not None:
+            each = variable("width") * (self.tile.rows * self.form.dtype.bytes)
+            half = constant(self.machine.l1_bytes // 2)
+            many = greatest(quotient(half, greatest(each, 1)), 1)
+        at_once = select(is_thin(self.all_k), variable("many"), 1)
+        return [ir.Let("many", many), ir.Let("at_once", at_once)]
 
     def start_of(self, name: str, start: Size, stride: Callable[[MatrixWalk], Size]) -> ir.Value:
         """Where the iteration of the loops begins in the operand of that name."""
@@ -365,40 +392,26 @@ class MainWriter(Blocked):
 
     # ---- one row tile --------------------------------------------------------------------------
 
-    def _place(self) -> list[ir.Step]:
-        """Where a row tile is, and how high."""
-        stop = least(variable("tile") + self._at_once, variable("tile1"))
+    def _place(self, tile: str, most: ir.Value | int, end: str) -> list[ir.Step]:
+        """Where row tiles are, up to so many of them, and how high."""
+        stop = least(variable(tile) + most, variable(end))
         return [
-            ir.Let("row0", self.first_row(variable("tile"))),
+            ir.Let("row0", self.first_row(variable(tile))),
             ir.Let("rows", self.first_row(stop) - variable("row0")),
             ir.Let("sums_at", self.sums_at()),
-            *(self.seen.range(self.sizes) if self.seen else ()),
         ]
-
-    @property
-    def _at_once(self) -> ir.Value:
-        """Row tiles: of a few steps of k, as many as the first cache has results of."""
-        if self.target is None:
-            return constant(1)
-        each = variable("width") * (self.tile.rows * self.form.dtype.bytes)
-        many = greatest(quotient(constant(self.machine.l1_bytes // 2), greatest(each, 1)), 1)
-        return select(is_thin(self.all_k), many, 1)
 
     def _chunk_of_tile(self, vectors: str) -> list[ir.Step]:
         """A chunk of k of a row tile; the first starts from `init`, others from the sums."""
         sums, sums_row = self.sums()
         more = self._row((sums, sums_row, constant(1)), vectors)
         is_first = variable("k0").equals(0)
-        steps = [
+        return [
+            *(self.seen.range(self.sizes) if self.seen else ()),
             *(STEPS if self.seen else ()),
             *self._given(),
             ir.If(is_first, self._row(self._start(), vectors), more),
         ]
-        if not self.finished:
-            done = variable("k0") + variable("length")
-            is_last = done >= self.all_k
-            steps.append(ir.If(is_last, (self.finish_call(),)))
-        return steps
 
     def sums_at(self) -> ir.Value:
         if self.target is None:
@@ -499,8 +512,14 @@ class MainWriter(Blocked):
         if self.target is None and apart is not None:
             sums_row = apart
         row = self.c_row
+        rows: ir.Value = variable("rows")
+        columns: ir.Value = variable("width")
+        if self.target is not None and self.same_everywhere:
+            # rows that lie side by side are one
+            one = row.equals(columns)
+            rows, columns = select(one, 1, rows), select(one, rows * columns, columns)
         out = variable("c_at") + variable("row0") * row
         return call(
             self.finish, sums=sums, sums_row=sums_row, out_at=out, out_row=row,
-            columns=variable("width"),
+            rows=rows, columns=columns,
         )  # fmt: skip

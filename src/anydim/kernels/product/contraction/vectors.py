@@ -2,21 +2,21 @@
 
     c[j] = init[j] + sum over k of a[k] * b[k, j]      `row`: rows of b, several at a time
     c[j] = init[j] + sum over k of a[k] * b[j, k]      `across`: squares of b, turned in registers
-    c[i] = init[i] + sum over k of a[i, k] * b[k]      `dots`: rows of a, one by one
+    c[i] = init[i] + sum over k of a[i, k] * b[k]      `dots`: rows of a, one by one; `short`: few k
 
 Each reads a matrix once, as it comes, which is all that memory has to do. Many small matrices, of
 which a row of b is a vector, go pair by pair, without what goes around a register tile:
 
     c[n, i, j] = sum over k of a[n, i, k] * b[n, k, j]     `small`
 
-All but `dots` add up in the order of a micro-kernel, in the same blocks of k, so that a row alone
-has the bits of a row among others. `dots` serves products of one column: there all rows are summed
-in the same way.
+All but `dots` and `short` add up in the order of a micro-kernel, in the same blocks of k, so that a
+row alone has the bits of a row among others. These two serve products of one column: there all rows
+are summed in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 from anydim.base.dtypes import DType
@@ -27,22 +27,23 @@ from anydim.kernels.product.kernel import function_library
 from anydim.kernels.product.micro import strip_pointers, taken
 from anydim.kernels.product.sums import multiply_add
 from anydim.kernels.write.arithmetic import first_lanes, round_down
-from anydim.kernels.write.squares import transposed
+from anydim.kernels.write.squares import summed_apart, transposed
 from anydim.kernels.write.writer import Writer
 
 SMALL_K = 16  # steps of k of small matrices
 WIDE = 2048  # columns that `row` sums at a time: its sums stay in the first cache
 _STEPS = 8  # rows of b at a time
-_CHAINS = 4  # sums of a row of a side by side
+_CHAINS = 4  # sums of a row of a side by side, or of short rows
+SHORT = 3  # vectors that a short row has at most
 
 
 @lru_cache(maxsize=16)
 def vector_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
-    """A library each for `row`, `across` and `dots`; operands are those of a micro-kernel.
+    """A library each for `row`, `across`, `dots` and `short`; operands are those of a micro-kernel.
 
     Of the scalars that are given, `b_panel` is the stride of rows of b in `row` and `across`.
     """
-    writers = {"row": _row, "across": _across, "dots": _dots}
+    writers = {"row": _row, "across": _across, "dots": _dots, "short": _short}
     name, pointers, vector = (
         f"vector_{dtype}_x{lanes}",
         strip_pointers(dtype),
@@ -205,3 +206,45 @@ def _dots(vector: ir.Type, code: Writer) -> None:
         summed = code.let(ir.Reduce(scalar, "add", sum(chains[1:], chains[0])))
         begin = ir.Load(scalar, "init", i * init_row)
         code.emit(ir.Store("c", i * c_row, summed + begin))
+
+
+def _short(vector: ir.Type, code: Writer) -> None:
+    """As many rows as a vector has lanes, which are added up for all of them at once.
+
+    Of the last rows, those that there are not are read as the last one.
+    """
+    lanes, scalar, zero = vector.lanes, ir.Type(vector.dtype), number(vector.dtype, 0, vector.lanes)
+    k, rows, a_row, init_row, c_row = taken(code, "k", "rows", "a_row", "init_row", "c_row")
+    whole, side = code.let(round_down(k, lanes)), code.let(c_row.equals(1) & init_row.equals(0))
+    mask, totals = code.let(first_lanes(k - whole, lanes)), min(lanes, _CHAINS)
+    code.emit(ir.Stack("totals", vector.dtype, lanes * lanes))
+
+    def add(at: Sequence[ir.Value], k0: ir.Value, mask: ir.Value | None = None) -> None:
+        b = code.let(ir.Load(vector, "b", k0, mask))
+        for u, row in enumerate(at):
+            total, a = ir.Get(vector, f"t{u}"), ir.Load(vector, "a", row + k0, mask)
+            code.emit(ir.Assign(total.name, multiply_add(a, b, total)))
+
+    with code.range(0, rows, lanes) as first:
+        with code.range(0, lanes, totals) as i:
+            at = [code.let(least(first + i + u, rows - 1) * a_row) for u in range(totals)]
+            for u in range(totals):
+                code.emit(ir.Declare(f"t{u}", zero))
+            with code.range(0, whole, lanes) as k0:
+                add(at, k0)
+            with code.when(whole < k):
+                add(at, whole, mask)
+            for u in range(totals):
+                code.emit(ir.Store("totals", (i + u) * lanes, ir.Get(vector, f"t{u}")))
+        sums = [ir.Load(vector, "totals", constant(i * lanes)) for i in range(lanes)]
+        found = code.let(summed_apart(vector, sums, code.let))
+        with code.when(side):
+            begin = ir.Load(scalar, "init", constant(0)).spread(lanes)
+            inside = code.let(first_lanes(rows - first, lanes))
+            code.emit(ir.Store("c", first, found + begin, inside))
+        with code.otherwise():
+            code.emit(ir.Store("totals", constant(0), found))
+            with code.range(0, least(rows - first, lanes)) as i:
+                begin = ir.Load(scalar, "init", (first + i) * init_row)
+                total = ir.Load(scalar, "totals", i) + begin
+                code.emit(ir.Store("c", (first + i) * c_row, total))

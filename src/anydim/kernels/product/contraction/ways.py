@@ -10,6 +10,7 @@ from anydim.kernels.ir import constant, least, variable
 from anydim.kernels.product.blocked import nested
 from anydim.kernels.product.contraction.loops import MainWriter
 from anydim.kernels.product.contraction.vectors import (
+    SHORT,
     SMALL_K,
     WIDE,
     small_library,
@@ -47,7 +48,7 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
     form = writer.form
     if writer.schedule.packed or form.cuts_b:
         return []
-    row, across, dots = vector_libraries(writer.tile.lanes, form.dtype)
+    row, across, dots, short = vector_libraries(writer.tile.lanes, form.dtype)
     found: list[tuple[ir.Value, list[ir.Step]]] = []
     one_row, one_column = (extent.equals(1) for extent in (writer.all_rows, writer.all_columns))
     along = one_column & writer.b_step.equals(1)
@@ -59,8 +60,12 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
     if form.cuts_a or columns not in (None, 1):
         return found
     if form.k.a == 1:
-        writer.needs(dots)
-        found.append((along, _one_column(writer, dots.name)))
+        ways = [(along, dots)]
+        if not writer.machine.most_lanes:  # compilers of devices take long as it is
+            ways.append((along & (writer.all_k <= SHORT * writer.tile.lanes), short))
+        for condition, way in ways:
+            writer.needs(way)
+            found.append((condition, _one_column(writer, way.name)))
     elif form.windows is None and form.start is None:
         writer.needs(row)
         side = along & writer.c_row.equals(1)
@@ -130,6 +135,7 @@ def _whole_k(writer: MainWriter, function: str) -> list[ir.Step]:
         ir.Let("c_at", results + variable("column0")),
         ir.Let("b_at", start + columns),
         ir.Let("chunk", writer.all_k),
+        *writer.many(),
         *nested(writer.tiles(function)),
     ]
 
