@@ -251,7 +251,14 @@ class Reading:
     def _windows(self, rows: list[Axis], sums: list[Axis]) -> tuple[WindowSide | None, list[Axis]]:
         """Rows of A as windows where they are any, and the sums in their order."""
         read = self.a.read
-        if not self.packed or self.box is None or read is None or not moves(read, rows, sums):
+        if self.box is None or read is None or moves(read, rows, sums) != self.packed:
+            return None, sums
+        form = self.a.form
+        if not self.packed and (
+            len(merged(rows, [form], frozenset())) < 2
+            or len(sums) != 1
+            or form.stride(sums[0].name) != 1
+        ):
             return None, sums
         units = {a.name for a in (*self.statement.axes, *self.statement.reduced)}
         units -= {axis.name for axis in (*rows, *sums)}

@@ -127,5 +127,6 @@ def _reason(form: ContractionForm, schedule: Contraction) -> str:
     around = f" in {loops} loop{'s' if loops > 1 else ''}" if form.loops else ""
     where = "a constant B is packed when loaded" if schedule.packed else "B is packed as it is used"
     where = "B comes in panels" if form.in_panels else where
-    what = "a matrix product" if form.windows is None else "a convolution as a matrix product"
+    convolution = form.windows is not None and schedule.packed
+    what = "a convolution as a matrix product" if convolution else "a matrix product"
     return f"{what}{around}{start}, {epilogue}; {where}"

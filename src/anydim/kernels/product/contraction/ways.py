@@ -57,7 +57,7 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
         way, step = (row, writer.b_step) if form.n.b == 1 else (across, writer.b_column)
         writer.needs(way)
         found.append((one_row, _one_row(writer, way.name, step)))
-    if form.cuts_a or columns not in (None, 1):
+    if form.cuts_a or form.windows is not None or columns not in (None, 1):
         return found
     if form.k.a == 1:
         ways = [(along, dots)]
