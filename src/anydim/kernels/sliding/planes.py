@@ -105,8 +105,14 @@ class Planes:
             wide = wide * (1 - filled * from_on(places, 3 * lanes // 2 + 1))
         least = (7 if self._steps else 6) * lanes // 8
         full = from_on(width, least) * from_on(4 * width, 3 * lanes * ceil_div(width, lanes))
-        wide = wide * (1 - full * from_on(1 if self._steps else FLAT, self.rows.extent))
+        if not self._steps_over_bytes:
+            wide = wide * (1 - full * from_on(1 if self._steps else FLAT, self.rows.extent))
         return maximum(short, wide)
+
+    @property
+    def _steps_over_bytes(self) -> bool:
+        """Whether windows step over bytes, which no processor gathers."""
+        return self._steps and any(source.by and source.bytes == 1 for source in self.sources)
 
     @property
     def _steps(self) -> bool:
@@ -138,10 +144,9 @@ class Planes:
             narrow = from_on(lanes // 2, width)
         whole = lanes * ceil_div(channels, lanes)
         if self._steps:
-            small = any(source.by and source.bytes == 1 for source in self.sources)
             partly = from_on(3 * lanes * ceil_div(width, lanes), 4 * width)
             partly = partly * from_on(8 * channels, 7 * whole)
-            return maximum(narrow, partly) if small else narrow
+            return maximum(narrow, partly) if self._steps_over_bytes else narrow
         gathered = any(s.by and s.width * s.by != self.width for s in self.sources)
         alone = from_on(lanes // 4, width) if gathered else as_size(0)
         filled = from_on(4 * channels, 3 * whole)
