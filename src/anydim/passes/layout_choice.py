@@ -7,7 +7,7 @@ is summed up over its statements by `layout_costs.py`, with what is moved at its
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy
@@ -15,14 +15,16 @@ import numpy
 from anydim.base.dtypes import bfloat16, boolean, float16, float32
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
+from anydim.lang.tree import Read
 from anydim.passes.flow import Line, inputs_of
 from anydim.passes.image_channels import Places, Ties
-from anydim.passes.layout_costs import MOVED, UNFIT, times_of
+from anydim.passes.layout_costs import COPIED, MOVED, UNFIT, times_of
 from anydim.sizes import Size, product
 from anydim.sizes.samples import Sampled, samples
 
 _POINTS = 12  # of the box
 _GAIN = 0.95  # of the time before: what is not surely faster stays as it is
+_GAIN_OF_COPIES = 0.7  # where that takes memory for copies, which estimates flatter
 
 _MEASURED = (float32, float16, bfloat16, boolean)  # of elements
 
@@ -32,19 +34,22 @@ _Costs = dict[tuple[str, str], numpy.ndarray]  # of a part and what it reads, se
 
 @dataclass(frozen=True)
 class Part:
-    """Values that lie alike, and what channels last take of the time that channels first take."""
+    """Values that lie alike, and what channels last take of the time that channels first take;
+    whether `copies` of inputs and results are among them."""
 
     values: Places
     ratio: float
+    copies: bool
 
     @property
     def goes_last(self) -> bool:
-        return self.ratio < _GAIN
+        return self.ratio < (_GAIN_OF_COPIES if self.copies else _GAIN)
 
 
 def weighed(
-    moved: Places, channels: Places, lines: Sequence[Line], graph: Graph
-) -> tuple[Part, ...]:
+    moved: Places, channels: Places, lines: Sequence[Line], graph: Graph,
+    copies: Collection[str] = (),
+) -> tuple[Part, ...]:  # fmt: skip
     """The parts of the values that can be moved, but for those that no product or window reads."""
     points = [p for p in samples(graph.box, _POINTS, graph.guards) if all(p.values())]
     at = Sampled(points or [{}]).at
@@ -65,7 +70,10 @@ def weighed(
     for name, place in moved.items():
         if parts[name] in between or parts[name] not in bordered:
             values.setdefault(parts[name], {})[name] = place
-    return tuple(Part(held, _ratio(part, _near(part, costs))) for part, held in values.items())
+    return tuple(
+        Part(held, _ratio(part, _near(part, costs)), not held.keys().isdisjoint(copies))
+        for part, held in values.items()
+    )
 
 
 def told(parts: Sequence[Part], count: int) -> list[str]:
@@ -115,9 +123,10 @@ def _terms(
     times = times_of(line.statement, place, graph, at)
     if own not in (_FIRST, _LAST) and graph.types[line.target].dtype not in _MEASURED:
         yield (own, own), _four(numpy.zeros(1), UNFIT, 0.0, 0.0)
+    each = COPIED if isinstance(line.statement.body, Read) else MOVED
     for name in inputs_of(line.statement):
         other = _lies(name, parts, channels, graph)
-        moving = 0.0 if other is None else MOVED * at(product(graph.types[name].shape))
+        moving = 0.0 if other is None else each * at(product(graph.types[name].shape))
         if times is not None and name == times.source:
             into = 0.0 if times.follows else moving
             yield (own, other or own), _four(times.first, times.last, moving, into)

@@ -21,6 +21,7 @@ from anydim.passes.image_channels import factors, slides
 from anydim.sizes import Size, product
 
 MOVED = 150  # a number that is written in one layout and read in the other
+COPIED = 30  # one that does nothing else
 _LANES, _PANEL, _ROWS = 16, 48, 8
 _PACK = 20  # a number of a window that goes into a panel
 _STORED_FIRST, _LOADED_LAST, _STORED_LAST = 17, 3, 9  # a number of a layer of single places
@@ -49,7 +50,7 @@ class Times:
 class _Form:
     """How often what happens: batches, places of the result, channels made and read, taps.
 
-    Windows are `near` that step by one from place to place.
+    Windows are `near` that step by one from place to place, and from tap to tap.
     """
 
     batch: numpy.ndarray
@@ -109,7 +110,9 @@ def _form(statement: Statement, place: int, read: Read, at: At) -> _Form:
     return _Form(
         count(statement.axes[:place]), [at(axis.extent) for axis in behind],
         at(statement.axes[place].extent), count(channels), count(taps),
-        near=all(f is not None and f.stride(a.name) in (0, 1) for f in forms for a in behind),
+        near=all(
+            f is not None and f.stride(a.name) in (0, 1) for f in forms for a in (*behind, *taps)
+        ),
     )  # fmt: skip
 
 

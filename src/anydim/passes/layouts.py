@@ -26,6 +26,7 @@ from anydim.lang.tree import Expr, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite, to_expr
 from anydim.passes.flow import Line, pack, unpack
 from anydim.passes.image_channels import Places, channels_of, parted
+from anydim.passes.layout_borders import Borders, with_copies
 from anydim.passes.layout_choice import told, weighed
 from anydim.sizes import Box, product
 
@@ -47,20 +48,20 @@ class Layouts:
     def run(self, graph: Graph) -> Graph:
         if self.choice == CHANNELS_FIRST or (self.choice == AUTO and not self.known):
             return graph
-        lines = unpack(graph)
-        channels = channels_of(lines, graph)
-        moved = _movable(channels, lines, graph)
-        if self.choice == AUTO:
-            parts = weighed(moved, channels, lines, graph)
-            moved = {
-                name: at for part in parts if part.goes_last for name, at in part.values.items()
-            }
-            self.notes.extend(told(parts, len(lines)))
-        elif moved:
-            why = "as the setting 'layout' says"
-            self.notes.append(f"channels last: {len(moved)} of {len(lines)} values, {why}")
+        plain = unpack(graph)
+        borders = with_copies(plain, graph)
+        while True:
+            lines = borders.lines
+            wide = graph.replace(types=borders.types)
+            moved, notes = self._moved(borders, wide)
+            used = frozenset(name for name, copy in borders.copies.items() if copy in moved)
+            if used == borders.copies.keys():
+                break
+            borders = with_copies(plain, graph, used)
+        self.notes.extend(notes)
         if not moved:
             return graph
+        graph = wide
         types, constants = dict(graph.types), dict(graph.constants)
         for name, place in (moved | _windows(lines, moved, graph)).items():
             kind = types[name]
@@ -70,6 +71,19 @@ class Layouts:
                 moved[name] = place
         changed = [_written(line, moved, graph) for line in lines]
         return pack(graph.replace(types=types, constants=constants), changed, types)
+
+    def _moved(self, borders: Borders, graph: Graph) -> tuple[Places, list[str]]:
+        """The values that are moved, and what tells of them."""
+        lines = borders.lines
+        channels = borders.channels(channels_of(lines, graph))
+        moved = _movable(channels, lines, graph)
+        if self.choice == AUTO:
+            parts = weighed(moved, channels, lines, graph, frozenset(borders.copies.values()))
+            last = (part.values for part in parts if part.goes_last)
+            return {name: at for held in last for name, at in held.items()}, told(parts, len(lines))
+        why = "as the setting 'layout' says"
+        notes = [f"channels last: {len(moved)} of {len(lines)} values, {why}"]
+        return moved, notes[: len(moved)]
 
 
 def _movable(channels: Places, lines: Sequence[Line], graph: Graph) -> Places:

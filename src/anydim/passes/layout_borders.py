@@ -1,0 +1,120 @@
+"""Copies of what a graph takes and gives, so that these can lie channels last in between.
+
+Inputs and results lie as they are declared. A convolution alone would have both channels first, and
+be slower by more than it takes to copy x and y. So dense windows over an input of many channels
+read a copy of it, and what they give is a copy of what they make; copies that need not lie channels
+last are taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from anydim.base.records import dataclass
+from anydim.graph.nodes import Graph
+from anydim.kernels.inference import free_axes
+from anydim.lang.tree import Axis, Expr, Index, Read, Statement, TensorType
+from anydim.lang.tree.affine import reads, rewrite
+from anydim.passes.flow import Line, unused
+from anydim.passes.image_channels import Places, factors, slides
+
+_LEAST = 16  # channels
+
+
+@dataclass(frozen=True)
+class Borders:
+    """Copies of inputs and of results, by the names of those, as a graph with copies has them."""
+
+    lines: tuple[Line, ...]
+    types: Mapping[str, TensorType]
+    copies: Mapping[str, str]
+
+    def channels(self, found: Places) -> Places:
+        """Those of the inputs, too."""
+        inside = {name: found[copy] for name, copy in self.copies.items() if copy in found}
+        return inside | found
+
+
+def with_copies(lines: Sequence[Line], graph: Graph, only: frozenset[str] | None = None) -> Borders:
+    """The statements with copies at the borders of a graph; of `only` these, if that is said."""
+    types, copies = dict(graph.types), {}
+    for border in _borders(lines, graph):
+        if only is None or border in only:
+            copies[border] = unused(border, types)
+            types[copies[border]] = types[border]
+    made: list[Line] = []
+    for line in lines:
+        read = _windows(line.statement, graph)
+        source = None if read is None else copies.get(read.tensor)
+        if source is not None and all(other.target != source for other in made):
+            made.append(_copy(read.tensor, source, line, types))
+        if line.target in copies:
+            inner = copies[line.target]
+            statement = replace(_reading(line.statement, copies), target=inner)
+            made += (replace(line, statement=statement), _copy(inner, line.target, line, types))
+        elif source is not None:
+            made.append(replace(line, statement=_reading(line.statement, copies)))
+        else:
+            made.append(line)
+    return Borders(tuple(made), types, copies)
+
+
+def _borders(lines: Sequence[Line], graph: Graph) -> list[str]:
+    """Inputs that one statement alone slides windows over, and results that windows make."""
+    sliding: dict[str, list[Statement]] = {}
+    made: dict[str, int] = {}  # channels of what windows make, and of what follows place by place
+    for line in lines:
+        statement, read = line.statement, _windows(line.statement, graph)
+        if read is not None:
+            sliding.setdefault(read.tensor, []).append(statement)
+            made[line.target] = _channels(statement, graph)[1]
+        elif not statement.combine:
+            made[line.target] = max(
+                (made.get(each.tensor, 0) for each in reads(statement.body)
+                 if each.indices == tuple(Index(axis.name) for axis in statement.axes)),
+                default=0,
+            )  # fmt: skip
+    outputs = [name for name in graph.outputs if made.get(name, 0) >= _LEAST]
+    inputs = [
+        name for name, by in sliding.items()
+        if name in graph.inputs and len(by) == 1 and _channels(by[0], graph)[0] >= _LEAST
+    ]  # fmt: skip
+    return [*inputs, *outputs] if outputs else []
+
+
+def _windows(statement: Statement, graph: Graph) -> Read | None:
+    """What windows with constant weights slide over that are not of each channel its own."""
+    read, weights = factors(statement, graph)
+    if read is None or weights is None or read.flat:
+        return None
+    return read if any(slides(index, statement) for index in read.indices) else None
+
+
+def _channels(statement: Statement, graph: Graph) -> tuple[int, int]:
+    """How many channels windows read and make; 0 of what is not known."""
+    read, weights = factors(statement, graph)
+    assert read is not None and weights is not None
+    shape = graph.types[read.tensor].shape
+    whole = {index.name: size.constant or 0
+             for index, size in zip(read.indices, shape) if isinstance(index, Index)}  # fmt: skip
+    extents = {axis.name: axis.extent.constant or 0 for axis in statement.axes}
+    names = free_axes(weights)
+    found = [whole[name] for name in names & whole.keys()]
+    made = [extents.get(name, 0) for name in names - free_axes(read)]
+    return max(found, default=0), max(made, default=0)
+
+
+def _reading(statement: Statement, copies: Mapping[str, str]) -> Statement:
+    def change(expr: Expr) -> Expr | None:
+        if isinstance(expr, Read) and expr.tensor in copies:
+            return replace(expr, tensor=copies[expr.tensor])
+        return None
+
+    return statement.with_body(rewrite(statement.body, change))
+
+
+def _copy(source: str, target: str, line: Line, types: Mapping[str, TensorType]) -> Line:
+    axes = tuple(Axis(f"i{place}", size) for place, size in enumerate(types[source].shape))
+    body = Read(source, tuple(Index(axis.name) for axis in axes))
+    return replace(line, statement=Statement(target, axes, body))
