@@ -47,8 +47,9 @@ def with_copies(lines: Sequence[Line], graph: Graph, only: frozenset[str] | None
     for line in lines:
         read = _windows(line.statement, graph)
         source = None if read is None else copies.get(read.tensor)
-        if source is not None and all(other.target != source for other in made):
-            made.append(_copy(read.tensor, source, line, types))
+        if read is not None and source is not None:
+            if all(other.target != source for other in made):
+                made.append(_copy(read.tensor, source, line, types))
         if line.target in copies:
             inner = copies[line.target]
             statement = replace(_reading(line.statement, copies), target=inner)
