@@ -134,6 +134,7 @@ def _regions(program: Program) -> Host:
         numbers=tuple((place.shape + axis, size) for place, name, _ in held
                       for axis, size in enumerate(shapes[name])),
         failures=made.failures,
+        asked=tuple((dim, places.dims[dim]) for dim in made.asked),
         devices=tuple(_on_device(device, layout, held, segments) for device in layout.homes),
         handed=tuple(_handed(program, layout)),
     )  # fmt: skip

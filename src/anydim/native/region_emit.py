@@ -23,6 +23,7 @@ from anydim.native.region_code import BLOCK, MAIN, Code, function_name, tensor_b
 from anydim.native.region_loop import loop
 from anydim.native.stopping import KINDS, STARTED
 from anydim.native.threads import BEGIN
+from anydim.program.binding import asked
 from anydim.program.program import Program
 from anydim.program.region import (
     BranchStep,
@@ -31,6 +32,7 @@ from anydim.program.region import (
     EngineStep,
     FindStep,
     LoopStep,
+    Region,
     ReleaseStep,
     SegmentStep,
     Step,
@@ -51,6 +53,7 @@ class RegionHost:
     code: ir.Library
     layout: RegionLayout
     failures: tuple[Failure, ...]
+    asked: tuple[str, ...]  # dims of the last region that the caller gives
 
 
 def emit_regions(program: Program) -> RegionHost:
@@ -61,7 +64,23 @@ def emit_regions(program: Program) -> RegionHost:
         _function(Code(program, number, layout, failures)) for number in range(len(program.regions))
     )
     code = ir.Library("regions", functions, key_of(repr(program)))
-    return RegionHost(code, layout, tuple(failures))
+    return RegionHost(code, layout, tuple(failures), _asked(program.regions[-1]))
+
+
+def _asked(region: Region) -> tuple[str, ...]:
+    """The dims that segments of a region need and that neither inputs nor other steps may tell."""
+    needed: set[str] = set()
+    told: set[str] = set(region.given)
+    for step in region.steps:
+        if isinstance(step, SegmentStep):
+            needed |= needed_dims(step.segment)
+            continue
+        told.update(step.dims if isinstance(step, FindStep) else ())
+        told.update([step.counter] if isinstance(step, LoopStep) else ())
+        if not isinstance(step, CopyStep):
+            sizes = (size for name in step.makes for size in region.values[name].shape)
+            told.update(dim for size in sizes for dim in size.symbols)
+    return asked(region.signature, frozenset(needed - told))
 
 
 def segment_name(number: int) -> str:
@@ -73,6 +92,8 @@ def _function(code: Code) -> ir.Function:
     """The function of a region."""
     region, places = code.region, code.places
     code.known |= region.given
+    if code.number == len(code.program.regions) - 1:
+        code.known.update(_asked(region))
     name = function_name(code.program, code.number)
     if name == MAIN:
         code.body.call(BEGIN, code.load(context.POOL))

@@ -76,6 +76,8 @@ class RegionExecutable(Executable["_Frame"]):
         if pool:
             block[context.POOL] = pool.address
         limited = self.most_bytes != UNLIMITED
+        for dim, word in self.interface.asked:
+            block[word] = self.watched.size(dim)
         block[context.PEAK] = 0
         block[context.ALLOWED] = 1 + self.most_bytes if limited else 0
         if self._elsewhere:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
+from anydim.devices.cpu import CpuDevice
 from anydim.model import Model
 
 
@@ -37,6 +38,31 @@ def test_a_dim_that_no_input_tells_is_set(wide: Model, tmp_path: Path) -> None:
         wide.export(tmp_path / "c")
     with pytest.raises(ad.OptionError, match="check cannot set dim 'n'"):
         wide.check()
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_programs_of_regions_ask_too(placed: bool) -> None:
+    """Beside sizes that data decides, and on devices."""
+    g = ad.Builder("wide")
+    n, m = g.dim("n", 0, 50), g.dim("m", 1, 9)
+    x = g.input("x", ad.float32, (m,))
+    g.output("y", g.exp(g.expand(g.reshape(x, shape=(1, m)), shape=(n, m))))
+    g.output("found", g.nonzero(x))
+    where = {"devices": {"a": CpuDevice()}, "placement": {"*": "a"}} if placed else {}
+    model = ad.compile(g, **where)
+    x0 = np.float32([0, 1, 2, 0])
+    with pytest.raises(ad.DimError, match=r"dim 'n' has no size, and no input tells it"):
+        model(x=x0)
+    for size in (3, 0, 50, 3):
+        model.set_sizes(n=size)
+        for x1 in (x0, np.ones(7, np.float32), np.zeros(1, np.float32)):
+            came = model(x=x1)
+            np.testing.assert_allclose(
+                came["y"], np.exp([x1] * size).reshape(size, len(x1)), rtol=1e-6
+            )
+            np.testing.assert_array_equal(came["found"].ravel(), np.flatnonzero(x1))
+    with pytest.raises(ad.DimError, match="dim 'n' is set to 51"):
+        model.set_sizes(n=51)
 
 
 def test_what_is_set_has_to_fit(wide: Model) -> None:
