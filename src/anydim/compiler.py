@@ -144,7 +144,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "layouts", "after views, whose positions it follows; before fuse, which sees loops",
         "values of images lie channels last where that is chosen",
-        lambda m, t, o: Layouts(settings.layout, known=not m.most_lanes),
+        lambda m, t, o: Layouts(settings.layout, not m.most_lanes, copies=not o.schedules),
     ),
     Pass(
         "pieces", "after inline and layouts: it cuts loops as they will run; before fuse",

@@ -78,7 +78,7 @@ def test_out_of_another_library() -> None:
         (numpy.zeros((3, 4), numpy.float32), r"has shape \(3, 4\), the result has \(3, 5\)"),
         (numpy.zeros((3, 5)), "has dtype float64, the result has float32"),
         (numpy.zeros((5, 3), numpy.float32).T, "is not contiguous"),
-        ([1.0], "is a float, expected an array"),
+        ([1.0], "expected an array, got float"),
         ({"D": numpy.zeros((3, 5), numpy.float32)}, "no result 'D'"),
         ((numpy.zeros((3, 5), numpy.float32),) * 2, "has 1 results, 2 arrays were given"),
     ],

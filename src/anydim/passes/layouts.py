@@ -38,18 +38,20 @@ class Layouts:
     """Move the channels of intermediate values behind their other dimensions.
 
     `choice` says of which: all, none, or with "auto" those for which that takes less time, as far
-    as that is `known` of the machine. `notes` tell of how many, and why.
+    as that is `known` of the machine. Inputs and results may have `copies`, but where schedules are
+    asked for, which are of the kernels without. `notes` tell of how many, and why.
     """
 
     choice: str
     known: bool = True
+    copies: bool = True
     notes: list[str] = field(default_factory=list)
 
     def run(self, graph: Graph) -> Graph:
         if self.choice == CHANNELS_FIRST or (self.choice == AUTO and not self.known):
             return graph
         plain = unpack(graph)
-        borders = with_copies(plain, graph)
+        borders = with_copies(plain, graph, None if self.copies else frozenset())
         while True:
             lines = borders.lines
             wide = graph.replace(types=borders.types)

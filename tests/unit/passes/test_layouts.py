@@ -23,7 +23,7 @@ from anydim.lang.tree import Statement, TensorType
 from anydim.passes.flow import unpack
 from anydim.passes.layout_costs import times_of
 from anydim.passes.layouts import Layouts
-from anydim.passes.options import PLAIN
+from anydim.passes.options import PLAIN, given_options
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.passes.graphs import draw, weights
 
@@ -220,6 +220,15 @@ def test_inputs_and_results_are_copied_where_that_is_worth_it(
     g.output("y", conv(g, x, made, side, stride=stride))
     chosen = [each.schedule for each in ad.compile(g).report.chosen]
     assert sum(each.startswith("transposition") for each in chosen) == count
+
+
+def test_schedules_that_are_asked_for_are_of_kernels_without_copies() -> None:
+    g = ad.Builder("net")
+    x = g.input("x", "float32", ["n", 64, "h", "w"])
+    g.output("y", conv(g, x, 64))
+    options = given_options({"net": "winograd(rows=5)"}, ["net"])["net"]
+    (chosen,) = ad.compile(g, options=options).report.chosen
+    assert chosen.schedule.startswith("winograd(rows=5")
 
 
 def test_rows_of_channels_and_images_are_the_same_bytes() -> None:
