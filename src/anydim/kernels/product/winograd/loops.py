@@ -122,13 +122,14 @@ class WinogradWriter(WinogradKernel):
         b = variable("product") * value(channels * self.tile.width * form.dtype.bytes)
         row = variable("product") * self.schedule.block_rows + variable("row")
         c = row * (self.tile.width * form.dtype.bytes)
+        sums = ir.Address("scratch", value(self.spread_bytes) + c)
         zeros, zero = ir.Address("zeros", constant(0)), number(form.dtype, 0)
         nothing, width = constant(0), constant(self.tile.width)
         return [
             call(
                 strip_function(self.strips.name, form.dtype), a=ir.Address("w", a),
-                b=ir.Address("scratch", b), bias=zeros, more=zeros, low=zero, high=zero,
-                c=ir.Address("scratch", value(self.spread_bytes) + c), k=value(channels),
+                b=ir.Address("scratch", b), bias=zeros, more=sums, low=zero, high=zero,
+                c=sums, k=value(channels),
                 b_row=width, c_row=width, bias_step=nothing, start=constant(1), finish=nothing,
                 rows=least(variable("rows") - variable("row"), self.tile.rows * STRIP),
                 columns=variable("width"), a_row=value(channels),
