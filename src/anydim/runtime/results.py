@@ -7,6 +7,7 @@ line reach into two: writing 4 MB takes 16 to 30 % longer. Finding the line take
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy
 
@@ -16,10 +17,12 @@ _LINE = 64
 _LARGE = 1 << 19  # bytes that are worth it
 
 
-def result(shape: tuple[int, ...], dtype: numpy.dtype) -> numpy.ndarray:
+def maker(shape: tuple[int, ...], dtype: numpy.dtype) -> Callable[..., numpy.ndarray]:
+    """What makes arrays of this shape and type, given both; asked for once for many calls."""
+    return aligned if math.prod(shape) * dtype.itemsize >= _LARGE else numpy.empty
+
+
+def aligned(shape: tuple[int, ...], dtype: numpy.dtype) -> numpy.ndarray:
     """An array whose elements are any; raises MemoryError or ValueError where there is no room."""
-    bytes = math.prod(shape) * dtype.itemsize
-    if bytes < _LARGE:
-        return numpy.empty(shape, dtype)
-    room = numpy.empty(bytes + _LINE, numpy.uint8)
+    room = numpy.empty(math.prod(shape) * dtype.itemsize + _LINE, numpy.uint8)
     return numpy.ndarray(shape, dtype, room, -pointers((room,))[0] % _LINE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -21,7 +21,7 @@ from anydim.runtime.failures import no_memory
 from anydim.runtime.frames import IDLE
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL, STOPPING
 from anydim.runtime.pointers import pointers
-from anydim.runtime.results import result
+from anydim.runtime.results import maker
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
@@ -40,6 +40,7 @@ class _Frame(Arena):
         self.since = IDLE
         self.shapes: list[int] | None = None
         self.results: list[tuple[int, ...]] = []
+        self.makers: list[Callable[..., numpy.ndarray]] = []  # of arrays for them
         self.asked_for = 0  # bytes of the arena
         self.parallel = 0  # what the block says of threads at these sizes
         self.stopping = (ctypes.c_int64 * context.BINS)() if stops else None
@@ -121,6 +122,8 @@ class StraightExecutable(Executable[_Frame]):
         for _, _, rank in self._outputs:
             frame.results.append(sizes[at : at + rank])
             at += rank
+        kinds = (dtype for _, dtype, _ in self._outputs)
+        frame.makers = list(map(maker, frame.results, kinds))
         frame.shapes = shapes
 
     def _allocate(
@@ -130,11 +133,11 @@ class StraightExecutable(Executable[_Frame]):
         outputs = {}
         try:
             frame.reserve(frame.asked_for)
-            for (name, dtype, _), shape in zip(self._outputs, frame.results):
+            for (name, dtype, _), shape, make in zip(self._outputs, frame.results, frame.makers):
                 held = into.get(name) if into else None
                 if held is not None and held.shape != shape:
                     raise wrong_shape(self.signature.name, name, held.shape, shape)
-                outputs[name] = result(shape, dtype) if held is None else held
+                outputs[name] = make(shape, dtype) if held is None else held
         except (MemoryError, ValueError):  # numpy's word for more than an array can have
             failed, made = self.interface.failures[-1], self._result_bytes(frame.results)
             raise no_memory(failed, frame.block, frame.asked_for, made) from None

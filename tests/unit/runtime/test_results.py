@@ -6,13 +6,14 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.runtime.results import result
+from anydim.runtime.results import aligned, maker
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (1,), (3, 5), (513, 257), (1 << 19,), (7, 0, 9)])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "bool"])
 def test_arrays_are_whole_and_can_be_written(shape: tuple[int, ...], dtype: str) -> None:
-    made = [result(shape, numpy.dtype(dtype)) for _ in range(5)]
+    kind = numpy.dtype(dtype)
+    made = [maker(shape, kind)(shape, kind) for _ in range(5)] + [aligned(shape, kind)]
     for array in made:
         assert array.shape == shape and array.dtype == dtype
         assert array.flags.c_contiguous and array.flags.writeable and array.flags.aligned
@@ -24,7 +25,7 @@ def test_arrays_are_whole_and_can_be_written(shape: tuple[int, ...], dtype: str)
 @pytest.mark.parametrize("shape", [(1 << 40, 1 << 20), (1 << 62, 4), (1 << 48,)])
 def test_no_room_is_an_error(shape: tuple[int, ...]) -> None:
     with pytest.raises((MemoryError, ValueError)):
-        result(shape, numpy.dtype("float32"))
+        aligned(shape, numpy.dtype("float32"))
 
 
 def test_large_results_of_calls_are_aligned_and_outlive_the_model() -> None:
