@@ -5,7 +5,8 @@
 
 A layout is a property of a tensor, not of an operator: to move a dimension of a value is to move
 the index of it in all that write and read the value, whatever these compute. Inputs, constants and
-results keep theirs; what reads one layout and writes another is the transposition.
+results keep theirs, but for those that are copied at the borders (`layout_borders.py`); what reads
+one layout and writes another is the transposition.
 
 After: every value between statements that has one dimension of channels has it last, but for those
 that something reads at offsets which do not fall apart into channels and the rest.
