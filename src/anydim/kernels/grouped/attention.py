@@ -74,9 +74,9 @@ class _Writer:
 
     def body(self) -> list[ir.Step]:
         """The steps of an item."""
-        form, code, places = self.form, self.code, list[ir.Step]()
+        form, code = self.form, self.code
         outside = Elements(self.work.context)
-        row = outside.inner(self.work.indices(_START, (*form.batch, form.query), places))
+        row = outside.inner(self.work.indices(_START, (*form.batch, form.query)))
         code.emit(ir.Declare("top", _LEAST))
         for name in ("total", *(f"sum{j}" for j in self.shares)):
             code.emit(ir.Declare(name, number(float32, 0)))
@@ -84,7 +84,7 @@ class _Writer:
         with code.range(0, self.keys, self.items) as first:
             self._block(row, first)
         self._finish(row)
-        return [*outside.steps, *places, *row.steps, *code.written]
+        return [*outside.steps, *self.work.written, *row.steps, *code.written]
 
     def _block(self, row: Elements, first: ir.Value) -> None:
         """Scores of a block of keys, their shares, and what they add to the row."""

@@ -76,35 +76,41 @@ class Side:
 
 @dataclass(frozen=True)
 class Around:
-    """What stands around parts of factors: their kernel, where its indices are known and values get
-    names before all loops, the axes and the number of the steps of the sums, items of a group."""
+    """What stands around parts of factors: their kernel, where its indices are known, the axes and
+    the number of the steps of the sums, items of a group."""
 
     work: Work
     scope: Elements
-    begin: list[ir.Step]
     steps: tuple[Axis, ...]
     depth: Size
     items: int
 
 
 class Filling:
-    """Writes how all items bring a part of a factor into local memory; 0 behind its ends."""
+    """Writes how all items bring a part of a factor into local memory; 0 behind its ends.
+
+    Begun before all loops.
+    """
 
     def __init__(self, kernel: Around, side: Side) -> None:
         self.kernel, self.work, self.side = kernel, kernel.work, side
         self.read = self._plain()
         self.aligned = self._aligned()
 
-    def steps(self, k0: ir.Value, part: ir.Value | int) -> list[ir.Step]:
-        """Those of an item, for the steps of the sum from `k0` on."""
-        if not self.side.parts > 1 or self.read is None:
-            return [self._each(self._through_registers, 1, k0, part)]
-        wide = self.side.factor.dtype.bytes >= _LEAST
-        single = self._each(self._aside if wide else self._through_registers, 1, k0, part)
-        if self.aligned is None:
-            return [single]
-        several = self._each(self._aside, _BYTES // self.side.factor.dtype.bytes, k0, part)
-        return [ir.If(self.aligned, (several,), (single,))]
+    def write(self, k0: ir.Value, part: ir.Value | int) -> None:
+        """The steps of an item, for those of the sum from `k0` on."""
+        work, bytes = self.work, self.side.factor.dtype.bytes
+        aside = self.side.parts > 1 and self.read is not None
+        with work.block() as single:
+            wide = aside and bytes >= _LEAST
+            self._each(self._aside if wide else self._through_registers, 1, k0, part)
+        if not aside or self.aligned is None:
+            work.take(single)
+            return
+        with work.when(self.aligned):
+            self._each(self._aside, _BYTES // bytes, k0, part)
+        with work.otherwise():
+            work.take(single)
 
     def _plain(self) -> Affine | None:
         """Where the elements of a factor lie that is read as it is."""
@@ -135,50 +141,46 @@ class Filling:
         assert isinstance(factor.value, Read)
         at: ir.Value = ir.Address(self.work.buffers[factor.value.tensor], constant(0))
         bits = reduce(or_, (part * factor.dtype.bytes for part in parts), at)
-        return self.work.let((bits & _BYTES - 1).equals(0), self.kernel.begin)
+        return self.work.let((bits & _BYTES - 1).equals(0))
 
     def _each(
-        self, copied: Callable[[_Place], list[ir.Step]], several: int, k0: ir.Value,
-        part: ir.Value | int,
-    ) -> ir.For:  # fmt: skip
+        self, copied: Callable[[_Place], None], several: int, k0: ir.Value, part: ir.Value | int
+    ) -> None:
         """A loop of the item over elements of the part, or so many at a time."""
-        work, side, steps = self.work, self.side, list[ir.Step]()
+        work, side = self.work, self.side
         along = side.factor.along_depth
-        at = ir.Var(ir.INDEX, work.context.fresh(f"{side.name}_at"))
-        inner = (side.depth if along else side.width) // several  # neighbours read neighbours
-        one: ir.Value = work.let(quotient(at, inner), steps)
-        other = work.let(rest(at, inner), steps) * several
-        own, k = (one, other) if along else (other, one)
-        row, step = work.let(side.first + own, steps), work.let(k0 + k, steps)
-        place = work.let(side.place(own, k, part), steps)
-        steps += copied(_Place(row, step, place, several))
-        count = constant(side.width * side.depth // several)
-        items = constant(self.kernel.items)
-        return ir.For(at.name, _ITEM, count, items, tuple(steps))
+        count, name = side.width * side.depth // several, work.fresh(f"{side.name}_at")
+        with work.range(_ITEM, count, self.kernel.items, name) as at:
+            inner = (side.depth if along else side.width) // several  # neighbours read neighbours
+            one, other = work.let(quotient(at, inner)), work.let(rest(at, inner)) * several
+            own, k = (one, other) if along else (other, one)
+            row, step = work.let(side.first + own), work.let(k0 + k)
+            copied(_Place(row, step, work.let(side.place(own, k, part)), several))
 
     def _inside(self, at: _Place) -> tuple[ir.Value, ir.Value]:
         """Whether there is such a place of the factor, and such a step."""
         value = self.work.sizes.value
         return (at.row < value(self.side.extent), at.step < value(self.kernel.depth))
 
-    def _indices(self, at: _Place, steps: list[ir.Step]) -> dict[str, ir.Value]:
-        work = self.work
-        own = work.indices(at.row, self.side.factor.axes, steps)
-        return own | work.indices(at.step, self.kernel.steps, steps)
+    def _here(self, at: _Place) -> Elements:
+        """The inside of an element."""
+        own = self.work.indices(at.row, self.side.factor.axes)
+        return self.kernel.scope.inner(own | self.work.indices(at.step, self.kernel.steps))
 
-    def _through_registers(self, at: _Place) -> list[ir.Step]:
-        factor, then = self.side.factor, list[ir.Step]()
-        scope = self.kernel.scope.inner(self._indices(at, then))
-        found = scope.value(factor.value, factor.dtype)
-        then += [*scope.steps, ir.Store(self.side.name, at.place, found)]
+    def _through_registers(self, at: _Place) -> None:
+        factor = self.side.factor
+        with self.work.block() as then:
+            scope = self._here(at)
+            found = scope.value(factor.value, factor.dtype)
+            self.work.take([*scope.steps, ir.Store(self.side.name, at.place, found)])
         zero = ir.Store(self.side.name, at.place, number(factor.dtype, 0))
-        return [ir.If(operate("and", *self._inside(at)), tuple(then), (zero,))]
+        self.work.emit(ir.If(operate("and", *self._inside(at)), tuple(then), (zero,)))
 
-    def _aside(self, at: _Place) -> list[ir.Step]:
+    def _aside(self, at: _Place) -> None:
         """A copy of one element, or of as many as there are side by side."""
-        factor, steps = self.side.factor, list[ir.Step]()
+        factor = self.side.factor
         assert isinstance(factor.value, Read) and self.read is not None
-        scope = self.kernel.scope.inner(self._indices(at, steps))
+        scope = self._here(at)
         offset = scope.offset(self.read)
         own, step = self._inside(at)
         valid: ir.Value = constant(1)
@@ -192,7 +194,7 @@ class Filling:
             self.side.name, at.place, self.work.buffers[factor.value.tensor], offset,
             factor.dtype, at.several, select(fine, valid, 0),
         )  # fmt: skip
-        return [*steps, *scope.steps, copy]
+        self.work.take([*scope.steps, copy])
 
 
 @dataclass(frozen=True)

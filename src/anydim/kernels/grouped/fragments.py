@@ -6,7 +6,7 @@ group's tile is shared out among its warps, whose items have fragments in regist
 
 from __future__ import annotations
 
-from functools import partial
+from itertools import product
 
 from anydim.base.dtypes import float32, uint16, uint32
 from anydim.base.records import dataclass
@@ -15,7 +15,6 @@ from anydim.kernels.fragments import COLUMNS, ROWS, SHARES, SUMS, WARP, Place
 from anydim.kernels.grouped.copies import RIGHT, Side
 from anydim.kernels.grouped.places import rest
 from anydim.kernels.grouped.products import ProductForm, ProductWriter, product_form
-from anydim.kernels.ir import constant, number
 from anydim.kernels.launch import TF32, Launch, Machine
 from anydim.kernels.template import Task, form_template
 from anydim.kernels.write.arithmetic import quotient
@@ -84,59 +83,51 @@ class _Writer(ProductWriter):
             for i in range(schedule.warp_rows // ROWS)
             for j in range(schedule.warp_columns // COLUMNS)
         ]
-        let, begin = self.work.let, self.begin
-        warp = let(quotient(_ITEM, WARP), begin)
+        self.sums = tuple(name for tile in self.tiles for name in self._sums(*tile))
+        let = self.work.let
+        warp = let(quotient(_ITEM, WARP))
         down, across = quotient(warp, schedule.across), rest(warp, schedule.across)
-        self.warp_row = let(down * schedule.warp_rows, begin)
-        self.warp_column = let(across * schedule.warp_columns, begin)
-        lane = let(rest(_ITEM, WARP), begin)
-        self.lane = let(quotient(lane, 4), begin), let(rest(lane, 4), begin)
+        self.warp_row = let(down * schedule.warp_rows)
+        self.warp_column = let(across * schedule.warp_columns)
+        lane = let(rest(_ITEM, WARP))
+        self.lane = let(quotient(lane, 4)), let(rest(lane, 4))
 
     def stride(self, along_depth: bool, count: int) -> int:
         """Elements from one row to the next: so many more that the items of a warp, whose places
         are (g, t) or (t, g) of 8 x 4, read from banks of their own."""
         return count + (_BANKS // self.factors.bytes if along_depth else 8)
 
-    def body(self, left: Side, right: Side) -> list[ir.Step]:
-        """The steps of an item."""
-        zero = number(float32, 0)
-        steps: list[ir.Step] = [ir.Declare(n, zero) for t in self.tiles for n in self._sums(*t)]
-        steps += self.blocks(left, right, partial(self._multiply, left, right))
-        return self.whole([*steps, *self._finish()])
-
     # ---- fragments -----------------------------------------------------------------------------
 
-    def _multiply(self, left: Side, right: Side, part: ir.Value | int) -> ir.For:
-        """The sums of a warp by one block of both factors."""
-        k, steps = ir.Var(ir.INDEX, "k"), list[ir.Step]()
-        a = {
-            i: [self._held(left, self.warp_row, i * ROWS, place, k, part, steps)
-                for place in self.shares.left]
-            for i in sorted({i for i, _ in self.tiles})
-        }  # fmt: skip
-        b = {
-            j: [self._held(right, self.warp_column, j * COLUMNS, place, k, part, steps)
-                for place in self.shares.right]
-            for j in sorted({j for _, j in self.tiles})
-        }  # fmt: skip
-        for i, j in self.tiles:
-            steps.append(ir.Fragments(self.factors, self._sums(i, j), tuple(a[i]), tuple(b[j])))
-        width = constant(self.shares.depth)
-        return ir.For("k", constant(0), constant(self.schedule.depth), width, tuple(steps))
+    def multiply(self, left: Side, right: Side, part: ir.Value | int) -> None:
+        with self.work.range(0, self.schedule.depth, self.shares.depth, "k") as k:
+            a = {
+                i: [self._held(left, self.warp_row, i * ROWS, place, k, part)
+                    for place in self.shares.left]
+                for i in sorted({i for i, _ in self.tiles})
+            }  # fmt: skip
+            b = {
+                j: [self._held(right, self.warp_column, j * COLUMNS, place, k, part)
+                    for place in self.shares.right]
+                for j in sorted({j for _, j in self.tiles})
+            }  # fmt: skip
+            for i, j in self.tiles:
+                sums = self._sums(i, j)
+                self.work.emit(ir.Fragments(self.factors, sums, tuple(a[i]), tuple(b[j])))
 
     def _held(
         self, side: Side, first: ir.Value, more: int, place: Place, k: ir.Value,
-        part: ir.Value | int, steps: list[ir.Step],
+        part: ir.Value | int,
     ) -> ir.Value:  # fmt: skip
         """What an item gives of a factor; of the right one columns are its own."""
         own, step = self._at(place, swapped=side.name == RIGHT)
         own, step = first + own + more, k + step
         let = self.work.let
         if self.factors == float32:
-            return let(ir.Load(ir.Type(float32), side.name, side.place(own, step, part)), steps)
+            return let(ir.Load(ir.Type(float32), side.name, side.place(own, step, part)))
         if side.along_depth:  # two side by side are a word, whose number is half of theirs
             at = quotient(side.place(own, step, part), 2)
-            return let(ir.Load(ir.Type(uint32), side.name, at), steps)
+            return let(ir.Load(ir.Type(uint32), side.name, at))
         low, high = (
             ir.Convert(ir.Type(uint32), ir.Load(
                 ir.Type(uint16), side.name, side.place(own, step + n, part)
@@ -145,7 +136,7 @@ class _Writer(ProductWriter):
         )  # fmt: skip
         kind = ir.Type(uint32)
         moved = ir.Op(kind, "shift_left", (high, ir.Const(kind, 16)))
-        return let(ir.Op(kind, "bit_or", (low, moved)), steps)
+        return let(ir.Op(kind, "bit_or", (low, moved)))
 
     def _at(self, place: Place, swapped: bool = False) -> tuple[ir.Value, ir.Value]:
         """The row and the column of a value of this item; the other way round where `swapped`."""
@@ -162,24 +153,14 @@ class _Writer(ProductWriter):
 
     # ---- what follows --------------------------------------------------------------------------
 
-    def _finish(self) -> list[ir.Step]:
-        """The results of an item, where they are inside: a row of its fragments after the other."""
-        made: list[ir.Step] = []
+    def finish(self) -> None:
+        """A row of the fragments after the other."""
         places = [self._at(place) for place in SUMS]
-
-        def columns(i: int, row: ir.Value, rows: dict[str, ir.Value]) -> list[ir.Step]:
-            steps: list[ir.Step] = []
-            for j in range(self.schedule.warp_columns // COLUMNS):
-                for name, (own, column) in zip(self._sums(i, j), places):
-                    if own == row:
-                        first = self.column0 + self.warp_column + column + j * COLUMNS
-                        at = self.work.let(first, steps)
-                        steps.append(self.stored(rows, at, ir.Get(ir.Type(float32), name)))
-            return steps
-
-        for i in range(self.schedule.warp_rows // ROWS):
-            for own in dict.fromkeys(own for own, _ in places):
-                first = self.row0 + self.warp_row + own + i * ROWS
-                row = self.work.let(first, made)
-                made.append(self.inside_row(row, partial(columns, i, own)))
-        return made
+        down = range(self.schedule.warp_rows // ROWS)
+        for i, own in product(down, dict.fromkeys(own for own, _ in places)):
+            with self.inside_row(self.work.let(self.row0 + self.warp_row + own + i * ROWS)) as rows:
+                for j in range(self.schedule.warp_columns // COLUMNS):
+                    for name, (row, column) in zip(self._sums(i, j), places):
+                        if row == own:
+                            first = self.column0 + self.warp_column + column + j * COLUMNS
+                            self.store(rows, self.work.let(first), ir.Get(ir.Type(float32), name))

@@ -10,34 +10,32 @@ from anydim.kernels.launch import Launch, Machine, moved_bytes
 from anydim.kernels.operands import Operands
 from anydim.kernels.write.arithmetic import quotient
 from anydim.kernels.write.elements import Context, SizeParameters
+from anydim.kernels.write.writer import Writer
 from anydim.lang.tree import Axis, Group, TensorType
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Size
 
 
-class Work:
-    """What the writers of a kernel share: its tensors, its sizes, the names of its values."""
+class Work(Writer):
+    """The steps of an item, and what their writers share: tensors, sizes, the names of values."""
 
     def __init__(
         self, group: Group, machine: Machine, more: Mapping[str, TensorType] | None = None
     ) -> None:
+        super().__init__()
         self.group = group
         self.touched = Operands.of(group, (statement.body for statement in group.statements))
-        self.written = {tensor.name for tensor in group.outputs}
+        self.results = {tensor.name for tensor in group.outputs}
         self.buffers = self.touched.buffers
         self.types = {**self.touched.types, **(more or {})}
         self.sizes = SizeParameters()
         self.context = Context(self.types, self.sizes, machine, self.buffers)
 
-    def let(self, value: ir.Value, steps: list[ir.Step]) -> ir.Var:
-        """A value with a name."""
-        name = self.context.fresh("i")
-        steps.append(ir.Let(name, value))
-        return ir.Var(value.type, name)
+    def fresh(self, letter: str = "i") -> str:
+        """A name that neither this nor an expression has yet."""
+        return self.context.fresh("i" if letter == "v" else letter)
 
-    def indices(
-        self, flat: ir.Value, axes: Sequence[Axis], steps: list[ir.Step]
-    ) -> dict[str, ir.Value]:
+    def indices(self, flat: ir.Value, axes: Sequence[Axis]) -> dict[str, ir.Value]:
         """The index on each axis of a place of all of them, row by row."""
         found: dict[str, ir.Value] = {}
         for axis in reversed(axes[1:]):
@@ -45,8 +43,8 @@ class Work:
             if axis.extent.constant == 1:
                 found[axis.name] = ir.Const(ir.INDEX, 0)
                 continue
-            found[axis.name] = self.let(rest(flat, extent), steps)
-            flat = self.let(quotient(flat, extent), steps)
+            found[axis.name] = self.let(rest(flat, extent))
+            flat = self.let(quotient(flat, extent))
         if axes:
             found[axes[0].name] = flat
         return found

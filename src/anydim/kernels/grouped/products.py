@@ -10,7 +10,8 @@ their ends. Where a factor is a conversion from 16 bits, these are what passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from anydim.kernels.grouped.copies import LEFT, RIGHT, Around, Factor, Filling, 
 from anydim.kernels.grouped.merging import Loops, merged
 from anydim.kernels.grouped.places import Work, plain, rest
 from anydim.kernels.inference import dtype_of, free_axes
-from anydim.kernels.ir import constant
+from anydim.kernels.ir import constant, number
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of, place_of, product_of
 from anydim.kernels.write.arithmetic import quotient
@@ -110,7 +111,20 @@ def _factor(
 
 
 class ProductWriter:
-    """Writes the body of one kernel, around what `schedule` does with parts of both factors."""
+    """Writes the body of one kernel, around what `schedule` does with parts of both factors.
+
+    `multiply` and `finish` say how an item adds to its `sums`, and what it does with them.
+    """
+
+    sums: tuple[str, ...]
+
+    def multiply(self, left: Side, right: Side, part: ir.Value | int) -> None:
+        """The sums of an item by one block of both factors."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """The results of an item, where they are inside."""
+        raise NotImplementedError
 
     def __init__(self, group: Group, form: ProductForm, schedule: Tiled, machine: Machine) -> None:
         self.form, self.tile = form, schedule
@@ -121,21 +135,27 @@ class ProductWriter:
         )
         self.tiles_down = ceil_div(self.rows, schedule.rows)
         self.tiles_across = ceil_div(self.columns, schedule.columns)
-        self.begin: list[ir.Step] = []  # of all, after what is outside of every loop
         self.outside = Elements(self.work.context)
         work, value = self.work, self.work.sizes.value
         across, down = value(self.tiles_across), value(self.tiles_down)
-        left = work.let(quotient(_START, across), self.begin)
-        tile = work.let(rest(_START, across), self.begin)
-        self.column0 = work.let(tile * schedule.columns, self.begin)
-        tile = work.let(rest(left, down), self.begin)
-        self.row0 = work.let(tile * schedule.rows, self.begin)
-        batch = work.let(quotient(left, down), self.begin)
-        self.scope = self.outside.inner(work.indices(batch, form.batch, self.begin))
+        left, tile = work.let(quotient(_START, across)), work.let(rest(_START, across))
+        self.column0 = work.let(tile * schedule.columns)
+        self.row0 = work.let(work.let(rest(left, down)) * schedule.rows)
+        batch = work.let(quotient(left, down))
+        self.scope = self.outside.inner(work.indices(batch, form.batch))
 
-    def whole(self, steps: Sequence[ir.Step]) -> list[ir.Step]:
-        """All steps of an item, around those of its tile."""
-        return [*self.outside.steps, *self.begin, *self.scope.steps, *steps]
+    def body(self, left: Side, right: Side) -> list[ir.Step]:
+        """The steps of an item."""
+        work, form = self.work, self.form
+        around = Around(work, self.scope, form.depth, self.depth, self.tile.items)
+        fillings = [Filling(around, side) for side in (left, right)]
+        begun = work.here
+        for name in self.sums:
+            work.emit(ir.Declare(name, number(form.dtype, 0)))
+        self._blocks(fillings, left, right)
+        self.finish()
+        work.take(self.scope.steps, begun)
+        return [*self.outside.steps, *work.written]
 
     def sides(self, stride: Callable[[bool, int], int], own: bool = True) -> tuple[Side, Side]:
         """Both factors in local memory; `stride` is told whether steps lie side by side, and how
@@ -165,61 +185,59 @@ class ProductWriter:
 
     # ---- factors -------------------------------------------------------------------------------
 
-    def blocks(
-        self, left: Side, right: Side, multiply: Callable[[ir.Value | int], ir.Step]
-    ) -> list[ir.Step]:
+    def _blocks(self, fillings: Sequence[Filling], left: Side, right: Side) -> None:
         """The loop over the steps of the sums, a block of them in local memory at a time.
 
         Where there is room for two, the next one is on its way while one is multiplied.
         """
-        around = Around(
-            self.work, self.scope, self.begin, self.form.depth, self.depth, self.tile.items
-        )
-        fillings = [Filling(around, side) for side in (left, right)]
-        k0, depth = ir.Var(ir.INDEX, "k0"), self.work.sizes.value(self.depth)
-        step = constant(self.tile.depth)
+        work, depth, step = self.work, self.work.sizes.value(self.depth), self.tile.depth
 
-        def fill(first: ir.Value, part: ir.Value | int) -> list[ir.Step]:
-            return [each for filling in fillings for each in filling.steps(first, part)]
+        def fill(first: ir.Value, part: ir.Value | int) -> None:
+            for filling in fillings:
+                filling.write(first, part)
 
-        if left.parts == 1:
-            body = [*fill(k0, 0), ir.Barrier(), multiply(0), ir.Barrier()]
-            return [ir.For("k0", constant(0), depth, step, tuple(body))]
-        steps: list[ir.Step] = []
-        number = self.work.let(quotient(k0, self.tile.depth), steps)
-        now = self.work.let(rest(number, 2), steps)
-        following, other = k0 + step, 1 - now
-        ahead = ir.If(following < depth, tuple(fill(following, other)))
-        steps += [ahead, ir.CopiesEnd(), ir.CopiesWait(1), ir.Barrier(), multiply(now)]
-        loop = ir.For("k0", constant(0), depth, step, (*steps, ir.Barrier()))
-        return [*fill(constant(0), 0), ir.CopiesEnd(), loop]
+        before, several = work.here, left.parts > 1
+        with work.range(0, depth, step, "k0") as k0:
+            now: ir.Value | int = 0
+            if several:
+                now = work.let(rest(work.let(quotient(k0, step)), 2))
+                following = k0 + step
+                with work.when(following < depth):
+                    fill(following, 1 - now)
+                work.take([ir.CopiesEnd(), ir.CopiesWait(1)])
+            else:
+                fill(k0, 0)
+            work.emit(ir.Barrier())
+            self.multiply(left, right, now)
+            work.emit(ir.Barrier())
+        if several:
+            with work.block() as first:
+                fill(constant(0), 0)
+            work.take([*first, ir.CopiesEnd()], before)
 
     # ---- what follows --------------------------------------------------------------------------
 
-    def inside_row(
-        self, row: ir.Value, body: Callable[[dict[str, ir.Value]], list[ir.Step]]
-    ) -> ir.If:
-        """What is done for a row of sums, if there is one."""
-        steps: list[ir.Step] = []
-        rows = self.work.indices(row, self.form.a.axes, steps)
-        steps += body(rows)
-        return ir.If(row < self.work.sizes.value(self.rows), tuple(steps))
+    @contextmanager
+    def inside_row(self, row: ir.Value) -> Iterator[dict[str, ir.Value]]:
+        """What is done for a row of sums, if there is one, with its indices."""
+        with self.work.when(row < self.work.sizes.value(self.rows)):
+            yield self.work.indices(row, self.form.a.axes)
 
-    def stored(self, rows: dict[str, ir.Value], column: ir.Value, total: ir.Value) -> ir.If:
+    def store(self, rows: dict[str, ir.Value], column: ir.Value, total: ir.Value) -> None:
         """The results of a sum, if there is such a column."""
-        steps: list[ir.Step] = []
-        total = self.work.let(total, steps)
-        columns = self.work.indices(column, self.form.b.axes, steps)
+        work = self.work
 
         def done(read: Read) -> ir.Value | None:
             return total if read.tensor == PRODUCT else None
 
-        inner = self.scope.inner({**rows, **columns}, local=done, answers=frozenset((PRODUCT,)))
-        types = self.work.types
-        values = [
-            (o.tensor, inner.value(o.value, types[o.tensor].dtype)) for o in self.form.outputs
-        ]
-        place = inner.offset(self.form.place)
-        stores = [ir.Store(self.work.buffers[name], place, value) for name, value in values]
-        inside = column < self.work.sizes.value(self.columns)
-        return ir.If(inside, (*steps, *inner.steps, *stores))
+        with work.when(column < work.sizes.value(self.columns)):
+            total = work.let(total)
+            columns = work.indices(column, self.form.b.axes)
+            inner = self.scope.inner({**rows, **columns}, local=done, answers=frozenset((PRODUCT,)))
+            values = [
+                (o.tensor, inner.value(o.value, work.types[o.tensor].dtype))
+                for o in self.form.outputs
+            ]
+            place = inner.offset(self.form.place)
+            stores = [ir.Store(work.buffers[name], place, value) for name, value in values]
+            work.take([*inner.steps, *stores])

@@ -8,7 +8,8 @@ group. What is no result is computed again where it is used, but for what belong
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
@@ -103,80 +104,71 @@ class _Writer:
         self.work = Work(group, machine)
         self.statements = {statement.target: statement for statement in group.statements}
         self.made = frozenset(self.statements)
-        self.whole: dict[str, ir.Var] = {}  # what belongs to a whole row
+        self.whole: dict[str, ir.Value] = {}  # what belongs to a whole row
         self.locals: list[ir.Local] = []
 
     def body(self) -> list[ir.Step]:
         """The steps of an item."""
-        work, places = self.work, list[ir.Step]()
+        work = self.work
         outside = Elements(work.context)
-        row = outside.inner(work.indices(_START, self.form.outer, places))
+        row = outside.inner(work.indices(_START, self.form.outer))
+        before = work.here
         self.last = work.sizes.value(product(axis.extent for axis in self.form.row))
-        steps: list[ir.Step] = []
         waiting: list[Statement] = []  # results of one sweep
         for statement in self.group.statements:
             if statement.combine:
-                steps += self._sweep(row, waiting)
-                steps += self._fold(row, statement)
+                self._sweep(row, waiting)
+                self._fold(row, statement)
                 waiting = []
             elif self.form.reduces and set(statement.axes) == set(self.form.outer):
-                steps += self._scalar(row, statement)
-            elif statement.target in self.work.written:
+                self._scalar(row, statement)
+            elif statement.target in work.results:
                 waiting.append(statement)
-        steps += self._sweep(row, waiting)
-        return [*outside.steps, *places, *row.steps, *steps]
+        self._sweep(row, waiting)
+        work.take(row.steps, before)
+        return [*outside.steps, *work.written]
 
     # ---- statements ----------------------------------------------------------------------------
 
-    def _fold(self, row: Elements, statement: Statement) -> list[ir.Step]:
+    def _fold(self, row: Elements, statement: Statement) -> None:
         """A reduction: by items, then by halves of the group."""
-        dtype = self.work.types[statement.target].dtype
+        work, dtype = self.work, self._dtype(statement)
         function, wide = folding(statement.combine, dtype)
         kind = ir.Type(wide)
-        name, shared = (self.work.context.fresh(letter) for letter in ("a", "shared"))
+        name, shared = work.fresh("a"), work.fresh("shared")
         self.locals.append(ir.Local(shared, wide, self.schedule.items))
-
-        def add(inner: Elements) -> list[ir.Step]:
+        total = ir.Get(kind, name)
+        work.emit(ir.Declare(name, nothing_of(function, wide)))
+        with self._elements(row) as inner:
             value = convert(inner.value(statement.body, dtype), wide)
-            value = operate(function, ir.Get(kind, name), value)
-            return [*inner.steps, ir.Assign(name, value)]
+            inner.steps.append(ir.Assign(name, operate(function, total, value)))
+        work.take(work.folded(function, total, shared, self.schedule.items))
+        whole = work.let(convert(ir.Load(kind, shared, constant(0)), dtype))
+        self._known(row, statement, whole)
 
-        steps: list[ir.Step] = [
-            ir.Declare(name, nothing_of(function, wide)),
-            self._elements(row, add),
-            *self.work.folded(function, ir.Get(kind, name), shared, self.schedule.items),
-        ]
-        total = self.work.let(convert(ir.Load(kind, shared, constant(0)), dtype), steps)
-        return [*steps, *self._known(row, statement, total)]
-
-    def _scalar(self, row: Elements, statement: Statement) -> list[ir.Step]:
+    def _scalar(self, row: Elements, statement: Statement) -> None:
         """What belongs to a whole row: every item computes it."""
         inner = self._inside(row, {})
-        found = inner.value(statement.body, self.work.types[statement.target].dtype)
-        named = self.work.let(found, inner.steps)
-        return [*inner.steps, *self._known(row, statement, named)]
+        found = inner.value(statement.body, self._dtype(statement))
+        self.work.take(inner.steps)
+        self._known(row, statement, self.work.let(found))
 
-    def _known(self, row: Elements, statement: Statement, value: ir.Var) -> list[ir.Step]:
+    def _known(self, row: Elements, statement: Statement, value: ir.Value) -> None:
         self.whole[statement.target] = value
-        if statement.target not in self.work.written:
-            return []
-        inner = self._inside(row, {})
-        store = self._store(inner, statement, value)
-        return [ir.If(_ITEM.equals(0), (*inner.steps, store))]
+        if statement.target in self.work.results:
+            with self.work.when(_ITEM.equals(0)):
+                inner = self._inside(row, {})
+                store = self._store(inner, statement, value)
+                self.work.take([*inner.steps, store])
 
-    def _sweep(self, row: Elements, statements: list[Statement]) -> list[ir.Step]:
+    def _sweep(self, row: Elements, statements: list[Statement]) -> None:
         """Results with an element for each of the row."""
         if not statements:
-            return []
-
-        def made(inner: Elements) -> list[ir.Step]:
-            stores = []
-            for statement in statements:
-                value = inner.value(statement.body, self._dtype(statement))
-                stores.append(self._store(inner, statement, value))
-            return [*inner.steps, *stores]
-
-        return [self._elements(row, made)]
+            return
+        with self._elements(row) as inner:
+            inner.steps += [
+                self._store(inner, s, inner.value(s.body, self._dtype(s))) for s in statements
+            ]
 
     def _dtype(self, statement: Statement) -> DType:
         return self.work.types[statement.target].dtype
@@ -187,18 +179,19 @@ class _Writer:
 
     # ---- elements ------------------------------------------------------------------------------
 
-    def _elements(self, row: Elements, body: Callable[[Elements], list[ir.Step]]) -> ir.For:
+    @contextmanager
+    def _elements(self, row: Elements) -> Iterator[Elements]:
         """The loop of an item over its elements of the row, or of all."""
-        steps: list[ir.Step] = []
-        at = ir.Var(ir.INDEX, self.work.context.fresh("at"))
-        inner = self._inside(row, self.work.indices(at, self.form.row, steps))
-        steps += body(inner)
-        items, first, last = constant(self.schedule.items), ir.Item(), self.last
-        if self.form.reduces:
-            return ir.For(at.name, first, last, items, tuple(steps))
-        share = self.schedule.items * self.schedule.each
-        begin = _START * share
-        return ir.For(at.name, begin + first, least(last, begin + share), items, tuple(steps))
+        work, items, last = self.work, self.schedule.items, self.last
+        first: ir.Value = _ITEM
+        if not self.form.reduces:
+            share = items * self.schedule.each
+            begin = _START * share
+            first, last = begin + _ITEM, least(last, begin + share)
+        with work.range(first, last, items, work.fresh("at")) as at:
+            inner = self._inside(row, work.indices(at, self.form.row))
+            yield inner
+            work.take(inner.steps)
 
     def _inside(self, row: Elements, indices: dict[str, ir.Value]) -> Elements:
         """Where made tensors are what their statements say."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
+from itertools import product
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.grouped.copies import Side
 from anydim.kernels.grouped.places import rest
 from anydim.kernels.grouped.products import ProductForm, ProductWriter, product_form
-from anydim.kernels.ir import constant, convert, fma, number
+from anydim.kernels.ir import convert, fma
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.template import Task, form_template
 from anydim.kernels.write.arithmetic import quotient
@@ -60,44 +60,24 @@ class _Writer(ProductWriter):
 
     def __init__(self, group: Group, form: ProductForm, schedule: Tiles, machine: Machine) -> None:
         super().__init__(group, form, schedule, machine)
+        self.down, self.beside = range(schedule.item_rows), range(schedule.item_columns)
+        self.sums = tuple(self._sum(i, j) for i in self.down for j in self.beside)
         self.schedule = schedule
-        self.item_row = self.work.let(
-            quotient(_ITEM, schedule.across) * schedule.item_rows, self.begin
-        )
-        self.item_column = self.work.let(rest(_ITEM, schedule.across), self.begin)
+        self.item_row = self.work.let(quotient(_ITEM, schedule.across) * schedule.item_rows)
+        self.item_column = self.work.let(rest(_ITEM, schedule.across))
 
-    def body(self, left: Side, right: Side) -> list[ir.Step]:
-        """The steps of an item."""
-        schedule, zero = self.schedule, number(self.form.dtype, 0)
-        steps: list[ir.Step] = [
-            ir.Declare(self._sum(i, j), zero)
-            for i in range(schedule.item_rows) for j in range(schedule.item_columns)
-        ]  # fmt: skip
-        steps += self.blocks(left, right, partial(self._multiply, left, right))
-        return self.whole([*steps, *self._finish()])
+    def multiply(self, left: Side, right: Side, part: ir.Value | int) -> None:
+        work, kind = self.work, ir.Type(self.form.dtype)
 
-    def _multiply(self, left: Side, right: Side, part: ir.Value | int) -> ir.For:
-        """The sums of an item by one block of both factors."""
-        schedule, kind = self.schedule, ir.Type(self.form.dtype)
-        k = ir.Var(ir.INDEX, "k")
-        steps = [
-            *(self._factor(f"a{i}", left, self.item_row + i, k, part)
-              for i in range(schedule.item_rows)),
-            *(self._factor(f"b{j}", right, self._column(j), k, part)
-              for j in range(schedule.item_columns)),
-        ]  # fmt: skip
-        for i in range(schedule.item_rows):
-            for j in range(schedule.item_columns):
-                name = self._sum(i, j)
-                a, b = ir.Var(kind, f"a{i}"), ir.Var(kind, f"b{j}")
-                steps.append(ir.Assign(name, fma(a, b, ir.Get(kind, name))))
-        return ir.For("k", constant(0), constant(schedule.depth), constant(1), tuple(steps))
+        def factor(name: str, side: Side, own: ir.Value) -> ir.Value:
+            held = ir.Load(ir.Type(side.factor.dtype), side.name, side.place(own, k, part))
+            return work.let(convert(held, self.form.dtype), name)
 
-    def _factor(
-        self, name: str, side: Side, own: ir.Value, k: ir.Value, part: ir.Value | int
-    ) -> ir.Step:
-        held = ir.Load(ir.Type(side.factor.dtype), side.name, side.place(own, k, part))
-        return ir.Let(name, convert(held, self.form.dtype))
+        with work.range(0, self.schedule.depth, name="k") as k:
+            rows = [factor(f"a{i}", left, self.item_row + i) for i in self.down]
+            columns = [factor(f"b{j}", right, self._column(j)) for j in self.beside]
+            for name, (a, b) in zip(self.sums, product(rows, columns)):
+                work.emit(ir.Assign(name, fma(a, b, ir.Get(kind, name))))
 
     def _column(self, j: int) -> ir.Value:
         """Of the tile: items beside each other have columns beside each other."""
@@ -107,19 +87,10 @@ class _Writer(ProductWriter):
     def _sum(i: int, j: int) -> str:
         return f"sum{i}_{j}"
 
-    def _finish(self) -> list[ir.Step]:
-        """The results of an item, where they are inside."""
-        made: list[ir.Step] = []
+    def finish(self) -> None:
         kind = ir.Type(self.form.dtype)
-
-        def columns(i: int, rows: dict[str, ir.Value]) -> list[ir.Step]:
-            steps: list[ir.Step] = []
-            for j in range(self.schedule.item_columns):
-                column = self.work.let(self.column0 + self._column(j), steps)
-                steps.append(self.stored(rows, column, ir.Get(kind, self._sum(i, j))))
-            return steps
-
-        for i in range(self.schedule.item_rows):
-            row = self.work.let(self.row0 + self.item_row + i, made)
-            made.append(self.inside_row(row, partial(columns, i)))
-        return made
+        for i in self.down:
+            with self.inside_row(self.work.let(self.row0 + self.item_row + i)) as rows:
+                for j in self.beside:
+                    column = self.work.let(self.column0 + self._column(j))
+                    self.store(rows, column, ir.Get(kind, self._sum(i, j)))
