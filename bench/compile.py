@@ -21,6 +21,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+from bench.arguments import no_words
 from bench.isolated import ROOT, pinned
 from examples.minilm.model import model_path
 
@@ -103,4 +104,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    no_words(__doc__)
     main()

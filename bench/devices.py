@@ -17,6 +17,7 @@ import numpy
 import anydim as ad
 from anydim.base.errors import DeviceError
 from anydim.devices.table import open_device
+from bench.arguments import no_words
 
 LENGTHS = (1, 8, 64)
 CALLS = 400
@@ -81,4 +82,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    no_words(__doc__)
     main()

@@ -17,6 +17,7 @@ from anydim.native.threads import LAUNCH, threads_code
 from anydim.runtime import choices
 from anydim.runtime.choices import Choice, Site
 from anydim.targets.targets import target
+from bench.arguments import no_words
 
 TIMES, ROUNDS = 200_000, 15
 SIZES = (1, 2, 4, 12)  # of a launch
@@ -85,4 +86,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    no_words(__doc__)
     main()

@@ -20,6 +20,7 @@ from onnx import helper
 
 import anydim as ad
 from anydim.devices.engines.table import ENGINES, open_engine
+from bench.arguments import no_words
 
 CALLS = 2000
 
@@ -92,4 +93,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    no_words(__doc__)
     main()

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import anydim as ad
+from bench.arguments import no_words
 
 LINE = """
 def line(float(N) x, float(K) steps) -> (x) {
@@ -141,4 +142,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    no_words(__doc__)
     main()

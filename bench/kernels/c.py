@@ -9,7 +9,6 @@ microseconds. The compiler is the one that `settings.c_compiler` names; with --z
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy
 
 import anydim as ad
 from anydim.base import settings
+from bench.arguments import parser
 from examples.minilm.model import model_path
 
 ROUNDS, CHUNK_SECONDS = 25, 0.003
@@ -126,9 +126,13 @@ def _same(left: list[numpy.ndarray], right: list[numpy.ndarray]) -> bool:
     return all(numpy.array_equal(a, b, equal_nan=True) for a, b in zip(left, right))
 
 
-def main(arguments: list[str]) -> None:
-    compilers = ("", "zig") if "--zig" in arguments else ("",)
-    names = [argument for argument in arguments if not argument.startswith("-")]
+def main() -> None:
+    """Print the table."""
+    words = parser(__doc__)
+    words.add_argument("names", nargs="*", metavar="NAME", help="cases by parts of their names")
+    words.add_argument("--zig", action="store_true", help="`zig cc`, too")
+    given = words.parse_args()
+    compilers, names = ("", "zig") if given.zig else ("",), given.names
     heads = "".join(f" {name or 'C'} | / LLVM |" for name in compilers)
     print(f"| program | sizes | LLVM, us |{heads} same bits |")
     print("|---|---|---|" + "---|---|" * len(compilers) + "---|")
@@ -138,4 +142,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 import anydim as ad
+from bench.arguments import cases_and_file
 
 ROUNDS = 15
 CHUNK_SECONDS = 0.02
@@ -136,13 +136,12 @@ def _seconds(call: Call, count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     """Print a line for each workload; with --json, write all to a file."""
-    file = arguments.pop(arguments.index("--json") + 1) if "--json" in arguments else ""
-    names = [argument for argument in arguments if argument != "--json"]
+    names, file = cases_and_file(__doc__)
     results = []
     for name, ours, peers in workloads():
-        if names and not any(wanted in name for wanted in names):
+        if not name.startswith(names or ""):
             continue
         results.append(measure(name, ours, peers))
         one = results[-1]
@@ -154,4 +153,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

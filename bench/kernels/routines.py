@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -28,6 +27,7 @@ from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.host import machine
 from anydim.targets.run import ENTRY, build
+from bench.arguments import cases_and_file
 
 ROUNDS = 15
 CHUNK_SECONDS = 0.02
@@ -262,25 +262,21 @@ def measure(work: Workload) -> Result:
     return Result(work.name, ours, found, {name: ours / taken for name, taken in found.items()})
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     """Print the table; with --json FILE also write it there. NAMEs choose by how names begin."""
-    file = None
-    if "--json" in arguments:
-        place = arguments.index("--json")
-        file = arguments[place + 1]
-        del arguments[place : place + 2]
+    names, file = cases_and_file(__doc__)
     results = []
     for work in workloads():
-        if arguments and not work.name.startswith(tuple(arguments)):
+        if not work.name.startswith(names or ""):
             continue
         result = measure(work)
         results.append(result)
         ratios = "  ".join(f"{name} {ratio:.2f}" for name, ratio in result.ratios.items())
         print(f"{result.name:40}{result.ours:12.1f} us   {ratios}", flush=True)
-    if file is not None:
+    if file:
         with open(file, "w", encoding="utf-8") as target:
             json.dump([asdict(result) for result in results], target, indent=1)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,6 +1,6 @@
 """Softmax, layer normalisation, GELU and their fusions against onnxruntime, on one thread.
 
-    python -m bench.kernels.rows [--json FILE]
+    python -m bench.kernels.rows [--json FILE] [NAME ...]
 
 The kernels take every size; the peer is a session with dynamic dims, called through io binding.
 Both are timed in turns on the same 64-byte aligned arrays; a figure is the best of the rounds.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.run import ENTRY, build
+from bench.arguments import cases_and_file
 
 SIZES = ((7, 384), (128, 384), (1024, 384), (1024, 1536))
 MACHINE = Machine(vector_bytes=64, registers=32)
@@ -200,21 +200,24 @@ def measure(name: str, ours: Ours, height: int, width: int) -> Result:
     return Result(name, height, width, found["ours"], best, best / found["ours"])
 
 
-def main(arguments: list[str]) -> None:
-    """Print the table; with --json FILE also write it there."""
+def main() -> None:
+    """Print the table; with --json FILE also write it there. NAMEs choose by how names begin."""
+    names, file = cases_and_file(__doc__)
     results = []
     print(f"{'':18}{'rows':>6}{'columns':>9}{'ours us':>10}{'ort us':>10}{'speed-up':>10}")
     for name in TEXTS:
+        if not name.startswith(names or ""):
+            continue
         ours = Ours(name)
         for height, width in SIZES:
             r = measure(name, ours, height, width)
             results.append(r)
             print(f"{name:18}{height:6}{width:9}{r.ours:10.1f}{r.onnxruntime:10.1f}"
                   f"{r.speedup:10.2f}")  # fmt: skip
-    if "--json" in arguments:
-        with open(arguments[arguments.index("--json") + 1], "w", encoding="utf-8") as file:
-            json.dump([asdict(result) for result in results], file, indent=1)
+    if file:
+        with open(file, "w", encoding="utf-8") as target:
+            json.dump([asdict(result) for result in results], target, indent=1)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

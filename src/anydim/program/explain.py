@@ -46,7 +46,8 @@ def summary(program: Program) -> Iterator[str]:
         sizes = len(program.straight.slots)
         yield f"  {counted(sizes, 'size')} {'is' if sizes == 1 else 'are'} computed once per call"
     else:
-        yield f"  {len(program.segments)} segments in {len(program.regions)} regions"
+        parts = counted(len(program.segments), "segment")
+        yield f"  {parts} in {counted(len(program.regions), 'region')}"
     for engine in program.engines:
         parts = sum(step.engine == engine for region in program.regions for step in region.handed)
         yield f"  {counted(parts, 'part')} on {engine}, whose own memory is not counted"

@@ -168,8 +168,9 @@ class Held:
         """Set dims, for all calls from now on: those that no input tells, or that inputs must have.
 
         Without a name, nothing is set any more. A call whose inputs disagree raises DimError before
-        anything runs. `plan` and `largest` take what is set where nothing else is given. Raises
-        DimError for what is no dim, or outside its bounds.
+        anything runs. `plan` and `largest` take what is set where nothing else is given; a dim that
+        nothing uses may be set for them alone. Raises DimError for what is no dim, outside its
+        bounds, or decided by data.
         """
         given = given_sizes(self.name, sizes)
         told = {symbol for spec in self.inputs for size in spec.shape for symbol in size.symbols}
@@ -178,8 +179,9 @@ class Held:
             dim = self.dims.dim(name)
             if value not in dim:
                 raise DimError(f"{self.name}: dim '{name}' is set to {value}", f"declared {dim}")
-            if name not in told:
-                raise DimError(f"{self.name}: data decides the size of dim '{name}'")
+            if name not in told and name in self.program.spoken_of:
+                hint = "leave it out: plans count it with its upper bound"
+                raise DimError(f"{self.name}: data decides the size of dim '{name}'", hint)
         box = self.dims.without({name for name in self.dims.names if name not in given})
         violations = box.violations(given)
         if violations:

@@ -10,7 +10,7 @@ from functools import cached_property
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.program.recipe import Recipe
-from anydim.program.region import Region, SegmentStep
+from anydim.program.region import FindStep, Region, SegmentStep
 from anydim.program.segment import Segment, Site
 from anydim.runtime.signature import Signature
 
@@ -95,6 +95,14 @@ class Program:
         segment = steps[0].segment
         whole = segment.signature == self.signature and not segment.device
         return segment if whole else None
+
+    @cached_property
+    def spoken_of(self) -> frozenset[str]:
+        """The dims that some value has; what inputs do not tell of them, data decides."""
+        found = [step for step in self.regions[-1].steps if isinstance(step, FindStep)]
+        specs = [spec for region in self.regions for spec in region.values.values()]
+        shaped = {dim for spec in specs for size in spec.shape for dim in size.symbols}
+        return frozenset(shaped.union(*(step.dims for step in found)))
 
     def text(self) -> str:
         """A readable print."""

@@ -84,6 +84,20 @@ def test_inputs_agree_with_what_is_set(wide: Model) -> None:
     assert wide(x=np.ones(4, np.float32))["y"].shape == (2, 4)
 
 
+@pytest.mark.parametrize("found", [False, True])
+def test_a_dim_that_nothing_uses_is_set_for_plans(found: bool) -> None:
+    g = ad.Builder("idle")
+    n, _ = g.dim("n", 0, 9), g.dim("idle", 1, 5)
+    x = g.input("x", ad.float32, (n,))
+    g.output("y", g.nonzero(x) if found else g.exp(x))
+    model = ad.compile(g)
+    model.set_sizes(idle=2)
+    assert model(x=np.ones(3, np.float32))["y"].shape == ((1, 3) if found else (3,))
+    assert model.plan(n=3).sizes["idle"] == 2
+    with pytest.raises(ad.DimError, match="dim 'idle' is set to 6"):
+        model.set_sizes(idle=6)
+
+
 def test_one_of_two_dims_of_an_axis_is_set() -> None:
     g = ad.Builder("pairs")
     n, m = g.dim("n", 1, 20), g.dim("m", 1, 20)

@@ -21,7 +21,7 @@ from anydim.base.errors import ModelError
 from anydim.frontends.custom import Operators
 from anydim.frontends.onnx.file.reading import Opened, open_model
 from anydim.frontends.onnx.file.strings import StringsInside, holds_strings
-from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.file.tensors import Unsupported, unsupported
 from anydim.frontends.onnx.graphs.choices import chosen
 from anydim.frontends.onnx.graphs.functions import functions_of
 from anydim.frontends.onnx.graphs.inputs import Inputs
@@ -84,11 +84,7 @@ def _graph(
         for name, held in outputs.items():
             results.add(name, held)
     if model.failures:
-        lines = "\n  ".join(map(str, model.failures))
-        raise ModelError(
-            f"{opened.name} has {len(model.failures)} nodes that are not supported:\n  {lines}",
-            "" if fallback else _ALLOW,
-        )
+        raise unsupported(opened.name, model.failures, "" if fallback else _ALLOW)
     if not outputs:
         raise ModelError(f"{opened.name} has no outputs")
     lists = {**inputs.lists, **results.lists}

@@ -100,7 +100,7 @@ WRONG = {
 def test_inputs_of_other_ranks_are_refused(text):
     made = node(f"z = {text}", **WRONG[text])
     proto = written([made], ["x f[n, 3, 4, m]", "w f[8]", "i l[0]"], ["z"])
-    with pytest.raises(ModelError, match="1 nodes that are not supported"):
+    with pytest.raises(ModelError, match="1 node that is not supported"):
         import_model(proto)
 
 

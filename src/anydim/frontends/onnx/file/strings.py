@@ -32,6 +32,7 @@ from anydim.frontends.onnx.file.host import (
 from anydim.frontends.onnx.file.order import in_order, names_made, names_read
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.frontends.onnx.file.string_types import STRING, counted, is_string, types_of
+from anydim.frontends.onnx.file.tensors import unsupported
 from anydim.sizes import Dim
 
 ON_HOST = {
@@ -239,22 +240,17 @@ class _Cutting:
             if (node.domain, node.op_type) not in own | HOST.keys() and not _known(node, versions)
         ]
         if lines:
-            listing = "\n  ".join(lines)
-            raise ModelError(
-                f"{self.opened.name} has {len(lines)} nodes that are not supported:\n  {listing}"
-            )
+            raise unsupported(self.opened.name, lines)
 
     def _refuse_between(self, core: Sequence[Any], late: Sequence[Any]) -> None:
         stuck = set(names_made(late)) & set(names_read(core))
         if stuck:
             where = [n for n in core if stuck & set(names_read([n]))]
-            lines = "\n  ".join(
+            lines = [
                 f"{node.name or node.output[0]}: {node.op_type} (opset {self.opened.opset}): reads "
                 "what operators on strings make of computed values" for node in where
-            )  # fmt: skip
-            raise ModelError(
-                f"{self.opened.name} has {len(where)} nodes that are not supported:\n  {lines}"
-            )
+            ]  # fmt: skip
+            raise unsupported(self.opened.name, lines)
 
     def _host(self, nodes: Sequence[Any], outputs: Sequence[str]) -> HostPart:
         import onnx

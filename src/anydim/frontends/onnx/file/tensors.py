@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -34,6 +34,13 @@ _FIELDS = {
 
 class Unsupported(Exception):
     """What one node needs and anydim does not have; `import_model` reports all of them at once."""
+
+
+def unsupported(model: str, nodes: Iterable[object], hint: str = "") -> ModelError:
+    """What a model is refused with; a line for each node says which it is and why."""
+    lines = [str(node) for node in nodes]
+    what = "1 node that is" if len(lines) == 1 else f"{len(lines)} nodes that are"
+    return ModelError("\n  ".join([f"{model} has {what} not supported:", *lines]), hint)
 
 
 def element_type(number: int) -> DType:
