@@ -9,51 +9,50 @@ out = model(input_ids=ids, attention_mask=mask)
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from anydim.base.dtypes import (
-    bfloat16,
-    boolean,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)
-from anydim.base.errors import (
-    AnydimError,
-    ArtefactError,
-    BusyError,
-    DeviceError,
-    DeviceMemoryError,
-    DimError,
-    GraphError,
-    InputError,
-    InternalError,
-    LanguageError,
-    MemoryLimitError,
-    MissingError,
-    ModelError,
-    OptionError,
-    OutOfMemoryError,
-    TimeLimitError,
-    UserError,
-)
-from anydim.deploy.load import LoadedModel, load
-from anydim.sizes import Dim
-
 if TYPE_CHECKING:
     from anydim.base import settings
+    from anydim.base.dtypes import (
+        bfloat16,
+        boolean,
+        float16,
+        float32,
+        float64,
+        int8,
+        int16,
+        int32,
+        int64,
+        uint8,
+        uint16,
+        uint32,
+        uint64,
+    )
+    from anydim.base.errors import (
+        AnydimError,
+        ArtefactError,
+        BusyError,
+        DeviceError,
+        DeviceMemoryError,
+        DimError,
+        GraphError,
+        InputError,
+        InternalError,
+        LanguageError,
+        MemoryLimitError,
+        MissingError,
+        ModelError,
+        OptionError,
+        OutOfMemoryError,
+        TimeLimitError,
+        UserError,
+    )
     from anydim.caches import cached
     from anydim.definitions import define
     from anydim.deploy.inspect import inspect
+    from anydim.deploy.load import LoadedModel, load
     from anydim.frontends.builder import Builder
     from anydim.model import Model, compile
     from anydim.program.limits import MemoryLimit
+    from anydim.sizes import Dim
     from anydim.variants import strategies
 
 __version__ = "0.1.0"
@@ -104,10 +103,15 @@ __all__ = [
     "uint64",
 ]
 
-# what a process that only loads and runs asks for seldom
-_RECORDS = {"MemoryLimit": "anydim.program.limits", "inspect": "anydim.deploy.inspect"}
-
-# what needs the compiler, imported when it is first asked for
+# Each name's module is imported when it is first asked for: a process that only loads and runs
+# needs few of them, and the command line answers Ctrl-C from its beginning on.
+_RUNNING = {
+    "Dim": "anydim.sizes",
+    "LoadedModel": "anydim.deploy.load",
+    "MemoryLimit": "anydim.program.limits",
+    "inspect": "anydim.deploy.inspect",
+    "load": "anydim.deploy.load",
+}
 _COMPILING = {
     "Builder": "anydim.frontends.builder",
     "Model": "anydim.model",
@@ -115,25 +119,31 @@ _COMPILING = {
     "compile": "anydim.model",
     "define": "anydim.definitions",
 }
+_MODULES = {"settings": "anydim.base.settings", "strategies": "anydim.variants.strategies"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "strategies":
-        return import_module("anydim.variants.strategies")
-    if name == "settings":  # a process that only loads and runs reads none
-        return import_module("anydim.base.settings")
-    if name in _RECORDS:
-        return getattr(import_module(_RECORDS[name]), name)
-    module = _COMPILING.get(name)
-    if module is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:  # LLVM comes into memory while Python reads the rest
+    if name in _MODULES:
+        return import_module(_MODULES[name])
+    if name in _COMPILING:
+        value = _of_compiler(name)
+    else:
+        kinds = "anydim.base.errors" if name.endswith("Error") else "anydim.base.dtypes"
+        value = getattr(import_module(_RUNNING.get(name, kinds)), name)
+    globals()[name] = value
+    return value
+
+
+def _of_compiler(name: str) -> Any:
+    """Something of the compiler; LLVM comes into memory while Python reads the rest."""
+    try:
         loaded = import_module("anydim.targets.llvm.library").begin_loading()
-        value = getattr(import_module(module), name)
+        value = getattr(import_module(_COMPILING[name]), name)
     except ModuleNotFoundError as error:
         raise _missing(name, error) from error
     loaded()
-    globals()[name] = value
     return value
 
 
@@ -141,12 +151,14 @@ def _missing(name: str, error: ModuleNotFoundError) -> Exception:
     """What to say where there is no compiler, or something that it needs is not there."""
     if error.name == "anydim.targets":
         problem = f"anydim.{name} needs the compiler, which is not in anydim-runtime"
-        return MissingError(problem, "pip uninstall anydim-runtime, then pip install anydim")
-    if error.name is None or error.name.startswith("anydim"):
+        hint = "pip uninstall anydim-runtime, then pip install anydim"
+    elif error.name is None or error.name.startswith("anydim"):
         return error
-    return MissingError(
-        f"anydim.{name} needs {error.name}, which is not installed", f"pip install {error.name}"
-    )
+    else:
+        problem = f"anydim.{name} needs {error.name}, which is not installed"
+        hint = f"pip install {error.name}"
+    missing: Exception = import_module("anydim.base.errors").MissingError(problem, hint)
+    return missing
 
 
 def __dir__() -> list[str]:

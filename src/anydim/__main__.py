@@ -1,5 +1,5 @@
 """`python -m anydim` is the command line."""
 
-from anydim.cli.app import main
+from anydim.cli import main
 
 main()

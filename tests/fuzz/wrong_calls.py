@@ -27,8 +27,8 @@ import numpy as np
 
 import anydim as ad
 from anydim.base import dtypes, settings
-from anydim.cli import main as command_line
 from anydim.cli.app import COMMANDS
+from anydim.cli.app import main as command_line
 from tests.unit.frontends.models import model, node
 
 SECONDS = 5

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper
 
-from anydim.cli import main
+from anydim.cli.app import main
 
 README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 SAVING = re.search(r"### Save it.*?\n(.*?)###", README.read_text(), re.DOTALL)

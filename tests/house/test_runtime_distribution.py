@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import anydim
 from release.runtime_wheel import SOURCE, modules
 
 
@@ -41,12 +42,27 @@ def test_nothing_else_is_imported(path: Path) -> None:
         assert {parts, parts / "__init__"} & here, f"{path} imports {name}"
 
 
-def test_importing_anydim_imports_no_compiler() -> None:
-    script = "import sys, anydim; print(*(m for m in sys.modules if m.startswith('anydim.')))"
+def modules_after(words: str) -> list[str]:
+    """The modules of anydim that a process has after a line of Python."""
+    script = f"import sys, anydim; {words}; print(*(m for m in sys.modules if m[:7] == 'anydim.'))"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True,
         env={"PYTHONPATH": str(SOURCE)},
     )  # fmt: skip
-    rooms = {name.split(".")[1] for name in done.stdout.split()}
+    return done.stdout.split()
+
+
+def test_what_loads_imports_no_compiler() -> None:
+    names = modules_after("anydim.load, anydim.Dim, anydim.float32, anydim.InputError")
+    rooms = {name.split(".")[1] for name in names}
     assert rooms == {"base", "deploy", "program", "runtime", "sizes"}
-    assert "anydim.program.story" not in done.stdout.split()
+    assert "anydim.program.story" not in names
+
+
+def test_the_command_line_answers_ctrl_c_before_it_has_read_much() -> None:
+    assert modules_after("import anydim.cli") == ["anydim.cli"]
+
+
+@pytest.mark.parametrize("name", anydim.__all__)
+def test_every_name_is_there(name: str) -> None:
+    assert getattr(anydim, name) is getattr(anydim, name)

@@ -3,6 +3,20 @@
 In come words of a shell and files; out go texts, tables, files of arrays and an exit status.
 """
 
-from anydim.cli.app import main
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the words of a command line, those of the process where none are given, and exit."""
+    try:
+        import_module("anydim.cli.app").main(words)  # Ctrl-C may come while it is read
+    except KeyboardInterrupt:
+        sys.stderr.write("error: interrupted\n")
+        sys.exit(130)
+
 
 __all__ = ["main"]

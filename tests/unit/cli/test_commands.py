@@ -6,6 +6,7 @@ import json
 import sys
 import warnings
 from pathlib import Path
+from types import ModuleType
 
 import numpy
 import pytest
@@ -14,8 +15,9 @@ from onnx import TensorProto, helper
 
 import anydim as ad
 from anydim.base.errors import InternalError
-from anydim.cli import compiling, main
-from anydim.cli.app import COMMANDS
+from anydim.cli import compiling
+from anydim.cli import main as entry
+from anydim.cli.app import COMMANDS, main
 from anydim.cli.developing import STAGES
 from anydim.program.profile.limits import Limits
 from anydim.report import peers
@@ -237,6 +239,17 @@ def test_an_interrupt(call, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(compiling, "compile", stopped)
     assert "error: interrupted" in call("explain tiny.onnx", code=130).stderr
+
+
+def test_an_interrupt_before_the_commands_are_read_is_one_line(monkeypatch, capsys) -> None:
+    class Slow(ModuleType):
+        def __getattr__(self, name: str) -> None:
+            raise KeyboardInterrupt if name == "main" else AttributeError(name)
+
+    monkeypatch.setitem(sys.modules, "anydim.cli.app", Slow("app"))
+    with pytest.raises(SystemExit) as ended:
+        entry([])
+    assert ended.value.code == 130 and capsys.readouterr().err == "error: interrupted\n"
 
 
 def test_no_words_ask_for_the_help(call) -> None:

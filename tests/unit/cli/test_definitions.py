@@ -9,7 +9,7 @@ import numpy
 import pytest
 from click.testing import CliRunner, Result
 
-from anydim.cli import main
+from anydim.cli.app import main
 
 TEXT = """def norm(T(...b,C) x, T by; float eps, bool on = true) -> (y) {
   square(...b) +=! x(...b,c) * x(...b,c)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from anydim.cli import main
+from anydim.cli.app import main
 from tests.unit.cli import tiny
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from anydim.cli import main
+from anydim.cli.app import main
 
 CHAIN = """
 def chain(float(N,16) x, float(16,16) w) -> (y) {

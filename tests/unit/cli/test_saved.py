@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import anydim as ad
-from anydim.cli import main
+from anydim.cli.app import main
 from anydim.deploy.container import FORMAT, LOCAL, MANIFEST
 from anydim.runtime.cpu import this_level
 from anydim.targets.processor import described

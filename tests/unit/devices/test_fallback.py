@@ -16,7 +16,7 @@ from onnx import ModelProto, TensorProto, helper
 import anydim as ad
 from anydim.base import peer
 from anydim.base.errors import DeviceError, InputError, MissingError, ModelError, OptionError
-from anydim.cli import main
+from anydim.cli.app import main
 from anydim.devices.engines import table
 from anydim.frontends.onnx.importer import import_model
 from anydim.graph.reader import read_graph
