@@ -46,8 +46,8 @@ def summary(program: Program) -> Iterator[str]:
         sizes = len(program.straight.slots)
         yield f"  {counted(sizes, 'size')} {'is' if sizes == 1 else 'are'} computed once per call"
     else:
-        parts = counted(len(program.segments), "segment")
-        yield f"  {parts} in {counted(len(program.regions), 'region')}"
+        pieces = counted(len(program.segments), "segment")
+        yield f"  {pieces} in {counted(len(program.regions), 'region')}"
     for engine in program.engines:
         parts = sum(step.engine == engine for region in program.regions for step in region.handed)
         yield f"  {counted(parts, 'part')} on {engine}, whose own memory is not counted"
