@@ -16,10 +16,9 @@ from anydim.base.dtypes import float32, int64
 from anydim.kernels import ir
 from anydim.kernels.attention.form import Factor
 from anydim.kernels.attention.masks import look, seen_keys
-from anydim.kernels.attention.packing import copy_keys, copy_values, pack_keys
+from anydim.kernels.attention.panels import copy_keys, copy_values, multiply, pack_keys
 from anydim.kernels.attention.plan import LINE, Plan
 from anydim.kernels.attention.rows import largest_scores, powers, result_rows
-from anydim.kernels.attention.tiles import multiply
 from anydim.kernels.ir import Like, constant, greatest, least, register, select, variable
 from anydim.kernels.write.arithmetic import first_lanes, quotient_up, round_down, split_index
 from anydim.kernels.write.elements import Context, Elements

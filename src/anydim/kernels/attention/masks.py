@@ -15,13 +15,13 @@ from collections.abc import Sequence
 
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
-from anydim.kernels.attention.exp import LOW
 from anydim.kernels.attention.plan import Plan
+from anydim.kernels.attention.rows import LOW
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, greatest, least, number, register, select, variable
 from anydim.kernels.write.arithmetic import first_lanes
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.writer import Buffer, Variable, Writer
+from anydim.kernels.write.writer import Variable, Writer
 from anydim.lang.tree import Expr
 
 SHUT = -1000.0  # keys are left out for the time being where the bound is below
@@ -95,7 +95,6 @@ def _unless_far(code: Writer, plan: Plan, missed: Variable) -> None:
     """Note that a row's largest score leaves powers above 0 to keys that were left out."""
     bound = code.let(ir.Get(plan.vector, "shut").combined("max"))
     with code.range(0, variable("tile")) as row:
-        name, place = plan.top_of(row)
-        top = Buffer(code, name, float32)[place]
+        top = plan.tops(code, row)[0]
         with code.when(~(top - bound >= -LOW)):  # a NaN is not far either
             missed.set(True)

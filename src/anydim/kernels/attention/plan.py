@@ -9,6 +9,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.attention.form import AttentionForm
 from anydim.kernels.ir import variable
+from anydim.kernels.write.writer import Buffer, Writer
 from anydim.sizes import Size, align_up, as_size, ceil_div, minimum, product
 
 LINE = 64
@@ -99,9 +100,11 @@ class Plan:
             parts.append(Part(name, as_size(elements), _end(parts)))
         return tuple(parts)
 
-    def top_of(self, row: ir.Value) -> tuple[str, ir.Value]:
-        """Where the largest score of a row of the tile lies, the block at hand included."""
-        return ("news", row) if self.blocks else ("tops", variable("at") + row)
+    def tops(self, code: Writer, row: ir.Value) -> Buffer:
+        """The largest scores from a row of the tile on, the block at hand included."""
+        if self.blocks:
+            return Buffer(code, "news", float32).part(row)
+        return Buffer(code, "tops", float32).part(variable("at") + row)
 
     @property
     def scratch(self) -> Size:

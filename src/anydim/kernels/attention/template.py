@@ -17,8 +17,8 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.attention.form import AttentionForm, attention_form
 from anydim.kernels.attention.loops import attention_steps
+from anydim.kernels.attention.panels import tile_library, tile_rows
 from anydim.kernels.attention.plan import Plan
-from anydim.kernels.attention.tiles import tile_library, tile_rows
 from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Launch, Machine, moved_bytes
 from anydim.kernels.naming import named_kernel

@@ -19,16 +19,22 @@ from anydim.base.dtypes import DType, bfloat16, float16, float32, float64, int32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.grouped.copies import LEFT, RIGHT, Around, Factor, Filling, Side
-from anydim.kernels.grouped.merging import Loops, merged
 from anydim.kernels.grouped.places import Work, plain, rest
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.ir import constant, number
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of, place_of, product_of
+from anydim.kernels.product.epilogue import (
+    PRODUCT,
+    Output,
+    epilogue_of,
+    outside_reads,
+    place_of,
+    product_of,
+)
 from anydim.kernels.write.arithmetic import quotient
 from anydim.kernels.write.elements import Elements
 from anydim.lang.tree import Axis, Cast, Expr, Group, Read, TensorType
-from anydim.lang.tree.affine import Affine, address, reads
+from anydim.lang.tree.affine import Affine, address, reads, rewrite, to_expr
 from anydim.sizes import ceil_div, product
 
 _DTYPES = (float32, float64, int32, int64)
@@ -108,6 +114,66 @@ def _factor(
     form = address(found[-1], types[found[-1].tensor].shape) if found else None
     along = form is None or form.stride(depth[-1].name).constant == 1
     return Factor(value, dtype, axes, along and bool(axes))
+
+
+# ---- axes that lie behind one another -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Axes in lists that are flattened, what is computed in them, and where results are written."""
+
+    axes: tuple[tuple[Axis, ...], ...]
+    values: tuple[Expr, ...]
+    place: Affine
+
+
+def merged(loops: Loops, types: Mapping[str, TensorType]) -> Loops:
+    """The same with neighbours in each list merged as far as they can be: fewer indices to find.
+
+    The place of an item among all rows of a product is a number; each axis more is a division more
+    to find its index. Batch and sequence of an activation are one axis where nothing tells them
+    apart.
+    """
+    for which, _ in enumerate(loops.axes):
+        for at in reversed(range(len(loops.axes[which]) - 1)):
+            loops = _pair(loops, which, at, types)
+    return loops
+
+
+def _pair(loops: Loops, which: int, at: int, types: Mapping[str, TensorType]) -> Loops:
+    """With two neighbours as the second one of them, if they are one walk everywhere."""
+    outer, inner = loops.axes[which][at : at + 2]
+    changes: dict[Read, Read] = {}
+    names = {outer.name, inner.name}
+    for value in loops.values:
+        if free_axes(outside_reads(value)) & names:
+            return loops
+        for read in reads(value):
+            if not free_axes(read) & names or read.tensor == PRODUCT:
+                continue
+            form = address(read, types[read.tensor].shape) if read.default is None else None
+            if form is None or not _one_walk(form, outer, inner):
+                return loops
+            changes[read] = Read(read.tensor, (to_expr(form.without(outer.name)),), flat=True)
+    if not _one_walk(loops.place, outer, inner):
+        return loops
+    whole = Axis(inner.name, outer.extent * inner.extent)
+    axes = list(loops.axes)
+    axes[which] = (*axes[which][:at], whole, *axes[which][at + 2 :])
+
+    def change(expr: Expr) -> Expr | None:
+        return changes.get(expr) if isinstance(expr, Read) else None
+
+    values = tuple(rewrite(value, change) for value in loops.values)
+    return Loops(tuple(axes), values, loops.place.without(outer.name))
+
+
+def _one_walk(form: Affine, outer: Axis, inner: Axis) -> bool:
+    return form.stride(outer.name) == form.stride(inner.name) * inner.extent
+
+
+# ---- code ----------------------------------------------------------------------------------------
 
 
 class ProductWriter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import TypeAlias
 
@@ -260,3 +261,34 @@ Step: TypeAlias = (
     | Return | StoreAt | Atomic | Fence | Pause | Barrier | Fragments | CopyAside | CopiesEnd
     | CopiesWait | Tiles | TileZero | TileMemory | TileDots
 )  # fmt: skip
+
+
+# ---- steps inside of steps ----------------------------------------------------------------------
+
+
+def blocks_of(step: Step) -> tuple[tuple[Step, ...], ...]:
+    """The bodies of a loop, the sides of a branch; none of other steps."""
+    if isinstance(step, (For, While)):
+        return (step.body,)
+    if isinstance(step, If):
+        return step.then, step.otherwise
+    if isinstance(step, Switch):
+        return tuple(body for _, body in step.cases)
+    return ()
+
+
+def every_step(steps: Iterable[Step]) -> Iterator[Step]:
+    """Steps, and all that stand in them, in the order of the text."""
+    for step in steps:
+        yield step
+        for block in blocks_of(step):
+            yield from every_step(block)
+
+
+def assigned(steps: Iterable[Step]) -> Iterator[str]:
+    """Names of the registers that steps give new values to."""
+    for step in every_step(steps):
+        if isinstance(step, Assign):
+            yield step.name
+        elif isinstance(step, Fragments):
+            yield from step.sums

@@ -34,7 +34,7 @@ from anydim.lang.tree import (
     Write,
 )
 from anydim.lang.tree.affine import affine, reads
-from anydim.lang.tree.stepping import variables_of
+from anydim.lang.tree.stepping import expressions_of, variables_of
 from anydim.sizes import Atom, Box, Size, as_size, maximum, minimum
 
 Ranges: TypeAlias = "dict[str, tuple[Size, Size] | None]"  # of loop variables
@@ -266,3 +266,42 @@ def _nested(size: Size, ranges: Ranges) -> tuple[Size, Size] | None:
         pick = minimum if atom.function == "min" else maximum
         return pick(*(low for low, _ in spans)), pick(*(high for _, high in spans))
     return None
+
+
+# ---- a copy first -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The first step of a nest, which makes `made`, a result, of all of `read`, an operand.
+
+    Where the operand dies there, or the caller gives one array for both, the result may lie where
+    it does, and nothing is copied: a cache takes as long as what is new in it.
+    """
+
+    write: Write
+    made: str
+    read: str
+
+
+def first_copy(form: NestForm) -> Copy | None:
+    """The copy that a nest begins with; None where it does not, or reads the operand again."""
+    if not form.steps or not isinstance(form.steps[0], Write):
+        return None
+    write, body = form.steps[0], form.steps[0].body
+    axes = tuple(Index(axis.name) for axis in write.axes)
+    plain = isinstance(body, Read) and body.default is None and not body.flat
+    if not plain or not isinstance(body, Read) or write.combine or write.reduced:
+        return None
+    if write.place != axes or body.indices != axes:
+        return None
+    inputs, outputs = (
+        {t.name: t.type for t in of} for of in (form.group.inputs, form.group.outputs)
+    )
+    kind = inputs.get(body.tensor)
+    if kind is None or outputs.get(write.target) != kind:
+        return None
+    if tuple(axis.extent for axis in write.axes) != kind.shape:
+        return None
+    found = [read.tensor for _, expr in expressions_of(form.steps) for read in reads(expr)]
+    return Copy(write, write.target, body.tensor) if found.count(body.tensor) == 1 else None

@@ -21,9 +21,8 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.nest.carried import Carried, carried_by
-from anydim.kernels.nest.copies import Copy
 from anydim.kernels.nest.elements import NestContext, NestElements
-from anydim.kernels.nest.form import NestForm
+from anydim.kernels.nest.form import Copy, NestForm
 from anydim.kernels.nest.writes import Way, WriteCode
 from anydim.kernels.write import arithmetic
 from anydim.kernels.write.loops import START, STOP, under

@@ -13,9 +13,8 @@ from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import listed
 from anydim.kernels.launch import Launch, Machine, moved_bytes
-from anydim.kernels.nest.copies import first_copy
 from anydim.kernels.nest.elements import NestContext, Storage
-from anydim.kernels.nest.form import NestForm, loop_ranges, nest_form
+from anydim.kernels.nest.form import NestForm, first_copy, loop_ranges, nest_form
 from anydim.kernels.nest.loops import NestCode
 from anydim.kernels.nest.plan import STAGES, best, operations_of, staged
 from anydim.kernels.nest.stages import StagedCode

@@ -8,7 +8,7 @@ signed arithmetic in C would be undefined.
 from __future__ import annotations
 
 from anydim.kernels import ir
-from anydim.kernels.steps import every_step
+from anydim.kernels.ir.steps import every_step
 
 _LARGE = 2**31
 

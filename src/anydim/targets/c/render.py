@@ -13,7 +13,7 @@ from functools import partial
 from anydim.base.cache import code_version
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.steps import every_step
+from anydim.kernels.ir.steps import every_step
 from anydim.targets.c.dialect import C11, Dialect, held
 from anydim.targets.c.forms import Form, form_of
 from anydim.targets.c.names import identifier, is_identifier

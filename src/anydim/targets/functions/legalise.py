@@ -15,7 +15,7 @@ from anydim.base.dtypes import DType, float16, float32
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.ir import apply
-from anydim.kernels.steps import assigned
+from anydim.kernels.ir.steps import assigned
 from anydim.targets.functions.conversions import expand_conversion, to_flag
 from anydim.targets.functions.expansions import expansion
 from anydim.targets.functions.exponential import gated

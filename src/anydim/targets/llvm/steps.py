@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from anydim.base.dtypes import boolean
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.steps import assigned
+from anydim.kernels.ir.steps import assigned
 from anydim.targets.llvm.emitter import Emitter, Module
 from anydim.targets.llvm.spelling import memory_text, suffix, symbol, type_text
 from anydim.targets.llvm.threads import atomic, fence, pause
