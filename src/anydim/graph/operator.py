@@ -16,6 +16,7 @@ from typing import Any
 from anydim.base.errors import GraphError, InternalError, LanguageError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
+from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.record import Routine
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.stored import stored_definition
@@ -155,6 +156,7 @@ def _instantiate(
 def _bare(
     record: Operator, routine: Routine, types: Types, attributes: Attributes, box: Box
 ) -> Group:
+    expect_inputs(record.name, types, *routine.inputs)
     made = routine.infer(types, attributes, box)
     return Group(
         inputs=tuple(Tensor(f"x{number}", kind) for number, kind in enumerate(types)),

@@ -9,12 +9,12 @@ from typing import Any
 from anydim.base.errors import GraphError
 from anydim.graph.operator import Attributes, Types, Written
 from anydim.ops.writing import (
+    axis_of,
     declared,
     definition,
     expect_inputs,
     expect_rank,
     numbered,
-    one_axis,
     parameter,
     ranges,
     read,
@@ -29,7 +29,7 @@ def gather(types: Types, attributes: Attributes, box: Box) -> Written:
     """The slices of x along an axis at these indices; negative ones count from the end."""
     _expect_indices("gather", types)
     rank, inner = types[0].rank, types[1].rank
-    axis = one_axis("gather", attributes["axis"], rank)
+    axis = axis_of("gather", attributes["axis"], rank)
     indices, sizes = numbered("i", rank), numbered("N", rank)
     chosen = numbered("j", inner)
     place = wrapped(f"cast<int64>({read('indices', chosen)})", sizes[axis])
@@ -44,7 +44,7 @@ def gather_elements(types: Types, attributes: Attributes, box: Box) -> Written:
     """One element of x for each index, which replaces the element's place along the axis."""
     _expect_indices("gather_elements", types)
     rank = types[0].rank
-    axis = one_axis("gather_elements", attributes["axis"], rank)
+    axis = axis_of("gather_elements", attributes["axis"], rank)
     if types[1].rank != rank:
         raise GraphError(f"operator 'gather_elements': {types[0]} and {types[1]} differ in rank")
     indices, sizes, chosen = numbered("i", rank), numbered("N", rank), numbered("M", rank)
@@ -94,7 +94,7 @@ def one_hot(types: Types, attributes: Attributes, box: Box) -> Written:
     """A new axis of size `depth`: the second of `values` at the index, the first elsewhere."""
     expect_inputs("one_hot", types, 2, 2)
     rank = types[0].rank
-    axis = one_axis("one_hot", attributes["axis"], rank + 1)
+    axis = axis_of("one_hot", attributes["axis"], rank + 1)
     chosen = numbered("i", rank)
     index = f"cast<int64>({read('indices', chosen)})"
     result = [*chosen[:axis], "d", *chosen[axis:]]
@@ -120,7 +120,7 @@ def reverse_sequence(types: Types, attributes: Attributes, box: Box) -> Written:
     """x with the first lengths[b] places of its axis `time` in reverse, for each b of `batch`."""
     _expect_indices("reverse_sequence", types)
     rank = types[0].rank
-    time, batch = (one_axis("reverse_sequence", attributes[k], rank) for k in ("time", "batch"))
+    time, batch = (axis_of("reverse_sequence", attributes[k], rank) for k in ("time", "batch"))
     expect_rank("reverse_sequence", types[1], 1, "the lengths")
     indices, sizes = numbered("i", rank), numbered("N", rank)
     length = f"cast<int64>(lengths({indices[batch]}))"

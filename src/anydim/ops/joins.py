@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from anydim.base.errors import GraphError
 from anydim.graph.operator import Attributes, Types, Written
 from anydim.ops.writing import (
+    axis_of,
     declared,
     definition,
     expect_inputs,
     expect_rank,
     numbered,
-    one_axis,
     or_nothing,
     parameter,
     ranges,
@@ -37,7 +37,7 @@ def concat(types: Types, attributes: Attributes, box: Box) -> Written:
     """The inputs one after another along an axis."""
     expect_inputs("concat", types, 1, 64)
     rank = types[0].rank
-    axis = one_axis("concat", attributes["axis"], rank)
+    axis = axis_of("concat", attributes["axis"], rank)
     for kind in types:
         if kind.rank != rank or kind.dtype != types[0].dtype:
             raise GraphError(f"operator 'concat': {types[0]} and {kind} do not go together")
@@ -67,7 +67,7 @@ def put(types: Types, attributes: Attributes, box: Box) -> Written:
     """x with other elements along an axis, from the place `first` on; they have to fit."""
     expect_inputs("put", types, 2, 2)
     rank = types[0].rank
-    axis = one_axis("put", attributes["axis"], rank)
+    axis = axis_of("put", attributes["axis"], rank)
     expect_rank("put", types[1], rank, "what is put there")
     if types[1].dtype != types[0].dtype:
         raise GraphError(f"operator 'put': {types[1]} into {types[0]}")
@@ -91,7 +91,7 @@ def split(types: Types, attributes: Attributes, box: Box) -> Written:
     """Parts of x along an axis, of these sizes."""
     expect_inputs("split", types, 1, 1)
     rank = types[0].rank
-    axis = one_axis("split", attributes["axis"], rank)
+    axis = axis_of("split", attributes["axis"], rank)
     parts = [as_size(size) for size in attributes["sizes"]]
     indices, names = numbered("i", rank), numbered("S", len(parts))
     extents = numbered("N", rank)

@@ -13,12 +13,12 @@ from anydim.graph.operator import Attributes, Types, Written
 from anydim.lang.tree import TensorType
 from anydim.ops.windows import slide
 from anydim.ops.writing import (
+    axis_of,
     declared,
     definition,
     expect_inputs,
     expect_rank,
     numbered,
-    one_axis,
     parameter,
     read,
     target,
@@ -151,14 +151,14 @@ def _scaled(
             read_at: list[str] = []
         elif block:
             expect_rank(name, kind, rank, word)
-            axis = one_axis(name, attributes["axis"], rank)
+            axis = axis_of(name, attributes["axis"], rank)
             own, read_at = [*sizes], [*indices]
             own[axis], read_at[axis] = f"{letter}B", f"i{axis} // {block}"
             count = ceil_div(types[0].shape[axis], block)
             guards.append(Guard(kind.shape[axis], "==", count, f"a {word} per {block} elements"))
         else:
             expect_rank(name, kind, 1, word)
-            axis = one_axis(name, attributes["axis"], rank)
+            axis = axis_of(name, attributes["axis"], rank)
             own, read_at = [sizes[axis]], [indices[axis]]
         parameters.append(parameter(word, own, letter))
         places.append(read(word, read_at))

@@ -9,11 +9,11 @@ from anydim.base.records import dataclass
 from anydim.graph.operator import Attributes, Types, Written
 from anydim.ops.writing import (
     aligned,
+    axis_of,
     axis_set,
     definition,
     expect_inputs,
     numbered,
-    one_axis,
     parameter,
     ranges,
     read,
@@ -140,7 +140,7 @@ def layer_norm(types: Types, attributes: Attributes, box: Box) -> Written:
     name = "layer_norm"
     expect_inputs(name, types, 1, 3)
     rank = types[0].rank
-    first = one_axis(name, attributes["axis"], rank)
+    first = axis_of(name, attributes["axis"], rank)
     indices, sizes = numbered("i", rank), numbered("N", rank)
     kept, count = indices[:first], "*".join(sizes[first:])
     half = types[0].dtype == float16

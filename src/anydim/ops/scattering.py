@@ -10,11 +10,11 @@ from __future__ import annotations
 from anydim.base.errors import GraphError
 from anydim.graph.operator import Attributes, Types, Written
 from anydim.ops.writing import (
+    axis_of,
     definition,
     expect_inputs,
     expect_rank,
     numbered,
-    one_axis,
     parameter,
     read,
     target,
@@ -47,7 +47,7 @@ def scatter_elements(types: Types, attributes: Attributes, box: Box) -> Written:
     rank = types[0].rank
     for kind, what in ((types[1], "the indices"), (types[2], "the updates")):
         expect_rank("scatter_elements", kind, rank, what)
-    axis = one_axis("scatter_elements", attributes["axis"], rank)
+    axis = axis_of("scatter_elements", attributes["axis"], rank)
     indices, sizes, own = numbered("i", rank), numbered("N", rank), numbered("M", rank)
     chosen = wrapped(f"cast<int64>({read('indices', indices)})", sizes[axis])
     place = [*indices[:axis], chosen, *indices[axis + 1 :]]
@@ -98,7 +98,7 @@ def tensor_scatter(types: Types, attributes: Attributes, box: Box) -> Written:
     """
     _expect("tensor_scatter", types)
     rank = types[0].rank
-    axis = one_axis("tensor_scatter", attributes["axis"], rank)
+    axis = axis_of("tensor_scatter", attributes["axis"], rank)
     if axis == 0:
         raise GraphError("operator 'tensor_scatter': the axis is the batch's own, 0")
     expect_rank("tensor_scatter", types[1], 1, "the places")

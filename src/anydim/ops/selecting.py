@@ -6,10 +6,10 @@ from anydim.base.dtypes import DType, float32
 from anydim.base.records import dataclass
 from anydim.graph.operator import Attributes, Types, Written
 from anydim.ops.writing import (
+    axis_of,
     definition,
     expect_inputs,
     numbered,
-    one_axis,
     parameter,
     ranges,
     read,
@@ -32,7 +32,7 @@ class Place:
     def __call__(self, types: Types, attributes: Attributes, box: Box) -> Written:
         expect_inputs(self.name, types, 1, 1)
         rank = types[0].rank
-        axis = one_axis(self.name, attributes["axis"], rank)
+        axis = axis_of(self.name, attributes["axis"], rank)
         indices, sizes = numbered("i", rank), numbered("N", rank)
         kept = [*indices[:axis], *indices[axis + 1 :]]
         result, ones = list(kept), ""
@@ -65,7 +65,7 @@ def hardmax(types: Types, attributes: Attributes, box: Box) -> Written:
     """1 at the first largest element along an axis, 0 elsewhere."""
     expect_inputs("hardmax", types, 1, 1)
     rank = types[0].rank
-    axis = one_axis("hardmax", attributes["axis"], rank)
+    axis = axis_of("hardmax", attributes["axis"], rank)
     indices, sizes = numbered("i", rank), numbered("N", rank)
     kept = [*indices[:axis], *indices[axis + 1 :]]
     statements = [

@@ -8,12 +8,12 @@ from typing import Any
 from anydim.base.errors import GraphError
 from anydim.graph.operator import Attributes, Types, Written
 from anydim.ops.writing import (
+    axis_of,
     axis_set,
     declared,
     definition,
     expect_inputs,
     numbered,
-    one_axis,
     or_nothing,
     parameter,
     ranges,
@@ -216,7 +216,7 @@ def slice_(types: Types, attributes: Attributes, box: Box) -> Written:
     rank, starts = types[0].rank, attributes["starts"]
     axes = attributes["axes"]
     axes = tuple(range(len(starts))) if axes is None else axes
-    axes = tuple(one_axis("slice", axis, rank) for axis in axes)
+    axes = tuple(axis_of("slice", axis, rank) for axis in axes)
     steps = attributes["steps"] or (1,) * len(starts)
     if not len(axes) == len(starts) == len(attributes["ends"]) == len(steps) == len(set(axes)):
         raise GraphError("operator 'slice': starts, ends, axes and steps do not go together")

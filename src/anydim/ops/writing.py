@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from anydim.base.errors import GraphError
+from anydim.kernels.routines.arguments import axis_of
+from anydim.kernels.routines.arguments import expect_inputs as expect_inputs
 from anydim.lang.tree import TensorType
 from anydim.sizes import Size, as_size
 
@@ -79,32 +81,16 @@ def declared(values: Iterable[str]) -> list[str]:
     return [f"size {name}" for name in values]
 
 
-def one_axis(operator: str, axis: Any, rank: int) -> int:
-    """An axis counted from the front; GraphError when it is outside -rank..rank-1."""
-    if not isinstance(axis, int) or not -rank <= axis < rank:
-        allowed = f"{-rank}..{rank - 1}" if rank else "none: it is a scalar"
-        raise GraphError(f"operator '{operator}': axis {axis} of a tensor with {rank} axes",
-                         f"axes that exist: {allowed}")  # fmt: skip
-    return axis % rank
-
-
 def axis_set(operator: str, axes: Any, rank: int) -> tuple[int, ...]:
     """Axes counted from the front and sorted; None means all. GraphError for one named twice."""
     if axes is None:
         return tuple(range(rank))
     if isinstance(axes, int):
         axes = (axes,)
-    found = tuple(one_axis(operator, axis, rank) for axis in axes)
+    found = tuple(axis_of(operator, axis, rank) for axis in axes)
     if len(set(found)) != len(found):
         raise GraphError(f"operator '{operator}': axes {tuple(axes)} name an axis twice")
     return tuple(sorted(found))
-
-
-def expect_inputs(operator: str, types: Sequence[TensorType], low: int, high: int) -> None:
-    """GraphError unless the number of inputs lies in low..high."""
-    if not low <= len(types) <= high:
-        wanted = str(low) if low == high else f"{low} to {high}"
-        raise GraphError(f"operator '{operator}' takes {wanted} inputs, not {len(types)}")
 
 
 def expect_rank(operator: str, kind: TensorType, rank: int, what: str) -> None:

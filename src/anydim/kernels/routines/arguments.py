@@ -20,7 +20,7 @@ def axis_of(operator: str, axis: object, rank: int) -> int:
 
 
 def expect_inputs(operator: str, types: Types, low: int, high: int) -> None:
-    """So many inputs."""
+    """So many inputs, at least and at most."""
     if not low <= len(types) <= high:
         wanted = str(low) if low == high else f"{low} to {high}"
         raise GraphError(f"operator '{operator}' takes {wanted} inputs, not {len(types)}")

@@ -15,7 +15,6 @@ from anydim.base.errors import GraphError
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, select
 from anydim.kernels.launch import Machine
-from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.write.writer import Buffer
@@ -28,7 +27,6 @@ _ROUNDS, _ERROR, _LEAST = 100, 0.005, 1e-7
 
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
     """Types: float64 [n, pairs], the probability of the first of classes (0, 1), (0, 2), ..."""
-    expect_inputs(NAME, types, 1, 1)
     (x,), count = types, attributes["count"]
     if x.rank != 2 or x.dtype != float64 or x.shape[1].constant != count * (count - 1) // 2:
         raise GraphError(f"operator '{NAME}': {x} is no float64 matrix of pairs of {count} classes")
@@ -127,4 +125,4 @@ def _round(code: Code, q: Buffer, qp: Buffer, p: Buffer, count: int, start: ir.V
             p[j] = p[j] / scale
 
 
-PAIRWISE_COUPLING = Routine(infer, evaluate, lower)
+PAIRWISE_COUPLING = Routine((1, 1), infer, evaluate, lower)

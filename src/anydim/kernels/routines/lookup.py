@@ -9,7 +9,7 @@ from anydim.base.errors import GraphError
 from anydim.kernels import ir
 from anydim.kernels.ir import apply, select
 from anydim.kernels.launch import Machine
-from anydim.kernels.routines.arguments import expect_inputs, expect_ordered
+from anydim.kernels.routines.arguments import expect_ordered
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.lang.tree import TensorType
@@ -20,7 +20,6 @@ NAME = "find_keys"
 
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
     """Types: elements of any shape, then a vector of keys of their type."""
-    expect_inputs(NAME, types, 2, 2)
     x, keys = types
     expect_ordered(NAME, x)
     if keys.rank != 1 or keys.dtype != x.dtype:
@@ -66,4 +65,4 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
     return Steps((code.launch(elements, elements * 8, reason="keys are found by halving"),))
 
 
-FIND_KEYS = Routine(infer, evaluate, lower)
+FIND_KEYS = Routine((2, 2), infer, evaluate, lower)

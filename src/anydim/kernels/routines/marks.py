@@ -16,7 +16,6 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import least
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.routines.rows import Rows
@@ -155,7 +154,6 @@ def fill(code: Code, y: Buffer, count: ir.Value, values: Buffer | ir.Value) -> N
 
 
 def _infer_nonzero(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
-    expect_inputs("nonzero_fill", types, 1, 1)
     if types[0].rank == 0:
         raise GraphError("operator 'nonzero_fill': a scalar has no positions", "give it an axis")
     return (TensorType(int64, (as_size(types[0].rank), as_size(attributes["count"]))),)
@@ -177,7 +175,6 @@ def _lower_nonzero(types: Types, attributes: Attributes, box: Box, machine: Mach
 
 
 def _infer_compress(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
-    expect_inputs("compress_fill", types, 2, 2)
     if types[1].rank != 1:
         raise GraphError(f"operator 'compress_fill': the condition is {types[1]}, not a vector")
     Rows.of("compress_fill", types, attributes)
@@ -233,5 +230,5 @@ def _copies(kind: TensorType, rows: Rows, count: Size, box: Box, machine: Machin
     return code.launch(rows.outer * blocks, work, 1, "what stands at the positions")
 
 
-NONZERO_FILL = Routine(_infer_nonzero, _nonzero, _lower_nonzero)
-COMPRESS_FILL = Routine(_infer_compress, _compress, _lower_compress, _guards_of_compress)
+NONZERO_FILL = Routine((1, 1), _infer_nonzero, _nonzero, _lower_nonzero)
+COMPRESS_FILL = Routine((2, 2), _infer_compress, _compress, _lower_compress, _guards_of_compress)

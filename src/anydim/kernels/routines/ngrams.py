@@ -14,7 +14,6 @@ from anydim.base.errors import GraphError
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, select
 from anydim.kernels.launch import Machine
-from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.write.writer import Buffer
@@ -27,7 +26,6 @@ TABLES = ("first", "keys", "following", "columns")
 
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
     """Types: integers [rows, length], then int64 vectors `TABLES`."""
-    expect_inputs(NAME, types, 5, 5)
     x, *tables = types
     if x.rank != 2 or not x.dtype.is_integer or x.dtype.stored:
         raise GraphError(f"operator '{NAME}': {x} is no matrix of integers")
@@ -138,4 +136,4 @@ class _Trie:
         return code.let(select(found, self.following.load(low(), where=inside), constant(-1)))
 
 
-NGRAM_COUNTS = Routine(infer, evaluate, lower)
+NGRAM_COUNTS = Routine((5, 5), infer, evaluate, lower)

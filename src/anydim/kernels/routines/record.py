@@ -46,12 +46,14 @@ def no_guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ..
 class Routine:
     """What an operator gives, means and does; attributes are complete.
 
-    `infer` gives the types of the results, whose sizes are expressions over the dims of the box;
-    it raises GraphError for inputs or attributes that do not fit. `guards` must hold of the sizes.
+    It takes so many `inputs`, at least and at most. `infer` gives the types of the results, whose
+    sizes are expressions over the dims of the box; it raises GraphError for inputs or attributes
+    that do not fit. `guards` must hold of the sizes.
     `evaluate` is the meaning in numpy: the results for input arrays, where `sizes` holds the dims.
     `lower` gives the steps in native code, right at every size in the box where the guards hold.
     """
 
+    inputs: tuple[int, int]
     infer: Callable[[Types, Attributes, Box], tuple[TensorType, ...]]
     evaluate: Callable[[Arrays, Attributes, Dims], Results]
     lower: Callable[[Types, Attributes, Box, Machine], Steps]

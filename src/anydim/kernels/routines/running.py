@@ -26,7 +26,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import iota
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
+from anydim.kernels.routines.arguments import axis_of, expect_ordered
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, Rows
@@ -52,10 +52,9 @@ class Running:
     ufuncs: tuple[numpy.ufunc, numpy.ufunc]  # of numbers, of flags
 
     def routine(self) -> Routine:
-        return Routine(self.infer, self.evaluate, self.lower)
+        return Routine((1, 1), self.infer, self.evaluate, self.lower)
 
     def infer(self, types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
-        expect_inputs(self.name, types, 1, 1)
         expect_ordered(self.name, types[0])
         axis_of(self.name, attributes["axis"], types[0].rank)
         return (types[0],)

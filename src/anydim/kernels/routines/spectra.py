@@ -10,7 +10,7 @@ import numpy
 from anydim.base.dtypes import converted
 from anydim.base.errors import GraphError
 from anydim.kernels.launch import Machine
-from anydim.kernels.routines.arguments import at_most, axis_of, expect_inputs
+from anydim.kernels.routines.arguments import at_most, axis_of
 from anydim.kernels.routines.fourier import Transform
 from anydim.kernels.routines.fourier_plan import MOST
 from anydim.kernels.routines.fourier_signals import Lines, Places
@@ -64,7 +64,6 @@ def _counts(attributes: Attributes, box: Box) -> tuple[Size, Size]:
 
 
 def _infer_transform(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
-    expect_inputs("dft", types, 1, 1)
     _parts("dft", types[0])
     axis = _axis(types, attributes)
     shape = list(types[0].shape)
@@ -127,7 +126,6 @@ def _frames(types: Types, attributes: Attributes, box: Box) -> tuple[Size, Size]
 
 
 def _infer_frames(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
-    expect_inputs("stft", types, 1, 2)
     _parts("stft", types[0])
     if types[0].rank != 3 or any(kind.rank != 1 for kind in types[1:]):
         given = ", ".join(map(str, types))
@@ -178,5 +176,5 @@ def _lower_frames(types: Types, attributes: Attributes, box: Box, machine: Machi
     return Transform("stft", kind.dtype, kind.shape[0] * frames, places, box, machine).steps()
 
 
-DFT = Routine(_infer_transform, _evaluate_transform, _lower_transform, _guard_transform)
-STFT = Routine(_infer_frames, _evaluate_frames, _lower_frames, _guard_frames)
+DFT = Routine((1, 1), _infer_transform, _evaluate_transform, _lower_transform, _guard_transform)
+STFT = Routine((1, 2), _infer_frames, _evaluate_frames, _lower_frames, _guard_frames)

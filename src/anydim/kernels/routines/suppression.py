@@ -17,7 +17,6 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import greatest, iota, least, select
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.partial_sort import PartialSort
 from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
@@ -34,7 +33,6 @@ SCALARS = ("max_output", "iou_threshold", "score_threshold")
 
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
     """Types: boxes [b, n, 4], scores [b, c, n], then one element each of `SCALARS`."""
-    expect_inputs(NAME, types, 4, 5)
     boxes, scores, most, *thresholds = types
     if boxes.rank != 3 or scores.rank != 3:
         raise GraphError(
@@ -257,4 +255,4 @@ def _greater(left: ir.Value, right: ir.Value) -> ir.Value:
     return select(left < right, right, left)
 
 
-NON_MAX_SUPPRESSION = Routine(infer, evaluate, lower, guards)
+NON_MAX_SUPPRESSION = Routine((4, 5), infer, evaluate, lower, guards)

@@ -19,7 +19,7 @@ from anydim.kernels import ir
 from anydim.kernels.ir import constant, least
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines import radix
-from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
+from anydim.kernels.routines.arguments import axis_of, expect_ordered
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.parallel_sort import MANY
@@ -39,7 +39,6 @@ PARTS, PART = 16, 1 << 17  # of a long row at most; elements of a part at least
 
 
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
-    expect_inputs("top_k", types, 1, 1)
     expect_ordered("top_k", types[0])
     axis = axis_of("top_k", attributes["axis"], types[0].rank)
     shape = list(types[0].shape)
@@ -295,4 +294,4 @@ class _Best:
         count += (key < self.worst_key()).as_(int64)
 
 
-TOP_K = Routine(infer, evaluate, lower, guards)
+TOP_K = Routine((1, 1), infer, evaluate, lower, guards)

@@ -25,7 +25,7 @@ from anydim.base.errors import GraphError
 from anydim.kernels import ir
 from anydim.kernels.ir import apply, constant, greatest, iota, least, select
 from anydim.kernels.launch import Machine
-from anydim.kernels.routines.arguments import at_most, expect_inputs
+from anydim.kernels.routines.arguments import at_most
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.write.writer import Buffer, Variable
@@ -52,7 +52,6 @@ _SHORT = 1 << 13  # levels that one thread goes down sooner than it wakes anothe
 
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
     """Types: rows [n, columns], then a vector for each of `TABLES`."""
-    expect_inputs(NAME, types, 1 + len(TABLES), 1 + len(TABLES))
     x, *tables = types
     if x.rank != 2 or x.dtype not in (float32, float64):
         raise GraphError(f"operator '{NAME}': {x} is no matrix of float32 or float64")
@@ -324,4 +323,4 @@ def _inside(index: ir.Value, length: ir.Value) -> ir.Value:
     return index.bits(uint64) < length.bits(uint64)
 
 
-TREE_ENSEMBLE = Routine(infer, evaluate, lower, guards)
+TREE_ENSEMBLE = Routine((1 + len(TABLES),) * 2, infer, evaluate, lower, guards)
