@@ -133,6 +133,9 @@ _VALUES: dict[type, Callable[[Any], str]] = {
     ir.Iota: lambda node: f"iota.{node.type}",
     ir.Reduce: lambda node: f"reduce {node.function}({print_value(node.argument)})",
     ir.Shuffle: _shuffle,
+    ir.Permute: lambda node: (
+        f"permute({', '.join(map(print_value, (node.left, node.right, node.places)))})"
+    ),
     ir.Extract: lambda node: f"lane {node.lane} of {_inner(node.argument)}",
     ir.Address: lambda node: f"&{node.buffer}[{print_value(node.offset)}]",
     ir.LoadAt: lambda node: _at(node, node.type),

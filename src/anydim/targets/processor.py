@@ -22,6 +22,7 @@ from anydim.kernels.launch import TF32, Machine
 
 NATIVE = "native"
 _TILES = ("amx-int8", "amx-tile")
+_PERMUTES = ("avx512bw", "avx512vl")
 WARPS = "warps"  # a feature: that of `Machine`
 
 
@@ -31,7 +32,8 @@ class Processor:
 
     `name` is the one that users give, `triple`, `cpu` and `features` ('+avx2,-sse4a') are LLVM's.
     Vectors have `vector_bytes` bytes and `most_lanes` lanes at most (0: any number), of which there
-    are `registers`. Caches are bytes of one core's share.
+    are `registers`. Caches are bytes of one core's share. A `plain` one is for targets that have no
+    way to say what few processors do.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Processor:
     l1_bytes: int = Machine.l1_bytes
     l2_bytes: int = Machine.l2_bytes
     most_lanes: int = 0
+    plain: bool = False
 
     @cached_property
     def has(self) -> frozenset[str]:
@@ -63,13 +66,14 @@ class Processor:
             self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes, fused,
             self.most_lanes, WARPS in self.has, TF32 in self.has,
             self.vector_bytes == 64 and self.has.issuperset(_TILES),
+            permutes=not self.plain and self.has.issuperset(_PERMUTES),
         )  # fmt: skip
 
     @property
-    def without_tiles(self) -> Processor:
-        """The same for targets that have no way to say what to do with tiles."""
+    def as_plain(self) -> Processor:
+        """The same for targets that have no way to say what to do with tiles and the like."""
         kept = (f for f in self.features.split(",") if f[1:] not in _TILES)
-        return replace(self, features=",".join(kept))
+        return replace(self, features=",".join(kept), plain=True)
 
     @cached_property
     def flags(self) -> frozenset[str]:

@@ -51,7 +51,7 @@ def _llvm(processor: Processor) -> Target:
 def _c(processor: Processor) -> Target:
     return Target(
         name="c",
-        processor=processor.without_tiles,
+        processor=processor.as_plain,
         templates=TEMPLATES,
         launch="range",
         sources=c_sources,
@@ -63,7 +63,7 @@ def _c(processor: Processor) -> Target:
 def _opencl(processor: Processor) -> Target:
     return Target(
         name="opencl",
-        processor=replace(processor.without_tiles, most_lanes=MOST_LANES),
+        processor=replace(processor.as_plain, most_lanes=MOST_LANES),
         templates=tuple(t for t in TEMPLATES if t is not bytes_product.TEMPLATE),  # 64 lanes
         launch="device",
         sources=opencl_sources,

@@ -71,7 +71,7 @@ def _made(
     """The kernels of a model and their libraries, made for vectors of the processor."""
     kind, make = described(processor), TARGETS["llvm"]
     sizes = {"vector_bytes": kind.vector_bytes, "registers": kind.registers}
-    seen = replace(this_machine().without_tiles, **sizes)
+    seen = replace(this_machine().as_plain, **sizes)
     with patch.dict(TARGETS, {"llvm": lambda _: make(seen)}):
         model = ad.compile(source, dims=dims, threads=1)
     kernels = model.report.kernels.values()

@@ -84,7 +84,7 @@ def test_tiles() -> None:
     processor = described("x86-64-v4+amx")
     assert processor.machine.tiles and not described("x86-64-v4+vnni").machine.tiles
     assert {"amx_tile", "amx_int8", "avx512_vnni"} <= processor.flags
-    assert not processor.without_tiles.machine.tiles
+    assert not processor.as_plain.machine.tiles
     library = bytes_library(tiles_of_words(processor.machine), True, ir.TILE)
     text = assembly(render(library, processor), processor)
     assert all(word in text for word in ("tileloadd", "tdpbusd", "tilestored"))

@@ -220,6 +220,19 @@ class Shuffle(Value):
 
 
 @dataclass(frozen=True)
+class Permute(Value):
+    """Lanes picked by numbers, as int32: from left (0..n-1) and right (n..2n-1), modulo 2n.
+
+    Of numbers, on a machine that `permutes`.
+    """
+
+    type: Type
+    left: Value
+    right: Value
+    places: Value
+
+
+@dataclass(frozen=True)
 class Extract(Value):
     """One lane as a scalar."""
 

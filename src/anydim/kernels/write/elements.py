@@ -392,9 +392,18 @@ class Elements:
         offsets = self.spread(self._at(linear_expr(form), int64), self.lanes)
         gathered = ir.Gather(vector, self._buffer(read), offsets, mask)
         atoms = [atom for atom, _ in form.atoms if self._varies(atom)]
-        if not atoms or any(reads(atom) for atom in atoms):
+        place = along.shared_place(form, self.lane, vector, self.context.machine)
+        if place is not None:
+            rest = self._at(linear_expr(form.without(self.lane)), int64)
+            size = self._size(product(self.context.types[read.tensor].shape))
+            name = self.context.fresh("picked")
+            steps, value = along.picked(
+                gathered, rest, self._at(place, int64), size, self.name, name
+            )
+        elif not atoms or any(reads(atom) for atom in atoms):
             return gathered
-        steps, value = along.neighbours(gathered, self.name, self.context.fresh("near"))
+        else:
+            steps, value = along.neighbours(gathered, self.name, self.context.fresh("near"))
         self.steps += steps
         return value
 

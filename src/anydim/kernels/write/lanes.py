@@ -17,7 +17,7 @@ from functools import reduce
 from math import lcm
 from operator import add, floordiv, mod, mul, or_, sub
 
-from anydim.base.dtypes import DType, boolean, int64
+from anydim.base.dtypes import DType, boolean, int32, int64, uint64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import Linear, free_axes
@@ -32,11 +32,14 @@ from anydim.kernels.ir import (
     shuffle,
     splat,
 )
+from anydim.kernels.launch import Machine
 from anydim.kernels.write.arithmetic import near, numbered, summed
-from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
+from anydim.lang.tree import Apply, Expr, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import parts
+from anydim.lang.tree.bounds_checks import is_inside
 from anydim.sizes import Size
 
+_PERMUTED = (128, 256, 512)  # bits of vectors, of bytes as numbers of two
 _MOST_STEPS = {1: 4, 2: 4, 4: 4, 8: 2}  # by bytes of elements
 _SMALL = 1 << 10  # numbers below it are divided by a multiplication
 _SHIFT = _SMALL.bit_length() * 2  # and a shift
@@ -271,6 +274,55 @@ def neighbours(
             apart.any, (ir.Assign(register, gathered),), (ir.Assign(register, loaded),), rare=True
         ),
     ]
+    return steps, ir.Get(vector, register)
+
+
+def shared_place(form: Linear, lane: str, vector: ir.Type, machine: Machine) -> Expr | None:
+    """The place along a row that varies from lane to lane, where it stands in a table for all rows.
+
+    So places of a grid do: what lanes read is near each other, and `picked` where it can be.
+    """
+    kind = vector.dtype
+    bits = 8 * max(2, kind.bytes) * vector.lanes
+    varying = [(atom, by) for atom, by in form.atoms if lane in free_axes(atom)]
+    if not machine.permutes or bits not in _PERMUTED or kind.bits % 8 or len(varying) != 1:
+        return None
+    ((place, by),) = varying
+    table = place.arguments[0] if isinstance(place, Apply) and is_inside(place) else place
+    rows = {*form.affine.indices}.union(*(free_axes(a) for a, _ in form.atoms if a != place))
+    alone = by == 1 and form.affine.stride(lane) == 0
+    return place if alone and isinstance(table, Read) and rows - free_axes(table) else None
+
+
+def picked(
+    gathered: ir.Gather, rest: ir.Value, places: ir.Value, size: ir.Value,
+    name: Callable[[ir.Value], ir.Value], register: str,
+) -> tuple[list[ir.Step], ir.Value]:  # fmt: skip
+    """What is gathered at `rest` + `places`, where these turn out to be near each other.
+
+    Then they are picked out of two vectors of a tensor of so many elements: a gather takes its time
+    for each lane.
+    """
+    vector, mask = gathered.type, gathered.mask
+    lanes = vector.lanes
+    lowest = name(places.extract(0))
+    far = name(places - lowest)
+    apart = name(far.bits(uint64) >= 2 * lanes)
+    if mask is not None:
+        apart = name(apart & mask)
+    at = name(rest + lowest)
+    outside = (at < 0) | (at > size - 2 * lanes)
+    sides = (ir.Load(vector, gathered.buffer, at + start) for start in (0, lanes))
+    chosen: ir.Value = ir.Permute(vector, *sides, far.as_(int32))
+    if mask is not None:
+        chosen = operate("select", mask, chosen, number(vector.dtype, 0, lanes))
+    steps: list[ir.Step] = [
+        ir.Declare(register, number(vector.dtype, 0, lanes)),
+        ir.If(
+            name(apart.any | outside), (ir.Assign(register, gathered),),
+            (ir.Assign(register, chosen),), rare=True,
+        ),
+    ]  # fmt: skip
     return steps, ir.Get(vector, register)
 
 

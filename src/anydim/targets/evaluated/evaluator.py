@@ -227,6 +227,10 @@ class _Frame:
         both = numpy.concatenate([self.array(node.left), self.array(node.right)])
         return self.made(node.type, both[list(node.lanes)])
 
+    def _permute(self, node: ir.Permute) -> Any:
+        both = numpy.concatenate([self.array(node.left), self.array(node.right)])
+        return self.made(node.type, both[self.array(node.places) % len(both)])
+
     def _extract(self, node: ir.Extract) -> Any:
         return self.made(node.type, self.array(node.argument)[node.lane])
 
@@ -426,7 +430,7 @@ def _methods(*kinds: type) -> dict[type, Callable[[_Frame, Any], Any]]:
 
 _VALUES: dict[type, Callable[[_Frame, Any], Any]] = {**_methods(
     ir.Const, ir.Var, ir.Get, ir.Op, ir.Convert, ir.Bitcast, ir.Load, ir.Gather, ir.Splat, ir.Iota,
-    ir.Reduce, ir.Shuffle, ir.Extract, ir.Address, ir.LoadAt,
+    ir.Reduce, ir.Shuffle, ir.Permute, ir.Extract, ir.Address, ir.LoadAt,
 ), ir.Item: item}  # fmt: skip
 _STEPS: dict[type, Callable[[_Frame, Any], Any]] = {**_methods(
     ir.Let, ir.Declare, ir.Assign, ir.Store, ir.Prefetch, ir.For, ir.While, ir.If, ir.Switch,

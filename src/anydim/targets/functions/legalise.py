@@ -282,6 +282,7 @@ _OPERANDS: dict[type, tuple[str, ...]] = {
     ir.Gather: ("offsets", "mask"),
     ir.Splat: ("argument",),
     ir.Shuffle: ("left", "right"),
+    ir.Permute: ("left", "right", "places"),
     ir.Extract: ("argument",),
     ir.Address: ("offset",),
     ir.LoadAt: ("address", "offset"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DType, boolean, int8, int32, int64
+from anydim.base.dtypes import DTYPES, DType, boolean, int8, int32, int64
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
@@ -31,6 +31,7 @@ class Buffer:
 
 Sum = tuple[tuple[str, ...], int]  # names to add, and a number
 _FOLDED = frozenset(("add", "sub", "mul", "min", "max", "bit_and"))
+_PERMUTED = {2: "hi", 4: "d", 8: "q"}  # what LLVM calls elements of so many bytes
 _DIVISIONS = frozenset(("quotient", "floordiv", "mod"))
 
 
@@ -269,6 +270,23 @@ class Values:
             (left, right),
         )
 
+    def _permute(self, node: ir.Permute) -> str:
+        """One instruction; bytes as numbers of 16 bits, as few machines permute bytes."""
+        kind, lanes = node.type.dtype, node.type.lanes
+        places = self.value(node.places)
+        wide = DTYPES[f"int{8 * max(kind.bytes, 2)}"]
+        numbers = Lanes(self.emitter, int32, lanes)
+        if wide != int32:
+            places = numbers.cast("trunc" if wide.bytes < 4 else "zext", places, wide)
+        have, bits = Lanes(self.emitter, kind, lanes), Lanes(self.emitter, wide, lanes)
+        cast = "zext" if kind.bytes < wide.bytes else "bitcast"
+        left, right = (have.cast(cast, self.value(side), wide) for side in (node.left, node.right))
+        name = f"llvm.x86.avx512.vpermi2var.{_PERMUTED[wide.bytes]}.{8 * wide.bytes * lanes}"
+        picked = self.emitter.intrinsic(
+            bits.text, name, *((bits.text, v) for v in (left, places, right))
+        )
+        return bits.cast("trunc" if cast == "zext" else cast, picked, kind)
+
     def _extract(self, node: ir.Extract) -> str:
         value, kind = self.value(node.argument), node.argument.type
         if kind.lanes == 1:
@@ -349,6 +367,7 @@ _RULES: dict[type, Callable[[Values, Any], str]] = {
     ir.Iota: Values._iota,
     ir.Reduce: Values._reduce,
     ir.Shuffle: Values._shuffle,
+    ir.Permute: Values._permute,
     ir.Extract: Values._extract,
     ir.Address: Values._number,
     ir.LoadAt: Values._load_at,
