@@ -116,12 +116,17 @@ class _Writer:
         if not lengths or not axes or self.schedule.lanes == 1:
             return (*kernel.steps, *parts.steps)
         shortest, longest = (reduce(pick, lengths) for pick in (least, greatest))
-        short = kernel.inner({})
         lanes = min(FEW, self.schedule.lanes)
-        masks = [first_lanes(short, length, lanes) for length in lengths]
-        parallel_loop(short, axes, lambda scope: self._vectors(scope, stops, masks, lanes))
+
+        def short(lanes: int) -> tuple[ir.Step, ...]:
+            rows = kernel.inner({})
+            some = [first_lanes(rows, length, lanes) if lanes > 1 else None for length in lengths]
+            parallel_loop(rows, axes, lambda scope: self._vectors(scope, stops, some, lanes))
+            return tuple(rows.steps)
+
         is_short = (longest <= lanes) & (shortest > 0)
-        return (*kernel.steps, ir.If(is_short, tuple(short.steps), tuple(parts.steps)))
+        few = (ir.If(longest.equals(1), short(1), short(lanes)),)  # one needs no mask
+        return (*kernel.steps, ir.If(is_short, few, tuple(parts.steps)))
 
     def _lengths(self, kernel: Elements, stops: list[ir.Value]) -> list[ir.Value]:
         """Elements of each range, where those of every range are one loop; else ()."""
@@ -132,9 +137,9 @@ class _Writer:
         return [kernel.name((stop - first) * each) for first, stop in zip(firsts, stops)]
 
     def _vectors(
-        self, scope: Elements, stops: list[ir.Value], masks: list[ir.Value], lanes: int
+        self, scope: Elements, stops: list[ir.Value], masks: list[ir.Value | None], lanes: int
     ) -> None:
-        """Ranges that are a vector each, of the lanes that are the same wherever they are."""
+        """Ranges that are a vector or an element each, of the lanes that are the same for all."""
         each = self.value(product(axis.extent for axis in self.form.inner))
         starts = [scope.name(stop * each) for stop in (constant(0), *stops)]
         for group, inside, first, mask in zip(self.form.groups, self.form.inside, starts, masks):
