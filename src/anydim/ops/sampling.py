@@ -179,10 +179,10 @@ def roi_align(types: Types, attributes: Attributes, box: Box) -> Written:
             f"({near})) : {place} - cast<double>({near})){where}, k in 0:2",
         ]
     cells = f"r in 0:R, c in 0:C, i in 0:{height}, j in 0:{width}"
-    taps = f"a in 0:{samples}, b in 0:{samples}, k in 0:2, l in 0:2"
-    weight = "w(r,a,b,k,l,i,j) = cast<T>(vw(r,a,k,i) * uw(r,b,l,j))"  # of all channels
+    taps = f"a in 0:{samples}, k in 0:2, b in 0:{samples}, l in 0:2"
+    weight = "w(r,a,k,b,l,i,j) = cast<T>(vw(r,a,k,i) * uw(r,b,l,j))"  # of all channels
     statements.append(f"{weight} where r in 0:R, {taps}, i in 0:{height}, j in 0:{width}")
-    value = "w(r,a,b,k,l,i,j) * x(cast<int64>(batch(r)),c,vi(r,a,k,i),ui(r,b,l,j))"
+    value = "w(r,a,k,b,l,i,j) * x(cast<int64>(batch(r)),c,vi(r,a,k,i),ui(r,b,l,j))"
     if attributes["largest"]:
         statements += [
             f"s(r,c,i,j,a,b) max=! {value} where {cells}, {taps}",
