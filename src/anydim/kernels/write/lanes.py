@@ -312,8 +312,8 @@ def picked(
         apart = name(apart & mask)
     at = name(rest + lowest)
     outside = (at < 0) | (at > size - 2 * lanes)
-    sides = (ir.Load(vector, gathered.buffer, at + start) for start in (0, lanes))
-    chosen: ir.Value = ir.Permute(vector, *sides, far.as_(int32))
+    left, right = (ir.Load(vector, gathered.buffer, at + start) for start in (0, lanes))
+    chosen: ir.Value = ir.Permute(vector, left, right, far.as_(int32))
     if mask is not None:
         chosen = operate("select", mask, chosen, number(vector.dtype, 0, lanes))
     steps: list[ir.Step] = [
