@@ -16,9 +16,9 @@ from anydim.devices.cpu import CpuDevice
 from anydim.devices.device import Device
 from anydim.devices.opencl.opened import opened
 from tests.kernel_targets import needs_device
+from tests.unit.devices.test_placed_programs import mixed
 
 SIZES = (0, 1, 15, 16, 17, 61, 4096, 20_011)  # of the last ones, results are handed over
-W = numpy.random.default_rng(3).standard_normal((4, 4)).astype(numpy.float32)
 
 
 class OnHost(CpuDevice):
@@ -47,7 +47,7 @@ def softened(g: ad.Builder, x: ad.Builder, on: str) -> None:
 def several(g: ad.Builder, x: ad.Builder, on: str) -> None:
     """Results that the device reads again, that the host reads, and that are inputs."""
     with g.on(on):
-        top = g.matmul(x, W)
+        top = mixed(g, x)
         low = g.softmax(top)
     g.output("top", top)
     g.output("again", top)
@@ -63,14 +63,14 @@ def unread(g: ad.Builder, x: ad.Builder, on: str) -> None:
         g.output("early", g.exp(x))
     g.output("sum", g.reduce_sum(x, axes=(0,)))
     with g.on(on):
-        g.output("late", g.softmax(g.matmul(x, W)))
+        g.output("late", g.softmax(mixed(g, x)))
 
 
 def looped(g: ad.Builder, x: ad.Builder, on: str) -> None:
     def body(b: ad.Builder, t: object, state: ad.Builder) -> ad.Builder:
         with b.on(on):
             b.stack(b.tanh(state))
-            return b.tanh(b.matmul(state, W)) + x
+            return b.tanh(mixed(b, state)) + x
 
     with g.on(on):
         end, all = g.loop(body, x, trips=3)

@@ -13,12 +13,12 @@ import anydim as ad
 from anydim.devices.opencl.device import OpenClDevice
 from tests.kernel_targets import needs_two_devices
 from tests.unit.devices.test_placed_programs import (
-    W,
     arrays,
     chosen,
     diamond,
     graph_of,
     iterated,
+    mixed,
     three_readers,
 )
 
@@ -100,7 +100,7 @@ def nested(g: ad.Builder, x: ad.Builder, first: str, second: str) -> None:
 
     def body(b: ad.Builder, i: ad.Builder, state: ad.Builder) -> ad.Builder:
         with b.on(first):
-            new = b.tanh(b.matmul(state, W))
+            new = b.tanh(mixed(b, state))
             total = b.reduce_sum(new, axes=(0, 1))
 
         def flipped(inner: ad.Builder) -> ad.Builder:
