@@ -284,6 +284,11 @@ def constant(value: int | float | bool, dtype: DType = int64, lanes: int = 1) ->
     return number(dtype, value, lanes)
 
 
+def valued(value: Like, dtype: DType = int64) -> Value:
+    """A value as it is, a plain number as a constant."""
+    return value if isinstance(value, Value) else number(dtype, value)
+
+
 def variable(name: str) -> Var:
     """An int64 parameter, loop variable or Let."""
     return Var(INDEX, name)

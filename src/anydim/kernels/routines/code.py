@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from anydim.base.dtypes import DType, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.ir import Like, apply, constant, iota
+from anydim.kernels.ir import Like, apply, iota, valued
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.operands import assemble
 from anydim.kernels.write.context import SizeParameters
@@ -98,7 +98,7 @@ class Code(Writer):
         body: Callable[[ir.Value, ir.Value | None], None],
     ) -> None:
         """`body(index of lane 0, mask)` for whole vectors (no mask), then for what is left."""
-        low = start if isinstance(start, ir.Value) else constant(start)
+        low = valued(start)
         whole = self.let(low + ((stop - low) & -lanes))
         with self.range(low, whole, lanes) as i:
             body(i, None)

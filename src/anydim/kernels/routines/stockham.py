@@ -12,13 +12,14 @@ lies. Each pass reads one half of the work space and writes the other one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 
 from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, fma, variable
+from anydim.kernels.write.arithmetic import Name
 from anydim.kernels.write.writer import Buffer, Writer
 
 LARGEST = 31  # the largest factor
@@ -167,8 +168,6 @@ class _Space:
 
 
 # ---- transforms of a few elements ----------------------------------------------------------------
-
-Name = Callable[[ir.Value], ir.Value]
 
 
 def _sum(name: Name, a: Complex, b: Complex) -> Complex:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from anydim.base.dtypes import int8, int32
 from anydim.kernels import ir
-from anydim.kernels.ir import Like, constant, greatest, least, operate, select, variable
+from anydim.kernels.ir import Like, constant, greatest, least, operate, select, valued, variable
 
+Name = Callable[[ir.Value], ir.Value]  # has a value computed once, where the code is written
 _WIDE = 16  # lanes from which on a vector of int32 takes more than one register
 
 
@@ -50,7 +53,7 @@ def numbered(count: ir.Value, lanes: int) -> tuple[ir.Value, ir.Value]:
 
 def loop(name: str, start: Like, stop: Like, step: Like, *body: ir.Step) -> ir.For:
     """for name = start; name < stop; name += step."""
-    return ir.For(name, _index(start), _index(stop), _index(step), body)
+    return ir.For(name, valued(start), valued(stop), valued(step), body)
 
 
 def split_index(number: str, *loops: tuple[str, ir.Value]) -> list[ir.Step]:
@@ -80,8 +83,3 @@ def near(at: ir.Value, mask: ir.Value) -> ir.Value:
     of loads where the page is not mapped.
     """
     return select(mask.any, at, 0)
-
-
-def _index(value: Like) -> ir.Value:
-    """An index; a number becomes a constant."""
-    return value if isinstance(value, ir.Value) else constant(value)

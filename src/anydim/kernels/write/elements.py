@@ -19,8 +19,9 @@ never touches memory that is not the tensor's. Masked-off lanes touch no memory 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import reduce
 from typing import TypeVar
 
 from anydim.base.dtypes import DType, boolean, float32, float64, int64
@@ -412,7 +413,7 @@ class Elements:
 
         Not the lanes, where they are neighbours about as far along the tensor as along the loop.
         """
-        uniform: Expr | None = None
+        uniform: list[Expr] = []
         for index, extent in self._asked(read):
             if self._varies(index):
                 form = affine(index)
@@ -422,9 +423,8 @@ class Elements:
                 if start is None or abs(start) > self.lanes:
                     return mask
             else:
-                both = within(index, extent)
-                uniform = both if uniform is None else Apply("and", (uniform, both))
-        return None if uniform is None else self._at(uniform, boolean)
+                uniform.append(within(index, extent))
+        return self._all(uniform)
 
     def _load_runs(
         self, read: Read, form: Linear, found: along.Runs, mask: ir.Value | None,
@@ -462,11 +462,13 @@ class Elements:
 
     def inside(self, read: Read) -> ir.Value | None:
         """Whether the position is inside the tensor; None when that needs no question."""
-        condition: Expr | None = None
-        for index, extent in self._asked(read):
-            both = within(index, extent)
-            condition = both if condition is None else Apply("and", (condition, both))
-        return None if condition is None else self._at(condition, boolean)
+        return self._all([within(*asked) for asked in self._asked(read)])
+
+    def _all(self, conditions: Sequence[Expr]) -> ir.Value | None:
+        """Whether all hold; None where there is none."""
+        if not conditions:
+            return None
+        return self._at(reduce(lambda *both: Apply("and", both), conditions), boolean)
 
     def _asked(self, read: Read) -> Iterator[tuple[Expr, Size]]:
         """The indices that may leave their axis, with its extent."""

@@ -33,7 +33,7 @@ from anydim.kernels.ir import (
     splat,
 )
 from anydim.kernels.launch import Machine
-from anydim.kernels.write.arithmetic import near, numbered, summed
+from anydim.kernels.write.arithmetic import Name, near, numbered, summed
 from anydim.lang.tree import Apply, Expr, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import parts
 from anydim.lang.tree.bounds_checks import is_inside
@@ -183,9 +183,8 @@ def uniform_divisor(by: Expr) -> tuple[Expr, Expr]:
 
 
 def quotient_by(
-    function: str, first: ir.Value, by: ir.Value, magic: ir.Value, lanes: int,
-    name: Callable[[ir.Value], ir.Value],
-) -> ir.Value:  # fmt: skip
+    function: str, first: ir.Value, by: ir.Value, magic: ir.Value, lanes: int, name: Name
+) -> ir.Value:
     """Quotients or rests of first, first + 1, ... by a divisor with its `uniform_divisor` number.
 
     With first = q * by + r, lane l has the quotient q + (r + l) // by; r + l is small, or by is so
@@ -233,7 +232,7 @@ def start_of(found: Runs, first: ir.Value, size: Callable[[Size], ir.Value]) -> 
 
 def load_runs(
     vector: ir.Type, buffer: str, at: ir.Value, found: Runs, mask: ir.Value | None,
-    size: Callable[[Size], ir.Value], name: Callable[[ir.Value], ir.Value],
+    size: Callable[[Size], ir.Value], name: Name,
 ) -> ir.Value:  # fmt: skip
     """The lanes of a vector, out of its runs; `at` is where they all begin."""
     value: ir.Value | None = None
@@ -254,9 +253,7 @@ def load_runs(
     return value
 
 
-def neighbours(
-    gathered: ir.Gather, name: Callable[[ir.Value], ir.Value], register: str
-) -> tuple[list[ir.Step], ir.Value]:
+def neighbours(gathered: ir.Gather, name: Name, register: str) -> tuple[list[ir.Step], ir.Value]:
     """What is gathered, loaded as a vector where the lanes turn out to be neighbours.
 
     So they are nearly everywhere with remainders, limits and mirrors (repeats, padding, wheels).
@@ -296,7 +293,7 @@ def shared_place(form: Linear, lane: str, vector: ir.Type, machine: Machine) -> 
 
 def picked(
     gathered: ir.Gather, rest: ir.Value, places: ir.Value, size: ir.Value,
-    name: Callable[[ir.Value], ir.Value], register: str,
+    name: Name, register: str,
 ) -> tuple[list[ir.Step], ir.Value]:  # fmt: skip
     """What is gathered at `rest` + `places`, where these turn out to be near each other.
 
@@ -333,7 +330,7 @@ def steps_over(dtype: DType, stride: int) -> bool:
 
 def load_steps(
     vector: ir.Type, buffer: str, at: ir.Value, stride: int, mask: ir.Value | None,
-    name: Callable[[ir.Value], ir.Value], guard: ir.Value | None = None,
+    name: Name, guard: ir.Value | None = None,
 ) -> ir.Value:  # fmt: skip
     """Elements `stride` apart from `at` on, out of whole vectors; nothing is read past the last.
 
@@ -362,9 +359,8 @@ def load_steps(
 
 
 def _loaded(
-    vector: ir.Type, buffer: str, begin: ir.Value, run: Run, mask: ir.Value | None,
-    name: Callable[[ir.Value], ir.Value],
-) -> ir.Value:  # fmt: skip
+    vector: ir.Type, buffer: str, begin: ir.Value, run: Run, mask: ir.Value | None, name: Name
+) -> ir.Value:
     """The elements of a run in a vector just as long; those that no lane wants are not read."""
     kind = ir.Type(vector.dtype, max(2, 1 << (run.count - 1).bit_length()))
     wanted = iota(kind.lanes) < run.count if run.count < kind.lanes else None

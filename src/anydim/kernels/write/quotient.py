@@ -37,6 +37,7 @@ from anydim.base.dtypes import DType, boolean, float32, float64, uint32, uint64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import fma, number
+from anydim.kernels.write.arithmetic import Name
 from anydim.lang.tree import Apply, Expr, Literal
 
 
@@ -134,9 +135,8 @@ class Shared:
 
 
 def quotient(
-    x: ir.Value, by: Shared, mask: ir.Value | None, name: Callable[[ir.Value], ir.Value],
-    register: str,
-) -> tuple[list[ir.Step], ir.Value]:  # fmt: skip
+    x: ir.Value, by: Shared, mask: ir.Value | None, name: Name, register: str
+) -> tuple[list[ir.Step], ir.Value]:
     """x / d, and the steps to take before it is read; `name` makes a Let where they stand.
 
     Lanes where `mask` is false are not asked about.
@@ -171,20 +171,20 @@ class _Branch:
         return made
 
 
-def corrected(x: ir.Value, by: Shared, name: Callable[[ir.Value], ir.Value]) -> ir.Value:
+def corrected(x: ir.Value, by: Shared, name: Name) -> ir.Value:
     """x / d for elements that need no division."""
     q = name(x * by.inverse if by.rest is None else fma(x, by.inverse, x * by.rest))
     return fma(-fma(q, by.value, -x), by.inverse, q)
 
 
-def _unusual(x: ir.Value, name: Callable[[ir.Value], ir.Value]) -> ir.Value:
+def _unusual(x: ir.Value, name: Name) -> ir.Value:
     """Elements outside 2**-63..2**65 (float64: 2**-511..2**513), by one bit: 0 is."""
     range_ = _RANGES[x.dtype]
     further = x.bits(range_.bits) - range_.second
     return name(further & 2 * range_.second).differs(0)
 
 
-def _outside(x: ir.Value, name: Callable[[ir.Value], ir.Value]) -> ir.Value:
+def _outside(x: ir.Value, name: Name) -> ir.Value:
     """Elements that are divided. 0 is in float64 alone."""
     range_ = _RANGES[x.dtype]
     size = name(x.bits(range_.bits) & range_.every >> 1)
@@ -195,9 +195,7 @@ def _outside(x: ir.Value, name: Callable[[ir.Value], ir.Value]) -> ir.Value:
     return (size < least) | huge
 
 
-def _any(
-    flags: ir.Value, by: Shared, mask: ir.Value | None, name: Callable[[ir.Value], ir.Value]
-) -> ir.Value:
+def _any(flags: ir.Value, by: Shared, mask: ir.Value | None, name: Name) -> ir.Value:
     """Whether an element is, or d."""
     flags = flags if mask is None else flags & mask
     outside = by.outside
@@ -225,7 +223,7 @@ def all_bits(dtype: DType, lanes: int) -> ir.Value:
     return number(_RANGES[dtype].bits, _RANGES[dtype].every, lanes)
 
 
-def any_small(common: ir.Value, dtype: DType, name: Callable[[ir.Value], ir.Value]) -> ir.Value:
+def any_small(common: ir.Value, dtype: DType, name: Name) -> ir.Value:
     """Whether one of some powers is too small for products, by the bits that all have in common."""
     second = name(common & _RANGES[dtype].second)
     return name(second.equals(0).any)

@@ -7,9 +7,9 @@ from itertools import product
 
 from anydim.kernels import ir
 from anydim.kernels.ir import shuffle
+from anydim.kernels.write.arithmetic import Name
 
 PIECE = 16  # bytes within which processors bring elements together in one step
-Name = Callable[[ir.Value], ir.Value]  # has a value computed once, where the code is written
 
 
 def transposed(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> list[ir.Value]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from anydim.base.dtypes import DType, boolean, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.ir import Like, constant
+from anydim.kernels.ir import Like, valued
 
 SCRATCH = "scratch"  # the bytes of the calling thread
 
@@ -30,8 +30,8 @@ class Variable:
 
     def set(self, value: Like) -> None:
         """The value from here on."""
-        wanted = value if isinstance(value, ir.Value) else constant(value, self._kind.dtype)
-        self._code.emit(ir.Assign(self._name, wanted.spread(self._kind.lanes)))
+        wanted = valued(value, self._kind.dtype).spread(self._kind.lanes)
+        self._code.emit(ir.Assign(self._name, wanted))
 
     def __iadd__(self, value: Like) -> Variable:
         self.set(self() + value)
@@ -85,8 +85,7 @@ class Writer:
 
     def variable(self, value: Like, dtype: DType = int64) -> Variable:
         """A register and its first value; a plain number is of type `dtype`, a bool a flag."""
-        kind = boolean if isinstance(value, bool) else dtype
-        first = value if isinstance(value, ir.Value) else constant(value, kind)
+        first = valued(value, boolean if isinstance(value, bool) else dtype)
         name = self.fresh("r")
         self.emit(ir.Declare(name, first))
         return Variable(self, name, first.type)
@@ -107,7 +106,7 @@ class Writer:
     @contextmanager
     def range(self, start: Like, stop: Like, step: Like = 1, name: str = "") -> Iterator[ir.Value]:
         """A loop over start, start + step, ... below stop."""
-        low, high, by = (_word(value) for value in (start, stop, step))
+        low, high, by = map(valued, (start, stop, step))
         name = name or self.fresh("i")
         with self.block() as body:
             yield ir.Var(ir.INDEX, name)
@@ -144,17 +143,12 @@ class Writer:
     def atomic(self, operation: str, address: ir.Value, *arguments: Like) -> ir.Value:
         """An atomic step on the int64 at an address; what was there before."""
         result = ir.Var(ir.INDEX, self.fresh("v"))
-        given = tuple(_word(argument) for argument in arguments)
-        self.emit(ir.Atomic(operation, address, given, result))
+        self.emit(ir.Atomic(operation, address, tuple(map(valued, arguments)), result))
         return result
 
     def publish(self, address: ir.Value, value: Like) -> None:
         """An atomic store."""
-        self.emit(ir.Atomic("store", address, (_word(value),)))
-
-
-def _word(value: Like) -> ir.Value:
-    return value if isinstance(value, ir.Value) else constant(value)
+        self.emit(ir.Atomic("store", address, (valued(value),)))
 
 
 class Buffer:
@@ -171,8 +165,7 @@ class Buffer:
         return Buffer(self._code, self._name, self.dtype, self._place(start))
 
     def _place(self, index: Like) -> ir.Value:
-        place = index if isinstance(index, ir.Value) else constant(index)
-        return place if self._base is None else self._base + place
+        return valued(index) if self._base is None else self._base + valued(index)
 
     def address(self, index: Like) -> ir.Address:
         """Where an element lies, for a function that is called."""
@@ -192,7 +185,7 @@ class Buffer:
 
     def store(self, index: Like, value: Like, where: ir.Value | None = None) -> None:
         """Write the lanes of a value from `index` on, where `where` holds."""
-        wanted = value if isinstance(value, ir.Value) else constant(value, self.dtype)
+        wanted = valued(value, self.dtype)
         if wanted.dtype != self.dtype:
             raise InternalError(f"{wanted.dtype} is stored in '{self._name}' of {self.dtype}")
         self._code.emit(ir.Store(self._name, self._place(index), wanted, where))
