@@ -22,7 +22,7 @@ from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Statement, TensorType
-from anydim.lang.tree.affine import reads, rewrite
+from anydim.lang.tree.affine import body_at, reads, rewrite
 from anydim.passes.flow import Line, group_of, live, pack, unpack, unused
 from anydim.passes.options import EXACT
 
@@ -180,12 +180,7 @@ class _Work:
 
 def _written_in(statement: Statement, read: Read, producer: Statement) -> Expr:
     """The statement's body with the producer's in place of a read at its own place."""
-    places = {a.name: Index(b.name) for a, b in zip(producer.axes, statement.axes)}
-
-    def moved(expr: Expr) -> Expr | None:
-        return places.get(expr.name) if isinstance(expr, Index) else None
-
-    value = rewrite(producer.body, moved)
+    value = body_at(producer, [Index(axis.name) for axis in statement.axes])
     return rewrite(statement.body, lambda expr: value if expr == read else None)
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.lang.tree import Expr, Index, Read, Statement
-from anydim.lang.tree.affine import reads, rewrite
+from anydim.lang.tree.affine import body_at, reads, rewrite
 from anydim.lang.tree.bounds_checks import checks
 from anydim.passes.flow import Line, inputs_of, is_product, pack, unpack
 from anydim.passes.view_forms import is_view
@@ -85,10 +85,7 @@ def _replaced(statement: Statement, producer: Statement) -> Statement:
     def replace_read(expr: Expr) -> Expr | None:
         if not (isinstance(expr, Read) and expr.tensor == producer.target):
             return None
-        places = dict(zip((axis.name for axis in producer.axes), expr.indices))
-        return rewrite(
-            producer.body, lambda e: places.get(e.name) if isinstance(e, Index) else None
-        )
+        return body_at(producer, expr.indices)
 
     return statement.with_body(rewrite(statement.body, replace_read))
 

@@ -18,17 +18,8 @@ from anydim.base.dtypes import float32, int32
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.kernels.inference import dtype_of, free_axes
-from anydim.lang.tree import (
-    Apply,
-    Cast,
-    Expr,
-    Index,
-    Literal,
-    Read,
-    Statement,
-    TensorType,
-)
-from anydim.lang.tree.affine import reads, rewrite
+from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, Statement, TensorType
+from anydim.lang.tree.affine import body_at, reads, rewrite
 from anydim.lang.tree.bounds_checks import checked
 from anydim.passes.flow import Line, live, pack, unpack, unused
 from anydim.passes.rules import simplified
@@ -133,12 +124,7 @@ def _moved(read: Read, producer: Statement, types: dict[str, TensorType]) -> Exp
 
     With a default of 0, a dequantised read outside is a read of the zero point.
     """
-    places = dict(zip((axis.name for axis in producer.axes), read.indices))
-
-    def place(expr: Expr) -> Expr | None:
-        return places.get(expr.name) if isinstance(expr, Index) else None
-
-    body = rewrite(simplified(producer.body), place)
+    body = body_at(producer.with_body(simplified(producer.body)), read.indices)
     if read.default is None:
         return body
     if not (isinstance(read.default, Literal) and read.default.value == 0):

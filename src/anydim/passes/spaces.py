@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from anydim.lang.tree import Axis, Expr, Index, Read, Statement
-from anydim.lang.tree.affine import affine, reads, rewrite
+from anydim.lang.tree import Axis, Index, Read, Statement
+from anydim.lang.tree.affine import affine, placed, reads
 from anydim.sizes import Size
 
 Occurrence = tuple[int, str]  # statement number, axis name in that statement
@@ -155,9 +155,6 @@ def rename_axes(statement: Statement, names: dict[str, str]) -> Statement:
     if all(old == new for old, new in names.items()):
         return statement
 
-    def change(expr: Expr) -> Expr | None:
-        return Index(names[expr.name]) if isinstance(expr, Index) else None
-
     def axes(old: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(Axis(names[axis.name], axis.extent) for axis in old)
 
@@ -165,5 +162,5 @@ def rename_axes(statement: Statement, names: dict[str, str]) -> Statement:
         statement,
         axes=axes(statement.axes),
         reduced=axes(statement.reduced),
-        body=rewrite(statement.body, change),
+        body=placed(statement.body, {old: Index(new) for old, new in names.items()}),
     )

@@ -20,18 +20,8 @@ from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.kernels.inference import dtype_of, free_axes
-from anydim.lang.tree import (
-    Apply,
-    Axis,
-    Cast,
-    Expr,
-    Index,
-    Literal,
-    Read,
-    Statement,
-    TensorType,
-)
-from anydim.lang.tree.affine import reads, rewrite
+from anydim.lang.tree import Apply, Axis, Cast, Expr, Index, Literal, Read, Statement, TensorType
+from anydim.lang.tree.affine import body_at, reads, rewrite
 from anydim.lang.tree.bounds_checks import checked
 from anydim.passes.flow import Line, inputs_of, unused
 from anydim.passes.rules import simplified
@@ -160,11 +150,7 @@ class _Steps:
             return None
         if checked(producer.body) or any(map(checked, read.indices)):
             return None
-        places = dict(zip((axis.name for axis in producer.axes), read.indices))
-        body = rewrite(
-            simplified(producer.body),
-            lambda e: places.get(e.name) if isinstance(e, Index) else None,
-        )
+        body = body_at(producer.with_body(simplified(producer.body)), read.indices)
         return self.of(body, depth + 1)
 
     def _fixed(self, value: Expr) -> bool:

@@ -16,11 +16,12 @@ from dataclasses import replace
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.lang.resolve.ranges import running
-from anydim.lang.tree import Apply, Expr, Index, Read, Statement
+from anydim.lang.tree import Apply, Expr, Read, Statement
 from anydim.lang.tree.affine import (
     Affine,
     affine,
     normal_form,
+    placed,
     reads,
     rewrite,
     row_major_strides,
@@ -139,11 +140,7 @@ def compose(read: Read, view: Statement, axes: dict[str, Size], graph: Graph) ->
     else:
         indices = read.indices
     places = dict(zip((axis.name for axis in view.axes), indices))
-
-    def substitute(expr: Expr) -> Expr | None:
-        return places.get(expr.name) if isinstance(expr, Index) else None
-
-    moved = tuple(normal_form(rewrite(index, substitute)) for index in source.indices)
+    moved = tuple(normal_form(placed(index, places)) for index in source.indices)
     if not {c for i in indices for c in checks(i)} <= {c for i in moved for c in checks(i)}:
         return None  # the source has no axis of that index: what it points into would be lost
     return Read(source.tensor, moved, source.flat)

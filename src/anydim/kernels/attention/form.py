@@ -17,7 +17,7 @@ from anydim.base.dtypes import bfloat16, float16, float32
 from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Literal, Read, Statement
-from anydim.lang.tree.affine import Affine, address, reads, rewrite, row_major_strides
+from anydim.lang.tree.affine import Affine, address, placed, reads, rewrite, row_major_strides
 from anydim.sizes import as_size
 
 MOST_READS = 32  # of one expression, once pointwise statements are written into it
@@ -130,11 +130,7 @@ class _Matcher:
                 return None
             if e.flat or e.default is not None:
                 return None
-            places = dict(zip(axes[e.tensor], e.indices))
-            return rewrite(
-                self.bodies[e.tensor],
-                lambda inner: places.get(inner.name) if isinstance(inner, Index) else None,
-            )
+            return placed(self.bodies[e.tensor], dict(zip(axes[e.tensor], e.indices)))
 
         return rewrite(expr, change)
 

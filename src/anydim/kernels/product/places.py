@@ -11,7 +11,7 @@ from anydim.kernels import ir
 from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.resolve.ranges import running
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, SizeTerm
-from anydim.lang.tree.affine import Affine, affine, rewrite
+from anydim.lang.tree.affine import Affine, affine, placed, rewrite
 from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
 SMALL = 8  # strides, windows and paddings
@@ -111,10 +111,7 @@ def inside_always(form: Affine, extent: Size, extents: Mapping[str, Size], box: 
 def without(read: Expr, units: set[str]) -> Read:
     """The read with 0 for axes that run once."""
 
-    def change(expr: Expr) -> Expr | None:
-        return SizeTerm(as_size(0)) if isinstance(expr, Index) and expr.name in units else None
-
-    changed = rewrite(read, change)
+    changed = placed(read, dict.fromkeys(units, SizeTerm(as_size(0))))
     assert isinstance(changed, Read)
     return changed
 

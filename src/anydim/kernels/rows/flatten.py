@@ -30,6 +30,7 @@ from anydim.lang.tree.affine import (
     flat_address,
     operands,
     parts,
+    placed,
     reads,
     rewrite,
     row_major_strides,
@@ -66,7 +67,12 @@ def all_axes(statement: Statement) -> tuple[Axis, ...]:
 
 def rewritten(group: Group, change: Callable[[Expr], Expr | None]) -> Group:
     """A group whose expressions are changed: see `rewrite`."""
-    statements = tuple(s.with_body(rewrite(s.body, change)) for s in group.statements)
+    return with_bodies(group, lambda body: rewrite(body, change))
+
+
+def with_bodies(group: Group, change: Callable[[Expr], Expr]) -> Group:
+    """A group with other bodies of its statements."""
+    statements = tuple(s.with_body(change(s.body)) for s in group.statements)
     return replace(group, statements=statements)
 
 
@@ -96,11 +102,10 @@ def _rounds_apart(group: Group) -> Group:
                 return Index(index.name + _PARTS[expr.function])
         return None
 
-    def whole(expr: Expr) -> Expr | None:
-        if isinstance(expr, Index) and expr.name in rounds:
-            both = {expr.name + _ROUND: rounds[expr.name], expr.name + _ALONG: as_size(1)}
-            return to_expr(Affine.of(as_size(0), both))
-        return None
+    whole = {
+        name: to_expr(Affine.of(as_size(0), {name + _ROUND: size, name + _ALONG: as_size(1)}))
+        for name, size in rounds.items()
+    }
 
     def axes(old: tuple[Axis, ...]) -> Iterator[Axis]:
         for axis in old:
@@ -113,7 +118,7 @@ def _rounds_apart(group: Group) -> Group:
 
     statements = tuple(replace(s, axes=tuple(axes(s.axes))) for s in group.statements)
     group = rewritten(replace(group, statements=statements), parted)
-    return rewritten(group, whole)
+    return with_bodies(group, lambda body: placed(body, whole))
 
 
 def _remainders(body: Expr) -> Iterator[tuple[str, Size]]:
@@ -140,14 +145,9 @@ def _flat_reads(group: Group) -> Group:
 
 def _without_unit_axes(group: Group) -> Group:
     every = (axis for statement in group.statements for axis in all_axes(statement))
-    units = {axis.name for axis in every if axis.extent.constant == 1}
+    units = {axis.name: Literal(0, int64) for axis in every if axis.extent.constant == 1}
     if not units:
         return group
-
-    def change(expr: Expr) -> Expr | None:
-        if isinstance(expr, Index) and expr.name in units:
-            return Literal(0, int64)
-        return None
 
     def kept(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(axis for axis in axes if axis.name not in units)
@@ -157,7 +157,7 @@ def _without_unit_axes(group: Group) -> Group:
     statements = tuple(
         replace(s, axes=kept(s.axes), reduced=kept(s.reduced)) for s in group.statements
     )
-    return rewritten(replace(group, statements=statements), change)
+    return with_bodies(replace(group, statements=statements), lambda body: placed(body, units))
 
 
 def _mergeable(group: Group, apart: frozenset[str]) -> tuple[str, str] | None:

@@ -17,8 +17,8 @@ from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.product.epilogue import Output, epilogue_of
 from anydim.kernels.product.places import inside_always
-from anydim.lang.tree import Axis, Expr, Group, Index, Read, SizeTerm, Statement, TensorType
-from anydim.lang.tree.affine import Affine, address, affine, reads, rewrite, row_major_strides
+from anydim.lang.tree import Axis, Expr, Group, Read, SizeTerm, Statement, TensorType
+from anydim.lang.tree.affine import Affine, address, affine, placed, reads, row_major_strides
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, as_size
 
@@ -195,15 +195,7 @@ def _unrolled(
 
 def _placed(expr: Expr, places: Mapping[str, int]) -> Expr:
     """The expression at given places of some axes."""
-    if not places:
-        return expr
-
-    def change(part: Expr) -> Expr | None:
-        if isinstance(part, Index) and part.name in places:
-            return SizeTerm(as_size(places[part.name]))
-        return None
-
-    return rewrite(expr, change)
+    return placed(expr, {name: SizeTerm(as_size(place)) for name, place in places.items()})
 
 
 def _window(

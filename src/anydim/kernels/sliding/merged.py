@@ -23,7 +23,7 @@ from anydim.kernels.sliding.form import Limit, Sliding, Window
 from anydim.kernels.write.arithmetic import first_lanes, quotient
 from anydim.kernels.write.elements import Elements, SizeParameters
 from anydim.lang.tree import Axis, Expr, Index, Literal, Read
-from anydim.lang.tree.affine import reads, rewrite, to_expr
+from anydim.lang.tree.affine import placed, reads, rewrite, to_expr
 from anydim.sizes import Box, Size, simplify
 
 ROW, COLUMN = "row of the lane", "column of the lane"  # tensors that stand for them
@@ -183,12 +183,6 @@ class MergedColumns(Columns):
 
     def result(self, output: Output) -> Expr:
         """Rows and columns are those of each lane."""
-        names = dict(zip(self.image.names, (ROW, COLUMN)))
         own = tuple(map(Index, self.image.names))
-
-        def change(part: Expr) -> Expr | None:
-            if isinstance(part, Index) and part.name in names:
-                return Read(names[part.name], own)
-            return None
-
-        return output.value if output.is_product else rewrite(output.value, change)
+        places = {name: Read(n, own) for name, n in zip(self.image.names, (ROW, COLUMN))}
+        return output.value if output.is_product else placed(output.value, places)

@@ -6,12 +6,12 @@ its coefficients (strides) are size expressions, so it serves every size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from operator import is_
 
 from anydim.base.records import dataclass
-from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
+from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, Statement
 from anydim.sizes import Size, as_size, product
 
 
@@ -158,6 +158,17 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
             expr = Cast(expr.dtype, argument)
     replaced = change(expr)
     return expr if replaced is None else replaced
+
+
+def placed(expr: Expr, places: Mapping[str, Expr]) -> Expr:
+    """An expression with others in the places of indices, by the names of these."""
+    return rewrite(expr, lambda part: places.get(part.name) if isinstance(part, Index) else None)
+
+
+def body_at(statement: Statement, indices: Sequence[Expr]) -> Expr:
+    """What a statement gives at these indices."""
+    names = (axis.name for axis in statement.axes)
+    return placed(statement.body, dict(zip(names, indices)))
 
 
 def _same(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> bool:
