@@ -22,6 +22,7 @@ from anydim.targets.evaluated.evaluator import run
 SIZES = [(0, 3), (3, 0), (1, 1), (7, 9), (8, 8), (15, 17), (16, 16), (17, 15), (33, 64), (100, 65),
          (63, 129), (1, 50), (50, 1), (200, 3), (5, 600), (9, 333), (15, 1100), (2, 31), (130, 2),
          (3, 16), (3, 4200), (64, 4), (4, 63), (8, 200), (129, 8),
+         (5, 33), (6, 100), (6, 15), (7, 333), (7, 64),
          (6143, 5), (10300, 33), (1023, 17), (1024, 33), (2049, 9)]  # fmt: skip
 TEXTS = {
     "flat": ("def f(T(M,N) x) -> (y) { y(n,m) = x(m,n) }", lambda x: x.T),
@@ -102,7 +103,7 @@ def test_nothing_outside_is_touched(name, dtype):
     box = Box.of(Dim("M"), Dim("N"))
     kind = TensorType(dtype, (as_size("M"), as_size("N")))
     group = instantiate(definition, (kind,), {}, box)
-    machine = Machine(vector_bytes=32)
+    machine = Machine(vector_bytes=32, permutes=True)
     schedule = transposition.TEMPLATE.match(group, box, machine, frozenset())
     assert schedule is not None
     launch = transposition.TEMPLATE.lower(group, schedule, box, machine, frozenset())
@@ -122,6 +123,8 @@ def test_nothing_outside_is_touched(name, dtype):
         (2, 33),
         (16, 4),
         (6, 70),
+        (7, 70),
+        (5, 32),
         (1023, 17),
     ):
         x = numpy.arange(m * n, dtype=dtype.numpy).reshape(m, n)

@@ -15,6 +15,7 @@ from anydim.kernels.write.squares import unzipped, zipped
 
 MOST_LANES = 16  # of small elements: squares of more do not fit into registers
 FEW = (2, 3, 4, 8)  # columns that are brought together, or apart, by shuffles
+_MORE = (5, 6, 7)  # where a shuffle of two vectors is one instruction
 _UNROLLED = 4  # elements that go one by one
 
 Way = tuple[ir.Value, Callable[[], None]]  # where it is better than squares, and what writes it
@@ -102,10 +103,12 @@ class Pieces(Squares):
             if row.constant in (None, count):
                 lie = both(height.equals(count), variable("lane_step").equals(count))
                 ways.append((lie, partial(self._few, self._bring_apart, count, "lane", lanes)))
+        if self.context.machine.permutes and self.vector.dtype.bytes > 1:
+            fitting += _MORE
         for count in reversed(fitting):
             if lane.constant in (None, count):
                 lie = both(width.equals(count), self._row_stride.equals(count))
-                way = partial(self._few, self._bring_together, count, "row", lanes // count)
+                way = partial(self._few, self._bring_together, count, "row", _step(lanes, count))
                 ways.append((lie, way))
         return ways
 
@@ -138,10 +141,7 @@ class Pieces(Squares):
         self, move: Callable[[int, ir.Value, ir.Value | None], None], count: int, axis: str,
         step: int,
     ) -> None:  # fmt: skip
-        """`move` whole vectors along an axis, then what is left of it.
-
-        A vector of the target that holds no whole number of columns is written over by the next.
-        """
+        """`move` whole vectors along an axis, then what is left of it."""
         low, high = self._ends(axis)
         end = high - (self._wide.lanes - 1)
         rest = low + quotient_up(greatest(end - low, 0), step) * step
@@ -151,18 +151,21 @@ class Pieces(Squares):
             move(count, at, high - at)
 
     def _bring_together(self, count: int, row: ir.Value, left: ir.Value | None) -> None:
-        """A vector of the target with `count` lanes of each row; `left` rows where it is last."""
-        wide = self._wide
-        step = wide.lanes // count
-        kind = ir.Type(wide.dtype, step) if count & (count - 1) == 0 else wide
-        some = mask = None
-        if left is not None:
-            some = first_lanes(least(left, step), kind.lanes)
-            mask = first_lanes(least(least(left, step) * count, wide.lanes), wide.lanes)
+        """Vectors of the target with `count` lanes of each row; `left` rows where they are last."""
+        wide, lanes = self._wide, self._wide.lanes
+        step = _step(lanes, count)
+        kind = ir.Type(wide.dtype, step)
+        some = None if left is None else first_lanes(least(left, step), step)
         places = [self._places(row, constant(number)) for number in range(count)]
         loads = [ir.Load(kind, "x", source, some) for source, _ in places]
-        made = zipped(wide, loads, self.code.let)
-        self.code.emit(ir.Store("y", places[0][1], made, mask))
+        stores = []
+        for begin in range(0, step * count, lanes):
+            mask = None
+            if left is not None:
+                mask = first_lanes(least(left, step) * count + -begin, lanes)
+            made = zipped(wide, loads, self.code.let, begin)
+            stores.append(ir.Store("y", places[0][1] + begin, made, mask))
+        self.code.take([*stores, *lines_ahead(stores)])
 
     def _bring_apart(self, count: int, lane: ir.Value, left: ir.Value | None) -> None:
         """Vectors of `count` rows of the target; `left` lanes of them where they are last."""
@@ -179,6 +182,11 @@ class Pieces(Squares):
         columns = unzipped(wide, loads, self.code.let)
         stores = [ir.Store("y", to, column, some) for (_, to), column in zip(places, columns)]
         self.code.take([*stores, *lines_ahead(stores)])
+
+
+def _step(lanes: int, count: int) -> int:
+    """How many columns of so many elements are brought together: those that fill whole vectors."""
+    return lanes if lanes % count else lanes // count
 
 
 def _end(first: ir.Value, each: ir.Value, end: ir.Value) -> ir.Value:

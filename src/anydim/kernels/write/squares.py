@@ -107,8 +107,10 @@ def _interleaved(lanes: int, few: int, unit: int, upper: bool) -> tuple[int, ...
     return tuple(pick)
 
 
-def zipped(vector: ir.Type, columns: Sequence[ir.Value], name: Name) -> ir.Value:
-    """One vector with an element of each column in turn, as many as it holds.
+def zipped(
+    vector: ir.Type, columns: Sequence[ir.Value], name: Name, begin: int = 0
+) -> ir.Value:  # fmt: skip
+    """One vector with an element of each column in turn, as many as it holds, from `begin` on.
 
     Columns with no more elements than that are put side by side, and brought into order at once.
     """
@@ -119,9 +121,11 @@ def zipped(vector: ir.Type, columns: Sequence[ir.Value], name: Name) -> ir.Value
         return shuffle(whole, whole, order)
     value = name(columns[0])
     for number, column in enumerate(columns[1:], 1):
-        own = {lane for lane in range(lanes) if lane % count == number}
-        kept = tuple(lane // count if number == 1 else lane for lane in range(lanes))
-        picks = tuple(lanes + lane // count if lane in own else kept[lane] for lane in range(lanes))
+        places = [divmod(begin + lane, count) for lane in range(lanes)]
+        picks = tuple(
+            lanes + place if own == number else place if number == 1 else lane
+            for lane, (place, own) in enumerate(places)
+        )
         value = name(shuffle(value, column, picks))
     return value
 
