@@ -21,7 +21,7 @@ from itertools import chain
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
 from anydim.kernels.ir import least, variable
-from anydim.kernels.product.convolution.micro import Micro, Tall
+from anydim.kernels.product.convolution.micro import Banded, Micro, Tall
 from anydim.kernels.product.kernel import call, function_library
 from anydim.kernels.product.micro import Tile
 from anydim.kernels.write.arithmetic import first_lanes, quotient_up
@@ -33,9 +33,9 @@ STRIP = 4  # tiles of a strip
 _TURNS = {4: 2, 2: 6}  # the first that fits is taken
 
 
-def prefix_of(tile: Tile, dtype: DType) -> str:
+def prefix_of(tile: Tile, dtype: DType, kind: type[Micro] = Micro) -> str:
     """What the names of a library's functions begin with: unlike for unlike tiles."""
-    return f"windows_{dtype}_{tile.rows}x{tile.vectors}x{tile.lanes}_{tile.unroll}"
+    return f"{kind.kind}_{dtype}_{tile.rows}x{tile.vectors}x{tile.lanes}_{tile.unroll}"
 
 
 def called(tile: Tile, dtype: DType, rows: Size) -> tuple[str, tuple[ir.Library, ...]]:
@@ -63,15 +63,22 @@ def convolution_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ir.Libr
     )
 
 
+@lru_cache(maxsize=16)
+def banded_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
+    """Tiles of all rows that read a band, and strips of them, the last library's function."""
+    prefix = prefix_of(tile, dtype, Banded)
+    one = ir.Library(prefix, partial(_tiles, tile, dtype, prefix, Banded), identity=prefix)
+    return one, strips(tile, dtype, f"{prefix}_whole", Banded)
+
+
 def _whole(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
     return (
-        *_micro_kernels(tile, dtype, prefix, tile.rows),
+        *_tiles(tile, dtype, prefix),
         *(
             _tall(tile, dtype, columns, tiles)
             for tiles, most in turns_of(tile).items()
             for columns in range(1, most + 1)
         ),
-        _of_all_rows(tile, dtype, prefix),
     )
 
 
@@ -81,12 +88,29 @@ def _few(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
     return (*chain.from_iterable(kernels), _tile(tile, dtype, prefix))
 
 
-def _micro_kernels(tile: Tile, dtype: DType, prefix: str, rows: int) -> list[ir.Function]:
+def _micro_kernels(
+    tile: Tile, dtype: DType, prefix: str, rows: int, kind: type[Micro] = Micro
+) -> list[ir.Function]:
     """A micro-kernel for each number of vectors."""
     return [
-        tile_function(f"{prefix}_{rows}x{vectors}", dtype, Micro(tile, rows, vectors, dtype).body())
+        tile_function(
+            f"{prefix}_{rows}x{vectors}", dtype, kind(tile, rows, vectors, dtype).body(), kind=kind
+        )
         for vectors in range(1, tile.vectors + 1)
     ]
+
+
+def _tiles(
+    tile: Tile, dtype: DType, prefix: str, kind: type[Micro] = Micro
+) -> tuple[ir.Function, ...]:
+    """Those of all rows, and `whole`, which picks one for some columns."""
+    vectors = quotient_up(variable("columns"), tile.lanes)
+    every = {n: f"{prefix}_{tile.rows}x{n}" for n in range(1, tile.vectors + 1)}
+    body = ir.Switch(vectors, _cases(dtype, every, kind))
+    return (
+        *_micro_kernels(tile, dtype, prefix, tile.rows, kind),
+        tile_function(f"{prefix}_whole", dtype, (body,), True, kind),
+    )
 
 
 def turns_of(tile: Tile) -> Mapping[int, int]:
@@ -105,12 +129,14 @@ def _tall(tile: Tile, dtype: DType, columns: int, tiles: int) -> ir.Function:
 
 
 def tile_function(
-    name: str, dtype: DType, body: tuple[ir.Step, ...] = (), public: bool = False
-) -> ir.Function:
+    name: str, dtype: DType, body: tuple[ir.Step, ...] = (), public: bool = False,
+    kind: type[Micro] = Micro,
+) -> ir.Function:  # fmt: skip
     """`tile`, `whole` or a micro-kernel: their parameters are alike. Callers need no body."""
     parameters: list[ir.Pointer | ir.Scalar] = [
         *(ir.Pointer(each, dtype) for each in ("a", "b")),
         *(ir.Pointer(each, dtype, alias=True) for each in ("c", "bias", "more")),
+        *kind.more,
         *(ir.Scalar(each) for each in _SCALARS),
         *(ir.Scalar(each, ir.Type(dtype)) for each in ("low", "high")),
     ]
@@ -118,15 +144,16 @@ def tile_function(
 
 
 def strip_function(
-    name: str, dtype: DType, body: tuple[ir.Step, ...] = (), public: bool = False
-) -> ir.Function:
+    name: str, dtype: DType, body: tuple[ir.Step, ...] = (), public: bool = False,
+    kind: type[Micro] = Micro,
+) -> ir.Function:  # fmt: skip
     """As `tile_function`, of several tiles of rows: A has `a_row` elements for each row."""
-    tile = tile_function(name, dtype, body, public)
+    tile = tile_function(name, dtype, body, public, kind)
     return replace(tile, parameters=(*tile.parameters, ir.Scalar("a_row")))
 
 
 @lru_cache(maxsize=32)
-def strips(tile: Tile, dtype: DType, one: str) -> ir.Library:
+def strips(tile: Tile, dtype: DType, one: str, kind: type[Micro] = Micro) -> ir.Library:
     """The library of `{one}_strip`: up to `STRIP` tiles of rows, each by the function `one`.
 
     Sums are over k in order, with the same bits in any columns; several tiles of few columns take
@@ -147,9 +174,10 @@ def strips(tile: Tile, dtype: DType, one: str) -> ir.Library:
                 "more": ir.Address("more", at * variable("c_row")),
             }
             rows = code.let(least(left, tile.rows))
-            tiles = call(tile_function(one, dtype), **own, rows=rows)
+            tiles = call(tile_function(one, dtype, kind=kind), **own, rows=rows)
+            turns = turns_of(tile) if kind is Micro else {}
             with ExitStack() as otherwise:
-                for count, most in turns_of(tile).items():
+                for count, most in turns.items():
                     with code.when((columns <= most) & (left >= count * tile.rows)):
                         names = {n: tall_name(tile, dtype, n, count) for n in range(1, most + 1)}
                         cases = {n: call(strip_function(own_name, dtype), **own)
@@ -159,7 +187,7 @@ def strips(tile: Tile, dtype: DType, one: str) -> ir.Library:
                     otherwise.enter_context(code.otherwise())
                 code.emit(tiles)
                 row += rows
-        return (strip_function(name, dtype, code.written, public=True),)
+        return (strip_function(name, dtype, code.written, True, kind),)
 
     return ir.Library(name, made, identity=name)
 
@@ -188,14 +216,6 @@ def images(dtype: DType, lanes: int, into: bool) -> ir.Library:
     return function_library(name, (*pointers, *scalars), write)
 
 
-def _of_all_rows(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
-    """The micro-kernel for all rows of a tile and some columns."""
-    vectors = quotient_up(variable("columns"), tile.lanes)
-    every = {n: f"{prefix}_{tile.rows}x{n}" for n in range(1, tile.vectors + 1)}
-    body = ir.Switch(vectors, _cases(dtype, every))
-    return tile_function(f"{prefix}_whole", dtype, (body,), public=True)
-
-
 def _tile(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     """The micro-kernel for `rows` x `columns`, at most a full tile."""
     vectors = quotient_up(variable("columns"), tile.lanes)
@@ -212,6 +232,8 @@ def _tile(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     return tile_function(f"{prefix}_tile", dtype, (body,), public=True)
 
 
-def _cases(dtype: DType, names: Mapping[int, str]) -> tuple[tuple[int, tuple[ir.Step, ...]], ...]:
+def _cases(
+    dtype: DType, names: Mapping[int, str], kind: type[Micro] = Micro
+) -> tuple[tuple[int, tuple[ir.Step, ...]], ...]:
     """For each number the call of a micro-kernel."""
-    return tuple((n, (call(tile_function(name, dtype)),)) for n, name in names.items())
+    return tuple((n, (call(tile_function(name, dtype, kind=kind)),)) for n, name in names.items())

@@ -5,7 +5,7 @@
             for each chunk of channels
                 pack the weights, unless they came packed
                 for each panel of columns of the block (`joined.py`)
-                    windows of x -> a panel of B in the first cache
+                    windows of x -> a panel of B in the first cache, or a band (`bands.py`)
                     for each strip of rows: sums += A B; after the last chunk, the epilogue
 
 A panel is used by all tiles of rows while it is in the first cache; the weights of a block of rows
@@ -14,26 +14,31 @@ and a chunk stay in the second one for all panels of a block.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
+from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.blocked import Blocked, Level
+from anydim.kernels.product.convolution.bands import Band, BandPack, band_of
 from anydim.kernels.product.convolution.cropped import cropped, kept_weights_function
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import OuterLoop, Windows
 from anydim.kernels.product.convolution.joined import Columns, columns_of
 from anydim.kernels.product.convolution.library import (
     STRIP,
+    banded_libraries,
     called,
     images,
     strip_function,
     strips,
 )
 from anydim.kernels.product.convolution.merged import MergedPack, can_merge
-from anydim.kernels.product.convolution.micro import ADDS, CAPS, FLOORS
+from anydim.kernels.product.convolution.micro import ADDS, CAPS, ENTRY, FLOORS, Banded, Micro
 from anydim.kernels.product.convolution.packing import WindowPack, weights_function
 from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.epilogue import read_by, target_of
@@ -41,12 +46,12 @@ from anydim.kernels.product.kernel import call, packed_at, roles_of
 from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.places import LayerSizes
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
-from anydim.kernels.write.arithmetic import loop, summed
+from anydim.kernels.write.arithmetic import loop, quotient, summed
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
-_NARROW = 4  # times as many products of a chunk, where panels are narrow
+_NARROW = 4  # times as many products of a chunk, where panels are narrow; or are none
 _FEW_PANELS, _MANY_TILES = 4, 16  # then each thread reads weights of its own, all of the windows
 
 
@@ -61,8 +66,9 @@ class WindowBlocks:
 
 
 def cut_of(
-    form: Windows, columns: Columns[OuterLoop], schedule: Convolution, more: bool
-) -> WindowBlocks:
+    form: Windows, columns: Columns[OuterLoop], schedule: Convolution, more: bool,
+    band: Band | None,
+) -> WindowBlocks:  # fmt: skip
     """Blocks of even size, none larger than the schedule says.
 
     Chunks decide when `more` is added, so where there is `more` no batch changes them.
@@ -71,7 +77,10 @@ def cut_of(
     tiles = ceil_div(form.rows, tile.rows)
     row_blocks = ceil_div(tiles, schedule.block_tiles)
     panels = columns.panels
-    column_blocks = ceil_div(panels, schedule.block_panels)
+    most_panels = as_size(schedule.block_panels)
+    if band is not None:
+        most_panels = most_panels + band.used * (band.panels - most_panels)
+    column_blocks = ceil_div(panels, maximum(most_panels, 1))
     narrow = minimum(
         as_size(tile.width) // maximum(minimum(columns.all, columns.width), 1), _NARROW
     )
@@ -113,8 +122,12 @@ class ConvolutionWriter(Blocked):
         self.libraries = (*libraries, self.strips)
         self.columns = columns_of(form, ending, self.tile)
         self.joins = self.columns.joined.constant != 0
+        self.band = None if schedule.direct or machine.most_lanes else self._band()
+        if self.band is not None:
+            filled = self.band.used * (self.band.rows * self.band.width - self.columns.places)
+            self.columns = replace(self.columns, all=self.columns.all + filled)
         more = ending is not None and ending.more is not None
-        self.cut = cut_of(form, self.columns, schedule, more)
+        self.cut = cut_of(form, self.columns, schedule, more, self.band)
         self.sharing = self.cut.sharing
         target = target_of(form.outputs, group, form.dtype)
         assert target is not None, "forms have a result of the type of the sums"
@@ -129,6 +142,16 @@ class ConvolutionWriter(Blocked):
             (output.tensor for output in form.outputs),
         )  # fmt: skip
 
+    def _band(self) -> Band | None:
+        """What is read of x instead of panels where rows of the result fill vectors."""
+        most = self.schedule.chunk_k * _NARROW, self.band_bytes
+        return band_of(self.form, self.given, self.tile, self.schedule.block_panels, *most)
+
+    @property
+    def band_bytes(self) -> int:
+        """Most bytes of a band: weights of a chunk stay in the second cache beside it."""
+        return self.machine.l2_bytes // 4
+
     @property
     def panel_row(self) -> int:
         """Elements between the rows of a packed panel: a vector may reach over the last column."""
@@ -138,13 +161,23 @@ class ConvolutionWriter(Blocked):
     def panel_bytes(self) -> Size:
         rows = self.cut.channels * self.form.window
         used = self.columns.joined if self.schedule.direct else 1
-        return align_up(used * rows * (self.panel_row * self.form.dtype.bytes), LINE)
+        return self._or_band(align_up(used * rows * (self.panel_row * self.form.dtype.bytes), LINE))
+
+    def _or_band(self, panel: Size) -> Size:
+        """Bytes that hold a panel, and a band; vectors reach over its last row."""
+        return panel if self.band is None else maximum(panel, self.band_bytes + LINE)
 
     @property
     def sums_at(self) -> Size:
         """Bytes of the panel and of weights that are not read as they came."""
-        weights = self.cut.rows * self.cut.channels * self.form.window * self.form.dtype.bytes
+        weights = self.cut.rows * self._most_k * self.form.dtype.bytes
         return self.panel_bytes + self.copied * align_up(weights, LINE)
+
+    @property
+    def _most_k(self) -> Size:
+        """Steps of k of a chunk of weights."""
+        k = self.cut.channels * self.form.window
+        return k if self.band is None else maximum(k, self.band.channels * self.given.window)
 
     @property
     def scratch(self) -> Size:
@@ -162,7 +195,7 @@ class ConvolutionWriter(Blocked):
         )
         tiles = minimum(ceil_div(self.form.rows, self.tile.rows), schedule.block_tiles)
         rows, columns = tiles * self.tile.rows, schedule.block_panels * self.tile.width
-        panel = align_up(k * (self.panel_row * bytes), LINE)
+        panel = self._or_band(align_up(k * (self.panel_row * bytes), LINE))
         weights = 0 if self.copied == 0 else align_up(rows * k * bytes, LINE)
         return panel + weights + rows * columns * bytes
 
@@ -177,6 +210,13 @@ class ConvolutionWriter(Blocked):
             made.append(self.finish)
         if self.joins or not self.schedule.direct:
             made += self._packing()
+        if self.band is not None:
+            pack = BandPack(self.form, self.band, self.sizes)
+            steps, head = (partial(w, self.tile.vectors) for w in (pack.steps, pack.head))
+            self.banding = [self.sized(pack.function), self.sized(steps), self.sized(head)]
+            made += self.banding
+            for library in banded_libraries(self.tile, self.form.dtype):
+                self.needs(library)
         given = (self.form, self.sizes, self.tile.rows)
         weights = partial(weights_function, *given)
         if self.schedule.packed:
@@ -201,7 +241,14 @@ class ConvolutionWriter(Blocked):
 
     def start(self) -> list[ir.Step]:
         zero = number(self.form.dtype, 0)
-        return [ir.Stack("zeros", self.form.dtype, 1), ir.Store("zeros", constant(0), zero)]
+        start: list[ir.Step] = [
+            ir.Stack("zeros", self.form.dtype, 1),
+            ir.Store("zeros", constant(0), zero),
+        ]
+        if self.band is None:
+            return start
+        steps = (self.band.channels * self.given.window).constant or 0
+        return [ir.Stack("table", int64, ENTRY * self.tile.vectors + steps), *start]
 
     # ---- the loops -----------------------------------------------------------------------------
 
@@ -209,10 +256,20 @@ class ConvolutionWriter(Blocked):
         row_stop = variable("stop_tile") * self.tile.rows
         column_stop = variable("stop_panel") * self._width
         rows, columns = self.role("all_rows", self.form.rows), self.sizes.value(self.columns.all)
+        band = self.band
+        used = [] if band is None else [ir.Let("banded", self.sizes.value(band.used).differs(0))]
         return [
             ir.Let("row_stop", least(row_stop, rows)),
             ir.Let("column_stop", least(column_stop, columns)),
+            *used,
         ]
+
+    def _banded(self, band: Sequence[ir.Step], panels: Sequence[ir.Step]) -> list[ir.Step]:
+        """Steps where a band is read, and where panels are."""
+        known = as_size(0) if self.band is None else self.band.used
+        if known.constant is not None:
+            return [*(band if known == 1 else panels)]
+        return [ir.If(ir.Var(ir.FLAG, "banded"), tuple(band), tuple(panels))]
 
     @property
     def _width(self) -> ir.Value:
@@ -247,7 +304,7 @@ class ConvolutionWriter(Blocked):
             Level("channel0", 0, all_channels, channels, self._chunk()),
             Level(
                 "column", variable("column0"), variable("columns"), self._width,
-                [ir.Let("width", width), *self._images(), *self._pack_windows()],
+                [ir.Let("width", width), *self._images(), *self._panel()],
             ),
             Level("row", 0, variable("rows"), tile.rows * STRIP, self._strip()),
         ]  # fmt: skip
@@ -258,7 +315,10 @@ class ConvolutionWriter(Blocked):
 
     @property
     def _chunk_channels(self) -> ir.Value:
-        return self.role("chunk", self.cut.channels)
+        channels = self.cut.channels
+        if self.band is not None:
+            channels = channels + self.band.used * (self.band.channels - channels)
+        return self.role("chunk", channels)
 
     @property
     def _k(self) -> ir.Value:
@@ -291,7 +351,37 @@ class ConvolutionWriter(Blocked):
             ir.Let("last", last),
             ir.Let("x_at", x),
             *self._pack_weights(),
+            *self._banded(self._make_band(), ()),
         ]
+
+    def _make_band(self) -> list[ir.Step]:
+        """The rows of x that a block of columns reads, and its table."""
+        if self.band is None:
+            return []
+        band, table, _ = self.banding
+        rows = quotient(variable("columns") - 1, self._filled) + 1 - self._first_row
+        return [
+            ir.Let("lines", rows + self.band.further),
+            call(band, dst=ir.Address("scratch", constant(0)), row=self._first_row),
+            call(table),
+        ]
+
+    @property
+    def _filled(self) -> ir.Value:
+        """Columns of a row that is filled up."""
+        assert self.band is not None
+        return self.sizes.value(self.band.width)
+
+    def _place(self, column: ir.Value) -> ir.Value:
+        """Places of the result before a column of filled rows."""
+        row = quotient(column, self._filled)
+        extent = self.sizes.value(self.form.places[-1].extent)
+        return row * extent + least(column - row * self._filled, extent)
+
+    @property
+    def _first_row(self) -> ir.Value:
+        """The first row of a block of columns."""
+        return quotient(variable("column0"), self._filled)
 
     def _pack_weights(self) -> list[ir.Step]:
         if self.copied == 0:
@@ -346,6 +436,11 @@ class ConvolutionWriter(Blocked):
         steps: ir.Step = rows if worth is None else ir.If(worth, tuple(merged), (rows,))
         return [ir.If(self._joined, (steps,))] if self.schedule.direct else [steps]
 
+    def _panel(self) -> list[ir.Step]:
+        """Where its vectors are in a band, or its windows, packed."""
+        head = [] if self.band is None else [call(self.banding[2], row=self._first_row)]
+        return self._banded(head, self._pack_windows())
+
     def _strip(self) -> list[ir.Step]:
         """Some tiles; after the last chunk of channels, what follows the sums."""
         value, tile = self.sizes.value, self.tile
@@ -353,16 +448,20 @@ class ConvolutionWriter(Blocked):
         if self.joins:
             place = variable("image") * variable("y_image") + variable("place")
         row_y = value(self.form.row_y)
-        y_at = variable("y_unit") + variable("m") * row_y + place
+        row = variable("y_unit") + variable("m") * row_y
         y = self.buffers[self.target.tensor]
         left = variable("rows") - variable("row")
         sums = ir.Address(y, variable("y_at"))
         apart = tuple(self._sums(sums, row_y, self._b(self.schedule.direct), y))
+        if self.joins:
+            apart = (ir.If(self._joined, tuple(self._joined_sums(y)), apart),)
+        apart = (ir.Let("y_at", row + place), *apart)
+        band = ir.Address("scratch", constant(0)), constant(1)
+        banded = [] if self.band is None else self._sums(sums, row_y, band, y, Banded)
         return [
             ir.Let("m", variable("row0") + variable("row")),
             ir.Let("height", least(left, tile.rows * STRIP)),
-            ir.Let("y_at", y_at),
-            *([ir.If(self._joined, tuple(self._joined_sums(y)), apart)] if self.joins else apart),
+            *self._banded([ir.Let("y_at", row), *banded], apart),
         ]
 
     def _joined_sums(self, y: str) -> list[ir.Step]:
@@ -390,8 +489,9 @@ class ConvolutionWriter(Blocked):
         return [*before, *steps, *([copied(False, y)] if self.finished else [])]
 
     def _sums(
-        self, sums: ir.Address, sums_row: ir.Value, b: tuple[ir.Address, ir.Value], y: str
-    ) -> list[ir.Step]:
+        self, sums: ir.Address, sums_row: ir.Value, b: tuple[ir.Address, ir.Value], y: str,
+        kind: type[Micro] = Micro,
+    ) -> list[ir.Step]:  # fmt: skip
         """The sums of a strip, and what follows them: see `joined` images."""
         form = self.form
         ending = self.ending or Ending()
@@ -407,8 +507,11 @@ class ConvolutionWriter(Blocked):
         limits = FLOORS * (ending.low is not None) + CAPS * (ending.high is not None)
         if limits:
             finish = finish + select(ir.Var(ir.FLAG, "last"), limits, constant(0))
+        strips = self.strips
+        if kind is Banded:
+            *_, strips = banded_libraries(self.tile, form.dtype)
         strip = partial(
-            call, strip_function(self.strips.name, form.dtype), b=b[0], b_row=b[1], c=sums,
+            call, strip_function(strips.name, form.dtype, kind=kind), b=b[0], b_row=b[1], c=sums,
             bias=bias, more=more, bias_step=bias_step, finish=finish, c_row=sums_row,
             rows=variable("height"), columns=variable("width"), start=variable("first"),
             low=number(form.dtype, 0 if ending.low is None else ending.low),
@@ -420,7 +523,8 @@ class ConvolutionWriter(Blocked):
             step = ir.If(ir.Var(ir.FLAG, "copied"), (copied,), (came,))
         if self.finished:
             return [step]
-        return [step, ir.If(ir.Var(ir.FLAG, "last"), (self._finish(sums, sums_row, joined),))]
+        behind = self._finish(sums, sums_row, joined, kind is Banded)
+        return [step, ir.If(ir.Var(ir.FLAG, "last"), (behind,))]
 
     def _a(self) -> list[tuple[ir.Address, ir.Value]]:
         """Weights that were copied, and as they came packed; how far their rows are apart."""
@@ -448,15 +552,23 @@ class ConvolutionWriter(Blocked):
         at = self.at(form.constant, loops) + variable("m") * step
         return ir.Address(self.buffers[read.tensor], at), step
 
-    def _finish(self, sums: ir.Address, sums_row: ir.Value, joined: bool) -> ir.Step:
+    def _finish(
+        self, sums: ir.Address, sums_row: ir.Value, joined: bool, banded: bool
+    ) -> ir.Step:  # fmt: skip
         """The epilogue of a strip, image by image where they are joined."""
         own: dict[str, ir.Value | ir.Address] = {
             "sums_row": sums_row, "out_row": self.sizes.value(self.form.row_y),
             "row0": variable("m"), "rows": variable("height"),
         }  # fmt: skip
         if not joined:
-            own |= {"column0": variable("column"), "columns": variable("width")}
-            return call(self.finish, sums=sums, out_at=variable("y_at"), **own)
+            first: ir.Value = variable("column")
+            count: ir.Value = variable("width")
+            out: ir.Value = variable("y_at")
+            if banded:
+                first, stop = self._place(first), self._place(first + count)
+                count, out = stop - first, out + first
+            own |= {"column0": first, "columns": count, "out_at": out}
+            return call(self.finish, sums=ir.Address(sums.buffer, out), **own)
         images_of = self.columns.loop
         assert images_of is not None, "images that are joined have a loop"
         image, run = variable("number"), variable("run")

@@ -1,13 +1,14 @@
 """The micro-kernels of convolutions: register tiles of C (`library.py` says what they compute).
 
 Columns go along vectors, in `Micro`; where there are a few, the rows of several tiles do (`Tall`).
+In `Banded` a table says where vectors are.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from anydim.base.dtypes import DType
+from anydim.base.dtypes import DType, int64
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, operate, register, select, splat, variable
 from anydim.kernels.product.micro import LINE, Tile
@@ -16,11 +17,15 @@ from anydim.kernels.write.arithmetic import first_lanes, round_down
 from anydim.kernels.write.writer import Writer
 
 ADDS, FLOORS, CAPS = 1, 2, 4  # flags of `finish`
+ENTRY = 6  # words of each vector of a tile, with which the table of a band begins
 _AHEAD = 256  # elements of A that are asked for ahead
 
 
 class Micro:
     """A register tile of C; see the module's docstring."""
+
+    kind = "windows"
+    more: tuple[ir.Pointer, ...] = ()  # parameters of its own
 
     def __init__(self, tile: Tile, rows: int, vectors: int, dtype: DType, lanes: int = 0) -> None:
         self.tile, self.rows, self.vectors, self.dtype = tile, rows, vectors, dtype
@@ -30,14 +35,25 @@ class Micro:
 
     def body(self) -> tuple[ir.Step, ...]:
         code = self.code
-        left = variable("columns") - (self.vectors - 1) * self.lanes
-        self.mask = code.let(first_lanes(left, self.lanes))
+        self._columns()
         self._start()
         self._products()
         self._finish()
-        for i, j in self.sums.places:
-            code.emit(ir.Store("c", self._at(i, j), self.sums[i, j], self._mask(j)))
+        self._store()
         return code.written
+
+    def _store(self) -> None:
+        for i, j in self.sums.places:
+            self.code.emit(ir.Store("c", self._at(i, j), self.sums[i, j], self._mask(j)))
+
+    def _load(self, tensor: str, i: int, j: int) -> ir.Value:
+        """Elements of a tensor that lies like C."""
+        return ir.Load(self.vector, tensor, self._at(i, j), self._mask(j))
+
+    def _columns(self) -> None:
+        """What is known of them before all steps."""
+        left = variable("columns") - (self.vectors - 1) * self.lanes
+        self.mask = self.code.let(first_lanes(left, self.lanes))
 
     def _products(self) -> None:
         code, unroll, k = self.code, self.unroll, variable("k")
@@ -73,8 +89,8 @@ class Micro:
                 for j in range(self.vectors):
                     sums[i, j] = start
         with code.otherwise():
-            for (i, j), at in places.items():
-                sums[i, j] = ir.Load(self.vector, "c", at, self._mask(j))
+            for place in places:
+                sums[place] = self._load("c", *place)
 
     def _steps(self, unroll: int) -> None:
         code, rows = self.code, self.tile.rows
@@ -82,14 +98,18 @@ class Micro:
         for place in range(0, unroll * rows, line) if unroll > 1 else ():
             code.emit(ir.Prefetch("a", register("a_at") + (_AHEAD + place)))
         for first in range(0, unroll * rows, rows):
-            columns = [
-                (register("b_at") + j * self.lanes, self._mask(j)) for j in range(self.vectors)
-            ]
-            b = [code.let(ir.Load(self.vector, "b", at, mask)) for at, mask in columns]
+            b = [code.let(each) for each in self._b()]
             self._move("b_at", variable("b_row"))
             places = [register("a_at") + (first + i) for i in range(self.rows)]
             self.sums.add([ir.Load(ir.Type(self.dtype), "a", at) for at in places], b)
         self._move("a_at", unroll * rows)
+
+    def _b(self) -> list[ir.Value]:
+        """The vectors of a row of B."""
+        return [
+            ir.Load(self.vector, "b", register("b_at") + j * self.lanes, self._mask(j))
+            for j in range(self.vectors)
+        ]
 
     def _finish(self) -> None:
         code, sums = self.code, self.sums
@@ -98,14 +118,58 @@ class Micro:
             return code.when((variable("finish") & flag).differs(0))
 
         with when(ADDS):
-            for i, j in sums.places:
-                more = ir.Load(self.vector, "more", self._at(i, j), self._mask(j))
-                sums[i, j] = sums[i, j] + more
+            for place in sums.places:
+                sums[place] = sums[place] + self._load("more", *place)
         for flag, function, name in ((FLOORS, "max", "low"), (CAPS, "min", "high")):
             with when(flag):
                 limit = code.let(splat(ir.Var(ir.Type(self.dtype), name), self.lanes))
                 for place in sums.places:
                     sums[place] = operate(function, sums[place], limit)
+
+
+class Banded(Micro):
+    """A tile whose vectors lie where a table says: see `bands.py`."""
+
+    kind = "bands"
+    more = (ir.Pointer("table", int64),)
+
+    def _columns(self) -> None:
+        code, lanes = self.code, self.lanes
+        words = [
+            [self._word(constant(j * ENTRY + n)) for n in range(ENTRY)] for j in range(self.vectors)
+        ]
+        self.begins, self.places, counts, self.others, self.first, self.stop = zip(*words)
+        self.masks = [code.let(first_lanes(count, lanes)) for count in counts]
+        self.further = [
+            code.let(first_lanes(stop, lanes) & ~first_lanes(first, lanes))
+            for first, stop in zip(self.first, self.stop)
+        ]
+
+    def _load(self, tensor: str, i: int, j: int) -> ir.Value:
+        at = variable("c_row") * i + self.others[j]
+        more = ir.Load(self.vector, tensor, at, self.further[j])
+        return select(self.further[j], more, super()._load(tensor, i, j))
+
+    def _store(self) -> None:
+        super()._store()
+        for j in range(self.vectors):
+            with self.code.when((self.first[j] < self.lanes) & (self.first[j] < self.stop[j])):
+                for i in range(self.rows):
+                    at = variable("c_row") * i + self.others[j]
+                    self.code.emit(ir.Store("c", at, self.sums[i, j], self.further[j]))
+
+    def _word(self, at: ir.Value) -> ir.Value:
+        return self.code.let(ir.Load(ir.INDEX, "table", at))
+
+    def _at(self, i: int, j: int) -> ir.Value:
+        return variable("c_row") * i + self.places[j]
+
+    def _mask(self, j: int) -> ir.Value:
+        return self.masks[j]
+
+    def _b(self) -> list[ir.Value]:
+        step = self._word(register("b_at") + ENTRY * self.tile.vectors)
+        return [ir.Load(self.vector, "b", begin + step) for begin in self.begins]
 
 
 class Tall(Micro):

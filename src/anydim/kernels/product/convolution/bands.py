@@ -1,0 +1,261 @@
+"""Windows that are read where they lie: in a band, a copy of some rows of x with zeros around.
+
+A panel has every element of x once for each tap. A copy of those rows of x that a block of columns
+reads does for all taps: what a tap reads of it is a vector so far behind that of the first one.
+Where windows step by s places along an axis, a band has the places 0, s, 2s, ... together, a phase
+of it, then 1, s + 1, ...
+
+    band[channel, phase, row, i] = x[channel, place(phase, row, i)]     0 outside of x
+
+A row of the result is followed by columns that nobody asks for. Either they fill up its last
+vector, or there are just those for which windows go on in the next row of the band, so that a
+vector may have the end of a row and the beginning of the next one; whichever are fewer. A table
+says where a vector of columns begins in the band, which lanes go where in the result, and how far
+on each step of k reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import field, replace
+from itertools import product as every
+
+from anydim.base.dtypes import int64
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.ir import constant, greatest, least, number, select, variable
+from anydim.kernels.product.convolution.form import Windows
+from anydim.kernels.product.convolution.micro import ENTRY
+from anydim.kernels.product.convolution.packing import SHUFFLED_STRIDES, WindowPack
+from anydim.kernels.product.micro import Tile
+from anydim.kernels.product.places import Bound, WindowAxis
+from anydim.kernels.product.sharing import from_on
+from anydim.kernels.write.arithmetic import first_lanes, quotient, quotient_up
+from anydim.kernels.write.elements import SizeParameters
+from anydim.kernels.write.writer import Writer
+from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
+
+PANELS = 8  # up to so many times as many of a block: they share the rows around it
+# what takes as long as so many rows of a tile: to load or store a vector of a panel, for each tap;
+# to copy one into a band, for all of them (fitted to 7 layers at 11 sizes, Zen 4)
+_PACKED, _COPIED = 4, 27
+_MOST_K = 1024  # steps of a table
+
+
+@dataclass(frozen=True)
+class _Slide:
+    """A dimension of x, whose neighbours are so far `apart`: the places of windows, their taps.
+
+    Windows move by `step` places of it, taps by `spread`; the last one is at most `reach` further.
+    """
+
+    place: WindowAxis
+    tap: WindowAxis
+    bound: Bound
+    apart: Size
+    step: int
+    spread: int
+    reach: int
+
+
+def _slides(form: Windows, given: Windows) -> tuple[_Slide, ...]:
+    """Those of all places; none where a place or a tap has another form."""
+    taps = {tap.name: (tap, own.extent.constant) for tap, own in zip(form.taps, given.taps)}
+    found: list[_Slide] = []
+    for place in form.places:
+        for bound in form.bounds:
+            step, spread = bound.stride.constant, bound.spread.constant
+            if bound.place != place.name or bound.tap not in taps or not step or not spread:
+                continue
+            tap, count = taps.pop(bound.tap)
+            apart = tap.x.divide_exactly(spread)
+            if apart is not None and count and min(step, spread) > 0 and place.x == apart * step:
+                reach = (count - 1) * spread
+                found.append(_Slide(place, tap, bound, apart, step, spread, reach))
+    if taps or not 0 < len(found) == len(form.places) == len(form.bounds) <= 2:
+        return ()
+    return tuple(found) if found[-1].apart == 1 and found[-1].step <= SHUFFLED_STRIDES else ()
+
+
+@dataclass(frozen=True)
+class Band:
+    """Where it is `used` (1, not 0), a block has up to so many `panels`, a chunk `channels`."""
+
+    slides: tuple[_Slide, ...]
+    lanes: int
+    channels: Size
+    used: Size = field(default_factory=lambda: as_size(0))
+    panels: Size = field(default_factory=lambda: as_size(1))
+
+    @property
+    def rows(self) -> Size:
+        """Rows of the result."""
+        return product(slide.place.extent for slide in self.slides[:-1])
+
+    @property
+    def filled(self) -> Size:
+        """Columns of a row that is filled up."""
+        return align_up(self.slides[-1].place.extent, self.lanes)
+
+    @property
+    def reaching(self) -> Size:
+        """Those of one with all that windows reach, of at least a vector."""
+        last = self.slides[-1]
+        return maximum(last.place.extent + last.reach // last.step, self.lanes)
+
+    @property
+    def width(self) -> Size:
+        """Columns of a row."""
+        return minimum(self.filled, self.reaching)
+
+    @property
+    def line(self) -> Size:
+        """Elements between rows of a phase."""
+        last = self.slides[-1]
+        behind = align_up(last.reach // last.step, self.lanes)
+        return self.width + from_on(self.reaching - self.filled, 0) * behind
+
+    @property
+    def phases(self) -> int:
+        return math.prod(slide.step for slide in self.slides)
+
+    @property
+    def further(self) -> int:
+        """Rows of a phase that more than one row of the result reads, and that vectors end in."""
+        return 1 + sum(slide.reach // slide.step for slide in self.slides[:-1])
+
+
+def band_of(
+    form: Windows, given: Windows, tile: Tile, panels: int, most_k: int, most_bytes: int
+) -> Band | None:  # fmt: skip
+    """The band of a form, for blocks of `panels` and more, of so many steps of k and bytes; None
+    without one.
+
+    Whether it is used must not depend on the batch: chunks of channels do, which bits depend on.
+    """
+    slides, window, rows = _slides(form, given), given.window.constant, form.rows.constant
+    channels = form.channels.extent.constant
+    if not slides or not window or not rows or rows % tile.rows or not channels:
+        return None
+    most_k = max(min(most_k, _MOST_K), window)
+    each = ceil_div(channels, ceil_div(channels, most_k // window))
+    band = Band(slides, tile.lanes, each)
+    row = maximum(each * (band.phases * form.dtype.bytes) * band.line, 1)
+    lines = as_size(most_bytes) // row - band.further
+    fitting = (lines - 1) * band.width // tile.width  # a block may begin and end within a row
+    filled = ceil_div(band.rows * band.width, tile.lanes) * (rows * window + _COPIED)
+    each_tap = rows + _PACKED * (1 + slides[-1].step)
+    packed = ceil_div(form.columns, tile.lanes) * each_tap * window
+    used = from_on(packed - filled, 1) * from_on(form.columns, tile.width // 2 + 1)
+    used = used * from_on(fitting, panels)
+    if window > _MOST_K or used.constant == 0:
+        return None
+    return replace(band, used=used, panels=minimum(fitting, panels * PANELS))
+
+
+class BandPack(WindowPack):
+    """Writes the functions that make a band and its table."""
+
+    def __init__(self, form: Windows, band: Band, sizes: SizeParameters) -> None:
+        super().__init__(form, sizes, band.lanes, 0, joined=False)
+        self.band = band
+
+    def function(self) -> ir.Function:
+        """`band`: all channels from `x_at` on, `lines` rows of each phase, from those on that row
+        `row` of the result reads."""
+        self.code = Writer()
+        code, value, band = self.code, self.sizes.value, self.band
+        line, last = value(band.line), band.slides[-1]
+        plane = code.let(variable("lines") * line)
+        steps = [range(slide.step) for slide in band.slides]
+        with (
+            code.range(0, variable("channels")) as channel,
+            code.range(0, line, self.lanes) as i,
+        ):
+            x = code.let(variable("x_at") + channel * value(self.form.channels.x))
+            to = code.let(channel * plane * band.phases + i)
+            exist = code.let(first_lanes(line - i, self.lanes))
+            for phase, firsts in enumerate(every(*steps)):
+                ends = code.let(x + (i * last.step + firsts[-1])), code.let(to + plane * phase)
+                self._phase(*ends, firsts, i, exist)
+        return self._written("band", ("x", "dst"), ("x_at", "row", "lines", "channels"))
+
+    def _phase(
+        self, x: ir.Value, to: ir.Value, firsts: Sequence[int], i: ir.Value, exist: ir.Value
+    ) -> None:
+        """The vector from `i` on of all rows of the phase that begins with these places."""
+        code, value, lines = self.code, self.sizes.value, variable("lines")
+        *above, last = self.band.slides
+        line = value(self.band.line)
+        apart: ir.Value = constant(0)
+        first, stop = apart, apart + lines
+        for slide, place in zip(above, firsts):
+            begin = code.let(variable("row") * slide.step + place)
+            apart = code.let(value(slide.apart) * slide.step)
+            x = code.let(x + begin * value(slide.apart))
+            at = value(slide.bound.constant) + begin
+            ends = (0 - at, value(slide.bound.extent) - at)
+            first, stop = (
+                code.let(least(quotient_up(greatest(end, 0), slide.step), lines)) for end in ends
+            )
+        self.wanted = self._inside_of(last.bound, code.let(i * last.step + firsts[-1]))
+        zero = number(self.form.dtype, 0, self.lanes)
+        for low, high in ((constant(0), first), (stop, lines)):
+            with code.range(low, high) as row:
+                code.emit(ir.Store("dst", to + row * line, zero, exist))
+        with code.range(first, stop) as row:
+            found = self._loaded(code.let(x + row * apart))
+            code.emit(ir.Store("dst", to + row * line, found, exist))
+
+    def _inside_of(self, bound: Bound, further: ir.Value) -> list[ir.Value]:
+        """The masks of a vector of places, by so many places behind the first one of a row."""
+        at = self.code.let(self.sizes.value(bound.constant) + further)
+        ends = (0 - at, self.sizes.value(bound.extent) - at)
+        low, high = (quotient_up(greatest(end, 0), self.stride) for end in ends)
+        return self._masks(least(low, self.lanes), least(high, self.lanes))
+
+    def steps(self, vectors: int) -> ir.Function:
+        """`steps`, behind the words of so many vectors: how far on each step of k reads of a band
+        of `lines` rows."""
+        self.code = Writer()
+        code, value, band = self.code, self.sizes.value, self.band
+        at, line = code.variable(vectors * ENTRY), value(band.line)
+        plane = code.let(variable("lines") * line)
+        with code.range(0, variable("channels")) as channel, self._over(self.form.taps):
+            phase: ir.Value = channel
+            found: ir.Value = constant(0)
+            for slide in band.slides:
+                along = code.let(self.taps[slide.tap.name] * slide.spread)
+                moved = code.let(quotient(along, slide.step))
+                phase = phase * slide.step + (along - moved * slide.step)
+                found = found * line + moved
+            code.emit(ir.Store("table", at(), phase * plane + found))
+            at += 1
+        return self._written("steps", ("table",), ("lines", "channels"))
+
+    def head(self, vectors: int) -> ir.Function:
+        """`head`: of each vector from `column` on, in the order of `ENTRY`, its place in the band,
+        which begins with row `row`; where its lanes lie in the result, how many; the same of lanes
+        of the next row, from one on and up to one."""
+        self.code = Writer()
+        code, value, band = self.code, self.sizes.value, self.band
+        own, width = value(band.slides[-1].place.extent), value(band.width)
+        for vector in range(vectors):
+            column = code.let(variable("column") + vector * self.lanes)
+            row = code.let(quotient(column, width))
+            along = code.let(column - row * width)
+            begin = (row - variable("row")) * value(band.line) + along
+            place, from_lane = row * own + along, width - along
+            more = select(row + 1 < value(band.rows), own, 0)
+            entry = (begin, place, own - along, place + own - width, from_lane, from_lane + more)
+            for n, each in enumerate(entry):
+                code.emit(ir.Store("table", constant(vector * ENTRY + n), each))
+        return self._written("head", ("table",), ("column", "row"))
+
+    def _written(
+        self, name: str, pointers: tuple[str, ...], scalars: tuple[str, ...]
+    ) -> ir.Function:
+        own = (ir.Pointer(n, int64 if n == "table" else self.form.dtype) for n in pointers)
+        sizes = map(ir.Scalar, (*scalars, *self.sizes.names))
+        return ir.Function(name, (*own, *sizes), self.code.written)
