@@ -117,7 +117,7 @@ CASES = {
     ),
     "too few axes": (
         {"ids": array(3)}, InputError,
-        "input 'ids' of bert.onnx: expected 2 axes [batch, seq], got 1 axes [3]\n"
+        "input 'ids' of bert.onnx: expected 2 axes [batch, seq], got 1 axis [3]\n"
         "  add axes with array[None], drop them with array.squeeze(), or use array.reshape",
     ),
     "a number": (

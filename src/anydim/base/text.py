@@ -40,6 +40,11 @@ def counted(number: int, thing: str, ending: str = "s") -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}{ending}"
 
 
+def axes_text(number: int) -> str:
+    """ "1 axis", "2 axes"."""
+    return f"{number} axis" if number == 1 else f"{number} axes"
+
+
 def time_text(seconds: float) -> str:
     """1.31 s, 4.52 ms, 17 us."""
     for factor, unit in ((1.0, "s"), (1e-3, "ms")):

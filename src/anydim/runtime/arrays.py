@@ -17,7 +17,7 @@ import numpy
 
 from anydim.base.dtypes import from_numpy, of_numbers
 from anydim.base.errors import DimError, InputError, OutOfMemoryError
-from anydim.base.text import listed, suggestion
+from anydim.base.text import axes_text, listed, suggestion
 from anydim.runtime.exchange import handed, is_exchanged, taken
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box
@@ -47,8 +47,8 @@ def plain(
     if array.ndim != len(spec.shape):
         wanted = ", ".join(map(str, spec.shape))
         raise InputError(
-            f"{_where(spec, name)}: expected {len(spec.shape)} axes [{wanted}], "
-            f"got {array.ndim} axes {list(array.shape)}",
+            f"{_where(spec, name)}: expected {axes_text(len(spec.shape))} [{wanted}], "
+            f"got {axes_text(array.ndim)} {list(array.shape)}",
             "add axes with array[None], drop them with array.squeeze(), or use array.reshape",
         )
     if array.flags.num & _READY != _READY:
@@ -132,7 +132,7 @@ def shared_array(value: Any, where: str) -> numpy.ndarray:
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(
             f"{where}: the array cannot be shared: {error}",
-            "give an array on the CPU; one that records gradients has to be detached first",
+            "give a dense array on the CPU; one that records gradients has to be detached first",
         ) from None
 
 
