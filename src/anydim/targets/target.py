@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Protocol
 
 from anydim.base.records import dataclass
@@ -22,10 +21,7 @@ class Code(Protocol):
 
     def __enter__(self) -> Code: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...  # fmt: skip
+    def __exit__(self, *error: object) -> None: ...
 
 
 class Load(Protocol):
@@ -76,10 +72,7 @@ class Compiling(Protocol):
 
     def __enter__(self) -> Compiling: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...  # fmt: skip
+    def __exit__(self, *error: object) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 
 from anydim.base.cache import key_of, user_cache
 from anydim.base.errors import InternalError
@@ -41,10 +40,7 @@ class Loaded:
     def __enter__(self) -> Loaded:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

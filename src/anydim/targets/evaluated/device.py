@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 
 import numpy
 
@@ -122,8 +121,5 @@ class _Compiling:
     def __enter__(self) -> _Compiling:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *error: object) -> None:
         """Nothing is open."""

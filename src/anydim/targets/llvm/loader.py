@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 
 from anydim.base.errors import InternalError
 from anydim.targets.llvm.library import Linked
@@ -31,10 +30,7 @@ class Loaded:
     def __enter__(self) -> Loaded:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
