@@ -94,12 +94,10 @@ class Values:
         """The bits of each of several flags as they come; None where any will do."""
         if isinstance(node, (ir.Var, ir.Get)):
             return self.widths.get(node.name)
-        if isinstance(node, (ir.Load, ir.Gather)):
+        if isinstance(node, (ir.Load, ir.Gather, ir.Bitcast)):
             return 8
         if isinstance(node, ir.Shuffle):
             return self.width(node.left) or self.width(node.right)
-        if isinstance(node, ir.Bitcast):
-            return 8
         if isinstance(node, ir.Convert):
             return form_of(node.argument.type).bits
         if not isinstance(node, ir.Op):
