@@ -225,3 +225,11 @@ def test_a_cache_folder_that_is_no_path(folder):
         settings.override(cache_dir=folder),
     ):
         pass
+
+
+def test_operators_are_those_of_a_file():
+    g = ad.Builder("g")
+    g.output("y", g.relu(g.input("x", ad.float32, (g.dim("n"),))))
+    for source in (g, g.graph()):
+        with pytest.raises(ad.OptionError, match="the source is no ONNX model"):
+            ad.compile(source, operators="nowhere.tc")

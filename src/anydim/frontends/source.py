@@ -28,6 +28,11 @@ def read(
     cannot be imported.
     """
     text = text_source(source)
+    if operators and (text is not None or isinstance(source, (Builder, Graph))):
+        raise OptionError(
+            "operators were given, and the source is no ONNX model",
+            "they say what the operators of a file mean; a builder takes g.call(definition, ...)",
+        )
     if text is not None:
         return text_graph(text, dims)
     if isinstance(source, Builder):
