@@ -283,7 +283,8 @@ def test_every_access_of_a_row_or_a_column_is_inside() -> None:
         group = instantiate(parse_definition(text), types, box=BOX)
         made = Prepared(group, (TEMPLATE,), BOX, AVX2)
         for rows, depth, width in (
-            (1, 9, 19), (5, 33, 1), (1, 17, 1), (1, 0, 3), (2, 0, 1), (7, 3, 11),
+            (1, 9, 19), (5, 33, 1), (1, 17, 1), (1, 0, 3), (2, 0, 1), (7, 3, 11), (2, 291, 129),
+            (3, 291, 129),
         ):  # fmt: skip
             a, b = numbers(rows, depth), numbers(depth, width, seed=1)
             given = [numpy.ascontiguousarray(x.T if flip else x)
@@ -301,7 +302,8 @@ def test_every_access_of_a_row_or_a_column_is_inside() -> None:
 def test_one_row_or_one_column(
     a_turned: bool, b_turned: bool, dtype: DType, machine: Machine | None, result: DType | None
 ) -> None:
-    """Nothing is packed; a row has its bits in any batch, and whatever part it is in.
+    """Nothing is packed; a row has its bits in any batch, and whatever part it is in: long rows by
+    a b that is turned as well, which are added up in turns.
 
     Results of another type hold no sums: those are in scratch.
     """
@@ -327,6 +329,7 @@ def test_one_row_or_one_column(
     sizes = [(1, k, n) for k in LENGTHS for n in (1, 17, 2100)]
     sizes += [(m, k, 1) for k in LENGTHS for m in (0, 2, 9, 30)]
     sizes += [(3, k, n) for k in LENGTHS for n in (5, 33)]
+    sizes += [(m, k, 130) for k in (287, 288, 515, 1031) for m in (1, 2, 9)]  # in turns
     for rows, depth, width in sizes:
         a, b = numbers(rows, depth, dtype=dtype), numbers(depth, width, dtype=dtype, seed=1)
         bias = numbers(width, dtype=dtype, seed=2)

@@ -40,6 +40,13 @@ from anydim.kernels.product.contraction.places import (
 )
 from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.contraction.seen import STEPS, seen_of
+from anydim.kernels.product.contraction.turns import (
+    TURNS,
+    apart,
+    may_take_turns,
+    turn_of,
+    turns_libraries,
+)
 from anydim.kernels.product.contraction.windows import window_function
 from anydim.kernels.product.epilogue import target_of
 from anydim.kernels.product.kernel import BACKWARDS, call, packed_at
@@ -77,7 +84,9 @@ class MainWriter(Blocked):
         self.a = self.buffers[form.a]
         self.b = "b" if schedule.packed else self.buffers[form.b]
         self.target = target_of(form.outputs, group, form.dtype)
-        self.held = scratch_of(form, self.tile, blocks, schedule.packed, self.target is None)
+        self.turns = may_take_turns(form, schedule.packed, machine, self.tile.lanes)
+        sums = self.target is None
+        self.held = scratch_of(form, self.tile, blocks, schedule.packed, sums, self.turns)
         self.in_place = started_in_place(group, form, self.target)
         self.same_everywhere = not set().union(*(asked(o.value) for o in form.outputs))
         self.seen = seen_of(form.windows, form.k.extent)
@@ -107,6 +116,9 @@ class MainWriter(Blocked):
         steps: list[ir.Step] = []
         if self.form.start is None:
             steps += zeros_to_start(self.tile, self.form.dtype)
+        if self.turns:
+            turn = turn_of(self.all_k, self.all_columns, self.schedule.block_k)
+            steps += [ir.Let("turn", turn)]
         steps += self._given_once()
         steps += [ir.Declare("b_ready", constant(-1))] if self.held.holds_b else []
         tiles, rows = self.sizes.role("all_tiles", self.blocks.tiles), self.all_rows
@@ -141,7 +153,20 @@ class MainWriter(Blocked):
     @property
     def b_panel(self) -> ir.Value:
         """Elements between the panels of B."""
-        return self.all_k * self.tile.lanes
+        return self.steps_of_k * self.tile.lanes
+
+    @property
+    def steps_of_k(self) -> ir.Value:
+        """Steps of k as they are packed: something is behind those of turns."""
+        if not self.turns:
+            return self.all_k
+        turn = variable("turn")
+        blocks = quotient_up(self.all_k, greatest(turn * TURNS, 1))
+        return select(self.in_turns, blocks * apart(turn) * TURNS, self.all_k)
+
+    @property
+    def in_turns(self) -> ir.Value:
+        return constant(0) < variable("turn")
 
     @property
     def _block_columns(self) -> ir.Value:
@@ -197,32 +222,36 @@ class MainWriter(Blocked):
         k = self.all_k
         blocks = quotient_up(k, self.schedule.block_k)
         even = round_down(quotient_up(k, greatest(blocks, 1)) + 7, 8)
-        return select(blocks <= 1, k, even)
+        usual = select(blocks <= 1, k, even)
+        return select(self.in_turns, apart(variable("turn")), usual) if self.turns else usual
 
     def tiles(self, vectors: str = "") -> list[Level]:
         """All row tiles, a piece of k after the other; by the function `vectors` in place.
 
         Sums that no output holds are those of one row tile: it does all of k before the next one.
         """
-        length = least(self.all_k - variable("k0"), variable("chunk"))
+        all_k = self.all_k if vectors else self.steps_of_k
+        length = least(all_k - variable("k0"), variable("chunk"))
+        if self.turns and not vectors:
+            length = select(self.in_turns, variable("turn"), length)
         pieces = Level(
-            "k0", 0, greatest(self.all_k, 1), greatest(variable("chunk"), 1),
+            "k0", 0, greatest(all_k, 1), greatest(variable("chunk"), 1),
             [ir.Let("length", length)],
         )  # fmt: skip
         most = variable("many") if vectors else variable("at_once")
         before = [*self._place("tile", most, "tile3"), *self._chunk_of_tile(vectors)]
         tiles = Level("tile", variable("tile2"), variable("tile3"), most, before)
-        groups = self._groups()
+        groups = self._groups(all_k)
         return [groups, pieces, tiles] if self.target is None else [pieces, groups, tiles]
 
-    def _groups(self) -> Level:
+    def _groups(self, all_k: ir.Value) -> Level:
         """As many row tiles as the first cache has results of, and at once what follows them."""
         stop = least(variable("tile2") + variable("many"), variable("tile1"))
         finish: list[ir.Step] = []
         if not self.finished:
             finish = [*self._place("tile2", variable("many"), "tile1"), self.finish_call()]
         if finish and self.target is not None:
-            is_last = variable("k0") + variable("length") >= self.all_k
+            is_last = variable("k0") + variable("chunk") >= all_k
             finish = [ir.If(is_last, tuple(finish))]
         start, end = variable("tile0"), variable("tile1")
         return Level("tile2", start, end, variable("many"), [ir.Let("tile3", stop)], finish)
@@ -290,11 +319,16 @@ class MainWriter(Blocked):
 
         Where they are pieces, zeros behind one are where the next one comes.
         """
-        if not self.held.holds_a:
+        if not (self.held.holds_a or self.turns):
             return []
         known, form, lanes = self.sizes.known, self.form, self.tile.lanes
         rows = self.first_row(variable("tile1")) - variable("first_row")
         first = ir.Let("first_row", self.first_row(variable("tile0")))
+        if self.turns:
+            source = variable("a_at") + variable("first_row") * self.a_row
+            strides = (self.a_row, self._copied_row, rows)
+            turns = self._in_turns(1, (self.a, source), constant(0), constant(1), strides)
+            return [first, ir.If(self.in_turns, (turns,))]
         row = self._copied_row
         if form.windows is not None:
             ends = {
@@ -365,10 +399,28 @@ class MainWriter(Blocked):
         if form.n.b == 1:
             shape = (self.b_step, width, self.all_k, length, columns, padded)
             copy = gather_library(lanes, form.dtype)
-        copied = self._copy(copy, (*ends, *shape))
+        copied: ir.Step = self._copy(copy, (*ends, *shape))
+        if self.turns:
+            rows = (self.b_column, self.b_panel, columns)
+            turns = self._in_turns(2, (self.b, at), offset, width, rows)
+            return ir.If(self.in_turns, (turns,), (copied,))
         if pieces is None:
             return copied
         return loop("piece", 0, known("pieces", pieces.count), 1, copied)
+
+    def _in_turns(
+        self, which: int, source: tuple[str, ir.Value], offset: ir.Value, each: ir.Value,
+        shape: tuple[ir.Value, ...],
+    ) -> ir.Step:  # fmt: skip
+        """Rows into scratch, block by block of k, of which a step takes `each` elements there."""
+        buffer, start = source
+        turn, block = variable("turn"), variable("block_of_k")
+        at, to = block * turn * TURNS, block * apart(turn) * TURNS
+        columns, to = least(self.all_k - at, turn * TURNS), to * each * self.form.dtype.bytes
+        ends = ir.Address(buffer, start + at), ir.Address("scratch", offset + to)
+        library = turns_libraries(self.tile.lanes, self.form.dtype)[which]
+        copied = self._copy(library, (*ends, *shape, columns, variable("turn")))
+        return loop("block_of_k", 0, quotient_up(self.all_k, turn * TURNS), 1, copied)
 
     @property
     def _b_offset(self) -> ir.Value:
@@ -429,12 +481,14 @@ class MainWriter(Blocked):
 
     def _given_once(self) -> list[ir.Step]:
         """The block of scalars that rows take, and those that are the same for all."""
+        _, row = self._a()
+        row = select(self.in_turns, self._copied_row, row) if self.turns else row
         return [
             ir.Stack("given", int64, len(GIVEN)),
             give("k_block", constant(self.schedule.block_k)),
-            give("a_row", self._a()[1]),
+            give("a_row", row),
             give("b_panel", self.b_panel),
-            give("step", constant(0)),
+            give("step", variable("turn") if self.turns else constant(0)),
             give("c_row", self.sums()[1]),
         ]
 
@@ -475,11 +529,14 @@ class MainWriter(Blocked):
             along = variable("k0") * self.b_step
             b = ir.Address(self.b, variable("b_at") + along)
         function = vectors or f"{self.prefix}_row"
-        return (
-            give("init_row", start_row),
-            give("init_step", start_step),
-            ir.Call(function, (a, b, start, sums, ir.Address("given", constant(0)))),
-        )
+
+        def called(a: ir.Address) -> ir.Step:
+            return ir.Call(function, (a, b, start, sums, ir.Address("given", constant(0))))
+
+        of_row = called(a)
+        if self.turns and not vectors:
+            of_row = ir.If(self.in_turns, (called(self._copied_a()),), (of_row,))
+        return (give("init_row", start_row), give("init_step", start_step), of_row)
 
     @property
     def _k_at(self) -> ir.Value:
@@ -490,9 +547,12 @@ class MainWriter(Blocked):
         if not self.held.holds_a:
             at = variable("a_at") + variable("row0") * self.a_row + variable("k0")
             return ir.Address(self.a, at), self.a_row
+        return self._copied_a(), self._copied_row
+
+    def _copied_a(self) -> ir.Address:
         inside = variable("row0") - variable("first_row")
         at = inside * self._copied_row + self._k_at
-        return ir.Address("scratch", at * self.form.dtype.bytes), self._copied_row
+        return ir.Address("scratch", at * self.form.dtype.bytes)
 
     def _start(self) -> tuple[ir.Address, ir.Value, ir.Value]:
         """What the sums start from: address, stride of rows, 1 if its columns are unlike."""

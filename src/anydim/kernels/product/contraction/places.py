@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from anydim.base.records import dataclass
 from anydim.kernels.product.contraction.form import ContractionForm
+from anydim.kernels.product.contraction.turns import filled, long
 from anydim.kernels.product.contraction.vectors import WIDE
 from anydim.kernels.product.epilogue import Output, read_by
 from anydim.kernels.product.kernel import roles_of
@@ -76,17 +77,19 @@ class Scratch:
 
 
 def scratch_of(
-    form: ContractionForm, tile: Tile, blocks: Blocks, packed: bool, sums: bool
+    form: ContractionForm, tile: Tile, blocks: Blocks, packed: bool, sums: bool, turns: bool
 ) -> Scratch:
-    """A is copied where its elements along k are not all neighbours, B unless it came packed."""
+    """A is copied where its elements along k are not all neighbours, or take turns, B unless it
+    came packed."""
     size = form.dtype.bytes
-    k_padded = align_up(form.k.extent, tile.lanes)
+    k_padded = align_up(filled(form.k.extent) if turns else form.k.extent, tile.lanes)
     holds_a = form.copies_a
     if form.cuts_a or form.windows:
         k_padded = k_padded + tile.lanes  # a piece is copied in whole vectors
     a_bytes = b_bytes = sum_bytes = as_size(0)
-    if holds_a:
+    if holds_a or turns:
         a_bytes = align_up(blocks.rows * k_padded * size, LINE)
+        a_bytes = a_bytes * long(form) if turns else a_bytes
     if not packed:
         b_bytes = align_up(blocks.b_bytes, LINE)
     if sums:

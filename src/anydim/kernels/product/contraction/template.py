@@ -14,6 +14,7 @@ from anydim.kernels.product.contraction.form import ContractionForm, along_the_l
 from anydim.kernels.product.contraction.library import THIN
 from anydim.kernels.product.contraction.places import Blocks
 from anydim.kernels.product.contraction.schedule import Contraction
+from anydim.kernels.product.contraction.turns import filled, may_take_turns
 from anydim.kernels.product.contraction.ways import ContractionWriter
 from anydim.kernels.product.micro import Tile, tile_of
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
@@ -66,6 +67,7 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     them at a time, and so have those of few steps, which go along whole rows.
     """
     size, k = form.dtype.bytes, maximum(form.k.extent, 1)
+    k = filled(k) if may_take_turns(form, schedule.packed, machine, tile.lanes) else k
     at_once = minimum(k, schedule.block_k) if schedule.packed else k
     tall = _tall(form, tile, machine)
     usual = ceil_div(form.m.extent, tile.rows)
@@ -78,7 +80,7 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     panels = 1 + from_on(block_tiles, _FEW_TILES + 1) * (most - 1) + alone * (pairs - 1)
     shares = form.same_b and not schedule.packed
     panels = most if shares else maximum(panels, most * (1 - from_on(form.k.extent, THIN + 1)))
-    whole = form.k.extent * align_up(form.n.extent, tile.lanes) * size
+    whole = k * align_up(form.n.extent, tile.lanes) * size
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
     sharing = _sharing(form, tiles, tile, unit, machine.threads)
     rows = block_tiles * tile.rows

@@ -26,13 +26,13 @@ from anydim.kernels.product.contraction.library import block_of_k
 from anydim.kernels.product.kernel import function_library
 from anydim.kernels.product.micro import strip_pointers, taken
 from anydim.kernels.product.sums import multiply_add
-from anydim.kernels.write.arithmetic import first_lanes, round_down
+from anydim.kernels.write.arithmetic import first_lanes, quotient, round_down
 from anydim.kernels.write.squares import summed_apart, transposed
 from anydim.kernels.write.writer import Writer
 
 SMALL_K = 16  # steps of k of small matrices
 WIDE = 2048  # columns that `row` sums at a time: its sums stay in the first cache
-_STEPS = 8  # rows of b at a time
+_STEPS = 6  # rows of b at a time: eight that lie pages apart fill a set of the first cache
 _CHAINS = 4  # sums of a row of a side by side, or of short rows
 SHORT = 3  # vectors that a short row has at most
 
@@ -127,7 +127,7 @@ def _row(vector: ir.Type, code: Writer) -> None:
 
     with code.range(0, greatest(k, 1), greatest(even, 1)) as k0:
         count = code.let(least(k - k0, even))
-        some = code.let(round_down(count, _STEPS))
+        some = code.let(quotient(count, _STEPS) * _STEPS)
         with code.range(0, columns, lanes) as column:
             code.emit(ir.Store("sums", column, number(dtype, 0, lanes)))
         with code.range(0, some, _STEPS) as k1:

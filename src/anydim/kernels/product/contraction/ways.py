@@ -9,6 +9,7 @@ from anydim.kernels import ir
 from anydim.kernels.ir import constant, least, variable
 from anydim.kernels.product.blocked import nested
 from anydim.kernels.product.contraction.loops import MainWriter
+from anydim.kernels.product.contraction.turns import FEW, turns_libraries
 from anydim.kernels.product.contraction.vectors import (
     SHORT,
     SMALL_K,
@@ -57,6 +58,12 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
         way, step = (row, writer.b_step) if form.n.b == 1 else (across, writer.b_column)
         writer.needs(way)
         found.append((one_row, _one_row(writer, way.name, step)))
+        if writer.turns:
+            way = turns_libraries(writer.tile.lanes, form.dtype)[0]
+            writer.needs(way)
+            given = give("a_row", writer.a_row)
+            few = (writer.all_rows <= FEW) & writer.in_turns
+            found.append((few, [given, *_one_row(writer, way.name, step)]))
     if form.cuts_a or form.windows is not None or columns not in (None, 1):
         return found
     if form.k.a == 1:
@@ -106,7 +113,7 @@ def _one_row(writer: MainWriter, function: str, b_row: ir.Value) -> list[ir.Step
     return [
         ir.Let("tile0", variable("first_tile")),
         ir.Let("tile1", variable("stop_tile")),
-        *writer.pack_a(),
+        *(writer.pack_a() if writer.held.holds_a else ()),
         give("b_panel", b_row),
         loop(
             "column0", first, stop, WIDE,
