@@ -24,7 +24,7 @@ from copy import copy
 from functools import reduce
 from typing import TypeVar
 
-from anydim.base.dtypes import DType, boolean, float32, float64, int64
+from anydim.base.dtypes import DType, boolean, float32, float64, int64, uint64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.inference import (
@@ -290,11 +290,25 @@ class Elements:
         divided = self._divided(expr, common) if expr.function in DIVISIONS else None
         if divided is not None:
             return divided
+        between = self._between(expr)
+        if between is not None:
+            return between
         values = [self._at(argument, common) for argument in value_arguments(expr)]
         if expr.function == "select":
             values.insert(0, self._at(expr.arguments[0], boolean))
         peak = at_peak(expr, self.context.peaks) is not None
         return operate("exp_nonpositive" if peak else expr.function, *self.alike(values))
+
+    def _between(self, expr: Apply) -> ir.Value | None:
+        """Whether data is a position below a size, at once: below 0 it is a large number."""
+        below = expr.arguments[-1] if expr.function == "and" else None
+        if not isinstance(below, Apply) or not isinstance(below.arguments[-1], SizeTerm):
+            return None
+        index, size = below.arguments[0], below.arguments[-1]
+        if expr != within(index, size.size) or not reads(index) or self.dtype(index) != int64:
+            return None
+        values = (self._at(part, int64).bits(uint64) for part in (index, size))
+        return operate("less", *self.alike([*values]))
 
     def _lane_quotient(self, expr: Apply) -> ir.Value | None:
         """A quotient or rest of neighbouring lanes by a size, by one division for all of them."""
