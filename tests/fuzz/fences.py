@@ -26,10 +26,10 @@ class Fences:
         self.low = low
         self.held: list[tuple[mmap.mmap, int]] = []
 
-    def empty(self, shape: Sequence[int], dtype: Any = float) -> numpy.ndarray:
+    def empty(self, shape: Sequence[int] | int, dtype: Any = float) -> numpy.ndarray:
         """What numpy.empty gives, at a fence."""
         dtype = numpy.dtype(dtype)
-        count = math.prod(shape)
+        count = shape if isinstance(shape, int) else math.prod(shape)
         inside = max(1, -(-count * dtype.itemsize // _PAGE)) * _PAGE
         memory = mmap.mmap(-1, inside + _PAGE)
         start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
