@@ -55,7 +55,8 @@ def test_nothing_outside_is_touched(name: str) -> None:
     case = replace(CASES[name], w=CASES[name].w.replace("64 40", "16 3"))
     case = replace(case, x=case.x.replace("40", "3"))
     prepared = case.prepared(SMALL)
-    for batch, h, v in ((3, 2, 2), (5, 1, 3)):
+    few = ((3, 2, 2), (5, 1, 3))
+    for batch, h, v in few if name == "many chunks" else (*few, (17, 1, 2)):
         check(case, prepared, {"n": batch, "h": h, "v": v}, compiled=False)
 
 
@@ -71,6 +72,30 @@ def test_an_image_has_its_bits_in_every_batch_and_part(name: str) -> None:
             alone = [x[image : image + 1], *rest]
             (one,) = prepared.outputs(alone, {**sizes, "n": 1}, 1, compiled=True)
             assert one.tobytes() == every[image : image + 1].tobytes()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_many_images_go_place_by_place(name: str) -> None:
+    """From as many images on as a vector has lanes, where they have up to 16 places."""
+    case = CASES[name]
+    prepared = case.prepared()
+    crowds = ((15, 2, 2), (16, 1, 1), (17, 2, 2), (49, 3, 3), (33, 4, 4), (16, 2, 8), (97, 1, 2))
+    for batch, h, v in (*crowds, (31, 1, 16), (16, 1, 17), (16, 5, 4), (48, 0, 2)):
+        sizes = {"n": batch, "h": h, "v": v}
+        check(case, prepared, sizes, parts=1 + batch % 3)
+        x, *rest = case.arrays(sizes)
+        (every,) = prepared.outputs([x, *rest], sizes, 2, compiled=True)
+        (one,) = prepared.outputs([x[-1:], *rest], {**sizes, "n": 1}, 1, compiled=True)
+        assert one.tobytes() == every[-1:].tobytes()
+
+
+@pytest.mark.parametrize("places", [(2, 2), (4, 4), (1, 3)])
+def test_places_that_are_known_go_one_by_one(places: tuple[int, int]) -> None:
+    h, v = places
+    case = Case(f"n 5 {h} {v}", "17 5 3 3", window(3, 1), bias=True)
+    prepared = case.prepared()
+    for batch in (1, 13, 16, 50):
+        check(case, prepared, {"n": batch})
 
 
 Chain = Callable[[ad.Builder, Value, Value, Value], list[Value]]

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from anydim.kernels import ir
-from anydim.kernels.ir import variable
+from anydim.kernels.ir import constant, variable
 from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.convolution.packing import tap_number
 from anydim.kernels.product.places import Bound, WindowAxis
@@ -19,6 +19,8 @@ from anydim.kernels.write.arithmetic import first_lanes, summed
 from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.writer import Writer
 from anydim.sizes import Size, as_size, ceil_div, maximum, minimum
+
+FIRST, KEPT = "first", "kept"  # of an axis of the window: the first tap, and how many there are
 
 
 def cropped(form: Windows) -> Windows:
@@ -63,30 +65,35 @@ def _kept(form: Windows, tap: WindowAxis, bound: Bound) -> tuple[Size, Size] | N
 
 
 def kept_weights_function(
-    given: Windows, form: Windows, sizes: SizeParameters, rows: int, lanes: int
+    given: Windows, sizes: SizeParameters, rows: int, lanes: int
 ) -> ir.Function:
     """dst[tile, channel, kept tap, :rows] = w[tile, channel, tap, :rows], from `w_at` on.
 
-    `w_row` elements are between the rows of w. Kept taps along the last axis lie together.
+    Of each axis of the window `kept` taps are from the `first` one on; those along the last axis
+    lie together. `w_row` elements are between the rows of w.
     """
     code, value = Writer(), sizes.value
-    *outer, last = form.taps
-    starts = [value(start) for start in first_taps(given, form)]
-    run = code.let(value(last.extent) * rows)
+    axes = range(len(given.taps))
+    firsts, kept = ([variable(f"{name}{n}") for n in axes] for name in (FIRST, KEPT))
+    inner = [constant(1)]
+    for extent in reversed(kept):
+        inner.insert(0, code.let(inner[0] * extent))
+    window, run = inner[0], code.let(kept[-1] * rows)
     with ExitStack() as loops:
         row = loops.enter_context(code.range(0, variable("rows"), rows))
-        channel = loops.enter_context(code.range(0, variable("channels")))
-        taps = [loops.enter_context(code.range(0, value(tap.extent))) for tap in outer]
-        own = tap_number(form, [*taps, ir.constant(0)], sizes)
-        theirs = tap_number(given, [*(t + s for t, s in zip(taps, starts)), starts[-1]], sizes)
-        to = row * (variable("channels") * value(form.window))
-        to = code.let(to + summed(own, channel * value(form.window)) * rows)
-        tap = summed(theirs, channel * value(given.window)) * rows
-        source = code.let(variable("w_at") + row * variable("w_row") + tap)
+        taps = [loops.enter_context(code.range(0, extent)) for extent in kept[:-1]]
         at = loops.enter_context(code.range(0, run, lanes))
         mask = code.let(first_lanes(run - at, lanes))
-        found = ir.Load(ir.Type(form.dtype, lanes), "w", source + at, mask)
-        code.emit(ir.Store("dst", to + at, found, mask))
-    pointers = (ir.Pointer(name, form.dtype) for name in ("w", "dst"))
-    scalars = map(ir.Scalar, ("w_at", "w_row", "rows", "channels", *sizes.names))
+        theirs = [tap + first for tap, first in zip((*taps, constant(0)), firsts)]
+        own = summed(*(tap * step for tap, step in zip(taps, inner[1:])))
+        to = code.let(row * (variable("channels") * window) + own * rows + at)
+        source = row * variable("w_row") + tap_number(given, theirs, sizes) * rows
+        source = code.let(variable("w_at") + source + at)
+        with code.range(0, variable("channels")) as channel:
+            found = source + channel * (value(given.window) * rows)
+            found = ir.Load(ir.Type(given.dtype, lanes), "w", found, mask)
+            code.emit(ir.Store("dst", to + channel * (window * rows), found, mask))
+    pointers = (ir.Pointer(name, given.dtype) for name in ("w", "dst"))
+    own_scalars = (f"{name}{n}" for name in (FIRST, KEPT) for n in axes)
+    scalars = map(ir.Scalar, ("w_at", "w_row", "rows", "channels", *own_scalars, *sizes.names))
     return ir.Function("weights", (*pointers, *scalars), code.written)

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from anydim.base.records import dataclass
+from anydim.kernels.product.convolution.by_place import NEVER, used_by_place
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import OuterLoop, Windows
-from anydim.kernels.product.micro import Tile
+from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.places import Walk
 from anydim.kernels.product.sharing import from_on
 from anydim.lang.tree.affine import affine
@@ -28,7 +29,7 @@ class Columns(Generic[Loop]):
     """The columns of a product, of which a panel has `width`.
 
     Where `joined` is 1, not 0, `loop` is over in one iteration, and all its images are `all`
-    columns.
+    columns. Where `by_place` is 1, too, see `by_place.py`.
     """
 
     loop: Loop | None
@@ -37,26 +38,35 @@ class Columns(Generic[Loop]):
     width: Size
     all: Size
     loops: tuple[tuple[str, Size], ...]
+    by_place: Size
 
     @property
     def panels(self) -> Size:
         return ceil_div(self.all, maximum(self.width, 1))
 
 
-def columns_of(form: Windows, ending: Ending | None, tile: Tile) -> Columns[OuterLoop]:
-    """How the columns of a form are put into panels."""
-    loop, width = _joinable(form, ending), as_size(tile.width)
-    return joined_columns(loop, form.columns, tile.width, width, form.loops)
+def columns_of(
+    form: Windows, given: Windows, ending: Ending | None, schedule: Convolution
+) -> Columns[OuterLoop]:
+    """How the columns of a form, which is cropped, are put into panels."""
+    loop, width = _joinable(form, ending), as_size(schedule.tile.width)
+    by_place = as_size(0) if loop is None else used_by_place(given, loop, ending, schedule)
+    return joined_columns(loop, form.columns, schedule.tile.width, width, form.loops, by_place)
 
 
 def joined_columns(
-    loop: Loop | None, places: Size, most: int, width: Size, loops: Sequence[Loop]
+    loop: Loop | None,
+    places: Size,
+    most: int,
+    width: Size,
+    loops: Sequence[Loop],
+    by_place: Size = NEVER,
 ) -> Columns[Loop]:
     """Columns of `places` an image, in panels of `most` or, of a single image, of `width`."""
     extents = tuple((each.name, each.extent) for each in loops)
     if loop is None:
-        return Columns(None, places, as_size(0), width, places, extents)
-    fitting = as_size(most) // maximum(places, 1)
+        return Columns(None, places, as_size(0), width, places, extents, NEVER)
+    fitting = maximum(as_size(most) // maximum(places, 1), by_place * most)
     images = minimum(fitting, loop.extent)
     joined = from_on(images, 2)
     rest = loop.extent - 1
@@ -70,6 +80,7 @@ def joined_columns(
             (name, extent - joined * rest if name == loop.name else extent)
             for name, extent in extents
         ),
+        by_place=by_place,
     )
 
 

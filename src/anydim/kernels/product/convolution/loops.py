@@ -14,7 +14,7 @@ and a chunk stay in the second one for all panels of a block.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +25,20 @@ from anydim.kernels.ir import constant, greatest, least, number, select, variabl
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.blocked import Blocked, Level
 from anydim.kernels.product.convolution.bands import Band, BandPack, band_of
-from anydim.kernels.product.convolution.cropped import cropped, kept_weights_function
+from anydim.kernels.product.convolution.by_place import (
+    MOST,
+    NEVER,
+    place_of,
+    rows_function,
+    start_of,
+)
+from anydim.kernels.product.convolution.cropped import (
+    FIRST,
+    KEPT,
+    cropped,
+    first_taps,
+    kept_weights_function,
+)
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import OuterLoop, Windows
 from anydim.kernels.product.convolution.joined import Columns, columns_of
@@ -46,7 +59,9 @@ from anydim.kernels.product.kernel import call, packed_at, roles_of
 from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.places import LayerSizes
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
-from anydim.kernels.write.arithmetic import loop, quotient, summed
+from anydim.kernels.product.turned import turned_library
+from anydim.kernels.write.arithmetic import loop, quotient, quotient_up, summed
+from anydim.kernels.write.writer import Writer
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
@@ -57,10 +72,9 @@ _FEW_PANELS, _MANY_TILES = 4, 16  # then each thread reads weights of its own, a
 
 @dataclass(frozen=True)
 class WindowBlocks:
-    """How the work is cut: rows and columns of a block, channels of a chunk, shares of threads."""
+    """How the work is cut: rows of a block, channels of a chunk, shares of threads."""
 
     rows: Size
-    columns: Size
     channels: Size
     sharing: Sharing
 
@@ -77,21 +91,18 @@ def cut_of(
     tiles = ceil_div(form.rows, tile.rows)
     row_blocks = ceil_div(tiles, schedule.block_tiles)
     panels = columns.panels
-    most_panels = as_size(schedule.block_panels)
-    if band is not None:
-        most_panels = most_panels + band.used * (band.panels - most_panels)
-    column_blocks = ceil_div(panels, maximum(most_panels, 1))
     narrow = minimum(
         as_size(tile.width) // maximum(minimum(columns.all, columns.width), 1), _NARROW
     )
-    times = 1 if more else maximum(narrow, 1)
-    most = maximum(schedule.chunk_k * times // maximum(form.window, 1), 1)
+    by_place = columns.by_place
+    times = 1 if more else maximum(narrow, by_place * _NARROW, 1)
+    window = maximum(form.window, by_place * form.channels.x, 1)
+    most = maximum(schedule.chunk_k * times // window, 1)
     chunks = maximum(ceil_div(form.channels.extent, most), 1)
     around = product(extent for _, extent in columns.loops)
     few = from_on(_FEW_PANELS - panels, 0) * from_on(tiles, _MANY_TILES)
     return WindowBlocks(
         rows=ceil_div(tiles, maximum(row_blocks, 1)) * tile.rows,
-        columns=ceil_div(panels, maximum(column_blocks, 1)) * columns.width,
         channels=maximum(ceil_div(form.channels.extent, chunks), 1),
         sharing=Sharing(
             columns.loops, tiles,
@@ -114,21 +125,25 @@ class ConvolutionWriter(Blocked):
         super().__init__(group, form.outputs, form.dtype, schedule.tile, LayerSizes())
         self.given = form
         form = cropped(form)
-        self.copied = from_on(self.given.window - form.window, 1) if schedule.packed else as_size(1)
         self.form, self.schedule, self.machine = form, schedule, machine
         self.ending = ending
         micro_kernel, libraries = called(self.tile, form.dtype, form.rows)
         self.strips = strips(self.tile, form.dtype, micro_kernel)
         self.libraries = (*libraries, self.strips)
-        self.columns = columns_of(form, ending, self.tile)
+        self.columns = columns_of(form, self.given, ending, schedule)
         self.joins = self.columns.joined.constant != 0
+        self.by_place = self.columns.by_place
+        self.copied = as_size(1)
+        if schedule.packed:
+            less = from_on(self.given.window - form.window, 1)
+            self.copied = minimum(less, 1 - self.by_place)
         self.band = None if schedule.direct or machine.most_lanes else self._band()
         if self.band is not None:
             filled = self.band.used * (self.band.rows * self.band.width - self.columns.places)
             self.columns = replace(self.columns, all=self.columns.all + filled)
         more = ending is not None and ending.more is not None
         self.cut = cut_of(form, self.columns, schedule, more, self.band)
-        self.sharing = self.cut.sharing
+        self.sharing, self.held = self.cut.sharing, self._held()
         target = target_of(form.outputs, group, form.dtype)
         assert target is not None, "forms have a result of the type of the sums"
         self.target = target
@@ -157,47 +172,48 @@ class ConvolutionWriter(Blocked):
         """Elements between the rows of a packed panel: a vector may reach over the last column."""
         return self.tile.width + self.tile.lanes
 
-    @property
-    def panel_bytes(self) -> Size:
-        rows = self.cut.channels * self.form.window
-        used = self.columns.joined if self.schedule.direct else 1
-        return self._or_band(align_up(used * rows * (self.panel_row * self.form.dtype.bytes), LINE))
-
     def _or_band(self, panel: Size) -> Size:
         """Bytes that hold a panel, and a band; vectors reach over its last row."""
         return panel if self.band is None else maximum(panel, self.band_bytes + LINE)
 
-    @property
-    def sums_at(self) -> Size:
-        """Bytes of the panel and of weights that are not read as they came."""
-        weights = self.cut.rows * self._most_k * self.form.dtype.bytes
-        return self.panel_bytes + self.copied * align_up(weights, LINE)
-
-    @property
-    def _most_k(self) -> Size:
-        """Steps of k of a chunk of weights."""
-        k = self.cut.channels * self.form.window
-        return k if self.band is None else maximum(k, self.band.channels * self.given.window)
-
-    @property
-    def scratch(self) -> Size:
-        """Those, and the bytes of sums of joined images.
+    def _held(self) -> tuple[Size, Size, Size, Size]:
+        """Bytes of a panel, of weights that are not read as they came, of sums of joined images,
+        and of what is read by place.
 
         Where images may be joined, the most that blocks have: the formula of the arena has the
         scratch of many layers, and would have places hundreds of times for each.
         """
+        schedule, tile, bytes = self.schedule, self.tile, self.form.dtype.bytes
+        row, window = self.panel_row * bytes, self.given.window
         if not self.joins:
-            return self.sums_at
-        schedule, bytes = self.schedule, self.form.dtype.bytes
-        window = self.given.window
-        k = minimum(
-            self.given.channels.extent * window, maximum(schedule.chunk_k * _NARROW, window)
-        )
-        tiles = minimum(ceil_div(self.form.rows, self.tile.rows), schedule.block_tiles)
-        rows, columns = tiles * self.tile.rows, schedule.block_panels * self.tile.width
-        panel = self._or_band(align_up(k * (self.panel_row * bytes), LINE))
-        weights = 0 if self.copied == 0 else align_up(rows * k * bytes, LINE)
-        return panel + weights + rows * columns * bytes
+            k = self.cut.channels * self.form.window
+            panel = self._or_band(NEVER if schedule.direct else align_up(k * row, LINE))
+            if self.band is not None:
+                k = maximum(k, self.band.channels * window)
+            weights = self.cut.rows * k * bytes
+            return panel, self.copied * align_up(weights, LINE), NEVER, NEVER
+        most = schedule.chunk_k * _NARROW
+        k = minimum(self.given.channels.extent * window, maximum(most, window))
+        tiles = minimum(ceil_div(self.form.rows, tile.rows), schedule.block_tiles)
+        rows, columns, turned = tiles * tile.rows, schedule.block_panels * tile.width, NEVER
+        if self.by_place != 0:
+            columns = max(columns, MOST * tile.width)
+            turned = minimum(self.given.channels.extent * MOST, maximum(most, MOST)) * row
+        weights = align_up(rows * k * bytes, LINE) if self._copies else NEVER
+        return self._or_band(align_up(k * row, LINE)), weights, rows * columns * bytes, turned
+
+    @property
+    def _copies(self) -> bool:
+        """Whether there are sizes at which weights are not read as they came."""
+        return self.copied != 0 or self.by_place != 0
+
+    @property
+    def _sums_at(self) -> Size:
+        return self.held[0] + self.held[1]
+
+    @property
+    def scratch(self) -> Size:
+        return sum(self.held, NEVER)
 
     def role(self, name: str, size: Size) -> ir.Value:
         return self.sizes.role(name, size)
@@ -220,10 +236,14 @@ class ConvolutionWriter(Blocked):
         given = (self.form, self.sizes, self.tile.rows)
         weights = partial(weights_function, *given)
         if self.schedule.packed:
-            weights = partial(kept_weights_function, self.given, *given, self.tile.lanes)
-        if self.copied != 0:
+            weights = partial(kept_weights_function, self.given, *given[1:], self.tile.lanes)
+        if self._copies:
             self.weights = self.sized(weights)
             made.append(self.weights)
+        if self.by_place != 0:
+            rows = partial(rows_function, self.given, self.sizes, self.tile.lanes, self.panel_row)
+            self.rows = self.sized(rows)
+            made.append(self.rows)
         return made
 
     def _packing(self) -> list[ir.Function]:
@@ -258,10 +278,20 @@ class ConvolutionWriter(Blocked):
         rows, columns = self.role("all_rows", self.form.rows), self.sizes.value(self.columns.all)
         band = self.band
         used = [] if band is None else [ir.Let("banded", self.sizes.value(band.used).differs(0))]
+        panels = self.role("panels", self.sharing.panels)
+        most: ir.Value = constant(self.schedule.block_panels)
+        if band is not None:
+            most = select(
+                self.sizes.value(band.used).differs(0), self.sizes.value(band.panels), most
+            )
+        if self.by_place != 0:
+            most = select(self._goes_by_place, 1, most)
+        blocks = greatest(quotient_up(panels, greatest(most, 1)), 1)
         return [
+            *used,
+            ir.Let("block_columns", quotient_up(panels, blocks) * self._width),
             ir.Let("row_stop", least(row_stop, rows)),
             ir.Let("column_stop", least(column_stop, columns)),
-            *used,
         ]
 
     def _banded(self, band: Sequence[ir.Step], panels: Sequence[ir.Step]) -> list[ir.Step]:
@@ -281,13 +311,19 @@ class ConvolutionWriter(Blocked):
         """Blocks of rows, of columns, chunks of channels, panels, strips."""
         tile, form = self.tile, self.form
         rows = self.role("block_rows", self.cut.rows)
-        columns = self.role("block_columns", self.cut.columns)
+        columns = variable("block_columns")
         first_row = variable("first_tile") * tile.rows
         first_column = variable("first_panel") * self._width
         left = variable("row_stop") - variable("row0")
         end = least(variable("column0") + columns, variable("column_stop"))
         all_channels, channels = greatest(self._channels, 1), self._chunk_channels
         width = least(variable("columns") - variable("column"), self._width)
+        place = self._panel()
+        strips: ir.Value = variable("rows")
+        if self.by_place != 0:
+            used = self._goes_by_place
+            place = [ir.If(used, tuple(self._by_place()), tuple(place))]
+            strips = select(used, 0, strips)
         return [
             Level(
                 "row0", first_row, variable("row_stop"), rows, [ir.Let("rows", least(left, rows))]
@@ -304,9 +340,9 @@ class ConvolutionWriter(Blocked):
             Level("channel0", 0, all_channels, channels, self._chunk()),
             Level(
                 "column", variable("column0"), variable("columns"), self._width,
-                [ir.Let("width", width), *self._images(), *self._panel()],
+                [ir.Let("width", width), *self._images(), *place],
             ),
-            Level("row", 0, variable("rows"), tile.rows * STRIP, self._strip()),
+            Level("row", 0, strips, tile.rows * STRIP, self._strip()),
         ]  # fmt: skip
 
     @property
@@ -321,7 +357,7 @@ class ConvolutionWriter(Blocked):
         return self.role("chunk", channels)
 
     @property
-    def _k(self) -> ir.Value:
+    def all_k(self) -> ir.Value:
         """Elements between rows of packed weights."""
         return self.role("all_k", self.given.k)
 
@@ -332,7 +368,7 @@ class ConvolutionWriter(Blocked):
             first = self.at(form.w_start, ((walk.name, walk.w) for walk in form.loops))
             return first + variable("row0") * value(form.row_w)
         group = align_up(form.rows, self.tile.rows) * self.given.k
-        row = variable("row0") * self._k
+        row = variable("row0") * self.all_k
         loops = [(walk.name, walk.extent) for walk in form.loops if walk.w != 0]
         return summed(row, *packed_at(loops, group, self.sizes.role))
 
@@ -387,12 +423,15 @@ class ConvolutionWriter(Blocked):
         if self.copied == 0:
             return []
         value = self.sizes.value
-        dst = ir.Address("scratch", value(self.panel_bytes))
+        dst = ir.Address("scratch", value(self.held[0]))
         if not self.schedule.packed:
             at = variable("channel0") * value(self.form.channels.w)
             return [call(self.weights, dst=dst, w_at=variable("w_unit") + at)]
         at = variable("w_unit") + variable("channel0") * value(self.given.window * self.tile.rows)
-        step = call(self.weights, dst=dst, w_at=at, w_row=self._k)
+        starts = first_taps(self.given, self.form)
+        own = {f"{FIRST}{n}": value(start) for n, start in enumerate(starts)}
+        own |= {f"{KEPT}{n}": value(tap.extent) for n, tap in enumerate(self.form.taps)}
+        step = call(self.weights, dst=dst, w_at=at, w_row=self.all_k, **own)
         return [
             ir.Let("copied", value(self.copied).differs(0)),
             ir.If(ir.Var(ir.FLAG, "copied"), (step,)),
@@ -417,6 +456,10 @@ class ConvolutionWriter(Blocked):
             ir.Let("x_image", value(loop.x)),
             ir.Let("y_image", value(loop.y)),
         ]
+
+    @property
+    def _goes_by_place(self) -> ir.Value:
+        return self.sizes.value(self.by_place).differs(0)
 
     @property
     def _joined(self) -> ir.Value:
@@ -464,17 +507,60 @@ class ConvolutionWriter(Blocked):
             *self._banded([ir.Let("y_at", row), *banded], apart),
         ]
 
+    def _by_place(self) -> list[ir.Step]:
+        """All of a panel whose columns are the images of one place after the other."""
+        code, form, tile, value = Writer("place_"), self.given, self.tile, self.sizes.value
+        turn = turned_library(tile.lanes, form.dtype)
+        self.needs(turn)
+        bytes, row, images = form.dtype.bytes, constant(self.panel_row), variable("images")
+        channels, places = variable("channels"), value(form.columns)
+        start = value(start_of(form) - self.form.x_start)
+        x = variable("x_at") + variable("image") * variable("x_image") + start
+        turned = ir.Address("scratch", value(sum(self.held[:3], NEVER)))
+        panel, weights = (
+            ir.Address("scratch", offset) for offset in (constant(0), value(self.held[0]))
+        )
+        elements = value(form.channels.x)
+        x_shape = variable("x_image"), row, images, channels * elements
+        code.emit(ir.Call(turn.name, (ir.Address("x", x), turned, *x_shape)))
+        sums, sums_row = value(self._sums_at), variable("block_columns")
+        wide = code.let(sums_row / places)
+        w = variable("w_unit") + variable("channel0") * value(form.window * tile.rows)
+        y = self.buffers[self.target.tensor]
+        with code.range(0, places) as number:
+            place = place_of(form, number, code, self.sizes)
+            k, all_of = code.let(channels * place.window), place.window.equals(elements)
+            code.emit(call(self.weights, dst=weights, w_at=w, w_row=self.all_k, **place.taps))
+            with code.when(~all_of):
+                own = {n: at for n, at in place.taps.items() if n.startswith(KEPT)}
+                code.emit(call(self.rows, src=turned, dst=panel, x_row=place.row, **own))
+            b = ir.Address("scratch", code.let(select(all_of, turned.offset, 0)))
+            with code.range(0, variable("rows"), tile.rows * STRIP) as at:
+                code.emit(ir.Let("m", variable("row0") + at))
+                code.emit(ir.Let("height", least(variable("rows") - at, tile.rows * STRIP)))
+                c = ir.Address("scratch", sums + (at * sums_row + number * wide) * bytes)
+                a = ir.Address("scratch", weights.offset + at * k * bytes)
+                strip = self.strip(c, sums_row, y, b=b, b_row=row)
+                code.emit(strip(a=a, a_row=k, k=k, columns=images))
+        to = variable("y_unit") + variable("row0") * places
+        to = ir.Address(y, to + variable("image") * variable("y_image"))
+        y_shape = wide, variable("y_image"), variable("rows") * places, images
+        with code.when(ir.Var(ir.FLAG, "last")):
+            code.emit(ir.Call(turn.name, (ir.Address("scratch", sums), to, *y_shape)))
+        return list(code.written)
+
     def _joined_sums(self, y: str) -> list[ir.Step]:
         """Those of a strip in scratch, and from there to their images."""
-        row = self.role("block_columns", self.cut.columns)
+        row = variable("block_columns")
         at = variable("row") * row + variable("column") - variable("column0")
-        sums = ir.Address("scratch", at * self.form.dtype.bytes + self.sizes.value(self.sums_at))
+        at = at * self.form.dtype.bytes + self.sizes.value(self._sums_at)
+        sums = ir.Address("scratch", at)
 
         def copied(into: bool, tensor: str) -> ir.If:
             library = images(self.form.dtype, self.tile.lanes, into)
             self.needs(library)
             (function,) = library.functions
-            own = {"rows": variable("height"), "c_row": row}
+            own: dict[str, ir.Value] = {"rows": variable("height"), "c_row": row}
             own |= {"y_row": self.sizes.value(self.form.row_y)}
             step = call(function, sums=sums, y=ir.Address(tensor, variable("y_at")), **own)
             return (
@@ -493,30 +579,8 @@ class ConvolutionWriter(Blocked):
         kind: type[Micro] = Micro,
     ) -> list[ir.Step]:  # fmt: skip
         """The sums of a strip, and what follows them: see `joined` images."""
-        form = self.form
-        ending = self.ending or Ending()
-        bias, bias_step, finish = ir.Address("zeros", constant(0)), constant(0), constant(0)
         joined = sums.buffer == "scratch"
-        more = sums
-        if ending.bias is not None:
-            bias, bias_step = self._bias(ending.bias)
-        if ending.more is not None:  # before y holds sums: it may lie where `more` does
-            if not joined:
-                more = ir.Address(self.buffers[ending.more.tensor], variable("y_at"))
-            finish = variable("first") * ADDS
-        limits = FLOORS * (ending.low is not None) + CAPS * (ending.high is not None)
-        if limits:
-            finish = finish + select(ir.Var(ir.FLAG, "last"), limits, constant(0))
-        strips = self.strips
-        if kind is Banded:
-            *_, strips = banded_libraries(self.tile, form.dtype)
-        strip = partial(
-            call, strip_function(strips.name, form.dtype, kind=kind), b=b[0], b_row=b[1], c=sums,
-            bias=bias, more=more, bias_step=bias_step, finish=finish, c_row=sums_row,
-            rows=variable("height"), columns=variable("width"), start=variable("first"),
-            low=number(form.dtype, 0 if ending.low is None else ending.low),
-            high=number(form.dtype, 0 if ending.high is None else ending.high),
-        )  # fmt: skip
+        strip = self.strip(sums, sums_row, y, kind, b=b[0], b_row=b[1], columns=variable("width"))
         copied, came = (strip(a=a, a_row=row) for a, row in self._a())
         step: ir.Step = copied if self.copied == 1 else came
         if self.copied.constant is None:
@@ -526,14 +590,43 @@ class ConvolutionWriter(Blocked):
         behind = self._finish(sums, sums_row, joined, kind is Banded)
         return [step, ir.If(ir.Var(ir.FLAG, "last"), (behind,))]
 
+    def strip(
+        self, sums: ir.Address, sums_row: ir.Value, y: str, kind: type[Micro] = Micro,
+        **own: ir.Value | ir.Address,
+    ) -> Callable[..., ir.Call]:  # fmt: skip
+        """What calls the function of a strip with the rest of its arguments."""
+        form = self.form
+        ending = self.ending or Ending()
+        bias, bias_step, finish = ir.Address("zeros", constant(0)), constant(0), constant(0)
+        more = sums
+        if ending.bias is not None:
+            bias, bias_step = self._bias(ending.bias)
+        if ending.more is not None:  # before y holds sums: it may lie where `more` does
+            if sums.buffer != "scratch":
+                more = ir.Address(self.buffers[ending.more.tensor], variable("y_at"))
+            finish = variable("first") * ADDS
+        limits = FLOORS * (ending.low is not None) + CAPS * (ending.high is not None)
+        if limits:
+            finish = finish + select(ir.Var(ir.FLAG, "last"), limits, constant(0))
+        strips = self.strips
+        if kind is Banded:
+            *_, strips = banded_libraries(self.tile, form.dtype)
+        return partial(
+            call, strip_function(strips.name, form.dtype, kind=kind), c=sums,
+            bias=bias, more=more, bias_step=bias_step, finish=finish, c_row=sums_row,
+            rows=variable("height"), start=variable("first"),
+            low=number(form.dtype, 0 if ending.low is None else ending.low),
+            high=number(form.dtype, 0 if ending.high is None else ending.high), **own,
+        )  # fmt: skip
+
     def _a(self) -> list[tuple[ir.Address, ir.Value]]:
         """Weights that were copied, and as they came packed; how far their rows are apart."""
         value = self.sizes.value
         at = variable("row") * variable("k") * self.form.dtype.bytes
         k0 = variable("channel0") * value(self.given.window * self.tile.rows)
         return [
-            (ir.Address("scratch", at + value(self.panel_bytes)), variable("k")),
-            (ir.Address("w", variable("w_unit") + variable("row") * self._k + k0), self._k),
+            (ir.Address("scratch", at + value(self.held[0])), variable("k")),
+            (ir.Address("w", variable("w_unit") + variable("row") * self.all_k + k0), self.all_k),
         ]
 
     def _b(self, direct: bool) -> tuple[ir.Address, ir.Value]:
