@@ -10,7 +10,7 @@ import pytest
 import anydim as ad
 from anydim.base.dtypes import float64
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.convolution import bands, loops
+from anydim.kernels.product.convolution import bands, plan
 from tests.unit.kernels.convolution_cases import Case, check, convolved
 
 SMALL = Machine(16, 16, 4 * 1024, 64 * 1024)
@@ -48,7 +48,7 @@ def _wherever_it_can(kernel_target: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_every_width_has_the_bits_of_panels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[name]
     band = case.prepared()
-    monkeypatch.setattr(loops, "band_of", lambda *given: None)
+    monkeypatch.setattr(plan, "band_of", lambda *given: None)
     panels = case.prepared()
     assert band.launch.kernel.name != panels.launch.kernel.name
     for number, width in enumerate(WIDTHS):

@@ -25,9 +25,12 @@ from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, greatest, least, number, select, variable
+from anydim.kernels.product.blocked import Blocked
 from anydim.kernels.product.convolution.form import Windows
+from anydim.kernels.product.convolution.library import banded_libraries
 from anydim.kernels.product.convolution.micro import ENTRY
 from anydim.kernels.product.convolution.packing import SHUFFLED_STRIDES, WindowPack
+from anydim.kernels.product.kernel import call
 from anydim.kernels.product.micro import Tile
 from anydim.kernels.product.places import Bound, WindowAxis
 from anydim.kernels.product.sharing import from_on
@@ -80,11 +83,13 @@ def _slides(form: Windows, given: Windows) -> tuple[_Slide, ...]:
 
 @dataclass(frozen=True)
 class Band:
-    """Where it is `used` (1, not 0), a block has up to so many `panels`, a chunk `channels`."""
+    """Where it is `used` (1, not 0), a block has up to so many `panels`, a chunk `channels`,
+    which have so many `steps` of k."""
 
     slides: tuple[_Slide, ...]
-    lanes: int
+    tile: Tile
     channels: Size
+    steps: int
     used: Size = field(default_factory=lambda: as_size(0))
     panels: Size = field(default_factory=lambda: as_size(1))
 
@@ -96,13 +101,13 @@ class Band:
     @property
     def filled(self) -> Size:
         """Columns of a row that is filled up."""
-        return align_up(self.slides[-1].place.extent, self.lanes)
+        return align_up(self.slides[-1].place.extent, self.tile.lanes)
 
     @property
     def reaching(self) -> Size:
         """Those of one with all that windows reach, of at least a vector."""
         last = self.slides[-1]
-        return maximum(last.place.extent + last.reach // last.step, self.lanes)
+        return maximum(last.place.extent + last.reach // last.step, self.tile.lanes)
 
     @property
     def width(self) -> Size:
@@ -113,7 +118,7 @@ class Band:
     def line(self) -> Size:
         """Elements between rows of a phase."""
         last = self.slides[-1]
-        behind = align_up(last.reach // last.step, self.lanes)
+        behind = align_up(last.reach // last.step, self.tile.lanes)
         return self.width + from_on(self.reaching - self.filled, 0) * behind
 
     @property
@@ -140,7 +145,7 @@ def band_of(
         return None
     most_k = max(min(most_k, _MOST_K), window)
     each = ceil_div(channels, ceil_div(channels, most_k // window))
-    band = Band(slides, tile.lanes, each)
+    band = Band(slides, tile, each, (each * window).constant or 0)
     row = maximum(each * (band.phases * form.dtype.bytes) * band.line, 1)
     lines = as_size(most_bytes) // row - band.further
     fitting = (lines - 1) * band.width // tile.width  # a block may begin and end within a row
@@ -158,7 +163,7 @@ class BandPack(WindowPack):
     """Writes the functions that make a band and its table."""
 
     def __init__(self, form: Windows, band: Band, sizes: SizeParameters) -> None:
-        super().__init__(form, sizes, band.lanes, 0, joined=False)
+        super().__init__(form, sizes, band.tile.lanes, 0, joined=False)
         self.band = band
 
     def function(self) -> ir.Function:
@@ -215,12 +220,12 @@ class BandPack(WindowPack):
         low, high = (quotient_up(greatest(end, 0), self.stride) for end in ends)
         return self._masks(least(low, self.lanes), least(high, self.lanes))
 
-    def steps(self, vectors: int) -> ir.Function:
-        """`steps`, behind the words of so many vectors: how far on each step of k reads of a band
-        of `lines` rows."""
+    def steps(self) -> ir.Function:
+        """`steps`, behind the words of a tile's vectors: how far on each step of k reads, where a
+        band has `lines` rows."""
         self.code = Writer()
         code, value, band = self.code, self.sizes.value, self.band
-        at, line = code.variable(vectors * ENTRY), value(band.line)
+        at, line = code.variable(band.tile.vectors * ENTRY), value(band.line)
         plane = code.let(variable("lines") * line)
         with code.range(0, variable("channels")) as channel, self._over(self.form.taps):
             phase: ir.Value = channel
@@ -234,14 +239,14 @@ class BandPack(WindowPack):
             at += 1
         return self._written("steps", ("table",), ("lines", "channels"))
 
-    def head(self, vectors: int) -> ir.Function:
+    def head(self) -> ir.Function:
         """`head`: of each vector from `column` on, in the order of `ENTRY`, its place in the band,
         which begins with row `row`; where its lanes lie in the result, how many; the same of lanes
         of the next row, from one on and up to one."""
         self.code = Writer()
         code, value, band = self.code, self.sizes.value, self.band
         own, width = value(band.slides[-1].place.extent), value(band.width)
-        for vector in range(vectors):
+        for vector in range(band.tile.vectors):
             column = code.let(variable("column") + vector * self.lanes)
             row = code.let(quotient(column, width))
             along = code.let(column - row * width)
@@ -259,3 +264,80 @@ class BandPack(WindowPack):
         own = (ir.Pointer(n, int64 if n == "table" else self.form.dtype) for n in pointers)
         sizes = map(ir.Scalar, (*scalars, *self.sizes.names))
         return ir.Function(name, (*own, *sizes), self.code.written)
+
+
+@dataclass(frozen=True)
+class Banding:
+    """The steps of a kernel that make a band and find vectors in it; none where there is none."""
+
+    band: Band | None
+    sizes: SizeParameters
+    functions: tuple[ir.Function, ...]  # `band`, `steps` and `head`
+
+    @property
+    def _used(self) -> Size:
+        return as_size(0) if self.band is None else self.band.used
+
+    def either(self, band: Sequence[ir.Step], panels: Sequence[ir.Step]) -> list[ir.Step]:
+        """Steps where a band is read, and where panels are."""
+        if self._used.constant is not None:
+            return [*(band if self._used == 1 else panels)]
+        return [ir.If(ir.Var(ir.FLAG, "banded"), tuple(band), tuple(panels))]
+
+    def start(self) -> list[ir.Step]:
+        """The memory of its table."""
+        if self.band is None:
+            return []
+        return [ir.Stack("table", int64, ENTRY * self.band.tile.vectors + self.band.steps)]
+
+    def enter(self, most: ir.Value) -> tuple[list[ir.Step], ir.Value]:
+        """Whether it is used; how many panels a block has, which are `most` without."""
+        if self.band is None:
+            return [], most
+        used, panels = (self.sizes.value(s) for s in (self._used, self.band.panels))
+        return [ir.Let("banded", used.differs(0))], select(used.differs(0), panels, most)
+
+    def make(self) -> list[ir.Step]:
+        """The rows of x that a block of columns reads, and its table."""
+        if self.band is None:
+            return []
+        band, table, _ = self.functions
+        rows = quotient(variable("columns") - 1, self._width) + 1 - self._first_row
+        return [
+            ir.Let("lines", rows + self.band.further),
+            call(band, dst=ir.Address("scratch", constant(0)), row=self._first_row),
+            call(table),
+        ]
+
+    def head(self) -> list[ir.Step]:
+        """Where the vectors of a panel are."""
+        return [call(head, row=self._first_row) for head in self.functions[2:]]
+
+    def place(self, column: ir.Value) -> ir.Value:
+        """Places of the result before a column of filled rows."""
+        assert self.band is not None
+        row = quotient(column, self._width)
+        extent = self.sizes.value(self.band.slides[-1].place.extent)
+        return row * extent + least(column - row * self._width, extent)
+
+    @property
+    def _width(self) -> ir.Value:
+        """Columns of a row that is filled up."""
+        assert self.band is not None
+        return self.sizes.value(self.band.width)
+
+    @property
+    def _first_row(self) -> ir.Value:
+        """The first row of a block of columns."""
+        return quotient(variable("column0"), self._width)
+
+
+def banding_of(band: Band | None, form: Windows, kernel: Blocked) -> Banding:
+    """That of a kernel, which has the functions and the libraries then."""
+    if band is None:
+        return Banding(None, kernel.sizes, ())
+    pack = BandPack(form, band, kernel.sizes)
+    functions = tuple(kernel.sized(write) for write in (pack.function, pack.steps, pack.head))
+    for library in banded_libraries(kernel.tile, form.dtype):
+        kernel.needs(library)
+    return Banding(band, kernel.sizes, functions)

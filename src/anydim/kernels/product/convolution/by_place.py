@@ -14,59 +14,62 @@ from contextlib import ExitStack
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.ir import constant, greatest, least, variable
+from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.product.convolution.cropped import FIRST, KEPT
-from anydim.kernels.product.convolution.ending import Ending
-from anydim.kernels.product.convolution.form import OuterLoop, Windows
-from anydim.kernels.product.convolution.schedule import Convolution
-from anydim.kernels.product.places import Bound
-from anydim.kernels.product.sharing import from_on
+from anydim.kernels.product.convolution.form import Windows
+from anydim.kernels.product.convolution.joined import apart_of
+from anydim.kernels.product.convolution.library import STRIP
+from anydim.kernels.product.convolution.strips import LAST, Strips
+from anydim.kernels.product.kernel import call
+from anydim.kernels.product.turned import turned_library
 from anydim.kernels.write.arithmetic import quotient, quotient_up, summed
 from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.writer import Writer
-from anydim.sizes import Size, as_size, ceil_div, minimum, product
-
-NEVER = as_size(0)
-MOST = 16  # places of an image, and elements of a channel
+from anydim.sizes import Size, as_size
 
 
-def used_by_place(
-    form: Windows, loop: OuterLoop, ending: Ending | None, schedule: Convolution
-) -> Size:
-    """1 where images, those of `loop`, go this way, 0 elsewhere.
-
-    The dimensions of x that windows may leave are all of a channel's, and each has a tap. The more
-    elements these are, the fewer taps are outside, and the fewer lanes may be without an image.
-    """
-    if ending is None or ending.more is not None or not schedule.packed or not form.bounds:
-        return NEVER
-    moved = [bound.tap for bound in form.bounds]
-    steps = [bound.place for bound in form.bounds if bound.place]
-    elements = product(bound.extent for bound in form.bounds)
-    whole = (
-        sorted(moved) == sorted(tap.name for tap in form.taps)
-        and sorted(steps) == sorted(place.name for place in form.places)
-        and elements == form.channels.x
-        and form.row_y == form.columns
-    )
-    if not whole or any(_apart(form, bound) is None for bound in form.bounds):
-        return NEVER
-    lanes, images = schedule.tile.lanes, loop.extent
-    full = images * MOST - ceil_div(images, lanes) * lanes * elements
-    few = minimum(as_size(MOST) - form.columns, form.columns - 1)
-    return from_on(minimum(few, full, images - lanes * 3 // 4), 0)
-
-
-def _apart(form: Windows, bound: Bound) -> Size | None:
-    """How far neighbours along a dimension of x lie apart; None of unusual strides."""
-    stride, spread = bound.stride.constant, bound.spread.constant
-    if stride is None or spread is None or stride < 0 or spread < 1:
-        return None
-    return next(tap.x for tap in form.taps if tap.name == bound.tap).divide_exactly(spread)
+def place_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
+    """All of a panel, by the `rows` of `rows_function`."""
+    plan, kernel = strips.plan, strips.kernel
+    code, form, tile, value = Writer("place_"), plan.given, plan.tile, kernel.sizes.value
+    turn = turned_library(tile.lanes, form.dtype)
+    kernel.needs(turn)
+    bytes, row, images = form.dtype.bytes, constant(plan.panel_row), variable("images")
+    channels, places = variable("channels"), value(form.columns)
+    start = value(_start(form) - plan.form.x_start)
+    x = variable("x_at") + variable("image") * variable("x_image") + start
+    turned = ir.Address("scratch", value(plan.scratch.turned_at))
+    copy, panel = value(plan.scratch.panel), ir.Address("scratch", constant(0))
+    elements = value(form.channels.x)
+    x_shape = variable("x_image"), row, images, channels * elements
+    code.emit(ir.Call(turn.name, (ir.Address("x", x), turned, *x_shape)))
+    sums, sums_row = value(plan.scratch.sums_at), variable("block_columns")
+    wide, copying = code.let(sums_row / places), strips.weights.copying()
+    with code.range(0, places) as number:
+        place = _place(form, number, code, kernel.sizes)
+        k, all_of = code.let(channels * place.window), place.window.equals(elements)
+        code.emit(copying(**place.taps))
+        with code.when(~all_of):
+            own = {n: at for n, at in place.taps.items() if n.startswith(KEPT)}
+            code.emit(call(rows, src=turned, dst=panel, x_row=place.row, **own))
+        b = ir.Address("scratch", code.let(select(all_of, turned.offset, 0)))
+        with code.range(0, variable("rows"), tile.rows * STRIP) as at:
+            code.emit(ir.Let("m", variable("row0") + at))
+            code.emit(ir.Let("height", least(variable("rows") - at, tile.rows * STRIP)))
+            c = ir.Address("scratch", sums + (at * sums_row + number * wide) * bytes)
+            a = ir.Address("scratch", copy + at * k * bytes)
+            strip = strips.call(c, sums_row, b=b, b_row=row)
+            code.emit(strip(a=a, a_row=k, k=k, columns=images))
+    to = variable("y_unit") + variable("row0") * places
+    to = ir.Address(strips.y, to + variable("image") * variable("y_image"))
+    y_shape = wide, variable("y_image"), variable("rows") * places, images
+    with code.when(LAST):
+        code.emit(ir.Call(turn.name, (ir.Address("scratch", sums), to, *y_shape)))
+    return list(code.written)
 
 
 @dataclass(frozen=True)
-class Place:
+class _Place:
     """What a place has inside of x: `first` and `kept` taps of each axis, `window` of them all,
     and the `row` that the first tap of the first channel is."""
 
@@ -75,13 +78,13 @@ class Place:
     row: ir.Value
 
 
-def start_of(form: Windows) -> Size:
+def _start(form: Windows) -> Size:
     """Where the first element of the first channel lies in x."""
-    apart = ((bound, _apart(form, bound)) for bound in form.bounds)
+    apart = ((bound, apart_of(form, bound)) for bound in form.bounds)
     return form.x_start - sum((b.constant * by for b, by in apart if by is not None), as_size(0))
 
 
-def place_of(form: Windows, number: ir.Value, code: Writer, sizes: SizeParameters) -> Place:
+def _place(form: Windows, number: ir.Value, code: Writer, sizes: SizeParameters) -> _Place:
     """A place by its number."""
     value, at, rest = sizes.value, {"": constant(0)}, number
     for step in reversed(form.places[1:]):
@@ -92,8 +95,8 @@ def place_of(form: Windows, number: ir.Value, code: Writer, sizes: SizeParameter
     taps, rows, window = dict[str, ir.Value](), list[ir.Value](), constant(1)
     for number_of, tap in enumerate(form.taps):
         bound = next(bound for bound in form.bounds if bound.tap == tap.name)
-        apart, spread = _apart(form, bound), value(bound.spread)
-        assert apart is not None, "used_by_place looked at it"
+        apart, spread = apart_of(form, bound), value(bound.spread)
+        assert apart is not None, "`columns_of` looked at it"
         low = code.let(value(bound.constant) + at[bound.place] * value(bound.stride))
         first, behind = (
             code.let(least(quotient_up(greatest(end - low, 0), spread), value(tap.extent)))
@@ -103,7 +106,7 @@ def place_of(form: Windows, number: ir.Value, code: Writer, sizes: SizeParameter
         taps |= {f"{FIRST}{number_of}": first, f"{KEPT}{number_of}": kept}
         rows.append((low + first * spread) * value(apart))
         window = code.let(window * kept)
-    return Place(taps, window, code.let(summed(*rows)))
+    return _Place(taps, window, code.let(summed(*rows)))
 
 
 def rows_function(form: Windows, sizes: SizeParameters, lanes: int, row: int) -> ir.Function:

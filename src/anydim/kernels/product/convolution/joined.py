@@ -8,19 +8,22 @@ joined is a formula of sizes, in the same kernel; a panel of one image is the ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from anydim.base.records import dataclass
-from anydim.kernels.product.convolution.by_place import NEVER, used_by_place
+from anydim.kernels import ir
+from anydim.kernels.ir import greatest, least, variable
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import OuterLoop, Windows
 from anydim.kernels.product.convolution.schedule import Convolution
-from anydim.kernels.product.places import Walk
+from anydim.kernels.product.places import Bound, Walk
 from anydim.kernels.product.sharing import from_on
 from anydim.lang.tree.affine import affine
-from anydim.sizes import Size, as_size, ceil_div, maximum, minimum
+from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
 
+NEVER = as_size(0)
+MOST = 16  # places of an image that go place by place, and elements of a channel
 Loop = TypeVar("Loop", bound=Walk)
 
 
@@ -50,22 +53,18 @@ def columns_of(
 ) -> Columns[OuterLoop]:
     """How the columns of a form, which is cropped, are put into panels."""
     loop, width = _joinable(form, ending), as_size(schedule.tile.width)
-    by_place = as_size(0) if loop is None else used_by_place(given, loop, ending, schedule)
+    by_place = NEVER if loop is None else _used_by_place(given, loop, ending, schedule)
     return joined_columns(loop, form.columns, schedule.tile.width, width, form.loops, by_place)
 
 
 def joined_columns(
-    loop: Loop | None,
-    places: Size,
-    most: int,
-    width: Size,
-    loops: Sequence[Loop],
+    loop: Loop | None, places: Size, most: int, width: Size, loops: Sequence[Loop],
     by_place: Size = NEVER,
-) -> Columns[Loop]:
+) -> Columns[Loop]:  # fmt: skip
     """Columns of `places` an image, in panels of `most` or, of a single image, of `width`."""
     extents = tuple((each.name, each.extent) for each in loops)
     if loop is None:
-        return Columns(None, places, as_size(0), width, places, extents, NEVER)
+        return Columns(None, places, NEVER, width, places, extents, NEVER)
     fitting = maximum(as_size(most) // maximum(places, 1), by_place * most)
     images = minimum(fitting, loop.extent)
     joined = from_on(images, 2)
@@ -92,3 +91,58 @@ def _joinable(form: Windows, ending: Ending | None) -> OuterLoop | None:
             own = bias is not None and bias.stride(loop.name) != 0
             return None if own or loop.extent.constant == 1 else loop
     return None
+
+
+def _used_by_place(
+    form: Windows, loop: OuterLoop, ending: Ending | None, schedule: Convolution
+) -> Size:
+    """1 where images, those of `loop`, go this way, 0 elsewhere.
+
+    The dimensions of x that windows may leave are all of a channel's, and each has a tap. The more
+    elements these are, the fewer taps are outside, and the fewer lanes may be without an image.
+    """
+    if ending is None or ending.more is not None or not schedule.packed or not form.bounds:
+        return NEVER
+    moved = [bound.tap for bound in form.bounds]
+    steps = [bound.place for bound in form.bounds if bound.place]
+    elements = product(bound.extent for bound in form.bounds)
+    whole = (
+        sorted(moved) == sorted(tap.name for tap in form.taps)
+        and sorted(steps) == sorted(place.name for place in form.places)
+        and elements == form.channels.x
+        and form.row_y == form.columns
+    )
+    if not whole or any(apart_of(form, bound) is None for bound in form.bounds):
+        return NEVER
+    lanes, images = schedule.tile.lanes, loop.extent
+    full = images * MOST - ceil_div(images, lanes) * lanes * elements
+    few = minimum(as_size(MOST) - form.columns, form.columns - 1)
+    return from_on(minimum(few, full, images - lanes * 3 // 4), 0)
+
+
+def apart_of(form: Windows, bound: Bound) -> Size | None:
+    """How far neighbours along a dimension of x lie apart; None of unusual strides."""
+    stride, spread = bound.stride.constant, bound.spread.constant
+    if stride is None or spread is None or stride < 0 or spread < 1:
+        return None
+    return next(tap.x for tap in form.taps if tap.name == bound.tap).divide_exactly(spread)
+
+
+def images_of(columns: Columns[OuterLoop], value: Callable[[Size], ir.Value]) -> list[ir.Step]:
+    """The images that a panel has columns of: the first one's number, how many, of each `run`.
+
+    Where images are not joined that is a part of the only one.
+    """
+    if columns.joined.constant == 0:
+        return []
+    assert columns.loop is not None, "images that are joined have a loop"
+    places = greatest(value(columns.places), 1)
+    return [
+        ir.Let("image", variable("column") / places),
+        ir.Let("place", variable("column") - variable("image") * places),
+        ir.Let("images", greatest(variable("width") / places, 1)),
+        ir.Let("run", least(variable("width"), places)),
+        ir.Let("joined", value(columns.joined).differs(0)),
+        ir.Let("x_image", value(columns.loop.x)),
+        ir.Let("y_image", value(columns.loop.y)),
+    ]

@@ -1,8 +1,8 @@
 """The convolution template: products of weights with windows of a tensor, and what follows them.
 
-`form.py` reads the group, `loops.py` writes the loops, `packing.py`
-brings windows into panels, and what no model changes is in `library.py`. Constant
-weights are packed when they are loaded. Every size is a run-time argument.
+`form.py` reads the group, `plan.py` decides how it is cut, `loops.py` writes the loops, `strips.py`
+the innermost ones; `packing.py` brings windows into panels, and what no model changes is in
+`library.py`. Constant weights are packed when they are loaded. Every size is a run-time argument.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.base.errors import OptionError
 from anydim.kernels.launch import Launch, Panels, known_number, known_parts
-from anydim.kernels.product.convolution.ending import ending_of
 from anydim.kernels.product.convolution.form import Windows, windows_of
 from anydim.kernels.product.convolution.loops import ConvolutionWriter
+from anydim.kernels.product.convolution.plan import plan_of
 from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.micro import Tile, tile_of
 from anydim.kernels.template import Task, form_template
@@ -48,10 +48,10 @@ def _lower(form: Windows, schedule: Convolution, task: Task) -> Launch:
             "'direct' reads the rows of a matrix where they lie, and these windows are none",
             "it can be chosen for a window of one element with steps of one",
         )
-    ending = ending_of(form, task.group)
-    writer = ConvolutionWriter(task.group, form, ending, schedule, task.machine)
+    plan = plan_of(task.group, form, schedule, task.machine)
+    writer = ConvolutionWriter(task.group, plan)
     packing = _panels(form, schedule.tile) if schedule.packed else None
-    reason = _reason(form, schedule, writer.finished)
+    reason = _reason(form, schedule, plan.finished)
     return writer.launch(schedule, {"w": packing}, form.work, reason)
 
 
