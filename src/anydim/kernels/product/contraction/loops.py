@@ -141,7 +141,7 @@ class MainWriter(Sides):
         return [
             ir.Let("place", select(forwards, variable("block"), from_end)),
             ir.Let("column0", panel * self.unit),
-            ir.Let("width", least(stop - variable("column0"), self._block_columns)),
+            ir.Let("width", least(stop - variable("column0"), self.block_columns)),
             ir.Let("c_at", results + variable("column0")),
             ir.Let("b_at", self._start_of_b()),
             ir.Let("chunk", self._chunk()),
@@ -209,7 +209,7 @@ class MainWriter(Sides):
         window = constant(self.tile.lanes * self.tile.unroll)
         return [
             ir.Let("part", variable("chunk") * self.tile.lanes),
-            ir.Let("next", self.all_k * self._block_columns),
+            ir.Let("next", self.all_k * self.block_columns),
             ir.Let("asking", least(variable("tiles"), _ASKING)),
             ir.Let("share", quotient(variable("part"), variable("asking"))),
             give("step", quotient_up(window, variable("asking"))),
@@ -250,7 +250,7 @@ class MainWriter(Sides):
             buffer = self.buffers[target.tensor]
             return ir.Address(buffer, variable("sums_at")), self.c_row
         at = self.sizes.known("sums_offset", self.held.sums_offset)
-        return ir.Address("scratch", at), self._block_columns
+        return ir.Address("scratch", at), self.block_columns
 
     def _given_once(self) -> list[ir.Step]:
         """The block of scalars that rows take, and those that are the same for all."""

@@ -97,7 +97,7 @@ class Sides(Blocked):
         return constant(0) < variable("turn")
 
     @property
-    def _block_columns(self) -> ir.Value:
+    def block_columns(self) -> ir.Value:
         return self.sizes.role("block_columns", self.blocks.columns)
 
     def start_of(self, name: str, start: Size, stride: Callable[[MatrixWalk], Size]) -> ir.Value:

@@ -63,7 +63,9 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
             writer.needs(way)
             given = give("a_row", writer.a_row)
             few = (writer.all_rows <= FEW) & writer.in_turns
-            found.append((few, [given, *_one_row(writer, way.name, step)]))
+            # rows of sums that no output holds are as far apart as those of a block
+            wide = WIDE if writer.target is not None else writer.block_columns
+            found.append((few, [given, *_one_row(writer, way.name, step, wide)]))
     if form.cuts_a or form.windows is not None or columns not in (None, 1):
         return found
     if form.k.a == 1:
@@ -106,8 +108,10 @@ def _small(writer: MainWriter) -> tuple[ir.Value, list[ir.Step]]:
     return condition, [called, ir.Assign(DONE, variable("left"))]
 
 
-def _one_row(writer: MainWriter, function: str, b_row: ir.Value) -> list[ir.Step]:
-    """Rows or columns of B as they lie, `b_row` apart, for wide blocks of columns."""
+def _one_row(
+    writer: MainWriter, function: str, b_row: ir.Value, wide: int | ir.Value = WIDE
+) -> list[ir.Step]:
+    """Rows or columns of B as they lie, `b_row` apart, for `wide` blocks of columns."""
     stop = least(variable("stop_panel") * writer.unit, writer.all_columns)
     first = variable("first_panel") * writer.unit
     return [
@@ -116,8 +120,8 @@ def _one_row(writer: MainWriter, function: str, b_row: ir.Value) -> list[ir.Step
         *(writer.pack_a() if writer.held.holds_a else ()),
         give("b_panel", b_row),
         loop(
-            "column0", first, stop, WIDE,
-            ir.Let("width", least(stop - variable("column0"), WIDE)),
+            "column0", first, stop, wide,
+            ir.Let("width", least(stop - variable("column0"), wide)),
             *_whole_k(writer, function),
         ),
     ]  # fmt: skip
