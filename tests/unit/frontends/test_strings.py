@@ -140,7 +140,7 @@ def test_operators_on_strings_that_the_opset_lacks_are_listed():
         [helper.make_tensor_value_info("s", TensorProto.STRING, ["N"])],
         [helper.make_tensor_value_info("b", TensorProto.STRING, ["N"])],
     )  # fmt: skip
-    with pytest.raises(ad.ModelError, match=r"1 nodes .*\n  join: StringJoin \(opset 20\)"):
+    with pytest.raises(ad.ModelError, match=r"1 node .*\n  join: StringJoin \(opset 20\)"):
         ad.compile(made)
 
 
