@@ -78,8 +78,8 @@ class Tile:
 
     @property
     def shared(self) -> range:
-        """The rows of tiles that there are several of."""
-        return range(self.rows // 2 + 1, self.rows + 1)
+        """The rows of tiles that there are several of: none of the small tiles of devices."""
+        return range(self.rows // 2 + 1 if self.rows > 4 else self.rows + 1, self.rows + 1)
 
     def widest(self, rows: int) -> int:
         """Vectors of the widest tile of some rows: enough sums to hide the latency of an FMA."""
@@ -114,7 +114,8 @@ def tile_of(machine: Machine, dtype: DType) -> Tile:
     8 x 3 of 32 registers was the fastest measured with AVX-512, before 9 x 3, 6 x 4, 14 x 2 and
     12 x 2; 6 x 2 of 16 with AVX2. With Zen 4, 2 steps at a time are 3 % faster than 4. Compilers of
     devices have all tiles in each program: PoCL takes 100 s for those up to 8 x 3, 19 s up to
-    6 x 2, 10 s up to 4 x 2, which are as fast.
+    6 x 2, 10 s up to 4 x 2, which are as fast, and a third less without those that ask for lines
+    ahead.
     """
     lanes = machine.lanes(dtype)
     if machine.most_lanes:
