@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -144,6 +145,20 @@ def test_blocks_of_rows_begin_anywhere(name: str) -> None:
         numpy.testing.assert_allclose(whole, expected(name, given), rtol=1e-5, atol=2e-3)
         cut = made.outputs(given, sizes, 11, compiled=True)[0]
         numpy.testing.assert_array_equal(whole, cut)
+
+
+@pytest.mark.parametrize("name", ["max 3x3 stride 2", "depthwise 5x5"])
+def test_asking_for_the_next_strip_changes_no_bit(name: str) -> None:
+    """What tensors have that fill no cache is asked for ahead."""
+    near, far = (prepared(name, replace(SMALL, l2_bytes=l2)) for l2 in (1 << 20, 64))
+    for height, width in ((9, 33), (70, 17)):
+        sizes = {"n": 2, "c": 3, "h": height, "v": width}
+        given = arrays(name, sizes)
+        found = far.outputs(given, sizes, 3, compiled=True)[0]
+        numpy.testing.assert_allclose(found, expected(name, given), rtol=1e-5, atol=2e-3)
+        numpy.testing.assert_array_equal(found, near.outputs(given, sizes, 3, compiled=True)[0])
+    sizes = {"n": 1, "c": 2, "h": 9, "v": 33}
+    check(name, far, sizes, 1, compiled=False)
 
 
 @pytest.mark.parametrize("stride", [1, 2])

@@ -26,9 +26,10 @@ from anydim.kernels.write.elements import Context, Elements, SizeParameters
 from anydim.kernels.write.loops import START, STOP, over, parallel_loop, under
 from anydim.lang.tree import Axis, TensorType
 from anydim.lang.tree.affine import Affine, row_major_strides, to_expr
-from anydim.sizes import Box, Size, as_size
+from anydim.sizes import Box, Size, as_size, product
 
 _STRIP = 32  # rows that are done before the next columns: they stay in the first cache
+_NEAR = 2  # second caches full: what tensors of more have comes from far
 _GATHERED = 4  # bytes of the smallest elements that machines gather
 _FEW = 4  # rows that have steps of their own where blocks are of more
 
@@ -132,7 +133,25 @@ class SlidingWriter:
                 Cell(columns, {rows.name: row + copy}, (rows.name, copy)) for copy in range(copies)
             ]
             span = constant(copies - 1)
+            self._ask(columns, block, row)
             self._either(self.setting, block, rows, copies, span, high, cells, cells)
+
+    def _ask(self, columns: Columns, block: Elements, row: ir.Value) -> None:
+        """Ask for what these columns read in the next strip, where tensors lie far away.
+
+        No processor foresees the order of lines in strips.
+        """
+        rows, form, value = self.form.outer[-1].name, self.setting.form, self.sizes.value
+        moved = {rows: row + _STRIP, form.lane.name: columns.at}
+        for window in {w.read.tensor: w for _, windows in form.bodies for w in windows}.values():
+            source, buffer = self.context.types[window.read.tensor], self.setting.buffer(window)
+            bytes = value(product(source.shape) * source.dtype.bytes)
+            with under(block, bytes > _NEAR * self.context.machine.l2_bytes) as far:
+                place = window.address.without(*(axis.name for axis in form.loops))
+                lines = far.inner(moved)
+                first, step = lines.name(lines.offset(place)), value(place.stride(rows))
+                lines.steps += [ir.Prefetch(buffer, first + step * n) for n in range(self.vectors)]
+                far.steps += lines.steps
 
     def _each(self, columns: Columns, image: Elements, low: ir.Value, high: ir.Value) -> None:
         """Rows of an image one by one: few share nothing."""
