@@ -50,7 +50,8 @@ class Prepared:
     ) -> None:  # fmt: skip
         self.group = group
         most = {"opencl": opencl.MOST_LANES, "cuda": cuda.MOST_LANES}.get(settings.target, 0)
-        self.machine = machine = replace(machine, most_lanes=most)
+        permutes = machine.permutes and settings.target == "llvm"  # others are never told
+        self.machine = machine = replace(machine, most_lanes=most, permutes=permutes)
         for template in templates:
             found = template.match(group, box, machine, constants)
             if found is not None:

@@ -7,10 +7,12 @@ import pytest
 
 from anydim.base.dtypes import float64, int32
 from anydim.kernels.launch import Machine
+from anydim.kernels.text import print_kernel
 from tests.unit.kernels.convolution_cases import Case, check
 
 AVX2 = Machine(32, 16)
 SMALL = Machine(16, 16, 4 * 1024, 64 * 1024)
+PERMUTING = Machine(64, 32, permutes=True)
 WIDTHS = (0, 1, 2, 3, 5, 7, 15, 16, 17, 31, 33, 47, 48, 49, 97)
 
 
@@ -87,6 +89,26 @@ def test_nothing_outside_of_patches_is_touched(name: str) -> None:
         for height, width in ((13, 20), (6, 127), (1, 41)):
             sizes = {"n": 2, "h": height, "v": width}
             check(case, case.prepared(machine), sizes, compiled=False)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("n 5 h v", "8 5 3 3", square(3, 1, 2)),
+        Case("1 2 h v", "8 2 5 5", square(5, 2, 2)),
+        Case("1 4 h v", "8 4 1 1", square(1, 0, 2)),
+    ],
+    ids=lambda case: case.w,
+)
+def test_rows_of_few_places_are_picked_out_of_vectors(case: Case, compiled: bool) -> None:
+    """They are near each other or not, and near the ends of x or not."""
+    prepared = case.prepared(None if compiled else PERMUTING)
+    if prepared.machine.permutes:
+        assert "permute" in print_kernel(prepared.launch.kernel)
+    for height, width in ((1, 1), (9, 3), (40, 4), (23, 6), (17, 7), (24, 9), (30, 10), (66, 2)):
+        check(case, prepared, {"n": 1, "h": height, "v": width}, 1, compiled)
+    check(case, prepared, {"n": 3, "h": 20, "v": 3}, 2, compiled)
 
 
 def test_sizes_in_any_order_on_one_kernel() -> None:

@@ -33,7 +33,7 @@ from anydim.kernels.product.kernel import call, roles_of
 from anydim.kernels.product.places import LayerSizes
 from anydim.kernels.write.arithmetic import quotient_up
 from anydim.lang.tree import Group
-from anydim.sizes import Size
+from anydim.sizes import Size, product
 
 
 class ConvolutionWriter(Blocked):
@@ -87,7 +87,8 @@ class ConvolutionWriter(Blocked):
         if pack.turned is not None:
             self.needs(pack.turned)
         if can_merge(self.form):
-            merged = MergedPack(*given)
+            x = product(self.group.type_of(self.form.x).shape)
+            merged = MergedPack(*given, x if plan.machine.permutes else None)
             self.worth_merging = merged.worth_it()
             windows.append(self.sized(merged.function))
         return windows

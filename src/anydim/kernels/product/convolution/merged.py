@@ -2,8 +2,9 @@
 
 A row of 3, 7 or 17 places fills vectors badly. Where the result is as wide as x and windows step by
 one, neighbours in the result read neighbours in x wherever rows end, so that a vector is loaded
-as it lies; what else are rows of few places is gathered. Which lanes of a tap are inside of x is
-found once for all channels; taps that no lane has inside are zeros.
+as it lies; what else are rows of few places is gathered, or picked out of the vectors it lies in.
+Which lanes of a tap are inside of x is found once for all channels; taps that no lane has inside
+are zeros.
 """
 
 from __future__ import annotations
@@ -11,20 +12,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from anydim.base.dtypes import float32, int32, int64
+from anydim.base.dtypes import float32, int32, int64, uint64
 from anydim.kernels import ir
-from anydim.kernels.ir import constant, greatest, least, select, variable
+from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.convolution.packing import Place, WindowPack
 from anydim.kernels.product.places import Bound
 from anydim.kernels.write.arithmetic import first_lanes, quotient, summed
 from anydim.kernels.write.elements import SizeParameters
-from anydim.sizes import product
+from anydim.sizes import Size, product
 
 _MOST = 1 << 24  # places along an axis, and in all further out: they are counted in int32
 _STRIDE = 32
 _FEW = 4  # channels for which masks of long rows cost more than vectors that end with a row
 _FAR = 1 << 30
+_PICKED = 4  # vectors of x that lanes are picked out of, which takes less than to gather them
 
 
 def follows_on(form: Windows) -> bool:
@@ -47,10 +49,12 @@ class MergedPack(WindowPack):
     name = "windows_merged"
 
     def __init__(
-        self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool
-    ) -> None:
+        self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool,
+        elements: Size | None,
+    ) -> None:  # fmt: skip
         super().__init__(form, sizes, lanes, row, joined)
         self.gathered = not follows_on(form)
+        self.elements = elements if self.gathered and form.dtype.bits == 32 else None
         self.whole = ir.Type(int32, lanes)
 
     def worth_it(self) -> ir.Value:
@@ -59,6 +63,9 @@ class MergedPack(WindowPack):
         few = (self.form.channels.extent.constant or _FEW) < _FEW
         most = self.lanes // 8 if self.gathered else self.lanes if few else _MOST
         found = value(self.last.extent) <= most
+        if self.elements is not None and not few:
+            near = value(self.form.places[-2].x) <= _PICKED * value(self.last.extent)
+            found = found | near & (value(self.last.extent) <= self.lanes // 3)
         if self.gathered and self.joined:
             found = found & (variable("images") <= 1)
         for step in self.form.places[:-1]:
@@ -122,6 +129,8 @@ class MergedPack(WindowPack):
         if self.gathered:
             first, *more = (self.off[name].as_(int64) * step for name, step in places)
             self.apart = self.code.let(sum(more, first))
+            far = self.apart.bits(uint64) >= _PICKED * self.lanes
+            self.near = self.code.let(~(far & self.exist).any)
         steps = (self.places[name] * step for name, step in places)
         self.x = self.code.let(summed(variable("x_at"), *steps))
         self.to = self.code.let(at - variable("column"))
@@ -175,6 +184,23 @@ class MergedPack(WindowPack):
 
     def _loaded(self, source: ir.Value) -> ir.Value:
         mask = self.wanted[0]
-        if self.gathered:
-            return self.code.let(ir.Gather(self.vector, "x", self.apart + source, mask))
-        return self.code.let(ir.Load(self.vector, "x", source, mask))
+        if not self.gathered:
+            return self.code.let(ir.Load(self.vector, "x", source, mask))
+        gathered = ir.Gather(self.vector, "x", self.apart + source, mask)
+        return self.code.let(gathered) if self.elements is None else self._picked(gathered, source)
+
+    def _picked(self, gathered: ir.Gather, source: ir.Value) -> ir.Value:
+        """What is gathered, or picked out of some vectors where all of it lies in them."""
+        code, lanes, zero = self.code, self.lanes, number(self.form.dtype, 0, self.lanes)
+        assert self.elements is not None and gathered.mask is not None
+        found, last = code.variable(zero), self.sizes.value(self.elements) - _PICKED * lanes
+        with code.when(self.near & (source >= 0) & (source <= last)):
+            parts = [ir.Load(self.vector, "x", source + n * lanes) for n in range(_PICKED)]
+            places = self.apart.as_(int32)
+            pairs = zip(parts[::2], parts[1::2])
+            low, high = (ir.Permute(self.vector, *pair, places) for pair in pairs)
+            chosen = select(self.apart < 2 * lanes, low, high)
+            found.set(select(gathered.mask, chosen, zero))
+        with code.otherwise():
+            found.set(gathered)
+        return found()
