@@ -13,6 +13,8 @@ B is panels of one vector each, `b_panel` elements apart: vectors of k one behin
 to whole ones. Tiles of any width read the same panels. Fewer columns are masked in the last vector
 of C. In every unrolled step a tile also prefetches lines of B (`Asks`): each line that is read
 once, as processors do not bring the lines beside it. One that is asked for twice costs as much.
+They come into the second cache, which waits for more lines of memory at once than the first one;
+wide tiles, which have little to do with each line, ask for the first one.
 Tiles of few vectors do little with each row of A: they ask for the rows behind their own.
 
 There is a micro-kernel for every number of rows, and nothing but loads and multiply-adds between
@@ -244,11 +246,12 @@ class _Micro:
         if not self.prefetches or self.asks == Asks.NOTHING:
             return []
         if self.asks == Asks.SOON:
-            soon = SOON_WIDE if self.vectors > self.tile.vectors else SOON
+            wide = self.vectors > self.tile.vectors
+            soon = SOON_WIDE if wide else SOON
             line = max(LINE // self.dtype.bytes, self.tile.lanes)
             lines = range(soon, soon + self.tile.unroll * self.tile.lanes, line)
             places = [self._b(j, at) for j in range(self.vectors) for at in lines]
-            return [ir.Prefetch("b", at) for at in places]
+            return [ir.Prefetch("b", at, far=not wide) for at in places]
         ahead = register("ahead_at")
         places = [ahead + self._panel(j) for j in range(self.vectors)]
         asked = [ir.Prefetch("b", at, far=True) for at in places]
