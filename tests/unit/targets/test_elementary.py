@@ -200,6 +200,22 @@ def test_powers_of_e_that_are_subnormal() -> None:
             numpy.testing.assert_array_equal(got, same)
 
 
+def test_powers_of_e_at_their_ends() -> None:
+    """The last that is finite, infinity behind it, and NaN with whatever bits it has."""
+    for dtype, last in ((float32, 88.72283), (float64, 709.782712893384)):
+        end = numpy.array(last, dtype.numpy)
+        values = numpy.concatenate([[end, numpy.nextafter(end, numpy.inf), numpy.inf, 1e30], [0.0]])
+        nans = numpy.full(8, numpy.nan, dtype.numpy)
+        nans.view(f"i{nans.itemsize}")[:] += numpy.arange(8)
+        got, same = apply(
+            ("exp", "exp_nonpositive"), dtype, numpy.append(values.astype(dtype.numpy), nans)
+        )
+        want = float(numpy.exp(end.astype(numpy.longdouble)))
+        numpy.testing.assert_allclose(got[0], want, rtol=2 * numpy.finfo(dtype.numpy).eps)
+        assert got[1:5].tolist() == [numpy.inf] * 3 + [1]
+        assert numpy.isnan(got[5:]).all() and numpy.isnan(same[5:]).all()
+
+
 def test_values_outside_a_domain() -> None:
     """As IEEE 754 and numpy have them."""
     large = numpy.array([-1e10, -1e30, -numpy.inf, 0.5, numpy.nan, 1.0, numpy.inf])

@@ -18,14 +18,16 @@ from anydim.targets.functions.writer import Lanes, copysign
 class Exponential:
     """Constants of exp for one type: x = n ln2 + r, exp(x) = 2^n exp(r).
 
-    `magic` makes the sum x*log2(e) + magic end in the bits of n + bias - 1.
+    `magic` makes the sum x*log2(e) + magic end in the bits of n.
     """
 
     magic: float
+    bias: int  # of an exponent
     shift: int
-    low: float  # below it the result's exponent may not be a normal one
+    low: float  # below it the result's exponent may not be a normal one; it is one up to -low
     least: float  # below it the result is 0
-    high: float  # above it the result is inf
+    last: float  # of which the result is finite
+    high: float  # its result is inf
     ln2_high: float
     ln2_low: float
     tail: tuple[float, ...]  # (exp(r) - 1 - r) / r^2, highest power first
@@ -33,7 +35,7 @@ class Exponential:
 
 EXPONENTIALS = {
     float32: Exponential(
-        magic=1.5 * 2**23 + 126, shift=23, low=-86.9, least=-104.0, high=88.73,
+        magic=1.5 * 2**23, bias=127, shift=23, low=-86.9, least=-104.0, last=88.72283, high=88.73,
         ln2_high=0.693359375, ln2_low=-2.12194440e-4,
         tail=(
             0.0013814539415761828, 0.00836874544620514, 0.04166838899254799, 0.1666652113199234,
@@ -41,18 +43,19 @@ EXPONENTIALS = {
         ),
     ),
     float64: Exponential(
-        magic=1.5 * 2**52 + 1022, shift=52, low=-708.0, least=-745.2, high=709.79,
+        magic=1.5 * 2**52, bias=1023, shift=52, low=-708.0, least=-745.2, last=709.782712893384,
+        high=709.79,
         ln2_high=6.93147180369123816490e-01, ln2_low=1.90821492927058770002e-10,
         tail=tuple(1 / math.factorial(k) for k in range(13, 1, -1)),
     ),
 }  # fmt: skip
 
 
-def _reduced(x: Lanes) -> tuple[Lanes, Lanes]:
-    """(r, bits that end in n + bias - 1) with x = n ln2 + r; x at most `high`."""
+def _reduced(x: Lanes, more: int) -> tuple[Lanes, Lanes]:
+    """(r, bits that end in n + more) with x = n ln2 + r."""
     c = EXPONENTIALS[x.dtype]
-    shifted = fma(x, math.log2(math.e), c.magic)
-    n = shifted - c.magic
+    shifted = fma(x, math.log2(math.e), c.magic + more)
+    n = shifted - (c.magic + more)
     r = fma(n, -c.ln2_high, x)
     return fma(n, -c.ln2_low, r), shifted.words
 
@@ -64,33 +67,39 @@ def _scale(x: Lanes, bits: Lanes) -> Lanes:
 
 def exp(x: Lanes) -> Lanes:
     """e^x."""
-    return _power(x.below(EXPONENTIALS[x.dtype].high), x)
+    return _power(x, EXPONENTIALS[x.dtype].last)
 
 
 def exp_nonpositive(x: Lanes) -> Lanes:
     """e^x where x is at most 0: the same bits."""
-    return _power(x, x)
+    return _power(x, None)
 
 
 def exp_or_zero(x: Lanes) -> Lanes:
     """e^x, 0 where that is no normal number: for what adds it to 1."""
     c = EXPONENTIALS[x.dtype]
-    r, bits = _reduced(x.below(c.high))
+    r, bits = _reduced(x.below(c.high), c.bias - 1)
     return select(x < c.low, 0.0, r.polynomial(_doubled(c)) * _scale(x, bits))
 
 
-def _power(limited: Lanes, x: Lanes) -> Lanes:
-    """A power of two with a normal exponent, but for the lanes between `least` and `low`."""
+def _power(x: Lanes, last: float | None) -> Lanes:
+    """e^x, which is inf above `last` where x may be above 0.
+
+    The exponent is added to the bits of 2 exp(r): only far from 0 that is not the result.
+    """
     c = EXPONENTIALS[x.dtype]
-    r, bits = _reduced(limited)
+    r, bits = _reduced(x, -1)
     power = r.polynomial(_doubled(c))
-    result = (power * _scale(x, bits)).register()
-    small = x < c.low
-    with small.when_any():
-        result.set(select(small, 0.0, result))
+    result = (power.words + (bits << c.shift)).bits(x.dtype).register()
+    near = x >= c.low if last is None else abs(x) <= -c.low  # not of NaN
+    with (~near).when_any():
+        small = ~(x >= c.low)
+        result.set(select(small, x.above(0.0), result))
+        if last is not None:
+            result.set(select(x > last, math.inf, result))
         subnormal = small & (x > c.least)
         with subnormal.when_any():
-            rounded = power * _scale(x, bits + _LIFT) * 2.0**-_LIFT
+            rounded = power * _scale(x, bits + (c.bias + _LIFT)) * 2.0**-_LIFT
             result.set(select(subnormal, rounded, result))
     return result
 
@@ -106,7 +115,7 @@ def _doubled(c: Exponential) -> tuple[float, ...]:
 def expm1(x: Lanes) -> Lanes:
     """e^x - 1, exact to the last places near 0 too."""
     c = EXPONENTIALS[x.dtype]
-    r, bits = _reduced(x.below(c.high).above(-40.0))
+    r, bits = _reduced(x.below(c.high).above(-40.0), c.bias - 1)
     scale = _scale(x, bits)
     small = fma(r * r, r.polynomial(c.tail), r)
     half = fma(scale, small, scale - 0.5)
