@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import anydim as ad
 from anydim.frontends.source import read
@@ -102,6 +103,23 @@ def test_pools_are_compiled() -> None:
     (found,) = ad.compile(pools(3, stride=2**30))(data).values()
     expected = data[:, :, :2, :2].max(axis=(2, 3), keepdims=True)
     numpy.testing.assert_array_equal(found, expected)
+
+
+def test_a_convolution_of_dims_with_long_names_is_compiled() -> None:
+    """Places of 2 x 2 windows with padding are a sum of products: what is made of them is long."""
+    numbers, dims = numpy.random.default_rng(0), [f"p2o.DynamicDimension.{n}" for n in range(3)]
+    weights = numbers.standard_normal((8, 3, 2, 2)).astype("float32")
+    attributes = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
+    node = onnx.helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [dims[0], 3, *dims[1:]])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    constants = [onnx.numpy_helper.from_array(weights, "w")]
+    made = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y], constants))
+    model, reference = ad.compile(made), ReferenceEvaluator(made)
+    for shape in ((1, 3, 9, 11), (20, 3, 2, 3), (0, 3, 4, 4), (3, 3, 1, 40)):
+        data = numbers.standard_normal(shape).astype("float32")
+        (expected,) = reference.run(None, {"x": data})
+        numpy.testing.assert_allclose(model(data)["y"], expected, rtol=1e-5, atol=1e-5)
 
 
 def deep_size(levels: int) -> Size:

@@ -68,15 +68,15 @@ def joined_columns(
     fitting = maximum(as_size(most) // maximum(places, 1), by_place * most)
     images = minimum(fitting, loop.extent)
     joined = from_on(images, 2)
-    rest = loop.extent - 1
+    few = minimum(places, max(most, MOST))  # all that images have that are joined, as one term
     return Columns(
         loop=loop,
         places=places,
         joined=joined,
-        width=width + joined * (images * places - width),
-        all=places + joined * rest * places,
+        width=width + joined * (images * few - width),
+        all=maximum(places, joined * loop.extent * few),
         loops=tuple(
-            (name, extent - joined * rest if name == loop.name else extent)
+            (name, maximum(extent - joined * extent, joined) if name == loop.name else extent)
             for name, extent in extents
         ),
         by_place=by_place,

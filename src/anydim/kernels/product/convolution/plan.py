@@ -155,8 +155,7 @@ def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machin
         most = schedule.chunk_k * _NARROW, _band_bytes(machine)
         band = band_of(form, given, tile, schedule.block_panels, *most)
     if band is not None:
-        filled = band.used * (band.rows * band.width - columns.places)
-        columns = replace(columns, all=columns.all + filled)
+        columns = replace(columns, all=maximum(columns.all, band.used * band.rows * band.width))
     more = ending is not None and ending.more is not None
     target = target_of(form.outputs, group, form.dtype)
     assert target is not None, "forms have a result of the type of the sums"
@@ -177,9 +176,9 @@ def _cut(
     tiles = ceil_div(form.rows, tile.rows)
     row_blocks = ceil_div(tiles, schedule.block_tiles)
     panels = columns.panels
-    narrow = minimum(
-        as_size(tile.width) // maximum(minimum(columns.all, columns.width), 1), _NARROW
-    )
+    images = as_size(1) if columns.loop is None else columns.loop.extent
+    filled = minimum(images * columns.places, tile.width)
+    narrow = minimum(as_size(tile.width) // maximum(filled, 1), _NARROW)
     by_place = columns.by_place
     times = 1 if more else maximum(narrow, by_place * _NARROW, 1)
     window = maximum(form.window, by_place * form.channels.x, 1)
@@ -192,7 +191,7 @@ def _cut(
         channels=maximum(ceil_div(form.channels.extent, chunks), 1),
         sharing=Sharing(
             columns.loops, tiles,
-            columns.all + columns.joined * (panels * tile.width - columns.all),  # as if all full
+            maximum(columns.all, columns.joined * panels * tile.width),  # as if all full
             tile.width, tile.lanes, few, work_of(around, form.rows, tiles, columns.all, form.k),
         ),
     )  # fmt: skip
