@@ -58,7 +58,8 @@ def test_a_block_has_the_panels_that_few_rows_take_at_once() -> None:
     group = instantiate(parse_definition(text), shapes, box=box)
     schedule = TEMPLATE.match(group, box, machine(), constants)
     launch = TEMPLATE.lower(group, schedule, box, machine(), constants)
-    columns = dict(zip(launch.kernel.sizes, launch.sizes))["block_columns"]
+    sizes = dict(zip(launch.kernel.sizes, launch.sizes))
+    columns = sizes["block_panels"] * sizes["unit"]
     tile = tile_of(machine(), float32)
     for rows in range(1, 64):
         fits = tile.widest(min(rows, tile.rows)) if rows not in _tall(tile) else 2

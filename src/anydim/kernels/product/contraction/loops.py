@@ -103,14 +103,9 @@ class MainWriter(Sides):
         """Elements between the rows of results."""
         return self.sizes.role("c_row", self.form.m.c)
 
-    @property
-    def unit(self) -> ir.Value:
-        """Columns that blocks and threads have a multiple of."""
-        return self.sizes.role("unit", as_size(self.sharing.width))
-
     def enter(self) -> list[ir.Step]:
         panels = variable("stop_panel") - variable("first_panel")
-        blocks = quotient_up(panels, self.sizes.role("block_panels", self.blocks.panels))
+        blocks = quotient_up(panels, self.block_panels)
         return [ir.Let("blocks", blocks), self.a_at()]
 
     def levels(self) -> list[Level]:
@@ -132,8 +127,7 @@ class MainWriter(Sides):
 
     def _block(self) -> list[ir.Step]:
         """One block of columns; blocks come from the end where a launch goes backwards."""
-        panels = self.sizes.role("block_panels", self.blocks.panels)
-        panel = variable("first_panel") + variable("place") * panels
+        panel = variable("first_panel") + variable("place") * self.block_panels
         stop = least(variable("stop_panel") * self.unit, self.all_columns)
         forwards = variable(BACKWARDS).equals(0)
         from_end = variable("blocks") - 1 - variable("block")

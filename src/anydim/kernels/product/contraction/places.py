@@ -19,8 +19,7 @@ from anydim.sizes import Size, align_up, as_size, maximum
 
 @dataclass(frozen=True)
 class Blocks:
-    """Counts of the loops: row tiles in all and of a block; units of the sharing and columns of
-    a block.
+    """Counts of the loops: row tiles in all and of a block; units of the sharing of a block.
 
     `rows` of a block, `sums` of a tile over its columns and `b_bytes` are not below what is needed,
     and shorter formulas.
@@ -29,7 +28,6 @@ class Blocks:
     tiles: Size
     block_tiles: Size
     panels: Size
-    columns: Size
     rows: Size
     sums: Size
     b_bytes: Size

@@ -35,7 +35,7 @@ from anydim.kernels.product.kernel import call, packed_at
 from anydim.kernels.product.places import LayerSizes
 from anydim.kernels.write.arithmetic import loop, quotient_up, round_down, summed
 from anydim.lang.tree import Group
-from anydim.sizes import Size, align_up
+from anydim.sizes import Size, align_up, as_size
 
 
 class Sides(Blocked):
@@ -98,7 +98,16 @@ class Sides(Blocked):
 
     @property
     def block_columns(self) -> ir.Value:
-        return self.sizes.role("block_columns", self.blocks.columns)
+        return self.block_panels * self.unit
+
+    @property
+    def block_panels(self) -> ir.Value:
+        return self.sizes.role("block_panels", self.blocks.panels)
+
+    @property
+    def unit(self) -> ir.Value:
+        """Columns that blocks and threads have a multiple of."""
+        return self.sizes.role("unit", as_size(self.blocks.sharing.width))
 
     def start_of(self, name: str, start: Size, stride: Callable[[MatrixWalk], Size]) -> ir.Value:
         """Where the iteration of the loops begins in the operand of that name."""

@@ -85,7 +85,7 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     sharing = _sharing(form, tiles, tile, unit, machine.threads)
     rows = block_tiles * tile.rows
     sums = maximum(panels * (tile.width * tile.rows), (tile.width - tile.lanes) * tile.tall)
-    return Blocks(tiles, block_tiles - tall, panels, panels * unit, rows, sums, b_bytes, sharing)
+    return Blocks(tiles, block_tiles - tall, panels, rows, sums, b_bytes, sharing)
 
 
 def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Size:
