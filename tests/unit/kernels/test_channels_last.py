@@ -70,9 +70,14 @@ class Layer:
         return (self.outer, self.inner, *self.window)
 
     @property
+    def added(self) -> tuple[str, ...]:
+        """The shape of z."""
+        return (str(self.outer),)
+
+    @property
     def group(self) -> Group:
         x = ("n", str(self.inner), "h", "v") if self.first else ("n", "h", "v", str(self.inner))
-        shapes = (x, tuple(map(str, self.weights)), (str(self.outer),))
+        shapes = (x, tuple(map(str, self.weights)), self.added)
         types = [TensorType(float32, tuple(map(parse, shape))) for shape in shapes]
         return instantiate(parse_definition(self.text), types, box=BOX)
 
@@ -80,7 +85,8 @@ class Layer:
         """x with its channels last, w and z."""
         random = numpy.random.default_rng(sorted(sizes.values()))
         x = (sizes["n"], sizes["h"], sizes["v"], self.inner)
-        shapes = (x, self.weights, (self.outer,))
+        z = [parse(extent).evaluate(sizes) for extent in self.added]
+        shapes = (x, self.weights, z)
         return [random.standard_normal(shape).astype(numpy.float32) for shape in shapes]
 
     def expected(self, x: numpy.ndarray, w: numpy.ndarray, z: numpy.ndarray) -> numpy.ndarray:
@@ -136,7 +142,7 @@ LAYERS = {
     "3x3": Layer(5, 19),
     "whole vectors": Layer(16, 48),
     "many channels": Layer(67, 50),
-    "stride 2": Layer(9, 17, strides=(2, 2)),
+    "stride 2": Layer(25, 17, strides=(2, 2)),
     "1x1": Layer(20, 33, (1, 1), pads=(0, 0, 0, 0)),
     "1x1 stride 2": Layer(20, 33, (1, 1), (2, 2), pads=(0, 0, 0, 0)),
     "not padded": Layer(6, 8, pads=(0, 0, 0, 0)),
@@ -259,6 +265,61 @@ def test_taps_that_no_row_of_a_tile_has_inside_are_not_multiplied() -> None:
     w[:, :, [0, 2]] = numpy.inf
     (found,) = made("dilated", host_machine()).outputs([x, w, z], sizes, 1, compiled=True)
     numpy.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-4)
+
+
+@dataclass(frozen=True)
+class Gated(Layer):
+    """What is added to the sums, and what they are multiplied by then, is of each place."""
+
+    @property
+    def text(self) -> str:
+        return (
+            super()
+            .text.replace("float(M) z", "float(N,H,V,M) z")
+            .replace("t(n,a,b,m) + z(m)", "(t(n,a,b,m) + z(n,a,b,m)) * z(n,a,b,m)")
+        )
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        return ("n", "h", "v", str(self.outer))
+
+    def expected(self, x: numpy.ndarray, w: numpy.ndarray, z: numpy.ndarray) -> numpy.ndarray:
+        return (super().expected(x, w, numpy.zeros(self.outer)) + z) * z
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        LAYERS["many channels"],
+        LAYERS["dilated"],
+        LAYERS["stride 2"],
+        Gated(24, 20),
+    ],
+    ids=lambda layer: f"{type(layer).__name__} {layer.inner}",
+)
+def test_rows_are_the_images_of_one_place(layer: Layer) -> None:
+    """Of 4 images and more of a few places in short lines, with the bits of an image alone."""
+    one = prepared(layer, contraction.TEMPLATE, host_machine())
+    assert "x_spots" in one.launch.kernel.sizes
+    for n, h, v in (
+        (3, 2, 2),
+        (4, 2, 2),
+        (13, 3, 5),
+        (17, 7, 7),
+        (5, 2, 8),
+        (6, 4, 11),
+        (33, 5, 1),
+        (9, 2, 0),
+        (0, 2, 2),
+    ):
+        sizes = {"n": n, "h": h, "v": v}
+        check(layer, one, sizes, 1 + n % 3)
+        arrays = layer.arrays(sizes)
+        (whole,) = one.outputs(arrays, sizes, 2, compiled=True)
+        x, w, z = arrays
+        alone = [x[-1:], w, z[-1:] if isinstance(layer, Gated) else z]
+        (found,) = one.outputs(alone, {**sizes, "n": min(n, 1)}, 1, compiled=True)
+        assert found.tobytes() == whole[-1:].tobytes()
 
 
 def test_windows_of_one_place_are_read_where_they_lie() -> None:

@@ -16,7 +16,7 @@ from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine, are_known
-from anydim.kernels.product.contraction.windows import WindowSide, moves, window_side
+from anydim.kernels.product.contraction.windows import ONE, WindowSide, moves, window_side
 from anydim.kernels.product.epilogue import (
     COLUMN,
     PRODUCT,
@@ -87,7 +87,18 @@ class ContractionForm(InLoops):
     @property
     def work(self) -> Size:
         """Multiply-adds of all."""
-        return self.around * self.m.extent * self.n.extent * self.k.extent
+        return self.all_rows * self.n.extent * self.k.extent
+
+    @property
+    def by_place(self) -> bool:
+        """Whether there are sizes at which rows are the images of one place."""
+        return self.windows is not None and self.windows.spots != ONE
+
+    @property
+    def all_rows(self) -> Size:
+        """Those of all iterations of the loops."""
+        rows = self.around * self.m.extent
+        return self.windows.rows if self.windows is not None and self.by_place else rows
 
     @property
     def copies_a(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import greatest, least, select, variable
-from anydim.kernels.product.contraction.windows import WindowSide
+from anydim.kernels.product.contraction.windows import ONE, SPOT, WindowSide
 from anydim.kernels.product.places import SMALL, Bound, LayerSizes
 from anydim.kernels.write.arithmetic import quotient, quotient_up
 from anydim.sizes import Size, product
@@ -33,6 +33,7 @@ class Seen:
     steps: Size
     extent: Size
     inner: Size
+    spots: Size
 
     def range(self, sizes: LayerSizes) -> list[ir.Step]:
         """`seen` and `unseen`: where the steps begin and end that one of `rows` from `row0` on
@@ -52,9 +53,14 @@ class Seen:
         high = select(one_image, last - image * extent, extent - 1)
         missing = greatest(0 - before - high * stride, 0)
         reached = greatest(room - low * stride, 0)
+        first: ir.Value = variable("row0")
+        more = variable("rows") - 1
+        if self.spots != ONE:
+            spots = known("x_spots", self.spots)
+            first, more = first * spots + variable(SPOT), select(spots > 1, 0, more)
         return [
-            ir.Let("line", quotient(variable("row0"), inner)),
-            ir.Let("last_line", quotient(variable("row0") + variable("rows") - 1, inner)),
+            ir.Let("line", quotient(first, inner)),
+            ir.Let("last_line", quotient(first + more, inner)),
             ir.Let("image", quotient(line, extent)),
             ir.Let("seen", least(quotient_up(missing, spread), taps) * steps),
             ir.Let("unseen", least(quotient_up(reached, spread), taps) * steps),
@@ -78,4 +84,4 @@ def seen_of(side: WindowSide | None, k: Size) -> Seen | None:
     if at is None or stride is None or spread is None or stride < 0 or spread < 1:
         return None
     inner = product(place.extent for place in side.places[at + 1 :])
-    return Seen(bound, tap.extent, steps, side.places[at].extent, inner)
+    return Seen(bound, tap.extent, steps, side.places[at].extent, inner, side.spots)

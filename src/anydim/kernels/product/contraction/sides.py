@@ -30,6 +30,7 @@ from anydim.kernels.product.contraction.turns import (
     may_take_turns,
     turns_libraries,
 )
+from anydim.kernels.product.contraction.windows import ONE, SPOT
 from anydim.kernels.product.epilogue import target_of
 from anydim.kernels.product.kernel import call, packed_at
 from anydim.kernels.product.places import LayerSizes
@@ -163,9 +164,10 @@ class Sides(Blocked):
                 "x": ir.Address(self.a, constant(0)),
                 "dst": ir.Address("scratch", constant(0)),
             }
+            spot = {} if form.windows.spots != ONE else {SPOT: constant(0)}
             return [
                 first,
-                call(self.windows, **ends, x_at=variable("a_at"), rows=rows, dst_row=row),
+                call(self.windows, **ends, **spot, x_at=variable("a_at"), rows=rows, dst_row=row),
             ]
         source = variable("a_at") + variable("first_row") * self.a_row
         step = known("a_step", form.k.a)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.kernels.launch import Launch, Machine, Panels, known_number, known_parts
+from anydim.kernels.product.contraction.by_place import place_by_place
 from anydim.kernels.product.contraction.form import ContractionForm, along_the_longer, form_of
 from anydim.kernels.product.contraction.library import THIN
 from anydim.kernels.product.contraction.places import Blocks
 from anydim.kernels.product.contraction.schedule import Contraction
+from anydim.kernels.product.contraction.seen import seen_of
 from anydim.kernels.product.contraction.turns import filled, may_take_turns
 from anydim.kernels.product.contraction.ways import ContractionWriter
 from anydim.kernels.product.micro import Tile, tile_of
@@ -32,7 +34,12 @@ _WIDE = 16  # columns for each row that are better shared
 
 def _form(task: Task) -> ContractionForm | None:
     form = form_of(task.group, task.constants, task.machine, task.box)
-    return along_the_longer(form) if form is not None and form.dtype in _DTYPES else None
+    if form is None or form.dtype not in _DTYPES:
+        return None
+    form = along_the_longer(form)
+    if seen_of(form.windows, form.k.extent) is None:
+        return form
+    return place_by_place(form, tile_of(task.machine, form.dtype).rows, task.box)
 
 
 def _propose(form: ContractionForm, task: Task) -> Contraction:
@@ -83,8 +90,11 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     whole = k * align_up(form.n.extent, tile.lanes) * size
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
     sharing = _sharing(form, tiles, tile, unit, machine.threads)
-    rows = block_tiles * tile.rows
-    sums = maximum(panels * (tile.width * tile.rows), (tile.width - tile.lanes) * tile.tall)
+    most_tiles, most_panels = block_tiles, panels
+    if form.by_place:  # memory has what is no less, in short
+        most_tiles, most_panels = minimum(ceil_div(form.all_rows, tile.rows), kept), most
+    rows = most_tiles * tile.rows
+    sums = maximum(most_panels * (tile.width * tile.rows), (tile.width - tile.lanes) * tile.tall)
     return Blocks(tiles, block_tiles - tall, panels, rows, sums, b_bytes, sharing)
 
 
@@ -110,7 +120,10 @@ def _sharing(form: ContractionForm, tiles: Size, tile: Tile, unit: Size, threads
         large = from_on(form.k.extent * form.n.extent, _LARGE)
         fewest = fewest // 2 * (1 + large)
     fewest = maximum(fewest, ceil_div(form.n.extent, _WIDE * tile.rows))
-    work = work_of(form.around, form.m.extent, tiles, form.n.extent, form.k.extent)
+    around, rows, cut = form.around, form.m.extent, tiles
+    if form.by_place:
+        around, rows, cut = as_size(1), form.all_rows, ceil_div(form.all_rows, tile.rows)
+    work = work_of(around, rows, cut, form.n.extent, form.k.extent)
     whole = from_on(tiles, fewest)
     return Sharing(form.extents, tiles, form.n.extent, unit, tile.lanes, whole, work)
 

@@ -10,6 +10,7 @@ a run is copied and zeros are put around it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from itertools import product as every
 
 from anydim.base.dtypes import DType
@@ -30,14 +31,18 @@ from anydim.lang.tree import Axis, Read
 from anydim.lang.tree.affine import Affine, affine
 from anydim.sizes import Box, Size, as_size, product
 
+SPOT = "spot"
+ONE = as_size(1)
 _STRAIGHT = 48  # short runs of a window that are copied without a loop
-WINDOW_SCALARS = ("x_at", "first_row", "rows", "dst_row")
+WINDOW_SCALARS = ("x_at", "first_row", "rows", "dst_row", SPOT)
 
 
 @dataclass(frozen=True)
 class WindowSide:
     """How rows of A lie in x: `places` are the axes of m, `taps` those of k around a run.
 
+    Rows are those of all places, the last axis the fastest; or, of the places of an image, `spots`
+    of them, those of one in all images: that is then the loop `SPOT` around the product.
     A run has `run` elements; where it may leave x, its outermost axis is `tap`.
     """
 
@@ -46,6 +51,12 @@ class WindowSide:
     run: Size
     tap: WindowAxis | None
     bounds: tuple[Bound, ...]
+    spots: Size = ONE
+
+    @property
+    def rows(self) -> Size:
+        """All of them, those of all places."""
+        return product(place.extent for place in self.places)
 
     @property
     def in_place(self) -> bool:
@@ -157,7 +168,8 @@ class _Windows:
             code.let(greatest(self._size(f"places{n}", place.extent), 1))
             for n, place in enumerate(side.places)
         ]
-        left, firsts = _given("first_row"), list[ir.Value]()
+        spots = self._size("spots", side.spots, 1)
+        left, firsts = _given("first_row") * spots + _given(SPOT), list[ir.Value]()
         for extent in reversed(extents[1:]):
             above = code.let(left / extent)
             firsts.insert(0, left - above * extent)
@@ -166,7 +178,12 @@ class _Windows:
         with code.range(0, _given("rows")) as row:
             places = {place.name: c() for place, c in zip(side.places, counters)}
             self._row(places, code.let(row * _given("dst_row")))
-            self._advance(counters, extents)
+            with ExitStack() as place_by_place:
+                if side.spots != ONE:
+                    with code.when(spots > 1):
+                        counters[0] += 1
+                    place_by_place.enter_context(code.otherwise())
+                self._advance(counters, extents)
         return code.written
 
     def _advance(self, counters: list, extents: list[ir.Value]) -> None:
