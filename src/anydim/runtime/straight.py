@@ -21,7 +21,7 @@ from anydim.runtime.failures import no_memory
 from anydim.runtime.frames import IDLE
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL, STOPPING
 from anydim.runtime.pointers import pointers
-from anydim.runtime.results import maker
+from anydim.runtime.results import Results
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
@@ -70,6 +70,7 @@ class StraightExecutable(Executable[_Frame]):
         self._results_at = WORD * (interface.results[0][2] if interface.results else 0)
         arrays = len(signature.inputs) + len(signature.outputs)
         self._call = struct.Struct(f"{4 + arrays}Q")
+        self._new = Results()
         self._stops = any(failure.kind in stopping.FAILURES for failure in interface.failures)
 
     def _frame(self) -> _Frame:
@@ -122,8 +123,8 @@ class StraightExecutable(Executable[_Frame]):
         for _, _, rank in self._outputs:
             frame.results.append(sizes[at : at + rank])
             at += rank
-        kinds = (dtype for _, dtype, _ in self._outputs)
-        frame.makers = list(map(maker, frame.results, kinds))
+        kinds = [dtype for _, dtype, _ in self._outputs]
+        frame.makers = self._new.makers(frame.results, kinds)
         frame.shapes = shapes
 
     def _allocate(
@@ -149,6 +150,10 @@ class StraightExecutable(Executable[_Frame]):
         return sum(size * math.prod(shape) for size, shape in zip(kinds, shapes))
 
     # ---- memory --------------------------------------------------------------------------------
+
+    def trim(self) -> int:
+        self._new.trim()
+        return super().trim()
 
     @property
     def arena_bytes(self) -> int:
