@@ -28,10 +28,11 @@ from contextlib import contextmanager
 from anydim.base.dtypes import int64, uint64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.ir import apply, greatest
+from anydim.kernels.ir import apply, greatest, least, select
 from anydim.native.body import Body, overflows, parameter
 from anydim.runtime import context, home
 from anydim.runtime.context import BYTES, HEAD, MEMORY, NEXT, PREVIOUS, REFERENCES
+from anydim.runtime.results import MAPPED
 
 ALLOCATE, HOLD, DROP = "anydim_allocate", "anydim_hold", "anydim_drop"
 ARENA, GROW, LEAVE = "anydim_arena", "anydim_grow", "anydim_leave"
@@ -126,6 +127,8 @@ def _allocate(memory: Memory) -> ir.Function:
         body.give(0)
     bytes = body.let(greatest((_BYTES + 63) & -64, 64))
     most = body.variable(bytes * 2)  # of a kept block that may serve
+    with body.when(bytes < MAPPED):  # those that were results serve results
+        most.set(least(most(), MAPPED))
     with _allowance(body, memory) as (words, left):
         with body.when(bytes >= left):
             body.store(words, context.REFUSED, 1)
@@ -160,17 +163,19 @@ def _allowance(body: Body, memory: Memory) -> Iterator[tuple[ir.Value, ir.Value]
 
 
 def _find() -> ir.Function:
-    """The word that leads to a block that fits, among the first few of a bin; 0: there is none."""
+    """The word that leads to the least block that fits, among the first few of a bin; 0: none."""
     body = Body()
     link, tries = body.variable(parameter("first")), body.variable(_TRIES)
+    found, least_of = body.variable(0), body.variable(parameter("most") + 1)
     with body.loop(lambda: body.load(link()).differs(0) & (tries() > 0)):
         kept = body.load(link())
         has = body.load(kept, BYTES)
-        with body.when((has >= _BYTES) & (has <= parameter("most"))):
-            body.give(link())
+        with body.when((has >= _BYTES) & (has < least_of())):
+            found.set(link())
+            least_of.set(has)
         link.set(kept + 8 * NEXT)
-        tries.set(tries() - 1)
-    body.give(0)
+        tries.set(select(has.equals(_BYTES), 0, tries() - 1))
+    body.give(found())
     return body.function("find", ("first", "bytes", "most"))
 
 

@@ -15,7 +15,9 @@ from anydim.runtime.executable import UNLIMITED, WORD, Executable, pointer, wron
 from anydim.runtime.failures import Failure, no_memory
 from anydim.runtime.frames import IDLE, trim_system
 from anydim.runtime.interface import OnDevice
+from anydim.runtime.left import Left, bytes_alone, owned
 from anydim.runtime.pointers import fill, pointers
+from anydim.runtime.results import MAPPED
 from anydim.runtime.system import memory_functions
 
 COPIED_BELOW = 1 << 16  # bytes of a result that is copied rather than handed over
@@ -40,6 +42,8 @@ class RegionExecutable(Executable["_Frame"]):
         self._leave = _LEAVE(self._function("leave"))
         interface = self.interface
         self._homes = tuple(each.home for each in interface.devices)
+        self._left = Left()
+        self._keep = weakref.ref(self._left)
         self._elsewhere = bool(self.devices or interface.handed)
         self._clear_device: Any = None
         self._trim_device: Any = None
@@ -67,6 +71,7 @@ class RegionExecutable(Executable["_Frame"]):
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
         block = frame.block
+        self._left.lend(block)
         if self._given is not None:
             self._given.pack_into(block, self._pointers_at, *pointers(arrays), *shapes)
         else:
@@ -136,15 +141,19 @@ class RegionExecutable(Executable["_Frame"]):
         """The outputs, and how many blocks behind them are still in the memory of the call."""
         block, outputs = frame.block, {}
         held: set[int] = set()
+        large = 0
         for name, dtype, bytes, data_at, owner_at, first, sizes in self._results:
             data, owner, shape = block[data_at], block[owner_at], sizes.unpack_from(block, first)
             for size in shape:
                 bytes *= size
             made = into.get(name) if into else None
             if made is None:
-                if bytes >= COPIED_BELOW and _alone(data, owner, bytes):
-                    memory = self._leave(frame.address, owner)
-                    outputs[name] = _owned(data, memory, dtype, shape)
+                room = bytes_alone(data, owner, bytes) if bytes >= COPIED_BELOW else 0
+                if room:
+                    self._leave(frame.address, owner)
+                    kept = room >= MAPPED
+                    outputs[name] = owned(owner, dtype, shape, self._keep if kept else None)
+                    large += room if kept else 0
                     continue
                 try:
                     made = numpy.empty(shape, dtype)
@@ -157,6 +166,7 @@ class RegionExecutable(Executable["_Frame"]):
             fill(made, data, bytes)
             if owner:
                 held.add(owner)
+        self._left.expect(large)
         return outputs, len(held)
 
     def _frame(self) -> _Frame:
@@ -187,6 +197,10 @@ class RegionExecutable(Executable["_Frame"]):
         return words, list(kept.values())
 
     # ---- memory --------------------------------------------------------------------------------
+
+    def trim(self) -> int:
+        self._left.trim()
+        return super().trim()
 
     @property
     def arena_bytes(self) -> int:
@@ -252,38 +266,3 @@ def _give_back(
     """While the code is still there."""
     for at, trim in trims:
         trim(ctypes.addressof(block) + WORD * at, 0)
-
-
-# ---- results that keep their memory --------------------------------------------------------------
-
-
-_FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(memory_functions()[1])
-
-
-class _Memory:
-    """Memory of the system's malloc that goes back with the last array that looks at it."""
-
-    __slots__ = ("__array_interface__", "_free", "_memory")
-
-    def __init__(self, memory: int, data: int, dtype: numpy.dtype, shape: tuple[int, ...]) -> None:
-        self.__array_interface__ = {
-            "data": (data, False), "shape": shape, "typestr": dtype.str, "version": 3
-        }  # fmt: skip
-        self._memory, self._free = memory, _FREE
-
-    def __del__(self) -> None:
-        self._free(self._memory)
-
-
-def _owned(data: int, memory: int, dtype: numpy.dtype, shape: tuple[int, ...]) -> numpy.ndarray:
-    """The array; types that numpy does not have are bytes to it at first."""
-    array = numpy.asarray(_Memory(memory, data, dtype, shape))
-    return array if array.dtype is dtype else array.view(dtype)
-
-
-def _alone(data: int, owner: int, bytes: int) -> bool:
-    """Whether a block is held once, for this tensor, and not much larger than it."""
-    if not owner or data != owner + context.HEAD:
-        return False
-    head = (ctypes.c_int64 * context.HEAD).from_address(owner)
-    return bool(head[context.REFERENCES] == 1 and head[context.BYTES] <= bytes + bytes // 4)

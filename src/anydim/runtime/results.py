@@ -20,7 +20,7 @@ from anydim.runtime.pointers import pointers
 
 _LINE = 64
 _LARGE = 1 << 19  # bytes that are worth a line
-_MAPPED = 1 << 25  # bytes that the C library maps anew: the most that its threshold grows to
+MAPPED = 1 << 25  # bytes that the C library maps anew: the most that its threshold grows to
 
 
 class Results:
@@ -41,13 +41,13 @@ class Results:
     ) -> list[Callable[..., numpy.ndarray]]:
         """What makes an array of each shape and type, given both; asked for once for many calls."""
         sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, dtypes)]
-        most = sum(_room(size) for size in sizes if size >= _MAPPED)
+        most = sum(_room(size) for size in sizes if size >= MAPPED)
         if most != self._most:
             self._most = most
             if self.kept > most:
                 self.trim()
         return [
-            numpy.empty if size < _LARGE else aligned if size < _MAPPED else self._reusing
+            numpy.empty if size < _LARGE else aligned if size < MAPPED else self._reusing
             for size in sizes
         ]
 

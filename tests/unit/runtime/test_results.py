@@ -3,12 +3,14 @@ largest lie where others lay that nobody has any more."""
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import numpy
 import pytest
 
 import anydim as ad
+from anydim.runtime.region import RegionExecutable
 from anydim.runtime.results import Results, aligned
 
 MIB = 1 << 20
@@ -114,3 +116,76 @@ def test_threads_never_have_the_same_block() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+# ---- of calls of regions -------------------------------------------------------------------------
+
+
+def found_model() -> ad.Model:
+    """Two results of sizes that data finds, with small values beside them."""
+    g = ad.Builder("found")
+    x = g.input("x", "float32", ["n"])
+    places = g.nonzero(x)
+    g.output("places", places)
+    g.output("y", g.mul(x, 2.0))
+    return ad.compile(g)
+
+
+def places_of(model: ad.Model, size: int) -> numpy.ndarray:
+    places: numpy.ndarray = model(numpy.ones(size, numpy.float32))["places"]
+    return places
+
+
+def test_the_largest_of_regions_lie_where_others_lay() -> None:
+    model = found_model()
+    executable = model.executable
+    assert isinstance(executable, RegionExecutable)
+    kept = lambda: executable._left.kept  # noqa: E731
+    where = set()
+    for size in (5 * MIB, 5 * MIB - 7, 5 * MIB, 4 * MIB + 5):
+        places = places_of(model, size)
+        where.add(address(places))
+        numpy.testing.assert_array_equal(places, numpy.arange(size)[None])
+        view = places[:, 3:5]
+        del places
+        assert kept() == 0  # a view is left
+        del view
+        assert 32 * MIB <= kept() <= 40 * MIB + 64
+    assert len(where) == 1
+    model.trim()
+    assert kept() == 0
+    last = places_of(model, 5 * MIB)
+    places_of(model, 10)
+    del last
+    assert kept() == 0  # the last call took none
+
+
+def test_results_of_regions_are_never_shared() -> None:
+    model, wrong = found_model(), []
+
+    def calls(number: int) -> None:
+        size = 5 * MIB + 1000 * number
+        for _ in range(12):
+            places = places_of(model, size)
+            places[0, ::4096] = number
+            other = places_of(model, size)
+            if not (places[0, ::4096] == number).all() or other[0, -1] != size - 1:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=calls, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    last = places_of(model, 5 * MIB)
+    model.trim()
+    assert last[0, -1] == 5 * MIB - 1
+
+
+def test_results_of_regions_outlive_their_model() -> None:
+    model = found_model()
+    last = places_of(model, 5 * MIB)
+    del model
+    gc.collect()
+    assert last[0, -1] == 5 * MIB - 1
