@@ -8,6 +8,8 @@ from dataclasses import replace
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.ir import greatest, least
+from anydim.kernels.write.arithmetic import quotient_up
 from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.resolve.ranges import running
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, SizeTerm
@@ -92,6 +94,18 @@ def bounds_of(
         place, tap = "".join(mine), "".join(theirs)
         found.append(Bound(form.constant, place, form.stride(place), tap, form.stride(tap), extent))
     return tuple(found)
+
+
+def taps_inside(
+    bound: Bound, low: ir.Value, high: ir.Value, taps: Size, value: Callable[[Size], ir.Value]
+) -> tuple[ir.Value, ir.Value]:
+    """The first of `taps` that some place from `low` to `high` has inside, the one behind the last;
+    that may be before the first where there is none."""
+    start = value(bound.constant)
+    missing = greatest(0 - start - high * value(bound.stride), 0)
+    reached = greatest(value(bound.extent) - start - low * value(bound.stride), 0)
+    first, stop = (quotient_up(each, value(bound.spread)) for each in (missing, reached))
+    return least(first, value(taps)), least(stop, value(taps))
 
 
 def inside_always(form: Affine, extent: Size, extents: Mapping[str, Size], box: Box) -> bool:

@@ -29,7 +29,7 @@ from anydim.kernels.product.blocked import Blocked
 from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.convolution.library import banded_libraries
 from anydim.kernels.product.convolution.micro import ENTRY
-from anydim.kernels.product.convolution.packing import SHUFFLED_STRIDES, WindowPack
+from anydim.kernels.product.convolution.packing import SEEN_SCALARS, SHUFFLED_STRIDES, WindowPack
 from anydim.kernels.product.kernel import call
 from anydim.kernels.product.micro import Tile
 from anydim.kernels.product.places import Bound, WindowAxis
@@ -40,9 +40,10 @@ from anydim.kernels.write.writer import Writer
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
 PANELS = 8  # up to so many times as many of a block: they share the rows around it
-# what takes as long as so many rows of a tile: to load or store a vector of a panel, for each tap;
-# to copy one into a band, for all of them (fitted to 7 layers at 11 sizes, Zen 4)
-_PACKED, _COPIED = 4, 27
+# what takes as long as so many rows of a tile: to load or store a vector of a panel, for each tap,
+# and up to as much for its masks, which a chunk of channels shares; to copy one into a band, for
+# all taps (fitted to 8 layers at 4 to 10 sizes, Zen 4)
+_PACKED, _MASKS, _COPIED = 2, 24, 27
 _MOST_K = 1024  # steps of a table
 
 
@@ -150,7 +151,8 @@ def band_of(
     lines = as_size(most_bytes) // row - band.further
     fitting = (lines - 1) * band.width // tile.width  # a block may begin and end within a row
     filled = ceil_div(band.rows * band.width, tile.lanes) * (rows * window + _COPIED)
-    each_tap = rows + _PACKED * (1 + slides[-1].step)
+    masks = min(_MASKS // max(each.constant or 0, 1), _PACKED)
+    each_tap = rows + (_PACKED + masks) * (1 + slides[-1].step)
     packed = ceil_div(form.columns, tile.lanes) * each_tap * window
     used = from_on(packed - filled, 1) * from_on(form.columns, tile.width // 2 + 1)
     used = used * from_on(fitting, panels)
@@ -162,8 +164,8 @@ def band_of(
 class BandPack(WindowPack):
     """Writes the functions that make a band and its table."""
 
-    def __init__(self, form: Windows, band: Band, sizes: SizeParameters) -> None:
-        super().__init__(form, sizes, band.tile.lanes, 0, joined=False)
+    def __init__(self, form: Windows, band: Band, sizes: SizeParameters, seen: bool) -> None:
+        super().__init__(form, sizes, band.tile.lanes, 0, False, seen)
         self.band = band
 
     def function(self) -> ir.Function:
@@ -237,7 +239,8 @@ class BandPack(WindowPack):
                 found = found * line + moved
             code.emit(ir.Store("table", at(), phase * plane + found))
             at += 1
-        return self._written("steps", ("table",), ("lines", "channels"))
+        own = SEEN_SCALARS if self.seen else ()
+        return self._written("steps", ("table",), ("lines", "channels", *own))
 
     def head(self) -> ir.Function:
         """`head`: of each vector from `column` on, in the order of `ENTRY`, its place in the band,
@@ -284,6 +287,10 @@ class Banding:
             return [*(band if self._used == 1 else panels)]
         return [ir.If(ir.Var(ir.FLAG, "banded"), tuple(band), tuple(panels))]
 
+    @property
+    def _used_value(self) -> ir.Value:
+        return self.sizes.value(self._used).differs(0)
+
     def start(self) -> list[ir.Step]:
         """The memory of its table."""
         if self.band is None:
@@ -294,20 +301,25 @@ class Banding:
         """Whether it is used; how many panels a block has, which are `most` without."""
         if self.band is None:
             return [], most
-        used, panels = (self.sizes.value(s) for s in (self._used, self.band.panels))
-        return [ir.Let("banded", used.differs(0))], select(used.differs(0), panels, most)
+        used, panels = self._used_value, self.sizes.value(self.band.panels)
+        return [ir.Let("banded", used)], select(used, panels, most)
 
     def make(self) -> list[ir.Step]:
-        """The rows of x that a block of columns reads, and its table."""
-        if self.band is None:
-            return []
-        band, table, _ = self.functions
+        """The rows of x that a block of columns reads."""
+        dst = ir.Address("scratch", constant(0))
+        bands = self.functions[:1]
+        return [call(band, dst=dst, row=self._first_row, lines=self._lines) for band in bands]
+
+    def table(self) -> list[ir.Step]:
+        """Where steps of k read."""
+        return [call(table, lines=self._lines) for table in self.functions[1:2]]
+
+    @property
+    def _lines(self) -> ir.Value:
+        """Rows of each phase."""
+        assert self.band is not None
         rows = quotient(variable("columns") - 1, self._width) + 1 - self._first_row
-        return [
-            ir.Let("lines", rows + self.band.further),
-            call(band, dst=ir.Address("scratch", constant(0)), row=self._first_row),
-            call(table),
-        ]
+        return rows + self.band.further
 
     def head(self) -> list[ir.Step]:
         """Where the vectors of a panel are."""
@@ -319,6 +331,12 @@ class Banding:
         row = quotient(column, self._width)
         extent = self.sizes.value(self.band.slides[-1].place.extent)
         return row * extent + least(column - row * self._width, extent)
+
+    def row(self, row: ir.Value) -> ir.Value:
+        """Columns of a row of the outermost places, which are `row` in panels."""
+        if self.band is None or not self.band.slides[1:]:
+            return row
+        return select(self._used_value, self._width, row)
 
     @property
     def _width(self) -> ir.Value:
@@ -332,11 +350,11 @@ class Banding:
         return quotient(variable("column0"), self._width)
 
 
-def banding_of(band: Band | None, form: Windows, kernel: Blocked) -> Banding:
+def banding_of(band: Band | None, form: Windows, kernel: Blocked, seen: bool) -> Banding:
     """That of a kernel, which has the functions and the libraries then."""
     if band is None:
         return Banding(None, kernel.sizes, ())
-    pack = BandPack(form, band, kernel.sizes)
+    pack = BandPack(form, band, kernel.sizes, seen)
     functions = tuple(kernel.sized(write) for write in (pack.function, pack.steps, pack.head))
     for library in banded_libraries(kernel.tile, form.dtype):
         kernel.needs(library)

@@ -21,8 +21,9 @@ from anydim.kernels.product.convolution.joined import apart_of
 from anydim.kernels.product.convolution.library import STRIP
 from anydim.kernels.product.convolution.strips import LAST, Strips
 from anydim.kernels.product.kernel import call
+from anydim.kernels.product.places import taps_inside
 from anydim.kernels.product.turned import turned_library
-from anydim.kernels.write.arithmetic import quotient, quotient_up, summed
+from anydim.kernels.write.arithmetic import quotient, summed
 from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.writer import Writer
 from anydim.sizes import Size, as_size
@@ -97,11 +98,9 @@ def _place(form: Windows, number: ir.Value, code: Writer, sizes: SizeParameters)
         bound = next(bound for bound in form.bounds if bound.tap == tap.name)
         apart, spread = apart_of(form, bound), value(bound.spread)
         assert apart is not None, "`columns_of` looked at it"
-        low = code.let(value(bound.constant) + at[bound.place] * value(bound.stride))
-        first, behind = (
-            code.let(least(quotient_up(greatest(end - low, 0), spread), value(tap.extent)))
-            for end in (constant(0), value(bound.extent))
-        )
+        here = at[bound.place]
+        low = code.let(value(bound.constant) + here * value(bound.stride))
+        first, behind = map(code.let, taps_inside(bound, here, here, tap.extent, value))
         kept = code.let(greatest(behind - first, 0))
         taps |= {f"{FIRST}{number_of}": first, f"{KEPT}{number_of}": kept}
         rows.append((low + first * spread) * value(apart))

@@ -69,7 +69,8 @@ class ConvolutionWriter(Blocked):
         if not plan.finished:
             finish = self.finish_function(self.form, plan.machine)
         self.windows = self._packing() if plan.joins or not plan.schedule.direct else []
-        self.banding, self.weights = banding_of(plan.band, self.form, self), weights_of(plan, self)
+        self.banding = banding_of(plan.band, self.form, self, plan.seen is not None)
+        self.weights = weights_of(plan, self)
         self.strips = Strips(plan, self, self.banding, self.weights, finish)
         self.rows = []
         if plan.goes_by_place:
@@ -81,7 +82,8 @@ class ConvolutionWriter(Blocked):
     def _packing(self) -> list[ir.Function]:
         """What brings windows into a panel, and what does so where rows have few places."""
         plan = self.plan
-        given = (self.form, self.sizes, plan.tile.lanes, plan.panel_row, plan.joins)
+        seen = plan.seen is not None
+        given = self.form, self.sizes, plan.tile.lanes, plan.panel_row, plan.joins, seen
         pack = WindowPack(*given)
         windows = [self.sized(pack.function)]
         if pack.turned is not None:
@@ -154,7 +156,10 @@ class ConvolutionWriter(Blocked):
             Level("channel0", 0, all_channels, channels, self._chunk()),
             Level(
                 "column", variable("column0"), variable("columns"), self._width,
-                [ir.Let("width", width), *images_of(self.columns, self.sizes.value), *place],
+                [
+                    ir.Let("width", width), *images_of(self.columns, self.sizes.value),
+                    *self._seen_taps(), *place,
+                ],
             ),
             Level("row", 0, strips, tile.rows * STRIP, self.strips.steps()),
         ]  # fmt: skip
@@ -180,13 +185,35 @@ class ConvolutionWriter(Blocked):
         x = variable("x_unit") + variable("channel0") * value(form.channels.x)
         return [
             ir.Let("channels", channels),
-            ir.Let("k", variable("channels") * value(form.window)),
             ir.Let("first", first),
             ir.Let("last", last),
             ir.Let("x_at", x),
-            *self.weights.copy(),
             *self.banding.either(self.banding.make(), ()),
+            *(self._all_taps() if self.plan.seen is None else self.plan.seen.start()),
         ]
+
+    def _all_taps(self) -> list[ir.Step]:
+        """What multiplies windows that have all their taps."""
+        k = variable("channels") * self.sizes.value(self.form.window)
+        return [ir.Let("k", k), *self.weights.note(), *self._taps_in_place()]
+
+    def _seen_taps(self) -> list[ir.Step]:
+        """The same of a panel that has some of them."""
+        seen, value = self.plan.seen, self.sizes.value
+        if seen is None:
+            return []
+        first, width = variable("column"), variable("width")
+        if self.plan.joins:
+            first, width = select(JOINED, 0, first), select(JOINED, variable("run"), width)
+        row = self.banding.row(value(product(step.extent for step in self.form.places[1:])))
+        return [
+            *seen.range(value, first, width, row),
+            *self.weights.note(),
+            *seen.changed(self._taps_in_place()),
+        ]
+
+    def _taps_in_place(self) -> list[ir.Step]:
+        return [*self.weights.copy(), *self.banding.either(self.banding.table(), ())]
 
     @property
     def _goes_by_place(self) -> ir.Value:

@@ -50,9 +50,9 @@ class MergedPack(WindowPack):
 
     def __init__(
         self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool,
-        elements: Size | None,
+        seen: bool, elements: Size | None,
     ) -> None:  # fmt: skip
-        super().__init__(form, sizes, lanes, row, joined)
+        super().__init__(form, sizes, lanes, row, joined, seen)
         self.gathered = not follows_on(form)
         self.elements = elements if self.gathered and form.dtype.bits == 32 else None
         self.whole = ir.Type(int32, lanes)

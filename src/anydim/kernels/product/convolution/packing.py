@@ -26,6 +26,7 @@ from anydim.sizes import product
 
 PACK_SCALARS = ("x_at", "column", "width", "channels")
 IMAGE_SCALARS = ("images", "x_image")  # as many, so far apart, each with `width` columns
+SEEN_SCALARS = ("seen", "unseen")  # the first tap along the outermost axis, and behind the last
 SHUFFLED_STRIDES = 4
 Place = Callable[[ir.Value], ir.Value]  # of a channel
 
@@ -44,10 +45,10 @@ class WindowPack:
     wanted: Sequence[ir.Value]
 
     def __init__(
-        self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool
-    ) -> None:
+        self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool, seen: bool
+    ) -> None:  # fmt: skip
         self.form, self.sizes, self.lanes, self.row = form, sizes, lanes, row
-        self.joined = joined
+        self.joined, self.seen = joined, seen
         self.vector = ir.Type(form.dtype, lanes)
         self.last = form.places[-1]
         self.stride = int(self.last.x.constant or 1)
@@ -61,7 +62,7 @@ class WindowPack:
         self.code = Writer()
         self._images()
         pointers = (ir.Pointer(name, self.form.dtype) for name in ("x", "dst"))
-        own = (*PACK_SCALARS, *IMAGE_SCALARS) if self.joined else PACK_SCALARS
+        own = (*PACK_SCALARS, *IMAGE_SCALARS * self.joined, *SEEN_SCALARS * self.seen)
         scalars = map(ir.Scalar, (*own, *self.sizes.names))
         return ir.Function(self.name, (*pointers, *scalars), self.code.written)
 
@@ -134,8 +135,7 @@ class WindowPack:
         with self.code.range(0, variable("channels")) as channel, self._over(outer):
             steps = (self.taps[each.name] * value(each.x) for each in outer)
             x = summed(self.x, channel * value(form.channels.x), *steps)
-            number = tap_number(form, [self.taps[each.name] for each in form.taps], self.sizes)
-            row = number + channel * value(form.window)
+            row = self._tap_number() + channel * self._window
             source, target = ir.Address("x", x), ir.Address("dst", row * self.row + to)
             sizes = constant(self.stride), constant(self.row), count, value(tap.extent)
             self.code.emit(ir.Call(function, (source, target, *sizes)))
@@ -153,22 +153,40 @@ class WindowPack:
         """Loops over some of the taps."""
         with ExitStack() as loops:
             for tap in taps:
-                each = self.code.range(0, self.sizes.value(tap.extent))
-                self.taps[tap.name] = loops.enter_context(each)
+                start, stop = constant(0), self.sizes.value(tap.extent)
+                if self.seen and tap.name == self.form.taps[0].name:
+                    start, stop = map(variable, SEEN_SCALARS)
+                self.taps[tap.name] = loops.enter_context(self.code.range(start, stop))
             yield
+
+    def _tap_number(self) -> ir.Value:
+        """The number of a tap among those of a channel."""
+        taps = [self.taps[tap.name] for tap in self.form.taps]
+        if self.seen:
+            taps[0] = taps[0] - variable(SEEN_SCALARS[0])
+        return tap_number(self.form, taps, self.sizes)
+
+    @property
+    def _window(self) -> ir.Value:
+        """How many taps there are."""
+        if not self.seen:
+            return self.sizes.value(self.form.window)
+        first, stop = map(variable, SEEN_SCALARS)
+        rest = product(tap.extent for tap in self.form.taps[1:])
+        return (stop - first) * self.sizes.value(rest)
 
     def _channels(self, masks: Sequence[ir.Value] = ()) -> None:
         form, value = self.form, self.sizes.value
         steps = (self.taps[tap.name] * value(tap.x) for tap in form.taps)
         x = self.code.let(summed(self.x, *steps))
         self.wanted = self._wanted(masks)
-        first = tap_number(form, [self.taps[tap.name] for tap in form.taps], self.sizes)
+        first, window = self._tap_number(), self.code.let(self._window)
 
         def source(channel: ir.Value) -> ir.Value:
             return x + channel * value(form.channels.x)
 
         def target(channel: ir.Value) -> ir.Value:
-            return self.to + summed(first, channel * value(form.window)) * self.row
+            return self.to + summed(first, channel * window) * self.row
 
         self._each_channel(source, target)
 

@@ -13,13 +13,14 @@ from anydim.kernels.product.convolution.ending import Ending, ending_of
 from anydim.kernels.product.convolution.form import OuterLoop, Windows
 from anydim.kernels.product.convolution.joined import MOST, NEVER, Columns, columns_of
 from anydim.kernels.product.convolution.schedule import Convolution
+from anydim.kernels.product.convolution.seen import Seen, seen_of
 from anydim.kernels.product.epilogue import target_of
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.lang.tree import Group
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
-_NARROW = 4  # times as many products of a chunk, where panels are narrow; or are none
+_NARROW = 2  # times as many products of a chunk, where panels are narrow
 _FEW_PANELS, _MANY_TILES = 4, 16  # then each thread reads weights of its own, all of the windows
 
 
@@ -72,6 +73,7 @@ class Plan:
     columns: Columns[OuterLoop]
     copied: Size
     band: Band | None
+    seen: Seen | None
     blocks: WindowBlocks
 
     @property
@@ -101,7 +103,7 @@ class Plan:
     @property
     def copies(self) -> bool:
         """Whether there are sizes at which weights are not read as they came."""
-        return self.copied != 0 or self.goes_by_place
+        return self.copied != 0 or self.goes_by_place or self.seen is not None
 
     @cached_property
     def scratch(self) -> Scratch:
@@ -118,7 +120,8 @@ class Plan:
         panel = NEVER if self.schedule.direct else align_up(k * (self.panel_row * bytes), LINE)
         if self.band is not None:
             k = maximum(k, self.band.channels * self.given.window)
-        return Scratch(panel, self.copied * align_up(self.blocks.rows * k * bytes, LINE))
+        copied = self.copied if self.seen is None else as_size(1)
+        return Scratch(panel, copied * align_up(self.blocks.rows * k * bytes, LINE))
 
     def _joined_scratch(self) -> Scratch:
         """That where images may be joined, the most that blocks have.
@@ -148,11 +151,12 @@ def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machin
     """How a machine computes the convolution that a group is."""
     form, ending, tile = cropped(given), ending_of(given, group), schedule.tile
     columns = columns_of(form, given, ending, schedule)
-    copied, band = as_size(1), None
+    copied, band, seen = as_size(1), None, None
     if schedule.packed:
         copied = minimum(from_on(given.window - form.window, 1), 1 - columns.by_place)
+        seen = None if machine.most_lanes else seen_of(form, tile)
     if not (schedule.direct or machine.most_lanes):
-        most = schedule.chunk_k * _NARROW, _band_bytes(machine)
+        most = schedule.chunk_k, _band_bytes(machine)
         band = band_of(form, given, tile, schedule.block_panels, *most)
     if band is not None:
         columns = replace(columns, all=maximum(columns.all, band.used * band.rows * band.width))
@@ -161,7 +165,7 @@ def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machin
     assert target is not None, "forms have a result of the type of the sums"
     return Plan(
         given, form, ending, schedule, machine, target.tensor, columns, copied, band,
-        _cut(form, columns, schedule, more),
+        seen, _cut(form, columns, schedule, more),
     )  # fmt: skip
 
 

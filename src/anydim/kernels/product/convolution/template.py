@@ -18,6 +18,7 @@ from anydim.kernels.product.micro import Tile, tile_of
 from anydim.kernels.template import Task, form_template
 
 _DTYPES = (float32, float64, int32, int64)
+_BLOCK_ROWS = 256  # their weights of a chunk stay in the second cache
 _DIRECT_ROWS = 64  # up to so many output channels, copying what lies well already does not pay
 
 
@@ -30,11 +31,12 @@ def _propose(form: Windows, task: Task) -> Convolution:
     machine = task.machine
     tile = tile_of(machine, form.dtype)
     row_bytes = (tile.width + tile.lanes) * form.dtype.bytes
+    weights = machine.l2_bytes // 2 // (_BLOCK_ROWS * form.dtype.bytes)
     few = form.rows.constant is not None and form.rows.constant <= _DIRECT_ROWS
     return Convolution(
         *tile.options,
-        chunk_k=max(8, machine.l1_bytes * 3 // 4 // row_bytes // 8 * 8),
-        block_tiles=256 // tile.rows,
+        chunk_k=max(8, min(machine.l1_bytes * 3 // row_bytes, weights) // 8 * 8),
+        block_tiles=_BLOCK_ROWS // tile.rows,
         block_panels=4,
         direct=form.is_plain and few,
         packed=form.w in task.constants,

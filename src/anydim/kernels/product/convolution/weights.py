@@ -17,6 +17,7 @@ from anydim.kernels.product.convolution.cropped import (
 )
 from anydim.kernels.product.convolution.packing import weights_function
 from anydim.kernels.product.convolution.plan import Plan
+from anydim.kernels.product.convolution.seen import FROM, TO
 from anydim.kernels.product.kernel import call, packed_at
 from anydim.kernels.write.arithmetic import summed
 from anydim.sizes import align_up
@@ -51,7 +52,7 @@ class Weights:
     def copy(self) -> list[ir.Step]:
         """Those of a chunk, where they are copied."""
         plan, value = self.plan, self.kernel.sizes.value
-        if plan.copied == 0:
+        if plan.copied == 0 and plan.seen is None:
             return []
         if not plan.schedule.packed:
             dst, step = self._copy, value(plan.form.channels.w)
@@ -61,8 +62,21 @@ class Weights:
         starts = first_taps(plan.given, plan.form)
         own = {f"{FIRST}{n}": value(start) for n, start in enumerate(starts)}
         own |= {f"{KEPT}{n}": value(tap.extent) for n, tap in enumerate(plan.form.taps)}
-        copied = ir.Let("copied", value(plan.copied).differs(0))
-        return [copied, ir.If(COPIED, (copy(**own),))]
+        if plan.seen is not None:
+            own[f"{FIRST}0"] = own[f"{FIRST}0"] + variable(FROM)
+            own[f"{KEPT}0"] = variable(TO) - variable(FROM)
+        return [ir.If(COPIED, (copy(**own),))]
+
+    def note(self) -> list[ir.Step]:
+        """Whether they are copied, where some are not."""
+        plan, value = self.plan, self.kernel.sizes.value
+        if plan.copied.constant is not None and plan.seen is None:
+            return []
+        copied = value(plan.copied).differs(0)
+        if plan.seen is not None:
+            taps = value(plan.form.taps[0].extent)
+            copied = copied | (variable(TO) - variable(FROM)).differs(taps)
+        return [ir.Let("copied", copied)]
 
     def copying(self) -> Callable[..., ir.Call]:
         """What copies some taps, those of its arguments, of a chunk of packed weights."""
