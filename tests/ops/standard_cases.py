@@ -231,7 +231,14 @@ CASES: dict[str, list[Case]] = {
         for interleaved in (False, True)
     ] + [
         Case(("float32[n, 2, m, 7]", "float32[n, m, 2]", "float32[n, m, 2]"), standard(
-            "RotaryEmbedding", opset=23, rotary_embedding_dim=4), {"width": 4}),
+            "RotaryEmbedding", opset=23, rotary_embedding_dim=4, interleaved=int(interleaved)),
+            {"width": 4, "interleaved": interleaved})
+        for interleaved in (False, True)
+    ] + [
+        Case(("float32[n, 2, m, 2, 3]", "float32[n, m, 3]", "float32[n, m, 3]"),
+             lambda x, cos, sin, n, m: np.stack([
+                 cos[:, None] * x[:, :, :, 0] - sin[:, None] * x[:, :, :, 1],
+                 sin[:, None] * x[:, :, :, 0] + cos[:, None] * x[:, :, :, 1]], 3)),
     ],
     "fold": [
         Case(("float32[n, m, 2, 3, 4, 5]",), lambda x, n, m: standard("Col2Im", strides=[1, 2])(

@@ -4,45 +4,54 @@ from __future__ import annotations
 
 from anydim.graph.operator import Attributes, Types, Written
 from anydim.ops.writing import definition, expect_inputs, expect_rank
-from anydim.sizes import Box, Guard, as_size
+from anydim.sizes import Box, Guard, as_size, product
 
 
 def rotary_embedding(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x[batch, head, row, d] with pairs of elements turned by angles of each row.
+    """Pairs of elements turned by angles of each row: cos and sin are [batch, row, half].
 
-    cos and sin are [batch, row, half]; the pairs are the halves of the first 2 * half elements,
-    or neighbours with `interleaved`. `width` is 2 * half where that is not all of d.
+    x is [batch, head, row, depth]: pairs are the halves of the first `width` elements (of all
+    without it), or neighbours with `interleaved`. Halves may be an axis: [.., 2, half].
     """
-    name = "rotary_embedding"
+    name, interleaved = "rotary_embedding", attributes["interleaved"]
     expect_inputs(name, types, 3, 3)
-    for kind, rank, what in zip(types, (4, 3, 3), ("x", "cos", "sin")):
+    apart = types[0].rank == 5 and not interleaved
+    for kind, rank, what in zip(types, (5 if apart else 4, 3, 3), ("x", "cos", "sin")):
         expect_rank(name, kind, rank, what)
-    depth = types[0].shape[3]
-    width = depth if attributes["width"] is None else as_size(attributes["width"])
+    batch, _, rows, *last = types[0].shape
+    width = product(last) if attributes["width"] is None else as_size(attributes["width"])
     half = width // 2
     guards = [
         Guard(half * 2, "==", width, "pairs of elements to turn"),
-        Guard(width, "<=", depth, "the elements to turn are there"),
+        Guard(width, "<=", product(last), "the elements to turn are there"),
     ]
     for kind in types[1:]:
-        message = "angles for every row and pair"
-        wanted = (types[0].shape[0], types[0].shape[2], half)
-        guards += [Guard(own, "==", size, message) for own, size in zip(kind.shape, wanted)]
-    own = "x(b,h,i,d)"
-    if attributes["interleaved"]:
-        first, second = _turned("d // 2", "d + 1"), _turned("d // 2", "d - 1")
-        body = f"d < 2 * H ? (d % 2 == 0 ? {first[0]} : {second[1]}) : {own}"
-    else:  # three ranges of places, each with neighbours beside neighbours
-        first, second = _turned("d", "d + H"), _turned("d - H", "d - H")
-        body = f"d < H ? {first[0]} : (d < 2 * H ? {second[1]} : {own})"
-    statement = f"y(b,h,i,d) = {body} where b in 0:B, h in 0:A, i in 0:R, d in 0:D"
-    parameters = ["T(B,A,R,D) x", "T(BC,RC,HC) cos", "T(BS,RS,HS) sin"]
-    text = definition(name, parameters, [statement], ["size H"])
-    return Written(text, {"H": half}, tuple(guards))
+        sizes = zip(kind.shape, (batch, rows, half))
+        guards += [Guard(own, "==", size, "angles for every row and pair") for own, size in sizes]
+    if apart:
+        body, own, sizes = _turned("d", "s,d", "1 - s,d", "(s == 0 ? -1 : 1) *"), "s,d", "S,D"
+    else:
+        body, own, sizes = _along(interleaved, width != last[0]), "d", "D"
+    ranges = ", ".join(f"{i.lower()} in 0:{i}" for i in f"B,A,R,{sizes}".split(","))
+    parameters = [f"T(B,A,R,{sizes}) x", "T(BC,RC,HC) cos", "T(BS,RS,HS) sin"]
+    statement = f"y(b,a,r,{own}) = {body} where {ranges}"
+    text = definition(name, parameters, [statement], [] if apart else ["size H"])
+    return Written(text, {} if apart else {"H": half}, tuple(guards))
 
 
-def _turned(pair: str, other: str) -> tuple[str, str]:
-    """The first and the second element of a pair, turned; `other` is the place of its partner."""
-    c, s = f"(cos(b,i,{pair}) else 0)", f"(sin(b,i,{pair}) else 0)"
-    own, partner = "x(b,h,i,d)", f"(x(b,h,i,{other}) else 0)"
-    return f"({c} * {own} - {s} * {partner})", f"({s} * {partner} + {c} * {own})"
+def _along(interleaved: bool, rest: bool) -> str:
+    """Rows of which the first 2 * H elements are turned; is there a rest?"""
+    default, left = " else 0", "x(b,a,r,d)"
+    if interleaved:
+        default, sign = default if rest else "", "(d % 2 == 0 ? -1 : 1) *"
+        turned = _turned("d // 2", "d", "d // 2 * 2 + 1 - d % 2", sign, default)
+        return f"d < 2 * H ? {turned} : {left}" if rest else turned
+    first = _turned("d", "d", "d + H", "-1 *", default)
+    second = _turned("d - H", "d", "d - H", "", default)
+    return f"d < H ? {first} : " + (f"(d < 2 * H ? {second} : {left})" if rest else second)
+
+
+def _turned(angle: str, own: str, partner: str, sign: str, default: str = "") -> str:
+    """An element turned; of a pair, the first one loses what the second one gains."""
+    c, s = (f"({table}(b,r,{angle}){default})" for table in ("cos", "sin"))
+    return f"{c} * x(b,a,r,{own}) + {sign} {s} * (x(b,a,r,{partner}){default})"

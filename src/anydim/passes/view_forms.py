@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from anydim.kernels.inference import free_axes
 from anydim.lang.tree import Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import Affine, address, reads, row_major_strides
 from anydim.sizes import Size, as_size
+
+_ROW = 64  # elements of a row for which it is found once more
 
 
 def is_view(statement: Statement, types: Mapping[str, TensorType]) -> bool:
@@ -30,6 +33,16 @@ def is_lookup(statement: Statement) -> bool:
         and body.default is None
         and any(reads(index) for index in body.indices)
     )
+
+
+def looks_up_rows(lookup: Statement) -> bool:
+    """Whether a lookup is of whole rows of a table that are not known to be short."""
+    body, last = lookup.body, lookup.axes[-1:]
+    if not isinstance(body, Read) or not last or body.indices[-1:] != (Index(last[0].name),):
+        return False
+    alone = not any(last[0].name in free_axes(index) for index in body.indices[:-1])
+    length = last[0].extent.constant
+    return alone and not body.flat and (length is None or length >= _ROW)
 
 
 def is_reshape(statement: Statement, types: Mapping[str, TensorType]) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
+from anydim.kernels.inference import free_axes
 from anydim.lang.resolve.ranges import running
 from anydim.lang.tree import Apply, Expr, Read, Statement
 from anydim.lang.tree.affine import (
@@ -30,8 +31,10 @@ from anydim.lang.tree.affine import (
 from anydim.lang.tree.bounds_checks import checks
 from anydim.passes.flow import Line, live, pack, unpack
 from anydim.passes.through_views import ThroughViews
-from anydim.passes.view_forms import is_lookup, is_reshape, is_view, permutation
-from anydim.sizes import Box, Size, Truth, as_size, prove
+from anydim.passes.view_forms import is_lookup, is_reshape, is_view, looks_up_rows, permutation
+from anydim.sizes import Box, Size, Truth, as_size, product, prove
+
+_AGAIN = 2  # times that an element may be looked up
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ def _compose_all(statement: Statement, views: dict[str, Statement], graph: Graph
     def change(expr: Expr) -> Expr | None:
         if not isinstance(expr, Read) or expr.default is not None or expr.tensor not in views:
             return None
-        if is_lookup(views[expr.tensor]) and _is_product(statement):
+        if is_lookup(views[expr.tensor]) and _rather_written(views[expr.tensor], statement, expr):
             return None
         composed = compose(expr, views[expr.tensor], axes, graph)
         while composed is not None and composed.tensor in views:
@@ -116,6 +119,19 @@ def _compose_all(statement: Statement, views: dict[str, Statement], graph: Graph
         return composed
 
     return statement.with_body(rewrite(statement.body, change))
+
+
+def _rather_written(lookup: Statement, statement: Statement, read: Read) -> bool:
+    """Whether a statement reads elements again and again: a product, or one with more axes.
+
+    Long rows cost what their elements do, wherever they lie.
+    """
+    if _is_product(statement):
+        return True
+    used = free_axes(read)
+    left = (axis.extent for axis in (*statement.axes, *statement.reduced) if axis.name not in used)
+    count = product(left).constant
+    return (count is None or count > _AGAIN) and not looks_up_rows(lookup)
 
 
 def _is_product(statement: Statement) -> bool:

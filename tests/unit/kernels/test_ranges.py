@@ -150,6 +150,27 @@ def test_a_copy_between_reflected_ends_asks_once_a_row() -> None:
     np.testing.assert_array_equal(found[:, 20:], turned[:, :50])
 
 
+def test_what_neighbours_share_is_read_once_for_all_of_a_vector() -> None:
+    """Within a range a quotient lies in its axis, and vectors begin where it repeats."""
+    text = """def pairs(float(N,C) x, float(N,H) s) -> (y) {
+      y(r,k) = k < 64 ? (s(r, k // 2) else 0) * (x(r, k // 2 * 2 + 1 - k % 2) else 0) : x(r,k)
+        where r in 0:N, k in 0:C
+    }"""
+    box = Box.of(Dim("N", 0, 9))
+    kinds = [TensorType(float32, (as_size("N"), as_size(n))) for n in (100, 32)]
+    made = Prepared(
+        instantiate(parse_definition(text), kinds, box=box), TEMPLATES, box, Machine(64, 32)
+    )
+    assert made.template.name == "ranges"
+    assert "[[" not in print_kernel(made.launch.kernel), "nothing is gathered"
+    random = np.random.default_rng(3)
+    x, s = random.random((5, 100), np.float32), random.random((5, 32), np.float32)
+    (found,) = made.outputs([x, s], {"N": 5}, 1, False)
+    swapped = x[:, :64].reshape(5, 32, 2)[:, :, ::-1] * s[:, :, None]
+    np.testing.assert_array_equal(found[:, :64], swapped.reshape(5, 64))
+    np.testing.assert_array_equal(found[:, 64:], x[:, 64:])
+
+
 @pytest.mark.parametrize("vector_bytes", (16, 64))
 def test_a_reduction_over_parts_asks_before_it_loads(vector_bytes: int) -> None:
     """A thousand elements of the first part lie far before the second tensor."""

@@ -14,10 +14,11 @@ from dataclasses import replace
 from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.rows.flatten import flatten, rewritten, same_point
+from anydim.lang.resolve.ranges import INSIDE, read_status
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement
-from anydim.lang.tree.affine import affine, parts, reads, rewrite
+from anydim.lang.tree.affine import Affine, affine, parts, placed, reads, rewrite, to_expr
 from anydim.lang.tree.bounds_checks import checked
-from anydim.sizes import Box, Size, Truth, as_size, prove
+from anydim.sizes import Box, Size, as_size
 
 MOST = 16  # ranges, each with code of its own
 _LARGEST = 256  # parts of what one result is made of
@@ -209,13 +210,10 @@ def _within(group: Group, here: _Range, box: Box) -> tuple[Group, frozenset[tupl
 
 def _fits(index: Expr, size: Size, bounds: Mapping[str, tuple[Size, Size]], box: Box) -> bool:
     """Whether an index lies in 0:size wherever the axes are in their bounds."""
-    form = affine(index)
-    if form is None:
+    if not free_axes(index) <= bounds.keys() or reads(index):
         return False
-    low, high = form.constant, form.constant + 1
-    for name, stride in form.terms:
-        if name not in bounds or prove(stride, ">=", 0, box) is not Truth.PROVED:
-            return False
-        first, behind = bounds[name]
-        low, high = low + stride * first, high + stride * (behind - 1)
-    return prove(low, ">=", 0, box) is Truth.PROVED and prove(high, "<=", size, box) is Truth.PROVED
+    counted = {
+        name: to_expr(Affine.of(low, {name: as_size(1)})) for name, (low, _) in bounds.items()
+    }
+    extents = {name: high - low for name, (low, high) in bounds.items()}
+    return read_status(placed(index, counted), size, extents, box)[0] == INSIDE

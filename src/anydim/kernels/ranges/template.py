@@ -142,8 +142,8 @@ class _Writer:
         """Ranges that are a vector or an element each, of the lanes that are the same for all."""
         each = self.value(product(axis.extent for axis in self.form.inner))
         starts = [scope.name(stop * each) for stop in (constant(0), *stops)]
-        for group, inside, first, mask in zip(self.form.groups, self.form.inside, starts, masks):
-            self.context.inside = inside
+        for group, first, mask in zip(self.form.groups, starts, masks):
+            self._enter(group)
             for copies, made in self._apart(group):
                 with under(scope, copies) as part:
                     self._cell(made, made.statements[0].axes[-1], lanes, mask, part, first)
@@ -153,14 +153,22 @@ class _Writer:
         block, extent = self.value(self.block), self.value(self.form.axis.extent)
         first = scope.name(scope.indices[PART] * block)
         last = scope.name(least(first + block, extent))
-        for group, inside, stop in zip(self.form.groups, self.form.inside, stops):
-            self.context.inside = inside
+        for group, stop in zip(self.form.groups, stops):
+            self._enter(group)
             high = scope.name(least(last, stop))
             with under(scope, first < high) as inner:
                 for copies, made in self._apart(group):
                     with under(inner, copies) as part:
                         self._range(part, made, first, high)
             first = scope.name(greatest(first, stop))
+
+    def _enter(self, group: Group) -> None:
+        """From here on code is of one range: what is known of its positions and its vectors."""
+        number, lanes = self.form.groups.index(group), self.schedule.lanes
+        low = self.form.stops[number - 1].constant if number else 0
+        even = low is not None and low % lanes == 0 and not self.form.inner
+        self.context.inside = self.form.inside[number]
+        self.context.step = lanes if even and PIECE % lanes == 0 else 0
 
     def _apart(self, group: Group) -> Iterator[tuple[ir.Value | None, Group]]:
         """What is written of a range: copies where they are none onto themselves, then the rest."""

@@ -17,6 +17,7 @@ from anydim.frontends.onnx.operators.attention import (
     scale_of,
     scores_of,
     split_heads,
+    turned_pairs,
     weighed,
 )
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
@@ -196,17 +197,14 @@ def _shares(call: OnnxNode, scores: str, given: Operands, group: int) -> str:
 
 
 def turned(
-    call: OnnxNode, value: str, tables: tuple[str, str], positions: str, interleaved: bool
-) -> str:
+    call: OnnxNode, value: str, tables: tuple[str, str], positions: str, interleaved: bool,
+    flat: bool = False,
+) -> str:  # fmt: skip
     """[batch, head, row, depth] by the rows of the tables of cosines and sines at `positions`,
     [batch, row]; as many elements as the tables have angles for."""
-    angles = [call.emit("gather", table, positions, axis=0) for table in tables]
-    width = call.kind(angles[0]).shape[-1] * 2
-    partial = width != call.kind(value).shape[-1]
-    return call.emit(
-        "rotary_embedding", value, *angles, interleaved=interleaved,
-        width=width if partial else None,
-    )  # fmt: skip
+    cos, sin = (call.emit("gather", table, positions, axis=0) for table in tables)
+    width = call.kind(cos).shape[-1] * 2
+    return turned_pairs(call, value, (cos, sin), interleaved, width, flat)
 
 
 def rotary_embedding(call: OnnxNode) -> Result:
@@ -225,11 +223,7 @@ def rotary_embedding(call: OnnxNode) -> Result:
         positions = call.emit("expand", positions, shape=(batch, rows))
     call.axes(3, 2)
     tables = (call.input(2), call.input(3))
-    made = turned(call, x, tables, positions, bool(call.attribute("interleaved")))
-    if not flat:
-        return made
-    back = call.emit("transpose", made, perm=(0, 2, 1, 3))
-    return call.emit("reshape", back, shape=call.shape(0))
+    return turned(call, x, tables, positions, bool(call.attribute("interleaved")), flat)
 
 
 ROWS: dict[str, Row] = {

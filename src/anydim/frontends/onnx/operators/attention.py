@@ -254,12 +254,25 @@ def rotary_embedding(call: OnnxNode) -> Result:
     if flat:
         x = split_heads(call, x, call.attribute("num_heads"))
     interleaved = bool(call.attribute("interleaved"))
-    turned = call.attribute("rotary_embedding_dim") or None
     cos, sin = call.input(1), call.input(2)
     if call.given(3):
         cos, sin = (call.emit("gather", cache, call.input(3), axis=0) for cache in (cos, sin))
-    made = call.emit("rotary_embedding", x, cos, sin, interleaved=interleaved, width=turned)
-    if not flat:
-        return made
-    back = call.emit("transpose", made, perm=(0, 2, 1, 3))
-    return call.emit("reshape", back, shape=call.shape(0))
+    width = call.attribute("rotary_embedding_dim") or call.kind(x).shape[-1]
+    return turned_pairs(call, x, (cos, sin), interleaved, as_size(width), flat)
+
+
+def turned_pairs(
+    call: OnnxNode, x: str, angles: tuple[str, str], interleaved: bool, width: Size, flat: bool
+) -> str:
+    """The first `width` elements of rows [batch, head, row, depth] turned by cosines and sines:
+    pairs of neighbours, or of the two halves. `flat`: heads lie side by side afterwards."""
+    batch, heads, rows, depth = call.kind(x).shape
+    part = None if width == depth else width
+    half = width.divide_exactly(as_size(2))
+    if not interleaved and part is None and half is not None:
+        x = call.emit("reshape", x, shape=(batch, heads, rows, as_size(2), half))
+    made = call.emit("rotary_embedding", x, *angles, interleaved=interleaved, width=part)
+    if flat:
+        made = call.emit("transpose", made, perm=(0, 2, 1, *range(3, call.kind(made).rank)))
+    shape = (batch, rows, heads * depth) if flat else (batch, heads, rows, depth)
+    return call.emit("reshape", made, shape=shape)
