@@ -22,6 +22,7 @@ CASES = {
     "far": Case("n 6 h v", "20 6 3 3", window(8, 1, 8)),
     "groups": Case("n 6 h v", "16 3 3 3", window(4, 1, 4, 2)),
     "more padding than taps": Case("n 3 h v", "8 3 3 3", window(5), **BIASED),
+    "weights of a call": Case("n 5 h v", "9 5 3 3", window(4, 1, 4), constant=False),
     "along one axis": Case("n 3 v", "8 3 3", {"dilations": (100,), "pads": (100, 100)}),
 }
 SIZES = ((1, 48), (2, 17), (3, 200), (5, 33), (9, 31), (17, 16), (20, 3), (4, 0), (70, 130))

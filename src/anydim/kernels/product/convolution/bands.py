@@ -24,7 +24,7 @@ from itertools import product as every
 from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.ir import constant, greatest, least, number, select, variable
+from anydim.kernels.ir import constant, greatest, least, number, register, select, variable
 from anydim.kernels.product.blocked import Blocked
 from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.convolution.library import banded_libraries
@@ -45,6 +45,7 @@ PANELS = 8  # up to so many times as many of a block: they share the rows around
 # all taps (fitted to 8 layers at 4 to 10 sizes, Zen 4)
 _PACKED, _MASKS, _COPIED = 2, 24, 27
 _MOST_K = 1024  # steps of a table
+_KNOWN = ("table_from", "table_to")  # the taps that it has
 
 
 @dataclass(frozen=True)
@@ -276,6 +277,7 @@ class Banding:
     band: Band | None
     sizes: SizeParameters
     functions: tuple[ir.Function, ...]  # `band`, `steps` and `head`
+    seen: bool
 
     @property
     def _used(self) -> Size:
@@ -306,13 +308,14 @@ class Banding:
 
     def make(self) -> list[ir.Step]:
         """The rows of x that a block of columns reads."""
+        if self.band is None:
+            return []
         dst = ir.Address("scratch", constant(0))
-        bands = self.functions[:1]
-        return [call(band, dst=dst, row=self._first_row, lines=self._lines) for band in bands]
+        return [call(self.functions[0], dst=dst, row=self._first_row, lines=self._lines)]
 
-    def table(self) -> list[ir.Step]:
-        """Where steps of k read."""
-        return [call(table, lines=self._lines) for table in self.functions[1:2]]
+    def unknown(self) -> list[ir.Step]:
+        """The table has nothing."""
+        return [ir.Declare(name, constant(-1)) for name in _KNOWN if self.band is not None]
 
     @property
     def _lines(self) -> ir.Value:
@@ -322,8 +325,17 @@ class Banding:
         return rows + self.band.further
 
     def head(self) -> list[ir.Step]:
-        """Where the vectors of a panel are."""
-        return [call(head, row=self._first_row) for head in self.functions[2:]]
+        """Where the vectors of a panel are; where steps of k read, unless those are of its taps."""
+        if self.band is None:
+            return []
+        _, table, head = self.functions
+        now = list(map(variable, SEEN_SCALARS)) if self.seen else [constant(0), constant(0)]
+        first, last = (register(known).differs(at) for known, at in zip(_KNOWN, now))
+        notes = (ir.Assign(known, at) for known, at in zip(_KNOWN, now))
+        return [
+            call(head, row=self._first_row),
+            ir.If(first | last, (*notes, call(table, lines=self._lines))),
+        ]
 
     def place(self, column: ir.Value) -> ir.Value:
         """Places of the result before a column of filled rows."""
@@ -353,9 +365,9 @@ class Banding:
 def banding_of(band: Band | None, form: Windows, kernel: Blocked, seen: bool) -> Banding:
     """That of a kernel, which has the functions and the libraries then."""
     if band is None:
-        return Banding(None, kernel.sizes, ())
+        return Banding(None, kernel.sizes, (), seen)
     pack = BandPack(form, band, kernel.sizes, seen)
     functions = tuple(kernel.sized(write) for write in (pack.function, pack.steps, pack.head))
     for library in banded_libraries(kernel.tile, form.dtype):
         kernel.needs(library)
-    return Banding(band, kernel.sizes, functions)
+    return Banding(band, kernel.sizes, functions, seen)

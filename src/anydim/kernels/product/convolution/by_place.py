@@ -60,7 +60,7 @@ def place_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
             c = ir.Address("scratch", sums + (at * sums_row + number * wide) * bytes)
             a = ir.Address("scratch", copy + at * k * bytes)
             strip = strips.call(c, sums_row, b=b, b_row=row)
-            code.emit(strip(a=a, a_row=k, k=k, columns=images))
+            code.emit(strip(a=a, a_row=k, k=k, span=k, gap=constant(0), columns=images))
     to = variable("y_unit") + variable("row0") * places
     to = ir.Address(strips.y, to + variable("image") * variable("y_image"))
     y_shape = wide, variable("y_image"), variable("rows") * places, images

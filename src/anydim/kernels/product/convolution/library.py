@@ -2,10 +2,10 @@
 
     c[i, j] = start + sum over k of a[k, i] * b[k, j]     i < rows, j < columns
 
-`tile` picks the micro-kernel for some rows and columns, `whole` for
-all rows of a tile. A is packed: `tile.rows` elements for every
-k, one k behind the other. Rows of B and C may have any stride. Sums start from a bias per row
-(`start` 1) or go on from C (`start` 0). At the end (`finish` is a sum of flags) an element of
+`tile` picks the micro-kernel for some rows and columns, `whole` for all rows of a tile. A is
+packed: `tile.rows` elements for every k, one k behind the other, and `gap` elements behind every
+`span` of them. Rows of B and C may have any stride. Sums start from a bias per row (`start` 1) or
+go on from C (`start` 0). At the end (`finish` is a sum of flags) an element of
 another tensor that lies like C is added, and results are kept above `low` and below `high`.
 Nothing is read or written behind the last column.
 """
@@ -28,7 +28,9 @@ from anydim.kernels.write.arithmetic import first_lanes, quotient_up
 from anydim.kernels.write.writer import Writer
 from anydim.sizes import Size
 
-_SCALARS = ("k", "b_row", "c_row", "bias_step", "rows", "columns", "start", "finish")
+_SCALARS = (
+    "k", "span", "gap", "b_row", "c_row", "bias_step", "rows", "columns", "start", "finish",
+)  # fmt: skip
 STRIP = 4  # tiles of a strip
 _TURNS = {4: 2, 2: 6}  # the first that fits is taken
 

@@ -158,7 +158,7 @@ class ConvolutionWriter(Blocked):
                 "column", variable("column0"), variable("columns"), self._width,
                 [
                     ir.Let("width", width), *images_of(self.columns, self.sizes.value),
-                    *self._seen_taps(), *place,
+                    *self._taps(), *place,
                 ],
             ),
             Level("row", 0, strips, tile.rows * STRIP, self.strips.steps()),
@@ -188,32 +188,22 @@ class ConvolutionWriter(Blocked):
             ir.Let("first", first),
             ir.Let("last", last),
             ir.Let("x_at", x),
+            *self.weights.copy(),
+            *self.banding.unknown(),
             *self.banding.either(self.banding.make(), ()),
-            *(self._all_taps() if self.plan.seen is None else self.plan.seen.start()),
         ]
 
-    def _all_taps(self) -> list[ir.Step]:
-        """What multiplies windows that have all their taps."""
-        k = variable("channels") * self.sizes.value(self.form.window)
-        return [ir.Let("k", k), *self.weights.note(), *self._taps_in_place()]
-
-    def _seen_taps(self) -> list[ir.Step]:
-        """The same of a panel that has some of them."""
+    def _taps(self) -> list[ir.Step]:
+        """Those of a panel."""
         seen, value = self.plan.seen, self.sizes.value
         if seen is None:
-            return []
+            k = variable("channels") * value(self.form.window)
+            return [ir.Let("k", k), ir.Let("span", variable("k"))]
         first, width = variable("column"), variable("width")
         if self.plan.joins:
             first, width = select(JOINED, 0, first), select(JOINED, variable("run"), width)
         row = self.banding.row(value(product(step.extent for step in self.form.places[1:])))
-        return [
-            *seen.range(value, first, width, row),
-            *self.weights.note(),
-            *seen.changed(self._taps_in_place()),
-        ]
-
-    def _taps_in_place(self) -> list[ir.Step]:
-        return [*self.weights.copy(), *self.banding.either(self.banding.table(), ())]
+        return seen.range(value, first, width, row)
 
     @property
     def _goes_by_place(self) -> ir.Value:

@@ -56,14 +56,16 @@ class Micro:
         self.mask = self.code.let(first_lanes(left, self.lanes))
 
     def _products(self) -> None:
-        code, unroll, k = self.code, self.unroll, variable("k")
-        whole = code.let(round_down(k, unroll))
+        code, unroll, span = self.code, self.unroll, variable("span")
+        whole = code.let(round_down(span, unroll))
         for name in ("a_at", "b_at"):
             code.emit(ir.Declare(name, constant(0)))
-        with code.range(0, whole, unroll):
-            self._steps(unroll)
-        with code.range(whole, k):
-            self._steps(1)
+        with code.range(0, variable("k"), span):
+            with code.range(0, whole, unroll):
+                self._steps(unroll)
+            with code.range(whole, span):
+                self._steps(1)
+            self._move("a_at", variable("gap"))
 
     def _at(self, i: int, j: int) -> ir.Value:
         return variable("c_row") * i + j * self.lanes

@@ -13,7 +13,7 @@ from anydim.kernels.product.convolution.ending import Ending, ending_of
 from anydim.kernels.product.convolution.form import OuterLoop, Windows
 from anydim.kernels.product.convolution.joined import MOST, NEVER, Columns, columns_of
 from anydim.kernels.product.convolution.schedule import Convolution
-from anydim.kernels.product.convolution.seen import Seen, seen_of
+from anydim.kernels.product.convolution.seen import Seen, rest_of, seen_of
 from anydim.kernels.product.epilogue import target_of
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
@@ -103,7 +103,7 @@ class Plan:
     @property
     def copies(self) -> bool:
         """Whether there are sizes at which weights are not read as they came."""
-        return self.copied != 0 or self.goes_by_place or self.seen is not None
+        return self.copied != 0 or self.goes_by_place
 
     @cached_property
     def scratch(self) -> Scratch:
@@ -120,8 +120,7 @@ class Plan:
         panel = NEVER if self.schedule.direct else align_up(k * (self.panel_row * bytes), LINE)
         if self.band is not None:
             k = maximum(k, self.band.channels * self.given.window)
-        copied = self.copied if self.seen is None else as_size(1)
-        return Scratch(panel, copied * align_up(self.blocks.rows * k * bytes, LINE))
+        return Scratch(panel, self.copied * align_up(self.blocks.rows * k * bytes, LINE))
 
     def _joined_scratch(self) -> Scratch:
         """That where images may be joined, the most that blocks have.
@@ -151,10 +150,11 @@ def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machin
     """How a machine computes the convolution that a group is."""
     form, ending, tile = cropped(given), ending_of(given, group), schedule.tile
     columns = columns_of(form, given, ending, schedule)
-    copied, band, seen = as_size(1), None, None
+    copied, band = as_size(1), None
+    seen = None if machine.most_lanes else seen_of(form)
     if schedule.packed:
-        copied = minimum(from_on(given.window - form.window, 1), 1 - columns.by_place)
-        seen = None if machine.most_lanes else seen_of(form, tile)
+        gone = given.window - form.window if seen is None else rest_of(given) - seen.rest
+        copied = minimum(from_on(gone, 1), 1 - columns.by_place)
     if not (schedule.direct or machine.most_lanes):
         most = schedule.chunk_k, _band_bytes(machine)
         band = band_of(form, given, tile, schedule.block_panels, *most)

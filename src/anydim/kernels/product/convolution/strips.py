@@ -97,9 +97,9 @@ class Strips:
     ) -> list[ir.Step]:  # fmt: skip
         """The sums of a strip, and what follows them."""
         strip = self.call(sums, sums_row, kind, b=b[0], b_row=b[1], columns=variable("width"))
-        copied, came = (strip(a=a, a_row=row) for a, row in self.weights.tile())
+        copied, came = (strip(**own) for own in self.weights.tile())
         step: ir.Step = copied if self.plan.copied == 1 else came
-        if self.plan.copied.constant is None or self.plan.seen is not None:
+        if self.plan.copied.constant is None:
             step = ir.If(COPIED, (copied,), (came,))
         if self.finish is None:
             return [step]

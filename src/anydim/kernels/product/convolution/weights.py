@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.ir import variable
+from anydim.kernels.ir import constant, select, variable
 from anydim.kernels.product.blocked import Blocked
 from anydim.kernels.product.convolution.cropped import (
     FIRST,
@@ -15,12 +15,13 @@ from anydim.kernels.product.convolution.cropped import (
     first_taps,
     kept_weights_function,
 )
+from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.convolution.packing import weights_function
 from anydim.kernels.product.convolution.plan import Plan
-from anydim.kernels.product.convolution.seen import FROM, TO
+from anydim.kernels.product.convolution.seen import FROM
 from anydim.kernels.product.kernel import call, packed_at
 from anydim.kernels.write.arithmetic import summed
-from anydim.sizes import align_up
+from anydim.sizes import Size, align_up
 
 COPIED = ir.Var(ir.FLAG, "copied")
 
@@ -52,7 +53,7 @@ class Weights:
     def copy(self) -> list[ir.Step]:
         """Those of a chunk, where they are copied."""
         plan, value = self.plan, self.kernel.sizes.value
-        if plan.copied == 0 and plan.seen is None:
+        if plan.copied == 0:
             return []
         if not plan.schedule.packed:
             dst, step = self._copy, value(plan.form.channels.w)
@@ -62,21 +63,8 @@ class Weights:
         starts = first_taps(plan.given, plan.form)
         own = {f"{FIRST}{n}": value(start) for n, start in enumerate(starts)}
         own |= {f"{KEPT}{n}": value(tap.extent) for n, tap in enumerate(plan.form.taps)}
-        if plan.seen is not None:
-            own[f"{FIRST}0"] = own[f"{FIRST}0"] + variable(FROM)
-            own[f"{KEPT}0"] = variable(TO) - variable(FROM)
-        return [ir.If(COPIED, (copy(**own),))]
-
-    def note(self) -> list[ir.Step]:
-        """Whether they are copied, where some are not."""
-        plan, value = self.plan, self.kernel.sizes.value
-        if plan.copied.constant is not None and plan.seen is None:
-            return []
-        copied = value(plan.copied).differs(0)
-        if plan.seen is not None:
-            taps = value(plan.form.taps[0].extent)
-            copied = copied | (variable(TO) - variable(FROM)).differs(taps)
-        return [ir.Let("copied", copied)]
+        copied = ir.Let("copied", value(plan.copied).differs(0))
+        return [copied, ir.If(COPIED, (copy(**own),))]
 
     def copying(self) -> Callable[..., ir.Call]:
         """What copies some taps, those of its arguments, of a chunk of packed weights."""
@@ -84,13 +72,30 @@ class Weights:
         at = variable("w_unit") + variable("channel0") * self._channel
         return partial(call, self.functions[0], dst=dst, w_at=at, w_row=self.row)
 
-    def tile(self) -> list[tuple[ir.Address, ir.Value]]:
-        """Those of a tile as they were copied, and as they came; how far their rows are apart."""
-        at = variable("row") * variable("k") * self.plan.form.dtype.bytes
+    def tile(self) -> list[dict[str, ir.Value | ir.Address]]:
+        """What a call says of those of a tile as they were copied, and as they came."""
+        given, form = self.plan.given, self.plan.form
+        k = variable("channels") * self.kernel.sizes.value(form.window)
         k0 = variable("channel0") * self._channel
-        start = self._copy.offset
-        came = ir.Address("w", variable("w_unit") + variable("row") * self.row + k0)
-        return [(ir.Address("scratch", at + start), variable("k")), (came, self.row)]
+        kept, copied = self._kept(form, ())
+        first, came = self._kept(given, first_taps(given, form)[:1])
+        at = (variable("row") * k + kept) * form.dtype.bytes + self._copy.offset
+        first = variable("w_unit") + variable("row") * self.row + k0 + first
+        return [
+            {"a": ir.Address("scratch", at), "a_row": k, **copied},
+            {"a": ir.Address("w", first), "a_row": self.row, **came},
+        ]
+
+    def _kept(self, held: Windows, firsts: Sequence[Size]) -> tuple[ir.Value, dict[str, ir.Value]]:
+        """Where the first tap of a panel is in a channel of the taps of a form, of which those
+        before `firsts` are none of the plan's; the steps of k without a gap, and the gap."""
+        seen, value = self.plan.seen, self.kernel.sizes.value
+        if seen is None:
+            return constant(0), {"span": variable("k"), "gap": constant(0)}
+        tap = value(seen.rest * self.plan.tile.rows)
+        gap = (value(held.taps[0].extent) - seen.kept) * tap
+        span = select(gap.equals(0), variable("k"), variable("span"))
+        return summed(variable(FROM), *map(value, firsts)) * tap, {"span": span, "gap": gap}
 
     @property
     def _channel(self) -> ir.Value:

@@ -129,7 +129,7 @@ class WinogradWriter(WinogradKernel):
             call(
                 strip_function(self.strips.name, form.dtype), a=ir.Address("w", a),
                 b=ir.Address("scratch", b), bias=zeros, more=sums, low=zero, high=zero,
-                c=sums, k=value(channels),
+                c=sums, k=value(channels), span=value(channels), gap=nothing,
                 b_row=width, c_row=width, bias_step=nothing, start=constant(1), finish=nothing,
                 rows=least(variable("rows") - variable("row"), self.tile.rows * STRIP),
                 columns=variable("width"), a_row=value(channels),
