@@ -26,8 +26,8 @@ def rotary_embedding(types: Types, attributes: Attributes, box: Box) -> Written:
         Guard(width, "<=", product(last), "the elements to turn are there"),
     ]
     for kind in types[1:]:
-        sizes = zip(kind.shape, (batch, rows, half))
-        guards += [Guard(own, "==", size, "angles for every row and pair") for own, size in sizes]
+        angles = zip(kind.shape, (batch, rows, half))
+        guards += [Guard(own, "==", size, "angles for every row and pair") for own, size in angles]
     if apart:
         body, own, sizes = _turned("d", "s,d", "1 - s,d", "(s == 0 ? -1 : 1) *"), "s,d", "S,D"
     else:
