@@ -6,6 +6,7 @@ model = ad.compile("encoder.onnx", dims={"batch": ad.Dim(0, 64), "seq": ad.Dim(1
 out = model(input_ids=ids, attention_mask=mask)
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     )
     from anydim.base.errors import (
         AnydimError,
+        ArgumentError,
         ArtefactError,
         BusyError,
         DeviceError,
@@ -59,6 +61,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AnydimError",
+    "ArgumentError",
     "ArtefactError",
     "Builder",
     "BusyError",
@@ -124,7 +127,8 @@ _MODULES = {"settings": "anydim.base.settings", "strategies": "anydim.variants.s
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        text = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(text, name=name, obj=sys.modules[__name__])
     if name in _MODULES:
         return import_module(_MODULES[name])
     if name in _COMPILING:

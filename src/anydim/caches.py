@@ -18,6 +18,7 @@ import numpy
 
 from anydim.base.errors import DimError, InputError, OptionError
 from anydim.base.given import by_names, whole_within
+from anydim.base.keywords import check_keywords, public
 from anydim.base.text import listed
 from anydim.frontends.room import Cache, Roomy, with_room
 from anydim.frontends.source import read
@@ -29,6 +30,7 @@ from anydim.sizes import LARGEST, as_size, given_dims
 ROOM = 64  # elements that new caches have room for at least
 
 
+@public
 class Cached:
     """A compiled model whose results of one call are inputs of the next, in memory of its own.
 
@@ -195,6 +197,7 @@ def _longer(array: numpy.ndarray, axis: int, count: int, room: int) -> numpy.nda
     return made
 
 
+@public
 def cached(
     source: Any, caches: Mapping[str, str] | None = None, *, dims: Any = None,
     operators: Any = None, room: int = ROOM, **options: Any,
@@ -206,6 +209,7 @@ def cached(
     first memory has room for `room` elements. The rest is as for `compile`.
     Raises GraphError where there is no cache, and what `compile` raises.
     """
+    check_keywords(compile, options)
     whole_within("room", room, 1, LARGEST, "give how many elements there is room for at first")
     pairs = None if caches is None else by_names("caches", caches)
     made = with_room(read(source, given_dims(dims), operators), pairs)

@@ -27,6 +27,7 @@ from anydim.base.dtypes import DTYPES, of_numbers
 from anydim.base.errors import InputError, OptionError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.given import by_names, text_of, whole_within
+from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.compiling import Chosen
@@ -54,6 +55,7 @@ from anydim.sizes import LARGEST
 Shape = tuple[int, ...]
 
 
+@public
 def define(
     text: str,
     *,
@@ -252,7 +254,7 @@ class Function:
         found = dict(zip(names, values))
         for name, value in named.items():
             if name not in names:
-                hint = suggestion(name, [*names, *sorted(self._attributes)])
+                hint = suggestion(name, [*names, *sorted(self._attributes), "out", "fixed"])
                 attributes = f"its attributes are {listed(self._attributes)}"
                 raise InputError(f"{takes}, not '{name}'", hint or attributes)
             if name in found:

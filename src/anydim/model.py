@@ -17,6 +17,7 @@ from anydim.base.given import (
     text_of,
     whole_within,
 )
+from anydim.base.keywords import public
 from anydim.base.text import listed, suggestion
 from anydim.compiler import compile_source
 from anydim.compiling import CompileReport, Lowered
@@ -66,6 +67,7 @@ from anydim.variants.forms import form_of
 from anydim.variants.strategies import GENERIC, Adaptive, Strategy, strategy_of
 
 
+@public
 class Model(Fitted, Held):
     """A compiled model. Calls are thread-safe; results are new arrays owned by the caller."""
 
@@ -198,6 +200,7 @@ class Model(Fitted, Held):
         return self._index_ranges()
 
 
+@public
 def compile(
     source: Any,
     dims: Mapping[str, Dim | int | tuple[int, int | None] | Mapping[int, Any]] | None = None,

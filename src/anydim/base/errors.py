@@ -71,6 +71,10 @@ class OptionError(UserError):
     """An option has a value that cannot be used."""
 
 
+class ArgumentError(OptionError, TypeError):
+    """A function has no argument of that name, misses one, or was given too many."""
+
+
 class MemoryLimitError(UserError):
     """A model, or a call at its sizes, takes more memory than its limit allows."""
 

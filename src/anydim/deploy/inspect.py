@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from anydim.base.errors import OptionError
 from anydim.base.given import flag_of, path_of
+from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import counted, listed, table
 from anydim.deploy.container import FORMAT, Container, is_saved
@@ -119,6 +120,7 @@ class Contents:
 _HEADERS = ("level", "architecture", "code", "weights", "records", "this machine")
 
 
+@public
 def inspect(path: str | os.PathLike[str], *, verify: bool = False) -> Contents | Outline:
     """What a file holds: dims, inputs, outputs; nothing is compiled, nothing of it is executed.
 

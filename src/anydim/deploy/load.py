@@ -19,6 +19,7 @@ import numpy
 
 from anydim.base.errors import ArtefactError, OptionError
 from anydim.base.given import flag_of, path_of, text_of
+from anydim.base.keywords import public
 from anydim.base.text import listed, suggestion
 from anydim.deploy.container import ALIGNMENT, Container
 from anydim.deploy.records import parse_record
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 _ALWAYS_VERIFIED = 1 << 16  # bytes of a constant of floats; of others, all
 
 
+@public
 class LoadedModel(Held):
     """A model from a file. Calls are thread-safe; results are new arrays owned by the caller.
 
@@ -149,6 +151,7 @@ def _story(text: bytes) -> Story:
     return parse_record(import_module("anydim.program.story").Story, text)
 
 
+@public
 def load(
     path: str | os.PathLike[str], *, level: str | None = None, verify: bool = False,
     arenas: int | None = None, wait: float | None = None,

@@ -68,7 +68,7 @@ def driver_of(name: str) -> tuple[Driver, int]:
         hint = f"say {_KINDS[kind]}" if kind in _KINDS else suggestion(kind, DRIVERS)
         hint = hint or f"there are {listed(DRIVERS)}, with a number: 'cpu:0'"
         raise DeviceError(
-            f"there is no device '{name}'", f"{hint}\n`anydim devices` lists what is here"
+            f"there is no device '{name}'", f"{hint}\n  `anydim devices` lists what is here"
         )
     if colon and not (number.isascii() and number.isdigit() and int(number[:9]) < _MOST):
         raise DeviceError(f"there is no device '{name}'", f"give a number: '{kind}:0'")

@@ -21,6 +21,7 @@ from anydim.base.dtypes import float32, int64
 from anydim.base.errors import GraphError, UserError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.given import text_of
+from anydim.base.keywords import public
 from anydim.frontends import counted
 from anydim.frontends.definition import called
 from anydim.frontends.growing import Growing, Operand, Value
@@ -31,6 +32,7 @@ from anydim.sizes import Guard, Size
 __all__ = ["Builder", "Operand", "Value"]
 
 
+@public
 class Builder(Growing):
     """Collects a graph, with control flow and sizes that data decides; `graph()` hands it over."""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from anydim.base.errors import OptionError
-from anydim.base.given import path_of
+from anydim.base.given import path_of, shown
 from anydim.frontends.pragmas import domain_of
 from anydim.lang.surface.stored import stored_definitions
 from anydim.lang.surface.syntax import Definition
@@ -44,7 +44,7 @@ def operators_of(given: Any) -> Operators:
     if isinstance(given, Mapping):
         return {key: value for part in given.items() for key, value in _entry(*part).items()}
     raise OptionError(
-        f"operators are {type(given).__name__}",
+        f"operators is {shown(given)}",
         "give the path of a .tc file, a list of them, or a mapping from domains",
     )
 

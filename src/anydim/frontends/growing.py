@@ -14,6 +14,7 @@ from anydim.base.dtypes import DType, boolean, dtype_of
 from anydim.base.errors import GraphError, UserError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.given import shown, text_of
+from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import suggestion
 from anydim.devices.device import HOSTS
@@ -130,6 +131,7 @@ class Value:
         raise GraphError(f"value '{self.name}' has no truth value while the graph is built")
 
 
+@public
 class Growing:
     """Collects a graph; `graph()` hands it over."""
 

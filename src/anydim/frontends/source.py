@@ -15,6 +15,15 @@ from anydim.frontends.text import text_graph, text_source
 from anydim.graph.nodes import Graph
 from anydim.sizes import Dim
 
+_EXPORTERS = {
+    "torch": "torch.onnx.export makes an ONNX file of it: docs/guides/from-torch.md",
+    "sklearn": "skl2onnx.to_onnx makes an ONNX model of it: docs/guides/scikit-learn.md",
+    "lightgbm": "onnxmltools.convert_lightgbm makes an ONNX model of it",
+    "xgboost": "onnxmltools.convert_xgboost makes an ONNX model of it",
+    "tensorflow": "tf2onnx.convert makes an ONNX model of it",
+    "keras": "tf2onnx.convert makes an ONNX model of it",
+}  # by the package that a value, or a class of its, comes from
+
 
 def read(
     source: Any, dims: Mapping[str, Dim] | None = None, operators: Any = None,
@@ -46,11 +55,14 @@ def read(
         return source
     if isinstance(source, (str, os.PathLike, bytes, bytearray)) or _is_model(source):
         return import_model(source, dims, operators_of(operators), fallback)
-    raise OptionError(
-        f"cannot compile a {type(source).__name__}",
+    kind = type(source)
+    hint = (
         "give the path of an ONNX file, its bytes, an onnx.ModelProto, a Builder, a Graph, or the "
-        "path of a .tc file with the name of a definition",
+        "path of a .tc file with the name of a definition"
     )
+    libraries = (each.__module__.partition(".")[0] for each in kind.__mro__)
+    exporter = next((_EXPORTERS[name] for name in libraries if name in _EXPORTERS), hint)
+    raise OptionError(f"cannot compile a value of type {kind.__name__}", exporter)
 
 
 def _is_model(source: Any) -> bool:

@@ -122,11 +122,11 @@ def second_checks(signature: Signature, sources: tuple[Source, ...]) -> tuple[Ch
     return tuple(checks)
 
 
-def check_names(name: str, box: Box, dims: Iterable[str]) -> None:
-    """Raise DimError for what is no dim of the box."""
+def check_names(name: str, box: Box, dims: Iterable[str], keywords: Iterable[str] = ()) -> None:
+    """Raise DimError for what is no dim of the box; it may be a misspelled keyword of a call."""
     for dim in dims:
         if dim not in box.names:
-            hint = suggestion(dim, box.names) or f"the dims are {listed(box.names)}"
+            hint = suggestion(dim, (*box.names, *keywords)) or f"the dims are {listed(box.names)}"
             raise DimError(f"{name} has no dim '{dim}'", hint)
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from anydim.base.amounts import bytes_of
 from anydim.base.errors import DimError, OptionError
-from anydim.base.given import path_of, shown
+from anydim.base.given import path_of, shown, text_of
+from anydim.base.keywords import public
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import UNLIMITED, Executable
 from anydim.runtime.given import called_into
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # a process that only calls needs none of it
     from anydim.program.story import Story
 
 
+@public
 class Held:
     """A model that runs, compiled here or loaded.
 
@@ -199,6 +201,7 @@ class Held:
             model.largest("batch", seq=512, memory="2 GiB")
         """
         given = self.memory_limit if memory is None else memory
+        self._check_names((text_of("the dim", dim), *sizes), "memory")
         if given is None:
             raise OptionError("largest: there is no limit", 'give one: memory="2 GiB"')
         known = {**self.executable.watched.sizes, **sizes}
@@ -288,6 +291,7 @@ class Held:
             model.profile(inputs).save_trace("trace.json")      # for ui.perfetto.dev
         """
         self._refuse_lists("profile")
+        self._check_names(sizes, "inputs", "repeat", "seed", "integers")
         taking = import_module("anydim.program.profile.taking")
         found: Profile = taking.profiled(self, inputs, sizes, repeat, seed, integers, self._limits)
         return found
@@ -309,6 +313,7 @@ class Held:
             print(model.trace("trace.json", batch=8, seq=77))
         """
         self._refuse_lists("trace")
+        self._check_names(sizes, "path", "inputs", "calls", "seed", "integers", "waited")
         place = None if path is None else path_of("path", path)
         if not isinstance(waited, bool):
             raise OptionError(f"waited is {shown(waited)}", "give True or False")
@@ -317,6 +322,10 @@ class Held:
         if place is not None:
             found.save(place)
         return found
+
+    def _check_names(self, dims: Iterable[str], *keywords: str) -> None:
+        """Raise DimError for what is no dim; it may be a misspelled keyword."""
+        import_module("anydim.program.binding").check_names(self.name, self.dims, dims, keywords)
 
     def _refuse_lists(self, what: str) -> None:
         if self._lists:

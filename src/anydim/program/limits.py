@@ -7,6 +7,7 @@ from typing import Any
 
 from anydim.base.amounts import bytes_of, told_bytes
 from anydim.base.errors import DimError, MemoryLimitError
+from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.program.memory import Memory, memory
 from anydim.program.peak import peak
@@ -16,6 +17,7 @@ _SHOWN = 3  # values that an error names
 _OTHERWISE = "lower the bounds, raise the limit, or refuse calls: MemoryLimit(..., per_call=True)"
 
 
+@public
 @dataclass(frozen=True, init=False)
 class MemoryLimit:
     """The most bytes that a call may take of its own; `MemoryLimit("512 MiB")`.

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from anydim.base.errors import DimError, OptionError
 from anydim.base.given import shown, whole
+from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.sizes.enclosure import Enclosure
@@ -30,6 +31,7 @@ class Random(Protocol):
         """A float in [0, 1)."""
 
 
+@public
 @dataclass(frozen=True, init=False)
 class Dim:
     """A named size with bounds, both included; `hi` None means no upper bound.

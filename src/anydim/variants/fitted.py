@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import OptionError
 from anydim.base.given import flag_of, function_of, path_of, shown, text_of
+from anydim.base.keywords import public
 from anydim.base.text import suggestion
 from anydim.program.held import Held
 from anydim.sizes import given_sizes
@@ -38,6 +39,7 @@ TUNED = Adaptive(limit=64)  # what a model is served by whose bodies were search
 PREPARED = Adaptive(limit=64, after=1 << 30)  # the same, and no body is made for what comes
 
 
+@public
 class Fitted(Held):
     """A model whose sites may have other bodies."""
 
@@ -172,6 +174,7 @@ class Fitted(Held):
         Raises DimError for what is no size of a dim.
         """
         given = given_sizes(self.name, sizes)
+        self._check_names(given)
         self._start()
         return 0 if self._serving is None else self._serving.prepare(given)
 
