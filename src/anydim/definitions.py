@@ -254,8 +254,10 @@ class Function:
         found = dict(zip(names, values))
         for name, value in named.items():
             if name not in names:
-                hint = suggestion(name, [*names, *sorted(self._attributes), "out", "fixed"])
-                attributes = f"its attributes are {listed(self._attributes)}"
+                hint = suggestion(name, [*names, *sorted(self._attributes)])
+                attributes = (
+                    f"its attributes are {listed(self._attributes)}, beside out= and fixed="
+                )
                 raise InputError(f"{takes}, not '{name}'", hint or attributes)
             if name in found:
                 raise InputError(f"{takes}; '{name}' came twice")

@@ -122,7 +122,12 @@ def _sentence(text: str) -> str:
 
 def _usage_hint(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
-    return f"see {context.command_path} --help" if context is not None else ""
+    if context is None:
+        return ""
+    kind = getattr(getattr(error, "param", None), "type", None)
+    given = error.message.split("'")[1:2]  # "'fues' is not one of 'fuse', 'views'"
+    near = suggestion(*given, kind.choices) if isinstance(kind, click.Choice) and given else ""
+    return f"{near} see {context.command_path} --help".strip()
 
 
 def _bug(error: Exception, arguments: list[str]) -> int:

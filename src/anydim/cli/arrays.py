@@ -7,7 +7,6 @@ type holds exactly, or the bare bytes that numpy.save writes.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -88,7 +87,9 @@ def _read(entry: str) -> list[Read]:
             return [Read(entry, name, loaded)]
         with loaded:
             arrays = {key: loaded[key] for key in loaded.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except MemoryError as error:
+        raise InputError(f"--input {entry}: there is no memory for the arrays of {path}") from error
+    except Exception as error:  # of files, zlib and numpy's parser of headers
         reason = getattr(error, "strerror", None) or "it is no .npy or .npz file of plain arrays"
         raise InputError(
             f"--input {entry}: {path} cannot be read: {reason}",

@@ -14,6 +14,7 @@ from anydim.cli import arrays
 from anydim.cli.opening import opened
 from anydim.cli.options import Asked, at_option, integers_option, level_option, model_options
 from anydim.deploy.container import is_saved
+from anydim.frontends.text import text_source
 from anydim.report.console import Console
 from anydim.report.measure import Timings, interleaved, largest_difference
 from anydim.report.peers import PEERS, Arrays, Engine
@@ -59,11 +60,12 @@ def bench(
         --against onnxruntime --onnx encoder.onnx
     """
     console = Console(asked.quiet)
-    if against and onnx is None and is_saved(asked.model):
-        raise OptionError(
-            f"--against {against[0]}: it cannot run {Path(asked.model).name}, a saved model",
-            "give it the model: --onnx encoder.onnx",
-        )
+    kind = "a saved model" if is_saved(asked.model) else ""
+    kind = kind or ("a definition" if text_source(asked.model) else "")
+    if against and onnx is None and kind:
+        name = Path(asked.model).name
+        hint = "give it the model: --onnx encoder.onnx"
+        raise OptionError(f"--against {against[0]}: it cannot run {name}, {kind}", hint)
     source = asked.model if onnx is None else onnx
     made = opened(console, asked)
     threads = made.executable.threads

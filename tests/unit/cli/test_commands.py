@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import warnings
@@ -24,6 +25,14 @@ from anydim.report import peers
 from tests.unit.cli import tiny
 
 
+def _header(shape: tuple[int, ...]) -> bytes:
+    """A file of numpy.save with an array of this shape, without the array."""
+    file = io.BytesIO()
+    fields = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    numpy.lib.format.write_array_header_1_0(file, fields)
+    return file.getvalue()
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("cli")
@@ -32,6 +41,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, array in tiny.feeds(3).items():
         numpy.save(path / f"{name}.npy", array)
     (path / "text.npz").write_text("not an array")
+    numpy.savez_compressed(path / "damaged.npz", x=numpy.arange(1000.0))
+    held = bytearray((path / "damaged.npz").read_bytes())
+    held[len(held) // 2] ^= 255
+    (path / "damaged.npz").write_bytes(held)
+    (path / "huge.npy").write_bytes(_header((99999999999999,)))
     numpy.save(path / "objects.npy", numpy.array([{}], object), allow_pickle=True)
     return path
 
@@ -180,6 +194,12 @@ def test_a_peer_that_cannot_run_the_model(call, monkeypatch: pytest.MonkeyPatch)
         ("shw tiny.onnx", "no such command 'shw'", "did you mean 'show'? see anydim --help"),
         ("quit tiny.onnx", "no such command 'quit'", "see anydim --help"),
         ("show tiny.onnx", "missing option '--stage'", "see anydim show --help"),
+        ("show tiny.onnx --stage fues", "'fues' is not one of", "did you mean 'fuse'? see anydim"),
+        (
+            "bench kernels.tc:f --at n=1 --against onnxruntime",
+            "kernels.tc:f, a definition",
+            "--onnx",
+        ),
         ("run nothing.onnx --at n=1", "nothing.onnx: cannot be read: No such file", ""),
         ("run text.npz --at n=1", "text.npz is not an ONNX model", ""),
         ("run tiny.onnx", "no sizes are given for 'n'", "--at n=SIZE, or --input FILE.npz"),
@@ -193,6 +213,8 @@ def test_a_peer_that_cannot_run_the_model(call, monkeypatch: pytest.MonkeyPatch)
         ("run tiny.onnx --at n=1 --threads 0", "threads is 0", "1 to 1024"),
         ("run tiny.onnx --input none.npz", "none.npz cannot be read: No such file", "savez"),
         ("run tiny.onnx --input text.npz", "text.npz cannot be read", "numpy.savez"),
+        ("run tiny.onnx --input damaged.npz", "damaged.npz cannot be read", "numpy.savez"),
+        ("run tiny.onnx --input x=huge.npy", "there is no memory for the arrays of huge.npy", ""),
         ("run tiny.onnx --input objects.npy", "objects.npy cannot be read", "numpy.savez"),
         ("run tiny.onnx --input x.npy", "which input is it?", "--input ids=x.npy"),
         ("run tiny.onnx --input y=in.npz", "in.npz holds 'ids', 'x', not 'y'", ""),
