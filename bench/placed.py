@@ -7,7 +7,7 @@ prints microseconds at sizes from 1 to 4096, the least of rounds in which the th
 
 from __future__ import annotations
 
-import sys
+import argparse
 from time import perf_counter
 
 import numpy
@@ -63,4 +63,6 @@ def main(device: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:] or ("opencl:0",))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("device", nargs="?", default="opencl:0")
+    main(parser.parse_args().device)

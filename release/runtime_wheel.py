@@ -10,6 +10,7 @@ from `pyproject.toml`. The same tree gives the same bytes. Format: PEP 427 and t
 
 from __future__ import annotations
 
+import argparse
 import base64
 import hashlib
 import sys
@@ -101,4 +102,6 @@ def _digest(data: bytes) -> str:
 
 
 if __name__ == "__main__":
-    print(f"wrote {write(Path(sys.argv[1]))}")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    print(f"wrote {write(parser.parse_args().folder)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 import anydim as ad
 from examples.minilm.model import model_path
@@ -16,4 +16,8 @@ def main(folder: str, processor: str = "native") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("processor", nargs="?", default="native")
+    asked = parser.parse_args()
+    main(asked.folder, asked.processor)
