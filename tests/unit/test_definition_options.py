@@ -10,7 +10,7 @@ import pytest
 
 import anydim as ad
 from anydim.kernels.knobs import RULES
-from anydim.kernels.product.contraction.schedule import Contraction
+from anydim.kernels.product.schedules import Contraction
 from anydim.kernels.rows.template import Rows
 from anydim.kernels.schedule import schedule_name
 from anydim.kernels.templates import TEMPLATES

@@ -46,11 +46,7 @@ def joinable(form: BytesForm, layout: Layout) -> ByteWalk | None:
 
 
 def cut_of(
-    form: BytesForm,
-    layout: Layout,
-    tile: Tile,
-    machine: Machine,
-    image: Image | Phases | None,
+    form: BytesForm, layout: Layout, tile: Tile, machine: Machine, image: Image | Phases | None
 ) -> ByteBlocks:
     """Panels of even width, blocks of even height: rows packed here fill part of a cache."""
     row_bytes = layout.row * WORD

@@ -20,25 +20,15 @@ from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.blocked import Level
 from anydim.kernels.product.contraction.form import ContractionForm, asked
-from anydim.kernels.product.contraction.library import (
-    contraction_libraries,
-    is_thin,
-    prefix_of,
-)
-from anydim.kernels.product.contraction.places import (
-    Blocks,
-    started_in_place,
-)
-from anydim.kernels.product.contraction.schedule import Contraction
+from anydim.kernels.product.contraction.library import contraction_libraries, is_thin, prefix_of
+from anydim.kernels.product.contraction.places import Blocks, started_in_place
 from anydim.kernels.product.contraction.seen import STEPS, seen_of
 from anydim.kernels.product.contraction.sides import Sides
-from anydim.kernels.product.contraction.turns import (
-    apart,
-    turn_of,
-)
+from anydim.kernels.product.contraction.turns import apart, turn_of
 from anydim.kernels.product.contraction.windows import window_function
 from anydim.kernels.product.kernel import BACKWARDS, call
 from anydim.kernels.product.micro import GIVEN, Asks, give, zeros_to_start
+from anydim.kernels.product.schedules import Contraction
 from anydim.kernels.write.arithmetic import quotient, quotient_up, round_down
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import address

@@ -18,22 +18,13 @@ from anydim.kernels.product.contraction.copies import (
     transpose_library,
 )
 from anydim.kernels.product.contraction.form import ContractionForm, MatrixWalk
-from anydim.kernels.product.contraction.places import (
-    Blocks,
-    roles_of_form,
-    scratch_of,
-)
-from anydim.kernels.product.contraction.schedule import Contraction
-from anydim.kernels.product.contraction.turns import (
-    TURNS,
-    apart,
-    may_take_turns,
-    turns_libraries,
-)
+from anydim.kernels.product.contraction.places import Blocks, roles_of_form, scratch_of
+from anydim.kernels.product.contraction.turns import TURNS, apart, may_take_turns, turns_libraries
 from anydim.kernels.product.contraction.windows import ONE, SPOT
 from anydim.kernels.product.epilogue import target_of
 from anydim.kernels.product.kernel import call, packed_at
 from anydim.kernels.product.places import LayerSizes
+from anydim.kernels.product.schedules import Contraction
 from anydim.kernels.write.arithmetic import loop, quotient_up, round_down, summed
 from anydim.lang.tree import Group
 from anydim.sizes import Size, align_up, as_size
@@ -160,10 +151,7 @@ class Sides(Blocked):
             return [first, ir.If(self.in_turns, (turns,))]
         row = self._copied_row
         if form.windows is not None:
-            ends = {
-                "x": ir.Address(self.a, constant(0)),
-                "dst": ir.Address("scratch", constant(0)),
-            }
+            ends = {"x": ir.Address(self.a, constant(0)), "dst": ir.Address("scratch", constant(0))}
             spot = {} if form.windows.spots != ONE else {SPOT: constant(0)}
             return [
                 first,

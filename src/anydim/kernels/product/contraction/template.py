@@ -14,11 +14,11 @@ from anydim.kernels.product.contraction.by_place import place_by_place
 from anydim.kernels.product.contraction.form import ContractionForm, along_the_longer, form_of
 from anydim.kernels.product.contraction.library import THIN
 from anydim.kernels.product.contraction.places import Blocks
-from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.contraction.seen import seen_of
 from anydim.kernels.product.contraction.turns import filled, may_take_turns
 from anydim.kernels.product.contraction.ways import ContractionWriter
 from anydim.kernels.product.micro import Tile, tile_of
+from anydim.kernels.product.schedules import Contraction
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.kernels.template import Task, form_template
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum

@@ -16,8 +16,8 @@ from anydim.kernels import ir
 from anydim.kernels.ir import greatest, least, variable
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import OuterLoop, Windows
-from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.places import Bound, Walk
+from anydim.kernels.product.schedules import Convolution
 from anydim.kernels.product.sharing import from_on
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product

@@ -12,10 +12,10 @@ from anydim.kernels.product.convolution.cropped import cropped
 from anydim.kernels.product.convolution.ending import Ending, ending_of
 from anydim.kernels.product.convolution.form import OuterLoop, Windows
 from anydim.kernels.product.convolution.joined import MOST, NEVER, Columns, columns_of
-from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.convolution.seen import Seen, rest_of, seen_of
 from anydim.kernels.product.epilogue import target_of
 from anydim.kernels.product.micro import LINE, Tile
+from anydim.kernels.product.schedules import Convolution
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.lang.tree import Group
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product

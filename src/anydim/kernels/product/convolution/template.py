@@ -13,8 +13,8 @@ from anydim.kernels.launch import Launch, Panels, known_number, known_parts
 from anydim.kernels.product.convolution.form import Windows, windows_of
 from anydim.kernels.product.convolution.loops import ConvolutionWriter
 from anydim.kernels.product.convolution.plan import plan_of
-from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.micro import Tile, tile_of
+from anydim.kernels.product.schedules import Convolution
 from anydim.kernels.template import Task, form_template
 
 _DTYPES = (float32, float64, int32, int64)

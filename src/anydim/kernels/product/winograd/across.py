@@ -18,6 +18,7 @@ from anydim.kernels.product.blocked import Level
 from anydim.kernels.product.contraction.library import contraction_libraries, prefix_of
 from anydim.kernels.product.kernel import call
 from anydim.kernels.product.micro import GIVEN, LINE, Asks, give, zeros_to_start
+from anydim.kernels.product.schedules import WinogradAcross
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.kernels.product.winograd.across_transforms import (
     Shared,
@@ -28,7 +29,6 @@ from anydim.kernels.product.winograd.across_transforms import (
 )
 from anydim.kernels.product.winograd.form import Images
 from anydim.kernels.product.winograd.kernel import WinogradKernel
-from anydim.kernels.product.winograd.schedule import WinogradAcross
 from anydim.kernels.product.winograd.transforms import PRODUCTS, End
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine

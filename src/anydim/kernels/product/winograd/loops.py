@@ -15,10 +15,10 @@ from anydim.kernels.product.blocked import Level
 from anydim.kernels.product.convolution.library import STRIP, called, strip_function, strips
 from anydim.kernels.product.kernel import call, packed_at
 from anydim.kernels.product.micro import LINE
+from anydim.kernels.product.schedules import Winograd
 from anydim.kernels.product.sharing import Sharing, work_of
 from anydim.kernels.product.winograd.form import Planes
 from anydim.kernels.product.winograd.kernel import WinogradKernel
-from anydim.kernels.product.winograd.schedule import Winograd
 from anydim.kernels.product.winograd.transforms import PRODUCTS, Collect, Spread, windows_across
 from anydim.kernels.write.arithmetic import loop, summed
 from anydim.lang.tree import Group, Read

@@ -19,10 +19,10 @@ from anydim.kernels.product.contraction import template as contraction
 from anydim.kernels.product.convolution import template as convolution
 from anydim.kernels.product.either import either_launch
 from anydim.kernels.product.micro import tile_of
+from anydim.kernels.product.schedules import Winograd, WinogradAcross
 from anydim.kernels.product.winograd.across import AcrossWriter
 from anydim.kernels.product.winograd.form import Images, Planes, images_of, planes_of
 from anydim.kernels.product.winograd.loops import WinogradWriter
-from anydim.kernels.product.winograd.schedule import Winograd, WinogradAcross
 from anydim.kernels.product.winograd.transforms import WEIGHTS
 from anydim.kernels.template import Task, Template, form_template
 
