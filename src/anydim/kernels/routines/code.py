@@ -17,13 +17,13 @@ Only in the condition of `code.loop` it is looked at anew before every iteration
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from anydim.base.dtypes import DType, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.ir import Like, apply, iota, valued
+from anydim.kernels.ir import apply
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.operands import assemble
 from anydim.kernels.write.context import SizeParameters
@@ -89,22 +89,6 @@ class Code(Writer):
             bits = rest()
             rest.set(bits & (bits - 1))
             yield self.let(apply("trailing_zeros", bits).as_(int64))
-
-    def sweep(
-        self,
-        start: Like,
-        stop: ir.Value,
-        lanes: int,
-        body: Callable[[ir.Value, ir.Value | None], None],
-    ) -> None:
-        """`body(index of lane 0, mask)` for whole vectors (no mask), then for what is left."""
-        low = valued(start)
-        whole = self.let(low + ((stop - low) & -lanes))
-        with self.range(low, whole, lanes) as i:
-            body(i, None)
-        if lanes > 1:
-            with self.when(whole < stop):
-                body(whole, iota(lanes) < self.let(stop - whole))
 
     # ---- the whole -----------------------------------------------------------------------------
 

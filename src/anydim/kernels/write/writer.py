@@ -6,13 +6,14 @@ function has steps that others write too, a prefix keeps the writer's names apar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from anydim.base.dtypes import DType, boolean, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.ir import Like, valued
+from anydim.kernels.write.arithmetic import first_lanes, quotient, round_down
 
 SCRATCH = "scratch"  # the bytes of the calling thread
 
@@ -137,6 +138,29 @@ class Writer:
         with self.block() as body:
             yield
         self.emit(ir.If(last.condition, last.then, tuple(body)))
+
+    def sweep(
+        self, start: Like, stop: ir.Value, lanes: int,
+        body: Callable[[ir.Value, ir.Value | None], None],
+    ) -> None:  # fmt: skip
+        """`body(index of lane 0, mask)` for whole vectors (no mask), then for what is left."""
+        low = valued(start)
+        whole = self.let(low + round_down(stop - low, lanes))
+        with self.range(low, whole, lanes) as at:
+            body(at, None)
+        if lanes > 1:
+            with self.when(whole < stop):
+                body(whole, self.let(first_lanes(stop - whole, lanes)))
+
+    def split(self, number: ir.Value, inner: Sequence[ir.Value]) -> list[ir.Value]:
+        """The indices of loops inside each other in iteration `number` of them all, the last of
+        which runs fastest; `inner` are the extents of all but the first."""
+        found: list[ir.Value] = []
+        for extent in reversed(inner):
+            above = self.let(quotient(number, extent))
+            found.append(self.let(number - above * extent))
+            number = above
+        return [number, *reversed(found)]
 
     # ---- threads -------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ def few_rows(pack: BytesPack) -> ir.Function:
         with ExitStack() as behind:
             for level in levels:
                 behind.enter_context(pack.behind(level))
-            pack.swept(ir.constant(0), count, lanes * WORD, columns)
+            pack.code.sweep(ir.constant(0), count, lanes * WORD, columns)
 
     def _flipped(word: ir.Value) -> ir.Value:
         return word ^ FLIP if pack.layout.b.flipped else word

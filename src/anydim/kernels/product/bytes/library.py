@@ -21,7 +21,7 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.product.kernel import call
 from anydim.kernels.product.micro import Tile
 from anydim.kernels.product.sums import Sums
-from anydim.kernels.write.arithmetic import first_lanes, loop, quotient_up, round_down, summed
+from anydim.kernels.write.arithmetic import loop, quotient_up, round_down, summed
 from anydim.kernels.write.writer import Writer
 
 MOST_TILES = 2  # of rows and of columns: eight hold them and their sums
@@ -166,7 +166,6 @@ def _along(tile: Tile, a_unsigned: bool, prefix: str) -> ir.Function:
     code, lanes, width = Writer(), tile.lanes, tile.width
     vector, words = ir.Type(int32, lanes), variable("words")
     apart = code.let(iota(lanes) * number(int64, width, lanes))
-    whole = code.let(round_down(words, lanes))
     with code.range(0, variable("columns")) as j:
         sums = [code.variable(number(int32, 0, lanes)) for _ in range(tile.rows)]
 
@@ -177,10 +176,7 @@ def _along(tile: Tile, a_unsigned: bool, prefix: str) -> ir.Function:
                 a = ir.Load(vector, "a", variable("a_row") * i + at, mask)
                 total.set(dot(a, b, total()) if a_unsigned else dot(b, a, total()))
 
-        with code.range(0, whole, lanes) as at:
-            step(at, None)
-        with code.range(whole, words, lanes) as at:
-            step(at, code.let(first_lanes(words - at, lanes)))
+        code.sweep(0, words, lanes, step)
         for i, total in enumerate(sums):
             code.emit(ir.Store("c", j + i * width, total().combined("add")))
     return _function(f"{prefix}_along", code.written, *_MICRO_SCALARS, "columns")

@@ -16,7 +16,7 @@ from anydim.kernels.ir import constant, greatest, least, number, select, variabl
 from anydim.kernels.product.bytes.form import Bytes, BytesForm
 from anydim.kernels.product.bytes.layout import WORD, Layout, Side
 from anydim.kernels.product.bytes.library import dot
-from anydim.kernels.write.arithmetic import first_lanes, quotient, round_down
+from anydim.kernels.write.arithmetic import quotient
 from anydim.kernels.write.elements import Context, Elements
 from anydim.kernels.write.writer import Writer
 from anydim.lang.tree import Apply, Cast, Expr, Literal
@@ -77,15 +77,6 @@ class BytesPack:
             with self.behind(inner):
                 self.taps(inner, make, depth + 1, tap * count + at)
 
-    def swept(self, start: ir.Value, stop: ir.Value, lanes: int, body: Vectors) -> None:
-        """Loops over whole vectors, and over what is left with a mask."""
-        code = self.code
-        whole = code.let(start + round_down(stop - start, lanes))
-        with code.range(start, whole, lanes) as at:
-            body(at, None)
-        with code.range(whole, stop, lanes) as at:
-            body(at, code.let(first_lanes(stop - at, lanes)))
-
     def _words(self) -> Size:
         """Words of a tap."""
         return ceil_div(self.form.k, WORD)
@@ -119,7 +110,7 @@ class BytesPack:
                 value = select(mask, own.name(value), 0)
             self.code.take([*own.steps, ir.Store("dst", start + at, value)])
 
-        self.swept(constant(0), self.sizes.value(self.form.k), lanes, store)
+        self.code.sweep(constant(0), self.sizes.value(self.form.k), lanes, store)
 
     def _row_sums(self, row_at: ir.Value) -> None:
         """The sum of a row's bytes, behind its words."""
@@ -131,7 +122,7 @@ class BytesPack:
             code.emit(ir.Assign(total.name, self._added(loaded, total, self.layout.a_unsigned)))
 
         code.emit(ir.Declare(total.name, number(int32, 0, self.lanes)))
-        self.swept(constant(0), words, self.lanes, add)
+        self.code.sweep(constant(0), words, self.lanes, add)
         whole = total.combined("add") * self.layout.b.factor
         code.emit(ir.Store("dst", start + words, whole))
 
@@ -150,7 +141,7 @@ class BytesPack:
             if self.form.columns:
                 self._runs(root, first, first + count)
             else:
-                self.swept(constant(0), count, self.lanes, lambda at, mask: self._columns(
+                self.code.sweep(constant(0), count, self.lanes, lambda at, mask: self._columns(
                     root.inner({"n": first + at}, lane="n", lanes=self.lanes, mask=mask), at, mask
                 ))  # fmt: skip
         return self.function("panel")
@@ -165,12 +156,8 @@ class BytesPack:
         with code.range(quotient(first, length), quotient(end + length - 1, length)) as run:
             start = code.let(greatest(run * length, first))
             stop = code.let(least((run + 1) * length, end))
-            indices, rest = dict[str, ir.Value](), run
-            for name, size in reversed(outer):
-                above = quotient(rest, self.sizes.value(size))
-                indices[name] = rest - above * self.sizes.value(size)
-                rest = above
-            row = root.inner(indices)
+            _, *places = code.split(run, [self.sizes.value(size) for _, size in outer])
+            row = root.inner({name: at for (name, _), at in zip(outer, places)})
 
             def vector(at: ir.Value, mask: ir.Value | None) -> None:
                 column = at - run * length
@@ -178,7 +165,7 @@ class BytesPack:
                 self._columns(level, at - first, mask)
 
             with self.behind(row):
-                self.swept(start, stop, self.lanes, vector)
+                self.code.sweep(start, stop, self.lanes, vector)
 
     def _columns(self, level: Elements, at: ir.Value, mask: ir.Value | None) -> None:
         """All words of the columns of one vector, and their sums, `at` columns into the panel."""
@@ -261,7 +248,7 @@ class BytesPack:
             with self.behind(own):
                 make(own, at, mask)
 
-        self.swept(constant(0), extent, self.lanes, vector)
+        self.code.sweep(constant(0), extent, self.lanes, vector)
 
 
 def _byte(factor: Bytes, side: Side) -> Expr:

@@ -169,12 +169,8 @@ class _Windows:
             for n, place in enumerate(side.places)
         ]
         spots = self._size("spots", side.spots, 1)
-        left, firsts = _given("first_row") * spots + _given(SPOT), list[ir.Value]()
-        for extent in reversed(extents[1:]):
-            above = code.let(left / extent)
-            firsts.insert(0, left - above * extent)
-            left = above
-        counters = [code.variable(first) for first in (left, *firsts)]
+        first = _given("first_row") * spots + _given(SPOT)
+        counters = [code.variable(place) for place in code.split(first, extents[1:])]
         with code.range(0, _given("rows")) as row:
             places = {place.name: c() for place, c in zip(side.places, counters)}
             self._row(places, code.let(row * _given("dst_row")))
@@ -310,12 +306,7 @@ class _Windows:
             return
         if bases:
             self._zeros(to, constant(0), low)
-        whole = code.let(low + ((high - low) & -lanes))
-        with code.range(low, whole, lanes) as place:
-            self._copy(source + place, to + place)
-        with code.when(whole < high):
-            mask = code.let(first_lanes((high - whole), lanes))
-            self._copy(source + whole, to + whole, mask)
+        code.sweep(low, high, lanes, lambda at, mask: self._copy(source + at, to + at, mask))
         if bases:
             self._zeros(to, high, self.run)
 

@@ -23,7 +23,7 @@ from anydim.kernels.product.convolution.strips import LAST, Strips
 from anydim.kernels.product.kernel import call
 from anydim.kernels.product.places import taps_inside
 from anydim.kernels.product.turned import turned_library
-from anydim.kernels.write.arithmetic import quotient, summed
+from anydim.kernels.write.arithmetic import summed
 from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.writer import Writer
 from anydim.sizes import Size, as_size
@@ -87,12 +87,9 @@ def _start(form: Windows) -> Size:
 
 def _place(form: Windows, number: ir.Value, code: Writer, sizes: SizeParameters) -> _Place:
     """A place by its number."""
-    value, at, rest = sizes.value, {"": constant(0)}, number
-    for step in reversed(form.places[1:]):
-        above = code.let(quotient(rest, value(step.extent)))
-        at[step.name] = code.let(rest - above * value(step.extent))
-        rest = above
-    at[form.places[0].name] = rest
+    value, at = sizes.value, {"": constant(0)}
+    places = code.split(number, [value(step.extent) for step in form.places[1:]])
+    at |= {step.name: place for step, place in zip(form.places, places)}
     taps, rows, window = dict[str, ir.Value](), list[ir.Value](), constant(1)
     for number_of, tap in enumerate(form.taps):
         bound = next(bound for bound in form.bounds if bound.tap == tap.name)

@@ -91,12 +91,9 @@ class WindowPack:
             start = code.let(line * extent)
             begin = code.let(greatest(column, start))
             stop = code.let(least(end, start + extent))
-            self.places, rest = {}, line
-            for step in reversed(places[1:-1]):
-                outer = code.let(quotient(rest, value(step.extent)))
-                self.places[step.name] = code.let(rest - outer * value(step.extent))
-                rest = outer
-            self.places[places[0].name] = rest  # of one axis alone: that is set for each vector
+            # the place along the last axis is set for each vector
+            found = code.split(line, [value(step.extent) for step in places[1:-1]])
+            self.places = {step.name: place for step, place in zip(places, found)}
             row = (self.places[step.name] * value(step.x) for step in places[:-1])
             x = code.let(summed(self.first, *row))
             if self.turned is not None:

@@ -7,7 +7,6 @@ share one that is written and compiled once, in a library of its own.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from functools import lru_cache, partial
 
 from anydim.base.dtypes import DType
@@ -18,7 +17,7 @@ from anydim.kernels.naming import shared_library
 from anydim.kernels.product.places import SMALL, LayerSizes
 from anydim.kernels.product.winograd.form import Images
 from anydim.kernels.product.winograd.transforms import REACH, STEP, End, Transforms
-from anydim.kernels.write.arithmetic import first_lanes, near, quotient, round_down, summed
+from anydim.kernels.write.arithmetic import near, summed
 from anydim.sizes import Size
 
 _AXES = ("x_image", "x_down", "x_along")
@@ -97,13 +96,9 @@ class _Windows(Transforms):
         may be of the same bytes."""
         code, values = self.code, self.values
         with code.range(0, variable("count")) as at:
-            above = code.let(variable("first") + at)
-            places = []
-            for each in ("along", "down"):
-                rest, extent = above, values[f"windows_{each}"]
-                above = code.let(quotient(rest, extent))
-                places.append(code.let(rest - above * extent))
-            self._window(at, above, *reversed(places))
+            extents = [values[f"windows_{each}"] for each in ("down", "along")]
+            number = code.let(variable("first") + at)
+            self._window(at, *code.split(number, extents))
         names = pointers.split()
         shared = names[names.index("y") :] if "y" in names else []
         return ir.Function(
@@ -118,15 +113,6 @@ class _Windows(Transforms):
     @abstractmethod
     def _window(self, at: ir.Value, image: ir.Value, down: ir.Value, along: ir.Value) -> None:
         """What is done for one, which is number `at` of the block."""
-
-    def _vectors(self, extent: ir.Value, body: Callable[[ir.Value, ir.Value | None], None]) -> None:
-        """A loop over whole vectors, and what is left behind them."""
-        code = self.code
-        whole = code.let(round_down(extent, self.lanes))
-        with code.range(0, whole, self.lanes) as at:
-            body(at, None)
-        with code.when(whole < extent):
-            body(whole, code.let(first_lanes(extent - whole, self.lanes)))
 
 
 class _Spread(_Windows):
@@ -143,13 +129,13 @@ class _Spread(_Windows):
         ends = [(a >= 0) & (a + REACH <= extent) for a, extent in zip(firsts, extents)]
         self.to = code.let(at * values["x_copied"])
         with code.when(ends[0] & ends[1]):
-            self._vectors(values["channels"], self._one)
+            code.sweep(0, values["channels"], self.lanes, self._one)
         with code.otherwise():
             fine = [
                 [code.let((a + i >= 0) & (a + i < extent)) for i in range(REACH)]
                 for a, extent in zip(firsts, extents)
             ]
-            self._vectors(values["channels"], partial(self._one, fine=fine))
+            code.sweep(0, values["channels"], self.lanes, partial(self._one, fine=fine))
 
     def _one(
         self, channel: ir.Value, rest: ir.Value | None, fine: list[list[ir.Value]] | None = None
@@ -192,7 +178,7 @@ class _Collect(_Windows):
         self.across = code.let(width - along * STEP)
         self.y = code.let(place * values["c_row"] + variable("column0"))
         self.sums = code.let(at * self.width)
-        self._vectors(variable("columns"), self._one)
+        code.sweep(0, variable("columns"), self.lanes, self._one)
 
     def _one(self, column: ir.Value, mask: ir.Value | None) -> None:
         """One vector of columns: the results of a window that there are."""
