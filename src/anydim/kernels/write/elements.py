@@ -3,7 +3,7 @@
 An `Elements` stands for the inside of one loop. It knows the current values of the axes, and
 which axis (if any) runs along vector lanes. What an expression needs is named by `Let` steps,
 collected in `steps`, each shared subexpression once. `inner()` opens the inside of a further
-loop; there, whatever does not depend on that loop's axes is computed outside it.
+loop; there, whatever does not depend on that loop's axes is computed outside it (`scope.py`).
 
     context = Context(types, buffers, SizeParameters(), machine)
     kernel = Elements(context)                          # function level
@@ -19,21 +19,16 @@ never touches memory that is not the tensor's. Masked-off lanes touch no memory 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Iterator, Sequence
 from functools import reduce
-from typing import TypeVar
 
 from anydim.base.dtypes import DType, boolean, float32, float64, int64, uint64
-from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.inference import (
     LOGICAL,
     Linear,
-    always_inside,
     common_dtype,
     dtype_of,
-    free_axes,
     limited,
     linear_expr,
     read_address,
@@ -41,72 +36,29 @@ from anydim.kernels.inference import (
     weak_dtype,
     widest,
 )
-from anydim.kernels.ir import constant, convert, greatest, number, operate, splat
+from anydim.kernels.ir import constant, convert, greatest, number, operate
 from anydim.kernels.launch import STATUS
 from anydim.kernels.write import lanes as along
 from anydim.kernels.write.arithmetic import near
 from anydim.kernels.write.context import Context, SizeParameters
 from anydim.kernels.write.facts import at_peak
 from anydim.kernels.write.quotient import DIVISIONS, Divisor, corrected, divisor, quotient
+from anydim.kernels.write.scope import Inside, LocalRead, Scope
 from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
-from anydim.lang.tree.affine import Affine, affine, reads
+from anydim.lang.tree.affine import affine, reads
 from anydim.lang.tree.bounds_checks import Check, checked, counting, within
 from anydim.runtime.positions import FINE
 from anydim.sizes import Size, as_size, product
 
-__all__ = ["Context", "Elements", "LocalRead", "SizeParameters"]
-
-LocalRead = Callable[[Read], ir.Value | None]
-Inside = TypeVar("Inside", bound="Elements")
+__all__ = ["Context", "Elements", "Inside", "LocalRead", "SizeParameters"]
 
 
-class Elements:
+class Elements(Scope):
     """Lowers expressions at one point of a loop nest; see the module's docstring."""
 
-    def __init__(
-        self, context: Context, indices: Mapping[str, ir.Value] | None = None, *,
-        lane: str | None = None, lanes: int = 1, mask: ir.Value | None = None,
-    ) -> None:  # fmt: skip
-        self.context = context
-        self.indices: dict[str, ir.Value] = dict(indices or {})
-        self.lane, self.lanes, self.mask = lane, lanes, mask
-        self.local: LocalRead | None = None
-        self.answers = self.safe = frozenset[str]()
-        self.certain = True  # it runs whenever what surrounds it runs
-        self.outer: Elements | None = None
-        self.own = frozenset(self.indices)
-        self._begin()
-
-    def inner(
-        self: Inside, indices: Mapping[str, ir.Value], *, lane: str | None = None, lanes: int = 1,
-        mask: ir.Value | None = None, local: LocalRead | None = None,
-        answers: frozenset[str] = frozenset(),
-    ) -> Inside:  # fmt: skip
-        """The inside of a loop over the axes of `indices` (lane 0's value for a lane axis).
-
-        Lanes, mask and `local` of this level stay in force unless new ones are given. `local` may
-        answer a read with a value (None: load it). Tensors in `answers` are asked for at this
-        level even by what could be computed outside it.
-        """
-        inner = copy(self)
-        inner.indices, inner.own = {**self.indices, **indices}, frozenset(indices)
-        inner.answers, inner.outer, inner.local = answers, self, local or self.local
-        if lane is not None:
-            inner.lane, inner.lanes = lane, lanes
-        if lane is not None or mask is not None:
-            inner.mask = mask
-        inner._begin()
-        return inner
-
-    def _begin(self) -> None:
-        """Nothing is known of this level yet."""
-        self.uniform: Elements | None = None  # the same loop without lanes, for what needs none
-        self.steps: list[ir.Step] = []
-        self._known: dict[tuple[Expr, DType], ir.Value] = {}
-        self._spread: dict[tuple[ir.Value, int], ir.Value] = {}
-        self._starts: dict[tuple[ir.Value, int], ir.Value] = {}
-        self._reported: set[Check] = set()
+    outer: Elements | None
+    uniform: Elements | None
 
     # ---- what callers use ----------------------------------------------------------------------
 
@@ -120,85 +72,7 @@ class Elements:
         found = self._at(expr, dtype or self.dtype(expr))
         return self.spread(found, self.lanes)
 
-    def scalar(self, expr: Expr, dtype: DType | None = None) -> ir.Value:
-        """The value of an expression that is the same in all lanes, as a scalar."""
-        found = self._at(expr, dtype or self.dtype(expr))
-        if found.type.lanes != 1:
-            raise InternalError(f"{expr} differs from lane to lane")
-        return found
-
-    def dtype(self, expr: Expr) -> DType:
-        """The element type an expression has on its own."""
-        return dtype_of(expr, self.context.types) or weak_dtype(expr)
-
-    def name(self, value: ir.Value) -> ir.Value:
-        """Name a value by a Let step here, so that it is computed once."""
-        if isinstance(value, (ir.Const, ir.Var)):
-            return value
-        name = self.context.fresh()
-        self.steps.append(ir.Let(name, value))
-        self.context._homes[name] = self
-        return ir.Var(value.type, name)
-
-    def spread(self, value: ir.Value, lanes: int) -> ir.Value:
-        """A value in every lane; a scalar is spread where it was named, once."""
-        if value.type.lanes == lanes or isinstance(value, ir.Const):
-            return splat(value, lanes)
-        home = self
-        if isinstance(value, ir.Var):
-            home = self.context._homes.get(value.name, self)
-        key = (value, lanes)
-        if key not in home._spread:
-            home._spread[key] = home.name(splat(value, lanes))
-        return home._spread[key]
-
-    def know(self, expr: Expr, value: ir.Value) -> None:
-        """From here on `expr` (of its own type) is `value`: a scalar, or one per lane."""
-        self._known[expr, self.dtype(expr)] = value
-
-    def offset(self, form: Affine | Linear) -> ir.Value:
-        """A linear form as an int64 scalar; the lane axis counts with the index of lane 0."""
-        form = Linear(form) if isinstance(form, Affine) else form
-        lane = self.lane if self.lanes > 1 else None
-        own = as_size(0) if lane is None else form.affine.stride(lane)
-        if lane is None or own.constant == 0:
-            return self.scalar(linear_expr(form), int64)
-        start = self.scalar(linear_expr(form.without(lane)), int64)
-        if own.constant == 1:
-            return self._start(start)
-        by = self.context.sizes.value(own)
-        return self.name(start + self.indices[lane] * by)
-
     # ---- how it is done ------------------------------------------------------------------------
-
-    def _at(self, expr: Expr, dtype: DType) -> ir.Value:
-        """Scalar when the expression does not depend on the lane axis, else one per lane."""
-        key = (expr, dtype)
-        if key in self._known:
-            return self._known[key]
-        if self.outer is not None and self._hoistable(expr):
-            found = self.outer._at(expr, dtype)
-        elif self.uniform is not None and not self._needs_lanes(expr):
-            found = self.uniform._at(expr, dtype)
-        else:
-            natural = dtype_of(expr, self.context.types) or dtype
-            if natural != dtype:
-                found = self.name(convert(self._at(expr, natural), dtype))
-            else:
-                found = self.name(self._compute(expr, dtype))
-        self._known[key] = found
-        return found
-
-    def _hoistable(self, expr: Expr) -> bool:
-        """Whether it may be computed outside this loop (which may run zero times)."""
-        if free_axes(expr) & self.own:
-            return False
-        found = reads(expr)
-        if self.answers and any(read.tensor in self.answers for read in found):
-            return False
-        return self.context.running or all(
-            always_inside(read, self.context.types) for read in found
-        )
 
     def _shared_divisor(self, expr: Expr, dtype: DType) -> Divisor | None:
         """A number that all elements of a row are divided by, as the total of a softmax is."""
@@ -225,10 +99,6 @@ class Elements:
         steps, result = quotient(x, shared, self.mask, self.name, register)
         self.steps += steps
         return result
-
-    def _needs_lanes(self, expr: Expr) -> bool:
-        answers = self.answers if self.outer is None else self.answers | self.outer.answers
-        return self.lane in free_axes(expr) or any(r.tensor in answers for r in reads(expr))
 
     def _compute(self, expr: Expr, dtype: DType) -> ir.Value:
         if isinstance(expr, Literal):
@@ -336,11 +206,6 @@ class Elements:
             if apart.stride(self.lane).constant == 1:
                 return along.lanes_beside(function, self.offset(apart), self.lanes)
         return None
-
-    def alike(self, values: list[ir.Value]) -> list[ir.Value]:
-        """All scalars, or all with as many lanes as the widest."""
-        lanes = max(value.type.lanes for value in values)
-        return [self.spread(value, lanes) for value in values]
 
     def _fused(self, expr: Apply, dtype: DType) -> ir.Value | None:
         """a * b + c, a * b - c and c - a * b on floats as one fused multiply-add."""
@@ -452,22 +317,6 @@ class Elements:
         at = at if guard is None else near(self.name(at), guard)
         vector = ir.Type(self.context.types[read.tensor].dtype, self.lanes)
         return along.load_runs(vector, buffer, self.name(at), found, mask, size, self.name)
-
-    def both(self, left: ir.Value | None, right: ir.Value | None) -> ir.Value | None:
-        if left is None or right is None:
-            known = left if right is None else right
-            return None if known is None else self.spread(known, self.lanes)
-        return self.name(operate("and", *self.alike([left, right])))
-
-    def _start(self, rest: ir.Value, stride: int = 1) -> ir.Value:
-        """rest + stride times the index of lane 0."""
-        assert self.lane is not None
-        if (rest, stride) not in self._starts:
-            self._starts[rest, stride] = self.name(rest + self.indices[self.lane] * stride)
-        return self._starts[rest, stride]
-
-    def _varies(self, expr: Expr) -> bool:
-        return self.lanes > 1 and self.lane in free_axes(expr)
 
     def _buffer(self, read: Read) -> str:
         return self.context.buffers.get(read.tensor, read.tensor)
