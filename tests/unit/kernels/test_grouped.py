@@ -33,7 +33,7 @@ from tests.unit.kernels.launching import Prepared
 
 BOX = Box.of(Dim("m", 0, 512), Dim("n", 0, 512), Dim("k", 0, 512), Dim("b", 0, 64))
 MACHINE = Machine(vector_bytes=4, registers=32)
-SMALL = Tiles(rows=4, columns=6, depth=3, item_rows=2, item_columns=3)
+SMALL = Tiles(rows=4, columns=6, depth=3, part_rows=2, part_columns=3)
 SIZES = [
     (0, 3, 2, 1),
     (1, 1, 1, 1),
@@ -115,8 +115,8 @@ def test_products_on_a_device(dtype: DType) -> None:
 
 
 WARPS = replace(MACHINE, warps=True, tf32=True)
-ONE_WARP = Fragments(rows=16, columns=16, depth=16, warp_rows=16, warp_columns=16)
-TWO_WARPS = Fragments(rows=16, columns=16, depth=16, warp_rows=16, warp_columns=8)
+ONE_WARP = Fragments(rows=16, columns=16, depth=16, part_rows=16, part_columns=16)
+TWO_WARPS = Fragments(rows=16, columns=16, depth=16, part_rows=16, part_columns=8)
 NARROW = [float16, bfloat16]
 # of the sum of all |a * b|: both factors rounded to 11 bits; else sums of float32 alone
 APART = {float32: 2.0**-10, float16: 2.0**-20, bfloat16: 2.0**-20}

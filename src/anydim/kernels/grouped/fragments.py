@@ -14,7 +14,7 @@ from anydim.kernels import ir
 from anydim.kernels.fragments import COLUMNS, ROWS, SHARES, SUMS, WARP, Place
 from anydim.kernels.grouped.copies import RIGHT, Side
 from anydim.kernels.grouped.places import rest
-from anydim.kernels.grouped.products import ProductForm, ProductWriter, product_form
+from anydim.kernels.grouped.products import ProductForm, ProductWriter, Tiled, product_form
 from anydim.kernels.launch import TF32, Launch, Machine
 from anydim.kernels.template import Task, form_template
 from anydim.kernels.write.arithmetic import quotient
@@ -25,26 +25,13 @@ _BANKS = 16  # bytes, four banks of local memory; a warp reads all 32 at a time,
 
 
 @dataclass(frozen=True)
-class Fragments:
-    """A group makes `rows` x `columns` sums, a warp `warp_rows` x `warp_columns` of them.
+class Fragments(Tiled):
+    """The items of a warp make sums together."""
 
-    `depth` steps of the sums are in local memory at a time.
-    """
-
-    rows: int = 64
-    columns: int = 64
     depth: int = 32
-    warp_rows: int = 32
-    warp_columns: int = 32
-
-    @property
-    def across(self) -> int:
-        """Warps beside each other in a row of the tile."""
-        return self.columns // self.warp_columns
-
-    @property
-    def items(self) -> int:
-        return WARP * self.across * (self.rows // self.warp_rows)
+    part_rows: int = 32
+    part_columns: int = 32
+    together = WARP
 
 
 def _form(task: Task) -> ProductForm | None:
@@ -80,15 +67,15 @@ class _Writer(ProductWriter):
         self.shares = SHARES[self.factors]
         self.tiles = [
             (i, j)
-            for i in range(schedule.warp_rows // ROWS)
-            for j in range(schedule.warp_columns // COLUMNS)
+            for i in range(schedule.part_rows // ROWS)
+            for j in range(schedule.part_columns // COLUMNS)
         ]
         self.sums = tuple(name for tile in self.tiles for name in self._sums(*tile))
         let = self.work.let
         warp = let(quotient(_ITEM, WARP))
         down, across = quotient(warp, schedule.across), rest(warp, schedule.across)
-        self.warp_row = let(down * schedule.warp_rows)
-        self.warp_column = let(across * schedule.warp_columns)
+        self.warp_row = let(down * schedule.part_rows)
+        self.warp_column = let(across * schedule.part_columns)
         lane = let(rest(_ITEM, WARP))
         self.lane = let(quotient(lane, 4)), let(rest(lane, 4))
 
@@ -156,10 +143,10 @@ class _Writer(ProductWriter):
     def finish(self) -> None:
         """A row of the fragments after the other."""
         places = [self._at(place) for place in SUMS]
-        down = range(self.schedule.warp_rows // ROWS)
+        down = range(self.schedule.part_rows // ROWS)
         for i, own in product(down, dict.fromkeys(own for own, _ in places)):
             with self.inside_row(self.work.let(self.row0 + self.warp_row + own + i * ROWS)) as rows:
-                for j in range(self.schedule.warp_columns // COLUMNS):
+                for j in range(self.schedule.part_columns // COLUMNS):
                     for name, (row, column) in zip(self._sums(i, j), places):
                         if row == own:
                             first = self.column0 + self.warp_column + column + j * COLUMNS

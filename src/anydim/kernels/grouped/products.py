@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Protocol
+from typing import ClassVar
 
 from anydim.base.dtypes import DType, bfloat16, float16, float32, float64, int32, int64
 from anydim.base.records import dataclass
@@ -55,20 +55,28 @@ class ProductForm:
     place: Affine  # of results
 
 
-class Tiled(Protocol):
-    """A schedule: a group of `items` makes `rows` x `columns` sums, `depth` steps at a time."""
+@dataclass(frozen=True)
+class Tiled:
+    """A group makes `rows` x `columns` sums, `depth` steps of which are in local memory at a time.
+
+    A part of the group, `together` items, makes `part_rows` x `part_columns` of them.
+    """
+
+    rows: int = 64
+    columns: int = 64
+    depth: int = 16
+    part_rows: int = 4
+    part_columns: int = 4
+    together: ClassVar[int] = 1
 
     @property
-    def rows(self) -> int: ...
+    def across(self) -> int:
+        """Parts beside each other in a row of the tile."""
+        return self.columns // self.part_columns
 
     @property
-    def columns(self) -> int: ...
-
-    @property
-    def depth(self) -> int: ...
-
-    @property
-    def items(self) -> int: ...
+    def items(self) -> int:
+        return self.together * self.across * (self.rows // self.part_rows)
 
 
 @lru_cache(maxsize=512)

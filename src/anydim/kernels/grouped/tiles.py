@@ -8,7 +8,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.grouped.copies import Side
 from anydim.kernels.grouped.places import rest
-from anydim.kernels.grouped.products import ProductForm, ProductWriter, product_form
+from anydim.kernels.grouped.products import ProductForm, ProductWriter, Tiled, product_form
 from anydim.kernels.ir import convert, fma
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.template import Task, form_template
@@ -19,26 +19,8 @@ _ITEM = ir.Item()
 
 
 @dataclass(frozen=True)
-class Tiles:
-    """A group makes `rows` x `columns` sums, an item `item_rows` x `item_columns` of them.
-
-    `depth` steps of the sums are in local memory at a time.
-    """
-
-    rows: int = 64
-    columns: int = 64
-    depth: int = 16
-    item_rows: int = 4
-    item_columns: int = 4
-
-    @property
-    def across(self) -> int:
-        """Items beside each other in a row of the tile."""
-        return self.columns // self.item_columns
-
-    @property
-    def items(self) -> int:
-        return self.across * (self.rows // self.item_rows)
+class Tiles(Tiled):
+    """Each item makes sums of its own."""
 
 
 def _lower(form: ProductForm, schedule: Tiles, task: Task) -> Launch:
@@ -60,10 +42,10 @@ class _Writer(ProductWriter):
 
     def __init__(self, group: Group, form: ProductForm, schedule: Tiles, machine: Machine) -> None:
         super().__init__(group, form, schedule, machine)
-        self.down, self.beside = range(schedule.item_rows), range(schedule.item_columns)
+        self.down, self.beside = range(schedule.part_rows), range(schedule.part_columns)
         self.sums = tuple(self._sum(i, j) for i in self.down for j in self.beside)
         self.schedule = schedule
-        self.item_row = self.work.let(quotient(_ITEM, schedule.across) * schedule.item_rows)
+        self.item_row = self.work.let(quotient(_ITEM, schedule.across) * schedule.part_rows)
         self.item_column = self.work.let(rest(_ITEM, schedule.across))
 
     def multiply(self, left: Side, right: Side, part: ir.Value | int) -> None:
