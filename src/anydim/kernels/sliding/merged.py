@@ -48,10 +48,10 @@ class Image:
         return self.rows.name, self.columns.name
 
     def worth_it(self, sizes: SizeParameters, lanes: int) -> ir.Value:
-        """Whether a vector has room for three rows in a call, of gathered lanes for four."""
+        """Whether a vector has room for three rows in a call, of gathered lanes for eight."""
         width, height = sizes.value(self.columns.extent), sizes.value(self.rows.extent)
         found = [
-            width <= lanes // (4 if self.gathered else 3),
+            width <= lanes // (8 if self.gathered else 3),
             height < _MOST,
             *(sizes.value(size).equals(width) for size in self.equal),
         ]
