@@ -29,7 +29,8 @@ class Machine:
     Cache sizes are bytes of one core's share. `fused` says that a * b + c is rounded once. A vector
     has `most_lanes` at most, 0: any number. `warps` of items multiply fragments of matrices of 16
     bits, and copy beside other work; with `tf32` those of float32 too, whose factors are rounded.
-    One that `permutes` picks lanes out of two vectors by numbers that are computed.
+    One that `permutes` picks lanes out of two vectors by numbers that are computed. What a launch
+    moves is gone from all caches from `kept_bytes` on (0: nobody knows).
     With `tiles` registers hold matrices of bytes, as `ir.Tiles` says. `threads` share a launch (0:
     nobody knows how many); results are the same on any number of them.
     """
@@ -45,6 +46,7 @@ class Machine:
     tiles: bool = False
     threads: int = 0
     permutes: bool = False
+    kept_bytes: int = 0
 
     def lanes(self, dtype: DType) -> int:
         return self.lanes_of(dtype.bytes)

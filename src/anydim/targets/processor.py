@@ -67,6 +67,7 @@ class Processor:
             self.most_lanes, WARPS in self.has, TF32 in self.has,
             self.vector_bytes == 64 and self.has.issuperset(_TILES),
             permutes=not self.plain and self.has.issuperset(_PERMUTES),
+            kept_bytes=_KEPT if self.architecture == "x86_64" and not self.plain else 0,
         )  # fmt: skip
 
     @property
@@ -81,6 +82,7 @@ class Processor:
         return frozenset(_FLAGS.get(f, f.replace(".", "_").replace("-", "_")) for f in self.has)
 
 
+_KEPT = 40 << 20  # what third caches hold
 _SAME = {"AMD64": "x86_64", "amd64": "x86_64", "arm64": "aarch64"}
 _FLAGS = {
     "64bit": "lm", "bmi": "bmi1", "crc32": "sse4_2", "lzcnt": "abm", "prfchw": "3dnowprefetch",

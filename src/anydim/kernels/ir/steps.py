@@ -37,12 +37,17 @@ class Assign:
 
 @dataclass(frozen=True)
 class Store:
-    """Write the lanes of `value` from `offset` on; only lanes where `mask` is true."""
+    """Write the lanes of `value` from `offset` on; only lanes where `mask` is true.
+
+    What goes `past` the caches is a whole vector at a multiple of its bytes, without a mask; others
+    see it after a `Fence`. It is no part of an identity: the question around it is.
+    """
 
     buffer: str
     offset: Value
     value: Value
     mask: Value | None = None
+    past: bool = field(default=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True)

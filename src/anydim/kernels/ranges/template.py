@@ -29,6 +29,7 @@ from anydim.kernels.template import Task, form_template
 from anydim.kernels.write.arithmetic import apart
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
 from anydim.kernels.write.loops import (
+    Segment,
     first_lanes,
     nested,
     parallel_loop,
@@ -36,6 +37,7 @@ from anydim.kernels.write.loops import (
     segments,
     under,
 )
+from anydim.kernels.write.past import goes_past, may_go_past, with_past
 from anydim.lang.tree import Axis, Group
 from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
@@ -66,13 +68,16 @@ def _propose(form: RangesForm, task: Task) -> Ranges:
 def _lower(form: RangesForm, schedule: Ranges, task: Task) -> Launch:
     touched = Operands.of(task.group, (s.body for g in form.groups for s in g.statements))
     context = Context(touched.types, SizeParameters(), task.machine, touched.buffers)
-    writer = _Writer(form, context, schedule)
-    body = writer.body()
+    writer, (flops, moved) = _Writer(form, context, schedule), work(task.group)
+    heaviest = max(cost(s.body) for g in form.groups for s in g.statements)
+    may_go_past(context, heaviest, moved, task.box)
+    pairs = tuple(writer.kept.items())
+    body = with_past(context, writer.body(), moved, pairs)
     return touched.launch(
         "ranges", context.sizes, body, schedule,
         "elements that are something else from range to range of an axis",
-        parallel=product(axis.extent for axis in form.outer) * writer.blocks, work=work(task.group),
-        grain=writer.grain, in_place=tuple(writer.kept.items()),
+        parallel=product(axis.extent for axis in form.outer) * writer.blocks, work=(flops, moved),
+        grain=writer.grain, in_place=pairs,
     )  # fmt: skip
 
 
@@ -213,7 +218,21 @@ class _Writer:
         few = self._few(group)
         lanes, unroll = (1, 1) if few else (self.schedule.lanes, self.schedule.unroll)
         for part in segments(scope, low, high, lanes, unroll):
-            run_segment(scope, part, lanes, partial(self._cell, group, lane, lanes, part.mask))
+            past = self._past(scope, group, lane, part, lanes)
+            cell = partial(self._cell, group, lane, lanes, part.mask)
+            run_segment(scope, part, lanes, cell, past)
+
+    def _past(
+        self, scope: Elements, group: Group, lane: Axis, part: Segment, lanes: int
+    ) -> ir.Value | None:
+        """Whether what a segment stores goes past the caches; None: never."""
+        if part.high is None or lanes == 1:
+            return None
+        buffers, types = self.context.buffers, self.context.types
+        stored = (
+            (buffers[s.target], types[s.target].dtype, own_address(s)) for s in group.statements
+        )
+        return goes_past(scope, lane.name, part.low, lanes, stored)
 
     def _cell(
         self, group: Group, lane: Axis, lanes: int, mask: ir.Value | None, outer: Elements,

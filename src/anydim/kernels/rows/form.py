@@ -24,6 +24,7 @@ from anydim.kernels.rows.sweeps import RowProgram, lookups
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.kernels.write.facts import peaks, totals
 from anydim.kernels.write.lanes import step_for
+from anydim.kernels.write.past import may_go_past, with_past
 from anydim.lang.tree import Apply, Axis, Expr, Group, Index, Read, Statement, Tensor
 from anydim.lang.tree.affine import reads, to_expr
 from anydim.sizes import Box, Size, Truth, as_size, bounds, maximum, minimum, product, prove
@@ -217,7 +218,10 @@ def row_launch(
     form = replace(form, cut=is_cut(form, box))
     touched = Operands.of(form.group, (statement.body for statement in form.group.statements))
     context = _context(form, touched, machine, lanes)
-    sizes = context.sizes
+    sizes, (flops, moved) = context.sizes, work(form.group)
+    if form.independent:
+        heaviest = max(cost(statement.body) for statement in form.group.statements)
+        may_go_past(context, heaviest, moved, box)
     short = _short(form, context, box)
     program = RowProgram(Setting(form, context, lanes, unroll), short)
     rows = product(axis.extent for axis in form.row)
@@ -233,11 +237,12 @@ def row_launch(
         units = RowProgram(Setting(unit, inside, lanes, unroll), unit=True).body(True)
         one = sizes.value(form.lane.extent).equals(1)
         body = (ir.If(one, units, body),)
-    flops, moved = (estimate * (1 - apart) for estimate in work(form.group))
+    pairs = in_place(form)
     return touched.launch(
-        name, sizes, body, schedule, reason, parallel=program.parallel * (1 - apart),
-        work=(flops, moved), grain=_grain(program), scratch=program.scratch,
-        in_place=in_place(form),
+        name, sizes, with_past(context, body, moved, pairs), schedule, reason,
+        parallel=program.parallel * (1 - apart),
+        work=(flops * (1 - apart), moved * (1 - apart)), grain=_grain(program),
+        scratch=program.scratch, in_place=pairs,
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, least, variable
 from anydim.kernels.rows.cells import PIECE, Cell, Row, Setting, whole_pieces
 from anydim.kernels.rows.few import FewColumns, every_other, takes_few
+from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.ranges import limits, part_of
 from anydim.kernels.rows.short import Short, most_columns
 from anydim.kernels.write import arithmetic
@@ -38,6 +39,7 @@ from anydim.kernels.write.loops import (
     run_segment,
     segments,
 )
+from anydim.kernels.write.past import goes_past
 from anydim.lang.tree import Axis, Expr, Read
 from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, ceil_div, product
@@ -216,7 +218,8 @@ class RowProgram:
             def cell(inner: Elements, at: ir.Value, copy: int) -> None:
                 Cell(row, inner, {self.form.lane.name: at}, sweep, copy, segment.mask).emit()
 
-            run_segment(scope, segment, self.setting.step, cell)
+            past = self._past(scope, segment)
+            run_segment(scope, segment, self.setting.step, cell, past)
 
         def vectors(scope: Elements) -> None:
             if self.form.cut:
@@ -231,6 +234,18 @@ class RowProgram:
 
         self._by_ways(row, swept)
         self._swept(row, sweep)
+
+    def _past(self, scope: Elements, segment: Segment) -> ir.Value | None:
+        """Whether what a segment stores goes past the caches; None: never."""
+        setting, lane = self.setting, self.form.lane.name
+        if not self.form.independent or segment.high is None or setting.step != setting.lanes:
+            return None
+        buffers, statements = setting.context.buffers, setting.statements
+        stored = (
+            (buffers[name], setting.dtype(name), own_address(statements[name]))
+            for name in self.plan.stored
+        )
+        return goes_past(scope, lane, segment.low, setting.lanes, stored)
 
     def _swept(self, row: Row, sweep: int) -> None:
         row.end(sweep)

@@ -44,7 +44,8 @@ class Context:
     move out of the loops it does not depend on. Vectors begin at multiples of `step`, where it is
     not 0. `totals` are sums of what is never negative, as it is read; `peaks` are largest elements,
     and of what (`facts.py`). `inside` are indices that lie in an axis of that extent, here. The
-    register `failed` says whether a check failed, where it has a name.
+    register `failed` says whether a check failed, where it has a name; `past` whether no cache can
+    hold what is written, where that may be.
     """
 
     types: Mapping[str, TensorType]
@@ -57,6 +58,7 @@ class Context:
     peaks: Mapping[str, Expr] = field(default_factory=dict)
     inside: frozenset[tuple[Expr, Size]] = frozenset()
     failed: str = ""
+    past: ir.Value | None = None
     _used: dict[str, int] = field(default_factory=dict)
     _homes: dict[str, Any] = field(default_factory=dict)
 

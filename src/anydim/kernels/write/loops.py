@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import Like, constant, operate, variable
 from anydim.kernels.write import arithmetic
+from anydim.kernels.write.context import Context
 from anydim.kernels.write.elements import Elements, Inside
 
 START, STOP = variable("start"), variable("stop")
@@ -189,14 +191,44 @@ def first_lanes(scope: Elements, count: ir.Value, lanes: int) -> ir.Value:
 
 
 def run_segment(
-    scope: Elements, segment: Segment, lanes: int, body: Callable[[Elements, ir.Value, int], None]
-) -> None:
-    """Emit a segment; `body` gets the scope, the index of lane 0 and the number of the copy."""
-    with vectors_of(segment, scope, scope.inner({}), lanes) as (inner, places):
+    scope: Elements, segment: Segment, lanes: int, body: Callable[[Elements, ir.Value, int], None],
+    past: ir.Value | None = None,
+) -> None:  # fmt: skip
+    """Emit a segment; `body` gets the scope, the index of lane 0 and the number of the copy.
+
+    `past` says where results go past the caches. There all loads of a round come before its stores:
+    a load that lies like a store before it, in another page, waits until that is in memory.
+    """
+    near = scope.inner({})
+    with vectors_of(segment, near, near.inner({}), lanes) as (inner, places):
         for copy, at in enumerate(places):
             body(inner, at, copy)
-        if segment.copies > 1 and segment.mask is None:
-            inner.steps += lines_ahead(inner.steps)
+        many, written = segment.copies > 1 and segment.mask is None, list(inner.steps)
+        if many:
+            inner.steps += lines_ahead(written)
+    loop = near.steps[-1] if many and near.steps else None
+    if past is None or not isinstance(loop, ir.For):
+        scope.steps += near.steps
+        return
+    far = replace(loop, body=tuple(_stores_last(scope.context, written)))
+    scope.steps += [*near.steps[:-1], ir.If(past, (far,), (loop,), rare=True)]
+
+
+def _stores_last(context: Context, steps: Iterable[ir.Step]) -> Iterator[ir.Step]:
+    """The steps of a round, with its stores at the end, past the caches."""
+    stores: list[ir.Store] = []
+    for step in steps:
+        if isinstance(step, ir.Store) and _is_whole(step):
+            value = ir.Var(step.value.type, context.fresh("stored"))
+            stores.append(replace(step, value=value, past=True))
+            yield ir.Let(value.name, step.value)
+        else:
+            yield step
+    yield from stores
+
+
+def _is_whole(store: ir.Store) -> bool:
+    return store.value.type.lanes > 1 and store.mask is None
 
 
 @contextmanager
@@ -225,7 +257,7 @@ def lines_ahead(steps: Sequence[ir.Step]) -> list[ir.Step]:
     found: list[ir.Step] = []
     written: dict[str, int] = {}  # bytes of a tensor
     for step in steps:
-        if not isinstance(step, ir.Store) or step.value.type.lanes == 1 or step.mask is not None:
+        if not isinstance(step, ir.Store) or not _is_whole(step):
             continue
         kind = step.value.type
         if written.setdefault(step.buffer, 0) % _LINE == 0:

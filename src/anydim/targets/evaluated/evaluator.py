@@ -298,6 +298,10 @@ class _Frame:
         mask = self._mask(step.mask, kind.lanes)
         offset = self.integer(step.offset)
         offsets = offset + numpy.arange(kind.lanes)
+        if step.past and self._address(ir.Address(step.buffer, step.offset)) % (
+            kind.lanes * kind.dtype.bytes
+        ):
+            self.fail(f"store of {kind} past the caches at no multiple of its bytes")
         if step.mask is not None and kind.lanes > 1:
             self._touches("store", step, kind, offset)
         data, places = self.elements(step.buffer, kind, offsets[mask], "store")

@@ -16,7 +16,7 @@ from anydim.base.records import dataclass
 from anydim.targets.processor import Processor
 
 Lines: TypeAlias = "list[str | Lines]"
-_RARE = "!0"
+_RARE, _PAST = "!0", "!1"
 
 
 @dataclass
@@ -101,6 +101,11 @@ class Emitter:
     def write(self, line: str) -> None:
         """An instruction without result."""
         self._lines.append(f"  {line}")
+
+    def write_past(self, store: str, alignment: int) -> None:
+        """A store that leaves the caches as they are."""
+        self.module.declarations[_PAST] = f"{_PAST} = !{{i32 1}}"
+        self.write(f"{store}, align {alignment}, !nontemporal {_PAST}")
 
     def alloca(self, type_: str, alignment: int) -> str:
         """Memory that lives until the function returns."""

@@ -55,6 +55,11 @@ class Steps:
         pointer = values.pointer(step.buffer, step.offset, kind.dtype)
         memory = memory_text(kind.dtype, kind.lanes)
         plain = f"store {memory} {value}, ptr {pointer}, align {kind.dtype.bytes}"
+        if step.past:
+            emitter.write_past(
+                f"store {memory} {value}, ptr {pointer}", kind.lanes * kind.dtype.bytes
+            )
+            return
         if step.mask is None:
             emitter.write(plain)
             return
