@@ -17,17 +17,19 @@ from anydim.base.dtypes import DTYPES, DType, int4, int8, uint8
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.bytes.form import bytes_form
 from anydim.kernels.product.bytes.template import TEMPLATE
+from anydim.kernels.text import print_kernel
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, as_size
+from anydim.targets.llvm.host import this_machine
 from anydim.targets.targets import target
 from tests.unit.kernels.launching import Prepared
 
 BOX = Box.of(Dim("m", 0), Dim("k", 0), Dim("n", 0), Dim("p", 0))
 HOST, AVX2, SSE = Machine(64, 32), Machine(32, 16), Machine(16, 16, 32 * 1024, 64 * 1024)
-TILES = Machine(64, 32, tiles=True)
+TILES, PICKING = Machine(64, 32, tiles=True), Machine(64, 32, permutes=True)
 MACHINES = pytest.mark.parametrize(
     "machine", [HOST, AVX2, SSE, TILES], ids=["host", "avx2", "sse", "tiles"]
 )
@@ -257,6 +259,22 @@ def test_an_image_of_words(text: str) -> None:
             check(prepared, group, {"m": m, "n": n}, compiled=False, parts=2)
             if runs(machine):
                 check(prepared, group, {"m": m * 3, "n": n}, parts=3)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_rows_of_few_places_are_picked_out_of_vectors(step: int) -> None:
+    text = f"""
+def product(A(3,K,3,3) a, B(K,M,N) b) -> (c) {{
+  c(i,h,w) +=! int(a(i,k,r,s)) * int((b(k, h + r, w * {step} + s) else 7))
+    where i in 0:3, h in 0:M, w in 0:N // {2 * step}, k in 0:K, r in 0:3, s in 0:3
+}}"""
+    group = group_of(text, int8, uint8, {"k": 6})
+    prepared = Prepared(group, [TEMPLATE], BOX, PICKING, frozenset("a"))
+    assert "permute" in print_kernel(prepared.launch.kernel)
+    picks = [False] + [True] * (settings.target == "llvm" and this_machine().machine.permutes)
+    for number, (m, n) in enumerate(((3, 3), (12, 4), (9, 5), (40, 4), (9, 8), (7, 12), (3, 21))):
+        for compiled in picks:
+            check(prepared, group, {"m": m, "n": n}, compiled=compiled, parts=1 + number % 2)
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["planes", "rows of channels"])

@@ -10,6 +10,7 @@ a row, or gathered where neighbours among the columns are none among the places,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from anydim.base.dtypes import int32, int64
 from anydim.base.records import dataclass
@@ -19,6 +20,7 @@ from anydim.kernels.ir import constant, least, number, register, variable
 from anydim.kernels.product.bytes.form import BytesForm
 from anydim.kernels.product.bytes.layout import WORD
 from anydim.kernels.product.bytes.packing import BytesPack
+from anydim.kernels.product.picked import PICKED, are_near, picked
 from anydim.kernels.write.arithmetic import first_lanes, loop, quotient, quotient_up, summed
 from anydim.kernels.write.elements import Elements
 from anydim.lang.tree import Expr, Read
@@ -27,6 +29,7 @@ from anydim.sizes import Size, as_size, ceil_div, maximum, product
 
 _REUSED = 2  # a place is in so many windows at least
 _FEW = 8  # runs of at most a vector by so many are gathered
+_PICKED = 3  # or, where lanes are picked out of vectors, by so many
 
 
 @dataclass(frozen=True)
@@ -158,15 +161,36 @@ class ImagePack:
             code.take(self._places())
             name, extent = columns_of(pack.form)[-1]
             run = pack.sizes.value(extent)
-            beside = run > lanes // _FEW
+            picks = pack.context.machine.permutes
+            beside = run > lanes // (_PICKED if picks else _FEW)
             if self.image.steps.stride(name).constant != 1:
                 beside = ir.number(ir.FLAG.dtype, 0)
             with code.when(beside):
                 self._runs(root, vector, run)
             with code.otherwise(), code.range(0, variable("count"), lanes) as j:
                 places = code.let(ir.Load(wide, "places", j))
-                self._copy(root, j, lambda at: ir.Gather(vector, "image", places + at), None)
+                load: Callable[[ir.Value], ir.Value] = partial(self._gathered, vector, places)
+                if picks:
+                    first = code.let(ir.Load(ir.INDEX, "places", j))
+                    apart = code.let(places - first.spread(lanes))
+                    all_of = pack.sizes.value(self.image.words * self.image.plane)
+                    room = code.let(all_of - first - PICKED * lanes)
+                    near = code.let(are_near(apart))
+                    load = partial(self._picked, vector, places, first, apart, near, room)
+                self._copy(root, j, load, None)
         return pack.function("panel", ir.Pointer("image", int32))
+
+    def _gathered(self, vector: ir.Type, places: ir.Value, at: ir.Value) -> ir.Gather:
+        return ir.Gather(vector, "image", places + at)
+
+    def _picked(
+        self, vector: ir.Type, places: ir.Value, first: ir.Value, apart: ir.Value, near: ir.Value,
+        room: ir.Value, at: ir.Value,
+    ) -> ir.Value:  # fmt: skip
+        """What is gathered, or picked out of vectors that lie in the image, which has `room`."""
+        code, at = self.pack.code, self.pack.code.let(at)
+        gathered = self._gathered(vector, places, at)
+        return picked(code, gathered, first + at, apart, near & (at <= room))
 
     def _runs(self, root: Elements, vector: ir.Type, extent: ir.Value) -> None:
         """Columns from run to run, at most a vector of them at a time."""

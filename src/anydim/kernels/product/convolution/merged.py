@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from anydim.base.dtypes import float32, int32, int64, uint64
+from anydim.base.dtypes import float32, int32, int64
 from anydim.kernels import ir
-from anydim.kernels.ir import constant, greatest, least, number, select, variable
+from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.convolution.packing import Place, WindowPack
+from anydim.kernels.product.picked import PICKED, are_near, picked
 from anydim.kernels.product.places import Bound
 from anydim.kernels.write.arithmetic import first_lanes, quotient, summed
 from anydim.kernels.write.elements import SizeParameters
@@ -26,7 +27,6 @@ _MOST = 1 << 24  # places along an axis, and in all further out: they are counte
 _STRIDE = 32
 _FEW = 4  # channels for which masks of long rows cost more than vectors that end with a row
 _FAR = 1 << 30
-_PICKED = 4  # vectors of x that lanes are picked out of, which takes less than to gather them
 
 
 def follows_on(form: Windows) -> bool:
@@ -64,7 +64,7 @@ class MergedPack(WindowPack):
         most = self.lanes // 8 if self.gathered else self.lanes if few else _MOST
         found = value(self.last.extent) <= most
         if self.elements is not None and not few:
-            near = value(self.form.places[-2].x) <= _PICKED * value(self.last.extent)
+            near = value(self.form.places[-2].x) <= PICKED * value(self.last.extent)
             found = found | near & (value(self.last.extent) <= self.lanes // 3)
         if self.gathered and self.joined:
             found = found & (variable("images") <= 1)
@@ -129,8 +129,7 @@ class MergedPack(WindowPack):
         if self.gathered:
             first, *more = (self.off[name].as_(int64) * step for name, step in places)
             self.apart = self.code.let(sum(more, first))
-            far = self.apart.bits(uint64) >= _PICKED * self.lanes
-            self.near = self.code.let(~(far & self.exist).any)
+            self.near = self.code.let(are_near(self.apart, self.exist))
         steps = (self.places[name] * step for name, step in places)
         self.x = self.code.let(summed(variable("x_at"), *steps))
         self.to = self.code.let(at - variable("column"))
@@ -187,20 +186,8 @@ class MergedPack(WindowPack):
         if not self.gathered:
             return self.code.let(ir.Load(self.vector, "x", source, mask))
         gathered = ir.Gather(self.vector, "x", self.apart + source, mask)
-        return self.code.let(gathered) if self.elements is None else self._picked(gathered, source)
-
-    def _picked(self, gathered: ir.Gather, source: ir.Value) -> ir.Value:
-        """What is gathered, or picked out of some vectors where all of it lies in them."""
-        code, lanes, zero = self.code, self.lanes, number(self.form.dtype, 0, self.lanes)
-        assert self.elements is not None and gathered.mask is not None
-        found, last = code.variable(zero), self.sizes.value(self.elements) - _PICKED * lanes
-        with code.when(self.near & (source >= 0) & (source <= last)):
-            parts = [ir.Load(self.vector, "x", source + n * lanes) for n in range(_PICKED)]
-            places = self.apart.as_(int32)
-            pairs = zip(parts[::2], parts[1::2])
-            low, high = (ir.Permute(self.vector, *pair, places) for pair in pairs)
-            chosen = select(self.apart < 2 * lanes, low, high)
-            found.set(select(gathered.mask, chosen, zero))
-        with code.otherwise():
-            found.set(gathered)
-        return found()
+        if self.elements is None:
+            return self.code.let(gathered)
+        last = self.sizes.value(self.elements) - PICKED * self.lanes
+        fits = self.near & (source >= 0) & (source <= last)
+        return picked(self.code, gathered, source, self.apart, fits)
