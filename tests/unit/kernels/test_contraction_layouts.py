@@ -181,3 +181,24 @@ def test_elements_of_rows_that_lie_apart(constant: bool, depth: int) -> None:
         for parts in (1, 3):
             found = kernel.run({"M": rows}, {"a": a, "b": b}, parts)["c"]
             assert numpy.abs(found - exact).max(initial=0) < 1e-4
+
+
+@pytest.mark.parametrize("vector_bytes", (16, 32, 64))
+def test_a_row_by_columns_that_lie_along_k(vector_bytes: int) -> None:
+    """Steps are read a few at a time, none behind a row, and added up as for many rows."""
+    text = "def f(float(M,K) a, float(N,K) b) -> (c) { c(i,j) +=! a(i,k) * b(j,k) }"
+    types = [TensorType(float32, tuple(map(as_size, shape))) for shape in ("MK", "NK")]
+    group = instantiate(parse_definition(text), types, box=BOX)
+    made = Prepared(group, (TEMPLATE,), BOX, Machine(vector_bytes, 32))
+    rng = numpy.random.default_rng(vector_bytes)
+    for depth in (0, 1, 2, 3, 4, 5, 7, 12, 17, 30, 47, 48, 51):
+        for width in (1, 5, 17):
+            a, b = (rng.standard_normal((n, depth)).astype("float32") for n in (9, width))
+            one, some = (
+                made.outputs([rows, b], {"M": len(rows), "N": width, "K": depth, "H": 1}, 1, False)[
+                    0
+                ]
+                for rows in (a[:1], a)
+            )
+            assert numpy.abs(some - a.astype(float) @ b.T).max() < 1e-4
+            assert width == 1 or one.tobytes() == some[:1].tobytes()

@@ -21,19 +21,20 @@ from functools import lru_cache, partial
 
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
-from anydim.kernels.ir import constant, greatest, iota, least, number, variable
+from anydim.kernels.ir import constant, greatest, iota, least, number, select, variable
 from anydim.kernels.product.contraction.library import block_of_k
 from anydim.kernels.product.kernel import function_library
 from anydim.kernels.product.micro import strip_pointers, taken
 from anydim.kernels.product.sums import multiply_add
 from anydim.kernels.write.arithmetic import first_lanes, quotient, round_down
-from anydim.kernels.write.squares import summed_apart, transposed
+from anydim.kernels.write.squares import side_by_side, summed_apart, transposed, unzipped
 from anydim.kernels.write.writer import Writer
 
 SMALL_K = 16  # steps of k of small matrices
 WIDE = 2048  # columns that `row` sums at a time: its sums stay in the first cache
 _STEPS = 6  # rows of b at a time: eight that lie pages apart fill a set of the first cache
 _CHAINS = 4  # sums of a row of a side by side, or of short rows
+_FEW = 4  # steps that are brought into columns together where there is no square of them
 SHORT = 3  # vectors that a short row has at most
 
 
@@ -140,30 +141,52 @@ def _row(vector: ir.Type, code: Writer) -> None:
 
 
 def _across(vector: ir.Type, code: Writer) -> None:
-    """Of the last columns, those that there are not are read as the last one, and not stored."""
+    """Squares of long columns; short ones, and what is left, a few steps at a time.
+
+    Of the last columns, those that there are not are read as the last one, and not stored.
+    """
     lanes, dtype, total = vector.lanes, vector.dtype, ir.Get(vector, "sum")
     k, k_block, columns, b_row = taken(code, "k", "k_block", "columns", "b_panel")
     given = taken(code, "init_step")[0].differs(0)
     even = block_of_k(code, k, k_block)
+    few = min(_FEW, lanes)
+    piece = ir.Type(dtype, few)
 
     def add(at: ir.Value, column: ir.Value) -> None:
         a = ir.Load(ir.Type(dtype), "a", at).spread(lanes)
         code.emit(ir.Assign(total.name, multiply_add(a, column, total)))
+
+    def together(at: ir.Value, mask: ir.Value | None = None) -> list[ir.Value]:
+        """A few steps of all columns, one after the other."""
+        pieces = [code.let(ir.Load(piece, "b", row + at, mask)) for row in rows]
+        count = lanes // few
+        wide = [side_by_side(pieces[i : i + count]) for i in range(0, lanes, count)]
+        return unzipped(vector, wide, code.let)
 
     with code.range(0, columns, lanes) as j:
         inside = code.let(first_lanes(columns - j, lanes))
         rows = [code.let(least(j + i, columns - 1) * b_row) for i in range(lanes)]
         with code.range(0, greatest(k, 1), greatest(even, 1)) as k0:
             count = code.let(least(k - k0, even))
-            some = code.let(round_down(count, lanes))
+            some = code.let(select(count >= SHORT * lanes, round_down(count, lanes), 0))
             code.emit(ir.Declare(total.name, number(dtype, 0, lanes)))
             with code.range(0, some, lanes) as k1:
                 loads = [ir.Load(vector, "b", row + (k0 + k1)) for row in rows]
                 for u, column in enumerate(transposed(vector, loads, code.let)):
                     add(k0 + k1 + u, column)
-            with code.range(some, count) as k1:
-                places = (rows[0] + (k0 + k1)).spread(lanes) + b_row.spread(lanes) * iota(lanes)
-                add(k0 + k1, ir.Gather(vector, "b", places, inside))
+            fours = code.let(some + round_down(count - some, few))
+            with code.range(some, fours, few) as k1:
+                for u, column in enumerate(together(k0 + k1)):
+                    add(k0 + k1 + u, column)
+            left, last = code.let(count - fours), code.let(k0 + fours)
+            with code.when(left.equals(1)):
+                places = (rows[0] + last).spread(lanes) + b_row.spread(lanes) * iota(lanes)
+                add(last, ir.Gather(vector, "b", places, inside))
+            with code.when(left > 1):
+                own = together(last, code.let(first_lanes(left, few)))
+                for u, column in enumerate(own[:-1]):
+                    with code.when(left > u):
+                        add(last + u, column)
             code.emit(_stored(k0, j, total, given, inside))
 
 
