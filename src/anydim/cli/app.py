@@ -126,7 +126,7 @@ def _usage_hint(error: click.ClickException) -> str:
         return ""
     kind = getattr(getattr(error, "param", None), "type", None)
     given = error.message.split("'")[1:2]  # "'fues' is not one of 'fuse', 'views'"
-    near = suggestion(*given, kind.choices) if isinstance(kind, click.Choice) and given else ""
+    near = suggestion(given[0], kind.choices) if isinstance(kind, click.Choice) and given else ""
     return f"{near} see {context.command_path} --help".strip()
 
 
