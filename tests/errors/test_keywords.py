@@ -93,3 +93,9 @@ def test_what_is_no_model_yet(library, told):
     theirs = types.new_class("Net", exec_body=lambda body: body.update(__module__=f"{library}.nn"))
     with pytest.raises(ad.OptionError, match=f"type Mine\n  {told}"):
         ad.compile(type("Mine", (theirs,), {})())
+
+
+@pytest.mark.parametrize("given", [np.ones(3), 3, b"mine.tc"])
+def test_operators_are_texts_or_paths(given):
+    with pytest.raises(ad.OptionError, match="operators is"):
+        ad.compile(RELU, operators=given)

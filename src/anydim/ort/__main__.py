@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from importlib.util import find_spec
 
 from anydim.base.errors import UserError
 from anydim.ort.install import install
@@ -30,6 +31,10 @@ def main(words: list[str]) -> int:
     except UserError as error:
         print(f"python -m anydim.ort: {error}", file=sys.stderr)
         return 2
+    missing = _missing(words)
+    if missing:
+        print(f"python -m anydim.ort: {missing}", file=sys.stderr)
+        return 2
     if words[0] == "-m":
         sys.argv = words[1:]
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
@@ -38,6 +43,17 @@ def main(words: list[str]) -> int:
         sys.path[0] = os.path.dirname(os.path.abspath(words[0]))
         runpy.run_path(words[0], run_name="__main__")
     return 0
+
+
+def _missing(words: list[str]) -> str:
+    """What to say where there is no such program."""
+    if words[0] != "-m":
+        return "" if os.path.exists(words[0]) else f"{words[0]}: no such file"
+    try:
+        found = find_spec(words[1])
+    except ImportError:
+        found = None
+    return "" if found is not None else f"no module named {words[1]}"
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def _stand_in(name: str, names: dict[str, Any], path: list[str] | None) -> Modul
     vars(module).update({key: value for key, value in names.items() if key[:2] != "__"})
     spec = ModuleSpec(name, None, is_package=path is not None)
     module.__spec__ = spec
-    vars(module)["__version__"] = environment.VERSION
+    vars(module).update(__version__=environment.VERSION, __file__=environment.__file__)
     if path is not None:
         vars(module)["__path__"] = spec.submodule_search_locations = path
     sys.modules[name] = module

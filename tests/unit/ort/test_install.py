@@ -31,6 +31,7 @@ except onnxruntime.capi.onnxruntime_pybind11_state.Fail:
 assert C.OrtValue is OrtValue or C.OrtValue is not None
 assert importlib.util.find_spec("onnxruntime") is not None
 assert importlib.metadata.version("onnxruntime")
+assert importlib.util.find_spec("anydim.ort").origin[:-11] in rt.__file__
 print(session.run(["y"], {"x": numpy.zeros((1, 3), numpy.float32)})[0].tolist())
 print(type(session).__module__, rt.get_build_info()[:6], __name__, sys.argv[1:])
 """
@@ -135,3 +136,19 @@ def test_words_that_name_nothing(words: list[str]) -> None:
         [sys.executable, "-m", "anydim.ort", *words], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2 and "anydim.ort" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nowhere.py"], "nowhere.py: no such file"),
+        (["-m", "nowhere"], "no module named nowhere"),
+        (["-m", "nowhere.at.all"], "no module named nowhere.at.all"),
+    ],
+)
+def test_a_program_that_there_is_not(folder: Path, words: list[str], told: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "anydim.ort", *words],
+        capture_output=True, text=True, cwd=folder, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, f"python -m anydim.ort: {told}\n")
