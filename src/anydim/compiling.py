@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import chain
 from typing import Any
@@ -13,6 +13,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import counted
 from anydim.graph.nodes import Graph
 from anydim.kernels.ir import Kernel
+from anydim.kernels.schedule import parse_schedule
 from anydim.kernels.text import print_kernel
 from anydim.lang.surface.printer import print_statement
 from anydim.native.build import Assembled, Built, module_texts
@@ -49,6 +50,36 @@ class Chosen:
     results: tuple[str, ...]
     schedule: str
     reason: str
+
+
+class Schedules(Mapping[str, Any]):
+    """The schedules of a function's kernels by what they make; printed, they are options."""
+
+    def __init__(self, function: str, chosen: Sequence[Chosen]) -> None:
+        self.function = function
+        self.reasons: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
+        for kernel in chosen:
+            name = kernel.results[-1].rsplit("/", 1)[-1].rstrip("'")
+            self._texts[name] = kernel.schedule
+            self.reasons[name] = kernel.reason
+
+    def __getitem__(self, name: str) -> Any:
+        return parse_schedule(self._texts[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{self.function}.{name}: {text}  # {self.reasons[name]}"
+            for name, text in self._texts.items()
+        )
+
+    __repr__ = __str__
 
 
 @dataclass(frozen=True)

@@ -23,36 +23,34 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DTYPES, of_numbers
 from anydim.base.errors import InputError, OptionError
 from anydim.base.frozen import FrozenMapping, freeze_value
-from anydim.base.given import by_names, text_of, whole_within
+from anydim.base.given import text_of
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
-from anydim.compiling import Chosen
-from anydim.frontends.builder import Value
-from anydim.frontends.definition import (
-    Pattern,
-    broadcasts,
-    graph_of,
-    keywords,
-    pattern_of,
+from anydim.compiling import Schedules
+from anydim.frontends.arguments import (
+    any_shape,
+    array_of,
+    constant,
+    known_sizes,
+    own_sizes,
+    shaped,
+    sizes_of,
 )
+from anydim.frontends.builder import Value
+from anydim.frontends.definition import Pattern, broadcasts, graph_of, keywords, pattern_of
 from anydim.frontends.pragmas import options_of
 from anydim.graph.evaluate import bind, check_guards
-from anydim.kernels.schedule import parse_schedule
 from anydim.lang.resolve.ranks import ellipses_of
 from anydim.lang.surface.stored import stored_definitions
-from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Parameter, Spread
+from anydim.lang.surface.syntax import Definition
 from anydim.model import Model, compile
 from anydim.passes.options import PLAIN, Options, given_options, known_precision
 from anydim.runtime.arrays import Wrap, shared_array, wrapper
 from anydim.runtime.given import called_into
 from anydim.runtime.threads import known_threads
-from anydim.sizes import LARGEST
-
-Shape = tuple[int, ...]
 
 
 @public
@@ -98,7 +96,7 @@ class Definitions(Mapping[str, "Function"]):
         options: Mapping[str, Options],
     ) -> None:
         self._functions = {
-            name: Function(definition, threads, _own_sizes(definition, fixed),
+            name: Function(definition, threads, own_sizes(definition, fixed),
                            options.get(name, PLAIN))
             for name, definition in definitions.items()
         }  # fmt: skip
@@ -198,7 +196,7 @@ class Function:
         does for shapes that do not fit.
         """
         _, fixed, attributes, given = self._sorted(values, named)
-        arrays = [_shaped(value, p) for value, p in zip(given, self.definition.parameters)]
+        arrays = [shaped(value, p) for value, p in zip(given, self.definition.parameters)]
         frozen = freeze_value(attributes)
         pattern = pattern_of(self.definition, arrays, attributes)
         graph = graph_of(self.definition, pattern, frozen, self._fixing(fixed))
@@ -225,7 +223,7 @@ class Function:
                 f"the kernels of {self.definition.name} depend on attribute {listed(needed)}",
                 "call it first, or its model(...): the options are those of the last new kind",
             )
-        arrays = [_shaped(_any_shape(p), p) for p in self.definition.parameters]
+        arrays = [shaped(any_shape(p), p) for p in self.definition.parameters]
         return arrays, {f"...{name}": 1 for name in ellipses_of(self.definition)}
 
     # ---- arguments -----------------------------------------------------------------------------
@@ -242,7 +240,7 @@ class Function:
         out = None if "out" in own else named.pop("out", None)
         fixed = None if "fixed" in own else named.pop("fixed", None)
         attributes = {
-            key: _constant(named.pop(n)) for n, key in self._attributes.items() if n in named
+            key: constant(named.pop(n)) for n, key in self._attributes.items() if n in named
         }
         return out, fixed, attributes, self._arguments(values, named)
 
@@ -278,7 +276,7 @@ class Function:
             if isinstance(value, (numpy.ndarray, numpy.generic)):
                 shared.setdefault(parameter.type, value.dtype)
             taken.append(value)
-        return [_array(v, p, shared) for v, p in zip(taken, self.definition.parameters)]
+        return [array_of(v, p, shared) for v, p in zip(taken, self.definition.parameters)]
 
     # ---- compiled ------------------------------------------------------------------------------
 
@@ -373,114 +371,3 @@ def _alike(values: tuple[Any, ...], kinds: tuple[tuple[numpy.dtype, int], ...]) 
         if type(value) is not numpy.ndarray or value.dtype is not dtype or value.ndim != rank:
             return False
     return True
-
-
-# ---- options -----------------------------------------------------------------------------------
-
-
-class Schedules(Mapping[str, Any]):
-    """The schedules of a function's kernels by what they make; printed, they are options."""
-
-    def __init__(self, function: str, chosen: Sequence[Chosen]) -> None:
-        self.function = function
-        self.reasons: dict[str, str] = {}
-        self._texts: dict[str, str] = {}
-        for kernel in chosen:
-            name = kernel.results[-1].rsplit("/", 1)[-1].rstrip("'")
-            self._texts[name] = kernel.schedule
-            self.reasons[name] = kernel.reason
-
-    def __getitem__(self, name: str) -> Any:
-        return parse_schedule(self._texts[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._texts)
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    def __str__(self) -> str:
-        return "\n".join(
-            f"{self.function}.{name}: {text}  # {self.reasons[name]}"
-            for name, text in self._texts.items()
-        )
-
-    __repr__ = __str__
-
-
-# ---- arguments of one parameter ----------------------------------------------------------------
-
-
-def sizes_of(definition: Definition) -> set[str]:
-    """The names of the sizes in the shapes of a definition's parameters."""
-    terms = [term for parameter in definition.parameters for term in parameter.shape]
-    names = {term.name for term in terms if hasattr(term, "name") and not isinstance(term, Spread)}
-    return names - {attribute.name for attribute in definition.attributes}
-
-
-def known_sizes(fixed: Any) -> dict[str, int]:
-    """Sizes that shall be numbers; raises OptionError for what is none."""
-    hint = "give sizes from 0 up by name, such as {'N': 64}"
-    return {
-        name: whole_within(f"fixed size '{name}'", value, 0, LARGEST, hint)
-        for name, value in by_names("fixed", fixed).items()
-    }
-
-
-def _own_sizes(definition: Definition, fixed: Mapping[str, int]) -> dict[str, int]:
-    own = sizes_of(definition)
-    return {name: value for name, value in fixed.items() if name in own}
-
-
-def _constant(value: Any) -> Any:
-    """An attribute's value, without the types that numpy has for numbers and for types."""
-    if isinstance(value, numpy.generic):
-        return value.item()
-    if isinstance(value, numpy.dtype) or _is_scalar_type(value):
-        return numpy.dtype(value).name
-    return value
-
-
-def _is_scalar_type(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, numpy.generic)
-
-
-def _array(value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]) -> numpy.ndarray:
-    """An argument as a numpy array; numbers and lists take the declared element type.
-
-    Where that is a type variable, they take what it stands for among the others (`shared`).
-    """
-    if isinstance(value, numpy.ndarray):
-        return value
-    kind = TYPE_NAMES.get(parameter.type)
-    wanted = shared.get(parameter.type) if kind is None else DTYPES[kind].numpy
-    if wanted is None and isinstance(value, float):
-        wanted = numpy.dtype(numpy.float32)
-    try:
-        if value is None:
-            raise TypeError("None is no number")
-        if wanted is None or isinstance(value, numpy.generic):
-            return numpy.asarray(value, wanted)
-        return of_numbers(value, wanted)
-    except (TypeError, ValueError, OverflowError) as error:
-        hint = f"give an array of {wanted or 'numbers'}, a number, or lists of equal lengths"
-        raise InputError(f"argument '{parameter.name}': {error}", hint) from None
-
-
-def _shaped(value: Any, parameter: Parameter) -> numpy.ndarray:
-    """An array of a shape, of which only one element exists."""
-    if isinstance(value, numpy.ndarray) or hasattr(value, "__dlpack__"):
-        where = f"argument '{parameter.name}'"
-        array = value if isinstance(value, numpy.ndarray) else shared_array(value, where)
-        return numpy.broadcast_to(numpy.zeros((), array.dtype), array.shape)
-    shape = value if isinstance(value, (tuple, list)) else ()
-    kind = TYPE_NAMES.get(parameter.type, "float32")
-    try:
-        return numpy.broadcast_to(numpy.zeros((), DTYPES[kind].numpy), tuple(shape))
-    except (TypeError, ValueError):
-        raise InputError(f"argument '{parameter.name}': {value!r} is no shape") from None
-
-
-def _any_shape(parameter: Parameter) -> Shape:
-    """A shape that fits a parameter's rank, with one axis for an ellipsis."""
-    return (2,) * len(parameter.shape)

@@ -1,0 +1,93 @@
+"""What is given to a definition: arrays, numbers and shapes for a parameter, and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import DTYPES, of_numbers
+from anydim.base.errors import InputError
+from anydim.base.given import by_names, whole_within
+from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Parameter, Spread
+from anydim.runtime.arrays import shared_array
+from anydim.sizes import LARGEST
+
+Shape = tuple[int, ...]
+
+
+def sizes_of(definition: Definition) -> set[str]:
+    """The names of the sizes in the shapes of a definition's parameters."""
+    terms = [term for parameter in definition.parameters for term in parameter.shape]
+    names = {term.name for term in terms if hasattr(term, "name") and not isinstance(term, Spread)}
+    return names - {attribute.name for attribute in definition.attributes}
+
+
+def known_sizes(fixed: Any) -> dict[str, int]:
+    """Sizes that shall be numbers; raises OptionError for what is none."""
+    hint = "give sizes from 0 up by name, such as {'N': 64}"
+    return {
+        name: whole_within(f"fixed size '{name}'", value, 0, LARGEST, hint)
+        for name, value in by_names("fixed", fixed).items()
+    }
+
+
+def own_sizes(definition: Definition, fixed: Mapping[str, int]) -> dict[str, int]:
+    """Those of `fixed` that a definition has."""
+    own = sizes_of(definition)
+    return {name: value for name, value in fixed.items() if name in own}
+
+
+def constant(value: Any) -> Any:
+    """An attribute's value, without the types that numpy has for numbers and for types."""
+    if isinstance(value, numpy.generic):
+        return value.item()
+    if isinstance(value, numpy.dtype) or _is_scalar_type(value):
+        return numpy.dtype(value).name
+    return value
+
+
+def _is_scalar_type(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, numpy.generic)
+
+
+def array_of(value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]) -> numpy.ndarray:
+    """An argument as a numpy array; numbers and lists take the declared element type.
+
+    Where that is a type variable, they take what it stands for among the others (`shared`).
+    """
+    if isinstance(value, numpy.ndarray):
+        return value
+    kind = TYPE_NAMES.get(parameter.type)
+    wanted = shared.get(parameter.type) if kind is None else DTYPES[kind].numpy
+    if wanted is None and isinstance(value, float):
+        wanted = numpy.dtype(numpy.float32)
+    try:
+        if value is None:
+            raise TypeError("None is no number")
+        if wanted is None or isinstance(value, numpy.generic):
+            return numpy.asarray(value, wanted)
+        return of_numbers(value, wanted)
+    except (TypeError, ValueError, OverflowError) as error:
+        hint = f"give an array of {wanted or 'numbers'}, a number, or lists of equal lengths"
+        raise InputError(f"argument '{parameter.name}': {error}", hint) from None
+
+
+def shaped(value: Any, parameter: Parameter) -> numpy.ndarray:
+    """An array of a shape, of which only one element exists."""
+    if isinstance(value, numpy.ndarray) or hasattr(value, "__dlpack__"):
+        where = f"argument '{parameter.name}'"
+        array = value if isinstance(value, numpy.ndarray) else shared_array(value, where)
+        return numpy.broadcast_to(numpy.zeros((), array.dtype), array.shape)
+    shape = value if isinstance(value, (tuple, list)) else ()
+    kind = TYPE_NAMES.get(parameter.type, "float32")
+    try:
+        return numpy.broadcast_to(numpy.zeros((), DTYPES[kind].numpy), tuple(shape))
+    except (TypeError, ValueError):
+        raise InputError(f"argument '{parameter.name}': {value!r} is no shape") from None
+
+
+def any_shape(parameter: Parameter) -> Shape:
+    """A shape that fits a parameter's rank, with one axis for an ellipsis."""
+    return (2,) * len(parameter.shape)
