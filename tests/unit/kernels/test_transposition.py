@@ -9,7 +9,7 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.base.dtypes import float16, float32, float64, int64, uint8
+from anydim.base.dtypes import boolean, float16, float32, float64, int64, uint8
 from anydim.kernels.launch import Machine
 from anydim.kernels.text import print_kernel
 from anydim.kernels.transposition import template as transposition
@@ -53,6 +53,30 @@ def test_transposed_copies(name, dtype):
     for number, shape in enumerate(SIZES):
         x = numpy.random.default_rng(number).integers(-99, 99, shape).astype(dtype.numpy)
         numpy.testing.assert_array_equal(function(x), reference(x), err_msg=str(shape))
+
+
+FLAGS = {
+    "flat": (TEXTS["flat"][0].replace("T(", "bool("), lambda x: x.T),
+    "padded": (TEXTS["padded"][0].replace("T(", "bool(").replace("else 0", "else false"),
+               TEXTS["padded"][1]),
+    "opposite": ("def f(bool(M,N) x) -> (y) { y(n,m) = !x(m,n) }", lambda x: ~x.T),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_flags_are_copied_as_bytes(name):
+    text, reference = FLAGS[name]
+    function = ad.define(text).f
+    for number, shape in enumerate(SIZES):
+        x = numpy.random.default_rng(number).random(shape) < 0.5
+        found = function(x)
+        assert found.dtype == bool
+        numpy.testing.assert_array_equal(found, reference(x), err_msg=str(shape))
+    types = (TensorType(boolean, (as_size("M"), as_size("N"))),)
+    box, machine = Box.of(Dim("M"), Dim("N")), Machine(vector_bytes=64)
+    group = instantiate(parse(text)["f"], types, {}, box)
+    matched = transposition.TEMPLATE.match(group, box, machine, frozenset())
+    assert (matched is not None) is (name != "opposite")
 
 
 def test_inner_axes_change_places_with_outer_loops():

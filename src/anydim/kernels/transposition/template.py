@@ -19,7 +19,9 @@ be nearly empty, and elements go one by one; where neighbours of one side are so
 
 from __future__ import annotations
 
-from anydim.base.dtypes import boolean
+from dataclasses import replace
+
+from anydim.base.dtypes import boolean, uint8
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Launch
@@ -35,6 +37,7 @@ from anydim.kernels.transposition.form import (
 from anydim.kernels.transposition.loops import FEW, MOST_LANES, Pieces
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.kernels.write.writer import Writer
+from anydim.lang.tree import Group, Tensor
 from anydim.sizes import as_size, product
 
 _REGISTER = 32  # bytes of those that copies go through: there are two units that shuffle these
@@ -49,7 +52,7 @@ class Transposition:
 
 
 def _propose(form: TranspositionForm, task: Task) -> Transposition | None:
-    group = task.group
+    group = _group_of(form, task)
     kinds = {tensor.type.dtype for tensor in (*group.inputs, *group.outputs)}
     lanes = min(MOST_LANES, *map(task.machine.lanes, kinds))
     if boolean in kinds or len(group.inputs) != 1 or lanes < 4:
@@ -73,10 +76,11 @@ def _goes_together(form: TranspositionForm) -> bool:
 
 
 def _lower(form: TranspositionForm, schedule: Transposition, task: Task) -> Launch:
-    (given,), (made,) = task.group.inputs, task.group.outputs
+    group = _group_of(form, task)
+    (given,), (made,) = group.inputs, group.outputs
     dtype = given.type.dtype
     sizes = SizeParameters()
-    touched = Operands.of(task.group, (form.value,), {given.name: "x", made.name: "y"})
+    touched = Operands.of(group, (form.value,), {given.name: "x", made.name: "y"})
     context = Context(touched.types, sizes, task.machine)
     code, vector = Writer(), ir.Type(dtype, schedule.lanes)
     Pieces(code, form, context, made.type.dtype, vector).write()
@@ -88,6 +92,20 @@ def _lower(form: TranspositionForm, schedule: Transposition, task: Task) -> Laun
         parallel=outer * blocks_of(form, dtype) * parts_of(form), work=(as_size(0), moved),
         grain=grain_of(form, dtype),
     )  # fmt: skip
+
+
+def _group_of(form: TranspositionForm, task: Task) -> Group:
+    """The group of a task; flags that are copied are bytes."""
+    group = task.group
+    if form.value != form.read:
+        return group
+
+    def bytes_of(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        flags = (t.type.dtype == boolean for t in tensors)
+        as_bytes = (replace(t, type=replace(t.type, dtype=uint8)) for t in tensors)
+        return tuple(b if flag else t for t, b, flag in zip(tensors, as_bytes, flags))
+
+    return replace(group, inputs=bytes_of(group.inputs), outputs=bytes_of(group.outputs))
 
 
 TEMPLATE = form_template(
