@@ -124,7 +124,7 @@ def test_a_node_that_does_not_fit(proto: bytes, words: str) -> None:
     ("operators", "words"),
     [
         ("nowhere.tc", "cannot read 'nowhere.tc'"),
-        (7, "operators are int"),
+        (7, "operators is 7"),
         ({"my.ops": 3}, "give a path or a text"),
         ({("my.ops", "Gate"): "gate"}, "is no definition"),
     ],
