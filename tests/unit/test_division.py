@@ -28,15 +28,17 @@ def by_constants(dtype: DType, divisors: list[float]) -> Callable[[np.ndarray], 
 
 
 def held(dtype: DType, divisors: list[float]) -> None:
-    """Multiples of divisors and their neighbours, all values of a quotient's sign, divided."""
+    """Multiples of divisors and their neighbours, all values of a quotient's sign, divided. A literal
+    beside half precision is a float32 (docs/language.md), so it need not be a float16."""
     kind = dtype.numpy
+    wide = np.promote_types(kind, np.float32).type
     times = np.array([0, -0.0, 1, 2, 3, 5, 7, 61, np.inf, -1, np.nan], kind)
     f = by_constants(dtype, divisors)
     with np.errstate(all="ignore"):
         whole = (np.array(divisors, kind)[:, None] * times).astype(kind).ravel()
         x = np.concatenate([np.nextafter(whole, kind.type(0)), whole])
         for divisor, found in zip(divisors, f(x)):
-            wanted = x / kind.type(divisor)
+            wanted = (x / wide(divisor)).astype(kind)
             np.testing.assert_array_equal(found, wanted)
             known = ~np.isnan(wanted)
             assert (np.signbit(found) == np.signbit(wanted))[known].all()
