@@ -28,8 +28,10 @@ def by_constants(dtype: DType, divisors: list[float]) -> Callable[[np.ndarray], 
 
 
 def held(dtype: DType, divisors: list[float]) -> None:
-    """Multiples of divisors and their neighbours, all values of a quotient's sign, divided. A literal
-    beside half precision is a float32 (docs/language.md), so it need not be a float16."""
+    """Multiples of divisors and their neighbours, all values of a quotient's sign, divided.
+
+    A literal beside half precision is a float32 (docs/language.md), so it need not be a float16.
+    """
     kind = dtype.numpy
     wide = np.promote_types(kind, np.float32).type
     times = np.array([0, -0.0, 1, 2, 3, 5, 7, 61, np.inf, -1, np.nan], kind)

@@ -36,8 +36,10 @@ def read(
     for operators of an ONNX model (`custom.py`). With `fallback`, onnxruntime runs its nodes that
     cannot be imported.
     """
-    text, custom = text_source(source), operators_of(operators)
-    if custom and (text is not None or isinstance(source, (Builder, Graph))):
+    text = text_source(source)
+    empty = isinstance(operators, (list, tuple, Mapping)) and not operators
+    given = operators is not None and not empty
+    if given and (text is not None or isinstance(source, (Builder, Graph))):
         raise OptionError(
             "operators were given, and the source is no ONNX model",
             "they say what the operators of a file mean; a builder takes g.call(definition, ...)",
@@ -54,7 +56,7 @@ def read(
             )
         return source
     if isinstance(source, (str, os.PathLike, bytes, bytearray)) or _is_model(source):
-        return import_model(source, dims, custom, fallback)
+        return import_model(source, dims, operators_of(operators), fallback)
     kind = type(source)
     hint = (
         "give the path of an ONNX file, its bytes, an onnx.ModelProto, a Builder, a Graph, or the "

@@ -18,12 +18,12 @@ from anydim.runtime.results import MAPPED
 from anydim.runtime.system import memory_functions
 
 _Head = ctypes.c_int64 * (context.HEAD // 8)
-_FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(memory_functions()[1])
+FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(memory_functions()[1])
 
 
-def _free(block: int, head: Any = _Head, to_system: Any = _FREE) -> None:
+def _free(block: int, to_system: Any, head: Any = _Head, memory: int = context.MEMORY) -> None:
     """Back to the system; names of the module may be gone when the interpreter ends."""
-    to_system(head.from_address(block)[context.MEMORY])
+    to_system(head.from_address(block)[memory])
 
 
 class Left:
@@ -35,6 +35,7 @@ class Left:
 
     def __init__(self) -> None:
         self._most = 0
+        self._to_system = FREE
         self._free: list[tuple[int, int]] = []  # bytes, address
 
     @property
@@ -55,7 +56,7 @@ class Left:
         if self.kept + bytes <= self._most:
             self._free.append((bytes, block))
         else:
-            _free(block)
+            _free(block, self._to_system)
 
     def lend(self, call: Any) -> None:
         """All of them to the memory of a call, which keeps them as its own, with room for small
@@ -71,11 +72,11 @@ class Left:
             peak = call[context.PEAK]
             call[context.LIMIT] = max(call[context.LIMIT], peak + peak // 16)
 
-    def trim(self) -> None:
+    def trim(self, free: Callable[[int, Any], None] = _free) -> None:
         """Keep nothing."""
         while self._free:
             try:
-                _free(self._free.pop()[1])
+                free(self._free.pop()[1], self._to_system)
             except IndexError:  # another thread was faster
                 return
 
@@ -86,7 +87,7 @@ class Left:
 class _Owner:
     """A block that goes back, or is kept, with the last array that looks at it."""
 
-    __slots__ = ("__array_interface__", "_block", "_keep")
+    __slots__ = ("__array_interface__", "_block", "_keep", "_to_system")
 
     def __init__(
         self, block: int, dtype: numpy.dtype, shape: tuple[int, ...], keep: weakref.ref[Left] | None
@@ -95,14 +96,14 @@ class _Owner:
             "data": (block + context.HEAD, False), "shape": shape, "typestr": dtype.str,
             "version": 3,
         }  # fmt: skip
-        self._block, self._keep = block, keep
+        self._block, self._keep, self._to_system = block, keep, FREE
 
-    def __del__(self, free: Callable[[int], None] = _free) -> None:
+    def __del__(self, free: Callable[[int, Any], None] = _free) -> None:
         left = self._keep and self._keep()
         if left:
             left.give(self._block)
         else:
-            free(self._block)
+            free(self._block, self._to_system)
 
 
 def owned(
