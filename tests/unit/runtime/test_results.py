@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Callable
 
 import numpy
 import pytest
@@ -99,6 +100,14 @@ def test_results_outlive_what_made_them() -> None:
     assert kept[0] == kept[-1] == 7
 
 
+def in_threads(count: int, calls: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=calls, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def test_threads_never_have_the_same_block() -> None:
     results, wrong = Results(), []
 
@@ -110,11 +119,7 @@ def test_threads_never_have_the_same_block() -> None:
             if not (made[:3] == number).all() or not (made[-3:] == number).all():
                 wrong.append(number)
 
-    threads = [threading.Thread(target=calls, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(6, calls)
     assert not wrong
 
 
@@ -172,11 +177,7 @@ def test_results_of_regions_are_never_shared() -> None:
             if not (places[0, ::4096] == number).all() or other[0, -1] != size - 1:
                 wrong.append(number)
 
-    threads = [threading.Thread(target=calls, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(4, calls)
     assert not wrong
     last = places_of(model, 5 * MIB)
     model.trim()
