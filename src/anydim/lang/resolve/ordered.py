@@ -27,7 +27,7 @@ from anydim.lang.surface.syntax import Assignment, Invoke
 from anydim.lang.tree import Axis, Group, Index, OrderedStep, Read, Statement, Tensor, TensorType
 from anydim.lang.tree.renaming import renamed
 from anydim.lang.tree.stepping import every, written
-from anydim.lang.tree.typing import identity
+from anydim.lang.tree.typing import OPEN, identity
 
 
 def ordered(
@@ -62,7 +62,8 @@ def ordered(
         steps=steps,
     )
     _check_written(group, maker, binding)
-    group = replace(group, steps=(*group.steps, *_empty_results(group)))
+    known = tuple(tensor for tensor in group.temporaries if tensor.type.dtype != OPEN)
+    group = replace(group, steps=(*group.steps, *_empty_results(group)), temporaries=known)
     return straightened(group, binding.box, calls.fresh)
 
 

@@ -36,10 +36,11 @@ from anydim.sizes import Size, as_size
 class Walker(ABC):
     """`tensors` are those known so far; sizes not inferred yet have names of their own.
 
-    `walks_all`: also what the sizes at hand leave out, so that types do not depend on them.
+    `surveys`: finds types. It walks also what the sizes at hand leave out, so that types do not
+    depend on them, and leaves errors about types to the walk that knows all of them.
     """
 
-    walks_all: ClassVar[bool] = False
+    surveys: ClassVar[bool] = False
 
     roles: dict[str, Role]
     tensors: dict[str, TensorType]
@@ -84,7 +85,7 @@ class Walker(ABC):
         if low is None:
             low = as_size(0)
             start, stop = _not_below_zero(start, stop, step)
-        if high is not None and proved(high, "<=", low, scope.box) and not self.walks_all:
+        if high is not None and proved(high, "<=", low, scope.box) and not self.surveys:
             return []
         inner, variable, base = scope.entered(loop.variable, low, high, step)
         body = self.block(loop.body, inner)
@@ -97,6 +98,8 @@ class Walker(ABC):
         try:
             return as_index(expr, self.tensors)
         except TypeProblem as problem:
+            if self.surveys:
+                return expr
             problem.text = problem.text.replace("an index", "the end of a loop")
             raise work.type_error(problem) from None
 
@@ -118,8 +121,10 @@ class Walker(ABC):
         try:
             condition = converted(plain, self.tensors, boolean)
         except TypeProblem as problem:
-            raise work.type_error(problem) from None
-        if isinstance(condition, Literal) and not (self.walks_all and by_sizes(branch, scope)):
+            if not self.surveys:
+                raise work.type_error(problem) from None
+            condition = plain
+        if isinstance(condition, Literal) and not (self.surveys and by_sizes(branch, scope)):
             taken = branch.then if condition.value else branch.otherwise
             return list(self.block(taken, scope))
         then = self.block(branch.then, scope.within(plain, True))

@@ -6,6 +6,10 @@ a Cast and every Literal has a dtype; `dtype_of` reads the type off such a tree.
 A literal has no type of its own: it takes that of the other operands; a float literal among
 integers makes a float32. An index or a size is an int64 that gives way to any float type. A
 literal alone is int64, float32 or bool.
+
+While the types of tensors are inferred, `element_type` and `join` compute in a lattice: below the
+element types are `OPEN`, of which nothing is known yet, and one element for each kind of term that
+adapts.
 """
 
 from __future__ import annotations
@@ -22,6 +26,20 @@ ARITHMETIC = frozenset(("add", "sub", "mul", "div", "quotient", "floordiv", "mod
                         "pow", "abs", "sign"))  # fmt: skip
 BITS = frozenset(("bit_and", "bit_or", "bit_xor", "bit_not", "shift_left", "shift_right"))
 LOGIC = frozenset(("and", "or", "xor", "not"))
+
+
+_KINDS = ("open", "bool", "int", "index", "float")  # of terms without a type of their own
+_ADAPTS = "adapts"
+_BELOW = {kind: DType(kind, _ADAPTS, 0) for kind in _KINDS}  # all element types
+OPEN = _BELOW["open"]
+
+
+@dataclass(frozen=True)
+class Inferred(TensorType):
+    """The type of a tensor that depends on itself, while it is inferred.
+
+    What a read of it has after `else` is among the values that the tensor starts from.
+    """
 
 
 class TypeProblem(Exception):
@@ -87,10 +105,7 @@ class _Typed:
 
     expr: Expr
     dtype: DType | None
-    kind: str = ""  # 'bool', 'int', 'index' or 'float' when dtype is None
-
-
-_KINDS = ("bool", "int", "index", "float")
+    kind: str = ""  # one of _KINDS when dtype is None
 
 
 def typed(expr: Expr, types: Mapping[str, TensorType]) -> tuple[Expr, DType]:
@@ -101,26 +116,27 @@ def typed(expr: Expr, types: Mapping[str, TensorType]) -> tuple[Expr, DType]:
     return _settle(_infer(expr, types))
 
 
-def common_type(
-    exprs: Sequence[Expr], types: Mapping[str, TensorType], given: DType | None = None
-) -> DType | None:
-    """The type that holds the values of all of these, and of `given`; None when there are none.
+def element_type(expr: Expr, types: Mapping[str, TensorType]) -> DType:
+    """The element of the lattice for an expression; raises TypeProblem for one that has no type."""
+    part = _infer(expr, types)
+    return part.dtype or _BELOW[part.kind]
 
-    Raises TypeProblem for one that has no type.
-    """
-    parts = [_infer(expr, types) for expr in exprs]
-    if given is not None:
-        parts.append(_Typed(Literal(0), given))
-    if not parts:
-        return None
-    dtype, kind = _join(parts)
-    return dtype or _alone(kind)
+
+def join(dtypes: Sequence[DType]) -> DType:
+    """The least element of the lattice that holds the values of all of these."""
+    dtype, kind = _join([_part(Literal(0), dtype) for dtype in dtypes])
+    return dtype or _BELOW[kind]
+
+
+def settled(dtype: DType) -> DType:
+    """The element type of a tensor when nothing more is assigned to it."""
+    return _alone(dtype.name) if dtype.kind == _ADAPTS else dtype
 
 
 def as_index(expr: Expr, types: Mapping[str, TensorType]) -> Expr:
     """A typed index expression; raises TypeProblem when it is not an integer."""
     result, dtype = typed(expr, types)
-    if not dtype.is_integer:
+    if not dtype.is_integer and dtype != OPEN:
         problem = TypeProblem(f"an index is an integer, not {dtype}", "write int64(...)")
         problem.expr = expr
         raise problem
@@ -133,7 +149,7 @@ def converted(expr: Expr, types: Mapping[str, TensorType], dtype: DType) -> Expr
 
 
 def _alone(kind: str) -> DType:
-    return {"bool": boolean, "int": int64, "index": int64, "float": float32}[kind]
+    return {"open": OPEN, "bool": boolean, "int": int64, "index": int64, "float": float32}[kind]
 
 
 def _literal_kind(expr: Literal) -> str:
@@ -156,13 +172,26 @@ def _infer_any(expr: Expr, types: Mapping[str, TensorType]) -> _Typed:
     if isinstance(expr, (Index, SizeTerm)):
         return _Typed(expr, None, "index")
     if isinstance(expr, Read):
-        dtype = types[expr.tensor].dtype
-        indices = tuple(as_index(index, types) for index in expr.indices)
-        default = None if expr.default is None else converted(expr.default, types, dtype)
-        return _Typed(Read(expr.tensor, indices, expr.flat, default), dtype)
+        return _infer_read(expr, types)
     if isinstance(expr, Cast):
         return _Typed(_coerce(_infer(expr.argument, types), expr.dtype), expr.dtype)
     return _infer_apply(expr, types)
+
+
+def _part(expr: Expr, dtype: DType) -> _Typed:
+    """An expression whose element of the lattice is known."""
+    return _Typed(expr, None, dtype.name) if dtype.kind == _ADAPTS else _Typed(expr, dtype)
+
+
+def _infer_read(read: Read, types: Mapping[str, TensorType]) -> _Typed:
+    kind = types[read.tensor]
+    indices = tuple(as_index(index, types) for index in read.indices)
+    if isinstance(kind, Inferred) and read.default is not None:
+        return _Typed(read, *_join([_part(read, kind.dtype), _infer(read.default, types)]))
+    if kind.dtype.kind == _ADAPTS:
+        return _part(read, kind.dtype)
+    default = None if read.default is None else converted(read.default, types, kind.dtype)
+    return _Typed(Read(read.tensor, indices, read.flat, default), kind.dtype)
 
 
 def _infer_apply(expr: Apply, types: Mapping[str, TensorType]) -> _Typed:
@@ -197,6 +226,8 @@ def _infer_bits(function: str, part: _Typed) -> _Typed:
     expr, dtype = _settle(part)
     rule = FUNCTIONS[function].result
     if rule == "bits":
+        if dtype == OPEN:
+            return part
         if dtype.bits < 8:
             raise TypeProblem(f"'bits' takes whole bytes, not {dtype}")
         return _Typed(Apply(function, (expr,)), unsigned(dtype))
@@ -209,7 +240,7 @@ def _infer_bits(function: str, part: _Typed) -> _Typed:
 def _join(parts: list[_Typed]) -> tuple[DType | None, str]:
     """The common type of operands: a dtype, or the kind of operands that all adapt."""
     kinds = [part.kind for part in parts if part.dtype is None]
-    weakest = max(kinds, key=_KINDS.index) if kinds else "bool"
+    weakest = max(kinds, key=_KINDS.index) if kinds else "open"
     fixed = [part.dtype for part in parts if part.dtype is not None]
     if not fixed:
         return None, weakest
@@ -225,6 +256,8 @@ def _join(parts: list[_Typed]) -> tuple[DType | None, str]:
 
 def _refuse(function: str, dtype: DType) -> None:
     """Raise TypeProblem for a function that is not defined on a type."""
+    if dtype == OPEN:
+        return
     if dtype.stored:
         wider = "float" if dtype.is_float else "int"
         problem = f"'{function}' takes no {dtype}, which is only stored"
@@ -249,7 +282,7 @@ def _truth(part: _Typed) -> Expr:
     if dtype.stored:
         return Cast(boolean, _coerce(part, dtype))
     expr = _coerce(part, dtype)
-    if dtype == boolean:
+    if dtype in (boolean, OPEN):
         return expr
     zero = Literal(0.0 if dtype.is_float else 0, dtype)
     return Apply("not_equal", (expr, zero))
@@ -277,6 +310,8 @@ def _adapt(expr: Expr, kind: str, dtype: DType) -> Expr:
         return literal(expr.size.constant, dtype)
     if isinstance(expr, (Index, SizeTerm)):
         return expr if dtype == int64 else Cast(dtype, expr)
+    if isinstance(expr, Read):
+        return Cast(dtype, expr)  # of a tensor whose type is being inferred
     if not isinstance(expr, Apply):
         raise InternalError(f"a {type(expr).__name__} has a type of its own")
     if dtype != int64 and kind != "float":
