@@ -406,7 +406,49 @@ FREE_ERRORS = [
         """<text>:1:49: f: the order contradicts this read: with n = 2, t = 0, y(1) is read before it is written
     def f(float(N) x) -> (y) { for t in N { y(t) = (y(t + 1) else 0) + x(t) } }
                                                     ^
-  let the iterations run in another order, or define all of it first, as in y(...) = 0""",
+  let the iterations run in another order, as in for t in N - 1:-1:-1, or define all of it first, as in y(...) = 0""",
+    ),
+    (
+        "def f(float(N) x) -> (y) { for t in N { y(t) = 0 } for t in N { w(t) = w(t + 2) else x(t) } }",
+        """<text>:1:72: f: the order contradicts this read: with n = 3, t = 0, w(2) is read before it is written
+    def f(float(N) x) -> (y) { for t in N { y(t) = 0 } for t in N { w(t) = w(t + 2) else x(t) } }
+                                                                           ^
+  let the iterations run in another order, as in for t in N - 1:-1:-1, or define all of it first, as in w(...) = 0""",
+    ),
+    (
+        "def f(float(N) x) -> (y) { for t in -1:N-1 { y(t+1) = y(t + 2) else 0 } }",
+        """<text>:1:55: f: the order contradicts this read: with n = 2, t = -1, y(1) is read before it is written
+    def f(float(N) x) -> (y) { for t in -1:N-1 { y(t+1) = y(t + 2) else 0 } }
+                                                          ^
+  let the iterations run in another order, as in for t in N - 2:-2:-1, or define all of it first, as in y(...) = 0""",
+    ),
+    (
+        "def f(float(N) x) -> (y) { for t in N-1:-1:-1 { y(t) = (y(t - 1) else 0) + x(t) } }",
+        """<text>:1:57: f: the order contradicts this read: with n = 2, t = 1, y(0) is read before it is written
+    def f(float(N) x) -> (y) { for t in N-1:-1:-1 { y(t) = (y(t - 1) else 0) + x(t) } }
+                                                            ^
+  let the iterations run in another order, as in for t in 0:N, or define all of it first, as in y(...) = 0""",
+    ),
+    (
+        "def f(float(N) x) -> (y) { for t in N { y(t) = y(t) } }",
+        """<text>:1:41: f: the element type of 'y' does not follow: it depends on itself alone
+    def f(float(N) x) -> (y) { for t in N { y(t) = y(t) } }
+                                            ^
+  give the read a default, as in y(...) else 0, or convert it: float(...)""",
+    ),
+    (
+        "def f(float(N) x) -> (y, w) { for t in N { y(t) = w(t - 1) else y(t - 1) w(t) = y(t) } }",
+        """<text>:1:44: f: the element type of 'y' does not follow: it depends on itself alone
+    def f(float(N) x) -> (y, w) { for t in N { y(t) = w(t - 1) else y(t - 1) w(t) = y(t) } }
+                                               ^
+  give the read a default, as in y(...) else 0, or convert it: float(...)""",
+    ),
+    (
+        "def f(float(N) x) -> (y) { for t in N { y(t) = exp(t * (y(t - 1) else 1)) } }",
+        """<text>:1:48: f: 'exp' takes floating point, not int64
+    def f(float(N) x) -> (y) { for t in N { y(t) = exp(t * (y(t - 1) else 1)) } }
+                                                   ^
+  write exp(float(...))""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in N { y(t) = z(t) z(t) = x(t) } }",

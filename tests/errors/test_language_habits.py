@@ -2,6 +2,7 @@
 
 import pytest
 
+import anydim.ops  # noqa: F401  operators that definitions call
 from anydim.base.dtypes import float32
 from anydim.base.errors import LanguageError
 from anydim.lang.resolve.instantiate import instantiate
@@ -58,6 +59,8 @@ STATEMENTS = [
     ("y(i) = x(i) for i in 0:N ¦}", "a loop stands before what it repeats: for t in 0:N { ... }; "
      "the range of an index is: where i in 0:N"),
     ("y(i) = x(i) if N > 0 ¦else 0", "a choice in an expression is: condition ? a : b"),
+    ("y(i) = x(i) if N > 0 ¦}", "a choice in an expression is: condition ? a : b; "
+     "a branch is: if condition { y(i) = ... }"),
     ("if N > 2 { y = 1 } elif ¦N > 1 { y = 2 }", "write 'else if'"),
     ("while ¦N > 0 { y = 1 }", "there is no 'while': a loop has a range, which a tensor may limit: "
      "0:count(b)"),
@@ -105,6 +108,9 @@ MEANING = [
     ("total +=! x(i) y(i) = x(i) / ¦total(i)", "write total"),
     ("y(i) = x(i) ¦y(i,j) = 0", "write y(i), or another tensor"),
     ("y(i) = ¦N(i)", "it is a size, without indices"),
+    ("y(i) = ¦softmax(x(i))", "give its result a name first: y = softmax(...)"),
+    ("y(i) = ¦softmx(x(i))", "did you mean 'softmax'?"),
+    ("y(i) = ¦rand(x(i))", "a definition draws no random numbers: take them as an argument"),
     ("y(i) = ¦mystery(i)", "the tensors here are 'x', 'm', 'y'"),
     ("¦N = 3", "it is the name of a size: give the tensor another name"),
     ("¦size(i) = x(i)", "it is a word of the language: give the tensor another name"),

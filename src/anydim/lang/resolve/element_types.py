@@ -29,9 +29,7 @@ class Source:
     type_in: Callable[[Types], DType]
 
 
-def element_types(
-    sources: Mapping[str, Sequence[Source]], tensors: Types
-) -> dict[str, TensorType]:
+def element_types(sources: Mapping[str, Sequence[Source]], tensors: Types) -> dict[str, TensorType]:
     """`tensors` with the element types of those that have sources; `OPEN` where none follows."""
     types = dict(tensors)
     uses = {

@@ -58,7 +58,7 @@ class Work:
     def recurrence(self) -> Recurrence | None:
         """What it may be meant as where it reads what it writes."""
         loops = self.scope.loops if self.scope is not None else ()
-        return recurrence(self.assignment, {loop.variable for loop in loops})
+        return recurrence(self.assignment, {loop.name for loop in loops})
 
     def recurrence_error(self, meant: Recurrence) -> LanguageError:
         """The error for one that is written as a statement without order."""

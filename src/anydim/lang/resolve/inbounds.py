@@ -10,8 +10,8 @@ from anydim.base.records import dataclass
 from anydim.lang.resolve import ranges
 from anydim.lang.resolve.extents import Work, read_places
 from anydim.lang.resolve.ranges import Constraint
-from anydim.lang.resolve.scope import LoopAround, hoisted, trips
-from anydim.lang.resolve.witness import escape
+from anydim.lang.resolve.scope import LoopAround, hoisted, in_text, trips
+from anydim.lang.resolve.witness import escape, shown
 from anydim.lang.tree import Expr, Literal, Read, SizeTerm
 from anydim.lang.tree.bounds_checks import inside
 from anydim.sizes import Box, Size, simplify
@@ -111,7 +111,9 @@ def _leaves(work: Work, at: Position, span: tuple[Size, Size]) -> LanguageError:
         return work.recurrence_error(meant)
     where = f"'{at.tensor}' is {at.verb} at {span[0]} to {span[1]} of dimension {at.axis}"
     found = escape(at.index, at.size, work.extents, work.binding.box)
-    witness = f": with {found[0]} at {found[1]}" if found is not None and found[0] else ""
+    loops = work.scope.loops if work.scope is not None else ()
+    values = {} if found is None else in_text(found[0], loops)
+    witness = f": with {shown(values)} at {found[1]}" if found is not None and values else ""
     hint = "give the index a range: where i in lo:hi"
     if isinstance(at.index, SizeTerm) and at.index.size == at.size and at.size.constant is None:
         hint = f"'{at.size}' is that size, and no index: count in another name"

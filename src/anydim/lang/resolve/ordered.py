@@ -16,14 +16,15 @@ from anydim.lang.resolve.binding import Binding
 from anydim.lang.resolve.calls import Calls, Instantiate
 from anydim.lang.resolve.extents import Work
 from anydim.lang.resolve.ranges import is_known
+from anydim.lang.resolve.recurrence import turned
 from anydim.lang.resolve.roles import Role, accumulates, roles_of
-from anydim.lang.resolve.scope import Scope
+from anydim.lang.resolve.scope import LoopAround, Scope, in_text
 from anydim.lang.resolve.shaping import shapes_of
 from anydim.lang.resolve.straight import straightened
 from anydim.lang.resolve.walker import Walker
 from anydim.lang.resolve.witness import early_read
 from anydim.lang.resolve.written import assumed, first_unwritten
-from anydim.lang.surface.syntax import Assignment, Invoke
+from anydim.lang.surface.syntax import Assignment, Invoke, Item, parts
 from anydim.lang.tree import Axis, Group, Index, OrderedStep, Read, Statement, Tensor, TensorType
 from anydim.lang.tree.renaming import renamed
 from anydim.lang.tree.stepping import every, written
@@ -91,7 +92,9 @@ def _check_written(group: Group, maker: Maker, binding: Binding) -> None:
             raise source.recurrence_error(meant)
     early = early_read(group, box)
     step, read, name = found.step, found.read, found.tensor
+    in_loop = early is not None and not early.sizes.keys() <= set(binding.box.names)
     if early is not None:
+        early = replace(early, sizes=in_text(early.sizes, maker.loops(early.step)))
         step, read, name = early.step, early.read, early.tensor
     position = maker.where(step, read, name)
     shown_name = maker.original.get(name, name)
@@ -104,10 +107,21 @@ def _check_written(group: Group, maker: Maker, binding: Binding) -> None:
         sizes = ", ".join(map(str, types[name].shape))
         problem = f"{early.text}; '{shown_name}' has the sizes ({sizes})" if sizes else early.text
     hint = f"define all of it first, as in {shown_name}(...) = 0"
-    in_loop = early is not None and not early.sizes.keys() <= set(binding.box.names)
     if early is not None and early.later and step is not None and in_loop:
-        hint = f"let the iterations run in another order, or {hint}"
+        around = _around(binding.definition.statements, position)
+        other = turned(around, shown_name)
+        other = f", as in {other}" if other else ""
+        hint = f"let the iterations run in another order{other}, or {hint}"
     raise binding.error(position, problem, hint)
+
+
+def _around(block: Sequence[Item], position: int) -> list[Item]:
+    """The items of a text that a place is in, outer before inner."""
+    inside = [item for item in block if item.position <= position]
+    if not inside:
+        return []
+    found = filter(None, (_around(part, position) for part in parts(inside[-1])))
+    return [inside[-1], *max(found, key=lambda items: items[-1].position, default=[])]
 
 
 def _check_definers(binding: Binding, roles: dict[str, Role]) -> None:
@@ -165,6 +179,12 @@ class Maker(Walker):
                 self.sources[id(after)] = after, self.sources[id(before)][1]
         self.original = {copy: name for name, copy in copies.items()}
         return new
+
+    def loops(self, step: OrderedStep | None) -> tuple[LoopAround, ...]:
+        """The loops around an assignment."""
+        _, source = self.sources.get(id(step), (None, None))
+        scope = source.scope if isinstance(source, Work) else None
+        return () if scope is None else scope.loops
 
     def where(self, step: OrderedStep | None, read: Read | None, name: str) -> int:
         """The place in the text of a read in a step, or of what writes a tensor."""

@@ -1,12 +1,13 @@
 """What to write for a statement that reads other elements of what it writes: a loop.
 
 A statement has no order: `y(i) = y(i - 1) + x(i)` reads what `y` held before any of it was
-written. Who follows mathematics means a recurrence.
+written. Who follows mathematics means a recurrence. In a loop that counts up, `y(t + 1)` is what
+a later iteration writes: then the loop has to count down.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from anydim.base.records import dataclass
@@ -16,6 +17,8 @@ from anydim.lang.surface.syntax import (
     CallTerm,
     Definition,
     Dimension,
+    Item,
+    LoopBlock,
     Name,
     Number,
     Operation,
@@ -83,6 +86,49 @@ def recurrence(assignment: Assignment, loops: Collection[str] = ()) -> Recurrenc
                 back = isinstance(left, Name) and _is_later(right)
                 return Recurrence(assignment, term, names[0], back)
     return None
+
+
+def turned(around: Sequence[Item], tensor: str) -> str:
+    """The loop that counts the other way, where the last of some nested items reads what a later
+    iteration of a loop around it writes; empty where none is plainly meant."""
+    loops = [item for item in around if isinstance(item, LoopBlock)]
+    reads = [
+        term for item in around[-1:] if isinstance(item, Assignment) for term in walk(item.value)
+        if isinstance(term, CallTerm) and term.name == tensor
+    ]  # fmt: skip
+    for loop in reversed(loops):
+        step = _number(loop.step)
+        later = "add" if step == 1 else "sub"
+        moved = any(_moved(i, loop.variable, later) for read in reads for i in read.arguments)
+        if moved and abs(step) == 1:
+            first, last = _beside(loop.stop, -step), _beside(loop.start, -step)
+            return f"for {loop.variable} in {first}:{last}{':-1' if step > 0 else ''}"
+    return ""
+
+
+def _number(term: Term) -> int:
+    """A whole number that a text says, 0 for others."""
+    if isinstance(term, Operation) and term.function == "neg":
+        return -_number(term.arguments[0])
+    return term.value if isinstance(term, Number) and type(term.value) is int else 0
+
+
+def _moved(index: Term, variable: str, function: str) -> bool:
+    """Whether an index is the variable and a number more, or less."""
+    if not isinstance(index, Operation) or index.function != function:
+        return False
+    return index.arguments[0] == Name(variable) and _number(index.arguments[1]) > 0
+
+
+def _beside(end: Term, by: int) -> str:
+    """The text of an end of a loop, moved by some places."""
+    if isinstance(end, Operation) and end.function in ("add", "sub"):
+        number = _number(end.arguments[1])
+        if number:
+            return _beside(end.arguments[0], by + (number if end.function == "add" else -number))
+    if _number(end) or end == Number(0):
+        return str(_number(end) + by)
+    return f"{_in_span(end)} {'+' if by > 0 else '-'} {abs(by)}" if by else _in_span(end)
 
 
 def _is_later(index: Term) -> bool:

@@ -6,7 +6,7 @@ it with its bounds, and by what the conditions around say of sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from anydim.base.records import dataclass
@@ -17,12 +17,17 @@ from anydim.sizes import Box, Dim, Size, Truth, as_size, bounds, prove
 
 @dataclass(frozen=True)
 class LoopAround:
-    """A loop: low <= variable < high in its body; `high` is None when data decides."""
+    """A loop: low <= variable < high in its body; `high` is None when data decides.
+
+    In the text it is `name`, whose value is variable + base.
+    """
 
     variable: str
     low: Size
     high: Size | None
-    step: int = 1
+    step: int
+    name: str
+    base: Size
 
     @property
     def least(self) -> Size:
@@ -37,6 +42,16 @@ class LoopAround:
         if self.step <= 1 or self.high is None:
             return None if self.high is None else self.high - 1
         return self.low + self.step * ((self.high - 1 - self.low) // self.step)
+
+
+def in_text(values: Mapping[str, int], loops: Sequence[LoopAround]) -> dict[str, int]:
+    """Values by the names that the text has for the variables of loops."""
+    around = {loop.variable: loop for loop in loops if loop.base.symbols <= values.keys()}
+    return {
+        around[name].name if name in around else name:
+        value + around[name].base.evaluate(values) if name in around else value
+        for name, value in values.items()
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,7 +94,7 @@ class Scope:
         box = _extended(self.box, Dim(variable, least), facts)
         sizes = {**self.binding.sizes, name: symbol + base}
         binding = replace(self.binding, box=box, sizes=sizes)
-        loops = (*self.loops, LoopAround(variable, low, high, step))
+        loops = (*self.loops, LoopAround(variable, low, high, step, name, base))
         return replace(self, binding=binding, loops=loops), variable, base
 
     def within(self, condition: Expr, holds: bool) -> Scope:

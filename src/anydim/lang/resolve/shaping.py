@@ -208,8 +208,8 @@ def _open_type(works: list[Work], types: Types) -> LanguageError:
     (work, *_), target = works, works[0].assignment.target
     return work.error(
         work.assignment.position,
-        f"the element type of '{target}' does not follow: what it is made of starts nowhere",
-        f"give it a value to start from, as in {target}(...) else 0, or convert it: float(...)",
+        f"the element type of '{target}' does not follow: it depends on itself alone",
+        f"give the read a default, as in {target}(...) else 0, or convert it: float(...)",
     )
 
 

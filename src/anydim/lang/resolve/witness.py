@@ -54,8 +54,9 @@ def small_sizes(box: Box) -> Iterator[Sizes]:
 
 def escape(
     index: Expr, size: Size, extents: Mapping[str, Size], box: Box
-) -> tuple[str, int] | None:
-    """Where an index leaves 0:size, as text, and its value there; None when none is found."""
+) -> tuple[Sizes, int] | None:
+    """Sizes and indices with which an index leaves 0:size, and its value there; None when none is
+    found."""
     form = affine(index)
     if form is None:
         return None
@@ -72,7 +73,7 @@ def escape(
                 found += sum(c.evaluate(sizes) * at[name] for name, c in form.terms)
                 if not 0 <= found < limit:
                     used = index_symbols(form.constant, *(c for _, c in form.terms), size)
-                    return shown({**{n: sizes[n] for n in sizes if n in used}, **at}), found
+                    return {**{n: sizes[n] for n in sizes if n in used}, **at}, found
         except (AnydimError, KeyError):
             continue
     return None

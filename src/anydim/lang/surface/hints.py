@@ -19,6 +19,7 @@ _HEAD = r"\bdef\s+\w+\s*\([^{}]*"
 _COMMENT = "comments start with '#'; '//' is floor division"
 _LOOP = "write a loop as: for t in 0:N { ... }"
 _SLICE = "there are no slices: give each dimension an index, as in x(i,j)"
+_CHOICE = "a choice in an expression is: condition ? a : b"
 _LOGIC = "in conditions write '&&', '||' and '!'"
 BEYOND = "the largest is 2^64 - 1; a float holds more: 1e20"
 _UNDECLARED = "nothing is declared: write y(i) = ..., sizes and type follow"
@@ -93,7 +94,9 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(r"\bfor\b[^{}]*", r"\}",
             "a loop stands before what it repeats: for t in 0:N { ... }; "
             "the range of an index is: where i in 0:N"),
-    Mistake(r"=[^{}]*\bif\b[^{}]*", r"else\b", "a choice in an expression is: condition ? a : b"),
+    Mistake(r"=[^{}]*\bif\b[^{}]*", r"else\b", _CHOICE),
+    Mistake(r"=[^{}]*\bif\b[^{}]*", r"\}", f"{_CHOICE}; a branch is: if condition {{ y(i) = ... }}",
+            "LBRACE"),
     Mistake(r"\b(?:elif|elseif)\s*", r"\w", "write 'else if'"),
     Mistake(r"\bwhile\s*[^{}]*", r".",
             "there is no 'while': a loop has a range, which a tensor may limit: 0:count(b)"),
@@ -112,7 +115,8 @@ MISTAKES: tuple[Mistake, ...] = (
             "anew", "ASSIGN"),
 )  # fmt: skip
 
-# What other notations have as functions of a whole tensor.
+_RANDOM = "a definition draws no random numbers: take them as an argument"
+# What other notations have as functions, most of a whole tensor.
 OVER_INDICES = {
     "sum": "a sum is a statement: y +=! x(i)", "prod": "a product is a statement: y *=! x(i)",
     "mean": "a mean is a sum, y +=! x(i), divided by float(N)",
@@ -120,6 +124,7 @@ OVER_INDICES = {
     "min": "over an index it is a statement: y min=! x(i)",
     "matmul": "a matrix product is a sum: C(m,n) +=! A(m,k) * B(k,n)",
     "dot": "a product of vectors is a sum: y +=! a(i) * b(i)",
+    **dict.fromkeys(("rand", "randn", "random", "uniform", "normal"), _RANDOM),
     "range": "a range is low:high, as in 0:N", "len": "the size of dimension 0 of x is x.0",
 }  # fmt: skip
 
