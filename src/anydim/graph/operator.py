@@ -19,6 +19,7 @@ from anydim.base.records import dataclass
 from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.record import Routine
 from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.library import offer
 from anydim.lang.surface.stored import stored_definition
 from anydim.lang.surface.syntax import Definition
 from anydim.lang.tree import Group, Tensor, TensorType
@@ -117,6 +118,7 @@ def register(record: Operator) -> None:
     if record.name in OPERATORS:
         raise InternalError(f"operator '{record.name}' is defined twice")
     OPERATORS[record.name] = record
+    offer(record)
 
 
 def operator(name: str) -> Operator:

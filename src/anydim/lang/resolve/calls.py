@@ -7,17 +7,18 @@ from dataclasses import field
 from typing import Any
 
 from anydim.base.dtypes import DTYPES, DType
-from anydim.base.errors import LanguageError
+from anydim.base.errors import UserError
 from anydim.base.records import dataclass
 from anydim.base.text import counted
 from anydim.lang.resolve.scope import Scope, new_name
 from anydim.lang.resolve.walker import Walker
+from anydim.lang.surface.library import LIBRARY
+from anydim.lang.surface.library import Callable as Operator
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Definition,
     Invoke,
     Name,
-    Parameter,
     Setting,
     Term,
 )
@@ -39,6 +40,16 @@ from anydim.sizes import Box, Size
 
 MOST_STEPS = 2_000  # of a definition with all it calls
 Instantiate = Callable[["Definition", tuple[TensorType, ...], Mapping[str, Any], Box], Group]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A term of a call; `name` is that of the parameter, `dtype` the type that a number takes, None
+    for its own."""
+
+    term: Term
+    name: str
+    dtype: DType | None
 
 
 @dataclass
@@ -65,7 +76,8 @@ class Calls:
 
     def result_types(self, item: Invoke, scope: Scope, walker: Walker) -> tuple[TensorType, ...]:
         """The types of the results of a call."""
-        types = [_argument_type(t, p, scope, walker) for t, p in self._pairs(item, scope)]
+        given = self._arguments(item, scope, walker)
+        types = [_argument_type(argument, scope, walker) for argument in given]
         group = self._group(item, scope, tuple(types), walker)
         return tuple(tensor.type for tensor in group.outputs)
 
@@ -73,12 +85,12 @@ class Calls:
         """The steps of a call; `walker` gets the types of what they hide."""
         steps: list[OrderedStep] = []
         arguments = []
-        for term, parameter in self._pairs(item, scope):
-            if isinstance(term, Name) and term.name in walker.tensors:
-                arguments.append(term.name)
+        for given in self._arguments(item, scope, walker):
+            if isinstance(given.term, Name) and given.term.name in walker.tensors:
+                arguments.append(given.term.name)
                 continue
-            kind, body = _scalar(term, parameter, scope, walker)
-            arguments.append(self.fresh(parameter.name))
+            kind, body = _scalar(given, scope, walker)
+            arguments.append(self.fresh(given.name))
             walker.tensors[arguments[-1]] = kind
             steps.append(Statement(arguments[-1], (), body))
         types = tuple(walker.tensors[name] for name in arguments)
@@ -104,15 +116,22 @@ class Calls:
             sizes[variable] = Size.symbol(new_name(variable, scope.taken))
         return [*steps, *renamed(inner, names, sizes), *copies]
 
-    def _pairs(self, item: Invoke, scope: Scope) -> list[tuple[Term, Parameter]]:
-        callee = scope.binding.definition.callee(item.call.name)
-        given, wanted = item.call.arguments, callee.parameters
+    def _arguments(self, item: Invoke, scope: Scope, walker: Walker) -> list[Argument]:
+        callee, given = _callee(item, scope), item.call.arguments
+        if not isinstance(callee, Definition):
+            named = (term.name for term in given if isinstance(term, Name))
+            met = [walker.tensors[name].dtype for name in named if name in walker.tensors]
+            return [Argument(term, callee.name, met[-1] if met else None) for term in given]
+        wanted = callee.parameters
         if len(given) != len(wanted):
             names = ", ".join(parameter.name for parameter in wanted)
             takes = f"'{callee.name}' takes {counted(len(wanted), 'tensor')} ({names})"
             hint = f"write {callee.name}({names}) with tensors of yours"
             raise scope.binding.error(item.call.position, f"{takes}, not {len(given)}", hint)
-        return list(zip(given, wanted))
+        return [
+            Argument(term, p.name, DTYPES[TYPE_NAMES[p.type]] if p.type in TYPE_NAMES else None)
+            for term, p in zip(given, wanted)
+        ]
 
     def _limit(self, item: Invoke, scope: Scope, group: Group) -> None:
         self.count += len(group.steps or group.statements)
@@ -124,32 +143,49 @@ class Calls:
     def _group(
         self, item: Invoke, scope: Scope, types: tuple[TensorType, ...], walker: Walker
     ) -> Group:
-        callee = scope.binding.definition.callee(item.call.name)
+        callee = _callee(item, scope)
+        if not isinstance(callee, Definition) and callee.routine is not None:
+            problem = f"'{callee.name}' is an algorithm, not a comprehension"
+            hint = f"call it in a graph: g.{callee.name}(x) of a Builder, beside g.call(f, x)"
+            raise scope.binding.error(item.call.position, problem, hint)
         attributes = {s.name: _setting(s, callee, scope, walker) for s in item.call.settings}
         key = (id(callee), types, tuple(attributes.items()), scope.box)
         if key not in self.made:
             try:
-                self.made[key] = self.instantiate(callee, types, attributes, scope.box)
-            except LanguageError as error:
+                if isinstance(callee, Definition):
+                    group = self.instantiate(callee, types, attributes, scope.box)
+                else:
+                    group = callee.instantiate(types, attributes, scope.box)
+            except UserError as error:
                 problem = f"in this call of '{callee.name}': {error.problem}"
                 raise scope.binding.error(item.call.position, problem, error.hint) from None
+            self.made[key] = group
+        found = len(self.made[key].outputs)
+        if found != len(item.targets):
+            made = f"'{callee.name}' has {counted(found, 'result')}"
+            problem = f"{made}, and {len(item.targets)} are assigned"
+            raise scope.binding.error(item.position, problem, "give each of them a name")
         return self.made[key]
 
 
-def _argument_type(term: Term, parameter: Parameter, scope: Scope, walker: Walker) -> TensorType:
-    if isinstance(term, Name) and term.name in walker.tensors:
-        return walker.tensors[term.name]
-    return _scalar(term, parameter, scope, walker)[0]
+def _callee(item: Invoke, scope: Scope) -> Definition | Operator:
+    """The definition that is called, or the operator of the library."""
+    callees = scope.binding.definition.callees
+    own = (callee for callee in callees if callee.name == item.call.name)
+    return next(own, None) or LIBRARY[item.call.name]
 
 
-def _scalar(
-    term: Term, parameter: Parameter, scope: Scope, walker: Walker
-) -> tuple[TensorType, Any]:
+def _argument_type(given: Argument, scope: Scope, walker: Walker) -> TensorType:
+    if isinstance(given.term, Name) and given.term.name in walker.tensors:
+        return walker.tensors[given.term.name]
+    return _scalar(given, scope, walker)[0]
+
+
+def _scalar(given: Argument, scope: Scope, walker: Walker) -> tuple[TensorType, Any]:
     """A number that is given where a callee takes a scalar, and its type."""
-    work = walker.scalar(term, scope)
+    work = walker.scalar(given.term, scope)
     try:
-        wanted = TYPE_NAMES.get(parameter.type)
-        dtype: DType = DTYPES[wanted] if wanted else typed(work.body, walker.tensors)[1]
+        dtype = given.dtype or typed(work.body, walker.tensors)[1]
         return TensorType(dtype, ()), converted(work.body, walker.tensors, dtype)
     except TypeProblem as problem:
         raise work.type_error(problem) from None
@@ -160,10 +196,14 @@ def _copied(source: str, target: str, kind: TensorType) -> Statement:
     return Statement(target, axes, Read(source, tuple(Index(axis.name) for axis in axes)))
 
 
-def _setting(setting: Setting, callee: Definition, scope: Scope, walker: Walker) -> Any:
+def _setting(setting: Setting, callee: Definition | Operator, scope: Scope, walker: Walker) -> Any:
     """The value of an attribute in a call: a constant, a size or the name of a type."""
-    kind = next((a.kind for a in callee.attributes if a.name == setting.name), "")
-    if kind == "type" and isinstance(setting.value, Name):
+    if isinstance(callee, Definition):
+        kind = next((a.kind for a in callee.attributes if a.name == setting.name), "")
+        named = kind == "type"
+    else:
+        named = isinstance(setting.value, Name) and setting.value.name in TYPE_NAMES
+    if named and isinstance(setting.value, Name):
         known = scope.binding.dtypes.get(setting.value.name)
         return setting.value.name if known is None else known.name
     value = walker.scalar(setting.value, scope).body

@@ -10,6 +10,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import counted, listed, suggestion
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.surface.hints import BEYOND, OVER_INDICES, shown_read
+from anydim.lang.surface.library import LIBRARY
 from anydim.lang.surface.syntax import (
     FUNCTION_ALIASES,
     RESERVED,
@@ -229,12 +230,12 @@ def _check_target(target: str, position: int, names: _Names) -> None:
 def _check_invoke(invoke: Invoke, names: _Names) -> None:
     call = invoke.call
     callee = names.others.get(call.name)
-    if callee is None:
+    if callee is None and call.name not in LIBRARY:
         hint = suggestion(call.name, names.others) or f"there is {listed(names.others)}"
         raise names.error(call.position, f"there is no definition '{call.name}'", hint)
     if call.default is not None:
         raise names.error(call.position, f"'else' follows a read, and '{call.name}' is no tensor")
-    if len(invoke.targets) != len(callee.results):
+    if callee is not None and len(invoke.targets) != len(callee.results):
         results = ", ".join(callee.results)
         raise names.error(
             invoke.position,
@@ -371,7 +372,7 @@ def _check_term(term: Term, names: _Names) -> None:
 
 
 def _check_call(call: CallTerm, names: _Names) -> None:
-    if call.settings and call.name not in names.others:
+    if call.settings and call.name not in (*names.others, *LIBRARY):
         raise names.error(call.position, f"'{call.name}' has no attributes")
     count = len(call.arguments)
     if call.name in names.tensors:
@@ -409,13 +410,13 @@ def _within(tensor: str, rank: int) -> str:
 
 
 def _unknown(call: CallTerm, names: _Names) -> LanguageError:
-    if call.name in names.others:
+    if call.name in names.others or call.name in LIBRARY.keys() - OVER_INDICES.keys():
         return names.error(
             call.position, f"the call of '{call.name}' is a part of an expression",
             f"give its result a name first: y = {call.name}(...)",
         )  # fmt: skip
-    functions = (row.name for row in FUNCTIONS.values() if not row.internal)
-    known = (*names.tensors, *functions, *COMPOSED, *TYPE_NAMES)
+    functions = (r.name for r in FUNCTIONS.values() if not (r.internal or r.operator))
+    known = (*names.tensors, *names.others, *functions, *COMPOSED, *TYPE_NAMES, *LIBRARY)
     hint = OVER_INDICES.get(call.name) or suggestion(call.name, known)
     if call.name in targets(names.definition.statements):
         hint = "a statement assigns it, but not before this one"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from anydim.lang.surface.check import check
+from anydim.lang.surface.library import LIBRARY
 from anydim.lang.surface.syntax import (
     Assignment,
     BranchBlock,
@@ -37,9 +38,10 @@ def link(definitions: Sequence[Definition]) -> tuple[Definition, ...]:
 
 
 def _with_calls(definition: Definition, names: set[str]) -> Definition:
-    """`y = g(A)` is an assignment to the grammar; where g is a definition it is a call."""
+    """`y = g(A)` is an assignment to the grammar; where g is a definition, or an operator of the
+    library, it is a call."""
     tensors = {*targets(definition.statements), *(p.name for p in definition.parameters)}
-    callable_names = names - tensors
+    callable_names = (names | LIBRARY.keys()) - tensors
 
     def change(item: Item) -> Item:
         if isinstance(item, LoopBlock):
@@ -68,6 +70,8 @@ def _linked(
         if not isinstance(item, Invoke):
             continue
         callee = item.call.name
+        if callee not in called:
+            continue  # an operator of the library
         if callee in (*within, name):
             way = " -> ".join((*within, name, callee)[(*within, name).index(callee) :])
             raise definition.error(
