@@ -233,3 +233,26 @@ def test_operators_are_those_of_a_file():
     for source in (g, g.graph()):
         with pytest.raises(ad.OptionError, match="the source is no ONNX model"):
             ad.compile(source, operators="nowhere.tc")
+
+
+@pytest.mark.parametrize("dtype, number", [
+    ("int32", 0.5), ("int64", float("nan")), ("uint8", 300), ("uint8", -1), ("int8", float("inf")),
+    ("bool", 2), ("int64", 2**63), ("int32", 1e10),
+])  # fmt: skip
+def test_a_number_that_the_type_of_its_operand_does_not_hold(dtype: str, number: float) -> None:
+    g = ad.Builder()
+    x = g.input("x", dtype, ("n",))
+    with pytest.raises(ad.GraphError, match=f"is no value of {dtype}, the type of the values"):
+        g.equal(x, number)
+
+
+@pytest.mark.parametrize("dtype, number", [
+    ("int32", 2.0), ("int32", True), ("uint8", 255), ("float16", 0.1), ("float32", float("nan")),
+    ("bool", 1), ("float64", 2**70),
+])  # fmt: skip
+def test_a_number_takes_the_type_of_its_operand(dtype: str, number: float) -> None:
+    g = ad.Builder()
+    x = g.input("x", dtype, ("n",))
+    g.equal(x, number)
+    (constant,) = g._constants.values()
+    assert constant.type.dtype.name == dtype

@@ -316,7 +316,7 @@ class Growing:
             if isinstance(item, Value):
                 values.append(self._own(item))
             elif isinstance(item, (bool, int, float)) and dtypes:
-                values.append(self.constant(numpy.array(item, dtypes[-1].numpy)))
+                values.append(self.constant(_number(item, dtypes[-1])))
             elif isinstance(item, (numpy.ndarray, numpy.generic)):
                 values.append(self.constant(item))
             else:
@@ -330,7 +330,8 @@ class Growing:
         """A value of one element; a number becomes a constant of a type."""
         if isinstance(value, Value):
             return self._own(value)
-        return self.constant(numpy.asarray(value, dtype.numpy).reshape(1))
+        array = _number(value, dtype) if isinstance(value, (bool, int, float)) else value
+        return self.constant(numpy.asarray(array, dtype.numpy).reshape(1))
 
     def _value(self, name: str) -> Value:
         return Value(self, name)
@@ -385,6 +386,19 @@ class Growing:
         while f"{stem}_{number}" in self._types:
             number += 1
         return f"{stem}_{number}"
+
+
+def _number(value: int | float, dtype: DType) -> numpy.ndarray:
+    """A number as an array of a type; GraphError for one that the type does not hold."""
+    try:
+        array = numpy.array(value, dtype.numpy)
+        held = dtype.is_float or array.item() == value
+    except (OverflowError, ValueError):  # beyond an integer type, or infinity and NaN in one
+        held = False
+    if not held:
+        problem = f"{value} is no value of {dtype}, the type of the values it meets"
+        raise GraphError(problem, "convert these: g.cast(x, to=...)")
+    return array
 
 
 def _spread(inputs: Sequence[Operand | Sequence[Operand]]) -> Sequence[Operand]:
