@@ -1,6 +1,7 @@
 """Promise: any text is a value or an error that says where; never another exception or a hang.
 
-500 programs with mistakes, and texts that hypothesis draws from the grammar itself.
+500 programs with mistakes, and texts that hypothesis draws from the grammar itself. And a program
+with declared element types equals the program with inferred ones (typed_texts.py).
 """
 
 import re
@@ -24,6 +25,7 @@ from anydim.lang.surface.syntax import Name, Spread
 from anydim.lang.surface.tables import load_grammar
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
+from tests.fuzz import typed_texts
 from tests.fuzz.language_mutants import mutant
 
 MUTANTS = 500
@@ -83,6 +85,19 @@ def values(program, text):
                 evaluate(group, dict(zip(names, program.arrays(sizes))), sizes)
             except UserError as error:
                 assert not isinstance(error, LanguageError)
+
+
+def typed_failures(seeds):
+    return [f"{o.failure}\n{o.text}" for o in typed_texts.run(seeds) if o.failure]
+
+
+def test_a_few_programs_with_declared_types_equal_those_with_inferred_ones():
+    assert not typed_failures(range(60))
+
+
+@pytest.mark.slow
+def test_many_programs_with_declared_types_equal_those_with_inferred_ones():
+    assert not typed_failures(range(100_000, 102_000))
 
 
 # ---- texts from the grammar ----------------------------------------------------------------------
