@@ -19,6 +19,8 @@ _CLASSES = (
     re.compile(r"(\+|\*|min|max)?=!?"),
 )  # fmt: skip
 _OTHERS: dict[int, tuple[str, ...]] = {
+    0: ("float", "double", "half", "bfloat16", "int64", "int32", "int8", "uint64", "uint8", "bool",
+        "T", "softmax", "matmul"),
     1: ("0", "1", "2", "3", "7"), 2: ("+", "-", "*", "/", "//", "%", "<", ">=", "=="),
     3: ("=", "+=", "+=!", "max=", "max=!", "*=!", "min="),
 }  # fmt: skip

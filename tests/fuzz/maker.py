@@ -15,7 +15,7 @@ from typing import Any
 import numpy
 
 import anydim as ad
-from anydim.base.dtypes import DType, bfloat16, boolean
+from anydim.base.dtypes import DType, bfloat16, boolean, uint16, uint32, uint64
 from anydim.base.errors import GraphError
 from anydim.frontends.builder import Value
 from anydim.sizes import Size, as_size
@@ -111,7 +111,7 @@ class Maker:
         return self.input(shape=self.shape(low, min(high, 4)), dtype=self.float_type())
 
     def float_type(self) -> DType:
-        return self.one((ad.float32,) * 30 + (ad.float64, ad.float64, bfloat16))
+        return self.one((ad.float32,) * 30 + (ad.float64, ad.float64, bfloat16, ad.float16))
 
     def is_exact(self, *values: Value) -> bool:
         """Whether rounding cannot have moved these values."""
@@ -147,7 +147,7 @@ class Maker:
     ) -> Value:
         """A new input."""
         kinds = (ad.float32,) * 26 + (ad.float64, ad.int64, ad.int32, boolean) * 2 + (
-            ad.float16, bfloat16, ad.int8, ad.uint8, ad.int16
+            ad.float16, bfloat16, ad.int8, ad.uint8, ad.int16, uint16, uint32, uint64
         )  # fmt: skip
         dtype = dtype or self.random.choice(kinds)
         shape = self.shape(0 if self.chance(0.1) else 1) if shape is None else shape
