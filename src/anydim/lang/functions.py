@@ -48,8 +48,8 @@ def _float_erf(x: Any) -> Any:
 def _divide(a: Any, b: Any) -> Any:
     """C division: exact on floats, truncating toward zero on integers (0 divisor yields 0)."""
     a, b = numpy.asarray(a), numpy.asarray(b)
-    if a.dtype == object or numpy.result_type(a, b).kind == "f":
-        return a / b if a.dtype != object else a // b
+    if object in (a.dtype, b.dtype) or numpy.result_type(a, b).kind == "f":
+        return a / b
     safe = numpy.where(b == 0, 1, b)
     quotient = numpy.floor_divide(a, safe)
     remainder = a - quotient * safe

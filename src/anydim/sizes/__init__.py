@@ -11,6 +11,7 @@ from anydim.sizes.covering import Covering
 from anydim.sizes.derived import align_up, ceil_div, negated, product
 from anydim.sizes.expression import Size
 from anydim.sizes.extremes import maximum, minimum
+from anydim.sizes.fits import ADDRESSABLE, SHORT, USUAL, fits, wrapped
 from anydim.sizes.given import given_dims, given_sizes
 from anydim.sizes.guard import Guard, holds, joined
 from anydim.sizes.interval import LARGEST, Interval
@@ -22,7 +23,10 @@ from anydim.sizes.remedies import remedy
 from anydim.sizes.samples import Sampled, samples
 
 __all__ = [
+    "ADDRESSABLE",
     "LARGEST",
+    "SHORT",
+    "USUAL",
     "Atom",
     "Box",
     "Covering",
@@ -38,6 +42,7 @@ __all__ = [
     "bounds",
     "broadcast_size",
     "ceil_div",
+    "fits",
     "given_dims",
     "given_sizes",
     "holds",
@@ -53,4 +58,5 @@ __all__ = [
     "remedy",
     "samples",
     "simplify",
+    "wrapped",
 ]

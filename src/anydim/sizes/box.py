@@ -158,6 +158,21 @@ class Box:
         """The box with more dims and constraints."""
         return Box((*self.dims, *dims), (*self.constraints, *constraints))
 
+    def at_most(self, most: int) -> Box:
+        """The sizes of the box at which no dim is above `most`, as far as its lower bound allows."""
+        if all(dim.hi is not None and dim.hi <= most for dim in self.dims):
+            return self
+        if most not in self._smaller:
+            tops = ((d, most if d.hi is None else min(d.hi, most)) for d in self.dims)
+            dims = tuple(Dim(d.name, d.lo, max(d.lo, top)) for d, top in tops)
+            self._smaller[most] = Box(dims, self.constraints)
+        return self._smaller[most]
+
+    @cached_property
+    def _smaller(self) -> dict[int, Box]:
+        """The boxes of `at_most`."""
+        return {}
+
     @cached_property
     def enclosure(self) -> Enclosure:
         """Answers about the values of sizes over the box; it remembers them."""

@@ -8,13 +8,13 @@ evaluated while the sizes are still symbols.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DType, boolean, converted, float32, from_numpy
+from anydim.base.dtypes import DType, boolean, converted, float32, from_numpy, int64
 from anydim.base.errors import DimError, InputError
 from anydim.base.records import dataclass
 from anydim.lang.functions import FUNCTIONS, INSIDE, compute
@@ -50,6 +50,7 @@ from anydim.sizes.guard import Guard
 LARGEST = 1 << 23  # elements of one intermediate array
 Array = numpy.ndarray[Any, Any]
 Span = tuple[int, int]
+Fit = Callable[[Array, DType], Array]  # an array of sizes -> what its elements are in an integer type
 
 _RELATIONS = {
     "==": lambda a, b: a == b,
@@ -64,10 +65,12 @@ def evaluate(
     tensors: Mapping[str, Array],
     sizes: Mapping[str, int],
     precision: DType | numpy.dtype[Any] | None = None,
+    fit: Fit | None = None,
 ) -> dict[str, Array]:
     """The outputs of a group for these inputs and sizes.
 
-    With `precision`, all floating point is computed (and returned) in that type. Raises DimError
+    With `precision`, all floating point is computed (and returned) in that type; `fit` brings sizes
+    that are not known into the integer type in which an operation computes. Raises DimError
     for a guard that fails and InputError for an input that does not fit or a read out of bounds.
     """
     wide = precision.numpy if isinstance(precision, DType) else precision
@@ -76,7 +79,7 @@ def evaluate(
     for tensor in group.inputs:
         values[tensor.name] = _input(tensor.name, tensor.type, tensors, sizes, wide)
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
-    compute = runner(types, values, wide)
+    compute = runner(types, values, wide, fit)
     with numpy.errstate(all="ignore"):
         if group.steps:
             values.update({n: values[n].copy() for n in written(group.steps) & values.keys()})
@@ -90,12 +93,12 @@ def evaluate(
 
 def runner(
     types: Mapping[str, TensorType], values: Mapping[str, Array],
-    wide: numpy.dtype[Any] | None = None,
+    wide: numpy.dtype[Any] | None = None, fit: Fit | None = None,
 ) -> Compute:  # fmt: skip
     """What computes the whole target of a statement from `values`, for given sizes."""
 
     def compute(statement: Statement, sizes: Mapping[str, int], tensor: str = "") -> Array:
-        return _Evaluator(statement, types, values, sizes, wide, tensor=tensor).run()
+        return _Evaluator(statement, types, values, sizes, wide, fit, tensor=tensor).run()
 
     return compute
 
@@ -153,6 +156,7 @@ class _Evaluator:
     values: Mapping[str, Array]
     sizes: Mapping[str, int]
     wide: numpy.dtype[Any] | None
+    fit: Fit | None = None
     used: Array | None = None
     tensor: str = ""
 
@@ -238,6 +242,7 @@ class _Evaluator:
         result = _as_array(flat[0])
         for part in flat[1:]:
             result = self._apply(self.statement.combine, [result, _as_array(part)])
+            result = self._fitted(result, self.dtype)
         return result
 
     # ---- expressions ---------------------------------------------------------------------------
@@ -247,7 +252,8 @@ class _Evaluator:
             kind = dtype_of(expr, self.types)
             return numpy.full((1,) * len(spans), expr.value, self._numpy(kind))
         if isinstance(expr, SizeTerm):
-            return _as_array(self._size_value(expr.size)).reshape((1,) * len(spans))
+            value = _as_array(self._size_value(expr.size)).reshape((1,) * len(spans))
+            return self._fitted(value, int64)
         if isinstance(expr, Index):
             place = self.places[expr.name]
             shape = [1] * len(spans)
@@ -264,9 +270,10 @@ class _Evaluator:
             exact = dtype_of(expr.arguments[0], self.types)
             arguments = [converted(arguments[0], exact.numpy)]
         result = self._apply(expr.function, arguments)
+        dtype = dtype_of(expr, self.types)
         if result.dtype == object:
-            return result
-        return converted(result, self._numpy(dtype_of(expr, self.types)))
+            return self._fitted(result, dtype)
+        return converted(result, self._numpy(dtype))
 
     def _size_value(self, size: Size) -> Any:
         rest = size.substitute(self.sizes)
@@ -325,8 +332,14 @@ class _Evaluator:
                 return converted(value, float32.numpy) != 0 if value.itemsize < 4 else value != 0
             return converted(value, self._numpy(dtype))
         if dtype.is_integer:
-            return value
+            return self._fitted(value, dtype)
         return converted(_plain(value), self._numpy(dtype))
+
+    def _fitted(self, value: Array, dtype: DType) -> Array:
+        """Sizes among values of a type as that type holds them."""
+        if self.fit is None or value.dtype != object or not dtype.is_integer:
+            return value
+        return self.fit(value, dtype)
 
     def _apply(self, function: str, arguments: list[Array]) -> Array:
         if any(a.dtype == object for a in arguments):

@@ -192,10 +192,12 @@ class Importing(Names):
         emitter = self.emitter
         nodes = call.nodes
         own = {name for node in nodes for name in node.outputs}
-        if nodes and all(n in own or n in emitter.known for node in nodes for n in node.given):
+        given = {name for node in nodes for name in node.given} - own
+        if nodes and all(n in emitter.known or n in emitter.assumed for n in given):
             folded = emitter.fold(nodes)
-            if folded is not None:
-                for name, known in folded.items():
+            emitter.assumed.update(folded.assumed)
+            if folded.known is not None:
+                for name, known in folded.known.items():
                     emitter.add_known(name, known, call.source)
                 nodes, own = [], set()
         renamed: dict[str, str] = {}
@@ -210,6 +212,8 @@ class Importing(Names):
                 emitter.types[value] = emitter.types.pop(result)
                 if result in emitter.known:
                     emitter.known[value] = emitter.known.pop(result)
+                if result in emitter.assumed:
+                    emitter.assumed[value] = emitter.assumed.pop(result)
                 self.held[name] = value
             else:
                 self.held[name] = renamed.get(result, result) if isinstance(result, str) else result

@@ -137,8 +137,8 @@ class OnnxNode:
     def tells(self, position: int) -> bool:
         """Whether the contents of an input are known before a run."""
         name = self.input(position)
-        if name in self.emitter.known or not self.type(position).dtype.is_integer:
-            return name in self.emitter.known
+        if self.emitter.tells(name) or not self.type(position).dtype.is_integer:
+            return self.emitter.tells(name)
         if self.type(position).rank == 1 and self.shape(position)[0].constant is None:
             return False
         return all(isinstance(item, Size) for item in self.elements(position))
@@ -146,8 +146,8 @@ class OnnxNode:
     def known(self, position: int) -> numpy.ndarray:
         """The contents of an input; Unsupported when only a run can tell them."""
         name = self.input(position)
-        if name in self.emitter.known:
-            return self.emitter.known[name].array
+        if self.emitter.tells(name):
+            return self.emitter.contents(name)
         if self.type(position).dtype.is_integer and self.tells(position):
             found = Known.sizes(self.sizes(position), self.type(position).dtype).array
             return found.reshape(()) if self.type(position).rank == 0 else found

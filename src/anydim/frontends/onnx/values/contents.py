@@ -1,8 +1,8 @@
 """What a node makes of known contents: the operator's own evaluator, run on arrays of sizes.
 
-Arithmetic on sizes stays exact: where a result would depend on which sizes come (a comparison
-that is neither proved nor refuted, a division that would round a negative number), `Undecided`
-is raised and the node computes at run time instead.
+Arithmetic on sizes is that of the integer types of the operations (`fitted.py`). Where a result
+would depend on which sizes come (a comparison that is neither proved nor refuted, a divisor of
+either sign), `Undecided` is raised and the node computes at run time instead.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from typing import Any
 
 import numpy
 
+from anydim.base.dtypes import DType
 from anydim.base.errors import AnydimError
 from anydim.base.records import dataclass
+from anydim.frontends.onnx.values.fitted import Fitted, Undecided
 from anydim.graph.nodes import Node
 from anydim.graph.operator import operator
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import TensorType
-from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove, simplify
-
-
-class Undecided(Exception):
-    """Contents that only a run can tell."""
+from anydim.sizes import LARGEST, Box, Size, Truth, as_size, maximum, minimum, prove, simplify
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +53,14 @@ class Symbol:
         return self._with(-self.size)
 
     def __abs__(self) -> Symbol:
-        return self if self >= 0 else -self
+        return self._with(simplify(maximum(self.size, -self.size), self.box))
+
+    def __truediv__(self, other: Any) -> Symbol:
+        """The quotient of integers, which rounds toward zero."""
+        return self._with(_toward_zero(self.size, _size(other), self.box))
+
+    def __rtruediv__(self, other: Any) -> Symbol:
+        return self._with(_toward_zero(_size(other), self.size, self.box))
 
     def __floordiv__(self, other: Any) -> Symbol:
         return self._with(_quotient(self.size, _size(other), self.box))
@@ -64,8 +69,7 @@ class Symbol:
         return self._with(_quotient(_size(other), self.size, self.box))
 
     def __mod__(self, other: Any) -> Symbol:
-        divisor = _size(other)
-        _require(divisor, ">", 0, self.box)
+        divisor = _positive(_size(other), self.box)
         return self._with(simplify(self.size % divisor, self.box))
 
     def __rmod__(self, other: Any) -> Symbol:
@@ -126,26 +130,40 @@ def _require(left: Size, relation: str, right: int, box: Box) -> None:
         raise Undecided(f"{left} {relation} {right}")
 
 
-def _quotient(size: Size, divisor: Size, box: Box) -> Size:
-    """A quotient for which rounding down and rounding toward zero agree.
-
-    Division by 0 has no meaning, so where the divisor is 0 any result will do.
-    """
+def _positive(divisor: Size, box: Box) -> Size:
+    """A divisor that is not negative, without 0: a guard refuses the calls where it is that."""
     _require(divisor, ">=", 0, box)
+    return simplify(maximum(divisor, 1), box)
+
+
+def _quotient(size: Size, divisor: Size, box: Box) -> Size:
+    """size // divisor, rounded down."""
+    exact = size.divide_exactly(divisor)
+    return simplify(size // _positive(divisor, box), box) if exact is None else exact
+
+
+def _toward_zero(size: Size, divisor: Size, box: Box) -> Size:
+    """size / divisor, rounded toward zero."""
     exact = size.divide_exactly(divisor)
     if exact is not None:
         return exact
-    _require(size, ">=", 0, box)
-    return simplify(size // maximum(divisor, 1), box)
+    by = _positive(divisor, box)
+    above, below = maximum(size, 0) // by, maximum(-size, 0) // by
+    return simplify(above - below, box)
 
 
 # ---- nodes -------------------------------------------------------------------------------------
 
 
 def known_results(
-    node: Node, types: Sequence[TensorType], inputs: Sequence[numpy.ndarray], box: Box
+    node: Node, types: Sequence[TensorType], inputs: Sequence[numpy.ndarray], fitted: Fitted
 ) -> list[numpy.ndarray]:
     """The contents of a node's results. Raises Undecided when only a run can tell them."""
+    box = fitted.box
+
+    def fit(array: numpy.ndarray, dtype: DType) -> numpy.ndarray:
+        return _wrapped(numpy.frompyfunc(lambda item: fitted(_size(item), dtype), 1, 1)(array), box)
+
     own = _OWN.get(node.operator)
     if own is not None and any(array.dtype == object for array in inputs):
         return [_unwrapped(own(*inputs), types[0].dtype.numpy)]
@@ -160,7 +178,7 @@ def known_results(
             arrays = record.routine.evaluate(tuple(tensors.values()), attributes, {})
             made = {t.name: array for t, array in zip(group.outputs, arrays)}
         else:
-            made = evaluate(group, tensors, {})
+            made = evaluate(group, tensors, {}, fit=fit)
     except (TypeError, ValueError, AttributeError, AnydimError, ArithmeticError) as error:
         raise Undecided(node.operator) from error
     return [_unwrapped(made[t.name], t.type.dtype.numpy) for t in group.outputs]
@@ -172,7 +190,8 @@ _OWN = {
 }
 
 
-def _wrapped(array: numpy.ndarray, box: Box) -> numpy.ndarray:
+def _wrapped(array: Any, box: Box) -> numpy.ndarray:
+    array = _objects(array)
     if array.dtype != object:
         return array
     wrapped = numpy.empty(array.shape, object)
@@ -183,7 +202,7 @@ def _wrapped(array: numpy.ndarray, box: Box) -> numpy.ndarray:
 
 def _unwrapped(array: Any, dtype: numpy.dtype) -> numpy.ndarray:
     """Sizes instead of symbols; numbers of the result's type when all are constant."""
-    array = numpy.asarray(array)
+    array = _objects(array)
     if array.dtype != object:
         return array.astype(dtype)
     unwrapped = numpy.empty(array.shape, object)
@@ -194,4 +213,15 @@ def _unwrapped(array: Any, dtype: numpy.dtype) -> numpy.ndarray:
         return numpy.array(constants, dtype).reshape(array.shape)
     if dtype.kind not in "iu":
         raise Undecided("sizes among real numbers")
+    if any(constant is not None and constant > LARGEST for constant in constants):
+        raise Undecided("a number beyond int64 among sizes")
     return unwrapped
+
+
+def _objects(array: Any) -> numpy.ndarray:
+    """An array; of one object where there is no array."""
+    if isinstance(array, numpy.ndarray):
+        return array
+    found = numpy.empty((), object)
+    found[()] = array
+    return found

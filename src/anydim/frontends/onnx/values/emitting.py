@@ -7,15 +7,17 @@ arrays of sizes, and no tensor is made for them unless a node needs one as data.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 import numpy
 
+from anydim.base.dtypes import DType
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.records import dataclass
-from anydim.frontends.onnx.values.contents import Undecided, known_results
+from anydim.frontends.onnx.values.contents import known_results
+from anydim.frontends.onnx.values.fitted import Assumed, Assuming, Fitted, Undecided
 from anydim.frontends.onnx.values.held import Known
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.operator import operator
@@ -39,6 +41,7 @@ class Emitter:
     box: Box
     types: dict[str, TensorType] = field(default_factory=dict)
     known: dict[str, Known] = field(default_factory=dict)
+    assumed: dict[str, Assumed] = field(default_factory=dict)  # beside what is known, or data
     constants: dict[str, Constant] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     virtual: dict[str, str] = field(default_factory=dict)  # known, not yet a tensor -> its source
@@ -157,6 +160,8 @@ class Emitter:
             return own
         own = self.fresh(value)
         self.types[own] = outer.types[value]
+        if value in outer.assumed:
+            self.assumed[own] = outer.assumed[value]
         if value in outer.known:
             self.add_known(own, outer.known[value], outer.virtual.get(value, value))
         elif value in outer.constants:
@@ -181,27 +186,83 @@ class Emitter:
 
     # ---- contents ----
 
-    def fold(self, nodes: Iterable[Node]) -> dict[str, Known] | None:
-        """The contents of the results of nodes that read known values only; None when they
-        cannot be told, or are too many."""
-        found = dict(self.known)
+    def tells(self, name: str) -> bool:
+        """Whether sizes can be taken from a value before a run."""
+        return name in self.known or (name in self.assumed and self.assumed[name].likely)
+
+    def contents(self, name: str) -> numpy.ndarray:
+        """The contents of a value from which sizes are taken; what they rest on is guarded."""
+        assumed = self.assumed.get(name)
+        if assumed is None or not assumed.likely:
+            return self.known[name].array
+        self.guard(*assumed.guards)
+        return assumed.array
+
+    def guard(self, *guards: Guard) -> None:
+        """What has to hold when the graph runs."""
+        self.guards += [guard for guard in guards if guard not in self.guards]
+
+    def held_in(self, size: Size, dtype: DType, source: str) -> Size | None:
+        """A size that an integer type holds, by proof or by a guard; None where it may wrap."""
+        assuming = Assuming(self.box, source=source)
+        try:
+            held = assuming(size, dtype)
+        except Undecided:
+            return None
+        if held != size or not assuming.likely:
+            return None
+        self.guard(*assuming.guards)
+        return held
+
+    def fold(self, nodes: Sequence[Node]) -> Folded:
+        """The contents of the results of nodes that read known values only."""
+        if not all(map(self._foldable, nodes)):
+            return Folded(None, {})
+        given = {name for node in nodes for name in node.given}
+        found = {name: self.known[name].array for name in given if name in self.known}
+        beside = {name: self.assumed[name] for name in given if name in self.assumed}
+        exact = Fitted(self.box)
+        made = self._folded(nodes, dict(found), exact)
+        if not exact.changed and not beside:
+            return Folded(made, {})
+        assuming = Assuming(self.box, source=nodes[0].source)
+        found |= {name: assumed.array for name, assumed in beside.items()}
+        usual = self._folded(nodes, found, assuming) or {}
+        guards = (*(g for assumed in beside.values() for g in assumed.guards), *assuming.guards)
+        likely = assuming.likely and all(assumed.likely for assumed in beside.values())
+        held = tuple(dict.fromkeys(guards))
+        return Folded(made, {n: Assumed(k.array, held, likely) for n, k in usual.items()})
+
+    def _foldable(self, node: Node) -> bool:
+        small = all(_count(self.types[name]) <= MOST_KNOWN for name in node.outputs)
+        return small and node.region is None and node.operator not in UNFOLDED
+
+    def _folded(
+        self, nodes: Sequence[Node], found: dict[str, numpy.ndarray], fitted: Fitted
+    ) -> dict[str, Known] | None:
+        """The results of nodes from the contents in `found`; None when they cannot be told."""
         made: dict[str, Known] = {}
         for node in nodes:
-            if node.operator in UNFOLDED:
+            if not all(name in found for name in node.given):
                 return None
-            if node.region is not None:
-                return None
-            if any(_count(self.types[name]) > MOST_KNOWN for name in node.outputs):
-                return None
-            inputs = [found[name].array for name in node.given]
+            inputs = [found[name] for name in node.given]
             kinds = [self.types[name] for name in node.given]
             try:
-                arrays = known_results(node, kinds, inputs, self.box)
+                arrays = known_results(node, kinds, inputs, fitted)
             except Undecided:
                 return None
             for name, array in zip(node.outputs, arrays):
-                found[name] = made[name] = Known(array, self.types[name].dtype)
+                found[name] = array
+                made[name] = Known(array, self.types[name].dtype)
         return made
+
+
+@dataclass(frozen=True)
+class Folded:
+    """The contents of results: exact, None where they cannot be told, and as sizes."""
+
+    known: dict[str, Known] | None
+    assumed: dict[str, Assumed]
 
 
 def _count(kind: TensorType) -> int:

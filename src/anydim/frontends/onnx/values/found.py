@@ -38,8 +38,8 @@ def elements(
     `nodes` are some that are not part of the graph yet; `count` is how many elements there have
     to be. Unsupported where their number is open.
     """
-    if name in emitter.known and emitter.known[name].array.ndim <= 1:
-        contents = emitter.known[name].array.reshape(-1)
+    if emitter.tells(name) and emitter.types[name].rank <= 1:
+        contents = emitter.contents(name).reshape(-1)
         if contents.dtype.kind in "iuO":
             return [as_size(size) for size in contents.tolist()]
     open_size = emitter.types[name].rank == 1 and emitter.types[name].shape[0].constant is None
@@ -88,6 +88,8 @@ def _traced(
         return None
     if node.operator in ("concat", "reshape", "squeeze", "unsqueeze", "identity", "cast"):
         joined = [item for part in parts for item in part]
+        if node.operator == "cast":
+            joined = _cast(emitter, node, joined)
         return joined if len(joined) == count else None
     if node.operator == "gather" and all(isinstance(item, Size) for item in parts[1]):
         places = [item.constant for item in parts[1] if isinstance(item, Size)]
@@ -95,6 +97,20 @@ def _traced(
         if all(place is not None and -extent <= place < extent for place in places):
             return [parts[0][place] for place in places if place is not None]
     return None
+
+
+def _cast(emitter: Emitter, node: Node, items: list[Size | Element]) -> list[Size | Element]:
+    """Elements in another type: the same ones where that holds them, others where they may wrap."""
+    (output,) = node.outputs
+    source, target = emitter.types[node.given[0]].dtype, emitter.types[output].dtype
+    wider = target.range[0] <= source.range[0] and source.range[1] <= target.range[1]
+    found: list[Size | Element] = []
+    for place, item in enumerate(items):
+        held = item if wider else None
+        if held is None and isinstance(item, Size):
+            held = emitter.held_in(item, target, node.source)
+        found.append((output, place) if held is None else held)
+    return found
 
 
 def element(emitter: Emitter, nodes: Sequence[Node], name: str) -> Size | Element:
@@ -114,7 +130,7 @@ def sizes_of(
     open_places = [place for place, item in enumerate(items) if not isinstance(item, Size)]
     if not open_places:
         return tuple(item for item in items if isinstance(item, Size))
-    dims = [finds.dim("size") for _ in open_places]
+    dims = [finds.dim("size", 0, _most(emitter, items[place])) for place in open_places]
     finds.find(picked(finds, name, open_places, len(items)), dims)
     for place, dim in zip(open_places, dims):
         item = items[place]
@@ -122,6 +138,13 @@ def sizes_of(
         emitter.elements[item] = dim
         items[place] = dim
     return tuple(item for item in items if isinstance(item, Size))
+
+
+def _most(emitter: Emitter, item: Size | Element) -> int | None:
+    """The largest number of a narrow type that an element is in; None for types of sizes."""
+    assert isinstance(item, tuple)
+    dtype = emitter.types[item[0]].dtype
+    return dtype.range[1] if dtype.bits <= 16 else None
 
 
 def picked(emits: Emits, name: str, places: Sequence[int], count: int) -> str:
