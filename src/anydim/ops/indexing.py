@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from anydim.base.errors import GraphError
@@ -22,7 +21,7 @@ from anydim.ops.writing import (
     target,
     wrapped,
 )
-from anydim.sizes import Box, Guard, as_size
+from anydim.sizes import LARGEST, Box, Guard, Size, as_size, fits
 
 
 def gather(types: Types, attributes: Attributes, box: Box) -> Written:
@@ -162,16 +161,45 @@ def literal(value: Any) -> str:
 
 
 def size_tensor(types: Types, attributes: Attributes, box: Box) -> Written:
-    """A vector (or, with `scalar`, one number) of sizes as data."""
+    """A vector (or, with `scalar`, one number) of sizes as data, which wraps at 64 bits."""
     expect_inputs("size_tensor", types, 0, 0)
-    values: Sequence[Any] = attributes["values"]
+    values = [as_size(value) for value in attributes["values"]]
     dtype = attributes["dtype"]
-    names = numbered("S", len(values))
+    named: list[Size] = []
+    terms = [_size_text(value, named, box) for value in values]
     if attributes["scalar"]:
-        statement = f"y = cast<{dtype}>(S0)"
+        statement = f"y = cast<{dtype}>({terms[0]})"
     else:
-        body = "".join(f"i == {number} ? {name} : " for number, name in enumerate(names[:-1]))
-        body += names[-1] if names else "0"
-        statement = f"y(i) = cast<{dtype}>({body}) where i in 0:{len(names)}"
-    text = definition("size_tensor", [], [statement], declared(names))
-    return Written(text, sizes_as_attributes("S", values))
+        body = "".join(f"i == {number} ? {term} : " for number, term in enumerate(terms[:-1]))
+        body += terms[-1] if terms else "0"
+        statement = f"y(i) = cast<{dtype}>({body}) where i in 0:{len(terms)}"
+    text = definition("size_tensor", [], [statement], declared(numbered("S", len(named))))
+    return Written(text, sizes_as_attributes("S", named))
+
+
+def _size_text(size: Size, named: list[Size], box: Box) -> str:
+    """A size as data; of one that may be beyond 64 bits the sum of products, which wraps there.
+
+    `named` gets the sizes that the text calls S0, S1, ...
+    """
+
+    def name(part: Size) -> str:
+        named.append(part)
+        return f"S{len(named) - 1}"
+
+    if fits(size, -LARGEST, LARGEST, box):
+        return name(size)
+    products = [
+        "*".join((_wrapped_literal(factor), *(f"cast<int64>({name(_of(a))})" for a in monomial)))
+        for monomial, factor in size.monomials
+    ]
+    return f"({' + '.join(products)})"
+
+
+def _of(atom: str) -> Size:
+    return Size({(atom,): 1})
+
+
+def _wrapped_literal(value: int) -> str:
+    low = -LARGEST - 1
+    return f"cast<int64>({literal((value - low) % (1 << 64) + low)})"

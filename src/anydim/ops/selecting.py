@@ -5,6 +5,7 @@ from __future__ import annotations
 from anydim.base.dtypes import DType, float32
 from anydim.base.records import dataclass
 from anydim.graph.operator import Attributes, Types, Written
+from anydim.lang.tree import TensorType
 from anydim.ops.writing import (
     axis_of,
     definition,
@@ -15,7 +16,7 @@ from anydim.ops.writing import (
     read,
     target,
 )
-from anydim.sizes import Box, as_size
+from anydim.sizes import Box, Guard, as_size, minimum, product
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,15 @@ class Place:
             _first(types[0].dtype, indices, kept, along, sizes[axis], attributes["last"]),
             f"{target('y', result)} = {place}{ones}",
         ]
-        return Written(definition(self.name, [parameter("x", sizes)], statements))
+        text = definition(self.name, [parameter("x", sizes)], statements)
+        return Written(text, guards=(_some(self.name, types[0], axis),))
+
+
+def _some(name: str, kind: TensorType, axis: int) -> Guard:
+    """An axis has elements, where there is a result for them."""
+    others = product(size for place, size in enumerate(kind.shape) if place != axis)
+    message = f"axis {axis} of what '{name}' reads has a first element"
+    return Guard(minimum(others, 1), "<=", kind.shape[axis], message)
 
 
 def _first(

@@ -96,15 +96,11 @@ def reshaped(
     open_axes = [axis for axis, size in enumerate(sizes) if size.constant == -1]
     if len(open_axes) > 1:
         raise GraphError("operator 'reshape': more than one size is -1")
-    total = product(shape)
+    guards: list[Guard] = []
     if open_axes:
-        rest = product(size for size in sizes if size.constant != -1)
-        found = total.divide_exactly(rest)
-        if found is None:
-            found = _quotient(total, rest)
-        sizes[open_axes[0]] = simplify(found, box)
+        sizes[open_axes[0]], guards = _rest(shape, sizes, box)
     message = f"a reshape from [{_listed(shape)}] to [{_listed(sizes)}] keeps every element"
-    guards = [Guard(total, "==", product(sizes), message)]
+    guards.insert(0, Guard(product(shape), "==", product(sizes), message))
     for size in sizes:
         negative = prove(size, "<", 0, box)
         if negative is Truth.PROVED or (size.constant or 0) < 0:
@@ -114,16 +110,31 @@ def reshaped(
     return tuple(sizes), tuple(guards)
 
 
-def _quotient(total: Size, rest: Size) -> Size:
-    """total // rest, after taking out the dims that both have as factors; 0 where nothing is left.
+def _rest(shape: Sequence[Size], sizes: Sequence[Size], box: Box) -> tuple[Size, list[Guard]]:
+    """The size that -1 stands for, and what must hold for the others to decide it.
 
-    Where rest is 0 there are no elements (the guard of the reshape says so), and any size fits.
+    An axis that keeps its size counts on neither side, so that it may be 0.
     """
+    kept = [axis for axis, pair in enumerate(zip(shape, sizes)) if pair[0] == pair[1]]
+    total = product(size for axis, size in enumerate(shape) if axis not in kept)
+    others = [size for axis, size in enumerate(sizes) if axis not in kept]
+    total, rest = _without_common(total, product(s for s in others if s.constant != -1))
+    if rest.constant == 0:
+        raise GraphError("operator 'reshape': -1 may be any size, since another size is 0")
+    exact = total.divide_exactly(rest)
+    if exact is not None:
+        return simplify(exact, box), []
+    message = f"a reshape from [{_listed(shape)}] to [{_listed(sizes)}] tells the size of -1"
+    return simplify(total // maximum(rest, 1), box), [Guard(as_size(1), "<=", rest, message)]
+
+
+def _without_common(total: Size, rest: Size) -> tuple[Size, Size]:
+    """Both without the dims that are factors of both."""
     for name in sorted(total.symbols & rest.symbols):
         fewer = total.divide_exactly(as_size(name)), rest.divide_exactly(as_size(name))
         if fewer[0] is not None and fewer[1] is not None:
             total, rest = fewer[0], fewer[1]
-    return total // maximum(rest, 1)
+    return total, rest
 
 
 def _listed(shape: Sequence[Size]) -> str:

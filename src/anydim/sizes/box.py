@@ -159,7 +159,7 @@ class Box:
         return Box((*self.dims, *dims), (*self.constraints, *constraints))
 
     def at_most(self, most: int) -> Box:
-        """The sizes of the box at which no dim is above `most`, as far as its lower bound allows."""
+        """The sizes at which no dim is above `most`, or above its lower bound where that is."""
         if all(dim.hi is not None and dim.hi <= most for dim in self.dims):
             return self
         if most not in self._smaller:

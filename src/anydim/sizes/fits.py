@@ -6,7 +6,7 @@ sizes that calls usually have.
 
 from __future__ import annotations
 
-from anydim.sizes.box import Box
+from anydim.sizes.box import Box, Dim
 from anydim.sizes.expression import Size
 
 ADDRESSABLE = 1 << 48  # elements that memory can hold
@@ -15,10 +15,12 @@ SHORT = 1 << 24  # of a dim by itself in 32 bits
 
 
 def fits(size: Size, low: int, high: int, box: Box, most: int = ADDRESSABLE) -> bool:
-    """Whether a size lies in low..high wherever no dim of the box is above `most`."""
+    """Whether a size lies in low..high wherever no dim is above `most`; sizes are 0 or more."""
     value = size.constant
     if value is not None:
         return low <= value <= high
+    if size.symbols.difference(box.names):  # sizes of a definition are no dims of a box
+        box = box.also(*map(Dim, sorted(size.symbols.difference(box.names))))
     within = box.at_most(most)
     rough = within.enclosure.roughly(size)
     if rough.low >= low and rough.high <= high:

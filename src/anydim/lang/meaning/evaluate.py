@@ -50,7 +50,9 @@ from anydim.sizes.guard import Guard
 LARGEST = 1 << 23  # elements of one intermediate array
 Array = numpy.ndarray[Any, Any]
 Span = tuple[int, int]
-Fit = Callable[[Array, DType], Array]  # an array of sizes -> what its elements are in an integer type
+Fit = Callable[
+    [Array, DType], Array
+]  # an array of sizes -> what its elements are in an integer type
 
 _RELATIONS = {
     "==": lambda a, b: a == b,

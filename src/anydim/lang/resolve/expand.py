@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from anydim.base.dtypes import DTYPES, DType
+from anydim.base.dtypes import DTYPES, DType, int64
 from anydim.base.errors import LanguageError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import counted
@@ -40,7 +40,17 @@ from anydim.lang.tree import (
 )
 from anydim.lang.tree.affine import affine, rewrite, to_expr
 from anydim.lang.tree.composed import COMPOSED
-from anydim.sizes import Size, Truth, as_size, maximum, minimum, product, prove
+from anydim.sizes import (
+    USUAL,
+    Size,
+    Truth,
+    as_size,
+    fits,
+    maximum,
+    minimum,
+    product,
+    prove,
+)
 
 LARGEST = 20_000  # nodes of an expression
 DEPTH_WEIGHT = LARGEST // 120  # so that a depth of 120 is as much
@@ -260,8 +270,8 @@ def fold(function: str, arguments: list[Expr], binding: Binding) -> Expr:
     if any(isinstance(a, SizeTerm) for a in arguments) and None not in sizes:
         known = [size for size in sizes if size is not None]
         folded = fold_sizes(function, known)
-        if folded is not None:
-            return SizeTerm(folded)
+        if folded is not None and fits(folded, *int64.range, binding.box, USUAL):
+            return SizeTerm(folded)  # else it wraps, where it is no index
     if function in _COMPARISONS and None not in sizes:
         return _compare(function, arguments, binding)
     return _fold_logic(function, arguments)

@@ -195,6 +195,19 @@ class OnnxNode:
         """The one result of a new node of a library operator."""
         return self.emit_many(name, 1, *inputs, **attributes)[0]
 
+    def binary(self, name: str) -> str:
+        """The first two inputs together, which broadcast.
+
+        Before opset 7 the second one is aligned at the attribute `axis`, not at the end.
+        """
+        second = self.input(1)
+        if self.opset < 7 and self.attribute("broadcast") and self.attribute("axis") is not None:
+            missing = self.type(0).rank - self.attribute("axis") - self.type(1).rank
+            if missing > 0:
+                axes = tuple(range(self.type(1).rank, self.type(1).rank + missing))
+                second = self.emit("unsqueeze", second, axes=axes)
+        return self.emit(name, self.input(0), second)
+
     def emit_many(
         self, name: str, results: int, /, *inputs: str | None, **attributes: Any
     ) -> list[str]:

@@ -18,6 +18,7 @@ from anydim.frontends.onnx.values.held import Known
 from anydim.frontends.onnx.values.kinds import known, vector
 from anydim.sizes import LARGEST, Guard, Size, as_size, bounds, maximum, product
 
+_NO_SIZE = -2  # of an axis that is not there
 _INT32 = (1 << 31) - 1
 
 
@@ -26,16 +27,18 @@ def reshape(call: OnnxNode, copies: bool) -> list[Size]:
     items, own = call.elements(1), list(call.shape(0))
     count = len(items)
     asked = picked(call, call.input(1), range(count), count)
+    missing = max(count - len(own), 0)
+    mine = vector(call, (*own[:count], *[_NO_SIZE] * missing))
+    factors = vector(call, (*own[:count], *[1] * missing))
+    one = _number(call, 1)
     if copies:
-        copied: list[Size | int] = [*own, *[0] * count]
-        sizes = vector(call, copied[:count])
-        asked = call.emit("where", call.emit("equal", asked, _number(call, 0)), sizes, asked)
+        asked = call.emit("where", call.emit("equal", asked, _number(call, 0)), mine, asked)
     rest = call.emit("equal", asked, _number(call, -1))
-    others = call.emit("where", rest, _number(call, 1), asked)
-    others = call.emit("reduce_prod", others, axes=(0,), keepdims=False)
-    left = call.emit(
-        "floor_div", _number(call, product(own)), call.emit("maximum", others, _number(call, 1))
-    )
+    kept = call.emit("equal", asked, mine)  # counts on neither side, so that it may be 0
+    total = call.emit("mul", _volume(call, kept, factors), _number(call, product(own[count:])))
+    others = _volume(call, call.emit("logical_or", rest, kept), asked)
+    left = call.emit("floor_div", total, call.emit("maximum", others, one))
+    left = _unless_zero(call, others, left)
     wanted = call.emit("where", rest, left, asked)
     fixed: list[Size | None] = []
     for axis, item in enumerate(items):
@@ -45,6 +48,12 @@ def reshape(call: OnnxNode, copies: bool) -> list[Size]:
             known_size = isinstance(item, Size) and item.constant != -1
             fixed.append(item if known_size and isinstance(item, Size) else None)
     return _completed(call, wanted, fixed)
+
+
+def _volume(call: OnnxNode, left_out: str, sizes: str) -> str:
+    """The product of sizes that are not left out."""
+    counted = call.emit("where", left_out, _number(call, 1), sizes)
+    return call.emit("reduce_prod", counted, axes=(0,), keepdims=False)
 
 
 def expand(call: OnnxNode) -> str:
@@ -230,7 +239,7 @@ def _far(call: OnnxNode, range_: Sequence[str], count: str) -> str:
 
 
 def _unless_zero(call: OnnxNode, step: str, count: str) -> str:
-    """A count; -1, which no dim can be, where the step is 0."""
+    """A count; -1, which no dim can be, where a step or divisor is 0."""
     none = call.number(0, call.kind(step).dtype)
     standing = call.emit("equal", step, none)
     return call.emit("where", standing, known(call, Known.size(-1)), count)

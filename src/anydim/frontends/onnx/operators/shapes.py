@@ -91,16 +91,36 @@ def reshape(call: OnnxNode) -> Result:
     if not call.tells(1):
         _check_rank(len(call.elements(1)))
         return call.emit("reshape", call.input(0), shape=tuple(computed.reshape(call, copies)))
-    wanted = list(call.sizes(1))
+    wanted = call.sizes(1)
     _check_rank(len(wanted))
+    shape = _unwrapped(call, copies) or _copied(call, wanted, copies)
+    return call.emit("reshape", call.input(0), shape=shape)
+
+
+def _copied(call: OnnxNode, wanted: Sequence[Size], copies: bool) -> list[Size]:
+    """Sizes of a reshape; `copies`: a 0 stands for the size of that axis."""
     own = call.shape(0)
-    if copies:
-        for axis, size in enumerate(wanted):
-            if size.constant == 0:
-                if axis >= len(own):
-                    raise Unsupported(f"size 0 at axis {axis} copies an axis that is not there")
-                wanted[axis] = own[axis]
-    return call.emit("reshape", call.input(0), shape=wanted)
+    zeros = [axis for axis, size in enumerate(wanted) if copies and size.constant == 0]
+    if zeros and zeros[-1] >= len(own):
+        raise Unsupported(f"size 0 at axis {zeros[-1]} copies an axis that is not there")
+    return [own[axis] if axis in zeros else size for axis, size in enumerate(wanted)]
+
+
+def _unwrapped(call: OnnxNode, copies: bool) -> list[Size] | None:
+    """The sizes of a reshape that went through 32 bits, where they keep the elements as they are.
+
+    Where one of them wraps there, the reshape keeps no elements, so a guard may refuse it.
+    """
+    assumed = call.emitter.assumed.get(call.input(1))
+    if assumed is None or assumed.likely:
+        return None
+    wanted = _copied(call, [as_size(size) for size in assumed.array.tolist()], copies)
+    total, known = product(call.shape(0)), product(s for s in wanted if s.constant != -1)
+    whole = total.divide_exactly(known)
+    if whole is None or (whole != 1 and len([s for s in wanted if s.constant == -1]) != 1):
+        return None
+    call.emitter.guard(*assumed.guards)
+    return wanted
 
 
 def flatten(call: OnnxNode) -> Result:

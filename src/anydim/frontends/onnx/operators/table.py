@@ -16,6 +16,7 @@ from anydim.base.dtypes import boolean, uint8
 from anydim.frontends.onnx.file.tensors import Unsupported, read_tensor
 from anydim.frontends.onnx.operators import (
     attention,
+    division,
     loops,
     quantised,
     sampling,
@@ -52,16 +53,10 @@ def same(name: str, inputs: int, **renamed: str) -> Build:
 
 
 def binary(name: str) -> Build:
-    """Two inputs that broadcast; before opset 7 the second is aligned at `axis`, not at the end."""
+    """Two inputs that broadcast."""
 
     def build(call: OnnxNode) -> Result:
-        second = call.input(1)
-        if call.opset < 7 and call.attribute("broadcast") and call.attribute("axis") is not None:
-            missing = call.type(0).rank - call.attribute("axis") - call.type(1).rank
-            if missing > 0:
-                axes = tuple(range(call.type(1).rank, call.type(1).rank + missing))
-                second = call.emit("unsqueeze", second, axes=axes)
-        return call.emit(name, call.input(0), second)
+        return call.binary(name)
 
     return build
 
@@ -105,11 +100,6 @@ def clip(call: OnnxNode) -> Result:
 
 def passed_on(call: OnnxNode) -> Result:
     return call.held(0)
-
-
-def modulo(call: OnnxNode) -> Result:
-    name = "fmod" if call.attribute("fmod") else "mod"
-    return call.emit(name, call.input(0), call.input(1))
 
 
 def shift(call: OnnxNode) -> Result:
@@ -258,7 +248,7 @@ _UNARY = {
 }  # fmt: skip
 _BINARY = {
     "Add": "add", "And": "logical_and", "BitwiseAnd": "bit_and", "BitwiseOr": "bit_or",
-    "BitwiseXor": "bit_xor", "Div": "div", "Equal": "equal", "Greater": "greater",
+    "BitwiseXor": "bit_xor", "Equal": "equal", "Greater": "greater",
     "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
     "MatMul": "matmul", "Mul": "mul", "Or": "logical_or", "Pow": "pow",
     "Sub": "sub", "Xor": "logical_xor",
@@ -345,7 +335,7 @@ OPERATORS: dict[str, Build] = {
     "Mean": mean,
     "MelWeightMatrix": signals.mel_weights,
     "Min": chain("minimum"),
-    "Mod": modulo,
+    "Mod": division.modulo, "Div": division.div,
     "Multinomial": randoms.multinomial,
     "NonMaxSuppression": counting.suppressed,
     "NonZero": counting.non_zero,

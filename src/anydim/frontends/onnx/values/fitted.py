@@ -19,7 +19,16 @@ import numpy
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.sizes import (
-    LARGEST, SHORT, USUAL, Box, Guard, Size, as_size, bounds, fits, wrapped,
+    LARGEST,
+    SHORT,
+    USUAL,
+    Box,
+    Guard,
+    Size,
+    as_size,
+    bounds,
+    fits,
+    wrapped,
 )  # fmt: skip
 
 _DEEPEST = 6  # remainders inside each other, from which on contents are data
