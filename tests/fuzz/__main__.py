@@ -8,13 +8,23 @@ from pathlib import Path
 
 import click
 
-from tests.fuzz import cuts, metamorphic, networks, nnsmith_graphs, onnx_peers, runner, typed_texts
+from tests.fuzz import (
+    cuts,
+    metamorphic,
+    networks,
+    nnsmith_graphs,
+    onnx_peers,
+    runner,
+    sizes_as_data,
+    typed_texts,
+)
 from tests.fuzz.coverage import Coverage
 from tests.fuzz.generate import random_case
 
 KINDS = {
     "graphs": runner.run, "onnx": onnx_peers.run, "laws": metamorphic.run, "cuts": cuts.run,
     "nnsmith": nnsmith_graphs.run, "networks": networks.run, "texts": typed_texts.run,
+    "sizes": sizes_as_data.run,
 }  # fmt: skip
 
 
@@ -30,6 +40,7 @@ KINDS = {
 @click.option("--nnsmith", "kind", flag_value="nnsmith", help="Graphs of that package, by torch.")
 @click.option("--networks", "kind", flag_value="networks", help="Networks of images.")
 @click.option("--texts", "kind", flag_value="texts", help="Recurrences: declared types, inferred.")
+@click.option("--sizes", "kind", flag_value="sizes", help="Sizes as data, in all integer types.")
 @click.option("--coverage", is_flag=True, help="Print what the graphs try; compile nothing.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file that failures go to as well.")
 def main(

@@ -1,6 +1,6 @@
 """Promises: rows, threads, sizes and precision change no result beyond what is written down.
 
-`python -m tests.fuzz --laws` and `--cuts` run more.
+`python -m tests.fuzz --laws`, `--cuts` and `--sizes` run more.
 """
 
 from __future__ import annotations
@@ -10,17 +10,29 @@ from dataclasses import replace
 import numpy
 import pytest
 
-from tests.fuzz import cuts, metamorphic
+from tests.fuzz import cuts, metamorphic, sizes_as_data
 from tests.fuzz.coverage import special
 from tests.fuzz.metamorphic import row_case
 from tests.fuzz.test_fuzz import failures
 
 QUICK = 5
+MANY_SIZES = 300
 MANY, MANY_CUTS = 300, 700  # a hundred of each model
 
 
 def test_laws_of_a_few_graphs() -> None:
     found = failures(range(QUICK), metamorphic.run)
+    assert not found, found
+
+
+def test_sizes_wrap_as_data_free_and_fixed() -> None:
+    found = failures(range(QUICK), sizes_as_data.run)
+    assert not found, found
+
+
+@pytest.mark.slow
+def test_many_sizes_as_data() -> None:
+    found = failures(range(20_000, 20_000 + MANY_SIZES), sizes_as_data.run)
     assert not found, found
 
 

@@ -12,6 +12,7 @@ from anydim.base.text import counted
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.resolve.binding import Binding, fold_sizes, spread_axes
 from anydim.lang.resolve.ranges import proved
+from anydim.lang.resolve.sized import with_sizes
 from anydim.lang.surface.syntax import (
     FUNCTION_ALIASES,
     TYPE_NAMES,
@@ -186,7 +187,7 @@ class Expander:
 
     def whole_sizes(self, expr: Expr) -> Expr:
         """An integer expression in normal form, with whole numbers as sizes."""
-        expr = rewrite(expr, _number_as_size)
+        expr = rewrite(with_sizes(expr, self.binding.box), _number_as_size)
         form = affine(expr)
         if form is None:
             return expr

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from anydim.base.errors import DimError
 from anydim.base.records import dataclass
+from anydim.lang.resolve.sized import index_type, span_in_type
 from anydim.lang.tree import Apply, Cast, Expr, Index, Read
 from anydim.lang.tree.affine import Affine, affine
 from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove, simplify
@@ -234,7 +235,8 @@ def expression_range(
         span = affine_range(form, extents, box)
         return None if span is None else (*span, True)
     if isinstance(expr, Cast) and expr.dtype.is_integer:
-        return expression_range(expr.argument, extents, box)
+        inner = expression_range(expr.argument, extents, box)
+        return None if inner is None else span_in_type(inner, expr.dtype, box)
     if not isinstance(expr, Apply):
         return None
     skip = 1 if expr.function == "select" else 0
@@ -244,7 +246,8 @@ def expression_range(
         return _mod_range(known[0], known[1][0], box)
     if len(known) < len(parts):
         return None
-    return _combine_ranges(expr.function, known, box)
+    span = _combine_ranges(expr.function, known, box)
+    return None if span is None else span_in_type(span, index_type(expr), box)
 
 
 def _mod_range(
