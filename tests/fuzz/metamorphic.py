@@ -5,6 +5,7 @@
     padding   rows that are added (of NaN, or of great numbers) and cut off again change nothing
     threads   results of 1 thread are those of 2, with all launches parallel
     crowd     a sequence of sizes from several threads, and again, gives what each gives alone
+    fixed     the graph with its dims fixed at the sizes of a call gives what it gives at these
     float64   the graph in float64 gives what it gives in float32, by the condition of the graph
 
 All but the last are about bits, with NaN equal to NaN. The first three are for dims that a graph
@@ -13,6 +14,7 @@ treats row by row (rows.py).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -154,6 +156,20 @@ def crowd(subject: Subject) -> Found:
         yield differing(found, results), sizes
 
 
+def fixed(subject: Subject) -> Found:
+    for sizes, inputs, results in subject.calls[:POINTS]:
+        graph = with_sizes(subject.case.graph, sizes)
+        yield differing(compiled(replace(subject.case, graph=graph))(**inputs), results), sizes
+
+
+def with_sizes(graph: Graph, sizes: Sizes) -> Graph:
+    """The graph, and those inside it, with the dims that have a size fixed at that."""
+    text = print_graph(graph)
+    for name, size in sizes.items():
+        text = re.sub(rf"(?m)^( *)dim {re.escape(name)} .*", rf"\1dim {name} {size}..{size}", text)
+    return read_graph(text, constants_of(graph))
+
+
 def wide(subject: Subject) -> Found:
     graph = subject.case.graph
     plain = all(kind.dtype != float32 for kind in graph.types.values())
@@ -181,7 +197,7 @@ def widened(graph: Graph) -> Graph:
 
 LAWS: dict[str, Callable[[Subject], Found]] = {
     "halves": halves, "alone": alone, "padding": padding, "threads": threads, "crowd": crowd,
-    "float64": wide,
+    "fixed": fixed, "float64": wide,
 }  # fmt: skip
 
 
