@@ -7,6 +7,7 @@ from those above them:
     tree/         scalar expressions, comprehensions, groups: the records, and walks over them
     meaning/      what a group computes, by numpy
     surface/      grammar, parser, printer, hints
+    interpreter/  a definition and arrays -> arrays, by Python; it shares nothing with resolve/
     resolve/      a definition and types of arguments -> a group
     dependence/   which loops may run in any order
 """

@@ -30,8 +30,9 @@ PROGRAMS = [
 NAMES = {"inf": np.inf, "nan": np.nan, "__builtins__": {}}
 
 
-def run_example(definitions, line):
-    """Run `name(argument, ..., attribute=value) == result, ...` and compare."""
+def example(definitions, line):
+    """The parts of a line `name(argument, ..., attribute=value) == result, ...`: the definition,
+    its arguments and attributes, and the results."""
     call, _, expected = line.partition("==")
     name, inner = re.fullmatch(r"(\w+)\((.*)\)", call.strip()).groups()
     inner = inner.replace("...p=", "ellipsis_p=")
@@ -39,10 +40,20 @@ def run_example(definitions, line):
     attributes = {k.replace("ellipsis_", "..."): v for k, v in attributes.items()}
     definition = definitions[name]
     arrays = [array(p.type, v) for p, v in zip(definition.parameters, arguments)]
+    return definition, arrays, attributes, eval(f"({expected},)", NAMES) if expected else ()
+
+
+def examples(text):
+    """The lines of a program that say what a call gives."""
+    return re.findall(r"^#> (.*)$", text, re.M)
+
+
+def run_example(definitions, line):
+    """Run an example and compare."""
+    definition, arrays, attributes, wanted = example(definitions, line)
     group = instantiate(definition, [known(a) for a in arrays], attributes)
     tensors = {p.name: a for p, a in zip(definition.parameters, arrays)}
     results = list(evaluate(group, tensors, {}).values())
-    wanted = eval(f"({expected},)", NAMES)
     assert len(results) == len(wanted)
     for result, value in zip(results, wanted):
         assert result.shape == np.shape(value)
@@ -60,7 +71,7 @@ def array(kind, value):
 def test_programs(text, error):
     try:
         definitions = parse(text, "language.md")
-        for line in re.findall(r"^#> (.*)$", text, re.M):
+        for line in examples(text):
             run_example(definitions, line)
     except (LanguageError, InputError) as caught:
         assert str(caught) == error.rstrip("\n")

@@ -1,0 +1,185 @@
+"""One assignment in one iteration: all that it computes, then all that it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from anydim.base.errors import InputError
+from anydim.base.records import dataclass
+from anydim.lang.interpreter import numbers
+from anydim.lang.interpreter.kinds import NotCovered
+from anydim.lang.interpreter.ranges import Ranges, ends_of, indices_in, linear
+from anydim.lang.interpreter.terms import Env, Evaluated, Stored, Terms
+from anydim.lang.surface.syntax import Assignment, Name, Spread, Term
+
+
+@dataclass
+class Statement:
+    """One assignment in one iteration."""
+
+    terms: Terms
+    item: Assignment
+    loops: Mapping[str, int]
+    ranges: Ranges
+
+    def run(self) -> None:
+        """Compute everything from what the tensors hold, then write it."""
+        item, frame = self.item, self.terms.frame
+        target = self.terms.stored[item.target]
+        names = (name for term in item.indices for name in indices_in(term, frame, self.loops))
+        left = list(dict.fromkeys(names))
+        scatter = item.initial and not self._apart(left)
+        made = list(self._updates(left, target, scatter))
+        if scatter:
+            for at in self._filled(target):
+                target.data[at] = numbers.IDENTITY[item.combine](target.kind)
+        adds = bool(item.combine) and (scatter or not item.initial)
+        combine = numbers.function_of(item.combine, target.kind) if adds else None
+        for at, value in made:
+            if combine is not None and target.data[at] is None:
+                raise NotCovered(f"'{item.target}' is combined before it is written")
+            target.data[at] = value if combine is None else combine(target.data[at], value)
+
+    def _updates(
+        self, left: Sequence[str], target: Stored, scatter: bool
+    ) -> Iterator[tuple[int, Any]]:
+        """What goes where; with `scatter`, each term of a reduction by itself."""
+        item, places, masks = self.item, self._places(), self._masks()
+        value = self.terms.number(item.value, target.kind)
+        right = [name for name in self.ranges.extents if name not in left and self._used(name)]
+        start = numbers.IDENTITY[item.combine](target.kind) if item.combine else None
+        outside = 0 if self._whole(left) and not item.combine else start
+        combine = numbers.function_of(item.combine or "add", target.kind)
+        for env in self._points(left, dict(self.loops)):
+            if right and not scatter:
+                total = start
+                for inner in self._points(right, env):
+                    if all(mask(inner) for mask in masks):
+                        total = combine(total, value(inner))
+                yield self._at(places, env), total
+                continue
+            for inner in self._points(right, env):
+                if all(mask(inner) for mask in masks):
+                    yield self._at(places, inner), value(inner)
+                elif outside is not None and not scatter:
+                    yield self._at(places, inner), outside
+
+    def _used(self, name: str) -> bool:
+        """Whether an index with a range is one of this statement's."""
+        terms = [self.item.value, *(end for clause in self.item.where for end in ends_of(clause))]
+        frame = self.terms.frame
+        inside = any(name in indices_in(term, frame, self.loops) for term in terms)
+        return inside or any(getattr(clause, "index", "") == name for clause in self.item.where)
+
+    def _points(self, names: Sequence[str], outer: Env) -> Iterator[Env]:
+        """The values of indices in row-major order; one environment, which changes."""
+        lows = [self.ranges.lows.get(name, 0) for name in names]
+        spans = [range(low, low + self.ranges.extents[name]) for name, low in zip(names, lows)]
+        env = dict(outer)
+        for point in product(*spans):
+            env.update(zip(names, point))
+            yield env
+
+    def _places(self) -> list[tuple[Evaluated, int, int]]:
+        """What computes the position along each axis of the target, with its size and stride."""
+        item, frame = self.item, self.terms.frame
+        based = item is frame.definers.get(item.target)
+        made: list[Evaluated] = []
+        for term in item.indices:
+            if isinstance(term, Spread):
+                made += [_indexed(name, 0) for name in frame.indices(term.name)]
+            elif based and isinstance(term, Name):
+                made.append(_indexed(term.name, self.ranges.lows.get(term.name, 0)))
+            else:
+                made.append(self.terms.place(term))
+        target = self.terms.stored[item.target]
+        return list(zip(made, target.shape, target.strides))
+
+    def _at(self, places: Sequence[tuple[Evaluated, int, int]], env: Env) -> int:
+        at = 0
+        for place, size, stride in places:
+            index = place(env)
+            if not 0 <= index < size:
+                raise InputError(f"index {index} is outside 0..{size - 1} of '{self.item.target}'")
+            at += index * stride
+        return at
+
+    def _masks(self) -> list[Evaluated]:
+        """Whether an index lies in a range that depends on others, or on data."""
+        made: list[Evaluated] = []
+        for clause in self.ranges.masks:
+            low, high = map(self.terms.place, ends_of(clause))
+            limit = self.ranges.extents[clause.index]
+            ragged = [self._reads(end) for end in ends_of(clause)]
+            made.append(_within(clause.index, low, high, limit, ragged))
+        return made
+
+    def _reads(self, term: Term) -> bool:
+        return linear(term, self.terms.frame, self.loops) is None and self.terms.by_data(term)
+
+    def _whole(self, left: Sequence[str]) -> bool:
+        """Whether the places are all of the target, each by an index of its own."""
+        item, frame = self.item, self.terms.frame
+        names: list[str] = []
+        for term in item.indices:
+            if isinstance(term, Spread):
+                names += frame.indices(term.name)
+            elif isinstance(term, Name) and term.name in left:
+                names.append(term.name)
+            else:
+                return False
+        if len(set(names)) < len(names) or set(names) < set(left):
+            return False
+        based = item is frame.definers.get(item.target)
+        if not based and any(self.ranges.lows.get(name, 0) for name in names):
+            return False
+        shape = self.terms.stored[item.target].shape
+        return all(self.ranges.extents[name] == size for name, size in zip(names, shape))
+
+    def _apart(self, left: Sequence[str]) -> bool:
+        """Whether different values of the indices on the left are different places."""
+        frame, found = self.terms.frame, set()
+        for term in self.item.indices:
+            if isinstance(term, Spread):
+                found.update(frame.indices(term.name))
+                continue
+            form = linear(term, frame, self.loops) or {}
+            names = [name for name, factor in form.items() if name and factor]
+            found.update(names if len(names) == 1 else [])
+        return found >= set(left) and not any(
+            self.terms.by_data(t) for t in self.item.indices
+            if not isinstance(t, Spread)
+        )  # fmt: skip
+
+    def _filled(self, target: Stored) -> Iterator[int]:
+        """All places that a write through data may reach."""
+        spans: list[Any] = []
+        for term in self.item.indices:
+            form = None if isinstance(term, Spread) else linear(term, self.terms.frame, self.loops)
+            if isinstance(term, Spread):
+                spans += [None] * len(self.terms.frame.indices(term.name))
+            else:
+                fixed = form is not None and not any(f for name, f in form.items() if name)
+                spans.append([form[""]] if fixed and form is not None else None)
+        axes = [span or range(size) for span, size in zip(spans, target.shape)]
+        for point in product(*axes):
+            yield sum(index * stride for index, stride in zip(point, target.strides))
+
+
+def _indexed(name: str, low: int) -> Evaluated:
+    return lambda env: env[name] - low
+
+
+def _within(
+    name: str, low: Evaluated, high: Evaluated, limit: int, ragged: Sequence[bool]
+) -> Evaluated:
+    def inside(env: Env) -> bool:
+        ends = low(env), high(env)
+        for end, by_data in zip(ends, ragged):
+            if by_data and not 0 <= end <= limit:
+                raise InputError(f"index {end} is outside 0..{limit} of the range of '{name}'")
+        return bool(ends[0] <= env[name] < ends[1])
+
+    return inside

@@ -1,0 +1,254 @@
+"""Element types and shapes of what a definition writes, at the sizes of one call.
+
+The type of a tensor is the common type of all that is assigned to it: the least one for which that
+holds, found in rounds that begin with no type at all. Its size is that of the statement that
+defines all of it, or of the union of what its statements write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from itertools import product
+from typing import Any
+
+from anydim.base.records import dataclass
+from anydim.lang.interpreter.frame import Frame, accumulates, framed
+from anydim.lang.interpreter.kinds import NotCovered, joined, settled
+from anydim.lang.interpreter.ranges import (
+    ByData,
+    Loops,
+    Open,
+    from_zero,
+    indices_in,
+    linear,
+    positions,
+    ranges_of,
+    span_of,
+    whole_number,
+)
+from anydim.lang.interpreter.terms import constant_truth, kind_of
+from anydim.lang.surface.syntax import (
+    TYPE_NAMES,
+    Assignment,
+    BranchBlock,
+    Exists,
+    Invoke,
+    Item,
+    LoopBlock,
+    Name,
+    Spread,
+    Term,
+    parts,
+)
+
+_MOST_ROUNDS = 200
+_MOST_ITERATIONS = 24  # of a loop that are looked at: more are the same but for the last ones
+
+
+def surveyed(frame: Frame) -> Frame:
+    """The frame with types and shapes of all tensors; NotCovered where they do not follow."""
+    for _ in range(_MOST_ROUNDS):
+        before = dict(frame.kinds), {name: list(shape) for name, shape in frame.shapes.items()}
+        _types(frame)
+        _shapes(frame)
+        if before == (frame.kinds, frame.shapes):
+            break
+    for name in frame.definers:
+        if frame.kinds.get(name) is None or None in frame.shapes.get(name, [None]):
+            raise NotCovered(f"the type or the shape of '{name}' does not follow")
+    return frame
+
+
+def statements(
+    block: Sequence[Item], frame: Frame, loops: frozenset[str] = frozenset()
+) -> Iterator[tuple[Assignment | Invoke, frozenset[str]]]:
+    """Every statement that may run, with the variables of the loops around it."""
+    for item in block:
+        if isinstance(item, (Assignment, Invoke)):
+            yield item, loops
+        elif isinstance(item, LoopBlock):
+            yield from statements(item.body, frame, loops | {item.variable})
+        else:
+            for inner in branches(item, frame):
+                yield from statements(inner, frame, loops)
+
+
+def branches(item: BranchBlock, frame: Frame) -> Sequence[tuple[Item, ...]]:
+    """The sides of a branch that attributes and constants leave."""
+    holds = constant_truth(item.condition, frame)
+    return parts(item) if holds is None else [item.then if holds else item.otherwise]
+
+
+# ---- element types -----------------------------------------------------------------------------
+
+
+def _types(frame: Frame) -> None:
+    found: dict[str, list[str | None]] = {}
+    for item, loops in statements(frame.definition.statements, frame):
+        if isinstance(item, Assignment):
+            found.setdefault(item.target, []).append(kind_of(item.value, frame, loops))
+            continue
+        inner = invoked(item, frame, loops)
+        for number, target in enumerate(item.targets):
+            results = None if inner is None else inner.kinds[inner.definition.results[number]]
+            found.setdefault(target, []).append(results)
+    for name, kinds in found.items():
+        if name not in frame.parameters:
+            frame.kinds[name] = settled(joined(kinds))
+
+
+def invoked(
+    item: Invoke, frame: Frame, loops: frozenset[str], values: Mapping[str, int] | None = None
+) -> Frame | None:
+    """The frame of a call of another definition; None while its arguments are not known."""
+    callee = frame.definition.callee(item.call.name)
+    given = []
+    for term, parameter in zip(item.call.arguments, callee.parameters):
+        tensor = isinstance(term, Name) and term.name in frame.kinds and term.name not in loops
+        shape = frame.shapes.get(getattr(term, "name", ""), [None]) if tensor else []
+        kind = settled(kind_of(term, frame, loops))
+        if not tensor:
+            kind = TYPE_NAMES.get(parameter.type, kind or "")
+        if not kind or None in shape:
+            return None
+        given.append((kind, tuple(size or 0 for size in shape)))
+    attributes = {each.name: _setting(each.value, frame, values) for each in item.call.settings}
+    return surveyed(framed(callee, given, attributes))
+
+
+def _setting(term: Term, frame: Frame, values: Mapping[str, int] | None) -> Any:
+    if isinstance(term, Name):
+        if term.name in frame.types or term.name in TYPE_NAMES:
+            return frame.dtype(term.name)
+        if term.name in frame.constants:
+            return frame.constants[term.name]
+    value = getattr(term, "value", None)
+    if isinstance(value, (int, float)):
+        return value
+    negated = getattr(term, "function", "") == "neg"
+    if negated and isinstance(getattr(term.arguments[0], "value", None), float):  # type: ignore[union-attr]
+        return -term.arguments[0].value  # type: ignore[union-attr]
+    try:
+        return whole_number(term, frame, values or {})
+    except (Open, ByData):
+        raise NotCovered("the value of an attribute that is known while the call runs") from None
+
+
+# ---- shapes ------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Covers:
+    """One beyond the last place written along each axis of a tensor; `open` where not known."""
+
+    known: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    open: set[tuple[str, int]] = field(default_factory=set)
+
+
+def _shapes(frame: Frame) -> None:
+    covers = _Covers()
+    _block(frame.definition.statements, frame, {}, covers)
+    settling = [key for key in covers.known if _unknown(frame, *key)]
+    closed = [key for key in settling if key not in covers.open]
+    for name, axis in closed or settling[:1]:
+        frame.shapes[name][axis] = max(0, *covers.known[name, axis])
+
+
+def _unknown(frame: Frame, name: str, axis: int) -> bool:
+    return name not in frame.parameters and frame.shapes[name][axis] is None
+
+
+def _block(block: Sequence[Item], frame: Frame, loops: Loops, covers: _Covers) -> None:
+    for item in block:
+        if isinstance(item, Assignment):
+            _assignment(item, frame, loops, covers)
+        elif isinstance(item, Invoke):
+            _invoke(item, frame, loops)
+        elif isinstance(item, LoopBlock):
+            for value in _iterations(item, frame, loops):
+                _block(item.body, frame, {**loops, item.variable: value}, covers)
+        else:
+            for inner in branches(item, frame):
+                _block(inner, frame, loops, covers)
+
+
+def _iterations(loop: LoopBlock, frame: Frame, loops: Loops) -> Sequence[int | None]:
+    """Values of a loop variable; the last one that there would be where it has none."""
+    try:
+        start, stop, step = (
+            whole_number(end, frame, loops) for end in (loop.start, loop.stop, loop.step)
+        )
+    except (ByData, NotCovered):
+        return [None]
+    except Open:
+        return []
+    values = range(start, stop, step)
+    if not values:
+        return [stop - 1 if step > 0 else start]
+    half = _MOST_ITERATIONS // 2
+    return [*values] if len(values) <= _MOST_ITERATIONS else [*values[:half], *values[-half:]]
+
+
+def _invoke(item: Invoke, frame: Frame, loops: Loops) -> None:
+    known = {name: value for name, value in loops.items() if value is not None}
+    inner = invoked(item, frame, frozenset(loops), known)
+    if inner is not None:
+        for target, result in zip(item.targets, inner.definition.results):
+            if target not in frame.parameters:
+                frame.shapes[target] = list(inner.shapes[result])
+
+
+def _assignment(item: Assignment, frame: Frame, loops: Loops, covers: _Covers) -> None:
+    target = item.target
+    axes: list[Term | str] = []
+    for term in item.indices:
+        axes += frame.indices(term.name) if isinstance(term, Spread) else [term]
+    if target not in frame.shapes:
+        frame.shapes[target] = [None] * len(axes)
+    definer = frame.definers.get(target)
+    if target in frame.parameters or not (
+        item is definer or (definer is None and not accumulates(item))
+    ):
+        return
+    found = ranges_of(item, frame, loops)
+    for axis, place in enumerate(axes):
+        key = target, axis
+        try:
+            top = _top(place, item, frame, loops, found.extents, found.lows, item is definer)
+        except (Open, KeyError):
+            covers.open.add(key)
+        except ByData:
+            continue
+        else:
+            if top is not None:
+                covers.known.setdefault(key, []).append(top)
+            if not isinstance(place, str) and found.pending & {*indices_in(place, frame, loops)}:
+                covers.open.add(key)
+
+
+def _top(
+    term: Term | str, item: Assignment, frame: Frame, loops: Loops, extents: Mapping[str, int],
+    lows: Mapping[str, int], based: bool,
+) -> int | None:  # fmt: skip
+    """One beyond the last place of an axis; None where data decides."""
+    if isinstance(term, str):
+        return extents[term]
+    for clause in item.where:
+        if isinstance(clause, Exists) and clause.tensor != item.target:
+            for place, size in positions(clause, frame):
+                if place == term:
+                    if size is None:
+                        raise Open
+                    return size
+    if based and isinstance(term, Name):
+        return extents[term.name]
+    form = linear(term, frame, loops)
+    names = indices_in(term, frame, loops)
+    if form is not None:
+        return span_of(from_zero(form, lows), extents)[1] + 1
+    found = []
+    for point in product(*(range(extents[name]) for name in names)):
+        at = {n: v + lows.get(n, 0) for n, v in zip(names, point)}
+        found.append(whole_number(term, frame, {**loops, **at}) + 1)
+    return max(found, default=0)

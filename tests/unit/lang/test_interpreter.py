@@ -1,0 +1,112 @@
+"""Promise: the interpreter computes what the language says, with nothing of the compiler in it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import anydim.lang.interpreter as package
+from anydim.base.errors import InputError
+from anydim.lang.interpreter.kinds import NotCovered
+from anydim.lang.interpreter.run import run
+from anydim.lang.surface.parser import parse, parse_definition
+from tests.unit.lang.catalogue import PROGRAMS, Program
+from tests.unit.lang.test_language_docs import PROGRAMS as DOCUMENTED
+from tests.unit.lang.test_language_docs import example, examples
+
+SHARED = {"base", "lang.surface.syntax", "lang.interpreter"}  # the text's tree, types and errors
+TYPES = (np.float32, np.float64, np.float16, np.int64, np.int32, np.int16, np.uint8, np.uint64)
+
+
+def test_it_shares_nothing_with_the_compiler() -> None:
+    for path in Path(package.__path__[0]).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("anydim."):
+                name = node.module.removeprefix("anydim.")
+                assert any(name == s or name.startswith(f"{s}.") for s in SHARED), (path, name)
+
+
+@pytest.mark.parametrize("text", [t for t, e in DOCUMENTED if not e or "is outside" in e])
+def test_the_examples_of_the_manual(text: str) -> None:
+    for line in examples(text):
+        definition, arrays, attributes, wanted = example(parse(text), line)
+        if not wanted:
+            with pytest.raises(InputError, match="is outside"):
+                run(definition, arrays, attributes)
+            continue
+        results = run(definition, arrays, attributes).values()
+        for result, value in zip(results, wanted):
+            assert result.values.shape == np.shape(value)
+            np.testing.assert_allclose(result.values, value, rtol=1e-6)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_programs_of_users_beside_numpy(program: Program) -> None:
+    definition = list(parse(program.text).values())[-1]
+    for sizes in program.sizes(4):
+        arrays = program.arrays(sizes)
+        results = run(definition, arrays).values()
+        for result, value in zip(results, program.expected(arrays)):
+            assert result.values.shape == np.shape(value)
+            np.testing.assert_allclose(result.values, value, rtol=program.tolerance, atol=1e-4)
+
+
+RECURRENCES = {
+    "else first": "def f(T(N) x) -> (y) { for t in N { y(t) = (y(t - 1) else 0) + x(t) } }",
+    "branch": """def f(T(N) x) -> (y) {
+      for t in N { if t == 0 { y(t) = x(t) } else { y(t) = y(t - 1) + x(t) } }
+    }""",
+    "mutual": """def f(T(N) x) -> (y) {
+      for t in N {
+        z(t) = y(t - 1) else 0
+        y(t) = z(t) + x(t)
+      }
+    }""",
+}
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("text", RECURRENCES.values(), ids=RECURRENCES)
+def test_a_recurrence_has_the_type_of_what_is_assigned(text: str, dtype: type) -> None:
+    x = np.array([3, 1, 100, 2, 50, 7] * 9, dtype)
+    result = run(parse_definition(text), [x])["y"]
+    assert result.kind == np.dtype(dtype).name
+    wide = x.astype(float) if x.dtype.kind == "f" else x
+    np.testing.assert_array_equal(result.values, np.cumsum(wide, dtype=wide.dtype))
+
+
+def test_a_recurrence_of_large_integers_loses_nothing() -> None:
+    x = np.array([2**40 + 4, 1, 0])
+    result = run(parse_definition(RECURRENCES["else first"]), [x])["y"]
+    assert result.values.tolist() == [2**40 + 4, 2**40 + 5, 2**40 + 5]
+
+
+def test_a_type_that_nothing_decides_is_not_guessed() -> None:
+    text = "def f(float(N) x) -> (y) { for t in N { y(t) = y(t - 1) else 0 where exists x(t) } }"
+    with pytest.raises(NotCovered, match="does not follow"):
+        run(parse_definition(text), [np.ones(3, np.float32)])
+
+
+@pytest.mark.parametrize("left, right, wanted", [
+    ("int32", "uint8", "int32"), ("int8", "uint8", "int16"), ("int64", "uint64", "int64"),
+    ("float16", "bfloat16", "float32"), ("float16", "int64", "float16"),
+    ("bool", "uint8", "uint8"), ("float32", "float64", "float64"), ("uint32", "int32", "int64"),
+])  # fmt: skip
+def test_operands_take_their_common_type(left: str, right: str, wanted: str) -> None:
+    import ml_dtypes  # noqa: F401  so that numpy knows bfloat16 by name
+
+    text = f"def f({left}(N) a, {right}(N) b) -> (y) {{ y(i) = min(a(i), b(i)) }}"
+    result = run(parse_definition(text), [np.ones(3, left), np.ones(3, right)])["y"]
+    assert result.kind == wanted
+
+
+def test_integers_wrap_at_their_width() -> None:
+    text = (
+        "def f(uint8(N) a, int32(N) b) -> (s, p) {\n s(i) = a(i) - uint8(5)\n p(i) = b(i) * b(i)\n}"
+    )
+    results = run(parse_definition(text), [np.array([3], "u1"), np.array([50_000], "i4")])
+    assert results["s"].values.tolist() == [254]
+    assert results["p"].values.tolist() == [-1_794_967_296]
