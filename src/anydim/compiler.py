@@ -68,8 +68,8 @@ from anydim.passes.simplify import Simplify
 from anydim.passes.unit_dimensions import UnitDimensions
 from anydim.passes.views import Views
 from anydim.placing import Asked, in_order, placed_graph
-from anydim.program.differential import Ranges
 from anydim.program.findings import findings
+from anydim.program.inputs import Ranges
 from anydim.program.limits import MemoryLimit
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable

@@ -29,6 +29,7 @@ from anydim.base.given import text_of
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
+from anydim.checking.texts import DefinitionCall
 from anydim.compiling import Schedules
 from anydim.frontends.arguments import (
     any_shape,
@@ -360,7 +361,9 @@ def _model(
 ) -> Model:
     """The model of a definition: one for all that define it alike."""
     graph = graph_of(definition, pattern, attributes, fixed)
-    return compile(graph, threads=threads, options=options)
+    model = compile(graph, threads=threads, options=options)
+    model._origin = DefinitionCall(definition, attributes)
+    return model
 
 
 def _alike(values: tuple[Any, ...], kinds: tuple[tuple[numpy.dtype, int], ...]) -> bool:

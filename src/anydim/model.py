@@ -19,6 +19,11 @@ from anydim.base.given import (
 )
 from anydim.base.keywords import public
 from anydim.base.text import listed, suggestion
+from anydim.checking.choice import Origin, oracles_for, origin_of
+from anydim.checking.oracle import Function
+from anydim.checking.report import CheckReport
+from anydim.checking.run import Progress, Subject, check
+from anydim.checking.texts import DefinitionCall
 from anydim.compiler import compile_source
 from anydim.compiling import CompileReport, Lowered
 from anydim.compiling import Progress as CompileProgress
@@ -36,19 +41,12 @@ from anydim.frontends.onnx.file.strings import (
 )
 from anydim.frontends.onnx.graphs.foreign import FALLBACK
 from anydim.frontends.overflow import GROW, expected_bounds
-from anydim.frontends.text import TextSource
+from anydim.frontends.text import TextSource, text_call, text_source
 from anydim.graph.nodes import Graph
 from anydim.passes.options import PLAIN, Options
 from anydim.passes.placing.rules import mentions
-from anydim.program.differential import (
-    CheckReport,
-    Function,
-    Progress,
-    Ranges,
-    check,
-    known_ranges,
-)
 from anydim.program.held import Held
+from anydim.program.inputs import Ranges, known_ranges
 from anydim.program.limits import MemoryLimit
 from anydim.program.profile.limits import Limits, keep, kept
 from anydim.program.program import Program
@@ -82,12 +80,14 @@ class Model(Fitted, Held):
         again: Callable[..., Lowered] | None = None,
         target: str = "llvm",
         plain: Function | None = None,
+        origin: Origin = None,
     ) -> None:
         self.report = report or CompileReport()
         story = Story(program, self.report.notes)
         super().__init__(executable, lambda: story, lists or {})
         self._index_ranges = index_ranges
         self._reference, self._plain = reference, plain
+        self._origin = origin
         self._again = again
         self._made_by = target
 
@@ -166,24 +166,38 @@ class Model(Fitted, Held):
         seed: int = 0,
         progress: Progress | None = None,
         integers: Ranges | None = None,
+        against: str | os.PathLike[str] | None = None,
+        seconds: float | None = None,
     ) -> CheckReport:
-        """Compare with the reference in float64 at random sizes of the box; its ends, 0 and 1 too.
+        """Compare with an oracle: element types, shapes and values, in `samples` calls.
 
-        An error of more than a few units of the last place is compared with that of numpy in the
-        model's own types: what nobody can compute well is no difference.
+        The oracle is onnx's reference evaluator on the ONNX file, onnxruntime where that does not
+        take the file and it is installed, or the interpreter of the language on a definition; for
+        other models the evaluator of their graph, which the report says. `against` names one:
+        "reference", "onnxruntime", "interpreter", "evaluator"; or it is another ONNX file.
+        Sizes are corners of the box (ends of bounds, 0 and 1), at most half of them, and random
+        ones inside. An error of more than a few units of the last place is compared with that of
+        numpy in the model's own types: what nobody can compute well is no difference.
 
         `integers` gives for an integer input the range (low, high) to draw from; else indices are
-        drawn from where they have to lie, and what is no index from 0 and 1.
+        drawn from where they have to lie, and others from bits to the whole range of their type.
+        The check ends after so many `seconds`, early if it must.
         """
         asked = self.executable.interface.asked
         if asked:
             raise OptionError(f"check cannot set dim '{asked[0][0]}', which no input tells")
-        whole_within("samples", samples, 0, LARGEST, "give how many sizes to try")
+        whole_within("samples", samples, 1, LARGEST, "give how many calls to make")
         whole_within("seed", seed, 0, LARGEST, "give a number, 0 or more")
         function_of("progress", progress)
         ranges = {**self.index_ranges, **known_ranges(by_names("integers", integers))}
-        call, reference = self.executable, self._reference
-        return check(self.program, call, reference, samples, seed, progress, ranges, self._plain)
+        origin, exact = self._origin, self._reference
+        tame = self.program.straight is None or (
+            isinstance(origin, DefinitionCall) and origin.counted
+        )
+        dtypes = {spec.name: spec.dtype.name for spec in self.outputs}
+        oracles = oracles_for(origin, exact, dtypes, against)
+        subject = Subject(self.program, self.executable, exact, self._plain, ranges, tame)
+        return check(subject, oracles, samples, seed, progress, seconds)
 
     def _limits(self, threads: int, reached: float) -> Limits:
         """Measured once, and again where a launch was faster: the machine was busy then."""
@@ -309,7 +323,7 @@ def compile(
     made.executable.admit(callers)
     model = Model(
         made.executable, made.program, made.reference, made.report, made.index_ranges, made.lists,
-        made.again, target or settings.target, made.plain,
+        made.again, target or settings.target, made.plain, _origin(source),
     )  # fmt: skip
     model.executable.watched.expect(expected)
     if limit is not None:
@@ -321,6 +335,12 @@ def compile(
     _prepare(model, profile, profile_seconds, profile_mebibytes, progress)
     model._made = _again(source, made.graph, dims, operators, wanted)
     return model
+
+
+def _origin(source: Any) -> Origin:
+    """What oracles take of a source: an ONNX model, or a definition with its attributes."""
+    text = text_source(source)
+    return origin_of(source) if text is None else DefinitionCall(*text_call(text))
 
 
 _OF_CODE = ("threads", "options", "precision", "target", "arenas", "wait", "devices", "placement",

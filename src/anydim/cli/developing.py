@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from anydim.base.errors import OptionError
+from anydim.checking.choice import KNOWN, oracles_for
+from anydim.checking.report import CheckReport
+from anydim.checking.run import Subject
+from anydim.checking.run import check as run_check
 from anydim.cli import arrays
-from anydim.cli.opening import compiled
+from anydim.cli.opening import compiled, loaded
 from anydim.cli.options import Asked, Named, integers_option, like_option, model_options
 from anydim.compiler import PASSES
+from anydim.deploy.container import is_saved
+from anydim.deploy.load import LoadedModel
 from anydim.report.console import Console
+
+if TYPE_CHECKING:
+    from anydim.model import Model
 
 PASS_STAGES = tuple(entry.name for entry in PASSES)
 STAGES = (
@@ -56,23 +67,46 @@ def show(asked: Asked, stage: str, inputs: Sequence[str]) -> None:
     console.result(compiled(console, asked, arrays.read(inputs), "showing stages").show(stage))
 
 
-@click.command(short_help="Compare with the numpy reference at random sizes.")
+@click.command(short_help="Compare with another way to compute the same, at many sizes.")
 @model_options
 @click.option(
     "--samples", type=click.IntRange(1), default=100, show_default=True, metavar="N",
-    help="How many sizes.",
+    help="How many calls.",
 )  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed for sizes and inputs.")
+@click.option(
+    "--against",
+    metavar="ORACLE",
+    help="reference, onnxruntime, interpreter, evaluator, or an ONNX file. Without it, the best "
+    "that shares nothing with the compiler.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=120.0,
+    show_default=True,
+    metavar="S",
+    help="End early after so many seconds.",
+)
 @integers_option
 @like_option
 @click.pass_context
 def check(
-    context: click.Context, asked: Asked, samples: int, seed: int, integers: Named,
-    inputs: Sequence[str],
+    context: click.Context, asked: Asked, samples: int, seed: int, against: str | None,
+    seconds: float, integers: Named, inputs: Sequence[str],
 ) -> None:  # fmt: skip
-    """Run MODEL and its numpy reference at random sizes inside the bounds and compare.
+    """Run MODEL and an oracle at many sizes inside the bounds; compare types, shapes and values.
 
-    The ends of the bounds, 0 and 1 are always among the sizes. Exits with 1 if a sample differs.
+    \b
+    The oracle is what takes MODEL and shares nothing with the compiler:
+    reference    onnx's reference evaluator, on the ONNX file itself
+    onnxruntime  where the reference evaluator does not take the file
+    interpreter  for definitions: runs the text element by element
+    evaluator    what is left for other models: it takes the graph that was compiled
+
+    At most half of the calls are at corners of the box (ends of the bounds, 0 and 1), the others
+    at random sizes inside. Exits with 1 where a result differs or nothing could be compared.
+    A saved model is compared with its ONNX file: --against FILE.onnx.
 
     \b
     Example:
@@ -80,10 +114,39 @@ def check(
         --samples 50 --seed 1 --integers attention_mask=1..1
     """
     console = Console(asked.quiet)
-    made = compiled(console, asked, arrays.read(inputs), "checking")
+    made = _checked(console, asked, inputs, against)
     arrays.check_integers(made, dict(integers))
     with console.task(f"checking {made.name}") as advance:
-        report = made.check(samples, seed, advance, dict(integers))
+        if isinstance(made, LoadedModel):
+            report = _loaded_report(made, against, samples, seed, advance, integers, seconds)
+        else:
+            report = made.check(samples, seed, advance, dict(integers), against, seconds)
     console.prose(str(report))
     if not report.ok:
         context.exit(1)
+
+
+def _checked(
+    console: Console, asked: Asked, inputs: Sequence[str], against: str | None
+) -> Model | LoadedModel:
+    """What is checked; raises OptionError for a saved model and nothing to compare it with."""
+    if not is_saved(asked.model):
+        return compiled(console, asked, arrays.read(inputs), "checking")
+    if against is None or against in KNOWN:
+        raise OptionError(
+            f"{asked.model} is a saved model, which has nothing to compare with",
+            "give the ONNX file that it was compiled from: --against FILE.onnx",
+        )
+    return loaded(console, asked)
+
+
+def _loaded_report(
+    made: LoadedModel, against: str | None, samples: int, seed: int, advance: Any,
+    integers: Named, seconds: float,
+) -> CheckReport:  # fmt: skip
+    """A saved model beside the ONNX file that it was made from."""
+    ranges = {**made.index_ranges, **dict(integers)}
+    tame = made.program.straight is None
+    subject = Subject(made.program, made.executable, ranges=ranges, tame=tame)
+    oracles = oracles_for(None, None, {}, against)
+    return run_check(subject, oracles, samples, seed, advance, seconds)

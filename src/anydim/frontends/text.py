@@ -68,6 +68,14 @@ def text_graph(source: TextSource, dims: Mapping[str, Dim] | None) -> Graph:
     return graph.replace(box=_bounded(graph.box, dims or {}, definition.name))
 
 
+def text_call(source: TextSource) -> tuple[Definition, Mapping[str, Any]]:
+    """The definition that a source means, and the attributes and ranks that it is compiled with."""
+    definition = definition_of(source)
+    attributes = _attributes(source, definition)
+    _pattern(source, definition, attributes)
+    return definition, attributes
+
+
 def text_options(source: Any) -> tuple[str, tuple[str, ...], str]:
     """The options that the file of a source asks for, its definitions, and the one it names."""
     wanted = text_source(source)

@@ -21,7 +21,7 @@ from anydim.runtime.stopping import known_timeout
 from anydim.sizes import Box, given_sizes
 
 if TYPE_CHECKING:  # a process that only calls needs none of it
-    from anydim.program.differential import Ranges
+    from anydim.program.inputs import Ranges
     from anydim.program.limits import MemoryLimit
     from anydim.program.memory import Memory
     from anydim.program.plan import Plan

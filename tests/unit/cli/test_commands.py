@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy
+import onnx
 import pytest
 from click.testing import CliRunner, Result
 from onnx import TensorProto, helper
@@ -135,13 +136,36 @@ def test_show_each_stage(call, stage: str) -> None:
 
 def test_check(call) -> None:
     text = call("check tiny.onnx --dim n=0..9 --samples 8 --integers ids=0..4").stdout
-    assert text.startswith("8 samples: agree")
+    assert text.startswith("8 calls at 8 sizes (3 of them corners, 5 random; seed 0): agree\n")
+    assert f"against onnx {onnx.__version__}'s reference evaluator: it computes in" in text
+    assert "compared types, shapes and values of y float32\n" in text
+    assert "allowed: float32 7.6e-06, or 64 times numpy's own error\n" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("oracle, said", [
+    ("reference", "reference evaluator: it computes in the types of the file"),
+    ("evaluator", "evaluator in float64: it shares the import with the compiler"),
+    ("tiny.onnx", "reference evaluator: it computes in the types of the file"),
+])  # fmt: skip
+def test_check_against_what_is_named(call, oracle: str, said: str) -> None:
+    text = call(f"check tiny.onnx --dim n=1..9 --samples 4 --against {oracle}").stdout
+    assert "agree" in text and said in text
+
+
+@pytest.mark.parametrize("oracle, said", [
+    ("interpreter", "the interpreter takes definitions of the language, and this is none"),
+    ("tvm", "there is no oracle or file 'tvm'"),
+])  # fmt: skip
+def test_what_cannot_be_compared_with(call, oracle: str, said: str) -> None:
+    error = call(f"check tiny.onnx --samples 4 --against {oracle}", code=2).stderr
+    assert said in error and "or the path of an ONNX file" in error
 
 
 def test_indices_are_drawn_from_where_they_have_to_lie(call) -> None:
-    assert call("check tiny.onnx --dim n=0..9 --samples 8").stdout.startswith("8 samples: agree")
-    text = call("check tiny.onnx --dim n=1..9 --samples 8 --integers ids=5..5").stdout
-    assert "8 more samples were refused by both" in text
+    assert "agree" in call("check tiny.onnx --dim n=0..9 --samples 8").stdout
+    text = call("check tiny.onnx --dim n=1..9 --samples 8 --integers ids=5..5", code=1).stdout
+    assert "nothing was compared" in text and "8 more calls refused by model and oracle" in text
 
 
 def test_check_that_fails_exits_with_1(call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +179,7 @@ def test_check_that_fails_exits_with_1(call, monkeypatch: pytest.MonkeyPatch) ->
         return model
 
     monkeypatch.setattr(compiling, "compile", bad)
-    text = call("check tiny.onnx --dim n=1..9 --samples 4", code=1).stdout
+    text = call("check tiny.onnx --dim n=1..9 --samples 4 --against evaluator", code=1).stdout
     assert "differ" in text and "output 'y' at n = " in text
 
 

@@ -119,6 +119,11 @@ def test_inspect_in_python(folder: Path) -> None:
     assert all(each.code_bytes > 0 and each.record_bytes > 0 for each in contents.levels)
 
 
+def test_a_saved_model_is_checked_against_its_file(call, folder: Path) -> None:
+    text = call("check tiny.anydim --samples 6 --against tiny.onnx").stdout
+    assert "agree" in text.splitlines()[0] and "reference evaluator" in text
+
+
 def test_a_changed_file(call, folder: Path) -> None:
     data = bytearray((folder / "tiny.anydim").read_bytes())
     at = data.index(tiny.TABLE.tobytes())
@@ -145,7 +150,7 @@ def test_a_changed_file(call, folder: Path) -> None:
         ("run tiny.anydim --at n=1 --level x86-64-v9", "no code for 'x86-64-v9'"),
         (f"run tiny.anydim --at n=1 --level {FOREIGN}", "no code that this machine can run"),
         ("run tiny.onnx --at n=1 --level native", "tiny.onnx is compiled for this machine"),
-        ("check tiny.anydim", "checking needs what it was compiled from"),
+        ("check tiny.anydim", "give the ONNX file that it was compiled from: --against FILE.onnx"),
         ("show tiny.anydim --stage fuse", "showing stages needs what it was compiled from"),
         ("compile tiny.anydim -o again.anydim", "compiling needs what it was compiled from"),
         ("compile tiny.onnx", "missing option '-o' / '--output'"),

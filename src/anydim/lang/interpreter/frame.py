@@ -143,7 +143,8 @@ def _met(frame: Frame, name: str, sizes: Sequence[int | None]) -> int:
 
 def _plain(frame: Frame, parameter: Parameter) -> list[tuple[Term, int]]:
     """The terms of a shape that are one axis, with its size."""
-    found, place, shape = [], 0, frame.shapes[parameter.name]
+    found: list[tuple[Term, int]] = []
+    place, shape = 0, frame.shapes[parameter.name]
     for term in parameter.shape:
         if isinstance(term, Spread):
             place += frame.spreads[parameter.name, term.name][1]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import DTYPES, converted
-from anydim.lang.interpreter.kinds import FLOAT, INDEX, INT, NotCovered, is_float, settled
+from anydim.lang.interpreter.kinds import INDEX, INT, NotCovered, is_float, settled
 
 Number = Any
 Convert = Callable[[Number], Number]
@@ -41,18 +41,11 @@ def conversion(source: str, target: str) -> Convert:
     if want.is_float:
         if want.stored:
             return lambda value: _stored(value, want.numpy)
-        if source == FLOAT and want.bits <= 32:  # a literal is a number of the type that it takes
-            return _float32
         return float
     if have.is_float:
         return _truncated(target)
     narrower = source in (INT, INDEX) or have.name != target
     return wrapped(target) if narrower else identical
-
-
-def _float32(value: Number) -> float:
-    with numpy.errstate(over="ignore"):
-        return float(numpy.float32(value))
 
 
 def _stored(value: Number, dtype: numpy.dtype) -> float:

@@ -185,7 +185,8 @@ def ends_of(clause: Range | Exists) -> tuple[Term, ...]:
 def _wanted(item: Assignment, exists: Sequence[Exists], frame: Frame, loops: Loops) -> list[str]:
     """The indices of a statement, in the order they are met."""
     clauses = [clause for clause in item.where if isinstance(clause, Range)]
-    inside = [term for clause in (*exists, *clauses) for term in ends_of(clause)]
+    both: tuple[Range | Exists, ...] = (*exists, *clauses)
+    inside = [term for clause in both for term in ends_of(clause)]
     terms = (*item.indices, item.value, *inside)
     names = [name for term in terms for name in indices_in(term, frame, loops)]
     return list(dict.fromkeys([*names, *(clause.index for clause in clauses)]))

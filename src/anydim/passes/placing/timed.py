@@ -24,7 +24,7 @@ from anydim.devices.device import Device
 from anydim.graph.nodes import Graph
 from anydim.graph.text import print_graph
 from anydim.passes.placing.trees import WORTH, Point, Table
-from anydim.program.differential import Ranges, draw
+from anydim.program.inputs import Ranges, draw
 from anydim.program.memory import memory
 from anydim.program.program import Program
 from anydim.runtime.clocked import Clock

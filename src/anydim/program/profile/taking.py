@@ -12,8 +12,8 @@ import numpy
 
 from anydim.base.errors import InputError, OptionError
 from anydim.base.given import by_names, whole_within
-from anydim.program.differential import Ranges, draw, known_ranges
 from anydim.program.held import Held
+from anydim.program.inputs import Ranges, draw, known_ranges
 from anydim.program.plan import Plan
 from anydim.program.profile.limits import Limits
 from anydim.program.profile.profile import Copied, Profile, Timed

@@ -1,4 +1,4 @@
-"""Promise: a check visits the ends of the box, finds what is wrong, and stays affordable."""
+"""Promise: a check visits corners and random sizes, finds what is wrong, and says what it did."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import pytest
 import anydim as ad
 from anydim.base.dtypes import float32, int64
 from anydim.base.errors import DimError
+from anydim.checking.compare import Noise, judged
+from anydim.checking.oracle import Answer
+from anydim.checking.report import CheckReport, Failure
+from anydim.checking.sizes import edges
 from anydim.model import Model
-from anydim.program.differential import MOST_BYTES, difference, edges
 from anydim.sizes import Box, Dim
 from tests.unit.program.tiny import adder, executable, spec
 
@@ -33,7 +36,7 @@ def test_right_programs_agree() -> None:
     report = model().check(samples=40, progress=lambda done, total: seen.append((done, total)))
     assert report.ok and report.samples == 40 and report.worst_error < 1e-5
     assert seen == [(number, 40) for number in range(1, 41)]
-    assert "40 samples: agree" in str(report)
+    assert "40 calls at" in str(report) and "seed 0): agree" in str(report)
 
 
 def test_the_same_seed_checks_the_same() -> None:
@@ -81,7 +84,7 @@ def test_cancellation_is_judged_by_what_float32_allows() -> None:
         "  y(i) = big(i) * big(i) - 1000000000000.0 * x(i) * x(i)\n}"
     )
     report = lib.f.model(numpy.ones(3, numpy.float32)).check(samples=20)
-    assert report.ok and report.worst_error > 1, report
+    assert not report.failures and report.worst_error > 1, report
 
 
 @pytest.mark.parametrize("wrong", [(0, 2), (1, 9), (40, 9)])
@@ -108,8 +111,9 @@ def test_sizes_are_brought_down_to_what_is_affordable() -> None:
         return reference(inputs)
 
     box = Box.of(Dim("n", 0, 10**7), Dim("m", 0, 10**7))
-    assert model(box, watched).check(samples=6).ok
-    assert max(largest) < MOST_BYTES
+    report = model(box, watched).check(samples=6)
+    assert report.ok
+    assert max(largest) < 512 * 2**20 and report.reduced
 
 
 def test_what_the_reference_refuses_must_be_refused() -> None:
@@ -119,11 +123,11 @@ def test_what_the_reference_refuses_must_be_refused() -> None:
         return reference(inputs)
 
     report = model(reference=refusing).check(samples=12)
-    assert not report.ok and "the program does not" in str(report.failures[0])
+    assert not report.ok and "the model does not" in str(report.failures[0])
 
 
 def test_a_program_without_dims() -> None:
-    assert model(Box.of(), shape=(3, 4)).check().samples == 3
+    assert model(Box.of(), shape=(3, 4)).check().samples == 6
 
 
 @pytest.mark.parametrize(
@@ -139,12 +143,77 @@ def test_a_program_without_dims() -> None:
     ],
 )
 def test_differences(came, expected, worst: float, wrong: bool) -> None:
-    error, reason = difference(spec("y", "n"), *(numpy.array(x, "f4") for x in (came, expected)))
-    assert error == pytest.approx(worst, rel=1e-3) and bool(reason) == wrong
+    found = judged(spec("y", "n"), array(came), Answer("float32", array(expected)), quiet)
+    assert found.error == pytest.approx(worst, rel=1e-3) and bool(found.reason) == wrong
 
 
-def test_integers_must_be_equal_and_shapes_too() -> None:
+def array(values, dtype="f4"):
+    return numpy.array(values, dtype)
+
+
+def quiet() -> Noise:
+    return Noise(None, None, {})
+
+
+def test_integers_must_be_equal_and_types_and_shapes_too() -> None:
     assert spec("y", "n").dtype is float32
     whole = spec("y", "n", dtype=int64)
-    assert difference(whole, numpy.array([1, 2]), numpy.array([1, 3]))[1] == "1 elements differ"
-    assert difference(whole, numpy.zeros((2, 1)), numpy.zeros((1, 2)))[0] == numpy.inf
+    found = judged(whole, array([1, 2], "i8"), Answer("int64", array([1, 3], "i8")), quiet)
+    assert found.reason == "1 of 2 elements differ, at [1] 2, expected 3"
+    found = judged(whole, array([1], "i8"), Answer("int32", array([1], "i4")), quiet)
+    assert found.reason == "the element type is int64, expected int32"
+    shapes = array([[1], [2]], "i8"), array([[1, 2]], "i8")
+    found = judged(whole, shapes[0], Answer("int64", shapes[1]), quiet)
+    assert found.reason == "the shape is [2, 1], expected [1, 2]"
+
+
+def test_what_no_type_holds_is_infinite() -> None:
+    found = judged(
+        spec("y", "n"), array([numpy.inf]), Answer("float32", array([1e39], "f8")), quiet
+    )
+    assert found.error == 0.0
+
+
+def test_at_most_half_of_the_calls_are_corners() -> None:
+    box = Box.of(Dim("a", 0, 40), Dim("b", 0, 40), Dim("c", 0, 40))
+    report = check_of(box, 20)
+    assert report.corners <= 10 and report.sizes - report.corners >= 8
+    assert (
+        f"({report.corners} of them corners, {report.sizes - report.corners} random; seed 0)"
+        in (str(report))
+    )
+
+
+def check_of(box: Box, samples: int):
+    lib = ad.define("def f(float(A) a, float(B) b, float(C) c) -> (y) {"
+                    " y(i,j) +=! a(i) * b(j) * c(k) }")  # fmt: skip
+    assert box.names
+    return lib.f.model(*(numpy.ones(n, numpy.float32) for n in (2, 3, 4))).check(samples)
+
+
+def test_results_without_elements_are_no_agreement() -> None:
+    lib = ad.define("def f(float(N) x) -> (y) { y(i) = x(i) where i in 0:max(N - 10000, 0) }")
+    report = lib.f.model(numpy.ones(3, numpy.float32)).check(samples=9)
+    assert not report.ok and not report.failures
+    assert "nothing was compared" in str(report).splitlines()[0]
+    assert "nothing was compared at 9 of 9 calls: every result has 0 elements there" in str(report)
+
+
+def test_results_that_are_always_the_same_are_no_agreement() -> None:
+    lib = ad.define("def f(float(N) x) -> (y) { y(i) = x(i) * 0 == 0 ? 3 : 4 }")
+    report = lib.f.model(numpy.ones(3, numpy.float32)).check(samples=9)
+    assert not report.ok and report.constant == ("y",)
+    assert "one and the same value everywhere, which proves little: 'y'" in str(report)
+
+
+def test_a_report_fits_a_terminal() -> None:
+    names = {f"a_dim_with_a_long_name_{n}": n for n in range(9)}
+    failures = tuple(Failure(names, f"result_{n}", "it is wrong " * 20) for n in range(30))
+    report = CheckReport(30, 2, 3.5, names, failures, types={"y": "float32"})
+    assert max(map(len, str(report).splitlines())) <= 100
+    assert "and 20 more" in str(report)
+
+
+def test_it_ends_when_time_is_up() -> None:
+    report = model().check(samples=5000, seconds=0.3)
+    assert report.samples < 5000 and "stopped after 0.3 seconds" in str(report)

@@ -1,0 +1,120 @@
+"""Which oracles answer for a model: the best independent one first, the evaluator last."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Any
+
+from anydim.base.errors import OptionError
+from anydim.base.records import dataclass
+from anydim.base.text import listed
+from anydim.checking.models import ModelFile, onnxruntime, reference
+from anydim.checking.oracle import Function, NoAnswer, Oracle, evaluator
+from anydim.checking.texts import DefinitionCall, interpreter
+
+KNOWN = ("reference", "onnxruntime", "interpreter", "evaluator")
+LARGEST_KEPT = 32 * 2**20  # bytes of a model in memory that is kept for a check
+
+Origin = ModelFile | DefinitionCall | None
+
+
+@dataclass(frozen=True)
+class Oracles:
+    """`ordered` are asked in turn until one answers; `judges` say who is right where two differ.
+
+    `refused` are those that do not take the model, with why.
+    """
+
+    ordered: tuple[Oracle, ...]
+    judges: Callable[[], tuple[Oracle, ...]] = tuple
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def origin_of(source: Any) -> Origin:
+    """What a model was compiled from, where oracles take it; of bytes, LARGEST_KEPT at most."""
+    if isinstance(source, (str, os.PathLike)):
+        return ModelFile(os.path.abspath(os.fspath(source)))
+    if isinstance(source, (bytes, bytearray)):
+        return ModelFile(source) if len(source) <= LARGEST_KEPT else None
+    if hasattr(source, "ByteSize") and hasattr(source, "graph"):
+        return ModelFile(source) if source.ByteSize() <= LARGEST_KEPT else None
+    return None
+
+
+def oracles_for(
+    origin: Origin, reference_of: Function | None, dtypes: Mapping[str, str], against: Any = None
+) -> Oracles:
+    """The oracles of a model; `against` names one, or is an ONNX file that stands for the model.
+
+    Raises OptionError for one that there is not, or that does not take this model.
+    """
+    kinds = {
+        "reference": lambda: reference(_file(origin, "onnx's reference evaluator")),
+        "onnxruntime": lambda: onnxruntime(_file(origin, "onnxruntime")),
+        "interpreter": lambda: interpreter(_definition(origin)),
+        "evaluator": lambda: _evaluator(origin, reference_of, dtypes),
+    }
+    if against is not None and against not in kinds:
+        origin = _given(against)
+    chosen = [against] if against in kinds else list(KNOWN)
+    found: dict[str, Oracle] = {}
+    refused: dict[str, str] = {}
+    for name in chosen:
+        if name == "onnxruntime" and found:
+            continue  # it judges
+        if name == "evaluator" and against is not None and against != name:
+            continue
+        try:
+            found[name] = kinds[name]()
+        except NoAnswer as reason:
+            refused[name] = str(reason)
+    if against is not None and not found:
+        why = "; ".join(refused.values())
+        raise OptionError(f"there is nothing to compare with: {why}", _HINT)
+    return Oracles(tuple(found.values()), _judges(origin, found), refused)
+
+
+_HINT = f"against is one of {listed(KNOWN)}, or the path of an ONNX file"
+
+
+def _judges(origin: Origin, found: Mapping[str, Oracle]) -> Callable[[], tuple[Oracle, ...]]:
+    def judges() -> tuple[Oracle, ...]:
+        if "reference" not in found or not isinstance(origin, ModelFile):
+            return ()
+        try:
+            return (onnxruntime(origin),)
+        except NoAnswer:
+            return ()
+
+    return judges
+
+
+def _file(origin: Origin, what: str) -> ModelFile:
+    if isinstance(origin, ModelFile):
+        return origin
+    raise NoAnswer(f"{what} takes ONNX files, and this model was not compiled from one")
+
+
+def _definition(origin: Origin) -> DefinitionCall:
+    if isinstance(origin, DefinitionCall):
+        return origin
+    raise NoAnswer("the interpreter takes definitions of the language, and this is none")
+
+
+def _evaluator(origin: Origin, reference_of: Function | None, dtypes: Mapping[str, str]) -> Oracle:
+    if reference_of is None:
+        raise NoAnswer("a saved model has no graph to evaluate")
+    what = {ModelFile: "import", DefinitionCall: "resolver"}.get(type(origin), "graph")
+    return evaluator(reference_of, dtypes, what)
+
+
+def _given(against: Any) -> Origin:
+    path = isinstance(against, (str, os.PathLike))
+    if path and not os.path.isfile(against):
+        raise OptionError(f"there is no oracle or file '{against}'", _HINT)
+    found = ModelFile(os.fspath(against)) if path else origin_of(against)
+    if not isinstance(found, ModelFile):
+        raise OptionError(f"against is a value of type {type(against).__name__}", _HINT)
+    return found

@@ -1,0 +1,155 @@
+"""Whether a result is what an oracle says: its element type, its shape, its values.
+
+How large an error may be depends on the computation: where numbers nearly cancel, nobody's last
+digits are right. An error above a few units of the last place is compared with that of numpy,
+which does the same in the program's own types. The factor between them allows for other orders of
+sums and for Winograd's way (docs/numerics.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+
+import numpy
+
+from anydim.base.dtypes import DTYPES, DType, converted, from_numpy
+from anydim.base.errors import InputError
+from anydim.base.records import dataclass
+from anydim.checking.oracle import Answer, Arrays, Function
+from anydim.runtime.signature import TensorSpec
+
+TOLERANCES = {"float16": 2e-2, "bfloat16": 6e-2, "float32": 1e-3, "float64": 1e-9}
+"""Where numpy cannot be asked."""
+FEW_UNITS = 64  # of the last place: an error that is always allowed
+FACTOR = 64  # how many times numpy's error is allowed
+_BESIDE = 7  # other inputs at which numpy's error is measured
+_MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
+
+
+def unit(dtype: DType) -> float:
+    """A unit of the last place of 1."""
+    return float(2.0 ** -_MANTISSA.get(dtype.name, 2))
+
+
+class Noise:
+    """What rounding alone does to the results: numpy in the program's types and in float64.
+
+    At these inputs, and at inputs up to a hundredth beside them: one rounding may be exact by
+    chance. Computed when it is asked for; nothing where numpy refuses the inputs.
+    """
+
+    def __init__(self, exact: Function | None, plain: Function | None, inputs: Arrays) -> None:
+        self._functions, self._inputs = (exact, plain), inputs
+
+    @cached_property
+    def _results(self) -> list[tuple[Arrays, Arrays]]:
+        exact, plain = self._functions
+        if exact is None or plain is None:
+            return []
+        try:
+            return [(exact(inputs), plain(inputs)) for inputs in self._beside()]
+        except InputError:
+            return []
+
+    def _beside(self) -> Iterator[Arrays]:
+        yield self._inputs
+        for seed in range(_BESIDE):
+            chance = numpy.random.default_rng(seed)
+            yield {name: _moved(array, chance) for name, array in self._inputs.items()}
+
+    def of(self, spec: TensorSpec) -> float | None:
+        """The error of numpy, or the number of elements that differ; None where it is not known."""
+        pairs = [(exact.get(spec.name), plain.get(spec.name)) for exact, plain in self._results]
+        errors = [
+            largest_error(spec.dtype, b, a)
+            if spec.dtype.is_float
+            else float(numpy.count_nonzero(a != b))
+            for a, b in pairs
+            if a is not None and b is not None and a.shape == b.shape
+        ]
+        return max(errors, default=None)
+
+
+def _moved(array: numpy.ndarray, chance: numpy.random.Generator) -> numpy.ndarray:
+    """Floats up to a hundredth beside those of an array; other types as they are."""
+    dtype = from_numpy(array.dtype)
+    if not dtype.is_float or dtype.stored:
+        return array
+    wide = converted(array, numpy.dtype(numpy.float64))
+    return numpy.asarray(converted(wide * chance.uniform(0.99, 1.01, array.shape), dtype.numpy))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An error, what is wrong ('' for nothing), and numpy's error where it was asked."""
+
+    error: float
+    reason: str = ""
+    plain: float | None = None
+
+
+def judged(
+    spec: TensorSpec, came: numpy.ndarray, wanted: Answer, noise: Callable[[], Noise]
+) -> Difference:
+    """The difference of a result from an answer, and whether it is too large."""
+    if came.dtype.name != wanted.dtype:
+        text = f"the element type is {came.dtype}, expected {wanted.dtype}"
+        return Difference(numpy.inf, text)
+    if came.shape != wanted.values.shape:
+        expected, got = list(wanted.values.shape), list(came.shape)
+        return Difference(numpy.inf, f"the shape is {got}, expected {expected}")
+    if not spec.dtype.is_float:
+        return _counted(spec, came, wanted.values, noise)
+    error = largest_error(spec.dtype, came, wanted.values)
+    few = FEW_UNITS * unit(spec.dtype)
+    if error <= few:
+        return Difference(error)
+    plain = noise().of(spec)
+    if plain is None:
+        limit = TOLERANCES.get(spec.dtype.name, few)
+        return Difference(error, f"error {error:.3g} above {limit:g}" if error > limit else "")
+    limit = max(FACTOR * plain, few)
+    text = f"error {error:.3g}, and numpy's in the same types is {plain:.3g}"
+    return Difference(error, "" if error <= limit else text, plain)
+
+
+def _counted(
+    spec: TensorSpec, came: numpy.ndarray, wanted: numpy.ndarray, noise: Callable[[], Noise]
+) -> Difference:
+    """Integers and bools are equal, or as many of them differ as rounding moves."""
+    differs = numpy.asarray(came != wanted)
+    wrong = int(numpy.count_nonzero(differs))
+    if not wrong:
+        return Difference(0.0)
+    moved = noise().of(spec)
+    at = [int(place) for place in numpy.argwhere(differs)[0]]
+    text = f"{wrong} of {differs.size} elements differ"
+    shown = f"{text}, at {at} {came[tuple(at)]}, expected {wanted[tuple(at)]}"
+    fine = moved is not None and wrong <= FACTOR * moved
+    return Difference(1.0, "" if fine else shown, None if moved is None else float(moved > 0))
+
+
+def largest_error(dtype: DType, came: numpy.ndarray, expected: numpy.ndarray) -> float:
+    """The largest error, relative above 1 and absolute below; 0 for no elements.
+
+    NaN agrees with NaN, an infinity with itself and with numbers beyond the type.
+    """
+    float64 = numpy.dtype(numpy.float64)
+    wide, target = converted(came, float64), converted(expected, float64)
+    with numpy.errstate(all="ignore"):
+        held = converted(converted(expected, dtype.numpy), float64)
+        target = numpy.where(numpy.isinf(held), held, target)
+        error = numpy.abs(wide - target) / numpy.maximum(1.0, numpy.abs(target))
+    same = (wide == target) | (numpy.isnan(wide) & numpy.isnan(target))
+    error = numpy.where(same, 0.0, numpy.where(numpy.isnan(error), numpy.inf, error))
+    return float(error.max(initial=0.0))
+
+
+def tolerance_text(dtypes: Mapping[str, str]) -> str:
+    """What is allowed, by element type, in words."""
+    kinds = [DTYPES[name] for name in dict.fromkeys(dtypes.values())]
+    floats = [f"{kind.name} {FEW_UNITS * unit(kind):.1e}" for kind in kinds if kind.is_float]
+    equal = "" if len(floats) == len(kinds) else "integers and bools equal"
+    wide = f"{', '.join(floats)}, or {FACTOR} times numpy's own error" if floats else ""
+    return "; ".join(filter(None, (wide, equal)))

@@ -1,0 +1,142 @@
+"""Oracles for ONNX models: onnx's reference evaluator, and the installed onnxruntime."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import from_numpy
+from anydim.base.errors import MissingError, UserError
+from anydim.base.peer import peer_module
+from anydim.base.records import dataclass
+from anydim.checking.oracle import Answer, Arrays, NoAnswer, Oracle, told
+from anydim.devices.engines.onnxruntime import may_crash
+
+_RANDOM = frozenset((
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
+    "Multinomial",
+))  # fmt: skip
+_QUIET = 4  # the log of onnxruntime: what goes wrong is raised
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """An ONNX model as it was given: a path, the bytes of a file, or a ModelProto."""
+
+    source: Any
+
+    def proto(self) -> Any:
+        """The model; NoAnswer for what cannot be read."""
+        onnx = import_module("onnx")
+        try:
+            if isinstance(self.source, (bytes, bytearray, memoryview)):
+                return onnx.load_from_string(bytes(self.source))
+            return self.source if hasattr(self.source, "graph") else onnx.load(self.source)
+        except Exception as error:
+            raise NoAnswer(told(error)) from None
+
+    def bytes(self) -> Any:
+        """What onnxruntime takes: a path, which finds its external data, or bytes."""
+        if hasattr(self.source, "SerializeToString"):
+            return self.source.SerializeToString()
+        data = isinstance(self.source, (bytes, bytearray, memoryview))
+        return bytes(self.source) if data else str(self.source)
+
+
+def reference(file: ModelFile) -> Oracle:
+    """onnx's reference evaluator on the file itself; NoAnswer for a model it does not take."""
+    proto = file.proto()
+    drawn = sorted({node.op_type for node in _nodes(proto)} & _RANDOM)
+    if drawn:
+        raise NoAnswer(f"{drawn[0]} draws other numbers in each engine")
+    onnx, module = import_module("onnx"), import_module("onnx.reference")
+    try:
+        made = module.ReferenceEvaluator(proto)
+    except Exception as error:
+        raise NoAnswer(told(error)) from None
+    title = f"onnx {onnx.__version__}'s reference evaluator"
+    note = "computes in the types of the file"
+    return Oracle("reference", title, note, _by(made.run, made.output_names, _declared(proto)))
+
+
+def onnxruntime(file: ModelFile) -> Oracle:
+    """The installed onnxruntime, its optimisations off; NoAnswer where it has none for the file."""
+    try:
+        module = peer_module()
+    except MissingError as error:
+        raise NoAnswer(error.problem) from None
+    options = module.SessionOptions()
+    options.log_severity_level = _QUIET
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = module.GraphOptimizationLevel.ORT_DISABLE_ALL
+    providers = ["CPUExecutionProvider"]
+    try:
+        session = module.InferenceSession(file.bytes(), options, providers=providers)
+    except Exception as error:
+        raise NoAnswer(told(error)) from None
+    names = [value.name for value in session.get_outputs()]
+    proto = file.proto()
+    risky = any(may_crash(_key(node)) for node in _nodes(proto))
+    title = f"onnxruntime {module.__version__}, without optimisations"
+    note = "computes in the types of the file"
+    answer = _by(session.run, names, _declared(proto), risky)
+    return Oracle("onnxruntime", title, note, answer, True, 16e9, 512 * 2.0**20)
+
+
+def _key(node: Any) -> str:
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+
+
+def _nodes(proto: Any) -> list[Any]:
+    """All nodes, those of graphs inside nodes and of functions among them."""
+    found, waiting = [], [proto.graph, *proto.functions]
+    while waiting:
+        for node in waiting.pop().node:
+            found.append(node)
+            for attribute in node.attribute:
+                waiting += [attribute.g] if attribute.HasField("g") else attribute.graphs
+    return found
+
+
+def _declared(proto: Any) -> dict[str, str]:
+    """The element types that the file declares for its results, by name."""
+    helper = import_module("onnx.helper")
+    kinds = {value.name: value.type.tensor_type.elem_type for value in proto.graph.output}
+    return {n: helper.tensor_dtype_to_np_dtype(kind).name for n, kind in kinds.items() if kind}
+
+
+def _by(
+    run: Any, names: Sequence[str], declared: Mapping[str, str], risky: bool = False
+) -> Callable[[Arrays], Mapping[str, Answer]]:
+    """What answers by a function that takes (None, inputs); `risky` ones take no empty tensors.
+
+    Types are those that the file declares, whatever type an engine computes a result in.
+    """
+
+    def answer(inputs: Arrays) -> Mapping[str, Answer]:
+        if risky and any(array.size == 0 for array in inputs.values()):
+            raise NoAnswer("it may crash where a tensor is empty")
+        try:
+            with warnings.catch_warnings(), numpy.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                found = run(None, {name: array.copy() for name, array in inputs.items()})
+        except UserError:
+            raise
+        except Exception as error:
+            raise NoAnswer(told(error)) from None
+        return {name: _answer(name, value, declared) for name, value in zip(names, found)}
+
+    return answer
+
+
+def _answer(name: str, value: Any, declared: Mapping[str, str]) -> Answer:
+    if value is None or isinstance(value, (list, tuple, dict)):
+        raise NoAnswer(f"'{name}' is no tensor")
+    array = numpy.asarray(value)
+    if array.dtype == object or array.dtype.kind in "US":
+        raise NoAnswer(f"'{name}' holds no numbers")
+    return Answer(declared.get(name) or from_numpy(array.dtype).name, array)

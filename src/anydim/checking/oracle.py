@@ -1,0 +1,62 @@
+"""What an oracle is: another way to compute the results of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy
+
+from anydim.base.records import dataclass
+
+_LONGEST = 200  # letters of an exception that are quoted
+Arrays = Mapping[str, numpy.ndarray]
+Function = Callable[[Arrays], Arrays]
+
+
+class NoAnswer(Exception):
+    """An oracle cannot compute a call; its text says why."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A result of an oracle: its element type, and values that may be of a wider float type."""
+
+    dtype: str
+    values: numpy.ndarray
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """`answer` gives the results by name, or raises NoAnswer, or InputError for a bad input.
+
+    `note` says what a reader has to know of it. It is `independent` where it shares neither the
+    import nor the kernels with the compiler. A call of it may have `flops` and `bytes` of work, as
+    a plan counts them.
+    """
+
+    name: str
+    title: str
+    note: str
+    answer: Callable[[Arrays], Mapping[str, Answer]]
+    independent: bool = True
+    flops: float = 16e9
+    bytes: float = 256 * 2.0**20
+
+
+def evaluator(reference: Function, dtypes: Mapping[str, str], what: str) -> Oracle:
+    """The evaluator of graphs in float64; it takes the graph that the compiler took."""
+
+    def answer(inputs: Arrays) -> Mapping[str, Answer]:
+        found = reference(inputs)
+        return {name: Answer(dtypes[name], values) for name, values in found.items()}
+
+    note = f"shares the {what} with the compiler: types and sizes follow from it"
+    title = "anydim's evaluator in float64"
+    return Oracle("evaluator", title, note, answer, False, 16e9, 512 * 2.0**20)
+
+
+def told(error: BaseException) -> str:
+    """The first line of an exception, with its kind."""
+    text = str(error).strip().split("\n", 1)[0]
+    whole = f"{type(error).__name__}: {text}"
+    return whole if len(whole) <= _LONGEST else f"{whole[:_LONGEST]}..."

@@ -1,0 +1,164 @@
+"""What a check found, as a record and as text of at most 100 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import field
+
+from anydim.base.records import dataclass
+from anydim.base.text import counted
+from anydim.checking.compare import tolerance_text
+
+_COLUMNS = 100
+_MOST_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A size at which program and oracle differ."""
+
+    sizes: Mapping[str, int]
+    output: str
+    reason: str
+
+    def __str__(self) -> str:
+        what = f"output '{self.output}'" if self.output else "the call"
+        return f"{what}{at_sizes(self.sizes)}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """How a check went.
+
+    `samples` calls were compared at `sizes` different sizes, `corners` of them corners of the box
+    and `reduced` brought down to what an oracle can do. `oracles` has how many calls each answered,
+    by its title, and `notes` what a reader has to know of them. `types` are the element types that
+    were compared. At `empty` of the calls every result had 0 elements, and `constant` results had
+    one value everywhere. `rejected` calls were refused by both, `unanswered` by the oracle alone.
+    `disputes` are differences where another oracle has what the program has. `plain_error` is
+    numpy's error in the program's types at `worst_sizes`, None where nobody asked.
+    """
+
+    samples: int
+    rejected: int
+    worst_error: float
+    worst_sizes: Mapping[str, int]
+    failures: tuple[Failure, ...] = field(default=())
+    plain_error: float | None = None
+    worst_output: str = ""
+    sizes: int = 0
+    corners: int = 0
+    reduced: int = 0
+    empty: int = 0
+    constant: tuple[str, ...] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
+    oracles: Mapping[str, int] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+    refused: str = ""
+    unanswered: int = 0
+    why_unanswered: str = ""
+    disputes: tuple[str, ...] = ()
+    seed: int = 0
+    stopped: float | None = None
+    why_rejected: str = ""
+
+    @property
+    def compared(self) -> int:
+        """Calls at which a result with elements was compared, and could have been another."""
+        return self.samples - self.empty if set(self.types) - set(self.constant) else 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether something was compared and all of it agreed."""
+        return not self.failures and self.compared > 0
+
+    @property
+    def verdict(self) -> str:
+        """'agree', 'N differ', or that nothing was compared."""
+        if self.failures:
+            return f"{len(self.failures)} differ"
+        return "agree" if self.compared else "nothing was compared"
+
+    def __str__(self) -> str:
+        others = self.sizes - self.corners
+        where = f"{self.corners} of them corners, {others} random" if self.sizes > 1 else "no dims"
+        calls = f"{counted(self.samples, 'call')} at {counted(self.sizes, 'size')}"
+        lines = [f"{calls} ({where}; seed {self.seed}): {self.verdict}"]
+        lines += [f"  {line}" for line in (*self._oracles(), *self._worst(), *self._gaps())]
+        alike = self._alike()
+        lines += [f"  differs: {text}" for text in alike[:_MOST_SHOWN]]
+        if len(alike) > _MOST_SHOWN:
+            lines.append(f"  and {len(alike) - _MOST_SHOWN} more")
+        lines += [f"  note: {dispute}" for dispute in self.disputes[:_MOST_SHOWN]]
+        return "\n".join(map(_folded, lines))
+
+    def _alike(self) -> list[str]:
+        """The failures; those that differ only in sizes once."""
+        found: dict[tuple[str, str], list[Failure]] = {}
+        for failure in self.failures:
+            found.setdefault((failure.output, failure.reason), []).append(failure)
+        more = {key: len(same) - 1 for key, same in found.items()}
+        return [
+            f"{same[0]}" + (f" (and {counted(more[key], 'call')} more)" if more[key] else "")
+            for key, same in found.items()
+        ]
+
+    def _oracles(self) -> list[str]:
+        lines = []
+        for title, count in self.oracles.items():
+            at = "" if len(self.oracles) == 1 else f" at {counted(count, 'call')}"
+            lines.append(f"against {title}{at}: it {self.notes[title]}")
+        return lines
+
+    def _worst(self) -> list[str]:
+        if not self.types:
+            return []
+        plain = self.plain_error
+        beside = "" if plain is None else f" (numpy's in the same types {plain:.3g})"
+        of = f" of '{self.worst_output}'" if self.worst_output else ""
+        kinds = ", ".join(f"{name} {kind}" for name, kind in list(self.types.items())[:8])
+        more = f" and {len(self.types) - 8} more" if len(self.types) > 8 else ""
+        where = f"{of}{at_sizes(self.worst_sizes)}" if self.worst_error else ""
+        return [
+            f"worst error {self.worst_error:.3g}{beside}{where}",
+            f"compared types, shapes and values of {kinds}{more}",
+            f"allowed: {tolerance_text(self.types)}",
+        ]
+
+    def _gaps(self) -> list[str]:
+        """What was not compared."""
+        lines = []
+        if self.empty:
+            calls = f"{self.empty} of {counted(self.samples, 'call')}"
+            lines.append(f"nothing was compared at {calls}: every result has 0 elements there")
+        if self.constant:
+            names = ", ".join(f"'{name}'" for name in self.constant)
+            lines.append(f"one and the same value everywhere, which proves little: {names}")
+        if self.reduced:
+            calls = counted(self.reduced, "call")
+            lines.append(f"sizes of {calls} were reduced to what the oracle can do")
+        if self.rejected:
+            calls = counted(self.rejected, "more call")
+            lines.append(f"{calls} refused by model and oracle: {self.why_rejected}")
+        if self.unanswered:
+            calls = counted(self.unanswered, "call")
+            lines.append(f"{calls} not compared: {self.why_unanswered}")
+        if self.refused:
+            lines.append(self.refused)
+        if self.stopped is not None:
+            lines.append(f"stopped after {self.stopped:g} seconds")
+        return lines
+
+
+def at_sizes(sizes: Mapping[str, int]) -> str:
+    """' at n = 3, m = 4', or nothing."""
+    text = ", ".join(f"{name} = {value}" for name, value in sizes.items())
+    return f" at {text}" if text else ""
+
+
+def _folded(line: str) -> str:
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.fill(
+        line, _COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

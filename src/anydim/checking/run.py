@@ -1,0 +1,237 @@
+"""The check itself: calls at many sizes, each compared with the first oracle that answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from functools import partial
+from time import monotonic
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import converted
+from anydim.base.errors import DeviceError, InputError, MemoryLimitError, UserError
+from anydim.base.records import dataclass
+from anydim.checking.choice import Oracles
+from anydim.checking.compare import Difference, Noise, judged
+from anydim.checking.inputs import drawn, flavours
+from anydim.checking.oracle import Answer, Arrays, Function, NoAnswer, Oracle, told
+from anydim.checking.report import CheckReport, Failure, at_sizes
+from anydim.checking.sizes import Sample, samples
+from anydim.program.inputs import Ranges
+from anydim.program.program import Program
+from anydim.runtime.signature import TensorSpec
+
+Progress = Callable[[int, int], None]
+_REFUSALS = (InputError, DeviceError, MemoryLimitError)  # what a call may be refused with
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is checked: a program and how to call it.
+
+    `exact` and `plain` are its graph in float64 and in its own types, where there is a graph.
+    Integers that are no indices stay small where they may decide how long something runs: `tame`.
+    """
+
+    program: Program
+    call: Function
+    exact: Function | None = None
+    plain: Function | None = None
+    ranges: Ranges = field(default_factory=dict)
+    tame: bool = False
+
+
+def check(
+    subject: Subject, oracles: Oracles, count: int = 100, seed: int = 0,
+    progress: Progress | None = None, seconds: float | None = None,
+) -> CheckReport:  # fmt: skip
+    """Compare a program with oracles in `count` calls; it ends early after so many seconds.
+
+    What an oracle refuses as a bad input, the program has to refuse, and the other way round.
+    """
+    state = _State(subject, oracles, seed)
+    begun = monotonic()
+    for number, sample in enumerate(samples(subject.program, oracles.ordered[0], count, seed)):
+        if seconds is not None and monotonic() - begun > seconds:
+            state.stopped = seconds
+            break
+        state.take(number, sample)
+        if progress is not None:
+            progress(number + 1, count)
+    return state.report()
+
+
+@dataclass
+class _State:
+    """What was found so far."""
+
+    subject: Subject
+    oracles: Oracles
+    seed: int
+    asked: Counter[str] = field(default_factory=Counter)
+    notes: dict[str, str] = field(default_factory=dict)
+    seen: dict[tuple[int, ...], Sample] = field(default_factory=dict)
+    values: dict[str, set[Any]] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    disputes: dict[str, None] = field(default_factory=dict)
+    unanswered: Counter[str] = field(default_factory=Counter)
+    worst: Difference = Difference(0.0)
+    worst_output: str = ""
+    worst_sizes: Mapping[str, int] = field(default_factory=dict)
+    samples: int = 0
+    rejected: int = 0
+    why_rejected: str = ""
+    reduced: int = 0
+    empty: int = 0
+    stopped: float | None = None
+    judges: tuple[Oracle, ...] | None = None
+
+    def take(self, number: int, sample: Sample) -> None:
+        """One call, with inputs that the model takes where there are any."""
+        chance = numpy.random.default_rng((self.seed, number))
+        refusal: UserError | None = None
+        inputs: Arrays = {}
+        for flavour in flavours(number, self.subject.tame):
+            inputs = self._inputs(sample, chance, flavour)
+            try:
+                came = self.subject.call(inputs)
+            except _REFUSALS as error:
+                refusal = refusal or error
+            else:
+                self._answered(inputs, came, sample)
+                return
+        assert refusal is not None
+        self._refused(inputs, refusal, sample)
+
+    def _inputs(self, sample: Sample, chance: Any, flavour: Any) -> Arrays:
+        specs, ranges = self.subject.program.signature.inputs, self.subject.ranges
+        return {spec.name: drawn(spec, sample.sizes, chance, flavour, ranges) for spec in specs}
+
+    def _answers(self, inputs: Arrays) -> tuple[Oracle, Mapping[str, Answer]] | None:
+        """The first oracle that answers, with its answers; None where none does."""
+        why = ""
+        for oracle in self.oracles.ordered:
+            try:
+                return oracle, oracle.answer(inputs)
+            except NoAnswer as reason:
+                why = why or f"{oracle.title}: {reason}"
+        self.unanswered[why] += 1
+        return None
+
+    # ---- a call that the model refuses ---------------------------------------------------------
+
+    def _refused(self, inputs: Arrays, refusal: UserError, sample: Sample) -> None:
+        """Fine where an oracle refuses the inputs too, or where the graph does."""
+        for answer in (self.subject.exact, self._first):
+            if answer is None:
+                continue
+            try:
+                answer(inputs)
+            except (*_REFUSALS, NoAnswer):
+                self.rejected += 1
+                self.why_rejected = self.why_rejected or told(refusal)
+                return
+        reason = f"the model refuses it, the oracle does not: {told(refusal)}"
+        self.failures.append(Failure(sample.sizes, "", reason))
+
+    def _first(self, inputs: Arrays) -> Any:
+        return self.oracles.ordered[0].answer(inputs)
+
+    # ---- a call with results -------------------------------------------------------------------
+
+    def _answered(self, inputs: Arrays, came: Arrays, sample: Sample) -> None:
+        try:
+            found = self._answers(inputs)
+        except _REFUSALS as refusal:
+            text = f"the oracle refuses it, the model does not: {told(refusal)}"
+            self.failures.append(Failure(sample.sizes, "", text))
+            return
+        if found is None:
+            return
+        oracle, answers = found
+        self.asked[oracle.title] += 1
+        self.notes[oracle.title] = oracle.note
+        self.samples += 1
+        self.reduced += sample.reduced
+        self.seen.setdefault(tuple(sample.sizes.values()), sample)
+        self._compare(oracle, answers, inputs, came, sample)
+
+    def _compare(
+        self, oracle: Oracle, answers: Mapping[str, Answer], inputs: Arrays, came: Arrays,
+        sample: Sample,
+    ) -> None:  # fmt: skip
+        noise = partial(self._noise, inputs, {})
+        some = False
+        for spec in self.subject.program.signature.outputs:
+            result = came[spec.key]
+            wanted = answers.get(spec.key) or answers[spec.name]
+            self.types[spec.key] = spec.dtype.name
+            some |= self._told(spec.key, wanted.values)
+            difference = judged(spec, result, wanted, noise)
+            if difference.reason and self._disputed(
+                oracle, spec, inputs, result, difference, sample
+            ):
+                continue
+            if difference.reason:
+                self.failures.append(Failure(sample.sizes, spec.key, difference.reason))
+            if difference.error >= self.worst.error:
+                self.worst, self.worst_output = difference, spec.key
+                self.worst_sizes = sample.sizes
+        self.empty += not some
+
+    def _noise(self, inputs: Arrays, made: dict[str, Noise]) -> Noise:
+        """What rounding does at these inputs, computed once."""
+        if not made:
+            made["noise"] = Noise(self.subject.exact, self.subject.plain, inputs)
+        return made["noise"]
+
+    def _told(self, name: str, values: numpy.ndarray) -> bool:
+        """Whether a result has elements; two of its different values are remembered."""
+        known = self.values.setdefault(name, set())
+        if len(known) < 2:
+            known.update(numpy.unique(converted(values, numpy.dtype(numpy.float64)))[:2].tolist())
+        return bool(values.size)
+
+    def _disputed(
+        self, oracle: Oracle, spec: TensorSpec, inputs: Arrays, result: numpy.ndarray,
+        difference: Difference, sample: Sample,
+    ) -> bool:  # fmt: skip
+        """Whether another independent oracle has what the model has."""
+        if self.judges is None:
+            self.judges = self.oracles.judges()
+        for judge in self.judges:
+            try:
+                other = judge.answer(inputs)[spec.key]
+            except (NoAnswer, UserError, KeyError):
+                continue
+            if not judged(spec, result, other, partial(self._noise, inputs, {})).reason:
+                text = f"{oracle.title} has another result ({difference.reason})"
+                where = f"'{spec.key}'{at_sizes(sample.sizes)}"
+                self.disputes[f"{where}: {text}, and {judge.title}, has the model's"] = None
+                return True
+        return False
+
+    def report(self) -> CheckReport:
+        """All that was found."""
+        seen, takes = self.seen.values(), self.subject.program.signature.inputs
+        constant = [name for name, values in self.values.items() if takes and len(values) < 2]
+        why = "; ".join(reason for reason, _ in self.unanswered.most_common(2))
+        return CheckReport(
+            self.samples, self.rejected, self.worst.error, self.worst_sizes,
+            tuple(self.failures), self.worst.plain, self.worst_output, len(seen),
+            sum(sample.corner for sample in seen), self.reduced, self.empty,
+            tuple(constant),
+            self.types, dict(self.asked), self.notes, self._why(),
+            sum(self.unanswered.values()), why, tuple(self.disputes), self.seed, self.stopped,
+            self.why_rejected,
+        )  # fmt: skip
+
+    def _why(self) -> str:
+        """Why there is no independent oracle, where there is none."""
+        if any(oracle.independent for oracle in self.oracles.ordered):
+            return ""
+        return "; ".join(self.oracles.refused.values())

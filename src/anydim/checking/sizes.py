@@ -1,0 +1,146 @@
+"""The sizes of a check: some corners of the box, and random sizes inside it.
+
+A corner has every dim at an end of its bounds, at 0 or at 1. The others are small sizes, primes and
+their neighbours, and sizes from all over the range. What would cost an oracle too much is brought
+down until it does not; the corners that cost most come last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import islice, product
+from random import Random
+
+from anydim.base.records import dataclass
+from anydim.checking.oracle import Oracle
+from anydim.program.binding import told
+from anydim.program.plan import estimate
+from anydim.program.program import Program
+from anydim.sizes import Box, Dim
+
+Cost = Callable[[Mapping[str, int]], float]
+
+_SHARES = (1 / 8, 1 / 64, 1 / 16, 1 / 64)  # of what one call may cost, for all but the last corners
+_MOST_CORNERS = 32
+_CALLS_OF_ONE_SIZE = 6  # of a program without dims
+_UNBOUNDED = 64  # what a dim without an upper bound is taken to reach beyond its lower one
+_TRIES = 20
+SPECIAL = (0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17, 23, 31, 32, 33, 37, 61, 64, 65, 97, 127,
+           128, 131, 255, 257, 509, 1021)  # fmt: skip
+"""Small sizes, primes, and powers of 2 with their neighbours."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Sizes for one call: a `corner` of the box, or `reduced` from larger ones."""
+
+    sizes: Mapping[str, int]
+    corner: bool = False
+    reduced: bool = False
+
+
+def samples(program: Program, oracle: Oracle, count: int, seed: int) -> Iterator[Sample]:
+    """So many samples: at most half of them corners."""
+    box, chance = box_of(program), Random(seed)
+    if not box.dims:
+        yield from (Sample({}, corner=True) for _ in range(min(count, _CALLS_OF_ONE_SIZE)))
+        return
+    cost = partial(_cost, program, oracle)
+    corners = list(_corners(box, min(_MOST_CORNERS, count // 2), chance))
+    corners.sort(key=cost)
+    small = [sizes for sizes in corners if cost(sizes) <= min(_SHARES)]
+    wide = [sizes for sizes in corners if cost(sizes) > min(_SHARES)]
+    for sizes in small:
+        yield _affordable(box, sizes, cost, 1.0)
+    seen = {tuple(sizes.values()) for sizes in corners}
+    for number in range(count - len(corners)):
+        limit = _SHARES[number % len(_SHARES)]
+        drawn = (_affordable(box, _random(box, chance), cost, limit) for _ in range(_TRIES))
+        sample = next((s for s in drawn if tuple(s.sizes.values()) not in seen), None)
+        sample = sample or _affordable(box, _random(box, chance), cost, limit)
+        seen.add(tuple(sample.sizes.values()))
+        yield sample
+    for sizes in wide:
+        yield _affordable(box, sizes, cost, 1.0)
+
+
+def box_of(program: Program) -> Box:
+    """The dims to choose sizes for: those that data decides are not among them."""
+    box = program.signature.box
+    if program.straight is not None:
+        return box
+    chosen = told(box, program.signature.inputs, frozenset())
+    return box.without(set(box.names) - chosen)
+
+
+def edges(box: Box) -> Iterator[dict[str, int]]:
+    """Every dim at each of its ends, 0 and 1 where they lie inside.
+
+    First one dim at a time, the others at their least size above 0; then all of them.
+    """
+    ends = {dim.name: ends_of(dim) for dim in box.dims}
+    least = {name: min(values, key=lambda v: (v == 0, v)) for name, values in ends.items()}
+    for name, values in ends.items():
+        for value in values:
+            yield {**least, name: value}
+    for point in islice(product(*ends.values()), 4096):
+        yield dict(zip(ends, point))
+
+
+def ends_of(dim: Dim) -> list[int]:
+    """The ends of a dim's bounds, and 1 where it lies inside."""
+    wanted = [dim.lo, 1, dim.lo + _UNBOUNDED if dim.hi is None else dim.hi]
+    return list(dict.fromkeys(value for value in wanted if value in dim))
+
+
+def _corners(box: Box, most: int, chance: Random) -> Iterator[dict[str, int]]:
+    """Different corners that meet the constraints: one dim at a time, then some of all others."""
+    found = {tuple(sizes.values()): sizes for sizes in edges(box) if box.contains(sizes)}
+    single = sum(len(ends_of(dim)) for dim in box.dims)
+    every = list(found.values())
+    rest = every[single:]
+    chance.shuffle(rest)
+    yield from (every[:single] + rest)[:most]
+
+
+def _random(box: Box, chance: Random) -> dict[str, int]:
+    """Sizes inside the box; OptionError where its constraints leave none."""
+    for _ in range(_TRIES):
+        sizes = {dim.name: _drawn(dim, chance) for dim in box.dims}
+        if box.contains(sizes):
+            return sizes
+    return box.sample(chance)
+
+
+def _drawn(dim: Dim, chance: Random) -> int:
+    top = dim.lo + _UNBOUNDED if dim.hi is None else dim.hi
+    special = [size for size in SPECIAL if dim.lo <= size <= top]
+    if special and chance.random() < 0.4:
+        return chance.choice(special)
+    if chance.random() < 0.5:  # as often small as large
+        return dim.lo + int((top - dim.lo + 1) ** chance.random()) - 1
+    return chance.randint(dim.lo, top)
+
+
+def _affordable(box: Box, sizes: dict[str, int], cost: Cost, limit: float) -> Sample:
+    """The sizes, or smaller ones at which a call costs at most `limit`."""
+    wanted = sizes
+    while cost(sizes) > limit:
+        largest = max(box.dims, key=lambda dim: sizes[dim.name] - dim.lo)
+        if sizes[largest.name] == largest.lo:
+            break
+        half = largest.lo + (sizes[largest.name] - largest.lo) // 2
+        smaller = {**sizes, largest.name: half}
+        if not box.contains(smaller):
+            break
+        sizes = smaller
+    at_ends = all(sizes[dim.name] in ends_of(dim) for dim in box.dims)
+    return Sample(sizes, at_ends, sizes != wanted)
+
+
+def _cost(program: Program, oracle: Oracle, sizes: Mapping[str, int]) -> float:
+    """The work of a call as a share of what an oracle may do at once."""
+    planned = estimate(program, sizes)
+    size = planned.bytes + planned.input_bytes + planned.output_bytes
+    return max(planned.flops / oracle.flops, size / oracle.bytes)
