@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy
 import pytest
 
+import anydim as ad
 from anydim.base.dtypes import int64
 from anydim.base.errors import DimError, InputError, OutOfMemoryError
 from anydim.model import Model
@@ -241,3 +242,18 @@ def test_plans_at_wrong_sizes(sizes: dict[str, int], text: str) -> None:
     with pytest.raises(DimError) as caught:
         model.plan(**sizes)
     assert str(caught.value).startswith(text)
+
+
+def test_a_sequence_longer_than_the_positions_of_an_encoder() -> None:
+    """What does not fit is said in words; the polynomial that is checked is left out."""
+    g = ad.Builder("encoder")
+    batch, seq = g.dim("batch"), g.dim("seq")
+    x, table = g.input("x", ad.float32, (batch, seq, 4)), g.constant(numpy.ones((512, 4), "f4"))
+    g.output("y", x + table[:seq])
+    model = ad.compile(g)
+    assert model(x=numpy.ones((1, 512, 4), "f4"))["y"].shape == (1, 512, 4)
+    with pytest.raises(DimError) as caught:
+        model(x=numpy.ones((1, 600, 4), "f4"))
+    first, second = str(caught.value).splitlines()
+    assert first == ("inputs of encoder: sizes do not fit at seq = 600; 'seq' must be at most 512")
+    assert "seq of " in second and "min(seq, 512) of " in second and "**" not in second

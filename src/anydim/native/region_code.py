@@ -115,6 +115,8 @@ class Code:
 
     def failure(self, kind: str, source: str = "", **more: Any) -> Failure:
         """A failure of a step that comes from `source`."""
+        if kind == "time" and self.program.loops:
+            kind = "loop"
         name = source or self.region.signature.name
         words = {dim: self.places.dims[dim] for dim in self.region.signature.box.names
                  if dim in self.known}  # fmt: skip

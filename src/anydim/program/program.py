@@ -10,7 +10,7 @@ from functools import cached_property
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.program.recipe import Recipe
-from anydim.program.region import FindStep, Region, SegmentStep
+from anydim.program.region import FindStep, LoopStep, Region, SegmentStep
 from anydim.program.segment import Segment, Site
 from anydim.runtime.signature import Signature
 
@@ -95,6 +95,11 @@ class Program:
         segment = steps[0].segment
         whole = segment.signature == self.signature and not segment.device
         return segment if whole else None
+
+    @cached_property
+    def loops(self) -> bool:
+        """Whether a region has a loop."""
+        return any(isinstance(step, LoopStep) for region in self.regions for step in region.steps)
 
     @cached_property
     def spoken_of(self) -> frozenset[str]:

@@ -120,9 +120,38 @@ def _foreign(value: Any, spec: TensorSpec, dtype: numpy.dtype, name: str) -> num
         ) from None
 
 
+def detached(value: Any, where: str) -> Any:
+    """The array; of one that records gradients its memory alone, where nobody records now.
+
+    `where` begins the InputError where somebody does: a model gives no gradients back.
+    """
+    if not getattr(value, "requires_grad", False):
+        return value
+    recording = _of_library(value, "is_grad_enabled")
+    if recording is None:  # a library without such a mode says itself whether it shares it
+        return value
+    if recording():
+        raise InputError(
+            f"{where}: the array records gradients, and a model gives none back",
+            "call under torch.no_grad(), or give x.detach()",
+        )
+    return value.detach()
+
+
+def _of_library(value: Any, name: str) -> Any:
+    """A function of the library that an array is of, or that its class is made from one of."""
+    for kind in type(value).__mro__:
+        library = sys.modules.get(kind.__module__.partition(".")[0])
+        found = getattr(library, name, None)
+        if found is not None:
+            return found
+    return None
+
+
 def shared_array(value: Any, where: str) -> numpy.ndarray:
     """A numpy array over the memory of a DLPack array; `where` begins the InputError that is raised
     for one on another device, or one that its library does not share."""
+    value = detached(value, where)
     try:
         if int(value.__dlpack_device__()[0]) != _CPU:
             raise InputError(
@@ -132,7 +161,7 @@ def shared_array(value: Any, where: str) -> numpy.ndarray:
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(
             f"{where}: the array cannot be shared: {error}",
-            "give a dense array on the CPU; one that records gradients has to be detached first",
+            "give a dense array on the CPU",
         ) from None
 
 
@@ -140,11 +169,10 @@ def wrapper(values: Sequence[Any]) -> Wrap | None:
     """What turns results into the kind of the first argument that is no numpy array, if any."""
     for value in values:
         if not isinstance(value, numpy.ndarray) and hasattr(value, "__dlpack__"):
-            library = sys.modules.get(type(value).__module__.partition(".")[0])
-            found = getattr(library, "from_dlpack", None)
+            found = _of_library(value, "from_dlpack")
             if found is None and hasattr(value, "__array_namespace__"):
                 found = getattr(value.__array_namespace__(), "from_dlpack", None)
-            if found is not None and library is not numpy:
+            if found is not None and found is not numpy.from_dlpack:
                 return partial(_shared, found)
     return None
 

@@ -10,6 +10,7 @@ from anydim.runtime.signature import Signature
 from anydim.sizes import Box, Guard, Size, remedy
 
 Shapes = Sequence[tuple[int, ...]]
+_READABLE = 48  # letters of a relation between sizes that a reader takes in
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,17 @@ def broken(guard: Guard, what: str, dims: Mapping[str, int], box: Box) -> DimErr
     needed = remedy(guard, dims, box)
     return DimError(
         f"{what}: sizes do not fit at {at or 'any size'}" + (f"; {needed}" if needed else ""),
-        f"{guard.message}: {guard.left} {guard.relation} {guard.right} does not hold",
+        f"{guard.message}{_relation(guard, dims)}",
     )
+
+
+def _relation(guard: Guard, dims: Mapping[str, int]) -> str:
+    """The relation that does not hold; of one that nobody reads, the numbers of its two sides."""
+    text = f"{guard.left} {guard.relation} {guard.right}"
+    if len(text) <= _READABLE:
+        return f": {text} does not hold"
+    left, right = guard.left.evaluate(dims), guard.right.evaluate(dims)
+    return "" if 0 in (left, right) else f": {left} {guard.relation} {right} does not hold"
 
 
 def _large(

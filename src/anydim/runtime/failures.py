@@ -40,7 +40,8 @@ class Failure:
     that left its axis, at word `found`), 'memory' (there is none, for as many bytes as word `found`
     says), 'slice' (a slice of a stack has another shape than the stack; `shapes` are those of slice
     and stack), 'place' (the slice at `found` is outside the stack whose size is in word `size`),
-    'time' (the call takes longer than it may), 'interrupted' (a signal ended it), 'device' (a verb
+    'time' (the call takes longer than it may), 'loop' (the same, of a program that has loops),
+    'interrupted' (a signal ended it), 'device' (a verb
     failed of the device whose words begin at `found`; what it raised is raised, where it is known),
     'engine' (one that runs a part failed; the same), 'empty' (a part of an engine has an empty
     tensor that the engine does not take).
@@ -151,9 +152,11 @@ def _place(failed: Failure, words: Words, name: str) -> InputError:
 
 
 def _time(failed: Failure, words: Words, name: str) -> UserError:
+    allow = "allow more with model.limit_time(seconds), or give smaller inputs"
+    if failed.kind == "loop":
+        allow = f"a loop may never end; if none does so, {allow}"
     return TimeLimitError(
-        f"{failed.signature.name}: the call takes longer than its time limit",
-        "a loop may never end; if none does so, allow more: model.limit_time(seconds)",
+        f"{failed.signature.name}: the call takes longer than its time limit", allow
     )
 
 
@@ -187,6 +190,7 @@ _ERRORS = {
     "slice": _slice,
     "place": _place,
     "time": _time,
+    "loop": _time,
     "interrupted": _interrupted,
     "device": _device,
     "engine": _engine,

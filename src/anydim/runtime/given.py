@@ -10,7 +10,7 @@ import numpy
 
 from anydim.base.errors import InputError
 from anydim.base.text import listed, suggestion
-from anydim.runtime.arrays import shared_array
+from anydim.runtime.arrays import detached, shared_array
 from anydim.runtime.exchange import is_read_only
 from anydim.runtime.executable import Executable, wrong_shape
 from anydim.runtime.signature import TensorSpec
@@ -124,6 +124,7 @@ def _array(value: Any, spec: TensorSpec, name: str) -> numpy.ndarray:
         if not array.flags.writeable:
             raise InputError(f"{where} cannot be written", "give one that is not read-only")
     elif hasattr(value, "__dlpack__"):
+        value = detached(value, where)
         array = shared_array(value, where)
         if is_read_only(value, array):
             raise InputError(f"{where} cannot be written", "give one that is not read-only")

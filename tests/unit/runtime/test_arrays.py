@@ -12,6 +12,7 @@ from anydim.base.dtypes import DTYPES
 from anydim.base.errors import InputError
 from anydim.runtime.arrays import plain, wrapper
 from anydim.runtime.exchange import handed
+from anydim.runtime.given import called_into
 from anydim.sizes import Box, Dim
 from tests.unit.program.tiny import adder, executable, spec
 
@@ -89,6 +90,42 @@ def test_bfloat16_of_another_library(library: type[Foreign]) -> None:
 def test_a_library_without_from_dlpack_gets_numpy() -> None:
     result = RUN({"a": Foreign(A), "b": A})["y"]
     assert isinstance(result, numpy.ndarray) and numpy.array_equal(result, 3 * A)
+
+
+class Recording(Foreign):
+    """An array of a library that records gradients, and shares none that does."""
+
+    def __init__(self, array: numpy.ndarray, requires_grad: bool = True) -> None:
+        super().__init__(array)
+        self.requires_grad = requires_grad
+
+    def __dlpack__(self, **options: object) -> object:
+        if self.requires_grad:
+            raise BufferError("use tensor.detach().")
+        return super().__dlpack__()
+
+    def detach(self) -> Recording:
+        return Recording(self.array, False)
+
+
+class Weights(Recording):
+    """What a user makes of such a class, in a module of his own."""
+
+
+@pytest.mark.parametrize("kind", [Recording, Weights])
+def test_an_array_that_records_gradients(
+    library: type[Foreign], monkeypatch: pytest.MonkeyPatch, kind: type[Recording]
+) -> None:
+    """It is taken where nobody records, else the error says how to give it."""
+    monkeypatch.setattr(Recording, "__module__", "strange_arrays.core")
+    module, results = sys.modules["strange_arrays"], Recording(numpy.zeros_like(A))
+    module.is_grad_enabled = lambda: False  # type: ignore[attr-defined]
+    assert numpy.array_equal(RUN({"a": A, "b": kind(A)})["y"].array, 3 * A)
+    called_into(RUN, {"a": A, "b": kind(A)}, results)
+    assert numpy.array_equal(results.array, 3 * A)
+    module.is_grad_enabled = lambda: True  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=r"input 'b' of tiny: .*gradients[\s\S]*x\.detach\(\)"):
+        RUN({"a": A, "b": kind(A)})
 
 
 def test_dlpack_arrays_that_cannot_be_shared(library: type[Foreign]) -> None:
