@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anydim.base.errors import OptionError
+from anydim.base.pages import FROM_SCIKIT_LEARN, FROM_TORCH
 from anydim.frontends.builder import Builder
 from anydim.frontends.custom import operators_of
 from anydim.frontends.onnx.file.reading import Opened
@@ -16,8 +17,8 @@ from anydim.graph.nodes import Graph
 from anydim.sizes import Dim
 
 _EXPORTERS = {
-    "torch": "torch.onnx.export makes an ONNX file of it: docs/guides/from-torch.md",
-    "sklearn": "skl2onnx.to_onnx makes an ONNX model of it: docs/guides/scikit-learn.md",
+    "torch": str(FROM_TORCH),
+    "sklearn": str(FROM_SCIKIT_LEARN),
     "lightgbm": "onnxmltools.convert_lightgbm makes an ONNX model of it",
     "xgboost": "onnxmltools.convert_xgboost makes an ONNX model of it",
     "tensorflow": "tf2onnx.convert makes an ONNX model of it",

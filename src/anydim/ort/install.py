@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from anydim.base.errors import OptionError
+from anydim.base.pages import IN_PLACE
 from anydim.base.peer import DISPLACED, NAME, modules_of, peer_module
 from anydim.base.settings import KNOBS
 from anydim.ort import binding, engines, environment, errors, options, session, values
@@ -91,7 +92,7 @@ def _paths(found: ModuleSpec | None) -> list[str]:
 
 def _stand_in(name: str, names: dict[str, Any], path: list[str] | None) -> ModuleType:
     """A module with these names; a package where it has a path. It is imported from now on."""
-    module = ModuleType(name, "anydim in place of onnxruntime: docs/guides/onnxruntime.md")
+    module = ModuleType(name, str(IN_PLACE))
     vars(module).update({key: value for key, value in names.items() if key[:2] != "__"})
     spec = ModuleSpec(name, None, is_package=path is not None)
     module.__spec__ = spec

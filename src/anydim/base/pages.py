@@ -1,0 +1,35 @@
+"""Pages of the documentation that errors name: an installed package has none of them.
+
+So an error gives the title of the page, by which it is found, and the text that matters.
+"""
+
+from __future__ import annotations
+
+from anydim.base.records import dataclass
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of `docs/`: its first line, and what of it helps whoever reads an error."""
+
+    path: str
+    title: str
+    text: str
+
+    def __str__(self) -> str:
+        return f'{self.text}\n(documentation: "{self.title}")'
+
+
+FROM_TORCH = Page(
+    "guides/from-torch.md", "From torch",
+    "export it, and compile the file: torch.onnx.export(module.eval(), (example,), "
+    '"model.onnx", dynamo=True, dynamic_shapes=({0: torch.export.Dim("batch")},))',
+)  # fmt: skip
+FROM_SCIKIT_LEARN = Page(
+    "guides/scikit-learn.md", "From scikit-learn, LightGBM and XGBoost",
+    "compile what its converter makes: ad.compile(skl2onnx.to_onnx(fitted, X[:1]))",
+)  # fmt: skip
+IN_PLACE = Page(
+    "guides/onnxruntime.md", "In place of onnxruntime", "anydim in place of onnxruntime"
+)
+PAGES = (FROM_TORCH, FROM_SCIKIT_LEARN, IN_PLACE)
