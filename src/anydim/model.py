@@ -48,7 +48,7 @@ from anydim.passes.placing.rules import mentions
 from anydim.program.held import Held
 from anydim.program.inputs import Ranges, known_ranges
 from anydim.program.limits import MemoryLimit
-from anydim.program.profile.limits import Limits, keep, kept
+from anydim.program.profile.limits import Done, Limits, keep, kept
 from anydim.program.program import Program
 from anydim.program.story import Story
 from anydim.runtime.arrays import by_name
@@ -199,10 +199,10 @@ class Model(Fitted, Held):
         subject = Subject(self.program, self.executable, exact, self._plain, ranges, tame)
         return check(subject, oracles, samples, seed, progress, seconds)
 
-    def _limits(self, threads: int, reached: float) -> Limits:
+    def _limits(self, threads: int, done: Sequence[Done]) -> Limits:
         """Measured once, and again where a launch was faster: the machine was busy then."""
         known = kept(threads)
-        if known is None or known.flops < reached:
+        if known is None or known.passed(done):
             found = fastest(threads)
             known = found if known is None else known.most(found)
             keep(known)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # a process that only calls needs none of it
     from anydim.program.limits import MemoryLimit
     from anydim.program.memory import Memory
     from anydim.program.plan import Plan
-    from anydim.program.profile.limits import Limits
+    from anydim.program.profile.limits import Done, Limits
     from anydim.program.profile.profile import Profile
     from anydim.program.profile.trace import Trace
     from anydim.program.program import Program
@@ -283,8 +283,9 @@ class Held:
         """Where the time of a call goes, launch by launch: medians of `repeat` calls.
 
         `inputs` are those of a call, by name or in order; without them random ones are drawn at
-        `sizes` (integers as `check` says). Printed, it has the costliest launches with their share
-        of the machine's limits; `costliest()`, `json()` and `save_trace(path)` have the rest.
+        `sizes`: integers that are indices from where they have to lie, others from 0 and 1.
+        Printed, it has the costliest launches with their share of the machine's limits;
+        `costliest()`, `json()` and `save_trace(path)` have the rest.
         Other calls of the model go on as ever. Raises what `plan` and calls raise.
 
             print(model.profile(batch=8, seq=77))
@@ -332,10 +333,10 @@ class Held:
             problem = f"{self.name} takes lists of arrays, and `{what}` single ones"
             raise OptionError(problem, f"{what} what makes and takes no sequences")
 
-    def _limits(self, threads: int, reached: float) -> Limits | None:
+    def _limits(self, threads: int, done: Sequence[Done]) -> Limits | None:
         """What the machine can do at most; None where it is not known.
 
-        `reached` are operations a second that some launch did.
+        `done` are operations, bytes and seconds of launches.
         """
         known: Limits | None = import_module("anydim.program.profile.limits").kept(threads)
         return known

@@ -85,12 +85,19 @@ class Asked:
 @dataclass(frozen=True)
 class Clocked:
     """A call: the clock around all of it, in ns, its launches on the host in order, and what its
-    devices were asked for, in order."""
+    devices were asked for, in order. `looking` is what it took to note its parts."""
 
     begin: int
     end: int
     launches: tuple[Launch, ...]
     asked: tuple[Asked, ...] = ()
+    looking: int = 0
+
+    @property
+    def beside(self) -> int:
+        """Nanoseconds outside of launches, without those that looking at the clock takes."""
+        inside = sum(launch.nanoseconds for launch in self.launches)
+        return max(0, self.end - self.begin - inside - self.looking)
 
 
 class Clock:
@@ -116,7 +123,7 @@ class Clock:
         )
         self._twin = original.twin(devices)
         self._raised: list[BaseException] = []
-        self._spent = spent_on_nothing()
+        self._spent, self._noting = spent_on_nothing(), spent_on_noting()
         self._kept = []  # the functions that the tables lead to
         for number, table in enumerate(self._twin.entries.values()):
             for site, address in enumerate(table.tolist()):
@@ -171,7 +178,9 @@ class Clock:
         launches = _launches(sorted(parts, key=lambda p: p.begin))
         done = {name: times.get(each, ()) for name, each in self._devices.items()}
         asked = tuple(_told(each, done.get(each.device, ()), end) for each in self._asked)
-        return outputs, Clocked(begin, end, tuple(launches), asked)
+        threads = max(1, len({part.thread for part in parts}))
+        looking = len(parts) * self._noting // threads
+        return outputs, Clocked(begin, end, tuple(launches), asked, looking)
 
 
 def _told(asked: Asked, times: Sequence[tuple[int, int]], last: int) -> Asked:
@@ -217,3 +226,24 @@ def spent_on_nothing() -> int:
         nothing(0, 0, 0, 0)
         spent.append(now() - begin)
     return int(median(spent))
+
+
+@cache
+def spent_on_noting() -> int:
+    """Nanoseconds that noting a part takes outside of its own two looks at the clock."""
+    system = ctypes.CDLL(None) if os.name == "posix" else ctypes.cdll.msvcrt
+    nothing = ENTRY(ctypes.cast(system.labs, ctypes.c_void_p).value or 0)
+    parts: list[tuple[int, ...]] = []
+
+    def run(arguments: int, start: int, stop: int, scratch: int) -> None:
+        begin = now()
+        nothing(arguments, start, stop, scratch)
+        end = now()
+        parts.append((0, 0, get_ident(), start, begin, end, stop))
+
+    function, spent = ENTRY(run), []
+    for _ in range(_TRIED):
+        begin = now()
+        function(0, 0, 0, 0)
+        spent.append(now() - begin - (parts[-1][5] - parts[-1][4]))
+    return max(0, int(median(spent)) - spent_on_nothing())

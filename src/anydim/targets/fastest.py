@@ -1,7 +1,8 @@
 """The most that this machine computes and reads: two small kernels, timed.
 
 One does multiply-adds on registers, as many chains at once as there are registers for; the other
-adds up an array that is larger than caches. Each thread runs its own; rates are those of all.
+adds up an array again and again: small ones, which caches hold, up to one that is larger than all
+caches. Each thread runs its own; rates are those of all.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import cycle, islice
 from time import perf_counter
 
 import numpy
@@ -20,15 +22,17 @@ from anydim.program.profile.limits import Limits
 from anydim.targets.run import ENTRY, build
 from anydim.targets.targets import target
 
-_READ_BYTES = 128 << 20  # of all threads together
-_ROUNDS = 5
-_STEPS = 1 << 21  # multiply-adds of a chain: milliseconds
+_READ_BYTES = tuple(1 << bits for bits in (14, 16, 18, 20, 22, 24))  # of all threads together
+_MEMORY_BYTES, _PART_BYTES = 1 << 27, 1 << 24  # of an array that no cache holds, read in parts
+_CALL_BYTES = 1 << 26  # that are read in one call at least, of what caches hold
+_ROUNDS = 24  # of about a millisecond: others may take the processor for longer
+_STEPS = 1 << 17  # multiply-adds of a chain
 _START, _STOP = ir.Var(ir.INDEX, "start"), ir.Var(ir.INDEX, "stop")
 _INDEX = ir.Var(ir.INDEX, "i")
 
 
 def fastest(threads: int) -> Limits:
-    """Measure: about a quarter of a second."""
+    """Measure: about a third of a second where nothing else runs."""
     processor = target("llvm").processor
     lanes, chains = processor.vector_bytes // 4, max(4, processor.registers * 3 // 4)
     with ExitStack() as held, ThreadPoolExecutor(threads) as pool:
@@ -36,23 +40,43 @@ def fastest(threads: int) -> Limits:
             ENTRY(held.enter_context(build(kernel, processor.vector_bytes)).address(kernel.name))
             for kernel in (_computing(lanes, chains), _reading(lanes))
         )
-        each = _READ_BYTES // 4 // threads // (8 * lanes) * (8 * lanes)
-        arrays = [numpy.full(each, 1e-30, numpy.float32) for _ in range(threads)]
-        seconds = _least(pool, [_call(computing, array, _STEPS) for array in arrays])
-        flops = 2.0 * _STEPS * chains * lanes * threads / seconds
-        seconds = _least(pool, [_call(reading, array, each) for array in arrays])
-    return Limits(threads, flops, 4.0 * each * threads / seconds)
+        arrays = [
+            numpy.full(_MEMORY_BYTES // 4 // threads, 1e-30, numpy.float32) for _ in range(threads)
+        ]
+        work = [[_call(computing, array, _STEPS) for array in arrays]]
+        flops = 2.0 * _STEPS * chains * lanes * threads / _least(pool, work)
+        reads = []
+        for size in _READ_BYTES:
+            each = _whole(size // threads, lanes)
+            times = max(1, _CALL_BYTES // threads // (4 * each))
+            seconds = _least(pool, [[_call(reading, array, times, each) for array in arrays]])
+            reads.append((size, 4.0 * each * times * threads / seconds))
+        each = _whole(_PART_BYTES // threads, lanes)
+        parts = [[_call(reading, array[at:], 1, each) for array in arrays]
+                 for at in range(0, len(arrays[0]) - each + 1, each)]  # fmt: skip
+        reads.append((_MEMORY_BYTES, 4.0 * each * threads / _least(pool, parts)))
+    return Limits(threads, flops, tuple(reads))
 
 
-def _call(entry: Callable[..., None], array: numpy.ndarray, stop: int) -> Callable[[], None]:
-    block = (ctypes.c_int64 * 1)(array.ctypes.data)
+def _call(
+    entry: Callable[..., None], array: numpy.ndarray, stop: int, *sizes: int
+) -> Callable[[], None]:
+    block = (ctypes.c_int64 * (1 + len(sizes)))(array.ctypes.data, *sizes)
     return lambda: entry(ctypes.addressof(block), 0, stop, None)
 
 
-def _least(pool: ThreadPoolExecutor, calls: Sequence[Callable[[], None]]) -> float:
-    """Seconds of all calls at once, the best of some rounds."""
+def _whole(bytes: int, lanes: int) -> int:
+    """Elements of so many bytes, a multiple of what one step reads."""
+    return max(1, bytes // 4 // (8 * lanes)) * (8 * lanes)
+
+
+def _least(pool: ThreadPoolExecutor, work: Sequence[Sequence[Callable[[], None]]]) -> float:
+    """Seconds of a round, in which all threads make one call: the best of some rounds.
+
+    `work` has the calls of rounds, which take turns.
+    """
     times = []
-    for _ in range(_ROUNDS):
+    for calls in islice(cycle(work), _ROUNDS):
         begin = perf_counter()
         for done in [pool.submit(call) for call in calls]:
             done.result()
@@ -81,7 +105,7 @@ def _computing(lanes: int, chains: int) -> ir.Kernel:
 
 
 def _reading(lanes: int) -> ir.Kernel:
-    """The sum of an array, in eight registers."""
+    """The sum of the first `length` elements of an array, in eight registers, again and again."""
     kind = ir.Type(float32, lanes)
     names = [f"sum{number}" for number in range(8)]
     step = []
@@ -91,10 +115,13 @@ def _reading(lanes: int) -> ir.Kernel:
         step.append(ir.Assign(name, value))
     body: tuple[ir.Step, ...] = (
         *(ir.Declare(name, ir.Const(kind, 0.0)) for name in names),
-        ir.For("i", _START, _STOP, ir.Const(ir.INDEX, 8 * lanes), tuple(step)),
+        ir.For("again", _START, _STOP, ir.Const(ir.INDEX, 1), (
+            ir.For("i", ir.Const(ir.INDEX, 0), ir.Var(ir.INDEX, "length"),
+                   ir.Const(ir.INDEX, 8 * lanes), tuple(step)),
+        )),
         ir.Store("x", ir.Const(ir.INDEX, 0), _sum(kind, names)),
-    )
-    return _kernel("anydim_reading", body)
+    )  # fmt: skip
+    return _kernel("anydim_reading", body, ("length",))
 
 
 def _sum(kind: ir.Type, names: Sequence[str]) -> ir.Value:
@@ -104,10 +131,10 @@ def _sum(kind: ir.Type, names: Sequence[str]) -> ir.Value:
     return total
 
 
-def _kernel(name: str, body: Sequence[ir.Step]) -> ir.Kernel:
+def _kernel(name: str, body: Sequence[ir.Step], sizes: tuple[str, ...] = ()) -> ir.Kernel:
     parameters = (
-        ir.Pointer("x", float32), ir.Scalar("start"), ir.Scalar("stop"),
+        ir.Pointer("x", float32), *map(ir.Scalar, sizes), ir.Scalar("start"), ir.Scalar("stop"),
         ir.Pointer("scratch", uint8),
     )  # fmt: skip
     main = ir.Function("main", parameters, tuple(body))
-    return ir.Kernel(name, (ir.Operand("x", float32, True),), (), (main,))
+    return ir.Kernel(name, (ir.Operand("x", float32, True),), sizes, (main,))

@@ -324,7 +324,7 @@ def test_help_of_every_command_has_an_example_that_fits(call) -> None:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anydim.model.kept", lambda threads: Limits(threads, 1e18, 1e18))
+    monkeypatch.setattr("anydim.model.kept", lambda threads: Limits(threads, 1e18, ((1, 1e18),)))
 
 
 def test_profile_at_sizes_and_on_files(call, folder: Path, measured: None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
@@ -19,7 +20,7 @@ from anydim.targets.fastest import fastest
 @pytest.fixture(autouse=True)
 def known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is measured in a test that does not ask for it."""
-    monkeypatch.setattr("anydim.model.kept", lambda threads: Limits(threads, 1e18, 1e18))
+    monkeypatch.setattr("anydim.model.kept", lambda threads: Limits(threads, 1e18, ((1, 1e18),)))
 
 
 def encoder(threads: int = 1) -> ad.Model:
@@ -168,20 +169,52 @@ def test_wrong_arguments() -> None:
 def test_limits_are_kept_and_measured_again_when_they_are_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [Limits(1, 10.0, 5.0), Limits(1, 8.0, 9.0), Limits(1, 1e18, 7.0)]
+    found = [limits_of(10.0, 5.0), limits_of(8.0, 9.0), limits_of(9.0, 20.0), limits_of(1e18, 1e18)]
     monkeypatch.setattr("anydim.model.kept", limits.kept)
     monkeypatch.setattr("anydim.model.fastest", lambda threads: found.pop(0))
     model = encoder()
     with settings.override(cache_dir=tmp_path, use_cache=True):
         assert limits.kept(1) is None
-        assert model._limits(1, 9.0) == Limits(1, 10.0, 5.0) == limits.kept(1)
-        assert model._limits(1, 9.0) == Limits(1, 10.0, 5.0)
-        assert model._limits(1, 11.0) == Limits(1, 10.0, 9.0) == limits.kept(1)
-        assert model.profile(n=5, repeat=9).limits == Limits(1, 1e18, 9.0)
+        assert model._limits(1, [(9.0, 0.0, 1.0)]) == limits_of(10.0, 5.0) == limits.kept(1)
+        assert model._limits(1, [(9.0, 5.0, 1.0)]) == limits_of(10.0, 5.0)
+        assert model._limits(1, [(11.0, 0.0, 1.0)]) == limits_of(10.0, 9.0) == limits.kept(1)
+        assert model._limits(1, [(1.0, 19.0, 1.0)]) == limits_of(10.0, 20.0) == limits.kept(1)
+        assert model.profile(n=5, repeat=9).limits == limits_of(1e18, 1e18)
         assert limits.kept(2) is None
+
+
+def limits_of(flops: float, bytes: float) -> Limits:
+    return Limits(1, flops, ((1, 2 * bytes), (1 << 20, bytes)))
+
+
+def test_bytes_are_compared_with_what_holds_them() -> None:
+    known = Limits(1, 1e30, ((1 << 14, 100.0), (1 << 18, 50.0), (1 << 22, 60.0), (1 << 27, 10.0)))
+    rates = {0: 100.0, 1 << 14: 100.0, 1 << 17: 100.0, 1 << 18: 60.0, 1 << 23: 60.0, 1 << 30: 10.0}
+    assert {size: known.rate(size) for size in rates} == rates
+    assert known.bytes == 10.0
+    assert known.seconds(0, 1 << 10) == (1 << 10) / 100.0
+
+
+def test_no_launch_is_nearer_to_a_limit_than_all_of_it() -> None:
+    """Work that is counted and not done, or a busy machine, give no share above 1."""
+    model = encoder()
+    profile = model.profile(n=300, repeat=5)
+    slow = replace(profile, limits=Limits(profile.threads, 1.0, ((1, 1.0),)))
+    assert {slow.share(launch) for launch in slow.launches} == {1.0}
+    assert "100 %" in str(slow)
+
+
+def test_the_rest_is_that_of_calls_with_a_clock() -> None:
+    """A call that waited for the machine does not make the host code slower."""
+    profile = encoder().profile(n=30, repeat=9)
+    late = replace(profile, seconds=5.0, spread=(4.0, 6.0))
+    rest = next(line for line in str(late).splitlines() if "the rest" in line)
+    assert profile.beside < 0.05 and rest in str(profile)
+    assert "calls took from 4 s to 6 s: the machine is busy" in str(late)
 
 
 @pytest.mark.slow
 def test_what_the_machine_can_do() -> None:
     found = fastest(1)
     assert found.flops > 1e8 and found.bytes > 1e7 and found.threads == 1
+    assert found.rate(1 << 14) >= found.bytes and len(found.reads) > 3

@@ -4,44 +4,71 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.runtime.cpu import this_level
 
-_FORMAT = "1"
+Done = tuple[float, float, float]  # operations, bytes, seconds
+_FORMAT = "2"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Operations (a multiply-add counts two) and bytes a second of `threads` threads, float32."""
+    """Operations (a multiply-add counts two) a second of `threads` threads in float32, and `reads`:
+    bytes of all threads together, smaller ones first, with the rate at which they are read again
+    and again. Small ones lie in caches, the largest in memory.
+    """
 
     threads: int
     flops: float
-    bytes: float
+    reads: tuple[tuple[int, float], ...]
+
+    @property
+    def bytes(self) -> float:
+        """Bytes a second that come from memory."""
+        return self.reads[-1][1]
+
+    def rate(self, moved: float) -> float:
+        """The most bytes a second for so many: those of the largest measured set that is no larger.
+
+        A larger set that was read faster counts, too: the machine was busy before.
+        """
+        first = max((n for n, (size, _) in enumerate(self.reads) if size <= moved), default=0)
+        return max(rate for _, rate in self.reads[first:])
 
     def seconds(self, flops: float, moved: float) -> float:
         """The least time for so much work; operations and bytes go on at once."""
-        return max(flops / self.flops, moved / self.bytes)
+        return max(flops / self.flops, moved / self.rate(moved))
+
+    def passed(self, done: Iterable[Done]) -> bool:
+        """Whether something took less time than the least."""
+        return any(seconds < self.seconds(flops, moved) for flops, moved, seconds in done)
 
     def most(self, other: Limits) -> Limits:
-        """The larger of each, for equally many threads."""
-        return Limits(self.threads, max(self.flops, other.flops), max(self.bytes, other.bytes))
+        """The larger of each, for equally many threads and the same sets."""
+        pairs = zip(self.reads, other.reads)
+        reads = tuple((size, max(rate, again)) for (size, rate), (_, again) in pairs)
+        return Limits(self.threads, max(self.flops, other.flops), reads)
 
 
 def kept(threads: int) -> Limits | None:
     """What was measured on this machine with so many threads; None where nothing was."""
     disk = _cache()
     data = disk.get(_key(threads)) if disk is not None else None
-    return Limits(**json.loads(data)) if data is not None else None
+    if data is None:
+        return None
+    found = json.loads(data)
+    return Limits(found["threads"], found["flops"], tuple(map(tuple, found["reads"])))
 
 
 def keep(limits: Limits) -> None:
     """Keep them for later processes."""
     disk = _cache()
     if disk is not None:
-        text = json.dumps({"threads": limits.threads, "flops": limits.flops, "bytes": limits.bytes})
+        text = json.dumps({"threads": limits.threads, "flops": limits.flops, "reads": limits.reads})
         disk.put(_key(limits.threads), text.encode())
 
 

@@ -17,6 +17,7 @@ from anydim.runtime.clocked import Clocked
 
 FORMAT = 1
 _SHOWN = 10
+_BUSY = 1.25  # a call takes so much more than its parts where others take its time
 _HEADERS = ("nodes", "kernel", "runs", "time", "of all", "flop/s", "B/s", "of limit")
 _NAMED = 48  # characters of the nodes of a launch in a table
 
@@ -57,6 +58,9 @@ class Profile:
     call that was clocked, `traced` what it did. Where bodies for certain sizes are `chosen`, calls
     run those, and launches are of the generic ones.
 
+    `beside` are seconds of a call outside of its launches: the median over calls with a clock, each
+    with its own launches. `spread` has the shortest and the longest call without a clock.
+
     `devices` are those that the program's names stand for. What such a device is asked for is seen
     through before the next thing, with all that it takes to ask: in a call, much of it is done
     beside the rest.
@@ -74,6 +78,8 @@ class Profile:
     chosen: bool = False
     devices: Mapping[str, str] = field(default_factory=dict)
     copied: Copied = Copied()
+    beside: float = 0.0
+    spread: tuple[float, float] = (0.0, 0.0)
 
     @property
     def in_launches(self) -> float:
@@ -87,11 +93,14 @@ class Profile:
     def share(self, launch: Timed) -> float | None:
         """How near a launch is to the machine's limits: 1 is as fast as it can be.
 
-        What lies in caches is read faster than the limit of memory says, so it may be above 1.
+        Bytes are compared with the cache that holds so many, or with memory. A launch that does
+        less than is counted, as Winograd's algorithm does, has 1 too.
         """
         if self.limits is None or not launch.seconds or launch.device:
             return None
-        return self.limits.seconds(launch.flops, launch.moved) / launch.seconds
+        runs = max(1, launch.runs)
+        least = runs * self.limits.seconds(launch.flops / runs, launch.moved / runs)
+        return min(1.0, least / launch.seconds)
 
     # ---- for people ----------------------------------------------------------------------------
 
@@ -107,8 +116,9 @@ class Profile:
         if self.chosen:
             lines.append("  a strategy chooses bodies for calls; launches are of the generic ones")
         if self.limits is not None:
-            flops, bytes = _rate(self.limits.flops, "flop"), _rate(self.limits.bytes, "B")
-            lines.append(f"  at most   {flops}, {bytes} on this machine")
+            flops, memory = _rate(self.limits.flops, "flop"), _rate(self.limits.bytes, "B")
+            cached = _rate(self.limits.rate(0), "B")
+            lines.append(f"  at most   {flops}, {memory} from memory, {cached} from caches")
         shown = self.costliest(_SHOWN)
         if shown:
             where = ("on",) if self.devices else ()
@@ -124,8 +134,10 @@ class Profile:
     def _beside(self, inside: float) -> Iterator[str]:
         """What a call takes beside launches."""
         if not self.devices:
-            rest = time_text(max(0.0, self.seconds - inside))
-            yield f"  the rest  {rest}: Python, sizes, host code"
+            yield f"  the rest  {time_text(self.beside)}: Python, sizes, host code"
+            if self.seconds > _BUSY * (inside + self.beside):
+                least, most = map(time_text, self.spread)
+                yield f"  calls took from {least} to {most}: the machine is busy"
             return
         copied = self.copied
         moved = f"{_copies(copied.copies)}, {bytes_text(copied.bytes)}"
@@ -154,7 +166,9 @@ class Profile:
             "threads": self.threads,
             "calls": self.calls,
             "seconds": self.seconds,
-            "limits": limits and {"flops": limits.flops, "bytes": limits.bytes},
+            "beside": self.beside,
+            "limits": limits
+            and {"flops": limits.flops, "bytes": limits.bytes, "reads": limits.reads},
             "launches": [
                 {
                     "segment": launch.place[0], "site": launch.place[1], "kernel": launch.kernel,

@@ -48,12 +48,16 @@ def profiled(
         clocked.append(clock.call(feeds))
     launches, sizes = tuple(_timed(program, planned, clocked)), dict(planned.sizes)
     here = [each for each in launches if each.seconds and not each.device]
-    reached = max((each.flops / each.seconds for each in here), default=0.0)
+    done = [
+        (each.flops / each.runs, each.moved / each.runs, each.seconds / each.runs)
+        for each in here if each.runs
+    ]  # fmt: skip
     return Profile(
         program.signature.name, sizes, call.threads, repeat, median(plain), launches,
-        limits(call.threads, reached), clocked[-1],
+        limits(call.threads, done), clocked[-1],
         _trace(model, planned, clocked[-1:], bool(call.devices)), call.chosen,
         {name: device.name for name, device in model.devices.items()}, _copied(clocked),
+        1e-9 * median(call.beside for call in clocked), (min(plain), max(plain)),
     )  # fmt: skip
 
 
