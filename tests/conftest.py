@@ -9,4 +9,5 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("ANYDIM_TUNED", "0")
 os.environ.setdefault("ANYDIM_STRATEGY", "generic")
+os.environ.setdefault("ANYDIM_KEEP_PROGRAMS", "0")  # what a test compiles is compiled
 os.environ.setdefault("POCL_DEVICES", "pthread pthread")

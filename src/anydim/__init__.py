@@ -51,8 +51,9 @@ if TYPE_CHECKING:
     from anydim.definitions import define
     from anydim.deploy.inspect import inspect
     from anydim.deploy.load import LoadedModel, load
+    from anydim.entry import compile
     from anydim.frontends.builder import Builder
-    from anydim.model import Model, compile
+    from anydim.model import Model
     from anydim.program.limits import MemoryLimit
     from anydim.sizes import Dim
     from anydim.variants import strategies
@@ -115,11 +116,10 @@ _RUNNING = {
     "inspect": "anydim.deploy.inspect",
     "load": "anydim.deploy.load",
 }
+_STARTING = {"Model": "anydim.model", "compile": "anydim.entry"}  # programs may be on disk
 _COMPILING = {
     "Builder": "anydim.frontends.builder",
-    "Model": "anydim.model",
     "cached": "anydim.caches",
-    "compile": "anydim.model",
     "define": "anydim.definitions",
 }
 _MODULES = {"settings": "anydim.base.settings", "strategies": "anydim.variants.strategies"}
@@ -131,7 +131,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(text, name=name, obj=sys.modules[__name__])
     if name in _MODULES:
         return import_module(_MODULES[name])
-    if name in _COMPILING:
+    if name in _COMPILING or name in _STARTING:
         value = _of_compiler(name)
     else:
         kinds = "anydim.base.errors" if name.endswith("Error") else "anydim.base.dtypes"
@@ -143,26 +143,14 @@ def __getattr__(name: str) -> Any:
 def _of_compiler(name: str) -> Any:
     """Something of the compiler; LLVM comes into memory while Python reads the rest."""
     try:
+        if name in _STARTING:
+            return getattr(import_module(_STARTING[name]), name)
         loaded = import_module("anydim.targets.llvm.library").begin_loading()
         value = getattr(import_module(_COMPILING[name]), name)
     except ModuleNotFoundError as error:
-        raise _missing(name, error) from error
+        raise import_module("anydim.base.missing").missing_module(name, error) from error
     loaded()
     return value
-
-
-def _missing(name: str, error: ModuleNotFoundError) -> Exception:
-    """What to say where there is no compiler, or something that it needs is not there."""
-    if error.name == "anydim.targets":
-        problem = f"anydim.{name} needs the compiler, which is not in anydim-runtime"
-        hint = "pip uninstall anydim-runtime, then pip install anydim"
-    elif error.name is None or error.name.startswith("anydim"):
-        return error
-    else:
-        problem = f"anydim.{name} needs {error.name}, which is not installed"
-        hint = f"pip install {error.name}"
-    missing: Exception = import_module("anydim.base.errors").MissingError(problem, hint)
-    return missing
 
 
 def __dir__() -> list[str]:

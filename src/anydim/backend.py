@@ -21,9 +21,10 @@ from onnx.backend import base
 
 from anydim.base.errors import DeviceError, OptionError, UserError
 from anydim.devices.table import driver_of
+from anydim.entry import compile
 from anydim.frontends.onnx.file.strings import StringsInside
 from anydim.frontends.onnx.importer import import_model
-from anydim.model import Model, compile
+from anydim.model import Model
 
 Axis = tuple[str, int]  # an input's name and an axis of it
 

@@ -20,9 +20,10 @@ from anydim.base.errors import DimError, InputError, OptionError
 from anydim.base.given import by_names, whole_within
 from anydim.base.keywords import check_keywords, public
 from anydim.base.text import listed
+from anydim.entry import compile
 from anydim.frontends.room import Cache, Roomy, with_room
 from anydim.frontends.source import read
-from anydim.model import Model, compile
+from anydim.model import Model
 from anydim.program.binding import solve
 from anydim.runtime.arrays import by_name
 from anydim.sizes import LARGEST, as_size, given_dims

@@ -68,7 +68,6 @@ from anydim.passes.simplify import Simplify
 from anydim.passes.unit_dimensions import UnitDimensions
 from anydim.passes.views import Views
 from anydim.placing import Asked, in_order, placed_graph
-from anydim.program.findings import findings
 from anydim.program.inputs import Ranges
 from anydim.program.limits import MemoryLimit
 from anydim.program.program import Program
@@ -196,8 +195,6 @@ class Compiled:
         name, made = program.signature.name, (len(program.sites), report.compiled, report.cached)
         seconds = sum(report.seconds.values())
         LOG.info("%s: %d launches; %d modules compiled, %d found; %.2f s", name, *made, seconds)
-        for line in findings(program):
-            LOG.warning("%s: %s", name, line)
 
 
 @collector_paused()

@@ -19,37 +19,11 @@ from anydim.lang.surface.printer import print_statement
 from anydim.native.build import Assembled, Built, module_texts
 from anydim.passes.schedule import Alias, Scheduled
 from anydim.passes.watch import Watch
+from anydim.program.compile_report import Chosen, CompileReport
 from anydim.sizes import Size
 from anydim.targets.target import Target
 
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class CompileReport:
-    """How a model was compiled.
-
-    `seconds` is the time of each pass in order; `stages` prints each stage when asked; `notes`
-    are lines on what was fused and which shape arithmetic disappeared; `compiled` and `cached`
-    count the native modules made now and found on disk; `kernels` are those of its sites, by name.
-    """
-
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    stages: Mapping[str, Callable[[], str]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    compiled: int = 0
-    cached: int = 0
-    chosen: tuple[Chosen, ...] = ()
-    kernels: Mapping[str, Kernel] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The schedule of a kernel, the results that it makes, and why it is what it is."""
-
-    results: tuple[str, ...]
-    schedule: str
-    reason: str
 
 
 class Schedules(Mapping[str, Any]):

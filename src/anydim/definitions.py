@@ -31,6 +31,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.checking.texts import DefinitionCall
 from anydim.compiling import Schedules
+from anydim.entry import compile
 from anydim.frontends.arguments import (
     any_shape,
     array_of,
@@ -47,7 +48,7 @@ from anydim.graph.evaluate import bind, check_guards
 from anydim.lang.resolve.ranks import ellipses_of
 from anydim.lang.surface.stored import stored_definitions
 from anydim.lang.surface.syntax import Definition
-from anydim.model import Model, compile
+from anydim.model import Model
 from anydim.passes.options import PLAIN, Options, given_options, known_precision
 from anydim.runtime.arrays import Wrap, shared_array, wrapper
 from anydim.runtime.given import called_into
@@ -362,7 +363,7 @@ def _model(
     """The model of a definition: one for all that define it alike."""
     graph = graph_of(definition, pattern, attributes, fixed)
     model = compile(graph, threads=threads, options=options)
-    model._origin = DefinitionCall(definition, attributes)
+    model._origin = lambda: DefinitionCall(definition, attributes)
     return model
 
 

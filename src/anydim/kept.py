@@ -19,9 +19,10 @@ from anydim.base import settings
 from anydim.base.cache import DiskCache, key_of, package_version
 from anydim.base.errors import UserError
 from anydim.deploy.load import load
-from anydim.model import Model, StringModel
+from anydim.model import Model
 from anydim.program.held import Held
 from anydim.runtime.cpu import this_level
+from anydim.string_model import StringModel
 from anydim.variants.records import tuned_state
 
 _SHARE = 4  # of the limit that one model may take

@@ -21,8 +21,9 @@ from typing import Any
 
 from anydim.base.errors import MissingError, OptionError
 from anydim.base.records import dataclass
+from anydim.entry import compile
 from anydim.kept import kept
-from anydim.model import Model, compile
+from anydim.model import Model
 from anydim.program.held import Held
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")

@@ -29,7 +29,8 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 from anydim.backend import Backend
-from anydim.model import Model, StringModel
+from anydim.model import Model
+from anydim.string_model import StringModel
 from tests.conformance.backend_exclusions import (
     EXCLUDED,
     KNOWN_AT_COMPILATION,

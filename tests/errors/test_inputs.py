@@ -14,14 +14,10 @@ from anydim.base.errors import DimError, InputError, OutOfMemoryError
 from anydim.model import Model
 from anydim.program.segment import Site
 from anydim.sizes import Box, Dim, Guard, Size, as_size, parse
-from tests.unit.program.tiny import adder, executable, program, spec
+from tests.unit.program.tiny import adder, model_of, program, spec
 
 BATCH, SEQ = Size.symbol("batch"), Size.symbol("seq")
 BOX = Box.of(Dim("batch", 0, 64), Dim("seq", 2, 512), constraints=(parse("600 - batch - seq"),))
-
-
-def model_of(made) -> Model:
-    return Model(executable(made), made, lambda inputs: {})
 
 
 def array(*shape: int) -> numpy.ndarray:

@@ -28,7 +28,8 @@ def test_the_python_of_a_page_runs(
     for package in PAGES[page]:
         pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("anydim.model.kept", lambda threads: Limits(threads, 1e18, ((1, 1e18),)))
+    known = "anydim.program.profile.limits.kept"
+    monkeypatch.setattr(known, lambda threads: Limits(threads, 1e18, ((1, 1e18),)))
     names: dict[str, object] = {}
     blocks = BLOCK.findall((DOCS / page).read_text("utf-8"))
     assert blocks

@@ -56,9 +56,7 @@ class DiskCache:
             return None
         payload = data[len(_MAGIC) + _DIGEST :]
         if data != _filed(key, payload):
-            with contextlib.suppress(OSError):
-                path.unlink()
-            self._say("a file was damaged, and made again", path.name)
+            self.damaged(path, path.name)
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
@@ -82,6 +80,12 @@ class DiskCache:
                 "nothing is kept there, so that it is compiled in every process (ANYDIM_CACHE_DIR "
                 "names another folder, ANYDIM_USE_CACHE=0 is for none)", str(error.strerror),
             )  # fmt: skip
+
+    def damaged(self, path: Path, why: object) -> None:
+        """Remove a file that is not what was put there, with a warning."""
+        with contextlib.suppress(OSError):
+            path.unlink()
+        self._say("a file was damaged, and made again", str(why))
 
     def _say(self, what: str, why: str) -> None:
         """Warn, once a process; a folder that cannot be used is no error."""

@@ -99,14 +99,19 @@ class Knob:
 KNOBS = (
     Knob(
         "cache_dir", _path, _user_cache,
-        "Folder that keeps compiled code, and whole models of sessions, between runs.",
+        "Folder that keeps compiled code and programs between runs.",
         "`$XDG_CACHE_HOME/anydim`, `~/.cache/anydim`, or on Windows `%LOCALAPPDATA%\\anydim`",
     ),
     Knob(
         "cache_limit_mb", _count, lambda: 512,
-        "Largest size of each folder in it, `objects` and `models`, in MiB.",
+        "Largest size of each folder in it, `objects`, `programs` and `models`, in MiB.",
     ),
     Knob("use_cache", _flag, lambda: True, "Whether compiled code is kept and looked up there."),
+    Knob(
+        "keep_programs", _flag, lambda: True,
+        "Whether `ad.compile` of a file or its bytes keeps the program there, so that the next "
+        "process loads it.",
+    ),
     Knob("compile_threads", _count, lambda: 0, "Threads that compile; 0: as many as usable cores."),
     Knob(
         "compile_workers", _count, lambda: 1,

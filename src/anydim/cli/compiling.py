@@ -14,8 +14,9 @@ from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.cli.arrays import Read
 from anydim.cli.options import Asked, dims_by_name
+from anydim.entry import compile
 from anydim.frontends.text import TextSource, definition_of, text_source
-from anydim.model import Model, compile
+from anydim.model import Model
 from anydim.report.console import Console
 from anydim.report.text import duration
 from anydim.variants.strategies import GENERIC

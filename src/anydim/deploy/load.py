@@ -58,7 +58,8 @@ _ALWAYS_VERIFIED = 1 << 16  # bytes of a constant of floats; of others, all
 class LoadedModel(Held):
     """A model from a file. Calls are thread-safe; results are new arrays owned by the caller.
 
-    `level` is the kind of processor that its code was made for, `levels` are those of the file.
+    `level` is the kind of processor that its code was made for, `levels` are those of the file,
+    `about` is the file's manifest.
     """
 
     level: Level
@@ -69,7 +70,7 @@ class LoadedModel(Held):
         self, container: Container, level: Level, levels: Sequence[Level], verify: bool,
         devices: Any = None,
     ) -> None:  # fmt: skip
-        self.level, self.levels = level, tuple(levels)
+        self.level, self.levels, self.about = level, tuple(levels), container.about
         name = level.name
         saved_text = bytes(container.view(member(name, "start.json")))
         story_text = bytes(container.view(member(name, "story.json")))

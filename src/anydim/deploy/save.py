@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from typing import Any
 
 import numpy
 
@@ -61,8 +62,11 @@ def save(
     versions: Sequence[Version],
     lists: Mapping[str, Listed],
     progress: Progress,
+    facts: Mapping[str, Any] | None = None,
 ) -> None:
     """Write all versions of a model into one file; raises OptionError where that cannot be.
+
+    `facts` are further entries of its manifest, as JSON has them.
 
     Making the versions was the first half of what `progress(stage, done, total)` is told.
     """
@@ -74,6 +78,7 @@ def save(
         members += _members(version, lists, constants)
     members += [Member(constant_member(digest), data) for digest, data in constants.items()]
     about = {
+        **(facts or {}),
         "name": versions[0].made.program.signature.name,
         "levels": [_about(level_of(version.target.processor)) for version in ordered],
     }

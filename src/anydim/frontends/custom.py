@@ -18,6 +18,7 @@ from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.given import path_of, shown
+from anydim.base.reads import note_read
 from anydim.frontends.pragmas import domain_of
 from anydim.lang.surface.stored import stored_definitions
 from anydim.lang.surface.syntax import Definition
@@ -70,6 +71,7 @@ def read_text(path: str | os.PathLike[str]) -> tuple[str, str]:
     """The text of a file and the name it goes by; raises OptionError when it cannot be read."""
     try:
         path = path_of("path", path)
+        note_read(path)
         return Path(path).read_text("utf-8"), Path(path).name
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__

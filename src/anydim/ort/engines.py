@@ -12,13 +12,13 @@ import numpy
 
 from anydim.base.errors import UserError
 from anydim.base.peer import peer_module
-from anydim.model import StringModel
 from anydim.ort.errors import ObjectRefused, of_peer, of_run
 from anydim.ort.options import SessionOptions
 from anydim.ort.profiling import Call, Profile
 from anydim.ort.values import OrtValue
 from anydim.program.held import Held
 from anydim.runtime.given import apart, fill
+from anydim.string_model import StringModel
 
 
 class Engine(Protocol):

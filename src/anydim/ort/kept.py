@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from anydim.entry import compile
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.kept import kept
-from anydim.model import compile
 from anydim.program.held import Held
 
 

@@ -132,7 +132,7 @@ def _sum(kind: ir.Type, names: Sequence[str]) -> ir.Value:
 
 
 def _kernel(name: str, body: Sequence[ir.Step], sizes: tuple[str, ...] = ()) -> ir.Kernel:
-    parameters = (
+    parameters: tuple[ir.Pointer | ir.Scalar, ...] = (
         ir.Pointer("x", float32), *map(ir.Scalar, sizes), ir.Scalar("start"), ir.Scalar("stop"),
         ir.Pointer("scratch", uint8),
     )  # fmt: skip

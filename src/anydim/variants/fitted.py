@@ -21,7 +21,6 @@ from anydim.base.keywords import public
 from anydim.base.text import suggestion
 from anydim.program.held import Held
 from anydim.sizes import given_sizes
-from anydim.targets.targets import target
 from anydim.variants.strategies import GENERIC, Adaptive, Buckets, Strategy, strategy_of
 
 if TYPE_CHECKING:  # a model with one body a site needs none of it
@@ -45,6 +44,7 @@ class Fitted(Held):
 
     _made_by: str  # the name of the target
     _serving: Serving | None = None
+    _has_host_sites: bool = True  # launches that can have other bodies
     _formed: Strategy = GENERIC  # what said how it was compiled
     _strategies: Mapping[str, Strategy] = {}
     _listener: Callable[[Event], None] | None = None
@@ -64,7 +64,7 @@ class Fitted(Held):
         known, given = self._resolved(strategy), _mapping(strategies)
         named = {text_of("pattern", name): self._resolved(each) for name, each in given.items()}
         plain = {known, *named.values()} <= {GENERIC, self._formed}
-        if not plain and not self.program.host_sites:
+        if not plain and not self._has_host_sites:
             problem = f"all of {self.name} is on devices, where each launch has one body"
             raise OptionError(problem, "leave the strategy away")
         if named:
@@ -82,6 +82,9 @@ class Fitted(Held):
         if self._serving is not None:
             self._serving.prepare_buckets()
 
+    def _target(self) -> Any:
+        return import_module("anydim.targets.targets").target(self._made_by)
+
     def _parts(self, known: Strategy, named: Mapping[str, Strategy]) -> list[Strategy]:
         deciding: Any = import_module("anydim.variants.deciding")
         found: list[Strategy] = deciding.strategies_of(
@@ -91,7 +94,7 @@ class Fitted(Held):
 
     def _begin(self) -> None:
         made: Any = import_module("anydim.variants.serving")
-        known, code = self._given, target(self._made_by)
+        known, code = self._given, self._target()
         parts = self._parts(known, self._strategies)
         self._serving = made.Serving(self.program, self.executable, code, known, parts, self._told)
 
@@ -238,7 +241,7 @@ class Fitted(Held):
     def _idle(self) -> Serving:
         """One that makes nothing."""
         made: Any = import_module("anydim.variants.serving")
-        none, code = [GENERIC] * len(self.program.host_sites), target(self._made_by)
+        none, code = [GENERIC] * len(self.program.host_sites), self._target()
         serving: Serving = made.Serving(
             self.program, self.executable, code, GENERIC, none, lambda event: None
         )

@@ -16,7 +16,7 @@ from anydim.checking.report import CheckReport, Failure
 from anydim.checking.sizes import edges
 from anydim.model import Model
 from anydim.sizes import Box, Dim
-from tests.unit.program.tiny import adder, executable, spec
+from tests.unit.program.tiny import adder, model_of, spec
 
 BOX = Box.of(Dim("n", 0, 40), Dim("m", 2, 9))
 
@@ -28,7 +28,7 @@ def reference(inputs):
 
 def model(box: Box = BOX, reference=reference, shape=("n", "m")) -> Model:
     made = adder(box, *shape)
-    return Model(executable(made), made, reference)
+    return model_of(made, reference)
 
 
 def test_right_programs_agree() -> None:
@@ -59,7 +59,7 @@ def test_an_error_is_compared_with_that_of_numpy(units: float, fine: bool) -> No
         return {"y": reference(inputs)["y"] + units * 2.0**-23}
 
     made = model(reference=moved)
-    made._plain = lambda inputs: {"y": moved(inputs)["y"].astype("f4")}
+    made._compiled.plain = lambda inputs: {"y": moved(inputs)["y"].astype("f4")}
     report = made.check(samples=20)
     assert report.ok == fine, report
     assert fine or "numpy's in the same types is" in str(report)
@@ -71,7 +71,7 @@ def test_what_nobody_can_compute_well_is_no_difference() -> None:
 
     made = model(reference=moved)
     assert not made.check(samples=20).ok
-    made._plain = lambda inputs: {"y": (reference(inputs)["y"] + 0.005).astype("f4")}
+    made._compiled.plain = lambda inputs: {"y": (reference(inputs)["y"] + 0.005).astype("f4")}
     report = made.check(samples=20)
     assert report.ok and report.plain_error == pytest.approx(0.005, rel=0.1)
     assert "(numpy's in the same types 0.005)" in str(report)

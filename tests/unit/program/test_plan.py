@@ -6,14 +6,13 @@ import numpy
 import pytest
 
 from anydim.base.errors import DimError, OptionError
-from anydim.compiling import CompileReport
-from anydim.model import Model
+from anydim.program.compile_report import CompileReport
 from anydim.program.explain import explain
 from anydim.program.memory import memory
 from anydim.program.plan import plan
 from anydim.program.segment import Site
 from anydim.sizes import Box, Dim, Guard, Size, as_size
-from tests.unit.program.tiny import adder, executable, program, spec
+from tests.unit.program.tiny import adder, model_of, program, spec
 
 BOX = Box.of(Dim("n", 0, 1000), Dim("m", 1, 8))
 N, M = Size.symbol("n"), Size.symbol("m")
@@ -73,7 +72,7 @@ def test_guards_hold_for_plans_too() -> None:
 def test_a_model_shows_its_stages() -> None:
     made = adder(BOX, "n", "m")
     report = CompileReport(stages={"graph": lambda: "the graph"})
-    model = Model(executable(made), made, lambda inputs: {}, report)
+    model = model_of(made, report=report)
     assert model.show("graph") == "the graph"
     assert model.show("program").startswith("program tiny(a: float32[n, m], b: float32[n, m])")
     with pytest.raises(OptionError, match="there is no stage 'kernls'"):

@@ -16,11 +16,14 @@ from anydim.program.profile import limits
 from anydim.program.profile.limits import Limits
 from anydim.targets.fastest import fastest
 
+KEPT = limits.kept
+
 
 @pytest.fixture(autouse=True)
 def known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is measured in a test that does not ask for it."""
-    monkeypatch.setattr("anydim.model.kept", lambda threads: Limits(threads, 1e18, ((1, 1e18),)))
+    known = "anydim.program.profile.limits.kept"
+    monkeypatch.setattr(known, lambda threads: Limits(threads, 1e18, ((1, 1e18),)))
 
 
 def encoder(threads: int = 1) -> ad.Model:
@@ -170,8 +173,8 @@ def test_limits_are_kept_and_measured_again_when_they_are_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [limits_of(10.0, 5.0), limits_of(8.0, 9.0), limits_of(9.0, 20.0), limits_of(1e18, 1e18)]
-    monkeypatch.setattr("anydim.model.kept", limits.kept)
-    monkeypatch.setattr("anydim.model.fastest", lambda threads: found.pop(0))
+    monkeypatch.setattr("anydim.program.profile.limits.kept", KEPT)
+    monkeypatch.setattr("anydim.targets.fastest.fastest", lambda threads: found.pop(0))
     model = encoder()
     with settings.override(cache_dir=tmp_path, use_cache=True):
         assert limits.kept(1) is None

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy
 
 from anydim.base.dtypes import float32, from_numpy
 from anydim.kernels.ir import Kernel, Operand
+from anydim.model import Model
 from anydim.native.host import host_of
+from anydim.program.compile_report import CompileReport
 from anydim.program.program import Constant, Program
 from anydim.program.segment import Buffer, Segment, Site
+from anydim.program.story import Story
 from anydim.runtime import running
 from anydim.runtime.executable import Executable, Image
 from anydim.runtime.signature import Signature, TensorSpec
@@ -203,3 +208,10 @@ def adder(box: Box, *shape: int | str, threads: int = 1, grain: int = 4) -> Prog
         Site("add", ("t", "b", "y"), (n,), n, as_size(grain), source="second"),
     ]
     return program(box, [a, b], [y], sites, arena={"t": n}, threads=threads)
+
+
+def model_of(made: Program, reference: Any = dict, report: CompileReport | None = None) -> Model:
+    """A program as a model; `reference` is its meaning."""
+    known: Any = SimpleNamespace(reference=reference, plain=None)
+    story = Story(made)
+    return Model(executable(made), lambda: story, lambda: known, report, indices=dict)

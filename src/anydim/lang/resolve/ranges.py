@@ -232,8 +232,8 @@ def expression_range(
     """Bounds of an integer expression, and whether they are attained; None when data decides."""
     form = affine(expr)
     if form is not None:
-        span = affine_range(form, extents, box)
-        return None if span is None else (*span, True)
+        ends = affine_range(form, extents, box)
+        return None if ends is None else (*ends, True)
     if isinstance(expr, Cast) and expr.dtype.is_integer:
         inner = expression_range(expr.argument, extents, box)
         return None if inner is None else span_in_type(inner, expr.dtype, box)

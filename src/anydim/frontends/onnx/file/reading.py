@@ -12,6 +12,7 @@ import numpy
 
 from anydim.base.errors import InputError, ModelError, UserError
 from anydim.base.given import shown
+from anydim.base.reads import note_read
 from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.mapped import mapped
 from anydim.frontends.onnx.file.marks import no_model
@@ -65,6 +66,7 @@ def open_model(source: Any) -> Opened:
 
 def _open_file(path: Path) -> Opened:
     try:
+        note_read(path)
         with mapped(path) as data:
             return _opened(data, path.name, path.parent, lambda span: _part(path, span))
     except (OSError, ValueError) as error:

@@ -11,6 +11,7 @@ import numpy
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import ModelError
+from anydim.base.reads import note_read
 
 MOST_AXES = 32
 _MOST_BYTES = 1 << 46
@@ -170,6 +171,7 @@ def _external(
     wanted = _packed_bytes(dtype, count)
     length = _number(entries, "length", wanted, where)
     _expect(length, wanted, where, dtype, "bytes")
+    note_read(path)
     available = path.stat().st_size
     if offset + length > available:
         raise ModelError(

@@ -1,0 +1,122 @@
+"""A model compiled from its source, by the whole compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from anydim.base import settings
+from anydim.base.errors import OptionError
+from anydim.base.given import shown, text_of
+from anydim.checking.choice import Origin, origin_of
+from anydim.checking.texts import DefinitionCall
+from anydim.compile_request import Facts, Request, applied, serve
+from anydim.compiler import Compiled, compile_source
+from anydim.devices.engines.table import ENGINES, named_engines, open_engine
+from anydim.frontends.onnx.file.strings import StringParts, StringsInside, cut, own_dims
+from anydim.frontends.onnx.graphs.foreign import FALLBACK
+from anydim.frontends.overflow import GROW, expected_bounds
+from anydim.frontends.text import TextSource, text_call, text_source
+from anydim.graph.nodes import Graph
+from anydim.model import Model
+from anydim.passes.options import PLAIN, Options
+from anydim.passes.placing.rules import mentions
+from anydim.program.findings import findings
+from anydim.program.limits import MemoryLimit
+from anydim.program.story import Story
+from anydim.sizes import Dim, given_dims
+from anydim.string_model import StringModel
+from anydim.targets.placed import asked, placed_devices
+from anydim.variants.forms import form_of
+from anydim.variants.strategies import GENERIC
+
+
+def built(request: Request) -> tuple[Model, Facts | None]:
+    """The model of a request, ready to be called, and what was found out beside its program.
+
+    None for a model with strings, which no file can hold.
+    """
+    bounds, expected = _bounds(request)
+    try:
+        made = compiled(request, bounds)
+    except StringsInside as found:
+        return _around_strings(cut(found.opened), bounds, expected, request), None
+    made.tell()
+    story = Story(made.program, made.report.notes)
+    model = Model(
+        made.executable, lambda: story, lambda: made, made.report, made.lists,
+        request.target or settings.target, made.index_ranges, partial(_itself, origin(request)),
+    )  # fmt: skip
+    facts = Facts(expected, bool(made.program.host_sites), tuple(findings(made.program)))
+    applied(request, model, facts)
+    return model, facts
+
+
+def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compiled:
+    """What the compiler makes of a request; StringsInside for a model with strings."""
+    may_fall_back = _fallback(request.fallback)
+    real, engines = named_engines(request.devices)
+    placed, form = placed_devices(real), form_of(request.known)
+    if not (request.placement is None or placed or engines or mentions(request.placement, ENGINES)):
+        raise OptionError("placement without devices", "name them: devices={'accel': 'opencl:0'}")
+    options = PLAIN if request.options is None else request.options
+    if not isinstance(options, Options):
+        raise OptionError(f"options is {shown(options)}, expected anydim's Options")
+    limit = None if request.memory_limit is None else MemoryLimit.of(request.memory_limit)
+    return compile_source(
+        request.source, _bounds(request)[0] if bounds is None else bounds, request.threads,
+        request.advance, options, request.operators, request.precision, request.target, limit,
+        form, asked(placed, form.on_devices), request.placement, engines, may_fall_back,
+    )  # fmt: skip
+
+
+def origin(request: Request) -> Origin:
+    """What oracles take of a source: an ONNX model, or a definition with its attributes."""
+    text = text_source(request.source)
+    return origin_of(request.source) if text is None else DefinitionCall(*text_call(text))
+
+
+def _itself(known: Origin) -> Origin:
+    return known
+
+
+def graph_of(request: Request, model: Model) -> tuple[Graph, Any] | None:
+    """The graph that a source in memory was read as, with dims for `compile`; None for a source
+    that can be compiled again as it is."""
+    if isinstance(request.source, TextSource) or isinstance(model, StringModel):
+        return None
+    return model.graph, request.dims if request.on_overflow == GROW else None  # the graph has them
+
+
+def _bounds(request: Request) -> tuple[Mapping[str, Dim], dict[str, int]]:
+    """The bounds that a program is compiled for, and those that its sizes may exceed."""
+    return expected_bounds(request.source, given_dims(request.dims), request.on_overflow)
+
+
+def _around_strings(
+    parts: StringParts, bounds: Mapping[str, Dim], expected: Mapping[str, int], request: Request
+) -> StringModel:
+    """A model whose native part, if it has one, is compiled as the request says."""
+    if parts.core is None:
+        return StringModel(parts, None)
+    inner = replace(
+        request, source=parts.core, dims=own_dims(parts.core, bounds), known=GENERIC,
+        strategy=GENERIC, strategies=None, profile=None, on_overflow="error",
+    )  # fmt: skip
+    core, _ = built(inner)
+    core.executable.watched.expect(expected)
+    model = StringModel(parts, core)
+    serve(request, model, request.known)
+    return model
+
+
+def _fallback(given: str | None) -> bool:
+    """Whether onnxruntime may run what cannot be imported; it must be installed then."""
+    if given is None:
+        return False
+    if text_of("fallback", given) != FALLBACK:
+        raise OptionError(f"fallback is '{given}'", f"give '{FALLBACK}', or nothing")
+    open_engine(FALLBACK)
+    return True

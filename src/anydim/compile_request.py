@@ -1,0 +1,117 @@
+"""The arguments of `anydim.compile` as one value, and those that a model takes when it is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from anydim.base import settings
+from anydim.base.records import dataclass
+from anydim.model import Model
+from anydim.runtime.cores import available_cores
+from anydim.runtime.frames import Callers
+from anydim.variants.strategies import GENERIC, Adaptive, Strategy, strategy_of
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is compiled, and how: `anydim.compile` says what each field is.
+
+    `known` is the strategy that `strategy` means on this machine.
+    """
+
+    source: Any
+    dims: Any
+    known: Strategy
+    operators: Any = None
+    progress: Any = None
+    threads: int | str = "auto"
+    options: Any = None
+    precision: str | None = None
+    target: str | None = None
+    arenas: int | None = None
+    wait: float | None = None
+    memory_limit: Any = None
+    on_overflow: str = "error"
+    strategy: Any = None
+    devices: Any = None
+    placement: Any = None
+    strategies: Any = None
+    profile: str | None = None
+    profile_seconds: float = 60.0
+    profile_mebibytes: float = 64.0
+    fallback: str | None = None
+
+    @property
+    def path(self) -> str | None:
+        """The path of the file that the source is; None for a source in memory."""
+        named = isinstance(self.source, (str, os.PathLike))
+        return os.path.abspath(os.fspath(self.source)) if named else None
+
+    def advance(self, stage: str, done: int, total: int) -> None:
+        """Report progress where that is wanted."""
+        if self.progress is not None:
+            self.progress(stage, done, total)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a compilation finds out beside the program.
+
+    `expected` are bounds that sizes may exceed (`on_overflow="grow"`), `host_sites` says whether
+    launches on the host can have further variants, `findings` are lines for the log.
+    """
+
+    expected: Mapping[str, int] = field(default_factory=dict)
+    host_sites: bool = False
+    findings: tuple[str, ...] = ()
+
+
+def strategy_here(given: Any) -> Strategy:
+    """The given strategy, or that of the settings where it may be.
+
+    A strategy that compiles beside calls is not chosen by default on one core, which it would share
+    with the calls. Raises OptionError.
+    """
+    if given is not None:
+        return strategy_of(given)
+    known = strategy_of(settings.strategy)
+    alone = settings.forbid_compile or available_cores() < 2
+    return GENERIC if alone and isinstance(known, Adaptive) else known
+
+
+def applied(request: Request, model: Model, facts: Facts) -> None:
+    """Give a model its callers, limits, strategy and prepared sizes."""
+    model.executable.admit(Callers(request.arenas, request.wait))
+    model.executable.watched.expect(facts.expected)
+    if request.memory_limit is not None:
+        model.limit_memory(request.memory_limit)
+    served = request.known
+    model._formed = served if served.formed else GENERIC
+    model._has_host_sites = facts.host_sites
+    if request.strategy is None and not (served.formed or facts.host_sites):
+        served = GENERIC  # launches of devices have one variant each
+    serve(request, model, served)
+
+
+def serve(request: Request, model: Model, strategy: Strategy) -> None:
+    """Serve by a strategy, with variants for recorded sizes where a profile is given."""
+    model.serve_by(strategy, request.strategies)
+    if request.profile is not None:
+        model.prepare_recorded(
+            request.profile, request.profile_seconds, request.profile_mebibytes,
+            lambda done, launches, share: request.advance(
+                "variants for recorded sizes", done, launches
+            ),
+        )  # fmt: skip
+
+
+def absolute(operators: Any) -> Any:
+    """The paths of definitions, independent of the working directory."""
+    if isinstance(operators, (str, os.PathLike)):
+        return os.path.abspath(os.fspath(operators))
+    if isinstance(operators, Mapping):
+        return {domain: absolute(path) for domain, path in operators.items()}
+    return [absolute(path) for path in operators] if isinstance(operators, list) else operators

@@ -1,0 +1,53 @@
+"""What a compilation reports when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
+from typing import Any
+
+from anydim.base.records import dataclass
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """How a model was compiled.
+
+    `seconds` is the time of each pass in order; that of a program found on disk is under "load".
+    `stages` prints each stage when asked; `notes` are lines on what was fused and which shape
+    arithmetic disappeared; `compiled` and `cached` count the native modules made now and found on
+    disk; `kernels` are those of its sites, by name (loop IR).
+    """
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    stages: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    compiled: int = 0
+    cached: int = 0
+    chosen: tuple[Chosen, ...] = ()
+    kernels: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The schedule of a kernel, the results that it makes, and why it is what it is."""
+
+    results: tuple[str, ...]
+    schedule: str
+    reason: str
+
+
+class Deferred(Mapping[str, Any]):
+    """A mapping that is made when it is first read."""
+
+    def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:
+        self._make = make
+
+    def __getitem__(self, name: str) -> Any:
+        return self._make()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._make())
+
+    def __len__(self) -> int:
+        return len(self._make())

@@ -1,0 +1,248 @@
+"""Compiled programs on disk: a source that was compiled before is loaded instead.
+
+    programs/XX/KEY      a saved program; KEY is the digest of everything that it depends on
+    sources/XX/NAME      for a path and arguments of `compile`: the files read, and their digests
+
+A program depends on the contents of the files that its import reads (the model, external data,
+texts of definitions), the arguments of `compile`, settings, the processor, tuned schedules, and the
+code of anydim. A file whose size and times are those of its last digest is not read again, unless
+it was written so shortly before that digest that the clock of a file system may hide a change.
+One process compiles a program, others that ask for it meanwhile wait for its result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Any
+
+from anydim.base import settings
+from anydim.base.cache import DiskCache, key_of, package_version
+from anydim.base.errors import ArtefactError, OptionError, UserError
+from anydim.base.locks import locked
+from anydim.base.reads import FileState
+from anydim.base.records import dataclass
+from anydim.compile_request import Facts, Request, absolute
+from anydim.deploy.load import LoadedModel, load
+from anydim.runtime.cpu import this_level
+from anydim.runtime.threads import known_threads
+from anydim.sizes import given_dims
+from anydim.variants.records import tuned_state
+
+_SHARE = 4  # of the limit that one program may take
+_SETTINGS = ("winograd", "layout", "vector_bits", "most_nodes")
+_CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system
+_LONGEST_WAIT = 600.0  # seconds for another process that compiles
+_BLOCK = 1 << 20
+_TARGET = "llvm"
+_ADDRESS = " at 0x"
+Save = Callable[[str, Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A file that the import read: its state when its digest was taken, the digest, and when."""
+
+    state: FileState
+    digest: str
+    noted_ns: int
+
+    def digest_now(self) -> _Read:
+        """The same for the file as it is now, which is read in case of doubt. Raises OSError."""
+        now = FileState.of(self.state.path)
+        recent = max(now.modified_ns, now.changed_ns) + _CLOCK_NS > self.noted_ns
+        return self if now == self.state and not recent else _read(now.path)
+
+
+def entry(request: Request) -> Entry | None:
+    """Where the program of a request is kept; None for one that is compiled in every process.
+
+    Kept are programs for the host alone, from a file or the bytes of one, made by LLVM.
+    """
+    source, path = request.source, request.path
+    in_memory = isinstance(source, (bytes, bytearray, memoryview))
+    if not settings.use_cache or not settings.keep_programs or not (in_memory or path):
+        return None
+    if settings.verify or settings.dump or settings.time:  # somebody watches the compiler
+        return None
+    if request.devices or request.placement or request.fallback or request.known.formed:
+        return None
+    if request.target not in (None, _TARGET) or settings.target != _TARGET:
+        return None
+    words = [
+        repr(sorted(given_dims(request.dims).items())), repr(request.options),
+        repr(absolute(request.operators)), str(request.precision), str(request.on_overflow),
+        str(known_threads(request.threads)), "" if path is None else os.path.basename(path),
+    ]  # fmt: skip
+    if any(_ADDRESS in word for word in words):  # of an object without a text of its own
+        return None
+    data = memoryview(source).cast("B") if in_memory else None
+    return Entry(request_of(*words), path, data)
+
+
+class Entry:
+    """The place of one program in the cache; `path` is that of a source in a file.
+
+    `request` is all that the program depends on beside contents, `data` a source in memory.
+    """
+
+    def __init__(self, request: str, path: str | None, data: memoryview | None) -> None:
+        folder, limit = Path(settings.cache_dir), settings.cache_limit_mb * 1024**2
+        self._programs = DiskCache(folder / "programs", limit)
+        self._sources = DiskCache(folder / "sources", limit)
+        self._request, self._path = request, path
+        self._found: str | None = None
+        self._own = [] if data is None else [hashlib.sha256(data).hexdigest()]
+        self._name = key_of(request, path or self._own[0])
+
+    def find(self) -> tuple[LoadedModel, Facts, float] | None:
+        """The program, if it was kept, and the seconds that it took to load.
+
+        A damaged file is removed, with a warning.
+        """
+        start, key = time.perf_counter(), self._key()
+        path = None if key is None else self._programs.path(key)
+        if path is None or not path.is_file():
+            return None
+        try:
+            found = load(path)
+            facts = _facts(found.about)
+            os.utime(path)
+        except (UserError, OSError) as error:
+            self._programs.damaged(path, error)
+            return None
+        self._found = key
+        return found, facts, time.perf_counter() - start
+
+    def check_unchanged(self) -> None:
+        """Raise OptionError when the files of the source are not those of the program any more."""
+        if self._key() != self._found:
+            raise OptionError(f"{self._path} has changed since it was compiled", "compile it again")
+
+    def alone(self) -> AbstractContextManager[bool]:
+        """Hold the lock of this program; give up when another process has made it."""
+        path = self._sources.path(self._name).with_suffix(".lock")
+        return locked(path, self._is_there, _LONGEST_WAIT)
+
+    def keep(self, save: Save, facts: Facts, files: Mapping[str, FileState], bytes: int) -> None:
+        """Save a program that was made from these files, unless they changed meanwhile.
+
+        `bytes` are those of its constants: one that takes a large share of the cache is not kept.
+        """
+        if bytes > self._programs.limit // _SHARE:
+            return
+        with suppress(UserError, OSError):
+            reads = [_read(path) for path in self._ordered(files)]
+            if any(each.state != files[each.state.path] for each in reads):
+                return
+            key = self._key_of([each.digest for each in reads])
+            path = self._programs.path(key)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+            os.close(handle)
+            try:
+                save(name, {"facts": _facts_as_json(facts)})
+                os.replace(name, path)
+            except BaseException:
+                os.unlink(name)
+                raise
+            self._note(reads)
+            self._programs.tidy()
+
+    # ---- keys ----------------------------------------------------------------------------------
+
+    def _is_there(self) -> bool:
+        key = self._key()
+        return key is not None and self._programs.path(key).is_file()
+
+    def _key(self) -> str | None:
+        """The key of the program; None where it is not known which files the import reads.
+
+        A file that was not compiled yet may have the contents of one that was.
+        """
+        before = self._noted()
+        try:
+            now = self._source() if before is None else [each.digest_now() for each in before]
+        except OSError:
+            return None
+        key = self._key_of([each.digest for each in now])
+        if before is None:
+            if not self._programs.path(key).is_file():
+                return None
+        elif self._path is not None and now[0].digest != before[0].digest:
+            return None  # other files may belong to it
+        if before is None or any(new is not old for new, old in zip(now, before)):
+            self._note(now)
+        return key
+
+    def _source(self) -> list[_Read]:
+        """The file of the source, if it is one."""
+        return [] if self._path is None else [_read(self._path)]
+
+    def _key_of(self, digests: Sequence[str]) -> str:
+        return key_of(self._request, *self._own, *digests)
+
+    def _ordered(self, files: Mapping[str, FileState]) -> list[str]:
+        """The source first."""
+        return sorted(files, key=lambda path: (path != self._path, path))
+
+    # ---- files of a source ---------------------------------------------------------------------
+
+    def _note(self, reads: Sequence[_Read]) -> None:
+        if not reads:
+            return
+        rows = [
+            [s.path, s.size, s.modified_ns, s.changed_ns, s.device, s.inode, r.digest, r.noted_ns]
+            for r in reads
+            for s in (r.state,)
+        ]
+        self._sources.put(self._name, json.dumps(rows).encode())
+
+    def _noted(self) -> list[_Read] | None:
+        data = self._sources.get(self._name)
+        rows = None if data is None else json.loads(data)  # its digest holds
+        return None if not rows else [_Read(FileState(*row[:6]), row[6], row[7]) for row in rows]
+
+
+def _read(path: str) -> _Read:
+    """A file with the digest of its contents. Raises OSError."""
+    state, noted_ns, digest = FileState.of(path), time.time_ns(), hashlib.sha256()
+    block = memoryview(bytearray(_BLOCK))
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(block):
+            digest.update(block[:count])
+    if FileState.of(path) != state:
+        raise OSError("it changes while it is read")
+    return _Read(state, digest.hexdigest(), noted_ns)
+
+
+def request_of(*parts: str) -> str:
+    """Everything that a program depends on beside the contents of files, as a digest."""
+    level = this_level()
+    return key_of(
+        *parts, level.architecture, *sorted(level.flags), package_version(), tuned_state(),
+        *(f"{name}={settings.get(name)}" for name in _SETTINGS),
+    )  # fmt: skip
+
+
+def _facts_as_json(facts: Facts) -> dict[str, Any]:
+    return {
+        "expected": dict(facts.expected),
+        "host_sites": facts.host_sites,
+        "findings": list(facts.findings),
+    }
+
+
+def _facts(about: Mapping[str, Any]) -> Facts:
+    """What a saved program carries; raises ArtefactError where that is missing."""
+    found: Any = about.get("facts")
+    try:
+        return Facts(found["expected"], found["host_sites"], tuple(found["findings"]))
+    except (TypeError, KeyError):
+        raise ArtefactError("it was not kept by `compile`") from None
