@@ -12,6 +12,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from anydim.base.collector import collector_paused
 from anydim.base.errors import OptionError
 from anydim.base.given import by_names, function_of, path_of, text_of, whole_within
 from anydim.base.keywords import public
@@ -99,6 +100,12 @@ class Model(Fitted, Held):
         facts: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         """Save for the targets of these names; `facts` go into the manifest. Errors as `save`."""
+        with collector_paused():
+            self._written(path, names, tell, facts or {})
+
+    def _written(
+        self, path: str, names: Sequence[str], tell: CompileProgress, facts: Mapping[str, Any]
+    ) -> None:
         made_by = import_module("anydim.targets.targets").target
         saving = import_module("anydim.deploy.save")
         wanted = [made_by("llvm", name) for name in dict.fromkeys(names)]
