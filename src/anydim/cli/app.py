@@ -42,6 +42,7 @@ COMMANDS = {
     "tune": "anydim.cli.tuning",
     "inspect": "anydim.cli.inspecting",
     "devices": "anydim.cli.devices",
+    "cache": "anydim.cli.caching",
     "export": "anydim.cli.exporting",
     "bench": "anydim.cli.bench",
     "check": "anydim.cli.developing",
