@@ -12,11 +12,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from anydim.base.dtypes import converted, float64
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.rows.passplan import cost
+from anydim.lang.meaning.contract import factors
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.ranges import INSIDE, UNDECIDED, read_guards, read_status
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Statement
@@ -32,13 +34,13 @@ from anydim.sizes import Guard, Size, joined
 
 @dataclass(frozen=True)
 class Simplify:
-    """Apply the rules, fold constants up to `fold_elements` elements, merge equal statements.
+    """Apply the rules, fold constants up to `most_bytes` of a result, merge equal statements.
 
     Where precision is not "exact", one reciprocal serves the elements that share a divisor.
     """
 
     precision: str = EXACT
-    fold_elements: int = 1 << 22
+    most_bytes: int = 64 << 20
 
     def run(self, graph: Graph) -> Graph:
         lines, guards = [], list(graph.guards)
@@ -86,7 +88,11 @@ class Simplify:
         known = [extent for extent in extents if extent is not None]
         if len(known) < len(extents) or _mentions_dims(statement):
             return False
-        return math.prod(known) <= self.fold_elements
+        result = math.prod(known[: len(statement.axes)])
+        dtype = graph.types[statement.target].dtype
+        if result * dtype.bytes > self.most_bytes:
+            return False
+        return math.prod(known) <= (_MOST_PRODUCTS if _is_product(statement) else _MOST_STEPS)
 
 
 def _folded(
@@ -115,8 +121,12 @@ def _folded(
     if ordered and count > sum(array.size for array in arrays.values()):
         if count > _WIDE or not (wanted or cost(statement.body) >= _LONG):
             return None
+    extents = [axis.extent.constant or 0 for axis in (*statement.axes, *statement.reduced)]
+    dtype = graph.types[statement.target].dtype
+    long = math.prod(extents) > _LONG_SUM and statement.combine and dtype.is_float
     try:
-        return Constant(evaluate(group, arrays, {})[statement.target])
+        made = evaluate(group, arrays, {}, float64 if long else None)[statement.target]
+        return Constant(converted(made, dtype.numpy) if long else made)
     except InputError:  # a constant index that is outside: an error of the call
         return None
 
@@ -133,6 +143,13 @@ def _wide(statement: Statement, later: Mapping[str, Statement], graph: Graph) ->
     return found
 
 
+def _is_product(statement: Statement) -> bool:
+    return statement.combine == "add" and len(factors(statement.body)) > 1
+
+
+_MOST_PRODUCTS = 1 << 34  # steps of a sum of products: a second or two of the evaluator
+_MOST_STEPS = 1 << 26  # of other statements, where a small result may be made of a long expand
+_LONG_SUM = 1 << 22  # steps of a float sum from which on it is made in float64, and rounded once
 _WIDE = 1 << 20  # elements of a constant that is made of smaller ones to save time
 _LONG = 10  # cheap operations: more than to read a number from memory
 
