@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from anydim.base.dtypes import DTYPES, boolean, float32, int64
+from anydim.base.errors import LanguageError
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
@@ -196,6 +197,46 @@ def test_sizes_and_indices_give_way_to_floats():
     for dtype, expected in (("int32", "int64"), ("float16", "float16"), ("float64", "float64")):
         (y,) = group_of(parse_definition(text), dtype).outputs
         assert str(y.type.dtype) == expected
+
+
+@pytest.mark.parametrize("statement, dtypes, expected", [
+    # what is refused for a type that is known so far says nothing of the type that is found
+    ("y(t) = sqrt(y(t - 1) else N) + x(t)", ["float64"], "float64"),
+    ("y(t) = exp(y(t - 1) else 1) * 0 + x(t)", ["float16"], "float16"),
+    ("y(t) = float(exp(y(t - 1) else N)) > 0 ? x(t) : 0", ["int16"], None),
+    # bits
+    ("y(t) = as_float32(bits(y(t - 1) else 0) ^ bits(x(t)))", ["float32"], "float32"),
+    ("y(t) = bits(y(t - 1) else 0) ^ x(t)", ["uint16"], "uint16"),
+    ("u(t) = bits(y(t - 1) else 0) y(t) = as_float32(u(t)) + x(t)", ["float32"], "float32"),
+    # literals and sizes
+    ("y(t) = (y(t - 1) else 0) + 0.5 * x(t)", ["int32"], "float32"),
+    ("y(t) = (y(t - 1) else 0.5) + x(t)", ["int32"], "float32"),
+    ("y(t) = (y(t - 1) else 0.5) + x(t)", ["float16"], "float16"),
+    ("y(t) = max(y(t - 1) else -inf, x(t))", ["float64"], "float64"),
+    ("y(t) = (y(t - 1) else N) + x(t)", ["int8"], "int64"),
+    ("y(t) = (y(t - 1) else true) + x(t)", ["int8"], "int8"),
+    ("y(t) = y(t - 1) else 7", ["float64"], "int64"),
+    ("y(t) = y(t - 1) else 7.0", ["float64"], "float32"),
+    ("y(t) = (y(t - 1) else 0) // 2 + x(t) % 3", ["int16"], "int16"),
+    ("y(t) = (y(t - 1) else 0) / 2 + x(t)", ["uint8"], "uint8"),
+    # casts
+    ("y(t) = int16((y(t - 1) else 0) + x(t))", ["int64"], "int16"),
+    ("y(t) = double(y(t - 1) else 0) + x(t)", ["float32"], "float64"),
+    # a name in a where, a position, a range that what is found decides
+    ("y(t) = s + x(t) where s = (y(t - 1) else 0) * 2", ["float64"], "float64"),
+    ("y(t) = x(y(t - 1) else 0)", ["int32"], "int32"),
+    ("k(t) = (k(t - 1) else 0) + 1 y(t) = x(t) for j in 0:k(t) { y(t) = y(t) + x(j) }",
+     ["int64"], "int64"),
+])  # fmt: skip
+def test_types_of_statements(statement, dtypes, expected):
+    text = f"def f(T(N) x) -> (y) {{ for t in N {{ {statement} }} }}"
+    definition = parse_definition(text)
+    if expected is None:
+        with pytest.raises(LanguageError, match="'exp' takes floating point, not int16"):
+            group_of(definition, *dtypes)
+        return
+    (y,) = group_of(definition, *dtypes).outputs
+    assert str(y.type.dtype) == expected
 
 
 def test_promotion_does_not_depend_on_the_order():

@@ -21,6 +21,7 @@ from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING, unsigned
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
+from anydim.lang.tree.affine import reads
 
 ARITHMETIC = frozenset(("add", "sub", "mul", "div", "quotient", "floordiv", "mod", "fmod", "neg",
                         "pow", "abs", "sign"))  # fmt: skip
@@ -162,8 +163,15 @@ def _infer(expr: Expr, types: Mapping[str, TensorType]) -> _Typed:
     try:
         return _infer_any(expr, types)
     except TypeProblem as problem:
+        if _is_inferred(expr, types):  # wrong for what is known so far
+            return _Typed(expr, None, "open")
         problem.expr = problem.expr or expr
         raise
+
+
+def _is_inferred(expr: Expr, types: Mapping[str, TensorType]) -> bool:
+    """Whether the types of tensors in it are being inferred."""
+    return any(isinstance(types[read.tensor], Inferred) for read in reads(expr))
 
 
 def _infer_any(expr: Expr, types: Mapping[str, TensorType]) -> _Typed:
@@ -200,6 +208,9 @@ def _infer_apply(expr: Apply, types: Mapping[str, TensorType]) -> _Typed:
         as_index(expr.arguments[0], types)  # an integer before it meets the size
     arguments = [_infer(argument, types) for argument in expr.arguments]
     if function in REINTERPRETING:
+        rule = FUNCTIONS[function].result
+        if _is_inferred(expr, types) and (rule in DTYPES or arguments[0].dtype is None):
+            return _part(expr, DTYPES.get(rule, OPEN))
         return _infer_bits(function, arguments[0])
     if function in LOGIC:
         return _Typed(Apply(function, tuple(_truth(a) for a in arguments)), boolean)
@@ -226,8 +237,6 @@ def _infer_bits(function: str, part: _Typed) -> _Typed:
     expr, dtype = _settle(part)
     rule = FUNCTIONS[function].result
     if rule == "bits":
-        if dtype == OPEN:
-            return part
         if dtype.bits < 8:
             raise TypeProblem(f"'bits' takes whole bytes, not {dtype}")
         return _Typed(Apply(function, (expr,)), unsigned(dtype))
@@ -295,6 +304,8 @@ def _settle(part: _Typed) -> tuple[Expr, DType]:
 
 def _coerce(part: _Typed, dtype: DType) -> Expr:
     """The operand as an expression of element type `dtype`."""
+    if part.kind == "open":
+        return Cast(dtype, part.expr)
     if part.dtype is not None:
         return part.expr if part.dtype == dtype else Cast(dtype, part.expr)
     return _adapt(part.expr, part.kind, dtype)
@@ -311,7 +322,7 @@ def _adapt(expr: Expr, kind: str, dtype: DType) -> Expr:
     if isinstance(expr, (Index, SizeTerm)):
         return expr if dtype == int64 else Cast(dtype, expr)
     if isinstance(expr, Read):
-        return Cast(dtype, expr)  # of a tensor whose type is being inferred
+        return Cast(dtype, expr)  # of a tensor whose type is not known yet
     if not isinstance(expr, Apply):
         raise InternalError(f"a {type(expr).__name__} has a type of its own")
     if dtype != int64 and kind != "float":
