@@ -22,6 +22,7 @@ from anydim.base.errors import UserError
 from tests.fuzz import cuts
 from tests.fuzz.case import Arrays
 from tests.fuzz.metamorphic import differing
+from tests.fuzz.sizes_as_data import static
 from tests.models import test_beams, test_decoder, test_detector, test_exporters
 
 Subject = tuple[onnx.ModelProto, list[Arrays]]
@@ -42,20 +43,6 @@ class Row:
     def __str__(self) -> str:
         figures = f"{self.calls:>6} {self.equal:>6} {self.distance:>9.1e}"
         return f"{self.name:<44} {figures}  {self.wrong or 'same'}"
-
-
-def static(proto: onnx.ModelProto, feeds: Arrays) -> onnx.ModelProto:
-    """The file with the sizes of some inputs in the place of its dims."""
-    fixed = onnx.ModelProto()
-    fixed.CopyFrom(proto)
-    for value in fixed.graph.input:
-        if value.name in feeds:
-            for axis, size in zip(value.type.tensor_type.shape.dim, feeds[value.name].shape):
-                axis.dim_value = size
-    del fixed.graph.value_info[:]
-    for value in fixed.graph.output:
-        value.type.tensor_type.ClearField("shape")
-    return fixed
 
 
 def judged(name: str, proto: onnx.ModelProto, calls: list[Arrays]) -> Row:

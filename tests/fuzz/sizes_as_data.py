@@ -117,7 +117,8 @@ class Maker:
             self.node("Reshape", self.integer(dtype)[0], self.constant([-1], "int64"))
             for _ in range(2)
         ]
-        self.node("Concat", *parts, dtype=dtype, axis=0)
+        ends = (self.constant([end], "int64") for end in (0, 2))  # one or two elements broadcast
+        self.node("Slice", self.node("Concat", *parts, axis=0), *ends, dtype=dtype)
 
     def reduce(self) -> None:
         dtype = self.random.choice(("int32", "int64", "uint32", "uint64"))
@@ -153,19 +154,69 @@ class Maker:
         wide = self.node(
             "Abs", self.node("Slice", wide, *(self.constant([k], "int64") for k in (0, 1)))
         )
-        kind = self.random.choice(("Expand", "ConstantOfShape", "Tile", "Slice"))
-        ones = self.constant(numpy.arange(40), "int8")
-        made = {
-            "Expand": lambda: self.node("Expand", self.constant([3], "int8"), wide),
-            "ConstantOfShape": lambda: self.node(
-                "ConstantOfShape", wide, value=helper.make_tensor("v", TensorProto.INT8, [1], [2])
-            ),
-            "Tile": lambda: self.node("Tile", self.constant([1, 2], "int8"), wide),
-            "Slice": lambda: self.node("Slice", ones, self.constant([0], "int64"), wide),
-        }[kind]()  # fmt: skip
+        made = self.random.choice(
+            (
+                self.expand,
+                self.fill,
+                self.tile,
+                self.slice,
+                self.pad,
+                self.hot,
+                self.top,
+                self.taken,
+            )
+        )(wide)
         self.results.append((made, "int8"))
-        shape = self.node("Shape", made)
-        self.values.append((shape, "int64"))
+        self.node("Shape", made, dtype="int64")
+
+    # ---- tensors whose size is the one element of a vector -------------------------------------
+
+    def expand(self, size: str) -> str:
+        return self.node("Expand", self.constant([3], "int8"), size)
+
+    def fill(self, size: str) -> str:
+        value = helper.make_tensor("v", TensorProto.INT8, [1], [2])
+        return self.node("ConstantOfShape", size, value=value)
+
+    def tile(self, size: str) -> str:
+        return self.node("Tile", self.constant([1, 2], "int8"), size)
+
+    def slice(self, size: str) -> str:
+        values = self.constant(numpy.arange(40), "int8")
+        return self.node("Slice", values, self.constant([0], "int64"), size)
+
+    def pad(self, size: str) -> str:
+        pads = self.node("Concat", size, self.constant([1], "int64"), axis=0)
+        return self.node("Pad", self.constant([1, 2], "int8"), pads)
+
+    def hot(self, size: str) -> str:
+        depth = self.node("Add", size, self.constant([1], "int64"))
+        depth = self.node("ReduceMax", depth, keepdims=0)
+        places, values = self.constant([0, 3], "int64"), self.constant([4, 5], "int8")
+        made = self.node("OneHot", places, depth, values)
+        return self.node("Reshape", made, self.constant([-1], "int64"))
+
+    def top(self, size: str) -> str:
+        count = self.node("Min", size, self.constant([5], "int64"))
+        values = self.constant(numpy.arange(5), "int64")
+        self.nodes.append(
+            helper.make_node("TopK", [values, count], [name := f"v{len(self.nodes)}", ""])
+        )
+        return self.cast(name, "int8", False)
+
+    def taken(self, size: str) -> str:
+        """In a branch of an If that data takes."""
+        then = helper.make_node("Expand", ["three", size], ["then"])
+        other = helper.make_node("Identity", ["three"], ["else"])
+        three = numpy_helper.from_array(numpy.array([3], "int8"), "three")
+        bodies = [
+            helper.make_graph(nodes, name, [], [onnx.ValueInfoProto(name=name)], [three])
+            for name, nodes in (("then", [then]), ("else", [other]))
+        ]
+        flag = self.node(
+            "Less", self.constant(0, "int64"), self.node("ReduceMax", size, keepdims=0)
+        )
+        return self.node("If", flag, then_branch=bodies[0], else_branch=bodies[1])
 
     def model(self) -> onnx.ModelProto:
         results = dict([*self.values, *self.results])
@@ -195,6 +246,20 @@ def random_model(seed: int) -> onnx.ModelProto:
         m.random.choice(steps)()
     m.size()
     return m.model()
+
+
+def static(proto: onnx.ModelProto, feeds: Mapping[str, numpy.ndarray]) -> onnx.ModelProto:
+    """The file with the sizes of some inputs in the place of its dims."""
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(proto)
+    for value in fixed.graph.input:
+        if value.name in feeds:
+            for axis, size in zip(value.type.tensor_type.shape.dim, feeds[value.name].shape):
+                axis.dim_value = size
+    del fixed.graph.value_info[:]
+    for value in fixed.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return fixed
 
 
 def differing(came: Mapping[str, numpy.ndarray], expected: Mapping[str, numpy.ndarray]) -> str:
@@ -232,9 +297,10 @@ def judged(seed: int) -> tuple[str, str]:
             if reason := differing(came, expected):
                 return f"value at {point}: {reason}", text(proto)
             if number < FIXED:
-                fixed = ad.compile(proto, dims=dict(zip("nm", point)))(x=x)
-                if reason := differing(fixed, came):
-                    return f"fixed at {point}: {reason}", text(proto)
+                bounded = ad.compile(proto, dims=dict(zip("nm", point)))
+                for other in (bounded, ad.compile(static(proto, {"x": x}))):
+                    if reason := differing(other(x=x), came):
+                        return f"fixed at {point}: {reason}", text(proto)
         except UserError as error:
             if not beyond(error, point):
                 return f"refusal at {point}: {said(error)}", text(proto)

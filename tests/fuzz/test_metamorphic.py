@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy
 import pytest
 
-from tests.fuzz import cuts, metamorphic, sizes_as_data
+from tests.fuzz import cuts, fixed, metamorphic, sizes_as_data
 from tests.fuzz.coverage import special
 from tests.fuzz.metamorphic import row_case
 from tests.fuzz.test_fuzz import failures
@@ -46,6 +46,20 @@ def test_values_at_the_edges_are_drawn() -> None:
         ]
     )
     assert special(drawn) >= {"-0", "subnormal", "beside", "largest", "inf", "nan"}
+
+
+def test_a_detector_with_fixed_dims() -> None:
+    row = fixed.judged("detector", *fixed.nets()["detector"]())
+    assert not row.wrong, row
+    assert row.equal == row.calls > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["decoder", "beams", "attention", "minilm", "squeezenet"])
+def test_nets_with_fixed_dims(name: str) -> None:
+    row = fixed.judged(name, *fixed.nets()[name]())
+    assert not row.wrong, row
+    assert row.calls > 0
 
 
 @pytest.mark.slow

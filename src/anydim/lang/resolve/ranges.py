@@ -246,8 +246,8 @@ def expression_range(
         return _mod_range(known[0], known[1][0], box)
     if len(known) < len(parts):
         return None
-    span = _combine_ranges(expr.function, known, box)
-    return None if span is None else span_in_type(span, index_type(expr), box)
+    combined = _combine_ranges(expr.function, known, box)
+    return None if combined is None else span_in_type(combined, index_type(expr), box)
 
 
 def _mod_range(
@@ -308,6 +308,8 @@ def span_status(
     active = running(extents.values(), box)
     if proved(low, ">=", 0, active) and proved(high, "<", size, active):
         return INSIDE, None
+    if any(proved(extent, "<=", 0, box) for extent in extents.values()):
+        return INSIDE, None  # nothing is read
     refuted = Truth.REFUTED
     if refuted in (prove(low, ">=", 0, active), prove(high, "<", size, active)):
         return OUTSIDE, (low, high)
