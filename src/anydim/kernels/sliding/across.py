@@ -29,8 +29,8 @@ from anydim.kernels.sliding.form import Limit, Sliding, Window
 from anydim.kernels.write.arithmetic import first_lanes, quotient_up, round_down
 from anydim.kernels.write.elements import Context, Elements
 from anydim.kernels.write.loops import nested, over, parallel_loop, under
-from anydim.lang.tree import Axis, Expr, Read
-from anydim.lang.tree.affine import Affine, to_expr
+from anydim.lang.tree import Axis, Expr, Index, Read
+from anydim.lang.tree.affine import Affine, operands, to_expr
 from anydim.sizes import Size, ceil_div, product
 
 BLOCK, CHANNEL = "block of channels", "first channel"
@@ -64,6 +64,14 @@ def _fits(window: Window, form: Sliding) -> bool:
         and limit.index.stride(walk).constant is not None
         for limit in window.limits
     )
+
+
+def _own_axes(expr: Expr) -> frozenset[str]:
+    """The axes that an expression depends on beside what it reads: of maxima that say where."""
+    if isinstance(expr, Index):
+        return frozenset((expr.name,))
+    inner = () if isinstance(expr, Read) else operands(expr)
+    return frozenset().union(*map(_own_axes, inner))
 
 
 def positions_of(form: Sliding, lanes: int) -> Size:
@@ -296,8 +304,10 @@ class Row:
                 own = replace(part, scope=inner)
                 for expr, windows in bodies:
                     answers = frozenset(window.read.tensor for window in windows)
+                    moves = walk in _own_axes(expr)
                     for place, name in enumerate(sums):
-                        tap = inner.inner({}, answers=answers)
+                        here = {walk: inner.name(first + place)} if moves and place else {}
+                        tap = inner.inner(here, answers=answers)
                         for window in windows:
                             tap.know(window.read, self._shared(own, window, first, place, loaded))
                         found = combined(self.form, tap, expr, ir.Get(self.writer.vector, name))
