@@ -49,10 +49,7 @@ class ModelFile:
 
 def reference(file: ModelFile) -> Oracle:
     """onnx's reference evaluator on the file itself; NoAnswer for a model it does not take."""
-    proto = file.proto()
-    drawn = sorted({node.op_type for node in _nodes(proto)} & _RANDOM)
-    if drawn:
-        raise NoAnswer(f"{drawn[0]} draws other numbers in each engine")
+    proto = _repeatable(file)
     onnx, module = import_module("onnx"), import_module("onnx.reference")
     try:
         made = module.ReferenceEvaluator(proto)
@@ -69,6 +66,7 @@ def onnxruntime(file: ModelFile) -> Oracle:
         module = peer_module()
     except MissingError as error:
         raise NoAnswer(error.problem) from None
+    proto = _repeatable(file)
     options = module.SessionOptions()
     options.log_severity_level = _QUIET
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -79,12 +77,25 @@ def onnxruntime(file: ModelFile) -> Oracle:
     except Exception as error:
         raise NoAnswer(told(error)) from None
     names = [value.name for value in session.get_outputs()]
-    proto = file.proto()
     risky = any(may_crash(_key(node)) for node in _nodes(proto))
     title = f"onnxruntime {module.__version__}, without optimisations"
     note = "computes in the types of the file"
     answer = _by(session.run, names, _declared(proto), risky)
     return Oracle("onnxruntime", title, note, answer, True, 16e9, 512 * 2.0**20)
+
+
+def _repeatable(file: ModelFile) -> Any:
+    """The model; NoAnswer for one that draws random numbers."""
+    proto = file.proto()
+    drawn = [node.op_type for node in _nodes(proto) if _draws(node)]
+    if drawn:
+        raise NoAnswer(f"{drawn[0]} draws other numbers in each engine")
+    return proto
+
+
+def _draws(node: Any) -> bool:
+    """Whether a node draws random numbers: a dropout does that may be told to train."""
+    return node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) > 2)
 
 
 def _key(node: Any) -> str:

@@ -47,7 +47,10 @@ def evaluator(reference: Function, dtypes: Mapping[str, str], what: str) -> Orac
     """The evaluator of graphs in float64; it takes the graph that the compiler took."""
 
     def answer(inputs: Arrays) -> Mapping[str, Answer]:
-        found = reference(inputs)
+        try:
+            found = reference(inputs)
+        except (ArithmeticError, ValueError) as error:  # numpy has no negative power of integers
+            raise NoAnswer(told(error)) from None
         return {name: Answer(dtypes[name], values) for name, values in found.items()}
 
     note = f"shares the {what} with the compiler: types and sizes follow from it"

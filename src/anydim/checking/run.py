@@ -131,7 +131,7 @@ class _State:
                 continue
             try:
                 answer(inputs)
-            except (*_REFUSALS, NoAnswer):
+            except (*_REFUSALS, NoAnswer, ArithmeticError, ValueError):
                 self.rejected += 1
                 self.why_rejected = self.why_rejected or told(refusal)
                 return

@@ -9,11 +9,17 @@ import numpy as np
 import pytest
 
 import anydim.lang.interpreter as package
-from anydim.base.errors import InputError
+import anydim.ops
+from anydim.base.dtypes import float64
+from anydim.base.errors import InputError, UserError
 from anydim.lang.interpreter.kinds import NotCovered
 from anydim.lang.interpreter.run import run
+from anydim.lang.meaning.evaluate import evaluate
+from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse, parse_definition
+from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Name, Spread
 from tests.unit.lang.catalogue import PROGRAMS, Program
+from tests.unit.lang.language import known
 from tests.unit.lang.test_language_docs import PROGRAMS as DOCUMENTED
 from tests.unit.lang.test_language_docs import example, examples
 
@@ -110,3 +116,63 @@ def test_integers_wrap_at_their_width() -> None:
     results = run(parse_definition(text), [np.array([3], "u1"), np.array([50_000], "i4")])
     assert results["s"].values.tolist() == [254]
     assert results["p"].values.tolist() == [-1_794_967_296]
+
+
+LIBRARY = {
+    f"{path.stem}: {name}": definition
+    for path in sorted(Path(anydim.ops.__path__[0]).glob("*.tc"))
+    for name, definition in parse(path.read_text("utf-8"), str(path)).items()
+}
+
+
+@pytest.mark.parametrize("definition", LIBRARY.values(), ids=LIBRARY)
+@pytest.mark.parametrize("seed", range(3))
+def test_operators_of_the_library_beside_the_evaluator(definition: Definition, seed: int) -> None:
+    """Types, shapes and values, for random types, ranks and sizes that the operator takes."""
+    chance = np.random.default_rng(seed)
+    attributes, arrays = arguments_of(definition, chance, seed)
+    try:
+        group = instantiate(definition, [known(array) for array in arrays], attributes)
+        tensors = {p.name: array for p, array in zip(definition.parameters, arrays)}
+        wanted = evaluate(group, tensors, {}, float64)
+    except UserError:
+        return
+    found = run(definition, arrays, attributes)
+    for tensor, name in zip(group.outputs, definition.results):
+        assert found[name].kind == tensor.type.dtype.name
+        assert found[name].values.shape == wanted[tensor.name].shape
+        values, expected = (
+            np.asarray(each, np.float64) for each in (found[name].values, wanted[tensor.name])
+        )
+        np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
+
+
+def arguments_of(
+    definition: Definition, chance: np.random.Generator, seed: int
+) -> tuple[dict[str, object], list[np.ndarray]]:
+    """Attributes and arrays for a definition; what an expression of sizes is, only chance meets."""
+    plain = {"int": 2, "size": 2, "float": 0.5, "bool": True, "type": "float64"}
+    attributes: dict[str, object] = {
+        a.name: plain[a.kind] for a in definition.attributes if a.default is None
+    }
+    spreads = {t.name for p in definition.parameters for t in p.shape if isinstance(t, Spread)}
+    extents = {name: chance.integers(0, 4, chance.integers(0, 3)).tolist() for name in spreads}
+    shared = any(sum(isinstance(t, Spread) for t in p.shape) > 1 for p in definition.parameters)
+    if shared:
+        attributes |= {f"...{name}": len(sizes) for name, sizes in extents.items()}
+    sizes: dict[str, int] = {}
+    kinds: dict[str, str] = {}
+    arrays = []
+    for parameter in definition.parameters:
+        shape: list[int] = []
+        for term in parameter.shape:
+            if isinstance(term, Spread):
+                shape += extents[term.name]
+            elif isinstance(term, Name):
+                shape.append(sizes.setdefault(term.name, int(chance.integers(0, 6))))
+            else:
+                shape.append(int(getattr(term, "value", 4)))
+        drawn = str(chance.choice(["float32", "float64", "int32", "int64"])) if seed else "float32"
+        kind = TYPE_NAMES.get(parameter.type) or kinds.setdefault(parameter.type, drawn)
+        arrays.append((chance.standard_normal(shape) * 3).astype(kind))
+    return attributes, arrays
