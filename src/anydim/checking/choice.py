@@ -53,7 +53,7 @@ def oracles_for(
     kinds = {
         "reference": lambda: reference(_file(origin, "onnx's reference evaluator")),
         "onnxruntime": lambda: onnxruntime(_file(origin, "onnxruntime")),
-        "interpreter": lambda: interpreter(_definition(origin)),
+        "interpreter": lambda: interpreter(_definition(origin), list(dtypes)),
         "evaluator": lambda: _evaluator(origin, reference_of, dtypes),
     }
     if against is not None and against not in kinds:

@@ -55,6 +55,7 @@ def drawn(
     ranges: Ranges,
 ) -> Array:  # fmt: skip
     """A random array for an input; integers of a range (both ends included) lie in it."""
+    made: Array
     shape = tuple(size.evaluate(sizes) for size in spec.shape)
     try:
         if spec.dtype.is_float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anydim.base.records import dataclass
@@ -50,8 +50,8 @@ def _reads(term: Term, names: set[str]) -> bool:
     return isinstance(term, (CallTerm, Flat)) or getattr(term, "name", "") in names
 
 
-def interpreter(call: DefinitionCall) -> Oracle:
-    """The text itself, element by element."""
+def interpreter(call: DefinitionCall, names: Sequence[str]) -> Oracle:
+    """The text itself, element by element; `names` are those of a model's results, in order."""
     parameters = [parameter.name for parameter in call.definition.parameters]
 
     def answer(inputs: Arrays) -> Mapping[str, Answer]:
@@ -59,7 +59,8 @@ def interpreter(call: DefinitionCall) -> Oracle:
             found = run(call.definition, [inputs[name] for name in parameters], call.attributes)
         except NotCovered as reason:
             raise NoAnswer(f"the interpreter has no answer: {reason}") from None
-        return {name: Answer(result.kind, result.values) for name, result in found.items()}
+        results = zip(names, found.values())
+        return {name: Answer(result.kind, result.values) for name, result in results}
 
     title = "the interpreter of the language"
     note = "runs the text in float64, element by element, at small sizes"

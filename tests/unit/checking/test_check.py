@@ -217,3 +217,26 @@ def test_a_report_fits_a_terminal() -> None:
 def test_it_ends_when_time_is_up() -> None:
     report = model().check(samples=5000, seconds=0.3)
     assert report.samples < 5000 and "stopped after 0.3 seconds" in str(report)
+
+
+def test_a_result_that_is_a_parameter() -> None:
+    lib = ad.define("def f(float(N) w, float rate) -> (w) { w(i) *= rate }")
+    report = lib.f.model(numpy.ones(3, numpy.float32), numpy.float32(2)).check(samples=9)
+    assert report.ok and list(report.oracles) == ["the interpreter of the language"]
+
+
+def test_what_no_oracle_shares_is_said() -> None:
+    g = ad.Builder("net")
+    x = g.input("x", ad.float32, (g.dim("n", 0, 9),))
+    g.output("y", g.tanh(x))
+    text = str(ad.compile(g).check(samples=6))
+    assert "against anydim's evaluator in float64: it shares the graph with the compiler" in text
+    assert "this model was not compiled from one" in text
+
+
+def test_large_integers_do_not_decide_how_long_a_loop_runs() -> None:
+    lib = ad.define(
+        "def f(int64 n, float(N) x) -> (y) {\n  y(i) = x(i)\n  for t in 0:n { y(i) += 1 }\n}"
+    )
+    report = lib.f.model(numpy.int64(3), numpy.ones(3, numpy.float32)).check(samples=20)
+    assert report.ok and report.samples == 20
