@@ -41,7 +41,7 @@ def kept(parts: Iterable[str | memoryview], make: Callable[[], Model]) -> Held:
     path = folder.path(_key(parts))
     if path.is_file():
         with contextlib.suppress(UserError, OSError):
-            found = load(path)
+            found = load(path, verify="checksums")  # what is damaged is made again
             os.utime(path)
             return found
     made = make()

@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 
 from anydim.base.files import replaced
 from anydim.base.records import dataclass
-from anydim.deploy.container import ALIGNMENT, FORMAT, LOCAL, MANIFEST, OWN, OWN_ID
+from anydim.deploy.checksum import checksum
+from anydim.deploy.container import ALIGNMENT, FORMAT, LARGE, LOCAL, MANIFEST, OWN, OWN_ID
 
 _CENTRAL = struct.Struct("<4sHHHHHHIIIHHHHHII")
 _END = struct.Struct("<4sHHHHIIH")
@@ -32,28 +33,41 @@ class Member:
 
 def write(path: str, about: Mapping[str, Any], members: Sequence[Member]) -> None:
     """Write a file, whole or not at all. Raises OSError."""
-    digests = [hashlib.sha256(member.data).hexdigest() for member in members]
-    manifest, starts = _manifest(about, members, digests)
+    manifest, starts = _manifest(about, members, [_sums(member.data) for member in members])
+    digest = hashlib.sha256(manifest).digest()
     with replaced(path) as new, open(new, "xb") as file:
-        own = OWN.pack(OWN_ID, OWN.size - 4, FORMAT, hashlib.sha256(manifest).digest())
-        entries = [_put(file, 0, MANIFEST, manifest, own)]
+        entries = [_put(file, 0, MANIFEST, manifest, _own(digest, 0))]
         for member, start in zip(members, starts):
             head = start - _head_bytes(member.name, len(member.data))
             file.write(bytes(head - file.tell()))
             entries.append(_put(file, head, member.name, member.data))
         _end(file, entries)
+        length = file.tell()
+        file.seek(LOCAL.size + len(MANIFEST))
+        file.write(_own(digest, length))
+
+
+def _own(digest: bytes, length: int) -> bytes:
+    """Our field of the first header: what a reader has to know before it reads the manifest."""
+    return OWN.pack(OWN_ID, OWN.size - 4, FORMAT, digest, length)
+
+
+def _sums(data: bytes | memoryview) -> tuple[str, str]:
+    """The digest of a member, and the checksum of one that is large."""
+    digest = hashlib.sha256(data).hexdigest()
+    return digest, checksum(data) if len(data) > LARGE else ""
 
 
 def _manifest(
-    about: Mapping[str, Any], members: Sequence[Member], digests: Sequence[str]
+    about: Mapping[str, Any], members: Sequence[Member], sums: Sequence[tuple[str, str]]
 ) -> tuple[bytes, list[int]]:
     """The manifest, and where the members start: each depends on the other's length."""
     length = 0
     while True:
         starts = _starts(length, members)
         table = {
-            member.name: [start, len(member.data), digest]
-            for member, start, digest in zip(members, starts, digests)
+            member.name: [start, len(member.data), *each]
+            for member, start, each in zip(members, starts, sums)
         }
         text = json.dumps({**about, "members": table}, indent=1).encode() + b"\n"
         if len(text) <= length:

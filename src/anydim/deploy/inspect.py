@@ -149,7 +149,7 @@ def _contents(path: str, verify: bool) -> Contents:
         raise container.fail("it has code for no processor")
     if flag_of("verify", verify):
         for name in container.parts:
-            container.view(name)
+            container.verified(name)
     saved = [parse_record(Saved, _text(container, level, "start.json")) for level in levels]
     digests = {array.digest for each in saved for array in each.arrays}
     first = saved[0].signature
@@ -173,7 +173,7 @@ def _level(container: Container, level: Level, saved: Saved) -> LevelContents:
 
 
 def _text(container: Container, level: Level, what: str) -> bytes:
-    return bytes(container.view(member(level.name, what)))
+    return bytes(container.verified(member(level.name, what)))
 
 
 def _bytes(container: Container, digests: Sequence[str] | set[str]) -> int:

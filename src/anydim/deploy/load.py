@@ -1,9 +1,8 @@
 """A file -> a model that runs. Needs numpy and the standard library, no compiler.
 
-Nothing is executed before the digests of code and records hold and the code says that it belongs
-to the records. Constants are mapped, not read: the digests of large floats are compared when that
-is asked for, since reading a gigabyte takes a second; a wrong weight gives wrong numbers, never a
-crash. All others are compared always.
+Nothing is executed before the length of the file is right, the digests of code and records hold,
+and the code says that it belongs to the records. Constants are mapped, and compared as
+`verifying.py` says.
 """
 
 from __future__ import annotations
@@ -32,13 +31,15 @@ from anydim.deploy.saved import (
     member,
     stamp,
 )
+from anydim.deploy.verifying import Beside, verify_of
+from anydim.deploy.verifying import verify as verify_constants
 from anydim.program.bodies import Bodies, Variant
 from anydim.program.held import Held
 from anydim.runtime.cores import available_cores
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.executable import Image
 from anydim.runtime.frames import Callers
-from anydim.runtime.image import MappedImage, map_file
+from anydim.runtime.image import MappedImage, map_bytes, map_file
 from anydim.runtime.running import executable
 from anydim.runtime.threads import MOST
 
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from anydim.program.segment import Site
     from anydim.program.story import Story
     from anydim.variants.strategies import Strategy
-
-_ALWAYS_VERIFIED = 1 << 16  # bytes of a constant of floats; of others, all
 
 
 @public
@@ -67,13 +66,13 @@ class LoadedModel(Held):
     _strategy: Strategy | None = None
 
     def __init__(
-        self, container: Container, level: Level, levels: Sequence[Level], verify: bool,
+        self, container: Container, level: Level, levels: Sequence[Level], verify: str,
         devices: Any = None,
     ) -> None:  # fmt: skip
         self.level, self.levels, self.about = level, tuple(levels), container.about
         name = level.name
-        saved_text = bytes(container.view(member(name, "start.json")))
-        story_text = bytes(container.view(member(name, "story.json")))
+        saved_text = bytes(container.verified(member(name, "start.json")))
+        story_text = bytes(container.verified(member(name, "story.json")))
         code = _code(container, member(name, "code"), stamp(saved_text, story_text))
         saved = parse_record(Saved, saved_text)  # what its code was made for, nothing else
         saved.interface.verify(saved.signature)
@@ -86,7 +85,8 @@ class LoadedModel(Held):
         symbols = {symbol: number for number, symbol in enumerate(saved.symbols)}
         if len(symbols) != len(code.head.entries):
             raise container.fail("its records speak of code that there is not")
-        arrays = {each.name: _array(container, each, verify) for each in saved.arrays}
+        arrays = {each.name: _array(container, each) for each in saved.arrays}
+        beside = verify_constants(container, saved.arrays, verify)
         image = Image(lambda symbol: code.address(symbols[symbol]), (code, container))
         threads = min(saved.threads, available_cores())
         hosted = handed = None
@@ -97,6 +97,7 @@ class LoadedModel(Held):
             made = import_module("anydim.deploy.placed")
             hosted = made.hosted(saved, devices, image.address, partial(_objects, container, name))
         run = executable(saved.signature, saved.interface, image, arrays, threads, hosted, handed)
+        run.guard = Beside(container, beside, run) if beside else None
         super().__init__(run, lambda: _story(story_text), saved.lists)
         self._bodies = Bodies(run, saved.places, image.address) if saved.places else None
 
@@ -144,7 +145,7 @@ def _objects(
 ) -> Mapping[str, bytes]:
     """The code for a device, whose digests hold."""
     names = (device_member(level, number, module) for module in range(len(saved.modules)))
-    return {module: bytes(container.view(name)) for module, name in zip(saved.modules, names)}
+    return {module: bytes(container.verified(name)) for module, name in zip(saved.modules, names)}
 
 
 def _story(text: bytes) -> Story:
@@ -154,8 +155,8 @@ def _story(text: bytes) -> Story:
 
 @public
 def load(
-    path: str | os.PathLike[str], *, level: str | None = None, verify: bool = False,
-    arenas: int | None = None, wait: float | None = None,
+    path: str | os.PathLike[str], *, level: str | None = None, verify: bool | str = "auto",
+    copy: bool = False, arenas: int | None = None, wait: float | None = None,
     memory_limit: MemoryLimit | int | str | None = None,
     devices: Mapping[str, str | Device | Engine] | None = None,
     strategy: Strategy | str | None = None,
@@ -163,14 +164,23 @@ def load(
     """The model that `Model.save` wrote to a file; no compiler is needed.
 
     Of the kinds of processors that it has code for, the best is taken that this machine can run,
-    or the one that `level` names. With `verify`, the digests of all constants are compared before
-    anything runs; else of all but large floats. `arenas` calls run at once, each with an arena of
+    or the one that `level` names.
+
+    A file that was cut short, or whose records, code or constants are damaged, is refused. Large
+    weights of more than 64 MiB together are compared in a thread beside the first calls, and a call
+    after that raises the error; verify="checksums" compares them before the model is there, True by
+    SHA-256, and "headers" leaves them out (for files whose signature was checked). The file is
+    mapped, so that processes share it: it must not be written to or truncated in place while it is
+    in use, which would end the process. With `copy`, it is read into memory instead.
+
+    `arenas` calls run at once, each with an arena of
     its own; others wait for one to end, `wait` seconds at most, then raise BusyError. None: any
     number of calls; without end. `memory_limit` is that of `anydim.compile`, and so is `devices`:
     it says what the names stand for that parts of the model are on; the names of engines stand for
     themselves. `strategy` is "generic", or
     "buckets(...)" for the bodies that the file has, which None takes, too; "adaptive" is generic
     code, as a warning says once, and "exact" is refused: nothing is compiled here.
+
     Raises ArtefactError
     for a file that is damaged, of another format or without code for this machine, OptionError for
     a level that it has not, MemoryLimitError for a model that needs more memory, DeviceError for
@@ -179,12 +189,12 @@ def load(
     callers = Callers(arenas, wait)
     if level is not None:
         text_of("level", level)
-    exact = flag_of("verify", verify)
-    container = Container(path_of("path", path))
+    how = verify_of(verify)
+    container = Container(path_of("path", path), flag_of("copy", copy))
     levels = levels_of(container)
     try:
         chosen = _choose(container, levels, level)
-        model = LoadedModel(container, chosen, levels, exact, devices)
+        model = LoadedModel(container, chosen, levels, how, devices)
     except KeyError as error:
         raise container.fail(f"its records speak of {error}, which there is not") from None
     model.executable.admit(callers)
@@ -193,8 +203,8 @@ def load(
     if strategy is not None:
         model._serve_by(strategy)
     model._made = partial(
-        load, os.path.abspath(path), level=level, verify=verify, arenas=arenas, wait=wait,
-        memory_limit=memory_limit, devices=devices, strategy=strategy,
+        load, os.path.abspath(path), level=level, verify=verify, copy=copy, arenas=arenas,
+        wait=wait, memory_limit=memory_limit, devices=devices, strategy=strategy,
     )  # fmt: skip
     return model
 
@@ -244,7 +254,10 @@ def _problem(levels: Sequence[Level], here: Level) -> str:
 def _code(container: Container, name: str, expected: bytes) -> MappedImage:
     """Mapped code whose digest holds and that belongs to the records."""
     part = container.part(name)
-    code = map_file(container.file, part.offset, part.length)
+    code = (
+        map_bytes(bytes(container.view(name))) if container.copied
+        else map_file(container.file, part.offset, part.length)
+    )  # fmt: skip
     if hashlib.sha256(code.data).hexdigest() != part.digest:
         raise container.fail("its code is not what was saved")
     if code.head.stamp != expected:
@@ -252,12 +265,11 @@ def _code(container: Container, name: str, expected: bytes) -> MappedImage:
     return code
 
 
-def _array(container: Container, saved: SavedArray, verify: bool) -> numpy.ndarray:
+def _array(container: Container, saved: SavedArray) -> numpy.ndarray:
     """A constant as it lies in the file; it cannot be written."""
     name = constant_member(saved.digest)
     part = container.part(name)
     if part.digest != saved.digest or part.length != saved.bytes or part.offset % ALIGNMENT:
         raise container.fail(f"constant '{saved.name}' is not what the records say")
-    large = part.length > _ALWAYS_VERIFIED and saved.dtype.is_float
-    view = container.view(name, verify or not large)
+    view = container.view(name)
     return numpy.frombuffer(view, numpy.uint8).view(saved.dtype.numpy).reshape(saved.shape)

@@ -92,6 +92,7 @@ class Executable(ABC, Generic[Own]):
         self.most_bytes = UNLIMITED  # that a call may take of its own
         self.refusal: Callable[[Mapping[str, int]], Exception] | None = None
         self.timeout: float | None = None  # seconds that a call may take
+        self.guard: Callable[[], None] | None = None  # before each call; may raise
         self.watched = Watched(signature)
         self.served: Callable[[], None] | None = None  # called after every `until_served` calls
         self.until_served = NEVER
@@ -115,6 +116,9 @@ class Executable(ABC, Generic[Own]):
         fit; InputError for what data decides and does not fit: an index, or the size of a dim;
         OutOfMemoryError where the system has not enough memory, BusyError where no arena is free.
         """
+        guard = self.guard
+        if guard is not None:
+            guard()
         noted = self.noted
         start = perf_counter() if noted is not None else 0.0
         if len(given) != len(self._inputs):
@@ -155,7 +159,7 @@ class Executable(ABC, Generic[Own]):
             devices or self.devices, self.handed,
         )  # fmt: skip
         made.most_bytes, made.refusal, made.timeout = self.most_bytes, self.refusal, self.timeout
-        made.watched = self.watched
+        made.watched, made.guard = self.watched, self.guard
         return made
 
     @property

@@ -67,6 +67,17 @@ def halves() -> ad.Builder:
     return g
 
 
+def wide() -> ad.Builder:
+    """Constants that are large enough for a checksum: floats of 200 KiB and indices of 80."""
+    g = ad.Builder("wide")
+    random = np.random.default_rng(7)
+    x = g.input("x", ad.float32, (g.dim("n", 0, 100), 40))
+    wider = g.gather(x, random.integers(0, 40, 10_000), axis=1)
+    g.output("y", g.matmul(x, floats(random, 40, 1280)))
+    g.output("largest", g.reduce_max(wider, axes=(1,)))
+    return g
+
+
 def _boxes(random: np.random.Generator, n: int) -> Inputs:
     corners = random.uniform(0, 40, (n, 2))
     boxes = np.hstack([corners, corners + random.uniform(2, 20, (n, 2))])
@@ -77,5 +88,6 @@ KINDS: Mapping[str, Kind] = {
     "encoder": Kind(encoder, lambda r, n: {"ids": r.integers(0, 31, n)}),
     "looped": Kind(looped, lambda r, n: {"x": floats(r, n), "flag": np.array(bool(r.integers(2)))}),
     "halves": Kind(halves, lambda r, n: {"x": floats(r, n, 5).astype(np.float16)}),
+    "wide": Kind(wide, lambda r, n: {"x": floats(r, n, 40)}),
     "detector": Kind(detector, _boxes),
 }

@@ -57,13 +57,11 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_file_cut_anywhere_is_refused(path: Path, tmp_path: Path) -> None:
     whole, cut = path.read_bytes(), tmp_path / "cut"
-    end = max(Container(str(path)).part(m.name).offset + len(m.data) for m in MEMBERS)
-    for length in [*range(200), *range(200, end, 977), end - 1]:
+    end = len(whole)
+    for length in [*range(200), *range(200, end, 977), *range(end - 30, end)]:
         cut.write_bytes(whole[:length])
         with pytest.raises(ArtefactError, match="cut"):
-            container = Container(str(cut))
-            for member in MEMBERS:
-                container.view(member.name)
+            Container(str(cut))
 
 
 def test_every_byte_of_a_member_counts(path: Path, tmp_path: Path) -> None:
@@ -73,7 +71,7 @@ def test_every_byte_of_a_member_counts(path: Path, tmp_path: Path) -> None:
         whole[at] ^= 1
         other.write_bytes(whole)
         with pytest.raises(ArtefactError, match="not what was saved"):
-            Container(str(other)).view("constants/a")
+            Container(str(other)).verified("constants/a")
         whole[at] ^= 1
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize(
-    "seed, count", [(0, 300), pytest.param(300, 20_000, marks=pytest.mark.slow)]
+    "seed, count", [(0, 450), pytest.param(450, 20_000, marks=pytest.mark.slow)]
 )
 def test_damage_and_lies(seed: int, count: int, tmp_path: Path) -> None:
     for name, kind in KINDS.items():

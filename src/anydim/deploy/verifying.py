@@ -1,0 +1,97 @@
+"""Which contents of a file are compared with what was saved, and when.
+
+    verify        before a model is there                          beside its first calls
+    "headers"     all but large floats
+    "auto"        all; where large floats take more than `BESIDE`
+                  bytes, all but these                             large floats
+    "checksums"   all
+    "digests"     all, by SHA-256 instead of checksums
+
+Large are more than `LARGE` bytes; what is no float may be an index, so that it is always compared
+before anything runs. A wrong weight gives wrong numbers, never a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from anydim.base.errors import ArtefactError, OptionError
+from anydim.base.given import shown
+from anydim.deploy.container import LARGE, Container
+from anydim.deploy.saved import SavedArray, constant_member
+from anydim.runtime.executable import Executable
+
+BESIDE = 64 << 20  # bytes of large floats, some 5 ms, above which they are compared beside calls
+_KINDS = ("headers", "auto", "checksums", "digests")
+_FLAGS = {True: "digests", False: "headers"}
+
+
+def verify_of(given: Any) -> str:
+    """The kind that a user names; raises OptionError for another."""
+    if isinstance(given, bool):
+        return _FLAGS[given]
+    if isinstance(given, str) and given in _KINDS:
+        return given
+    hint = "give 'auto', 'headers', 'checksums', or True for the digests of everything"
+    raise OptionError(f"verify is {shown(given)}", hint)
+
+
+def verify(container: Container, arrays: Sequence[SavedArray], how: str) -> tuple[str, ...]:
+    """Compare constants; the names of the members that are to be compared beside the first calls.
+
+    Raises ArtefactError for one that is damaged.
+    """
+    large = {a.digest: a.bytes for a in arrays if a.bytes > LARGE and a.dtype.is_float}
+    left = how == "headers" or (how == "auto" and sum(large.values()) > BESIDE)
+    for digest in dict.fromkeys(each.digest for each in arrays):
+        name = constant_member(digest)
+        if how == "digests":
+            container.verified(name)
+        elif not (left and digest in large):
+            container.check(name)
+    return tuple(map(constant_member, large)) if left and how == "auto" else ()
+
+
+class Beside:
+    """Compares members in a thread beside the calls of an executable, once in each process.
+
+    It is called before each call, until they are known to be right; raises ArtefactError from the
+    call on that finds them damaged.
+    """
+
+    def __init__(self, container: Container, names: Sequence[str], run: Executable[Any]) -> None:
+        self._container, self._names = container, names
+        self._run = weakref.ref(run)
+        self._problem = ""
+        self._workers: dict[int, threading.Thread] = {}  # by process: a fork has none of its parent
+
+    def __call__(self) -> None:
+        """Begin; raises ArtefactError where it ended badly."""
+        if self._problem:
+            raise self._container.fail(self._problem)
+        process = os.getpid()
+        if process not in self._workers:
+            worker = threading.Thread(target=self._compare, name="anydim verify", daemon=True)
+            if self._workers.setdefault(process, worker) is worker:  # atomic
+                self._start(worker)
+
+    def _start(self, worker: threading.Thread) -> None:
+        try:
+            worker.start()
+        except RuntimeError:  # the system has no thread for us
+            self._compare()
+
+    def _compare(self) -> None:
+        try:
+            for name in self._names:
+                self._container.check(name)
+        except ArtefactError as error:
+            self._problem = error.problem.removeprefix(f"{self._container.path}: ")
+            return
+        run = self._run()
+        if run is not None:
+            run.guard = None
