@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy
 
 from anydim.base.errors import UserError
-from anydim.ort.errors import ObjectRefused, ValueRefused
+from anydim.ort.errors import ObjectRefused, OrtError, ValueRefused
 from anydim.ort.metadata import NodeArg
 from anydim.ort.values import OrtValue, numpy_of, on_cpu
 
@@ -111,7 +111,8 @@ class IOBinding:
         try:
             results = work(self._inputs, into)
         except UserError as error:
-            raise ObjectRefused(f"Error in execution: {error.problem}", error.hint) from error
+            text = error.text if isinstance(error, OrtError) else error.problem
+            raise ObjectRefused(f"Error in execution: {text}", error.hint) from error
         self._results = [
             held if held is not None else OrtValue(results[name])
             for name, held in self._wanted.items()

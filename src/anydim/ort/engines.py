@@ -18,6 +18,7 @@ from anydim.ort.profiling import Call, Profile
 from anydim.ort.values import OrtValue
 from anydim.program.held import Held
 from anydim.runtime.given import apart, fill
+from anydim.runtime.stopping import STOP
 from anydim.string_model import StringModel
 
 
@@ -86,6 +87,17 @@ def _text(value: Any) -> Any:
     return value
 
 
+class _PeerRun:
+    """A run of the installed onnxruntime, which another thread may end."""
+
+    def __init__(self, module: Any) -> None:
+        self.options = module.RunOptions()
+
+    def end(self, deadline: int) -> None:
+        """Now, where there is a moment."""
+        self.options.terminate = deadline > 0
+
+
 class Peer:
     """A model that the installed onnxruntime runs. Raises MissingError where there is none."""
 
@@ -126,10 +138,16 @@ class Peer:
     def run(self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray]) -> dict[str, Any]:
         """The outputs by name."""
         fed = {name: value for name, value in given.items() if value is not None}
+        made, stop = _PeerRun(self._module), STOP.get()
+        if stop is not None:
+            stop.add(made)
         try:
-            results = dict(zip(self._names, self._session.run(None, fed)))
+            results = dict(zip(self._names, self._session.run(None, fed, made.options)))
         except Exception as error:
             raise of_peer(error) from None
+        finally:
+            if stop is not None:
+                stop.remove(made)
         for name, array in into.items():
             _same_shape(name, results[name], array)
             fill(array, results[name])

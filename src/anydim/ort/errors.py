@@ -20,6 +20,7 @@ class OrtError(UserError):
 
     def __init__(self, problem: str, hint: str = "") -> None:
         begin = f"[ONNXRuntimeError] : {self.code} : {self.word} : "
+        self.text = problem.removeprefix(begin)  # as bindings say it
         super().__init__(problem if problem.startswith("[ONNX") else begin + problem, hint)
 
 

@@ -16,6 +16,7 @@ from anydim.base import settings
 from anydim.base.given import shown
 from anydim.ort.errors import ObjectRefused, TypeRefused, Unimplemented
 from anydim.ort.values import OrtValue
+from anydim.runtime.stopping import Stop
 from anydim.runtime.threads import AUTO, MOST, known_threads
 
 PEER = "onnxruntime"
@@ -211,7 +212,7 @@ _UNMET: tuple[tuple[str, Callable[[SessionOptions], bool]], ...] = (
 
 
 class RunOptions(_Attributes):
-    """How one run is made."""
+    """How one run is made. With `terminate`, runs that have these options end, and none begins."""
 
     log_severity_level: int = -1
     log_verbosity_level: int = 0
@@ -220,9 +221,15 @@ class RunOptions(_Attributes):
     terminate: bool = False
 
     def __init__(self) -> None:
-        self.__dict__["entries"] = _Entries("RunOptions")
+        self.__dict__.update(entries=_Entries("RunOptions"), stop=Stop())
 
     entries: _Entries
+    stop: Stop
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "terminate":
+            (self.stop.request if self.terminate else self.stop.clear)()
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         """Keep an entry; `memory.enable_memory_arena_shrinkage` is honoured."""

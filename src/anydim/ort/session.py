@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy
 
+from anydim.base.errors import TimeLimitError
 from anydim.ort.binding import IOBinding
-from anydim.ort.errors import Fail, InvalidArgument, TypeRefused, ValueRefused
+from anydim.ort.errors import Fail, InvalidArgument, OrtError, TypeRefused, ValueRefused
 from anydim.ort.metadata import ModelMetadata, NodeArg
 from anydim.ort.notices import warn_once
 from anydim.ort.options import FALLBACK_ENTRY, PEER, RunOptions, SessionOptions
@@ -64,7 +65,7 @@ class InferenceSession:
 
         `input_feed` has arrays [shapes as in `get_inputs`], OrtValues or lists by name. Raises
         ValueError for an input that is missing, InvalidArgument for one that does not fit, Fail for
-        a run that is not to begin.
+        a run that `RunOptions.terminate` ended, or does not let begin.
         """
         self._served.feeds.missing(input_feed)
         names = self._asked(output_names)
@@ -87,13 +88,22 @@ class InferenceSession:
         self, given: Mapping[str, Any], options: RunOptions | None,
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, Any]:  # fmt: skip
-        shrink = False
-        if options is not None:
-            if not isinstance(options, RunOptions):
-                raise TypeRefused(f"run_options is {options!r}, expected RunOptions")
-            if options.terminate:
-                raise Fail("Exiting due to terminate flag being set to true.")
-            shrink = options.shrinks
+        if options is None:
+            return self._ran(given, into, False)
+        if not isinstance(options, RunOptions):
+            raise TypeRefused(f"run_options is {options!r}, expected RunOptions")
+        _refuse_terminated(options)
+        try:
+            with options.stop.ends():
+                return self._ran(given, into, options.shrinks)
+        except OrtError as error:
+            if isinstance(error.__cause__, TimeLimitError):
+                _refuse_terminated(options)
+            raise
+
+    def _ran(
+        self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray], shrink: bool
+    ) -> dict[str, Any]:
         if self._profile is None:
             return self._served.run(given, into, shrink)
         with self._timed("model_run"):
@@ -211,6 +221,11 @@ class InferenceSession:
 
     def __reduce__(self) -> Any:
         raise TypeRefused("cannot pickle an InferenceSession", "pickle its path and make it again")
+
+
+def _refuse_terminated(options: RunOptions) -> None:
+    if options.stop.requested:
+        raise Fail("Exiting due to terminate flag being set to true.")
 
 
 def _source(path_or_bytes: Any) -> str | bytes:

@@ -88,15 +88,16 @@ class RegionExecutable(Executable["_Frame"]):
         if self._elsewhere:
             self._begin(frame, limited)
         held: int | None = None
-        limit = self.timeout
-        if limit is not None:
-            block[context.DEADLINE] = stopping.deadline(limit)
+        limit, stop = self.timeout, stopping.STOP.get()
+        ends = limit is not None or stop is not None
+        if ends:
+            stopping.begin(frame, limit, stop)
         try:
             try:
                 failed = self._run(frame.address)
             finally:
-                if limit is not None:
-                    block[context.DEADLINE] = 0
+                if ends:
+                    stopping.ended(frame, stop)
                 if pool:
                     block[context.POOL] = 0
                     pool.lock.release()
@@ -235,6 +236,10 @@ class _Frame:
         for word, value in filled.items():
             self.block[word] = value
         weakref.finalize(self, _give_back, self.block, trims, code).atexit = False
+
+    def end(self, deadline: int) -> None:
+        """When the call has to end, 0: never."""
+        self.block[context.DEADLINE] = deadline
 
     def settle(self) -> None:
         """After a call."""

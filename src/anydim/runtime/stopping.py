@@ -1,7 +1,8 @@
-"""What ends a call before it ends itself: a time limit, or a signal such as Ctrl-C.
+"""What ends a call before it ends itself: a time limit, a signal such as Ctrl-C, another thread.
 
 Native code looks at the clock and lets Python run the handlers of its signals between iterations
 and launches (`native/stopping.py`); an exception that a handler raises comes back in three words.
+Another thread ends calls by a `Stop`: their time limit is over at once.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from anydim.base.errors import OptionError
 from anydim.base.given import shown
@@ -27,6 +31,7 @@ _PYTHON = (
     "PyGILState_Ensure", "PyErr_CheckSignals", "PyErr_Occurred", "PyErr_Fetch",
     "PyGILState_Release", "PyThread_get_thread_ident",
 )  # fmt: skip
+_PAST = 1  # a moment before every call, in nanoseconds
 _main = ctypes.c_int64()  # the number of the main thread: handlers run nowhere else
 
 
@@ -60,6 +65,72 @@ def deadline(timeout: float) -> int:
     """When a call that begins now has to end, in nanoseconds; 0 where there is no clock."""
     now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) if _functions()[0] else 0
     return now and now + int(timeout * 1e9)
+
+
+class Ends(Protocol):
+    """A call in progress."""
+
+    def end(self, deadline: int) -> None:
+        """When it has to end, in nanoseconds; 0: never."""
+
+
+class Stop:
+    """Ends calls: those in progress that it was set for, and later ones until it is cleared."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._calls: list[Ends] = []
+        self._lock = threading.Lock()
+
+    def request(self) -> None:
+        """End them, from any thread."""
+        with self._lock:
+            self.requested = True
+            for call in self._calls:
+                call.end(_PAST)
+
+    def clear(self) -> None:
+        """Let later calls run."""
+        with self._lock:
+            self.requested = False
+
+    def add(self, call: Ends) -> None:
+        """End a call when it is requested, or now."""
+        with self._lock:
+            self._calls.append(call)
+            if self.requested:
+                call.end(_PAST)
+
+    def remove(self, call: Ends) -> None:
+        """Leave a call alone from now on."""
+        with self._lock:
+            self._calls = [each for each in self._calls if each is not call]
+
+    @contextmanager
+    def ends(self) -> Iterator[None]:
+        """It ends calls that this thread makes inside."""
+        token = STOP.set(self)
+        try:
+            yield
+        finally:
+            STOP.reset(token)
+
+
+STOP: ContextVar[Stop | None] = ContextVar("anydim_stop", default=None)  # of calls made here
+
+
+def begin(call: Ends, timeout: float | None, stop: Stop | None) -> None:
+    """Before a call that a time limit or another thread may end."""
+    call.end(0 if timeout is None else deadline(timeout))
+    if stop is not None:
+        stop.add(call)
+
+
+def ended(call: Ends, stop: Stop | None) -> None:
+    """After it."""
+    if stop is not None:
+        stop.remove(call)
+    call.end(0)
 
 
 def raise_kept(block: Any) -> None:

@@ -92,14 +92,15 @@ class StraightExecutable(Executable[_Frame]):
             frame.block, WORD * ARENA, frame.address, pool.address if pool else 0,
             *self._addresses, *pointers(arrays), *pointers(outputs.values()),
         )  # fmt: skip
-        limit = self.timeout
-        if limit is not None:
-            frame.end(stopping.deadline(limit))
+        limit, stop = self.timeout, stopping.STOP.get()
+        ends = limit is not None or stop is not None
+        if ends:
+            stopping.begin(frame, limit, stop)
         try:
             failed = self._run(frame.words)
         finally:
-            if limit is not None:
-                frame.end(0)
+            if ends:
+                stopping.ended(frame, stop)
             if pool:
                 pool.ended = perf_counter()
                 pool.lock.release()
