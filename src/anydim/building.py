@@ -15,20 +15,33 @@ from anydim.checking.texts import DefinitionCall
 from anydim.compile_request import Facts, Request, applied, serve
 from anydim.compiler import Compiled, compile_source
 from anydim.devices.engines.table import ENGINES, named_engines, open_engine
+from anydim.frontends.onnx.file.reading import Opened
 from anydim.frontends.onnx.file.strings import StringParts, StringsInside, cut, own_dims
+from anydim.frontends.onnx.file.variations import PLAIN as PLAIN_VARIATION
+from anydim.frontends.onnx.file.variations import (
+    Variable,
+    Variation,
+    Variations,
+    rank_of,
+    ranked,
+    varied,
+)
 from anydim.frontends.onnx.graphs.foreign import FALLBACK
 from anydim.frontends.overflow import GROW, expected_bounds
+from anydim.frontends.source import opened_model
 from anydim.frontends.text import TextSource, text_call, text_source
 from anydim.graph.nodes import Graph
 from anydim.model import Model
 from anydim.passes.options import PLAIN, Options
 from anydim.passes.placing.rules import mentions
 from anydim.program.findings import findings
+from anydim.program.held import Held
 from anydim.program.limits import MemoryLimit
 from anydim.program.story import Story
 from anydim.sizes import Dim, given_dims
 from anydim.string_model import StringModel
 from anydim.targets.placed import asked, placed_devices
+from anydim.unranked_model import Serving, UnrankedModel
 from anydim.variants.forms import form_of
 from anydim.variants.strategies import GENERIC
 
@@ -36,13 +49,20 @@ from anydim.variants.strategies import GENERIC
 def built(request: Request) -> tuple[Model, Facts | None]:
     """The model of a request, ready to be called, and what was found out beside its program.
 
-    None for a model with strings, which no file can hold.
+    None for a model that no file can hold: with strings, or compiled for what calls give.
     """
-    bounds, expected = _bounds(request)
+    opened = opened_model(request.source, request.operators)
+    read = request if opened is None else replace(request, source=opened)
+    bounds, expected = _bounds(read)
+    variable, serving = _variable(opened, request)
+    if variable is not None and serving is not None and variable.open:
+        return UnrankedModel(variable, serving), None
     try:
-        made = compiled(request, bounds)
+        made = compiled(read, bounds)
     except StringsInside as found:
-        return _around_strings(cut(found.opened), bounds, expected, request), None
+        strings = _around_strings(cut(found.opened), bounds, expected, request)
+        strings._varied = serving
+        return strings, None
     made.tell()
     story = Story(made.program, made.report.notes)
     model = Model(
@@ -51,7 +71,8 @@ def built(request: Request) -> tuple[Model, Facts | None]:
     )  # fmt: skip
     facts = Facts(expected, bool(made.program.host_sites), tuple(findings(made.program)))
     applied(request, model, facts)
-    return model, facts
+    model._varied = serving
+    return model, facts if serving is None else None
 
 
 def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compiled:
@@ -85,7 +106,9 @@ def _itself(known: Origin) -> Origin:
 def graph_of(request: Request, model: Model) -> tuple[Graph, Any] | None:
     """The graph that a source in memory was read as, with dims for `compile`; None for a source
     that can be compiled again as it is."""
-    if isinstance(request.source, TextSource) or isinstance(model, StringModel):
+    if isinstance(request.source, TextSource) or isinstance(model, (StringModel, UnrankedModel)):
+        return None
+    if model._varied is not None and not isinstance(request.source, Opened):
         return None
     return model.graph, request.dims if request.on_overflow == GROW else None  # the graph has them
 
@@ -93,6 +116,32 @@ def graph_of(request: Request, model: Model) -> tuple[Graph, Any] | None:
 def _bounds(request: Request) -> tuple[Mapping[str, Dim], dict[str, int]]:
     """The bounds that a program is compiled for, and those that its sizes may exceed."""
     return expected_bounds(request.source, given_dims(request.dims), request.on_overflow)
+
+
+def _variable(opened: Opened | None, request: Request) -> tuple[Variable | None, Serving | None]:
+    """What differs from call to call of an ONNX model, and what compiles for it; None: nothing."""
+    if opened is None:
+        return None, None
+    known, bounds = ranked(opened, given_dims(request.dims))
+    variable = Variable.of(known, strings=False)
+    if not (variable.open or variable.overridable):
+        return variable, None
+
+    def make(variation: Variation) -> Held:
+        return built(replace(request, source=varied(known, variation), dims=bounds))[0]
+
+    made: Variations[Held] = Variations(make)
+
+    def serving(model: Held | None, named: Mapping[str, Any]) -> Held | None:
+        variation = variable.variation(named, lambda name: rank_of(named[name]))
+        if variation == PLAIN_VARIATION:
+            return None
+        found = made[variation]
+        if model is not None and model is not found:
+            found._limit_as(model)
+        return found
+
+    return variable, serving
 
 
 def _around_strings(

@@ -61,6 +61,9 @@ def compile(
     `dims` gives bounds to the model's dims: a Dim, a pair (1, 512), or one size, 128; those left
     out run from 0 with no upper bound. Names are those of the file; a dim without one is given by
     its input and axis, `{"x": {2: (32, 736)}}` or `{"x.2": (32, 736)}`. `ad.inspect` lists them.
+    An input whose shape the file does not declare has the rank that `{"x": 3}` gives, or that of
+    each call, which compiles it; so does the first call that gives a value for an initializer that
+    the file lists among its inputs.
     `threads` cores serve a call; "auto" is as many as this process may use: those that it is pinned
     to, within the quota of its container, or what OMP_NUM_THREADS says.
     `progress(stage, done, total)` is told what is being done.

@@ -10,6 +10,7 @@ from anydim.base.errors import InputError, OptionError
 from anydim.base.text import listed
 from anydim.frontends.onnx.file.strings import StringParts, reader_of
 from anydim.model import CompileProgress, Model
+from anydim.program.held import Held
 from anydim.program.story import Story
 from anydim.runtime.arrays import by_name
 
@@ -66,6 +67,9 @@ class StringModel(Model):
         names = list(self._readers)
         if values:
             named = by_name(self.name, names, values, named)
+        other = self.serving(named)
+        if other is not self:
+            return other(**named)
         unknown = [name for name in named if name not in self._readers]
         missing = [name for name in names if name not in named]
         if unknown or missing:
@@ -77,6 +81,10 @@ class StringModel(Model):
             known |= self.core(**{spec.name: known[spec.name] for spec in self.core.inputs})
         known |= self.parts.late(known)
         return {value.name: known[value.name] for value in self.parts.outputs}
+
+    def _limit_as(self, other: Held) -> None:
+        if isinstance(other, StringModel) and self.core is not None and other.core is not None:
+            self.core._limit_as(other.core)
 
     def map(self, *_: Any, **__: Any) -> Any:
         """Never: memory is not known for strings."""

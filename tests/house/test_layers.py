@@ -12,8 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2] / "src" / "anydim"
 LAYERS = (
     "base", "sizes", "runtime", "devices", "program", "lang", "kernels", "targets", "native",
     "graph", "ops", "frontends", "passes", "variants", "deploy", "checking", "compiling", "placing",
-    "compiler", "model", "compile_request", "string_model", "program_cache", "building", "entry",
-    "backend", "caches", "definitions", "kept", "ort", "report", "sentence_transformers",
+    "compiler", "model", "compile_request", "string_model", "unranked_model", "program_cache",
+    "building", "entry", "backend", "caches", "definitions", "kept", "ort", "report", "sentence_transformers",
     "__init__", "cli", "__main__",
 )  # fmt: skip
 RUNTIME_MAY_USE = {"base", "sizes", "runtime"}

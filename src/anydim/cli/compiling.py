@@ -47,9 +47,18 @@ def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = (), **rest
             **rest,
             progress=lambda stage, done, total: advance(done, total, stage),
         )
-    box = f" for {model.dims}" if model.dims.dims else ""
+        found: Any = model.serving(_inputs(model, inputs)) if inputs else model
+    box = f" for {found.dims}" if found.dims.dims else ""
     console.note(f"compiled {name}{box} in {duration(perf_counter() - start)}")
-    return model
+    made: Model = found
+    return made
+
+
+def _inputs(model: Model, inputs: Sequence[Read]) -> dict[str, numpy.ndarray]:
+    """What decides ranks, and which initializers are overridden."""
+    names = model.input_names()
+    only = names[0] if len(names) == 1 else ""
+    return {item.name or only: item.array for item in inputs}
 
 
 def _source(asked: Asked, inputs: Sequence[Read]) -> str | TextSource:

@@ -206,7 +206,8 @@ _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option(
         "--dim", "dims", type=DIM, multiple=True, metavar="NAME=LOW..HIGH",
         help="Bounds of a dim: seq=1..512, seq=1.. (no upper bound), seq=128 (one size). "
-        "A dim left out runs from 0 with no upper bound. Repeat it for each dim.",
+        "A dim left out runs from 0 with no upper bound. Repeat it for each dim. x=3 is the number "
+        "of axes of an input x whose shape the file does not declare.",
     ),
     click.argument("model", metavar="MODEL"),
 )  # fmt: skip

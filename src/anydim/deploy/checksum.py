@@ -32,6 +32,7 @@ def checksum(data: bytes | memoryview) -> str:
         numpy.add.reduce(block, axis=0, out=part)
         numpy.add(columns, part, out=columns)
     state = hashlib.sha256(len(data).to_bytes(8, "little"))
-    for each in (rows, columns, memoryview(data)[whole * _ROW :]):
-        state.update(each)
+    for sums in (rows, columns):
+        state.update(sums.data)
+    state.update(memoryview(data)[whole * _ROW :])
     return state.hexdigest()

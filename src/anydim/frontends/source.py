@@ -10,7 +10,7 @@ from anydim.base.errors import OptionError
 from anydim.base.pages import FROM_SCIKIT_LEARN, FROM_TORCH
 from anydim.frontends.builder import Builder
 from anydim.frontends.custom import operators_of
-from anydim.frontends.onnx.file.reading import Opened
+from anydim.frontends.onnx.file.reading import Opened, open_model
 from anydim.frontends.onnx.importer import import_model
 from anydim.frontends.text import text_graph, text_source
 from anydim.graph.nodes import Graph
@@ -56,7 +56,7 @@ def read(
                 "give bounds where the dims are made: g.dim('n', 0, 128)",
             )
         return source
-    if isinstance(source, (str, os.PathLike, bytes, bytearray)) or _is_model(source):
+    if _is_model(source):
         return import_model(source, dims, operators_of(operators), fallback)
     kind = type(source)
     hint = (
@@ -68,6 +68,20 @@ def read(
     raise OptionError(f"cannot compile a value of type {kind.__name__}", exporter)
 
 
+def opened_model(source: Any, operators: Any = None) -> Opened | None:
+    """An ONNX model, decoded; None for what is compiled from another source.
+
+    Raises OptionError for `operators` that are none before it opens the file.
+    """
+    if text_source(source) is not None or not _is_model(source):
+        return None
+    if operators is not None:
+        operators_of(operators)
+    return open_model(source)
+
+
 def _is_model(source: Any) -> bool:
+    if isinstance(source, (str, os.PathLike, bytes, bytearray)):
+        return True
     is_proto = hasattr(source, "SerializeToString") and hasattr(source, "graph")
     return is_proto or isinstance(source, Opened)

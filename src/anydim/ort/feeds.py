@@ -7,6 +7,7 @@ onnxruntime's where programs may look for them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -15,8 +16,8 @@ from anydim.base.given import shown
 from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.dims import is_open
 from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
+from anydim.frontends.onnx.file.variations import PLAIN, Variable, Variation, rank_of
 from anydim.ort.errors import InvalidArgument, ObjectRefused, ValueRefused
-from anydim.ort.file import PLAIN, Variation
 from anydim.ort.metadata import NodeArg
 from anydim.ort.values import STRING, OrtValue, element_of, numpy_of, type_name
 
@@ -67,12 +68,14 @@ def wanted_of(arg: NodeArg, kind: Any) -> Wanted:
 class Feeds:
     """The inputs of a session: which a run must have, and which it may."""
 
-    def __init__(self, inputs: Sequence[Wanted], overridable: Sequence[Wanted]) -> None:
+    def __init__(
+        self, inputs: Sequence[Wanted], overridable: Sequence[Wanted], variable: Variable | None
+    ) -> None:
         self._inputs = inputs
+        self._variable = variable  # None: nothing differs from run to run
         self._needed = [each.name for each in inputs if not each.optional]
         self._absent = [each.name for each in inputs if each.optional]
         self._known = {each.name: each for each in (*inputs, *overridable)}
-        self._overridable = {each.name for each in overridable}
         self._names = {name for each in inputs for _, name in each.named}
         self._twice = sum(len(each.named) for each in inputs) > len(self._names)
 
@@ -103,21 +106,18 @@ class Feeds:
     @property
     def complete(self) -> bool:
         """Whether the model can be compiled before a run says what the ranks are."""
-        return all(each.rank is not None or not each.element for each in self._inputs)
+        return self._variable is None or not self._variable.open
 
     def _hint(self) -> str:
         return f"the inputs are {', '.join(self._known)}"
 
     def _variation(self, taken: Mapping[str, Any]) -> Variation:
-        overridden = frozenset(self._overridable & taken.keys()) if self._overridable else None
-        ranks = tuple(
-            (each.name, taken[each.name].ndim) for each in self._inputs
-            if each.rank is None and each.element and each.name in taken
-        )  # fmt: skip
-        apart = self._twice and self._differ(taken)
-        if not (overridden or ranks or apart):
-            return PLAIN
-        return Variation(overridden or frozenset(), apart, ranks)
+        found = PLAIN
+        if self._variable is not None:
+            found = self._variable.variation(taken, lambda name: rank_of(taken[name]))
+        if self._twice and self._differ(taken):
+            return replace(found, apart=True)
+        return found
 
     def _differ(self, taken: Mapping[str, Any]) -> bool:
         """Whether axes of one name have unlike sizes."""

@@ -1,21 +1,14 @@
-"""The model of a session: opened once, and changed as options and runs ask.
-
-A `Variation` is what a run needs that the file does not have: values for initializers that may be
-overridden, a rank for an input without one, axes of one name that may differ. Each is a model of
-its own, compiled when the first run asks for it.
-"""
+"""The model of a session: opened once, with what its options say of sizes and initializers."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy
 
 from anydim.base.errors import InputError, ModelError
-from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.reading import Opened, open_model
 from anydim.ort.errors import (
     Fail,
@@ -28,19 +21,6 @@ from anydim.ort.errors import (
 )
 from anydim.ort.options import SessionOptions
 from anydim.ort.values import OrtValue, element_of
-
-
-@dataclass(frozen=True)
-class Variation:
-    """`overridden` initializers become inputs; `ranks` (input, rank) where the file has none; with
-    `apart`, axes of one name are dims of their own."""
-
-    overridden: frozenset[str] = frozenset()
-    apart: bool = False
-    ranks: tuple[tuple[str, int], ...] = ()
-
-
-PLAIN = Variation()
 
 
 def opened(source: str | bytes, options: SessionOptions) -> Opened:
@@ -99,42 +79,6 @@ def _check_initializer(tensor: Any, value: OrtValue) -> None:
             f"initializer '{tensor.name}': {value.data_type()}{value.shape()} was added,"
             f" the file has type {tensor.data_type} {list(tensor.dims)}"
         )
-
-
-# ---- variations ------------------------------------------------------------------------------
-
-
-def varied(found: Opened, variation: Variation) -> Opened:
-    """A copy of the model, as a variation has it."""
-    if variation == PLAIN:
-        return found
-    proto = type(found.proto)()
-    proto.CopyFrom(found.proto)
-    for name, rank in variation.ranks:
-        value = next(value for value in proto.graph.input if value.name == name)
-        for _ in range(rank):
-            value.type.tensor_type.shape.dim.add()
-        value.type.tensor_type.shape.SetInParent()
-    if variation.apart:
-        for value in proto.graph.input:
-            for axis in value.type.tensor_type.shape.dim:
-                if axis.dim_param:
-                    axis.ClearField("dim_param")
-    weights = dict(_kept(proto.graph.initializer, found, variation.overridden))
-    return replace(found, proto=proto, weights=weights)
-
-
-def _kept(
-    tensors: Any, found: Opened, overridden: frozenset[str]
-) -> Iterator[tuple[int, Callable[[], numpy.ndarray]]]:
-    """Remove the initializers that are inputs now; the contents of the others by new numbers."""
-    kept = [number for number, tensor in enumerate(tensors) if tensor.name not in overridden]
-    for number in reversed(range(len(tensors))):
-        if tensors[number].name in overridden:
-            del tensors[number]
-    for now, before in enumerate(kept):
-        if before in found.weights:
-            yield now, found.weights[before]
 
 
 # ---- what is refused -------------------------------------------------------------------------

@@ -12,10 +12,17 @@ import numpy
 from anydim.base.errors import ArtefactError, ModelError, UserError
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import load
+from anydim.frontends.onnx.file.variations import (
+    PLAIN,
+    Variable,
+    Variation,
+    Variations,
+    varied,
+)
 from anydim.ort.engines import Compiled, Engine, Peer
 from anydim.ort.errors import Fail, InvalidArgument, InvalidProtobuf, OrtError
 from anydim.ort.feeds import Feeds, wanted, wanted_of
-from anydim.ort.file import PLAIN, Variation, opened, refused, varied
+from anydim.ort.file import opened, refused
 from anydim.ort.kept import compiled
 from anydim.ort.metadata import (
     ModelMetadata,
@@ -47,7 +54,7 @@ class Served:
         self._source = source
         self._options = options
         self._profile = profile
-        self._engines: dict[Variation, Engine] = {}
+        self._engines: Variations[Engine] = Variations(self._made)
         self._lock = threading.RLock()
         self._peer: Peer | None = None
         if isinstance(source, str) and is_saved(source):
@@ -58,15 +65,16 @@ class Served:
     def _open(self) -> None:
         self._opened = opened(self._source, self._options)
         graph = self._opened.proto.graph
-        held = {tensor.name for tensor in graph.initializer}
+        variable = Variable.of(self._opened)
         values = {value.name: value for value in graph.input}
         args = {name: arg_of(value) for name, value in values.items()}
-        self.inputs = [arg for name, arg in args.items() if name not in held]
-        self.overridable = [arg for name, arg in args.items() if name in held]
+        self.inputs = [args[name] for name in variable.inputs]
+        self.overridable = [arg for name, arg in args.items() if name in variable.overridable]
         self.metadata = metadata_of(self._opened.proto)
         self.feeds = Feeds(
             [wanted_of(arg, values[arg.name].type) for arg in self.inputs],
             [wanted_of(arg, values[arg.name].type) for arg in self.overridable],
+            variable,
         )
         self.outputs = [arg_of(value) for value in graph.output]
 
@@ -81,13 +89,15 @@ class Served:
         self.overridable = []
         self.metadata = ModelMetadata(graph_name=model.name, producer_name="anydim")
         elements = {spec.name: element_of_spec(spec) for spec in model.inputs}
-        self.feeds = Feeds([wanted(arg, elements.get(arg.name, 0)) for arg in self.inputs], [])
-        self._engines[PLAIN] = Compiled(model, self._profile)
+        self.feeds = Feeds(
+            [wanted(arg, elements.get(arg.name, 0)) for arg in self.inputs], [], None
+        )
+        self._engines.put(PLAIN, Compiled(model, self._profile))
 
     def start(self) -> None:
         """Compile as far as no run has to say what is missing; raises an OrtError."""
         if self.feeds.complete:
-            engine = self.engine(PLAIN)
+            engine = self._engines[PLAIN]
             if isinstance(engine, Compiled) and not engine.on_strings:
                 self.outputs = completed(self.outputs, engine.model)
 
@@ -96,7 +106,7 @@ class Served:
     ) -> dict[str, Any]:
         """All results by name; those in `into` are written there. Raises an OrtError."""
         taken, variation = self.feeds.taken(given)
-        engine = self.engine(variation)
+        engine = self._engines[variation]
         try:
             results = engine.run(taken, into)
         except InvalidArgument as error:
@@ -108,16 +118,6 @@ class Served:
         return results
 
     # ---- engines -----------------------------------------------------------------------------
-
-    def engine(self, variation: Variation) -> Engine:
-        """The engine of a variation, made when it is first asked for."""
-        engine = self._engines.get(variation)
-        if engine is None:
-            with self._lock:
-                engine = self._engines.get(variation)
-                if engine is None:
-                    engine = self._engines[variation] = self._made(variation)
-        return engine
 
     def _made(self, variation: Variation) -> Engine:
         if variation.apart:

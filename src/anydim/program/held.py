@@ -41,6 +41,9 @@ class Held:
     plans, memory or explanations are.
     """
 
+    # which model serves a call with these inputs; None: this one
+    _varied: Callable[[Any, Mapping[str, Any]], Held | None] | None = None
+
     def __init__(
         self,
         executable: Executable[Any],
@@ -73,9 +76,13 @@ class Held:
         mapping by name. They are checked, filled and handed back. They may be inputs, or overlap
         them: what is read is what was there before the call.
         """
-        out = named.pop("out") if "out" in named and "out" not in self._names() else None
+        out = named.pop("out") if "out" in named and "out" not in self.input_names() else None
         if values:
-            named = by_name(self.name, self._names(), values, named)
+            named = by_name(self.name, self.input_names(), values, named)
+        if self._varied is not None:
+            other = self.serving(named)
+            if other is not self:
+                return other(**named) if out is None else other(**named, out=out)
         if self._lists:
             return self._with_lists(named, out)
         if out is None:
@@ -83,7 +90,22 @@ class Held:
         results, given = called_into(self.executable, named, out)
         return {**results, **given}
 
-    def _names(self) -> list[str]:
+    def serving(self, given: Mapping[str, Any]) -> Held:
+        """The model that serves a call with these inputs: this one, or one compiled for them."""
+        other = None if self._varied is None else self._varied(self, given)
+        return self if other is None else other
+
+    def _limit_as(self, other: Held) -> None:
+        """Take the limits and set sizes of another model of the same file."""
+        run, known = self.executable, other.executable
+        run.timeout = known.timeout
+        if other.memory_limit not in (None, self.memory_limit):
+            made = import_module("anydim.program.limits").MemoryLimit
+            self.limit_memory(made(other.memory_limit, True))
+        if run.watched.sizes != known.watched.sizes:
+            self.set_sizes(**known.watched.sizes)
+
+    def input_names(self) -> list[str]:
         """The inputs as a caller sees them: a list is one."""
         of = {parts.elements: name for name, parts in self._lists.items()}
         hidden = {parts.shapes for parts in self._lists.values()}

@@ -16,6 +16,7 @@ from onnx import helper
 
 import anydim as ad
 import anydim.ort as ort
+from anydim.frontends.onnx.file.variations import PLAIN
 from anydim.ort.errors import Fail
 from tests.unit.ort import tiny
 from tests.unit.ort.tiny import BOOL, FLOAT, INT64, node, value
@@ -208,7 +209,7 @@ def test_a_fallback_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_time_limit_is_no_termination() -> None:
     made, (_, large, small) = session("loop", 1), MODELS["loop"]
-    model = made._served.engine(next(iter(made._served._engines))).model  # type: ignore[attr-defined]
+    model = made._served._engines[PLAIN].model  # type: ignore[attr-defined]
     model.limit_time(0.03)
     try:
         with pytest.raises(Fail, match="time limit"):

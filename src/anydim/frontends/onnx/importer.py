@@ -22,6 +22,7 @@ from anydim.frontends.custom import Operators
 from anydim.frontends.onnx.file.reading import Opened, open_model
 from anydim.frontends.onnx.file.strings import StringsInside, holds_strings
 from anydim.frontends.onnx.file.tensors import Unsupported, unsupported
+from anydim.frontends.onnx.file.variations import ranked
 from anydim.frontends.onnx.graphs.choices import chosen
 from anydim.frontends.onnx.graphs.functions import functions_of
 from anydim.frontends.onnx.graphs.inputs import Inputs
@@ -44,18 +45,19 @@ def import_model(
 ) -> Graph:
     """The graph of an ONNX model: a path, the bytes of a file, or a ModelProto.
 
-    `dims` gives bounds to dims of the model; the others go from 0 up. `operators` are definitions
+    `dims` gives bounds to dims of the model, and ranks to inputs whose shape it does not declare;
+    other dims go from 0 up. `operators` are definitions
     for operators by domain and name, which go before those of the standard. With `fallback`,
     onnxruntime runs what cannot be imported. Raises ModelError for a
     model that cannot be read or needs what anydim lacks, OptionError for dims it does not have.
     """
-    opened = open_model(source)
+    opened, dims = ranked(open_model(source), dims or {})
     if holds_strings(opened.proto.graph):
         raise StringsInside(opened)
     try:
         return chosen(
             opened.name,
-            lambda choice: _graph(opened, dims or {}, operators or {}, choice, fallback),
+            lambda choice: _graph(opened, dims, operators or {}, choice, fallback),
         )
     except (UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"{opened.name} is malformed: {type(error).__name__}") from None

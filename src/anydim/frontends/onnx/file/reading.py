@@ -68,7 +68,8 @@ def _open_file(path: Path) -> Opened:
     try:
         note_read(path)
         with mapped(path) as data:
-            return _opened(data, path.name, path.parent, lambda span: _part(path, span))
+            known = _written(os.stat(path))
+            return _opened(data, path.name, path.parent, lambda span: _part(path, span, known))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelError(f"{path}: cannot be read: {reason}") from None
@@ -89,11 +90,18 @@ def _slice(data: memoryview, span: Span) -> numpy.ndarray:
     return numpy.frombuffer(data[span.start : span.stop], numpy.uint8)
 
 
-def _part(path: Path, span: Span) -> numpy.ndarray:
+def _written(found: os.stat_result) -> tuple[int, ...]:
+    """What differs when a file was written again, or another one has its name."""
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _part(path: Path, span: Span, known: tuple[int, ...]) -> numpy.ndarray:
     """Bytes of a file, read straight to where they stay."""
     part = numpy.empty(len(span), numpy.uint8)
     try:
         with path.open("rb", buffering=0) as file:
+            if _written(os.fstat(file.fileno())) != known:
+                raise ModelError(f"{path} has changed since it was opened", "compile it again")
             file.seek(span.start)
             view = part.data
             while view:

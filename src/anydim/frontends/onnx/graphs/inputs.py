@@ -80,7 +80,8 @@ class Inputs:
 
     def tensor(self, tensor: Any, name: str, where: str) -> TensorType:
         if not tensor.HasField("shape"):
-            raise ModelError(f"{where} has no shape", "the number of its axes has to be known")
+            hint = f"give the number of its axes: dims={{'{name}': 3}}, --dim {name}=3"
+            raise ModelError(f"{where} has no shape", hint)
         return TensorType(self.dtype(tensor), self.dims.shapes[name])
 
     def dtype(self, tensor: Any) -> DType:

@@ -1,0 +1,66 @@
+"""A model with inputs whose rank the file does not declare: calls have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from anydim.base.errors import OptionError
+from anydim.frontends.onnx.file.variations import Variable
+from anydim.model import Model
+from anydim.program.held import Held
+from anydim.runtime.arrays import by_name
+
+Serving = Callable[[Any, Mapping[str, Any]], Held | None]
+
+
+class UnrankedModel(Model):
+    """Compiled by the first call, and again by the first call with other ranks.
+
+    Sizes, memory and kernels are those for the ranks of the first call.
+    """
+
+    def __init__(self, variable: Variable, serving: Serving) -> None:
+        self.variable = variable
+        self._compiled_for: Serving = serving
+        self._made = None
+        self._first: Held | None = None
+
+    def serving(self, given: Mapping[str, Any]) -> Held:
+        found = self._compiled_for(self._first, given) or self
+        if self._first is None:
+            self._first = found
+        return found
+
+    def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
+        """Run the model, as others are; compiles for ranks that are new."""
+        out = (
+            {"out": named.pop("out")} if "out" in named and "out" not in self.input_names() else {}
+        )
+        given = by_name(self.name, self.input_names(), values, named)
+        return self.serving(given)(**given, **out)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self._first is None:
+            first = self.variable.open[0]
+            raise OptionError(
+                f"{self.name}: the rank of input '{first}' is not known before the first call",
+                f"give the number of its axes: dims={{'{first}': 3}}, --dim {first}=3",
+            )
+        return getattr(self._first, name)
+
+    @property
+    def name(self) -> str:
+        return self.variable.name
+
+    def input_names(self) -> list[str]:
+        return list(self.variable.inputs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._made, ()
+
+    def __repr__(self) -> str:
+        takes = ", ".join(self.variable.inputs)
+        return f"<anydim model {self.name}({takes}), compiled by its first call>"
