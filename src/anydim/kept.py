@@ -35,18 +35,31 @@ def kept(parts: Iterable[str | memoryview], make: Callable[[], Model]) -> Held:
     `parts` are all that it depends on beside anydim and the machine; they are read where there is
     a cache.
     """
-    if not settings.use_cache:
+    return kept_at(place(parts), make)
+
+
+def place(parts: Iterable[str | memoryview]) -> Path | None:
+    """The file of a model that is made of these parts; None where there is no cache."""
+    return _folder().path(_key(parts)) if settings.use_cache else None
+
+
+def kept_at(path: Path | None, make: Callable[[], Model]) -> Held:
+    """The model of a file that `place` gave, in this process or another, or else `make()`."""
+    if path is None:
         return make()
-    folder = DiskCache(Path(settings.cache_dir) / "models", settings.cache_limit_mb * 1024**2)
-    path = folder.path(_key(parts))
     if path.is_file():
         with contextlib.suppress(UserError, OSError):
             found = load(path, verify="checksums")  # what is damaged is made again
             os.utime(path)
             return found
     made = make()
-    _keep(made, path, folder)
+    if settings.use_cache:
+        _keep(made, path, _folder())
     return made
+
+
+def _folder() -> DiskCache:
+    return DiskCache(Path(settings.cache_dir) / "models", settings.cache_limit_mb * 1024**2)
 
 
 def _key(parts: Iterable[str | memoryview]) -> str:

@@ -1,4 +1,4 @@
-"""A SentenceTransformer whose transformer runs on anydim, whatever lengths come.
+"""A SentenceTransformer, or a model of transformers, that runs on anydim, whatever lengths come.
 
     from anydim.sentence_transformers import accelerate
 
@@ -6,90 +6,87 @@
     model.encode(texts)
 
 The module's model is exported once, by torch.onnx with its batch and its length open, and compiled;
-tokenizer, pooling and everything else stay as they are. What is compiled is kept on disk: the next
-process neither exports nor compiles. torch takes over where gradients or hidden states are asked
-for, on another device, and after the weights have changed, which a warning says.
+tokenizer, pooling and everything else stay as they are. What is compiled is kept on disk under the
+hash of the weights' content: the next process neither exports nor compiles, and copies of a model,
+in this process or in others, share the file. torch takes over where gradients or hidden states are
+asked for, on another device, and while the weights are others than those that were compiled, which
+a warning says.
 """
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
+import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import field
+from pathlib import Path
 from typing import Any
 
-from anydim.base.errors import MissingError, OptionError
+from anydim.base.errors import MissingError, OptionError, UserError
 from anydim.base.records import dataclass
+from anydim.deploy.checksum import checksum
 from anydim.entry import compile
-from anydim.kept import kept
+from anydim.kept import kept_at, place
 from anydim.model import Model
 from anydim.program.held import Held
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _IGNORED = {"return_dict"}
+_INSIDE = {"hidden_states", "attentions"}  # results that torch computes where they are asked for
 _TEXTS = ["a", "a text that has more words than the other one"]
+_TOKENS = (2, 7)  # rows and columns of an example
 
 
 def accelerate(model: Any, threads: int | None = None) -> Any:
     """Let a SentenceTransformer run its transformer on anydim; gives the model back.
 
-    `threads` serve a call; as many as torch uses without it. Raises OptionError for a model that is
-    no SentenceTransformer of texts, MissingError where torch's exporter lacks a package, ModelError
-    for a transformer that anydim does not take.
+    `model` may be a model of transformers itself, as AutoModel makes it. `threads` serve a call; as
+    many as torch uses without it. Raises OptionError for a model that has no transformer of texts,
+    MissingError where torch's exporter lacks a package, ModelError for a transformer that anydim
+    does not take.
     """
-    part = _transformer(model)
-    encoder = _Encoder.of(part)
+    encoder = _encoder(model)
     import torch
 
-    run = encoder.compiled(torch.get_num_threads() if threads is None else threads)
-    part.model.forward = _Forward(encoder, run)
+    encoder.module.forward = _Forward(
+        encoder, torch.get_num_threads() if threads is None else threads
+    )
     return model
 
 
 def restore(model: Any) -> Any:
     """Let torch run the transformer again; gives the model back."""
-    vars(_transformer(model).model).pop("forward", None)
+    module = model if _is_plain(model) else _transformer(model).model
+    vars(module).pop("forward", None)
     return model
 
 
-def _transformer(model: Any) -> Any:
-    """The module that holds the transformer."""
-    try:
-        part = next(iter(model))
-        modality = part.modality_config["text"]
-        known = modality["method"] == "forward" and hasattr(part.model, "parameters")
-    except (AttributeError, KeyError, StopIteration, TypeError):
-        known = False
-    if not known:
-        raise OptionError(
-            f"{type(model).__name__} has no transformer of texts that can be exported",
-            "give a sentence_transformers.SentenceTransformer with backend='torch'",
-        )
-    return part
+# ---- what is exported ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Encoder:
-    """A transformer: its torch module, its inputs in order, and the name of its result."""
+    """A transformer: its torch module, its inputs in order, the names and the type of its results.
 
-    part: Any
+    `part` is the module of sentence-transformers around it, None: there is none. Inputs that a call
+    leaves out are filled in where they may be left out.
+    """
+
     module: Any
     inputs: tuple[str, ...]
-    output: str
+    outputs: tuple[str, ...]
+    kind: Any
+    part: Any = None
+    optional: frozenset[str] = field(default_factory=frozenset)
 
-    @staticmethod
-    def of(part: Any) -> _Encoder:
-        asked = part.modality_config["text"]["method_output_name"]
-        if not isinstance(asked, str):
-            raise OptionError(f"the transformer's result is {asked!r}, expected one of its outputs")
-        given = part.preprocess(list(_TEXTS))
-        names = tuple(name for name in _INPUTS if name in given)
-        return _Encoder(part, part.model, names, asked)
-
-    def compiled(self, threads: int) -> Held:
-        """The transformer as a model of anydim: from the last time, or made now."""
-        return kept([*self._facts(), str(threads)], lambda: self._made(threads))
+    def place(self, threads: int) -> Path | None:
+        """The file of the compiled transformer, by the content of its weights."""
+        return place([*self._facts(), str(threads)])
 
     def _facts(self) -> Iterator[str | memoryview]:
         """Everything that the compiled model depends on."""
@@ -98,38 +95,41 @@ class _Encoder:
 
         yield f"{type(self.module).__qualname__} {torch.__version__} {transformers.__version__}"
         yield json.dumps(self.module.config.to_dict(), sort_keys=True, default=str)
-        yield f"{self.inputs} {self.output}"
-        for name, tensor in self.module.state_dict().items():
-            yield f"{name} {tensor.dtype} {tuple(tensor.shape)}"
-            yield memoryview(tensor.detach().cpu().contiguous().view(torch.uint8).numpy()).cast("B")
+        yield f"{self.inputs} {self.outputs}"
+        for about, data in _contents(self.module):
+            yield about
+            yield data
 
-    def _made(self, threads: int) -> Model:
+    def made(self, threads: int) -> Model:
+        """The transformer, compiled now."""
         return compile(self._exported(), threads=threads)
 
     def _exported(self) -> Any:
         """An onnx.ModelProto of the module, its batch and its length open."""
         import torch
 
-        tensors = self.part.preprocess(list(_TEXTS))
+        tensors = _examples(self.module, self.inputs, self.part)
         given = tuple(tensors[name].to(self.module.device) for name in self.inputs)
-        names, output, module = self.inputs, self.output, self.module
+        names, outputs, module = self.inputs, self.outputs, self.module
 
         class Plain(torch.nn.Module):
-            """Tensors in order in, the result out."""
+            """Tensors in order in, the results out."""
 
             def __init__(self) -> None:
                 super().__init__()
                 self.module = module
 
             def forward(self, *tensors: Any) -> Any:
-                return self.module(**dict(zip(names, tensors)), return_dict=True)[output]
+                found = self.module(**dict(zip(names, tensors)), return_dict=True)
+                results = tuple(found[name] for name in outputs)
+                return results if len(results) > 1 else results[0]
 
         with _as_exported(module), warnings.catch_warnings(), torch.inference_mode():
             warnings.simplefilter("ignore")  # names of dims that are those of other inputs
             try:
                 made = torch.onnx.export(
                     Plain().eval(), given, dynamo=True, verbose=False, input_names=list(names),
-                    output_names=[output],
+                    output_names=list(outputs),
                     dynamic_shapes=(tuple({0: "batch", 1: "length"} for _ in names),),
                 )  # fmt: skip
             except ModuleNotFoundError as error:
@@ -139,6 +139,89 @@ class _Encoder:
                 ) from None
         assert made is not None
         return made.model_proto
+
+
+def _encoder(model: Any) -> _Encoder:
+    return _plain(model) if _is_plain(model) else _inside(_transformer(model))
+
+
+def _is_plain(model: Any) -> bool:
+    """Whether it is a model of transformers itself."""
+    kind = getattr(sys.modules.get("transformers"), "PreTrainedModel", None)
+    return kind is not None and isinstance(model, kind)
+
+
+def _plain(module: Any) -> _Encoder:
+    """A model of transformers that takes tokens and gives tensors."""
+    import torch
+
+    known = inspect.signature(type(module).forward).parameters
+    inputs = tuple(name for name in _INPUTS if name in known)
+    try:
+        with _as_exported(module), torch.inference_mode():
+            found = module(**_examples(module, inputs, None), return_dict=True)
+        results = {name: value for name, value in found.items() if name not in _INSIDE}
+    except Exception as error:  # whatever such a module raises
+        reason = str(error).split("\n")[0]
+        raise _no_transformer(module, f"cannot be called with tokens alone: {reason}") from None
+    others = [name for name, value in results.items() if not torch.is_tensor(value)]
+    if "input_ids" not in inputs or others:
+        what = f"gives {others[0]}, which is no tensor" if others else "takes no tokens"
+        raise _no_transformer(module, what)
+    optional = frozenset(inputs) - {"input_ids"}
+    return _Encoder(module, inputs, tuple(results), type(found), None, optional)
+
+
+def _transformer(model: Any) -> Any:
+    """The module of sentence-transformers that holds the transformer."""
+    try:
+        part = next(iter(model))
+        modality = part.modality_config["text"]
+        known = modality["method"] == "forward" and hasattr(part.model, "parameters")
+    except (AttributeError, KeyError, StopIteration, TypeError):
+        known = False
+    if not known:
+        raise _no_transformer(model, "has no transformer of texts that can be exported")
+    return part
+
+
+def _inside(part: Any) -> _Encoder:
+    """The transformer of a module of sentence-transformers, with the result that pooling reads."""
+    asked = part.modality_config["text"]["method_output_name"]
+    if not isinstance(asked, str):
+        raise OptionError(f"the transformer's result is {asked!r}, expected one of its outputs")
+    from transformers.modeling_outputs import BaseModelOutput
+    from transformers.utils import ModelOutput
+
+    given = part.preprocess(list(_TEXTS))
+    names = tuple(name for name in _INPUTS if name in given)
+    kind = BaseModelOutput if asked == "last_hidden_state" else ModelOutput
+    return _Encoder(part.model, names, (asked,), kind, part)
+
+
+def _no_transformer(model: Any, problem: str) -> OptionError:
+    return OptionError(
+        f"{type(model).__name__} {problem}",
+        "give a sentence_transformers.SentenceTransformer with backend='torch', or an encoder of"
+        " transformers, such as AutoModel makes",
+    )
+
+
+def _examples(module: Any, names: Sequence[str], part: Any) -> Mapping[str, Any]:
+    """Tensors for a call, of two texts of unlike lengths."""
+    if part is not None:
+        tensors: Mapping[str, Any] = part.preprocess(list(_TEXTS))
+        return tensors
+    import torch
+
+    rows, columns = _TOKENS
+    made = {
+        "input_ids": torch.arange(rows * columns).reshape(rows, columns) % module.config.vocab_size,
+        "attention_mask": torch.ones(rows, columns, dtype=torch.int64),
+        "token_type_ids": torch.zeros(rows, columns, dtype=torch.int64),
+    }
+    made["attention_mask"][0, columns // 2 :] = 0
+    return {name: made[name].to(module.device) for name in names}
 
 
 @contextmanager
@@ -158,59 +241,176 @@ def _as_exported(module: Any) -> Iterator[None]:
             module.forward = accelerated
 
 
+# ---- weights ---------------------------------------------------------------------------------
+
+
+def _contents(module: Any) -> Iterator[tuple[str, memoryview]]:
+    """Each weight: its name, type and shape, and its bytes."""
+    import torch
+
+    for name, tensor in module.state_dict().items():
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        data = memoryview(flat.view(torch.uint8).numpy()).cast("B")
+        yield f"{name} {tensor.dtype} {tuple(tensor.shape)}", data
+
+
+class _Weights:
+    """Whether the weights of a module are those that were compiled.
+
+    Where they lie and how often they were written says so in microseconds; where that has changed
+    their content decides. A copy, or one of another process, knows the content alone.
+    """
+
+    _seen: list[int] | None  # what the content was compared at
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._known = self._content()
+        self._forget()
+        self._find()
+
+    def _forget(self) -> None:
+        self._same, self._seen = True, None
+        self._tables: list[dict[str, Any]] = []  # in which torch keeps parameters and buffers
+        self._children: list[dict[str, Any]] = []  # and modules
+        self._alive: list[Any] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_module": self._module, "_known": self._known}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    def are_known(self) -> bool:
+        """Whether they are; a warning says so once where they are not."""
+        if self._state() != self._seen:
+            self._find()
+            self._same = self._content() == self._known
+            if not self._same:
+                warnings.warn(
+                    "the weights have changed since anydim.sentence_transformers.accelerate: torch"
+                    " runs the transformer; call it again", RuntimeWarning, stacklevel=5,
+                )  # fmt: skip
+        return self._same
+
+    def _content(self) -> str:
+        state = hashlib.sha256()
+        for about, data in _contents(self._module):
+            state.update(f"{about} {checksum(data)}\n".encode())
+        return state.hexdigest()
+
+    def _find(self) -> None:
+        """The tables of the modules that there are now, and what is in them."""
+        modules = list(self._module.modules())
+        self._tables = [table for each in modules for table in (each._parameters, each._buffers)]
+        self._children = [each._modules for each in modules]
+        self._seen = self._state()
+        # held, so that nothing else gets its address
+        self._alive = [modules, *(list(table.values()) for table in self._tables)]
+
+    def _state(self) -> list[int]:
+        """Which modules and tensors there are, where each tensor lies, and its version."""
+        found = [id(module) for table in self._children for module in table.values()]
+        for table in self._tables:
+            for each in table.values():
+                if each is not None:
+                    version = 0 if each.is_inference() else each._version
+                    found += (id(each), each.data_ptr(), version)
+        return found
+
+
+# ---- calls -----------------------------------------------------------------------------------
+
+
 class _Forward:
-    """What is called in place of the module's `forward`."""
+    """What is called in place of the module's `forward`. It can be copied and pickled."""
 
-    def __init__(self, encoder: _Encoder, run: Held) -> None:
-        from transformers.modeling_outputs import BaseModelOutput
-        from transformers.utils import ModelOutput
-
-        self._encoder = encoder
-        self._run = run
-        self._known = {*encoder.inputs, *_IGNORED}
-        self._parameters = list(encoder.module.parameters())
-        self._state: Sequence[int] | None = self._versions()
-        self._torch: Callable[..., Any] = type(encoder.module).forward
-        plain = encoder.output == "last_hidden_state"
-        self._output: Callable[..., Any] = BaseModelOutput if plain else ModelOutput
+    def __init__(self, encoder: _Encoder, threads: int) -> None:
+        self._encoder, self._threads = encoder, threads
+        self._path = encoder.place(threads)
+        self._run: Held | None = kept_at(self._path, lambda: encoder.made(threads))
+        self._weights = _Weights(encoder.module)
+        self._names = list(inspect.signature(type(encoder.module).forward).parameters)[1:]
+        self._refused = False
 
     def __call__(self, *values: Any, **named: Any) -> Any:
-        """The transformer's outputs, of which the one that pooling reads comes from anydim."""
-        if values or not self._takes(named):
-            return self._torch(self._encoder.module, *values, **named)
-        tensors = {name: named[name].contiguous() for name in self._encoder.inputs}
-        result = self._run(**tensors)[self._encoder.output]
-        return self._output(**{self._encoder.output: result})
+        """The transformer's outputs; those that are exported come from anydim."""
+        encoder = self._encoder
+        tensors = self._tensors(self._by_name(values, named))
+        if tensors is None:
+            return type(encoder.module).forward(encoder.module, *values, **named)
+        assert self._run is not None
+        results = self._run(**tensors)
+        return encoder.kind(**{name: results[name] for name in encoder.outputs})
 
-    def _takes(self, named: dict[str, Any]) -> bool:
-        """Whether a call is one that was compiled."""
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """That of the module's own, which trainers look at."""
+        module = self._encoder.module
+        return inspect.signature(type(module).forward.__get__(module))
+
+    def _by_name(self, values: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        return {**dict(zip(self._names, values)), **named} if values else dict(named)
+
+    def _tensors(self, named: dict[str, Any]) -> dict[str, Any] | None:
+        """The inputs of a call that anydim runs; None for one that torch does."""
         import torch
 
-        module = self._encoder.module
-        if torch.is_grad_enabled() or module.training:
-            return False
-        if any(value is not None and name not in self._known for name, value in named.items()):
-            return False
-        config = module.config
-        if config.output_hidden_states or config.output_attentions:
-            return False
-        if any(named.get(n) is None or named[n].device.type != "cpu" for n in self._encoder.inputs):
-            return False
-        return self._is_unchanged()
+        encoder = self._encoder
+        config = encoder.module.config
+        asks_more = config.output_hidden_states or config.output_attentions
+        if torch.is_grad_enabled() or encoder.module.training or asks_more:
+            return None
+        if named.get("return_dict", getattr(config, "return_dict", True)) is False:
+            return None
+        known = {*encoder.inputs, *_IGNORED}
+        if any(value is not None and name not in known for name, value in named.items()):
+            return None
+        tokens = named.get("input_ids")
+        if tokens is None or tokens.device.type != "cpu" or tokens.dim() != 2:
+            return None
+        filled = {
+            name: named[name] if named.get(name) is not None else _filled(name, tokens)
+            for name in encoder.inputs if named.get(name) is not None or name in encoder.optional
+        }  # fmt: skip
+        if len(filled) < len(encoder.inputs):
+            return None
+        if any(each.device.type != "cpu" or each.dim() != 2 for each in filled.values()):
+            return None
+        if not (self._weights.are_known() and self._is_there()):
+            return None
+        return {name: each.to(torch.int64).contiguous() for name, each in filled.items()}
 
-    def _is_unchanged(self) -> bool:
-        """Whether the weights are those that were compiled."""
-        if self._state is not None and self._versions() != self._state:
-            warnings.warn(
-                "the weights have changed since anydim.sentence_transformers.accelerate: torch runs"
-                " the transformer; call it again", RuntimeWarning, stacklevel=4,
-            )  # fmt: skip
-            self._state = None
-        return self._state is not None
+    def _is_there(self) -> bool:
+        """Whether there is a compiled model; that of a copy from another process is found now."""
+        if self._run is None and not self._refused:
+            try:
+                encoder, threads = self._encoder, self._threads
+                self._run = kept_at(self._path, lambda: encoder.made(threads))
+            except UserError as error:
+                self._refused = True
+                warnings.warn(
+                    f"torch runs the transformer: {error}", RuntimeWarning, stacklevel=5
+                )  # fmt: skip
+        return self._run is not None
 
-    def _versions(self) -> Sequence[int]:
-        """Where each weight lies, and how often it was written."""
-        return [
-            number for weight in self._parameters
-            for number in (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
-        ]  # fmt: skip
+    def __getstate__(self) -> dict[str, Any]:
+        """The compiled model is in a file, or is made again."""
+        return {**self.__dict__, "_run": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Forward:
+        """For the copy of the module; both call one compiled model."""
+        made = object.__new__(_Forward)
+        memo[id(self)] = made
+        made.__dict__.update(self.__dict__)
+        made._encoder = deepcopy(self._encoder, memo)
+        made._weights = deepcopy(self._weights, memo)
+        return made
+
+
+def _filled(name: str, tokens: Any) -> Any:
+    """An input that a call leaves out: all tokens count, and are of one text."""
+    import torch
+
+    return torch.ones_like(tokens) if name == "attention_mask" else torch.zeros_like(tokens)

@@ -13,8 +13,8 @@ LAYERS = (
     "base", "sizes", "runtime", "devices", "program", "lang", "kernels", "targets", "native",
     "graph", "ops", "frontends", "passes", "variants", "deploy", "checking", "compiling", "placing",
     "compiler", "model", "compile_request", "string_model", "unranked_model", "program_cache",
-    "building", "entry", "backend", "caches", "definitions", "kept", "ort", "report", "sentence_transformers",
-    "__init__", "cli", "__main__",
+    "building", "entry", "backend", "caches", "definitions", "kept", "ort", "report",
+    "sentence_transformers", "__init__", "cli", "__main__",
 )  # fmt: skip
 RUNTIME_MAY_USE = {"base", "sizes", "runtime"}
 FILES = sorted(ROOT.rglob("*.py"))

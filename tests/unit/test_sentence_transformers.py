@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import pickle
 import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +64,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def accelerated(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with settings.override(cache_dir=tmp_path_factory.mktemp("cache"), use_cache=True):
-        return accelerate(made(folder))
+    cache = tmp_path_factory.mktemp("cache")
+    with settings.override(cache_dir=cache, use_cache=True):
+        model = accelerate(made(folder))
+    model.cache = cache
+    return model
 
 
 def made(folder: Path) -> Any:
@@ -138,6 +145,195 @@ def test_restore_gives_torch_back(folder: Path, accelerated: Any) -> None:
         model = restore(accelerate(made(folder)))
     assert "forward" not in vars(model[0].model)
     assert numpy.array_equal(model.encode(texts()), made(folder).encode(texts()))
+
+
+# ---- copies, and weights by their content ----------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cache(folder: Path, accelerated: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that has the model of `folder`."""
+    return accelerated.cache  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def model(folder: Path, cache: Path) -> Iterator[Any]:
+    """Accelerated from the file of before; nothing is exported, and torch runs no transformer."""
+    with settings.override(cache_dir=cache, use_cache=True), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.onnx, "export", lambda *_, **__: pytest.fail("exported"))
+        yield accelerate(made(folder))
+
+
+@pytest.fixture
+def only_anydim() -> Iterator[None]:
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("error")
+        patch.setattr(transformers.BertModel, "forward", lambda *_, **__: pytest.fail("torch ran"))
+        yield
+
+
+def test_a_copy_runs_on_anydim(model: Any, only_anydim: None) -> None:
+    expected = model.encode(texts())
+    for made_again in (copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))):
+        other = made_again(model)
+        assert numpy.array_equal(other.encode(texts()), expected)
+        assert other[0].model.forward._encoder.module is other[0].model
+        assert numpy.array_equal(model.encode(texts()), expected)
+
+
+def test_copies_have_weights_of_their_own(model: Any) -> None:
+    other, before = copy.deepcopy(model), model.encode(texts())
+    with torch.no_grad():
+        other[0].model.embeddings.word_embeddings.weight.mul_(2)
+    with pytest.warns(RuntimeWarning, match="weights have changed"):
+        assert not numpy.array_equal(other.encode(texts()), before)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert numpy.array_equal(model.encode(texts()), before)
+
+
+def test_copies_share_one_file(model: Any) -> None:
+    other, third = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+    third.encode(["a"])
+    forwards = [each[0].model.forward for each in (model, other, third)]
+    assert forwards[0]._run is forwards[1]._run
+    assert len({forward._path for forward in forwards}) == 1 and forwards[0]._path.is_file()
+    assert len(pickle.dumps(forwards[0]._run)) < 1000  # its path
+
+
+def test_weights_may_move(model: Any, only_anydim: None) -> None:
+    expected = model.encode(texts())
+    model.share_memory()
+    assert numpy.array_equal(model.encode(texts()), expected)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(state)
+    assert numpy.array_equal(model.encode(texts()), expected)
+    layer = model[0].model.encoder.layer[0].output.dense
+    layer.weight = torch.nn.Parameter(layer.weight.detach().clone())
+    assert numpy.array_equal(model.encode(texts()), expected)
+
+
+@pytest.mark.parametrize("how", ["parameter", "module", "written"])
+def test_other_weights_are_seen_however_they_came(model: Any, folder: Path, how: str) -> None:
+    before, other = model.encode(texts()), made(folder)
+    for each in (model, other):
+        layer = each[0].model.encoder.layer[0].output
+        torch.manual_seed(3)
+        if how == "parameter":
+            layer.dense.weight = torch.nn.Parameter(layer.dense.weight.detach() * 2)
+        elif how == "module":
+            layer.dense = torch.nn.Linear(64, 32)
+        else:
+            with torch.no_grad():
+                layer.dense.weight.mul_(2)
+    with pytest.warns(RuntimeWarning, match="weights have changed"):
+        came = model.encode(texts())
+    assert not numpy.array_equal(came, before)
+    assert abs(came - other.encode(texts())).max() < TOLERANCE
+
+
+def test_weights_that_come_back_run_on_anydim_again(model: Any) -> None:
+    expected, weight = model.encode(texts()), model[0].model.embeddings.word_embeddings.weight
+    with torch.no_grad():
+        weight.mul_(2)
+    with pytest.warns(RuntimeWarning, match="weights have changed"):
+        model.encode(["a"])
+    with torch.no_grad():
+        weight.mul_(0.5)
+    assert numpy.array_equal(model.encode(texts()), expected)
+
+
+def test_workers_run_on_anydim(model: Any, folder: Path) -> None:
+    expected = model.encode(texts())
+    pool = model.start_multi_process_pool(["cpu", "cpu"])
+    try:
+        came = model.encode(texts(), pool=pool, chunk_size=8)
+    finally:
+        model.stop_multi_process_pool(pool)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert numpy.array_equal(model.encode(texts()), expected)
+    bits = model.encode(texts(), batch_size=1)  # a row has the same bits in any batch
+    assert numpy.array_equal(came, bits) and numpy.array_equal(expected, bits)
+    assert not numpy.array_equal(made(folder).encode(texts()), bits)  # torch's are others
+
+
+# ---- models of transformers ------------------------------------------------------------------
+
+
+def batch(rows: int, columns: int) -> dict[str, Any]:
+    """Tokens of texts of unlike lengths."""
+    random = numpy.random.default_rng(rows * 100 + columns)
+    lengths = random.integers(1, columns + 1, rows) if columns else numpy.zeros(rows, int)
+    mask = (numpy.arange(columns) < lengths[:, None]).astype(numpy.int64)
+    tokens = random.integers(5, 20, (rows, columns)) * mask
+    kinds = random.integers(0, 2, (rows, columns))
+    arrays = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": kinds}
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+@pytest.fixture
+def auto(folder: Path, cache: Path) -> Any:
+    with settings.override(cache_dir=cache, use_cache=True):
+        return accelerate(transformers.AutoModel.from_pretrained(folder))
+
+
+@pytest.mark.parametrize("rows, columns", [(1, 1), (1, 7), (2, 13), (7, 31), (32, 60), (0, 5)])
+def test_a_model_of_transformers(folder: Path, auto: Any, rows: int, columns: int) -> None:
+    tokens, plain = batch(rows, columns), transformers.AutoModel.from_pretrained(folder)
+    with torch.no_grad():
+        came = auto(**tokens)
+        if not rows:  # torch refuses it
+            assert came.last_hidden_state.shape == (0, columns, 32)
+            return
+        expected = plain.eval()(**tokens)
+    assert type(came) is type(expected) and list(came) == list(expected)
+    for name in expected:
+        assert came[name].shape == expected[name].shape
+        if expected[name].numel():
+            assert abs(came[name] - expected[name]).max() < TOLERANCE
+
+
+def test_what_a_call_leaves_out(folder: Path, auto: Any, only_anydim: None) -> None:
+    tokens = batch(2, 9)
+    full = {"input_ids": tokens["input_ids"], "attention_mask": torch.ones(2, 9).long(),
+            "token_type_ids": torch.zeros(2, 9).long()}  # fmt: skip
+    with torch.no_grad():
+        expected = auto(**full).pooler_output
+        for came in (
+            auto(full["input_ids"]), auto(input_ids=full["input_ids"]),
+            auto(full["input_ids"], full["attention_mask"].bool()),
+            auto(input_ids=full["input_ids"].int(), return_dict=True),
+        ):  # fmt: skip
+            assert torch.equal(came.pooler_output, expected)
+
+
+def test_what_torch_does(folder: Path, auto: Any) -> None:
+    tokens = batch(2, 9)
+    with torch.no_grad():
+        assert len(auto(**tokens, output_hidden_states=True).hidden_states) == 3
+        assert isinstance(auto(**tokens, return_dict=False), tuple)
+        mask = torch.ones(2, 1, 9, 9)
+        assert auto(tokens["input_ids"], attention_mask=mask).pooler_output.shape == (2, 32)
+    assert auto(**tokens).pooler_output.requires_grad
+    assert "input_ids" in inspect.signature(auto.forward).parameters
+
+
+def test_copies_of_a_model_of_transformers(auto: Any, only_anydim: None) -> None:
+    tokens = batch(3, 11)
+    with torch.no_grad():
+        expected = auto(**tokens).pooler_output
+        for other in (copy.deepcopy(auto), pickle.loads(pickle.dumps(auto))):
+            assert torch.equal(other(**tokens).pooler_output, expected)
+
+
+def test_models_of_transformers_that_are_no_encoders() -> None:
+    config = transformers.GPT2Config(
+        vocab_size=50, n_positions=16, n_embd=16, n_layer=1, n_head=2, bos_token_id=1,
+        eos_token_id=2,
+    )  # fmt: skip
+    with pytest.raises(OptionError, match="which is no tensor"):
+        accelerate(transformers.GPT2Model(config))
 
 
 @pytest.mark.parametrize("what", [None, 5, [], [object()]])

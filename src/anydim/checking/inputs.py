@@ -62,7 +62,6 @@ def drawn(
             return converted(
                 numpy.asarray(_FLOATS[flavour.floats](shape, chance)), spec.dtype.numpy
             )
-        made: Array
         if spec.name in ranges:
             low, high = ranges[spec.name][0], as_size(ranges[spec.name][1]).evaluate(sizes)
             made = chance.integers(low, max(low, high) + 1, shape)
