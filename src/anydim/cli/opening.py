@@ -48,6 +48,7 @@ def loaded(console: Console, asked: Asked) -> LoadedModel:
     model = load(
         asked.model, level=asked.level, memory_limit=asked.memory_limit,
         devices=asked.devices or None, strategy=asked.strategy,
+        verify="checksums",  # there may be no second call
     )  # fmt: skip
     seconds = duration(perf_counter() - start)
     console.note(f"loaded {name} for {model.level.name} in {seconds}")

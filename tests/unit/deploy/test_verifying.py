@@ -8,10 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import anydim as ad
+import anydim.ort as ort
+from anydim.cli.app import main
 from anydim.deploy import verifying
 from anydim.deploy.container import FORMAT, Container
+from anydim.ort.errors import Fail, InvalidProtobuf
 from tests.unit.deploy.kinds import KINDS
 
 X = {"x": np.ones((3, 40), np.float32)}
@@ -107,6 +111,22 @@ def test_without_threads_they_are_compared_at_once(
     model(**X)
     with pytest.raises(ad.ArtefactError, match=r"not what was saved"):
         model(**X)
+
+
+def test_sessions_and_the_command_line_refuse_it(good: Path, tmp_path: Path, beside: None) -> None:
+    path = str(damaged(good, tmp_path))
+    with pytest.raises(Fail, match="not what was saved"):  # beside the first runs
+        session = ort.InferenceSession(path)
+        for _ in range(2):
+            session.run(None, X)
+            verified(session)
+    done = CliRunner().invoke(main, ["run", path, "--at", "n=3"])
+    assert done.exit_code == 2 and "not what was saved" in done.output
+    Path(path).write_bytes(good.read_bytes()[:-10])
+    with pytest.raises(InvalidProtobuf, match="were saved"):
+        ort.InferenceSession(path)
+    done = CliRunner().invoke(main, ["run", path, "--at", "n=3"])
+    assert done.exit_code == 2 and "were saved" in done.output
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
