@@ -125,6 +125,13 @@ def is_product(statement: Statement) -> bool:
     )
 
 
+def read_of(factor: Expr) -> Read:
+    """The read that a factor of a plain product is or converts to float32."""
+    read = _held(factor)
+    assert isinstance(read, Read)
+    return read
+
+
 def is_product_of_bytes(statement: Statement) -> bool:
     """Whether the body is a product of two integers, zero points taken off: `product/bytes`."""
     body = statement.body

@@ -19,6 +19,7 @@ from anydim.lang.tree import (
     Apply,
     Axis,
     Branch,
+    Cast,
     Expr,
     Index,
     Literal,
@@ -32,7 +33,8 @@ from anydim.lang.tree import (
 )
 from anydim.lang.tree.affine import Affine, affine, reads, rewrite, to_expr
 from anydim.lang.tree.stepping import replaced, sizes_of, with_body, writes
-from anydim.passes.flow import is_product, unused
+from anydim.lang.tree.typing import dtype_of
+from anydim.passes.flow import is_product, read_of, unused
 from anydim.sizes import Size, as_size, ceil_div
 
 _ITERATION = "iteration"  # the axis over all iterations
@@ -51,7 +53,7 @@ class Hoist:
     machine: Machine
     turned: frozenset[str] = frozenset()
     before: list[Statement] = field(default_factory=list)
-    _panels: dict[tuple[Read, str, str], str] = field(default_factory=dict)
+    _panels: dict[tuple[Expr, str, str], str] = field(default_factory=dict)
 
     def run(
         self, body: Iterable[OrderedStep], counter: str, trips: Size
@@ -133,32 +135,37 @@ class Hoist:
 
     def _matrix(
         self, step: Statement | Write, written: frozenset[str]
-    ) -> tuple[Read, Read, Axis, Axis] | None:
-        """The factor that changes, the one that does not, and the latter's columns and rows."""
+    ) -> tuple[Expr, Expr, Axis, Axis] | None:
+        """The factor that changes, the one that does not, and the latter's columns and rows.
+
+        Either is a read or a conversion to float32 of one.
+        """
         if len(step.reduced) != 1 or not step.axes:
             return None
         if not is_product(Statement("", (), step.body, step.combine)):
             return None
         assert isinstance(step.body, Apply)
         column, row = step.axes[-1], step.reduced[0]
-        for moving, matrix in (step.body.arguments, step.body.arguments[::-1]):
-            assert isinstance(moving, Read) and isinstance(matrix, Read)
+        if column.extent.constant is not None and column.extent.constant < 2:
+            return None
+        for factors in (step.body.arguments, step.body.arguments[::-1]):
+            moving, matrix = map(read_of, factors)
             if moving.tensor not in written or matrix.tensor in written | self.constants:
-                continue
-            if column.extent.constant is not None and column.extent.constant < 2:
                 continue
             used = [_names(read) for read in (moving, matrix)]
             if any(names is None for names in used) or matrix.flat or matrix.default is not None:
                 continue
             if used[1] == {column.name, row.name} and column.name not in (used[0] or set()):
-                return moving, matrix, column, row
+                return factors[0], factors[1], column, row
         return None
 
-    def _panel_tensor(self, matrix: Read, column: Axis, row: Axis, width: int) -> str:
+    def _panel_tensor(self, matrix: Expr, column: Axis, row: Axis, width: int) -> str:
+        """Panels of the matrix, converted if the factor is: iterations then only multiply."""
         key = (matrix, column.name, row.name)
         if key in self._panels:
             return self._panels[key]
-        dtype = self.types[matrix.tensor].dtype
+        read = read_of(matrix)
+        dtype = dtype_of(matrix, self.types)
         names = ("panel", row.name, "lane")
         extents = (ceil_div(column.extent, width), row.extent, as_size(width))
         axes = tuple(Axis(name, extent) for name, extent in zip(names, extents))
@@ -167,9 +174,12 @@ class Hoist:
         def change(expr: Expr) -> Expr | None:
             return place if expr == Index(column.name) else None
 
-        indices = tuple(rewrite(index, change) for index in matrix.indices)
-        body = Read(matrix.tensor, indices, default=Literal(0, dtype))
-        name = self._tensor(f"{matrix.tensor}.panels", TensorType(dtype, extents))
+        indices = tuple(rewrite(index, change) for index in read.indices)
+        zero = Literal(0, self.types[read.tensor].dtype)
+        body: Expr = Read(read.tensor, indices, default=zero)
+        if matrix is not read:
+            body = Cast(dtype, body)
+        name = self._tensor(f"{read.tensor}.panels", TensorType(dtype, extents))
         self.before.append(Statement(name, axes, body))
         self._panels[key] = name
         return name
