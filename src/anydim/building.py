@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from anydim.base import settings
-from anydim.base.errors import OptionError
+from anydim.base.errors import InternalError, OptionError, UserError
 from anydim.base.given import shown, text_of
+from anydim.base.reports import reported
 from anydim.checking.choice import Origin, origin_of
 from anydim.checking.texts import DefinitionCall
 from anydim.compile_request import Facts, Request, applied, serve
@@ -28,7 +30,7 @@ from anydim.frontends.onnx.file.variations import (
 )
 from anydim.frontends.onnx.graphs.foreign import FALLBACK
 from anydim.frontends.overflow import GROW, expected_bounds
-from anydim.frontends.source import opened_model
+from anydim.frontends.source import elsewhere, opened_model
 from anydim.frontends.text import TextSource, text_call, text_source
 from anydim.graph.nodes import Graph
 from anydim.model import Model
@@ -86,11 +88,32 @@ def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compi
     if not isinstance(options, Options):
         raise OptionError(f"options is {shown(options)}, expected anydim's Options")
     limit = None if request.memory_limit is None else MemoryLimit.of(request.memory_limit)
-    return compile_source(
-        request.source, _bounds(request)[0] if bounds is None else bounds, request.threads,
-        request.advance, options, request.operators, request.precision, request.target, limit,
-        form, asked(placed, form.on_devices), request.placement, engines, may_fall_back,
+    dims = _bounds(request)[0] if bounds is None else bounds
+    build = partial(
+        compile_source, threads=request.threads, progress=request.advance,
+        made_by=request.target, precision=request.precision, limit=limit, form=form,
     )  # fmt: skip
+    try:
+        return reported(build)(
+            request.source, dims, options=options, operators=request.operators,
+            devices=asked(placed, form.on_devices), placement=request.placement, engines=engines,
+            fallback=may_fall_back,
+        )  # fmt: skip
+    except InternalError as error:
+        whole = _elsewhere(request.source, dims, error) if may_fall_back else None
+        if whole is None:
+            raise
+        said = f"{whole.name} runs on {FALLBACK}: a bug of anydim: {error.problem}"
+        warnings.warn(said, RuntimeWarning, stacklevel=6)
+        return build(whole, None)
+
+
+def _elsewhere(source: Any, dims: Mapping[str, Dim], error: InternalError) -> Graph | None:
+    """The graph that has onnxruntime run a model whole; None where it cannot."""
+    try:
+        return elsewhere(source, dims, error.problem)
+    except UserError:
+        return None
 
 
 def origin(request: Request) -> Origin:

@@ -28,6 +28,7 @@ from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.given import text_of
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
+from anydim.base.reports import reported
 from anydim.base.text import listed, suggestion
 from anydim.checking.texts import DefinitionCall
 from anydim.compiling import Schedules
@@ -55,6 +56,7 @@ from anydim.runtime.given import called_into
 from anydim.runtime.threads import known_threads
 
 
+@reported
 @public
 def define(
     text: str,
@@ -191,6 +193,7 @@ class Function:
         _, fixed, attributes, given = self._sorted(values, named)
         return self._case(self._arrays(given), attributes, fixed).model
 
+    @reported
     def sizes(self, *values: Any, **named: Any) -> Any:
         """The shape of the result (several: a named tuple) for arguments of these shapes.
 
@@ -309,6 +312,7 @@ class Function:
             self._usual = case
         return case
 
+    @reported
     def _compiled(
         self,
         arrays: list[numpy.ndarray],

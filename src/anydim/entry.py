@@ -14,6 +14,7 @@ from anydim.base.keywords import public
 from anydim.base.log import LOG
 from anydim.base.missing import missing_module
 from anydim.base.reads import FileState, reads_noted
+from anydim.base.reports import reported, theirs
 from anydim.compile_request import Facts, Request, absolute, applied, strategy_here
 from anydim.model import CompileProgress, Model
 from anydim.program.compile_report import CompileReport, Deferred
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from anydim.variants.strategies import Strategy
 
 
+@reported
 @public
 def compile(
     source: Any,
@@ -97,12 +99,14 @@ def compile(
     where the estimated time is least. Without it the graph says, or where it does not, "auto" does.
     A node may go to another engine whole, by name: `{"Conv*": "onnxruntime"}`, or "openvino".
     `fallback="onnxruntime"` lets the installed onnxruntime run nodes of an ONNX model that cannot
-    be imported; `explain` names them.
+    be imported; `explain` names them. A model that a bug of anydim keeps from being compiled runs
+    there whole, with a warning.
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit,
     MemoryLimitError for a model that needs more memory than it may, DeviceError for a device that
     there is not or that does not take its part.
     """
     function_of("progress", progress)
+    progress = theirs(progress)
     wanted: dict[str, Any] = {
         "threads": threads, "options": options, "precision": precision, "target": target,
         "arenas": arenas, "wait": wait, "memory_limit": memory_limit, "on_overflow": on_overflow,

@@ -163,13 +163,13 @@ def run(case: Case, dims: str, bind: bool = False, device: str = "CPU") -> Outco
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             for inputs, expected in case.data:
-                model, rest = _bound(case.model, list(inputs), bind)
+                model, rest = bound_to(case.model, list(inputs), bind)
                 prepared = Backend.prepare(model, device, dims=dims)
                 fixed += [f"{name}[{axis}]: {why}" for (name, axis), why in prepared.fixed.items()]
                 host += on_host(prepared.model)
                 _compare(case, prepared.run(rest), expected)
     except Exception as error:
-        return Outcome(case.kind, case.name, dims, "failed", _reason(error), tuple(fixed))
+        return Outcome(case.kind, case.name, dims, "failed", reason_of(error), tuple(fixed))
     return Outcome(case.kind, case.name, dims, "passed", "", tuple(fixed), tuple(host))
 
 
@@ -190,11 +190,11 @@ def excluded(case: Case) -> str:
 
 def bound(case: Case) -> tuple[onnx.ModelProto, list[Any]]:
     """The model of a case with the contents of its attributes, and its other inputs."""
-    return _bound(case.model, list(case.data[0][0]), False)
+    return bound_to(case.model, list(case.data[0][0]), False)
 
 
-def _bound(
-    model: onnx.ModelProto, inputs: list[Any], everything: bool
+def bound_to(
+    model: onnx.ModelProto, inputs: list[Any], everything: bool = False
 ) -> tuple[onnx.ModelProto, list[Any]]:
     """The model with the contents of inputs that stand for attributes, and the other inputs."""
     names = {
@@ -232,7 +232,7 @@ def _fitting(table: dict[str, str], name: str) -> str:
     return next((why for pattern, why in table.items() if re.fullmatch(pattern, name)), "")
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """One line: what the import lacks, or how the results differ."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if type(error).__name__ == "ModelError" and len(lines) > 1:
@@ -301,7 +301,7 @@ def _write(outcomes: Sequence[Outcome]) -> None:
     FAILURES.write_text("\n".join([head, *body]) + "\n", "utf-8")
 
 
-def _part(text: str) -> tuple[int, int]:
+def part_of(text: str) -> tuple[int, int]:
     """'2/8' as (which part, of how many)."""
     number, _, count = text.partition("/")
     if not 1 <= int(number) <= int(count):
@@ -314,7 +314,7 @@ def main() -> None:
     parser.add_argument("--operator", help="only tests whose model has this operator")
     parser.add_argument("--match", default="", help="only tests whose name contains this")
     parser.add_argument("--dims", choices=PASSES, help="only this pass")
-    parser.add_argument("--part", type=_part, default=(1, 1), help="2/8: every 8th, from the 2nd")
+    parser.add_argument("--part", type=part_of, default=(1, 1), help="2/8: every 8th, from the 2nd")
     parser.add_argument("--list-failures", action="store_true", help="each failure, its reason")
     parser.add_argument("--list-fixed", action="store_true", help="each axis that keeps its size")
     parser.add_argument("--quick", action="store_true", help="one test of each operator")

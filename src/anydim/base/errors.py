@@ -8,11 +8,7 @@ from __future__ import annotations
 
 
 class AnydimError(Exception):
-    """Every exception that anydim raises on purpose."""
-
-
-class UserError(AnydimError):
-    """Something the caller can mend: an input, a model, a program text, an option.
+    """Every exception that anydim raises on purpose.
 
     `problem` is one line saying where and what; `hint` says what to do and goes on its own line.
     """
@@ -21,6 +17,10 @@ class UserError(AnydimError):
         self.problem = problem
         self.hint = hint
         super().__init__(f"{problem}\n  {hint}" if hint else problem)
+
+
+class UserError(AnydimError):
+    """Something the caller can mend: an input, a model, a program text, an option."""
 
 
 class InputError(UserError):
@@ -84,4 +84,4 @@ class MissingError(UserError, ImportError):
 
 
 class InternalError(AnydimError):
-    """A bug of anydim. The text holds what to send with a report."""
+    """A bug of anydim. The hint says what to send with a report (`reports.py`)."""

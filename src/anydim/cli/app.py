@@ -12,11 +12,9 @@ compiler.
 
 from __future__ import annotations
 
-import platform
 import shlex
 import sys
 import tempfile
-import traceback
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
@@ -26,6 +24,7 @@ import click
 
 import anydim
 from anydim.base.errors import OptionError, UserError
+from anydim.base.reports import internal, report
 from anydim.base.text import suggestion
 from anydim.report.console import Console
 
@@ -132,17 +131,8 @@ def _usage_hint(error: click.ClickException) -> str:
 
 
 def _bug(error: Exception, arguments: list[str]) -> int:
-    details = "\n".join(
-        (
-            f"anydim {anydim.__version__}, Python {platform.python_version()}",
-            platform.platform(),
-            f"anydim {shlex.join(arguments)}",
-            "",
-            "".join(traceback.format_exception(error)),
-        )
-    )
-    first = (str(error).strip() or "no text").split("\n")[0]
-    problem = f"a bug of anydim: {type(error).__name__}: {first}"
+    details = report(error, f"anydim {shlex.join(arguments)}")
+    problem = f"a bug of anydim: {internal(error).problem}".split("\n")[0]
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="anydim-report-", suffix=".txt", delete=False, encoding="utf-8"

@@ -22,6 +22,7 @@ from anydim.base.errors import GraphError, UserError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.given import text_of
 from anydim.base.keywords import public
+from anydim.base.reports import reported
 from anydim.frontends import counted
 from anydim.frontends.definition import called
 from anydim.frontends.growing import Growing, Operand, Value
@@ -32,6 +33,7 @@ from anydim.sizes import Guard, Size
 __all__ = ["Builder", "Operand", "Value"]
 
 
+@reported
 @public
 class Builder(Growing):
     """Collects a graph, with control flow and sizes that data decides; `graph()` hands it over."""

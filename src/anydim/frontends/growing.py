@@ -16,6 +16,7 @@ from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.given import shown, text_of
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
+from anydim.base.reports import reported
 from anydim.base.text import suggestion
 from anydim.devices.device import HOSTS
 from anydim.frontends.subscripts import subscripts
@@ -131,6 +132,7 @@ class Value:
         raise GraphError(f"value '{self.name}' has no truth value while the graph is built")
 
 
+@reported
 @public
 class Growing:
     """Collects a graph; `graph()` hands it over."""
@@ -277,6 +279,7 @@ class Growing:
         finally:
             self._device = before
 
+    @reported
     def _apply(self, name: str, inputs: Sequence[Operand], attributes: dict[str, Any]) -> Any:
         """The value, or tuple of values, that a new node makes."""
         inner = self._innermost(inputs)

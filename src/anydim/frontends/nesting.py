@@ -16,6 +16,7 @@ from anydim.base.dtypes import DType, boolean
 from anydim.base.errors import GraphError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.given import shown
+from anydim.base.reports import theirs
 from anydim.frontends.growing import Growing, Value
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.branches import one_of
@@ -127,7 +128,7 @@ class Inside(Standing):
 
     def __init__(self, builder: Growing, stem: str, make: Make) -> None:
         super().__init__(builder, stem)
-        self.make = make
+        self.make = theirs(make)
         self.arguments: list[Any] = []
 
     @property

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.schedule import register
@@ -53,6 +52,10 @@ class Template:
         register(self.name, self.schedule)
 
 
+class Misfit(ValueError):
+    """A group, at the sizes it is lowered for, that the template of its schedule does not take."""
+
+
 @dataclass(frozen=True)
 class Task:
     """A group, the sizes that it may have, a machine, and the inputs that are constants."""
@@ -76,7 +79,7 @@ def form_template(
     """The template of groups that have a form: `form` gives it, None for other groups.
 
     `propose` and `lower` are `match` and `lower` of a group that has one. What `form` found is
-    remembered for both. InternalError where a group that has none is lowered.
+    remembered for both. Lowering a group that has none raises Misfit.
     """
     form = lru_cache(maxsize=_REMEMBERED)(form)
 
@@ -89,7 +92,7 @@ def form_template(
         task = Task(group, *rest)
         found = form(task)
         if found is None:
-            raise InternalError(f"a group that template '{name}' cannot take reached its lowering")
+            raise Misfit(f"a group that template '{name}' cannot take reached its lowering")
         return lower(found, chosen, task)
 
     return Template(name, schedule, matched, lowered, keeps, extends, widens)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from anydim.base.reports import reported
 from anydim.entry import compile
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.kept import kept
 from anydim.program.held import Held
 
 
+@reported
 def compiled(model: Opened, threads: int) -> Held:
     """The model; raises what `anydim.compile` raises. One with data in other files is made anew."""
     if any(tensor.data_location for tensor in model.proto.graph.initializer):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.errors import ArtefactError, ModelError, UserError
+from anydim.base.errors import ArtefactError, InternalError, ModelError, UserError
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import load
 from anydim.frontends.onnx.file.variations import (
@@ -136,6 +136,10 @@ class Served:
             raise refused(self._opened, self._source, error) from error
         except UserError as error:
             raise Fail(error.problem, error.hint) from error
+        except InternalError as error:
+            if self._options.fallback:
+                return self._fallen_back(f"a bug of anydim: {error.problem}")
+            raise
 
     def _fallen_back(self, reason: str) -> Peer:
         """The installed onnxruntime in our place, said aloud."""

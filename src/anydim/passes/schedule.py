@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from anydim.base.errors import AnydimError, InternalError, OptionError
+from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.kernels.ir import Kernel
@@ -177,7 +177,7 @@ class Schedule:
         try:
             template, schedule = wished(text, self.templates, group, box, self.machine, constants)
             launch = template.lower(group, schedule, box, self.machine, constants)
-        except (AnydimError, ValueError, ZeroDivisionError):  # of a record that is out of date
+        except (OptionError, ValueError, ZeroDivisionError):  # of a record that is out of date
             return None
         return replace(launch, reason=f"{launch.reason}; tuned for sizes that came"), template.name
 

@@ -177,7 +177,7 @@ def _launch(site: Sized, template: Template, schedule: Any) -> Launch | None:
     generic = site.generic
     try:
         launch = template.lower(site.group, schedule, site.lowered, machine, constants)
-    except (InternalError, ValueError, ZeroDivisionError):  # values that do not go together
+    except (ValueError, ZeroDivisionError):  # values that do not go together
         return None
     if launch.order is not None and generic.order is not None:
         launch = launch.ordered(generic.sizes[generic.order])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from anydim.base.errors import AnydimError
+from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.kernels.knobs import TRIED_WHOLE, wished
 from anydim.kernels.launch import Launch
@@ -61,7 +61,7 @@ class _Samples:
         try:
             template, schedule = wished(text, self.templates, site.group, box, machine, constants)
             return template.lower(site.group, schedule, box, machine, constants)
-        except (AnydimError, ValueError, ZeroDivisionError):  # values that do not go together
+        except (OptionError, ValueError, ZeroDivisionError):  # values that do not go together
             return None
 
     def score(self, launch: Launch, most: float, rounds: int = 0) -> Scored:

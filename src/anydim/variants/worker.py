@@ -18,7 +18,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-from anydim.base.errors import AnydimError
+from anydim.base.errors import UserError
+from anydim.base.reports import internal
 from anydim.kernels.ir import Kernel, Library
 from anydim.program.recipe import parse_recipe
 from anydim.runtime.choices import Key, key_of
@@ -102,10 +103,13 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         idle.cancel()
         if not line:
             return
+        made: Answer = {"found": None, "tried": [], "seconds": 0.0}
         try:
             made = answer(json.loads(line))
-        except AnydimError as error:
-            made = {"found": None, "tried": [], "seconds": 0.0, "problem": str(error)}
+        except UserError as error:
+            made["problem"] = str(error)
+        except Exception as error:  # a bug: whoever asks warns of it
+            made["problem"] = made["bug"] = str(internal(error))
         answers.write(json.dumps(made).encode() + b"\n")
         answers.flush()
 

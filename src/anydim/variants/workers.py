@@ -82,7 +82,7 @@ class Reply:
     """What became of an order.
 
     `tried` are schedules with their share of the generic body's time, None for one that gave other
-    bits; the best one is the last. `ratio` is its share.
+    bits; the best one is the last. `ratio` is its share. `bug` is the text of an InternalError.
     """
 
     made: Made | None = None
@@ -90,6 +90,7 @@ class Reply:
     tried: tuple[tuple[str, float | None], ...] = ()
     seconds: float = 0.0
     problem: str = ""
+    bug: str = ""
 
 
 class Team(Protocol):
@@ -170,6 +171,8 @@ class Workers:
                     break
                 made = reply_of(_answered(process, order))
                 self._deaths = 0
+                if made.bug:
+                    self._say(f"{made.bug}\n  calls go on with the code that is there")
                 return made, process
             except Exception as error:  # whoever waits for the reply would wait without end
                 words = _last_words(process, error)
@@ -286,7 +289,8 @@ def reply_of(found: Mapping[str, Any]) -> Reply:
         made = Made(*words, parallel, grain, scratch, objects, str(body["extent"]))
     tried = tuple((str(row["schedule"]), row["ratio"]) for row in found["tried"])
     ratio = tried[-1][1] if tried else None
-    return Reply(made, ratio, tried, float(found["seconds"]), str(found.get("problem", "")))
+    problem, bug = (str(found.get(name, "")) for name in ("problem", "bug"))
+    return Reply(made, ratio, tried, float(found["seconds"]), problem, bug)
 
 
 def variables() -> dict[str, str]:

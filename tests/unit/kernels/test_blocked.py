@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from anydim.base.dtypes import float32, int32
-from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.ir import variable
 from anydim.kernels.product.blocked import Level, nested
 from anydim.kernels.product.kernel import function_library, roles_of
 from anydim.kernels.product.sums import Sums, multiply_add
-from anydim.kernels.template import form_template
+from anydim.kernels.template import Misfit, form_template
 from anydim.kernels.write.writer import Writer
 
 
@@ -74,5 +73,5 @@ def test_a_group_without_the_form_is_refused() -> None:
         "small", int, lambda *_: None, lambda *_: 1, lambda *_: pytest.fail("it has no form")
     )
     assert template.match(*given) is None  # type: ignore[arg-type]
-    with pytest.raises(InternalError, match="template 'small' cannot take"):
+    with pytest.raises(Misfit, match="template 'small' cannot take"):
         template.lower(None, 1, *given[:3])  # type: ignore[arg-type]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy
 import pytest
 
+from anydim.base.errors import InternalError
+from anydim.kernels.launch import Launch
+from anydim.kernels.template import Misfit, Template
 from anydim.sizes import parse
 from anydim.targets.targets import target
 from anydim.variants.candidates import (
     by_text,
     fitting,
     generic_candidate,
+    neighbours,
+    options_of,
     sized,
 )
 from anydim.variants.search import search
@@ -69,6 +76,26 @@ def test_sizes_of_another_number_have_no_body() -> None:
     assert sized(recipe, target("llvm").templates, (1, 2)) is None
     numbers = tuple(numpy.arange(len(recipe.sizes) + 1).tolist())
     assert sized(recipe, target("llvm").templates, numbers) is None
+
+
+def test_a_bug_in_a_template_is_no_schedule_that_does_not_fit() -> None:
+    code, program = target("llvm"), depthwise("generic").program
+    site, dims = program.sites[0], {"b": 1, "h": 5, "q": 5}
+    key = tuple(size.evaluate(dims) for size in (*site.sizes, site.parallel))
+    known = sized(program.recipes[0], code.templates, key)
+    assert known is not None
+    (name, *_) = options_of(site.schedule)
+
+    def broken(fault: Exception) -> list[Template]:
+        def lower(*given: object) -> Launch:
+            raise fault
+
+        return [replace(template, lower=lower) for template in code.templates]
+
+    with pytest.raises(InternalError, match="two and two"):
+        list(neighbours(known, broken(InternalError("two and two")), site.schedule, name))
+    misfit = broken(Misfit("of another form"))
+    assert list(neighbours(known, misfit, site.schedule, name)) == []
 
 
 def test_a_search_tries_each_schedule_once_and_texts_give_them_back() -> None:

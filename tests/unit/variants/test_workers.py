@@ -50,6 +50,24 @@ def test_processes_that_die_of_an_order(monkeypatch: pytest.MonkeyPatch) -> None
     assert not made.processes()
 
 
+def test_a_bug_in_a_process_is_told_with_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+import sys; sys.path[:] = {}
+from anydim.variants import candidates, worker
+def planted(*given): assert False, "planted"
+worker.sized = planted
+worker.main()
+"""
+    monkeypatch.setattr(workers, "_MAIN", text)
+    made = Workers(1)
+    with pytest.warns(RuntimeWarning, match="AssertionError: planted") as said:
+        replies = [made.ask(order).result(60) for order in orders(3, 4)]
+    assert len(said) == 1 and "please report it" in str(said[0].message)
+    assert all("planted" in reply.bug and reply.problem == reply.bug for reply in replies)
+    assert len(made.processes()) == 1  # it goes on
+    made.close()
+
+
 def test_a_process_that_answers_what_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     for answer in ("[]", "{{}}", "no json", "\\xff", "[" * 100_000):
         text = f"import sys; sys.stdin.readline(); print('{answer}', flush=True) # {{}}"

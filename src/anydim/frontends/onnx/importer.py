@@ -24,6 +24,7 @@ from anydim.frontends.onnx.file.strings import StringsInside, holds_strings
 from anydim.frontends.onnx.file.tensors import Unsupported, unsupported
 from anydim.frontends.onnx.file.variations import ranked
 from anydim.frontends.onnx.graphs.choices import chosen
+from anydim.frontends.onnx.graphs.foreign import whole_elsewhere
 from anydim.frontends.onnx.graphs.functions import functions_of
 from anydim.frontends.onnx.graphs.inputs import Inputs
 from anydim.frontends.onnx.graphs.inside import Emission
@@ -91,6 +92,23 @@ def _graph(
         raise ModelError(f"{opened.name} has no outputs")
     lists = {**inputs.lists, **results.lists}
     return emitter.graph(proto.name or opened.name, inputs.values, results.values, lists)
+
+
+def import_whole(source: Any, dims: Mapping[str, Dim], why: str) -> Graph:
+    """The graph of a model that onnxruntime runs as it is, for a reason.
+
+    Raises ModelError where it cannot.
+    """
+    opened = open_model(source)
+    model = Model(opened.name, opened.folder, domains=opened.domains)
+    names = Importing(model, Emitter(Box(), reserved=model.dims), opened.opset)
+    inputs = Inputs(names)
+    inputs.read(opened.proto.graph, dims)
+    try:
+        results = whole_elsewhere(names, opened, inputs.values, why)
+    except Unsupported as reason:
+        raise ModelError(f"{opened.name} does not run on onnxruntime: {reason}") from None
+    return names.emitter.graph(opened.proto.graph.name or opened.name, inputs.values, results)
 
 
 def _output(names: Names, name: str) -> Held:

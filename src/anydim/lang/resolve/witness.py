@@ -155,7 +155,7 @@ def _watch(group: Group, sizes: Sizes, iterations: list[int]) -> None:
             raise _Found(Early(tensor.name, at, sizes, {}, False))
 
 
-class _TooLong(AnydimError):
+class _TooLong(Exception):
     pass
 
 

@@ -17,8 +17,9 @@ from anydim.base.errors import DeviceError, UserError
 from anydim.devices.engines.once import evaluated
 from anydim.devices.engines.onnxruntime import OnnxRuntime, Told
 from anydim.devices.engines.table import open_engine
+from anydim.frontends.onnx.file.reading import Opened
 from anydim.frontends.onnx.file.schema import bound, schema_of
-from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES, Unsupported
+from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES, Unsupported, read_tensor
 from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.values.held import Broken, Held
 from anydim.graph.nodes import Node
@@ -58,6 +59,24 @@ def run_elsewhere(names: Names, proto: Any, label: str, why: str) -> None:
     names.held.update(zip(model.outputs, values))
 
 
+def whole_elsewhere(names: Names, opened: Opened, inputs: Sequence[str], why: str) -> list[str]:
+    """Add a node that onnxruntime runs in the place of all nodes of a model; the results.
+
+    Raises Unsupported where it cannot be.
+    """
+    if names.model.failures or any(not isinstance(names.held[name], str) for name in names.held):
+        raise Unsupported("an input is no tensor")
+    model = _Whole(names, opened, inputs)
+    kinds = model.kinds("")
+    record = Foreign(
+        FALLBACK, model.text, tuple(model.inputs), tuple(model.outputs), "the whole model", why
+    )
+    results = dict(zip(model.outputs, kinds))
+    node = names.emitter.region(FOREIGN, tuple(inputs), results, record, opened.name)
+    names.emitter.commit([node])
+    return list(results)
+
+
 def elsewhere(node: Node) -> str:
     """What `explain` says of a node that an engine runs."""
     region = node.region
@@ -78,12 +97,15 @@ class _Model:
         held = {name: _known(emitter, value) for name, value in given.items()}
         self.constants = {name: array for name, array in held.items() if array is not None}
         self.inputs = {name: v for name, v in given.items() if name not in self.constants}
-        self.outputs = [name for name in proto.output if name]
+        self.outputs = self._results()
         self.types = {name: emitter.types[value] for name, value in self.inputs.items()}
         self.sizes: dict[str, Size] = {}  # by the names that dims have in the model
         self.engine = open_engine(FALLBACK)
         inputs = [self._declared(name, kind) for name, kind in self.types.items()]
         self.text = self._written(inputs, [onnx.ValueInfoProto(name=n) for n in self.outputs])
+
+    def _results(self) -> list[str]:
+        return [name for name in self.proto.output if name]
 
     def _declared(self, name: str, kind: TensorType) -> Any:
         if kind.dtype.name not in _CODES or (kind.dtype.stored and kind.dtype.bits < 8):
@@ -171,6 +193,34 @@ class _Model:
             except UserError as error:
                 problem = error.problem
         raise Unsupported(f"how many axes its results have is not known: {problem}")
+
+
+class _Whole(_Model):
+    """A model as it is, its weights inside, with inputs that are declared as the graph's are."""
+
+    def __init__(self, names: Names, opened: Opened, inputs: Sequence[str]) -> None:
+        self._opened = opened
+        super().__init__(names, opened.proto.graph, {name: name for name in inputs})
+
+    def _results(self) -> list[str]:
+        return [value.name for value in self.proto.output]
+
+    def _written(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> bytes:
+        made = self.onnx.ModelProto()
+        made.CopyFrom(self._opened.proto)
+        made.ir_version = max(made.ir_version, IR_VERSION)  # older ones declare weights as inputs
+        del made.graph.input[:]
+        made.graph.input.extend(inputs)
+        for number, tensor in enumerate(made.graph.initializer):
+            raw = self._opened.weights.get(number)
+            if raw is not None or tensor.data_location:
+                array = read_tensor(tensor, self._opened.folder, tensor.name, raw)
+                tensor.CopyFrom(self.onnx.numpy_helper.from_array(array, tensor.name))
+        try:
+            text: bytes = made.SerializeToString(deterministic=True)
+        except ValueError:  # protobuf's limit
+            raise Unsupported("its weights are more than 2 GiB") from None
+        return text
 
 
 def _counting(shape: Sequence[int], dtype: numpy.dtype) -> numpy.ndarray:

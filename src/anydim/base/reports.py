@@ -1,0 +1,117 @@
+"""The one place where an exception that nobody expects becomes an InternalError with its report.
+
+    @reported
+    def compile(source, progress): ...       # an AssertionError inside: an InternalError
+
+Errors of the user, warnings that are errors and a system without memory pass as they are, and so
+does whatever a function of the user raises: `theirs` marks it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import sys
+import traceback
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from types import FunctionType
+from typing import Any, TypeVar
+
+from anydim.base.errors import AnydimError, InternalError
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_MARK = "_anydim_theirs"
+_PASSED = (AnydimError, MemoryError, Warning)
+
+Known = TypeVar("Known", bound=Callable[..., Any])
+
+
+def reported(known: Known) -> Known:
+    """The function, or the class with its public methods, whose unexpected exceptions are ours.
+
+    Raises InternalError, with the exception as its cause, in place of it.
+    """
+    if not isinstance(known, type):
+        return _told(known)
+    for name, value in list(vars(known).items()):
+        if isinstance(value, FunctionType) and not name.startswith("_"):
+            setattr(known, name, _told(value))
+    return known
+
+
+def theirs(function: Any) -> Any:
+    """A function of the user, as it is called: its exceptions are no bugs of anydim."""
+    if not callable(function):
+        return function
+
+    @wraps(function)
+    def call(*values: Any, **named: Any) -> Any:
+        try:
+            return function(*values, **named)
+        except Exception as error:
+            with contextlib.suppress(AttributeError, TypeError):  # it may have no place for it
+                setattr(error, _MARK, True)
+            raise
+
+    return call
+
+
+def internal(error: Exception) -> InternalError:
+    """The InternalError for an exception, with what to send with a report; raise it `from` that."""
+    if isinstance(error, InternalError):
+        if not error.hint:
+            error.__init__(error.problem, _hint())  # type: ignore[misc]
+        return error
+    first = str(error).strip().split("\n")[0]
+    text = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    return InternalError(f"{text} ({_where(error)})", _hint())
+
+
+def report(error: Exception, command: str = "") -> str:
+    """Everything that a report needs: versions, the command if there is one, all tracebacks."""
+    lines = (_versions(), platform.platform(), command, "", *traceback.format_exception(error))
+    return "\n".join(lines)
+
+
+def _told(function: Any) -> Any:
+    @wraps(function)
+    def call(*values: Any, **named: Any) -> Any:
+        try:
+            return function(*values, **named)
+        except InternalError as error:
+            internal(error)
+            raise
+        except _PASSED:
+            raise
+        except Exception as error:
+            if getattr(error, _MARK, False):
+                raise
+            raise internal(error) from error
+
+    return call
+
+
+def _where(error: Exception) -> str:
+    """File, line and function of the package that it comes from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _PACKAGE in Path(frame.filename).parents]
+    if not own:
+        return "outside of anydim"
+    last = own[-1]
+    place = Path(last.filename).relative_to(_PACKAGE).as_posix()
+    return f"{place}:{last.lineno}, {last.name}"
+
+
+def _hint() -> str:
+    return (
+        f"a bug of anydim: please report it with this text and the model ({_versions()},"
+        f" {platform.platform()}); fallback='onnxruntime' runs an ONNX model meanwhile"
+    )
+
+
+def _versions() -> str:
+    package = sys.modules.get("anydim")
+    number = getattr(package, "__version__", "of unknown version")
+    return f"anydim {number}, Python {platform.python_version()}"
