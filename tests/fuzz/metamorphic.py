@@ -7,8 +7,10 @@
     crowd     a sequence of sizes from several threads, and again, gives what each gives alone
     fixed     the graph with its dims fixed at the sizes of a call gives what it gives at these
     float64   the graph in float64 gives what it gives in float32, by the condition of the graph
+    memory    a call limited to the bytes that its plan says gives what it gives without a limit;
+              one byte less is refused where no data decides
 
-All but the last are about bits, with NaN equal to NaN. The first three are for dims that a graph
+All but float64 are about bits, with NaN equal to NaN. The first three are for dims that a graph
 treats row by row (rows.py).
 """
 
@@ -24,10 +26,11 @@ import numpy
 
 import anydim as ad
 from anydim.base.dtypes import float32, float64, from_numpy
-from anydim.base.errors import DimError, UserError
+from anydim.base.errors import DimError, MemoryLimitError, UserError
 from anydim.graph.nodes import Constant, Graph
 from anydim.graph.reader import read_graph
 from anydim.graph.text import constants_of, print_graph
+from anydim.sizes import LARGEST
 from tests.fuzz.case import Arrays, Case
 from tests.fuzz.generate import random_case
 from tests.fuzz.judge import Expected, Failure, compiled, said
@@ -186,6 +189,41 @@ def wide(subject: Subject) -> Found:
         yield replace(expected, values=model(**more)).difference(results), sizes
 
 
+def memory(subject: Subject) -> Found:
+    """At the points, and where dims are as small as they may be: one of them, and all."""
+    case, model = subject.case, subject.model
+    dims = shown(case.graph)
+    least = {dim.name: dim.lo for dim in dims}
+    points = [least, *({**point, dim.name: dim.lo} for point in case.points[:1] for dim in dims)]
+    more = Subject(replace(case, points=tuple(points)), model).calls
+    for sizes, inputs, results in [*subject.calls, *more]:
+        try:
+            yield _limited(model, sizes, inputs, results), sizes
+        finally:
+            model.limit_memory(ad.MemoryLimit(LARGEST, per_call=True))
+
+
+def _limited(model: ad.Model, sizes: Sizes, inputs: Arrays, results: Arrays) -> str:
+    plan = model.plan(**sizes)
+    if plan.unknown:
+        return ""
+    if model.memory.at(**plan.sizes) != plan.bytes:
+        return f"plan says {plan.bytes} bytes, memory {model.memory.at(**plan.sizes)}"
+    try:
+        model.limit_memory(ad.MemoryLimit(plan.bytes, per_call=True))
+    except MemoryLimitError:
+        return ""  # the least sizes need more
+    wrong = differing(model(**inputs), results)
+    if wrong or plan.decided or not plan.bytes or model.program.straight is None:
+        return wrong
+    try:
+        model.limit_memory(ad.MemoryLimit(plan.bytes - 1, per_call=True))
+        model(**inputs)
+    except MemoryLimitError:
+        return ""
+    return f"{plan.bytes} bytes are planned, and {plan.bytes - 1} are enough"
+
+
 def widened(graph: Graph) -> Graph:
     """The graph with float64 in place of float32."""
     constants = {
@@ -197,7 +235,7 @@ def widened(graph: Graph) -> Graph:
 
 LAWS: dict[str, Callable[[Subject], Found]] = {
     "halves": halves, "alone": alone, "padding": padding, "threads": threads, "crowd": crowd,
-    "fixed": fixed, "float64": wide,
+    "fixed": fixed, "float64": wide, "memory": memory,
 }  # fmt: skip
 
 

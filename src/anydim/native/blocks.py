@@ -4,6 +4,7 @@ A block has a head (`runtime/context.py`), then its bytes, 64-byte aligned. It c
 when nobody does, it is kept for the next one who asks for about as much. All blocks in use are in a
 list, so that nothing is lost when a call ends early. What is in use and what is kept never take
 more together than what was in use at some time: for a new block, kept ones go back to the system.
+A block of a value without elements has no bytes: only its head takes memory.
 
     anydim_allocate(call, bytes) -> block   that one holds; 0: no memory for what FOUND says, or
                                             more than is allowed
@@ -102,8 +103,8 @@ def _count(body: Body, word: int, amount: ir.Value | int) -> ir.Value:
 
 
 def _bin(body: Body, bytes: ir.Value) -> ir.Value:
-    """The number of the bin of a size: its power of two."""
-    return body.let(63 - apply("leading_zeros", bytes.bits(uint64)).bits(int64))
+    """The number of the bin of a size: its power of two; empty ones are with those of 1 byte."""
+    return body.let(63 - apply("leading_zeros", (bytes | 1).bits(uint64)).bits(int64))
 
 
 def _first(body: Body, bin: ir.Value) -> ir.Value:
@@ -125,7 +126,7 @@ def _allocate(memory: Memory) -> ir.Function:
     with body.when((_BYTES < 0) | (_BYTES > _MOST)):
         body.store(_CALL, context.FOUND, 0)
         body.give(0)
-    bytes = body.let(greatest((_BYTES + 63) & -64, 64))
+    bytes = body.let((_BYTES + 63) & -64)
     most = body.variable(bytes * 2)  # of a kept block that may serve
     with body.when(bytes < MAPPED):  # those that were results serve results
         most.set(least(most(), MAPPED))
@@ -226,7 +227,7 @@ def _take_of_device(body: Body) -> None:
     with body.when(block.equals(0)):
         body.give(0)
     of = body.load(_CALL, home.CONTEXT)
-    data = body.ask(body.load(_CALL, home.ALLOCATE), of, _BYTES)
+    data = body.ask(body.load(_CALL, home.ALLOCATE), of, greatest(_BYTES, 64))  # none is empty
     with body.when(data.equals(0)):
         body.call(body.load(_CALL, home.FREE_HEAD), block)
         body.give(0)
@@ -329,7 +330,7 @@ def _give_back(memory: Memory) -> ir.Function:
 
 def _trim(memory: Memory) -> ir.Function:
     body = Body()
-    body.call("give_back", _CALL, _BYTES, 63)
+    body.call("give_back", _CALL, select(_BYTES > 0, _BYTES, -1), 63)  # -1: empty ones, too
     return body.function(memory.function(TRIM), ("call", "bytes"), public=True, result=False)
 
 
