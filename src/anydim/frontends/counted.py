@@ -42,8 +42,14 @@ class Makes(Protocol):
 
 
 def nonzero(makes: Makes, x: str) -> str:
-    """The indices [axes, count] of the elements that are not zero, in row-major order."""
+    """The indices [axes, count] of the elements that are not zero, in row-major order.
+
+    Of a scalar [0, count], as the standard says: it has no axes.
+    """
     kind = makes.kind(x)
+    if not kind.rank:
+        places = nonzero(makes, makes.emit("reshape", x, shape=(1,)))
+        return makes.emit("slice", places, starts=(0,), ends=(0,), axes=(0,))
     marks = x if kind.dtype == boolean else makes.emit("cast", x, to=boolean)
     count = _count(makes, marks, product(kind.shape))
     return makes.emit("nonzero_fill", x, count=count)

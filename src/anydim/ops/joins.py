@@ -183,14 +183,27 @@ def _reflecting(
     found = []
     for axis, (extent, *sides) in enumerate(zip(shape, before, after)):
         message = f"a reflecting pad of axis {axis} is smaller than the axis"
-        found += [Guard(side, "<", maximum(extent, 1), message) for side in sides]
+        shown = [_where_any(side, extent, sides) for side in sides]
+        found += [Guard(side, "<", maximum(extent, 1), message) for side in shown]
     return found
+
+
+def _where_any(count: Size, extent: Size, sides: Sequence[Size]) -> Size:
+    """A number of elements that come from x, 0 where negative counts leave nothing of a result."""
+    if all(side.constant is not None and side.constant >= 0 for side in sides):
+        return count
+    return minimum(count, maximum(extent + sides[0] + sides[1], 0) * maximum(count, 0))
 
 
 def _repeating(shape: Sequence[Size], before: Sequence[Size], after: Sequence[Size]) -> list[Guard]:
     """What is put anywhere comes from somewhere."""
     return [
-        Guard(minimum(1, maximum(0, *sides)), "<=", extent, f"a pad of axis {axis} has no elements")
+        Guard(
+            _where_any(minimum(1, maximum(0, *sides)), extent, sides),
+            "<=",
+            extent,
+            f"a pad of axis {axis} has no elements",
+        )
         for axis, (extent, *sides) in enumerate(zip(shape, before, after))
     ]
 

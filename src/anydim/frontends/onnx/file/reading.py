@@ -17,6 +17,7 @@ from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.mapped import mapped
 from anydim.frontends.onnx.file.marks import no_model
 from anydim.frontends.onnx.file.order import ordered
+from anydim.frontends.onnx.file.sparse import densified
 from anydim.frontends.onnx.file.wire import Span, without_weights
 
 OLDEST_OPSET = 1
@@ -53,7 +54,8 @@ def open_model(source: Any) -> Opened:
     if hasattr(source, "graph") and hasattr(source, "opset_import"):
         try:
             name = source.graph.name or "the model"
-            return Opened(ordered(source), name, _opset(source, name), None, _domains(source))
+            proto = ordered(densified(source, None, name))
+            return Opened(proto, name, _opset(source, name), None, _domains(source))
         except UserError:
             raise
         except Exception as error:  # something that only looks like a ModelProto
@@ -77,7 +79,7 @@ def _open_file(path: Path) -> Opened:
 
 def _opened(data: memoryview, name: str, folder: Path | None, read: Read) -> Opened:
     skeleton, places = without_weights(data)
-    proto = ordered(_decode(skeleton, name))
+    proto = ordered(densified(_decode(skeleton, name), folder, name))
     weights = {number: _reader(read, span) for number, span in places.items()}
     return Opened(proto, name, _opset(proto, name), folder, _domains(proto), weights)
 

@@ -137,8 +137,6 @@ class Names(ABC):
         model = f"{self.model.name}{', ' + self.path if self.path else ''}"
         if any(isinstance(name, bytes) for name in _names(proto)):
             raise ModelError(f"{model}: a name is not UTF-8 text", "the file may be damaged")
-        if proto.sparse_initializer:
-            raise ModelError(f"{model}: sparse initializers are not supported")
         given = [tensor.name for tensor in proto.initializer]
         inputs = [value.name for value in proto.input]
         made = [name for node in proto.node for name in node.output if name]

@@ -7,7 +7,7 @@ from typing import Any
 from anydim.frontends.onnx.microsoft.activations import activated
 from anydim.frontends.onnx.microsoft.record import Row, required, row
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.frontends.onnx.operators.table import gemm
+from anydim.frontends.onnx.operators.whole_numbers import gemm
 from anydim.frontends.onnx.operators.windows import convolution
 
 _TRANSPOSED: dict[str, Any] = {"alpha": 1.0, "transA": 0, "transB": 0}

@@ -8,9 +8,9 @@ from typing import Any
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.microsoft.activations import activated
 from anydim.frontends.onnx.microsoft.fused import FUSED_WINDOW, WINDOW
-from anydim.frontends.onnx.microsoft.norms import as_type, working
 from anydim.frontends.onnx.microsoft.record import Row, required, row
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.frontends.onnx.operators.norms import working
 from anydim.frontends.onnx.operators.windows import window_attributes
 from anydim.sizes import Size, product
 
@@ -76,18 +76,18 @@ def _normalised(call: OnnxNode, value: str) -> str:
     kind = call.kind(value)
     work = working(kind.dtype)
     parts, axes = _by_groups(call, kind.shape)
-    x = call.emit("reshape", as_type(call, value, work), shape=parts)
+    x = call.emit("reshape", call.as_type(value, work), shape=parts)
     apart = call.emit("sub", x, call.emit("reduce_mean", x, axes=axes, keepdims=True))
     square = call.emit("reduce_mean", call.emit("mul", apart, apart), axes=axes, keepdims=True)
     moved = call.emit("add", square, call.number(call.attribute("epsilon"), work))
     inverse = call.emit("reciprocal", call.emit("sqrt", moved))
     made = call.emit("reshape", call.emit("mul", apart, inverse), shape=kind.shape)
     for position, operator in ((1, "mul"), (2, "add")):
-        own = as_type(call, call.input(position), work)
+        own = call.as_type(call.input(position), work)
         made = call.emit(operator, made, _per_channel(call, own, kind.rank))
     if call.attribute("activation"):
         made = call.emit("swish", made)
-    return as_type(call, made, kind.dtype)
+    return call.as_type(made, kind.dtype)
 
 
 def _by_groups(call: OnnxNode, shape: Sequence[Size]) -> tuple[tuple[Size | int, ...], Any]:

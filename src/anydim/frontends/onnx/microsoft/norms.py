@@ -4,34 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anydim.base.dtypes import DType, boolean, float32, int32, int64
+from anydim.base.dtypes import boolean, int32, int64
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.microsoft.elements import summed
 from anydim.frontends.onnx.microsoft.record import Row, row
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.frontends.onnx.operators.table import layer_norm
-
-
-def working(dtype: DType) -> DType:
-    """The type in which numbers of a type are normalised."""
-    return float32 if dtype.bits < 32 else dtype
-
-
-def as_type(call: OnnxNode, value: str, dtype: DType) -> str:
-    return value if call.kind(value).dtype == dtype else call.emit("cast", value, to=dtype)
-
-
-def root_mean_square(
-    call: OnnxNode, value: str, scale: str, axes: Sequence[int], to: DType
-) -> tuple[str, str]:
-    """x / root(mean of squares + epsilon) * scale as `to`; and one over the root."""
-    work = working(call.kind(value).dtype)
-    x = as_type(call, value, work)
-    square = call.emit("reduce_mean", call.emit("mul", x, x), axes=tuple(axes), keepdims=True)
-    moved = call.emit("add", square, call.number(call.attribute("epsilon"), work))
-    inverse = call.emit("reciprocal", call.emit("sqrt", moved))
-    scaled = as_type(call, call.emit("mul", x, inverse), to)
-    return call.emit("mul", scaled, as_type(call, scale, to)), inverse
+from anydim.frontends.onnx.operators.norms import layer_norm, root_mean_square
 
 
 def simplified_layer_norm(call: OnnxNode) -> Sequence[Result]:

@@ -11,6 +11,7 @@ from anydim.base.dtypes import DType, boolean, float32, int64
 from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.tensors import Unsupported, element_type
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.frontends.onnx.operators.norms import common
 from anydim.sizes import Size, as_size, maximum, simplify
 
 _ABSENT = -1  # a window without a bound on that side
@@ -133,7 +134,10 @@ def weighed(call: OnnxNode, shares: str, given: Operands, flat: bool) -> str:
     [batch, rows, count * width], where `flat`."""
     letters, width = given.letters, call.kind(given.value).shape[3]
     weights = shaped(call, shares, given.parts if given.grouped else given.whole)
-    made = call.emit("einsum", weights, given.value, equation=f"{letters}j,bhjd->{letters}d")
+    work = common((call.kind(weights).dtype, call.kind(given.value).dtype))
+    sides = [call.as_type(value, work) for value in (weights, given.value)]
+    made = call.emit("einsum", *sides, equation=f"{letters}j,bhjd->{letters}d")
+    made = call.as_type(made, given.dtype)
     if not flat:
         return shaped(call, made, (given.batch, given.count, given.rows, width))
     perm = (0, 3, 1, 2, 4) if given.grouped else (0, 2, 1, 3)

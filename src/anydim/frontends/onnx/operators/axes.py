@@ -7,6 +7,7 @@ from collections.abc import Callable
 from anydim.base.dtypes import int64
 from anydim.frontends.onnx.file.tensors import Unsupported, element_type
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.frontends.onnx.operators.whole_numbers import flags_as_numbers
 from anydim.sizes import as_size, maximum, product
 
 
@@ -117,8 +118,9 @@ def columns_to_image(call: OnnxNode) -> Result:
         for axis, (size, kernel) in enumerate(zip(sizes, block))
     ]  # fmt: skip
     shape = (count, rows // maximum(product(block), 1), *block, *places)
-    windows = call.emit("reshape", call.input(0), shape=shape)
-    return call.emit("fold", windows, sizes=sizes, strides=strides, dilations=dilations, pads=pads)
+    windows = call.emit("reshape", flags_as_numbers(call, 0), shape=shape)
+    made = call.emit("fold", windows, sizes=sizes, strides=strides, dilations=dilations, pads=pads)
+    return call.as_type(made, call.type(0).dtype)
 
 
 def depth_to_space(call: OnnxNode) -> Result:

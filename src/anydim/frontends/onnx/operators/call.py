@@ -255,6 +255,11 @@ class OnnxNode:
         own = (self.outputs[0] or self.operator).rsplit("/", 1)[-1]
         return self.emitter.dim(f"{own}.{stem}" if stem else own, low, high)
 
+    def as_type(self, value: str, dtype: DType) -> str:
+        """A value converted to a type, or itself where it is of that."""
+        same = self.kind(value).dtype == dtype
+        return value if same else self.emit("cast", value, to=dtype)
+
     def number(self, value: Any, dtype: DType) -> str:
         """A constant of one number."""
         name = self.emitter.fresh(f"{self.outputs[0] or self.source}/constant")

@@ -99,10 +99,10 @@ def dropout(call: OnnxNode) -> Sequence[Result]:
         raise Unsupported("a ratio with axes")
     drawn = _unit(call, call.shape(0), float32)
     kept = call.emit("greater_equal", drawn, _as(call, ratio, float32))
-    ratio = _as(call, ratio, dtype)
-    scale = call.emit("sub", call.number(1, dtype), ratio)
-    zero = call.number(0, dtype)
-    dropped = call.emit("where", kept, call.emit("div", value, scale), zero)
+    work = float32 if dtype.stored else dtype
+    scale = call.emit("sub", call.number(1, work), _as(call, ratio, work))
+    scaled = call.emit("div", _as(call, value, work), scale)
+    dropped = call.emit("where", kept, _as(call, scaled, dtype), call.number(0, dtype))
     if call.input(2) in call.emitter.known:
         return [dropped, kept]
     flag = call.input(2)

@@ -11,6 +11,7 @@ import numpy
 from anydim.base.dtypes import float64, int64
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.frontends.onnx.operators.whole_numbers import wide
 from anydim.frontends.onnx.values.found import sizes_of
 from anydim.sizes import Size, as_size, maximum, minimum, simplify
 
@@ -51,11 +52,13 @@ def _resized(
     factors: str | None,
 ) -> Result:  # fmt: skip
     coordinates = call.attribute("coordinate_transformation_mode", "asymmetric")
-    inputs = [call.input(0)] + ([factors] if factors else [])
+    dtype, nearest = call.type(0).dtype, call.attribute("mode", "nearest") == "nearest"
+    floats = dtype if nearest or dtype.is_float else wide(dtype)
+    inputs = [call.as_type(call.input(0), floats)] + ([factors] if factors else [])
     if coordinates == "tf_crop_and_resize":
         coordinates = "crop"
         inputs.append(_cropped(call, axes, call.type(0).rank))
-    return call.emit(
+    made = call.emit(
         "resize", *inputs, sizes=sizes, scales=scales, mode=call.attribute("mode"),
         scaled=factors is not None, coordinates=coordinates,
         rounding=call.attribute("nearest_mode", "floor"),
@@ -64,6 +67,7 @@ def _resized(
         antialias=bool(call.attribute("antialias", 0)),
         outside=call.attribute("extrapolation_value", 0.0),
     )  # fmt: skip
+    return call.as_type(made, dtype)
 
 
 def _resized_by_data(call: OnnxNode, position: int, axes: Sequence[int]) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anydim.base.dtypes import boolean, float32
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 
@@ -15,10 +16,13 @@ def grid_sample(call: OnnxNode) -> Result:
     mode = call.attribute("mode", "linear")
     if mode not in _MODES:
         raise Unsupported(f"mode {mode!r}")
-    return call.emit(
-        "grid_sample", call.input(0), call.input(1), mode=_MODES[mode],
+    flags = call.type(0).dtype == boolean  # a share of a true one is true
+    x = call.as_type(call.input(0), float32) if flags else call.input(0)
+    made = call.emit(
+        "grid_sample", x, call.input(1), mode=_MODES[mode],
         padding=call.attribute("padding_mode"), corners=bool(call.attribute("align_corners")),
     )  # fmt: skip
+    return call.as_type(made, call.type(0).dtype)
 
 
 def affine_grid(call: OnnxNode) -> Result:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from anydim.base.dtypes import int64
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.frontends.onnx.operators.whole_numbers import flags_as_numbers
 
 
 def scatter(name: str) -> Callable[[OnnxNode], Result]:
@@ -16,7 +17,11 @@ def scatter(name: str) -> Callable[[OnnxNode], Result]:
         attributes = {"reduction": call.attribute("reduction", "none") or "none"}
         if name == "scatter_elements":
             attributes["axis"] = call.attribute("axis", 0)
-        return call.emit(name, *(call.input(number) for number in range(3)), **attributes)
+        x, updates = call.input(0), call.input(2)
+        if attributes["reduction"] != "none":  # of flags: or, and
+            x, updates = flags_as_numbers(call, 0), flags_as_numbers(call, 2)
+        made = call.emit(name, x, call.input(1), updates, **attributes)
+        return call.as_type(made, call.type(0).dtype)
 
     return build
 

@@ -178,6 +178,9 @@ def slice_(call: OnnxNode) -> Result:
     if not all(call.tells(position) for position in range(1, len(call.inputs))):
         strides = call.input(4) if call.given(4) else None
         return computed.sliced(call, call.input(1), call.input(2), _axes(call, axes), strides)
+    if call.given(4) and any(size.constant is None for size in call.sizes(4)):
+        along = _axes(call, axes)
+        return computed.sliced(call, call.input(1), call.input(2), along, call.input(4))
     starts, ends = (tuple(map(computed.to_the_end, call.sizes(place))) for place in (1, 2))
     steps = call.integers(4) if call.given(4) else None
     if steps is not None and len(steps) == len(starts):

@@ -12,17 +12,20 @@ from typing import TypeAlias
 
 import numpy
 
-from anydim.base.dtypes import boolean, uint8
+from anydim.base.dtypes import boolean, float64, uint8
+from anydim.frontends.onnx.file.sparse import read_sparse
 from anydim.frontends.onnx.file.tensors import Unsupported, read_tensor
 from anydim.frontends.onnx.operators import (
     attention,
     division,
     loops,
+    norms,
     quantised,
     sampling,
     sequences,
     shapes,
     training,
+    whole_numbers,
     windows,
 )
 from anydim.frontends.onnx.operators import axes as along
@@ -102,6 +105,11 @@ def passed_on(call: OnnxNode) -> Result:
     return call.held(0)
 
 
+def power(call: OnnxNode) -> Result | Sequence[Result] | None:
+    """Before opset 7 the second input is aligned at `axis`."""
+    return binary("pow")(call) if call.opset < 7 else whole_numbers.power(call)
+
+
 def shift(call: OnnxNode) -> Result:
     direction = call.attribute("direction")
     names = {"LEFT": "shift_left", "RIGHT": "shift_right"}
@@ -118,14 +126,6 @@ def gelu(call: OnnxNode) -> Result:
     return call.emit(names[kind], call.input(0))
 
 
-def is_inf(call: OnnxNode) -> Result:
-    return call.emit(
-        "is_inf", call.input(0),
-        negative=bool(call.attribute("detect_negative", 1)),
-        positive=bool(call.attribute("detect_positive", 1)),
-    )  # fmt: skip
-
-
 def constant(call: OnnxNode) -> Result:
     """The one attribute that is given holds the value."""
     for name, dtype in (
@@ -134,10 +134,13 @@ def constant(call: OnnxNode) -> Result:
     ):  # fmt: skip
         if name in call.attributes:
             return Known.of(numpy.array(call.attribute(name), dtype))
-    value = call.attribute("value")
-    if value is None:
+    value, sparse = call.attribute("value"), call.attribute("sparse_value")
+    if value is not None:
+        array = read_tensor(value, None, call.source)
+    elif sparse is not None:
+        array = read_sparse(sparse, None, call.source)
+    else:
         raise Unsupported(f"a constant given by {', '.join(call.attributes) or 'nothing'}")
-    array = read_tensor(value, None, call.source)
     name = call.emitter.fresh(f"{call.outputs[0]}/value")
     call.emitter.add_constant(name, array)
     return name
@@ -157,7 +160,11 @@ def reduction(name: str, axes_input_since: int) -> Build:
             else:
                 axes = None
         keep = bool(call.attribute("keepdims", 1))
-        if call.type(0).dtype != boolean:
+        dtype = call.type(0).dtype
+        if name == "reduce_l2" and dtype.is_integer:
+            floats = call.as_type(call.input(0), float64)
+            return call.as_type(call.emit(name, floats, axes=axes, keepdims=keep), dtype)
+        if dtype != boolean:
             return call.emit(name, call.input(0), axes=axes, keepdims=keep)
         numbers = call.emit("cast", call.input(0), to=uint8)
         return call.emit("cast", call.emit(name, numbers, axes=axes, keepdims=keep), to=boolean)
@@ -180,56 +187,7 @@ def softmax(name: str) -> Build:
     return build
 
 
-def layer_norm(call: OnnxNode) -> Sequence[Result]:
-    inputs = [call.input(0), call.input(1)] + ([call.input(2)] if call.given(2) else [])
-    statistics = any(call.outputs[1:])
-    return call.emit_many(
-        "layer_norm", 3 if statistics else 1, *inputs,
-        axis=call.attribute("axis"), epsilon=call.attribute("epsilon"), statistics=statistics,
-    )  # fmt: skip
-
-
-def batch_norm(call: OnnxNode) -> Result | Sequence[Result]:
-    """While training the statistics are those of x, and the running ones move towards them."""
-    training = not call.attribute("is_test") if call.opset < 7 else call.attribute("training_mode")
-    epsilon = call.attribute("epsilon")
-    if not training and not any(call.outputs[1:]):
-        return call.emit("batch_norm", *(call.input(n) for n in range(5)), epsilon=epsilon)
-    if call.opset < 14:
-        raise Unsupported("batch normalisation in training mode before opset 14")
-    axes = (0, *range(2, call.type(0).rank))
-    mean = call.emit("reduce_mean", call.input(0), axes=axes)
-    wide = call.emit("reduce_mean", call.input(0), axes=axes, keepdims=True)
-    apart = call.emit("sub", call.input(0), wide)
-    variance = call.emit("reduce_mean", call.emit("mul", apart, apart), axes=axes)
-    inputs = (call.input(0), call.input(1), call.input(2), mean, variance)
-    results = [call.emit("batch_norm", *inputs, epsilon=epsilon)]
-    for position, found in ((3, mean), (4, variance)):
-        dtype, momentum = call.type(position).dtype, call.attribute("momentum")
-        if call.emitter.types[found].dtype != dtype:
-            found = call.emit("cast", found, to=dtype)
-        kept = call.emit("mul", call.input(position), call.number(momentum, dtype))
-        moved = call.emit("mul", found, call.number(1 - momentum, dtype))
-        results.append(call.emit("add", kept, moved))
-    return results
-
-
 # ---- contractions ------------------------------------------------------------------------------
-
-
-def gemm(call: OnnxNode) -> Result:
-    """A c whose sizes may turn out to be 1 is added by a node of its own, which broadcasts."""
-    a, b, beta = call.input(0), call.input(1), call.attribute("beta")
-    alpha, left, right = call.attribute("alpha"), call.attribute("transA"), call.attribute("transB")
-    attributes = {"alpha": alpha, "transpose_a": bool(left), "transpose_b": bool(right)}
-    if not call.given(2):
-        return call.emit("gemm", a, b, **attributes)
-    c = call.input(2)
-    if all(size.constant is not None for size in call.shape(2)):
-        return call.emit("gemm", a, b, c, beta=beta, **attributes)
-    if beta != 1:
-        c = call.emit("mul", c, call.number(beta, call.type(2).dtype))
-    return call.emit("add", call.emit("gemm", a, b, **attributes), c)
 
 
 def einsum(call: OnnxNode) -> Result:
@@ -241,7 +199,7 @@ _UNARY = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh",
     "Atan": "atan", "Atanh": "atanh", "BitwiseNot": "bit_not", "Ceil": "ceil", "Cos": "cos",
     "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "HardSwish": "hard_swish",
-    "IsNaN": "is_nan", "Log": "log", "Mish": "mish", "Neg": "neg", "Not": "logical_not",
+    "Log": "log", "Mish": "mish", "Neg": "neg", "Not": "logical_not",
     "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid",
     "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Softsign": "softsign",
     "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
@@ -250,8 +208,7 @@ _BINARY = {
     "Add": "add", "And": "logical_and", "BitwiseAnd": "bit_and", "BitwiseOr": "bit_or",
     "BitwiseXor": "bit_xor", "Equal": "equal", "Greater": "greater",
     "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
-    "MatMul": "matmul", "Mul": "mul", "Or": "logical_or", "Pow": "pow",
-    "Sub": "sub", "Xor": "logical_xor",
+    "MatMul": "matmul", "Mul": "mul", "Or": "logical_or", "Sub": "sub", "Xor": "logical_xor",
 }  # fmt: skip
 _REDUCTIONS = {
     "ReduceL1": "reduce_l1", "ReduceL2": "reduce_l2", "ReduceLogSum": "reduce_log_sum",
@@ -270,7 +227,7 @@ OPERATORS: dict[str, Build] = {
     "ArgMin": along.place("arg_min"),
     "Attention": attention.attention,
     "AveragePool": windows.pool("average_pool", count_padding="count_include_pad"),
-    "BatchNormalization": batch_norm,
+    "BatchNormalization": norms.batch_norm,
     "Bernoulli": randoms.bernoulli,
     "BitCast": quantised.bit_cast,
     "BitShift": shift,
@@ -307,7 +264,7 @@ OPERATORS: dict[str, Build] = {
     "GatherElements": same("gather_elements", 2, axis="axis"),
     "GatherND": same("gather_nd", 2, batch_dims="batch_dims"),
     "Gelu": gelu,
-    "Gemm": gemm,
+    "Gemm": whole_numbers.gemm,
     "GlobalAveragePool": windows.global_pool("reduce_mean"),
     "GlobalLpPool": along.global_lp_pool,
     "GlobalMaxPool": windows.global_pool("reduce_max"),
@@ -319,10 +276,11 @@ OPERATORS: dict[str, Build] = {
     "Identity": passed_on,
     "If": if_,
     "InstanceNormalization": same("instance_norm", 3, epsilon="epsilon"),
-    "IsInf": is_inf,
+    "IsInf": whole_numbers.is_inf,
+    "IsNaN": whole_numbers.is_nan,
     "LRN": along.local_response,
     "LSTM": recurrent("lstm"),
-    "LayerNormalization": layer_norm,
+    "LayerNormalization": norms.layer_norm,
     "LeakyRelu": same("leaky_relu", 1, alpha="alpha"),
     "LogSoftmax": softmax("log_softmax"),
     "Loop": loops.loop,
@@ -333,6 +291,7 @@ OPERATORS: dict[str, Build] = {
     "MaxPool": windows.max_pool,
     "MaxUnpool": windows.max_unpool,
     "Mean": mean,
+    "MeanVarianceNormalization": norms.mean_variance_norm,
     "MelWeightMatrix": signals.mel_weights,
     "Min": chain("minimum"),
     "Mod": division.modulo, "Div": division.div,
@@ -345,9 +304,11 @@ OPERATORS: dict[str, Build] = {
     "OptionalHasElement": sequences.has_element,
     "PRelu": prelu,
     "Pad": shapes.pad,
+    "Pow": power,
     "QLinearConv": quantised.qlinear_conv,
     "QLinearMatMul": quantised.qlinear_matmul,
     "QuantizeLinear": quantised.quantize,
+    "RMSNormalization": norms.rms_norm,
     "RNN": recurrent("rnn"),
     "RandomNormal": randoms.of_shape("random_normal"),
     "RandomNormalLike": randoms.like("random_normal"),
@@ -373,7 +334,7 @@ OPERATORS: dict[str, Build] = {
     "SequenceLength": sequences.length,
     "SequenceMap": sequences.sequence_map,
     "Shape": shapes.shape,
-    "Shrink": same("shrink", 1, lambd="lambd", bias="bias"),
+    "Shrink": whole_numbers.as_floats(whole_numbers.shrink),
     "Size": shapes.size,
     "Slice": shapes.slice_,
     "Softmax": softmax("softmax"),

@@ -22,7 +22,8 @@ def optimiser(name: str, kinds: int, **renamed: str) -> Callable[[OnnxNode], Seq
         made = []
         for tensor in range(count):
             given = [call.input(2 + kind * count + tensor) for kind in range(kinds)]
-            made.append(call.emit_many(name, kinds - 1, rate, steps, *given, **attributes))
+            own = call.as_type(rate, call.kind(given[0]).dtype)
+            made.append(call.emit_many(name, kinds - 1, own, steps, *given, **attributes))
         return [row[kind] for kind in range(kinds - 1) for row in made]
 
     return build

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy
 
-from anydim.base.dtypes import DType, float32, float64
+from anydim.base.dtypes import DType, float16, float32, float64
 from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.tensors import Unsupported, read_tensor
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
@@ -73,8 +73,11 @@ def tree_ensemble(call: OnnxNode) -> Result:
         numpy.arange(len(weights) + 1), _integers(call, "leaf_targetids"), weights, members,
     )  # fmt: skip
     join = _named(_JOIN_NAMES, call.attribute("aggregate_function"))
-    result = _joined(call, ensemble, join, call.attribute("n_targets"), call.type(0).dtype)
-    return transformed(call, result, _named(_TRANSFORMS, call.attribute("post_transform")))
+    dtype = call.type(0).dtype
+    work = float32 if dtype == float16 else dtype
+    result = _joined(call, ensemble, join, call.attribute("n_targets"), work)
+    made = transformed(call, result, _named(_TRANSFORMS, call.attribute("post_transform")))
+    return call.as_type(made, dtype)
 
 
 def tree_regressor(call: OnnxNode) -> Result:

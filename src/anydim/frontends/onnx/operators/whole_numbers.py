@@ -1,0 +1,106 @@
+"""Rows of operators of floats that the standard allows on integers and on types that are stored
+only: what is computed is float64 or float32, the result is of the type of the input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anydim.base.dtypes import DType, boolean, float32, float64, int32
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
+
+
+def wide(dtype: DType) -> DType:
+    """The type of floats that has the numbers of a type, or most of them."""
+    return float64 if dtype.is_integer and dtype.bits >= 32 else float32
+
+
+def as_floats(build: Callable[[OnnxNode, str], str]) -> Callable[[OnnxNode], Result]:
+    """A row whose first input is converted to floats, and its result back, where it is of others.
+
+    Conversions cut off fractions.
+    """
+
+    def row(call: OnnxNode) -> Result:
+        dtype = call.type(0).dtype
+        if dtype.is_float and not dtype.stored:
+            return build(call, call.input(0))
+        return call.as_type(build(call, call.as_type(call.input(0), wide(dtype))), dtype)
+
+    return row
+
+
+def shrink(call: OnnxNode, x: str) -> str:
+    return call.emit("shrink", x, lambd=call.attribute("lambd"), bias=call.attribute("bias"))
+
+
+def classified(call: OnnxNode) -> str:
+    """The first input as a type on which IsNaN and IsInf are computed: all of its numbers are."""
+    dtype = call.type(0).dtype
+    return call.as_type(call.input(0), float32) if dtype.stored else call.input(0)
+
+
+def is_nan(call: OnnxNode) -> Result:
+    return call.emit("is_nan", classified(call))
+
+
+def is_inf(call: OnnxNode) -> Result:
+    return call.emit(
+        "is_inf", classified(call),
+        negative=bool(call.attribute("detect_negative", 1)),
+        positive=bool(call.attribute("detect_positive", 1)),
+    )  # fmt: skip
+
+
+def gemm(call: OnnxNode) -> Result:
+    """A c whose sizes may turn out to be 1 is added by a node of its own, which broadcasts."""
+    a, b, beta = call.input(0), call.input(1), call.attribute("beta")
+    alpha, left, right = call.attribute("alpha"), call.attribute("transA"), call.attribute("transB")
+    if call.type(0).dtype.is_integer:
+        return _gemm_of_integers(call)
+    attributes = {"alpha": alpha, "transpose_a": bool(left), "transpose_b": bool(right)}
+    if not call.given(2):
+        return call.emit("gemm", a, b, **attributes)
+    c = call.input(2)
+    if all(size.constant is not None for size in call.shape(2)):
+        return call.emit("gemm", a, b, c, beta=beta, **attributes)
+    if beta != 1:
+        c = call.emit("mul", c, call.number(beta, call.type(2).dtype))
+    return call.emit("add", call.emit("gemm", a, b, **attributes), c)
+
+
+def _gemm_of_integers(call: OnnxNode) -> Result:
+    """The product of integers is exact; what alpha and beta scale is float64."""
+    factors = (call.attribute("alpha"), call.attribute("beta") if call.given(2) else 1.0)
+    sides = [
+        call.emit("transpose", call.input(place), perm=(1, 0)) if call.attribute(name)
+        else call.input(place)
+        for place, name in enumerate(("transA", "transB"))
+    ]  # fmt: skip
+    terms = [call.emit("matmul", *sides), *([call.input(2)] if call.given(2) else [])]
+    if factors != (1.0, 1.0):
+        terms = [
+            call.emit("mul", call.as_type(term, float64), call.number(factor, float64))
+            for term, factor in zip(terms, factors)
+        ]
+    total = terms[0] if len(terms) == 1 else call.emit("add", *terms)
+    return call.as_type(total, call.type(0).dtype)
+
+
+def power(call: OnnxNode) -> Result:
+    """An integer to the power of a float that is whole is exact, as far as integers are."""
+    base, exponent = call.input(0), call.input(1)
+    dtype = call.type(0).dtype
+    if not dtype.is_integer or not call.type(1).dtype.is_float:
+        return call.emit("pow", base, exponent)
+    exponent = call.as_type(exponent, float64)
+    floats = call.emit("pow", call.as_type(base, float64), exponent)
+    times = call.emit("maximum", exponent, call.number(0, float64))
+    exact = call.emit("pow", base, call.emit("cast", times, to=dtype))
+    whole = call.emit("equal", times, call.emit("floor", exponent))
+    return call.emit("where", whole, exact, call.as_type(floats, dtype))
+
+
+def flags_as_numbers(call: OnnxNode, position: int) -> str:
+    """An input of flags as int32; of another type as it is."""
+    value = call.input(position)
+    return call.as_type(value, int32) if call.type(position).dtype == boolean else value
