@@ -125,8 +125,7 @@ class Choice:
     def __init__(self, site: Site, callee: Callee | None = None, watching: bool = False) -> None:
         self.site = site
         self._callee = callee or Callee()
-        width = FIRST_SEEN + site.sizes
-        self._seen = numpy.zeros((SEEN_ROWS if watching else 0, width), numpy.int64)
+        self._seen = self._counters(SEEN_ROWS if watching else 0)
         self._rows: dict[Key, numpy.ndarray] = {}
         self._bodies: dict[Key, Body] = {}
         self._table: tuple[Any, ...] = (numpy.zeros(MISSES + 1, numpy.int64),)
@@ -151,6 +150,14 @@ class Choice:
             words = (body.code, body.parallel, body.grain, body.scratch, 0, body.extent)
             self._bodies[body.sizes] = body
             self._rows[body.sizes] = numpy.array((*words, *body.sizes), numpy.int64)
+        before, self._table = self._table, self._made()
+        return before
+
+    def watch(self) -> object:
+        """Count the sizes of misses from now on, and call nobody. Returns what `change` does."""
+        self._callee = Callee()
+        if not len(self._seen):
+            self._seen = self._counters(SEEN_ROWS)
         before, self._table = self._table, self._made()
         return before
 
@@ -180,6 +187,10 @@ class Choice:
         for row in self._seen[hash_of(sizes) % SEEN_ROWS :][:1]:
             if tuple(row[FIRST_SEEN:]) == sizes:
                 row[COUNT] = 0
+
+    def _counters(self, rows: int) -> numpy.ndarray:
+        """What native code counts sizes in."""
+        return numpy.zeros((rows, FIRST_SEEN + self.site.sizes), numpy.int64)
 
     def _made(self) -> tuple[Any, ...]:
         """The words of a table, and all that they speak of."""

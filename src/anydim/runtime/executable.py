@@ -99,6 +99,7 @@ class Executable(ABC, Generic[Own]):
         self.noted: Callable[[list[int], float], None] | None = None  # told sizes and seconds
         self._epoch = 0
         self._retired: list[tuple[int, object]] = []
+        self._pruning = threading.Lock()
         self._every: list[weakref.ref[Frame]] = []
         self.admit(Callers())
 
@@ -171,9 +172,16 @@ class Executable(ABC, Generic[Own]):
         """Let go of code and tables that no new call can reach, once no call in progress may."""
         self._epoch += 1
         self._retired.append((self._epoch, what))
-        frames = [frame for frame in (known() for known in self._every) if frame is not None]
-        oldest = min((frame.since for frame in frames), default=IDLE)
-        self._retired = [each for each in self._retired if each[0] > oldest]
+        if not self._pruning.acquire(blocking=False):  # another thread lets go, or did at a fork
+            return
+        try:
+            frames = [frame for frame in (known() for known in self._every) if frame is not None]
+            oldest = min((frame.since for frame in frames), default=IDLE)
+            rows = self._retired[:]
+            gone = next((n for n, (epoch, _) in enumerate(rows) if epoch > oldest), len(rows))
+            del self._retired[:gone]  # in place: another thread may append meanwhile
+        finally:
+            self._pruning.release()
 
     def _known_frame(self) -> Own:
         frame = self._frame()

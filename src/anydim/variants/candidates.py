@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from anydim.base.errors import InternalError, OptionError
@@ -79,10 +80,9 @@ def sized(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized | No
     None where no dims that are found give them, for launches of routines and of stages, and for
     those that leave something to the next one of their group.
     """
-    graph = read_graph(recipe.work, {})
-    if graph.nodes[0].operator != FUSED:
+    graph, launch = _generic(recipe, tuple(templates))
+    if launch is None:
         return None
-    launch = make(recipe, templates)
     own = {argument.tensor for argument in launch.arguments} - {STATUS_TENSOR}
     if (
         len(key) != len(launch.sizes) + 1
@@ -100,6 +100,13 @@ def sized(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized | No
     point = {name: dims.get(name, 1) for name in graph.box.names}
     exact = Box.of(*(Dim(name, value, value) for name, value in point.items()))
     return Sized(recipe, graph, launch, exact, (point,))
+
+
+@lru_cache(maxsize=16)
+def _generic(recipe: Recipe, templates: tuple[Template, ...]) -> tuple[Graph, Launch | None]:
+    """The graph of a site and its generic launch, the same at all sizes; None for routines."""
+    graph = read_graph(recipe.work, {})
+    return graph, make(recipe, templates) if graph.nodes[0].operator == FUSED else None
 
 
 def _spanned(recipe: Recipe, graph: Graph, launch: Launch, span: Span) -> Sized | None:

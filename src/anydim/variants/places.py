@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -18,8 +18,9 @@ from anydim.runtime import choices
 from anydim.runtime.choices import AS_LAUNCHED, Body, Callee, Choice, Key, Sizes, Span, key_of
 from anydim.runtime.executable import Executable
 from anydim.targets.target import Target
+from anydim.variants.admission import Admission, Room
 from anydim.variants.deciding import Decision
-from anydim.variants.strategies import Strategy
+from anydim.variants.strategies import Adaptive, Exact, Strategy
 from anydim.variants.workers import Reply
 
 _MOST_LEFT = 1024  # sizes of a place that are known to be served by the generic body
@@ -63,7 +64,9 @@ class Place:
         self.made: dict[Key, Reply] = {}
         self.rejected: set[Key] = set()
         self._left: set[Sizes] = set()  # sizes that the generic body serves, without a question
-        self._used: dict[Key, tuple[int, int]] = {}  # hits, and when they last were others
+        self._begun: dict[Strategy, set[Sizes]] = {}  # sizes whose first launch had a body made
+        self._full: set[Strategy] = set()  # strategies that had room for no more
+        self._admission = Admission()
 
     # ---- what launches see ---------------------------------------------------------------------
 
@@ -84,19 +87,55 @@ class Place:
         assert self.choice is not None
         self._store(self.generic if resting else self.choice.entry)
 
-    def add(self, body: Body, reply: Reply, limit: int | None, clock: int) -> object:
+    def add(self, body: Body, reply: Reply) -> object:
         """One body more, and one less where there are too many; returns what `close` does."""
         assert self.choice is not None
-        less = []
-        if limit is not None and len(self._used) >= limit:
-            less.append(self._oldest(clock))
+        key, leaf = body.sizes, self.decision.at(body.sizes)
+        used = {} if isinstance(key, Span) else self._used(leaf)
+        less: list[Key] = []
+        if isinstance(leaf, (Adaptive, Exact)) and len(used) >= leaf.limit and key not in used:
+            less.append(min(used, key=lambda sizes: used[sizes]))
+        if not isinstance(key, Span):
+            self._admission.took(key, max(self._came().values(), default=0))
+            self._left.discard(key)
+            self.choice.forget(key)
         before = self.choice.change([body], less)
-        self.made[body.sizes] = reply
-        if not isinstance(body.sizes, Span):
-            self._used[body.sizes] = (0, clock)
-            self._left.discard(body.sizes)
+        self.made[key] = reply
         for gone in less:
-            del self.made[gone], self._used[gone]
+            del self.made[gone]
+            self._admission.drop(gone)
+        self._store(self.choice.entry)
+        return before
+
+    def has_room(self, sizes: Sizes) -> bool:
+        """Whether sizes without a body get one at this launch: the first `limit` that come do."""
+        leaf = self.decision.at(sizes)
+        if not isinstance(leaf, Exact) or sizes in self.rejected or self._admission.dropped(sizes):
+            return False
+        begun = self._begun.setdefault(leaf, set())
+        if sizes not in begun and len(begun.union(self._used(leaf))) >= leaf.limit:
+            self._full.add(leaf)
+            return False
+        return True
+
+    def begin(self, sizes: Sizes) -> None:
+        """A body for sizes that there is room for is made."""
+        self._begun[self.decision.at(sizes)].add(sizes)
+
+    @property
+    def counts(self) -> bool:
+        """Whether sizes that come often get a body."""
+        return bool(self._full) or any(isinstance(e, Adaptive) for e in self.decision.leaves)
+
+    @property
+    def full(self) -> bool:
+        """Whether no size gets a body at its first launch any more."""
+        return self._full.issuperset(e for e in self.decision.leaves if isinstance(e, Exact))
+
+    def watch(self) -> object:
+        """Have native code count the sizes of launches without a body, and call nobody."""
+        assert self.choice is not None
+        before = self.choice.watch()
         self._store(self.choice.entry)
         return before
 
@@ -130,15 +169,66 @@ class Place:
             self.rejected.clear()
         self.rejected.add(key)
 
-    def span(self, seen: Sequence[Sizes]) -> Span | None:
-        """A span of sizes that came, and of those that have bodies; None where enough was tried."""
+    def wanted(self) -> Iterator[tuple[Key, Adaptive | Exact]]:
+        """Sizes that come often enough for a body, the most often first, as far as there is room.
+
+        Where more come often, a span of them all, too.
+        """
+        came = sorted(self._came().items(), key=lambda row: -row[1])
+        rooms: dict[Strategy, Room] = {}
+        often: dict[Strategy, list[Sizes]] = {}
+        crowded: set[Adaptive | Exact] = set()
+        for sizes, frequency in came:
+            leaf = self.decision.at(sizes)
+            if not isinstance(leaf, (Adaptive, Exact)) or sizes in self.rejected:
+                continue
+            if leaf not in rooms:
+                rooms[leaf] = Room(leaf.limit, self._used(leaf).values())
+            if frequency < self._admission.needed(sizes, leaf.after):
+                continue
+            often.setdefault(leaf, []).append(sizes)
+            if rooms[leaf].takes(frequency):
+                yield sizes, leaf
+            else:
+                crowded.add(leaf)
+        for leaf in filter(lambda leaf: isinstance(leaf, Adaptive), crowded):
+            span = self._span([*often[leaf], *self._used(leaf)])
+            if span is not None and self.decision.at(span) == leaf:
+                yield span, leaf
+        self._age()
+
+    def _span(self, seen: Sequence[Sizes]) -> Span | None:
+        """A span of sizes; None where enough was tried."""
         tried = [key for key in (*self.made, *self.rejected) if isinstance(key, Span)]
         if len(tried) >= _MOST_SPANS:
             return None
-        ends = [(min(words), max(words)) for words in zip(*seen, *self._used)]
-        low, high = zip(*ends)
+        low, high = zip(*((min(words), max(words)) for words in zip(*seen)))
         key = key_of(low, high)
         return key if isinstance(key, Span) and key not in tried else None
+
+    def _used(self, leaf: Strategy) -> dict[Sizes, int]:
+        """The bodies for single sizes that a strategy has, the oldest first, and their use."""
+        keys = [key for key in self.made if not isinstance(key, Span)]
+        return {
+            key: self._admission.frequency(key, self.hits(key))
+            for key in keys
+            if self.decision.at(key) == leaf
+        }
+
+    def _came(self) -> dict[Sizes, int]:
+        """Sizes that came of late and have no body, and about how often."""
+        return {k: self._admission.frequency(k, count) for k, count in self.seen(1).items()}
+
+    def _age(self) -> None:
+        """Forget half of what came where that decides which bodies there are."""
+        limits = [
+            leaf for leaf in self.decision.leaves
+            if isinstance(leaf, (Adaptive, Exact)) and len(self._used(leaf)) >= leaf.limit
+        ]  # fmt: skip
+        for leaf in limits[:1]:
+            counts: dict[Key, int] = {key: self.hits(key) for key in self.made}
+            counts.update(self.seen(1))
+            self._admission.age(counts, leaf.limit, leaf.after)
 
     def hits(self, key: Key) -> int:
         """Launches that a body has served."""
@@ -150,22 +240,6 @@ class Place:
         if self.choice is None:
             return 0
         return self.choice.misses + sum(self.choice.hits(sizes) for sizes in self._left)
-
-    def busy(self, clock: int) -> int:
-        """How many bodies were used since this was asked, or since they are there."""
-        before = dict(self._used)
-        self._look(clock)
-        return sum(1 for sizes, used in self._used.items() if used != before[sizes] or not used[0])
-
-    def _oldest(self, clock: int) -> Key:
-        """The body that was not used for the longest time."""
-        self._look(clock)
-        return min(self._used, key=lambda sizes: self._used[sizes][1])
-
-    def _look(self, clock: int) -> None:
-        for sizes, (hits, _) in list(self._used.items()):
-            if self.hits(sizes) != hits:
-                self._used[sizes] = (self.hits(sizes), clock)
 
     # ---- telling -------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """The bodies of a model's sites while it runs: made as its strategy says, and counted.
 
-Calls find a body in native code. Python comes in where a launch misses one under `exact`, and
-after a call now and then under `adaptive`, to wake the thread that has bodies made.
+Calls find a body in native code. Python comes in where a launch misses one under `exact` that has
+room for it, and after a call now and then under `adaptive`, and `exact` that is full, to wake the
+thread that has bodies made.
 """
 
 from __future__ import annotations
@@ -60,7 +61,6 @@ class Serving:
         self._lock = threading.Lock()
         self._waiting: dict[tuple[int, Key], Future[Reply]] = {}
         self._ordered: dict[tuple[int, Key], Future[Reply]] = {}
-        self._clock = 0
         self._calls = _FIRST_LOOK  # until the next look
         self._resting = False
         self._callback = MISSED(self._missed)
@@ -99,16 +99,17 @@ class Serving:
     # ---- what a call does ----------------------------------------------------------------------
 
     def _served(self) -> None:
-        """After some calls under `adaptive`, and after one that could not wait for its code."""
+        """After some calls where sizes are counted, and after one that could not wait for code."""
         failed = self._failed.pop(threading.get_ident(), None)
         if not self._looks:
-            self._executable.until_served = 0 if self._failed else NEVER
+            calls = NEVER
         elif self._resting:
             self._rest(False)
-            self._executable.until_served = _WINDOW
+            calls = _WINDOW
         else:
-            self._executable.until_served = self._calls
+            calls = self._calls
             aside(self)
+        self._executable.until_served = 0 if self._failed else calls
         if failed is not None:
             raise failed
 
@@ -120,28 +121,48 @@ class Serving:
                 place.rest(resting)
 
     def _missed(self, number: int, address: int) -> int:
-        """A launch under `exact` whose sizes have no body: make one, and wait for it."""
+        """A launch under `exact` whose sizes have no body: make one, and wait for it.
+
+        Where there is no room for it, the generic body serves at once.
+        """
         try:
             place = self.places[number]
             count = len(place.recipe.sizes) + 1
             sizes = tuple((ctypes.c_int64 * count).from_address(address))
-            if place.choice is None:
-                return 0
-            if sizes in place.rejected or not isinstance(place.decision.at(sizes), Exact):
-                with self._lock:
-                    self._executable.retire(place.leave(sizes))
-                return 0
-            if settings.forbid_compile:
-                raise OptionError(
-                    f"{place.site.source or place.site.kernel}: {place.shown(sizes)} asks for "
-                    "code, and forbid_compile is set", "prepare(...) these sizes before",
-                )  # fmt: skip
-            self._make(number, sizes, None).result()
+            with self._own_lock():
+                if place.choice is None:
+                    return 0
+                if place.choice.row(sizes):  # another call had it made meanwhile
+                    return place.choice.row(sizes)
+                if not place.has_room(sizes):
+                    self._leave(place, sizes)
+                    return 0
+                if settings.forbid_compile:
+                    raise OptionError(
+                        f"{place.site.source or place.site.kernel}: {place.shown(sizes)} asks for "
+                        "code, and forbid_compile is set", "prepare(...) these sizes before",
+                    )  # fmt: skip
+                place.begin(sizes)
+            self._make(number, sizes, None, waits=True).result()
             return 0 if place.choice is None else place.choice.row(sizes)
         except BaseException as error:  # of a callback: nobody above would see it
             self._failed[threading.get_ident()] = error
             self._executable.until_served = 0
             return 0
+
+    def _leave(self, place: Place, sizes: Sizes) -> None:
+        """Have the generic body serve sizes. What has no more room is counted by native code."""
+        self._executable.retire(place.watch() if place.full else place.leave(sizes))
+        if place.counts and not self._looks:
+            self._looks = True
+            self._executable.until_served = _FIRST_LOOK
+
+    def _own_lock(self) -> threading.Lock:
+        """The lock of this process: who worked on bodies before a fork stayed in the parent."""
+        if self._process != os.getpid():
+            self._process, self._lock, self._waiting = os.getpid(), threading.Lock(), {}
+            self._ordered = {}
+        return self._lock
 
     # ---- making --------------------------------------------------------------------------------
 
@@ -265,41 +286,18 @@ class Serving:
         return key_of(low, high)
 
     def look(self) -> Iterator[Future[Reply]]:
-        """Under `adaptive`: have made what came often; what is being made."""
+        """Have made what came often; what is being made."""
         found = False
         for number, place in enumerate(self.places):
-            adaptive = any(isinstance(leaf, Adaptive) for leaf in place.decision.leaves)
-            for sizes, leaf in self._often(place) if adaptive else ():
-                found = True
-                yield self._make(number, sizes, leaf.most)
+            with self._own_lock():
+                wanted = list(place.wanted()) if place.counts else []
+            for sizes, leaf in wanted:
+                if isinstance(leaf, Adaptive) or not settings.forbid_compile:
+                    found = True
+                    yield self._make(number, sizes, getattr(leaf, "most", None))
         self._calls = _FIRST_LOOK if found else min(2 * self._calls, _LAST_LOOK)
         if not found and self._calls > _WINDOW:
             self._rest(True)
-
-    def _often(self, place: Place) -> Iterator[tuple[Key, Adaptive]]:
-        """Sizes that have come often enough, the most often first, as far as there is room.
-
-        Where there are more, a span of them all, too.
-        """
-        after = min(leaf.after for leaf in place.decision.leaves if isinstance(leaf, Adaptive))
-        seen = sorted(((n, key) for key, n in place.seen(after).items()), reverse=True)
-        room: int | None = None
-        for count, sizes in seen:
-            leaf = place.decision.at(sizes)
-            if isinstance(leaf, Adaptive) and count >= leaf.after and sizes not in place.rejected:
-                room = self._room(place, leaf.limit) if room is None else room - 1
-                if room <= 0:
-                    span = place.span([each for _, each in seen])
-                    if span is not None and place.decision.at(span) == leaf:
-                        yield span, leaf
-                    return
-                yield sizes, leaf
-
-    def _room(self, place: Place, limit: int) -> int:
-        """How many bodies there may be more, those counted that served nothing since last time."""
-        with self._lock:
-            self._clock += 1
-            return limit - place.busy(self._clock)
 
     def _make(
         self, number: int, sizes: Key, most: float | None, anew: bool = False, waits: bool = False
@@ -310,10 +308,7 @@ class Serving:
         `waits`, workers are not polite, and what a search takes is bounded.
         """
         key, place = (number, sizes), self.places[number]
-        if self._process != os.getpid():  # whoever worked on bodies stayed in the parent
-            self._process, self._lock, self._waiting = os.getpid(), threading.Lock(), {}
-            self._ordered = {}
-        with self._lock:
+        with self._own_lock():
             found = self._waiting.get(key)
             if found is not None:
                 return found
@@ -331,8 +326,7 @@ class Serving:
                 order = replace(order, budget=_WAIT_SECONDS)
             if known is not None:
                 order = replace(order, most=None, schedule=known.schedule)
-            polite = most is not None and not waits
-            ordered = (self._hired() if anew else workers(polite)).ask(order)
+            ordered = (self._hired() if anew else workers(not waits)).ask(order)
         except Exception as error:  # whoever asks for this later would wait without end
             self._take(number, sizes, Reply(problem=str(error)), done)
             return done
@@ -387,12 +381,9 @@ class Serving:
         address, *extent = map(code.address, symbols)
         launched = (made.parallel, made.grain, made.scratch)
         body = Body(key, address, *launched, code, extent[0] if extent else 0)
-        leaf = place.decision.at(key)
-        limit = leaf.limit if isinstance(leaf, (Exact, Adaptive)) else None
         with self._lock:
-            self._clock += 1
             self.compiles += 1
-            before = place.add(body, reply, limit, self._clock)
+            before = place.add(body, reply)
         self._executable.retire(before)
         self._say("published", place, key, reply)
 

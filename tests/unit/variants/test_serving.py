@@ -52,18 +52,6 @@ def test_exact_makes_one_body_for_each_size_of_a_site(
     assert len({(order.recipe, order.sizes) for order in here.orders}) == len(here.orders)
 
 
-def test_exact_lets_go_of_what_was_not_used_for_longest(
-    here: Here, wanted: dict[int, numpy.ndarray]
-) -> None:
-    model = depthwise("exact(limit=2)")
-    same(model, wanted, [3, 4, 3, 9])  # 4 goes
-    made = len(here.orders)
-    same(model, wanted, [3, 9, 3])
-    assert len(here.orders) == made
-    same(model, wanted, [4])
-    assert len(here.orders) == made + 2 and len(model.variants()) == 4
-
-
 def test_adaptive_keeps_what_is_faster(here: Here, wanted: dict[int, numpy.ndarray]) -> None:
     for ratio, kept in ((0.5, 2), (0.99, 0)):
         here.ratio = ratio
@@ -135,13 +123,13 @@ def test_buckets_are_cut_for_what_was_recorded(here: Here, tmp_path: Path) -> No
 def test_parts_have_strategies_of_their_own(here: Here, wanted: dict[int, numpy.ndarray]) -> None:
     model = depthwise("generic", strategies={"z": "exact(limit=2)", "y*": "generic()"})
     same(model, wanted, [*HEIGHTS, *HEIGHTS])
-    assert len(here.orders) == 2 * len(HEIGHTS) and len(model.variants()) == 2
+    assert len(here.orders) == 2 == len(model.variants())
     assert all(order.recipe == here.orders[0].recipe for order in here.orders)
     assert str(model.strategy) == "generic()" and str(model.strategies["z"]) == "exact(limit=2)"
-    assert [launch.body.partition(" ")[0] for launch in model.plan(b=1, h=17, q=10).launches] == [
+    assert [launch.body.partition(" ")[0] for launch in model.plan(b=1, h=3, q=10).launches] == [
         "exact", "generic"
     ]  # fmt: skip
-    assert model.plan(b=1, h=17, q=10).document()["launches"][0]["body"].startswith("exact sliding")
+    assert model.plan(b=1, h=3, q=10).document()["launches"][0]["body"].startswith("exact sliding")
     model.serve_by("generic", {"sliding*": "exact"})
     same(model, wanted, [3])
     assert len(model.variants()) == 2
@@ -282,7 +270,7 @@ def test_what_is_ordered_and_not_begun_is_not_made_for_a_model_that_is_closed(
 def test_an_interrupt_reaches_who_waits_for_a_body(
     here: Here, wanted: dict[int, numpy.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **more: object) -> None:
         raise KeyboardInterrupt
 
     model = depthwise("exact")

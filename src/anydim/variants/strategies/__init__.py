@@ -1,7 +1,8 @@
 """Strategies: which bodies of a site there are, and when they are made. Small values with a text.
 
 generic()                     one body for every size; nothing is compiled after `compile`
-exact(limit=64)               a body for each size, made when it is first seen, while it waits
+exact(limit=64)               a body for each size, made when it is first seen, while it waits; more
+                              than `limit` sizes are served as under `adaptive`
 adaptive(limit=8, after=16)   the generic body answers; one for a size that came `after` times
                               is made aside, and kept where it is measured to be faster
 buckets(seq=[16, 32], batch=[1, 8])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from anydim.base.errors import OptionError
 from anydim.base.given import shown
@@ -17,7 +18,13 @@ class Generic(Strategy):
 
 @dataclass(frozen=True)
 class Exact(Strategy):
-    """A body for each size that comes, `limit` a site; the least recently used ones go first."""
+    """A body for each size that comes, made at its first launch, for the first `limit` of a site.
+
+    Later sizes are served by the generic body. One that came `after` times, and twice as often as
+    the least used body, takes the room of that one; it is made aside.
+    """
+
+    after: ClassVar[int] = 16
 
     limit: int = 64
 
