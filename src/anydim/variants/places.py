@@ -226,8 +226,8 @@ class Place:
             if isinstance(leaf, (Adaptive, Exact)) and len(self._used(leaf)) >= leaf.limit
         ]  # fmt: skip
         for leaf in limits[:1]:
-            counts: dict[Key, int] = {key: self.hits(key) for key in self.made}
-            counts.update(self.seen(1))
+            counts: dict[Key, int] = {**self.seen(1)}
+            counts |= {key: self.hits(key) for key in self.made}
             self._admission.age(counts, leaf.limit, leaf.after)
 
     def hits(self, key: Key) -> int:
