@@ -226,8 +226,9 @@ class Place:
             if isinstance(leaf, (Adaptive, Exact)) and len(self._used(leaf)) >= leaf.limit
         ]  # fmt: skip
         for leaf in limits[:1]:
-            counts: dict[Key, int] = {**self.seen(1)}
-            counts |= {key: self.hits(key) for key in self.made}
+            counts: dict[Key, int] = {key: self.hits(key) for key in self.made}
+            for sizes, count in self.seen(1).items():
+                counts[sizes] = count
             self._admission.age(counts, leaf.limit, leaf.after)
 
     def hits(self, key: Key) -> int:

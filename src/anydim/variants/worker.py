@@ -1,6 +1,6 @@
 """The process that makes bodies: requests as lines of JSON come in, answers go out.
 
-It ends when its input does, in mid-work too, or after `IDLE` seconds without a request. Whoever
+It ends with its parent, in mid-work too, or after `IDLE` seconds without a request. Whoever
 asks may kill it at any moment: it writes nothing but its answers, and what the cache of compiled
 code keeps.
 """
@@ -11,7 +11,6 @@ import base64
 import hashlib
 import json
 import os
-import select
 import signal
 import threading
 import time
@@ -27,6 +26,7 @@ from anydim.targets.target import Target
 from anydim.targets.targets import target
 from anydim.variants.candidates import Candidate, by_text, sized
 from anydim.variants.search import search
+from anydim.variants.tied import Tied, end_with_parent
 from anydim.variants.trial import Tried
 from anydim.variants.whole import search_whole
 
@@ -114,19 +114,10 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         answers.flush()
 
 
-def _end_with_input() -> None:
-    """End at once when whoever asks has gone: nobody wants what is being made."""
-    gone = select.poll()
-    gone.register(0, 0)  # hanging up is always told
-    gone.poll()
-    os._exit(0)
-
-
-def main() -> None:
+def main(tied: Tied) -> None:
     """The life of a worker. What is printed goes where errors go."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(select, "poll"):
-        threading.Thread(target=_end_with_input, daemon=True).start()
+    end_with_parent(tied)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     serve(open(0, "rb", buffering=0), answers)  # noqa: SIM115

@@ -27,14 +27,14 @@ from anydim.base import settings
 from anydim.base.records import dataclass
 from anydim.program.recipe import Recipe
 from anydim.runtime.choices import Key, Sizes, Span
+from anydim.variants.tied import beginning
 
 _MOST_DEATHS = 3  # in a row
 _PAUSE = 60.0  # seconds after so many, without a process
 _MOST_SECONDS = 120.0  # for one body
 _BETWEEN = 30.0  # seconds from one look at an idle process to the next: whether it has ended
-_NICE = 19
 _SLEPT = "code 0"  # how a process ends that nobody asked for long
-_MAIN = "import sys; sys.path[:] = {}; from anydim.variants.worker import main; main()"
+_MAIN = "import sys; sys.path[:] = {}; from anydim.variants.worker import main; main(tied)"
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,10 @@ class Workers:
     def _started(self) -> subprocess.Popen[bytes] | None:
         if time.monotonic() < self._rests_until:
             return None
+        begun = beginning(os.getpid(), self._polite)
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _MAIN.format([str(folder) for folder in sys.path])],
+            process = subprocess.Popen(  # by this thread, which lives as long as its process does
+                [sys.executable, "-c", begun + _MAIN.format([str(folder) for folder in sys.path])],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                 env={**os.environ, **variables()}, close_fds=True,
             )  # fmt: skip
@@ -200,8 +201,6 @@ class Workers:
                 "code"
             )
             return None
-        if self._polite:
-            _give_way(process.pid)
         self._processes = [*self.processes(), process]
         return process
 
@@ -217,13 +216,6 @@ class Workers:
             self._said = True
             with contextlib.suppress(Warning):
                 warnings.warn(what, RuntimeWarning, stacklevel=1)
-
-
-def _give_way(process: int) -> None:
-    """Have a process leave the cores to whoever else wants them, from its first step on."""
-    with contextlib.suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, process, _NICE)
-        os.sched_setscheduler(process, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _last_words(process: subprocess.Popen[bytes] | None, error: Exception) -> str:
