@@ -47,6 +47,8 @@ class Standing:
     def scope(self) -> Standing:
         return self
 
+    may_decide_ranks = False  # shapes are sizes here
+
     @property
     def types(self) -> dict[str, TensorType]:
         return self.builder._types

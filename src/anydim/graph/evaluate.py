@@ -19,7 +19,7 @@ from anydim.lang.meaning.evaluate import check_guards as check_group_guards
 from anydim.lang.meaning.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import Group, TensorType
 from anydim.runtime.handed import Port
-from anydim.runtime.lists import pack, unpack
+from anydim.runtime.lists import pack, seen
 from anydim.sizes.guard import holds
 
 Arrays = Sequence[numpy.ndarray]
@@ -39,11 +39,7 @@ def evaluate(
     values = {name: numpy.asarray(values[name]) for name in graph.inputs}
     results: dict[str, Any] = {}
     results.update(zip(graph.outputs, _run(graph, values, sizes, precision)))
-    for name, listed in graph.lists.items():
-        if listed.elements in results:
-            arrays = unpack(results.pop(listed.elements), results.pop(listed.shapes))
-            results[name] = arrays if not listed.optional else arrays[0] if arrays else None
-    return results
+    return seen(results, graph.lists)
 
 
 def _unlisted(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,12 +72,14 @@ class _Reader:
             self.outputs.append(scanner.name())
         elif word == "guard":
             self.guards.append(_guard(scanner))
-        elif word in ("list", "optional"):
+        elif word in ("list", "optional", "single"):
             name = scanner.name()
             scanner.take("=")
             elements = scanner.name()
             scanner.take(",")
-            self.lists[name] = Listed(elements, scanner.name(), word == "optional")
+            self.lists[name] = Listed(
+                elements, scanner.name(), word == "optional", word == "single"
+            )
         elif word == "constant":
             self.constant(scanner)
         elif word == "node":

@@ -63,7 +63,7 @@ def print_graph(graph: Graph) -> str:
     lines += [_guard(guard) for guard in graph.guards]
     lines += [f"output {_name(name)}" for name in graph.outputs]
     for name, listed in graph.lists.items():
-        kind = "optional" if listed.optional else "list"
+        kind = "single" if listed.single else "optional" if listed.optional else "list"
         lines.append(f"{kind} {_name(name)} = {_name(listed.elements)}, {_name(listed.shapes)}")
     return "\n".join(lines) + "\n"
 

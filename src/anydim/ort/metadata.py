@@ -88,8 +88,10 @@ def args_of(model: Held, specs: Iterable[TensorSpec]) -> list[NodeArg]:
     args = []
     for spec in specs:
         if spec.key in of:
-            holder = "optional" if model.lists[of[spec.key]].optional else "seq"
-            args.append(NodeArg(of[spec.key], f"{holder}(tensor({_name(spec)}))", []))
+            parts, kind = model.lists[of[spec.key]], f"tensor({_name(spec)})"
+            if not parts.single:
+                kind = f"{'optional' if parts.optional else 'seq'}({kind})"
+            args.append(NodeArg(of[spec.key], kind, []))
         elif spec.key not in hidden:
             args.append(_arg_of_spec(spec))
     return args

@@ -12,10 +12,11 @@ from anydim.base.amounts import bytes_of
 from anydim.base.errors import DimError, OptionError
 from anydim.base.given import path_of, shown, text_of
 from anydim.base.keywords import public
+from anydim.base.text import listed
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import UNLIMITED, Executable
 from anydim.runtime.given import called_into
-from anydim.runtime.lists import Listed, pack, unpack
+from anydim.runtime.lists import Listed, pack, seen
 from anydim.runtime.signature import TensorSpec
 from anydim.runtime.stopping import known_timeout
 from anydim.sizes import Box, given_sizes
@@ -115,7 +116,7 @@ class Held:
     def _with_lists(self, named: Mapping[str, Any], out: Any) -> dict[str, Any]:
         """Run with lists of arrays, each as its two arrays."""
         if out is not None:
-            problem = f"{self.name} has lists of arrays, and `out` is for single ones"
+            problem = f"{self.name} has {self._shown_lists()}, and `out` is for results of one rank"
             raise OptionError(problem, "leave `out` away: results are new arrays")
         specs = {spec.name: spec for spec in self.inputs}
         given = dict(named)
@@ -127,12 +128,7 @@ class Held:
                 rank = specs[parts.shapes].shape[1].constant
                 both = pack(name, arrays, specs[parts.elements].dtype, rank)
                 given[parts.elements], given[parts.shapes] = both
-        results = self.executable(given)
-        for name, parts in self._lists.items():
-            if parts.elements in results:
-                found = unpack(results.pop(parts.elements), results.pop(parts.shapes))
-                results[name] = found if not parts.optional else found[0] if found else None
-        return results
+        return seen(self.executable(given), self._lists)
 
     @property
     def lists(self) -> Mapping[str, Listed]:
@@ -280,7 +276,7 @@ class Held:
         that does not fit the model, OptionError for options that do not.
         """
         if self._lists:
-            raise OptionError(f"{self.name} takes lists of arrays", "call it for each item")
+            raise OptionError(f"{self.name} has {self._shown_lists()}", "call it for each item")
         mapped = import_module("anydim.program.batches.mapped")
         found: list[dict[str, Any]] | Iterator[dict[str, Any]] = mapped.mapped(
             self._mapper, inputs, memory, batch, pad, outputs, window, check, progress
@@ -351,9 +347,17 @@ class Held:
         import_module("anydim.program.binding").check_names(self.name, self.dims, dims, keywords)
 
     def _refuse_lists(self, what: str) -> None:
-        if self._lists:
+        lists = [parts for parts in self._lists.values() if not parts.single]
+        if lists:
             problem = f"{self.name} takes lists of arrays, and `{what}` single ones"
             raise OptionError(problem, f"{what} what makes and takes no sequences")
+
+    def _shown_lists(self) -> str:
+        """What is not one tensor among inputs and outputs, in words."""
+        ranked = [name for name, parts in self._lists.items() if parts.single]
+        if len(ranked) < len(self._lists):
+            return "lists of arrays"
+        return f"results with as many axes as the sizes of a call decide ({listed(ranked)})"
 
     def _limits(self, threads: int, done: Sequence[Done]) -> Limits | None:
         """What the machine can do at most; None where it is not known.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy
 
@@ -16,12 +17,14 @@ class Listed:
     """Two values that a user sees as a list of arrays: elements [total] and shapes [count, rank].
 
     The elements of all arrays follow one another, each array in row-major order. With `optional`
-    there is at most one array: a user sees it, or None.
+    there is at most one array: a user sees it, or None. With `single` there is one: a user sees it,
+    and `shapes` is its shape [rank], whose length differs from call to call.
     """
 
     elements: str
     shapes: str
     optional: bool = False
+    single: bool = False
 
 
 def pack(
@@ -45,6 +48,26 @@ def pack(
     shapes = numpy.array([array.shape for array in held], numpy.int64).reshape(len(held), rank)
     flat = [array.reshape(-1) for array in held]
     return numpy.concatenate(flat) if flat else numpy.zeros(0, dtype.numpy), shapes
+
+
+def seen(results: dict[str, Any], lists: Mapping[str, Listed]) -> dict[str, Any]:
+    """Results as a user sees them, in their order."""
+    found, of = {}, {parts.elements: name for name, parts in lists.items()}
+    hidden = {parts.shapes for parts in lists.values()}
+    for key, value in results.items():
+        if key in of:
+            parts = lists[of[key]]
+            found[of[key]] = _seen(value, results[parts.shapes], parts)
+        elif key not in hidden:
+            found[key] = value
+    return found
+
+
+def _seen(elements: numpy.ndarray, shapes: numpy.ndarray, parts: Listed) -> Any:
+    if parts.single:
+        return elements.reshape(shapes)
+    arrays = unpack(elements, shapes)
+    return arrays if not parts.optional else arrays[0] if arrays else None
 
 
 def unpack(elements: numpy.ndarray, shapes: numpy.ndarray) -> list[numpy.ndarray]:

@@ -103,6 +103,24 @@ def test_the_same_condition_is_decided_inside() -> None:
         numpy.testing.assert_allclose(compiled(x=x, c=numpy.float32(c))["s"], right, rtol=1e-5)
 
 
-def test_ranks_that_never_meet_are_refused_by_name() -> None:
-    with pytest.raises(ModelError, match=r"choice: If .* 3 and 2 axes.*nothing after it makes"):
-        ad.compile(model(DATA, [helper.make_node("Relu", ["y"], ["s"])], ("s",)))
+@pytest.mark.parametrize("condition", [DATA, SIZES], ids=["data", "sizes"])
+def test_ranks_that_never_meet_are_those_of_the_call(condition: list[Any]) -> None:
+    source = model(condition, [helper.make_node("Relu", ["y"], ["s"])], ("s",))
+    compiled, reference = ad.compile(source), ReferenceEvaluator(source)
+    for n, m, c in ((2, 3, 1.0), (3, 2, -1.0), (1, 1, 1.0), (0, 1, -1.0)):
+        x = numpy.random.default_rng(n).standard_normal((n, m, 1)).astype(numpy.float32)
+        (right,) = reference.run(None, {"x": x, "c": numpy.array(c, numpy.float32)})
+        numpy.testing.assert_array_equal(compiled(x=x, c=numpy.float32(c))["s"], right)
+
+
+def test_types_that_never_meet_are_refused_by_name() -> None:
+    same = branch("same", helper.make_node("Neg", ["x"], ["kept"]))
+    other = branch("other", helper.make_node("Shape", ["x"], ["sizes"]))
+    choice = helper.make_node(
+        "If", ["condition"], ["y"], name="choice", then_branch=same, else_branch=other
+    )
+    source = model(DATA, [], ("y",))
+    del source.graph.node[-1]
+    source.graph.node.append(choice)
+    with pytest.raises(ModelError, match=r"choice: If .* float32 and int64; nothing after it"):
+        ad.compile(source)

@@ -47,7 +47,7 @@ LIMITS: dict[str, str] = {
     "OneHot": "the values are a vector of two",
     "Resize": "antialias weighs by the size of the box: all taps are visited",
     "RoiAlign": "sampling_ratio 0 (as many samples as the data say) is refused",
-    "Squeeze": "without axes those of open size stay, and are refused at 1",
+    "Squeeze": "without axes, what follows is compiled for both ranks of up to four open sizes",
 }
 
 

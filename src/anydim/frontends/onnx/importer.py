@@ -23,7 +23,6 @@ from anydim.frontends.onnx.file.reading import Opened, open_model
 from anydim.frontends.onnx.file.strings import StringsInside, holds_strings
 from anydim.frontends.onnx.file.tensors import Unsupported, unsupported
 from anydim.frontends.onnx.file.variations import ranked
-from anydim.frontends.onnx.graphs.choices import chosen
 from anydim.frontends.onnx.graphs.foreign import whole_elsewhere
 from anydim.frontends.onnx.graphs.functions import functions_of
 from anydim.frontends.onnx.graphs.inputs import Inputs
@@ -31,7 +30,7 @@ from anydim.frontends.onnx.graphs.inside import Emission
 from anydim.frontends.onnx.graphs.names import Model, Names
 from anydim.frontends.onnx.graphs.scope import Importing
 from anydim.frontends.onnx.values.emitting import Emitter
-from anydim.frontends.onnx.values.held import Broken, Held, Items, Maybe
+from anydim.frontends.onnx.values.held import Broken, Held, Items, Maybe, Ranked
 from anydim.frontends.onnx.values.kinds import packed_of
 from anydim.graph.nodes import Graph
 from anydim.runtime.lists import Listed
@@ -56,29 +55,24 @@ def import_model(
     if holds_strings(opened.proto.graph):
         raise StringsInside(opened)
     try:
-        return chosen(
-            opened.name,
-            lambda choice: _graph(opened, dims, operators or {}, choice, fallback),
-        )
+        return _graph(opened, dims, operators or {}, fallback)
     except (UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"{opened.name} is malformed: {type(error).__name__}") from None
 
 
-def _graph(
-    opened: Opened, dims: Mapping[str, Dim], operators: Operators,
-    choice: Mapping[str, bool | None], fallback: bool,
-) -> Graph:  # fmt: skip
+def _graph(opened: Opened, dims: Mapping[str, Dim], operators: Operators, fallback: bool) -> Graph:
     proto = opened.proto.graph
     functions = functions_of(opened.proto, opened.opset, opened.name)
-    model = Model(opened.name, opened.folder, functions, operators, opened.domains, chosen=choice)
+    model = Model(opened.name, opened.folder, functions, operators, opened.domains)
     model.fallback = fallback
     emitter = Emitter(Box(), reserved=model.dims)
     names = Importing(model, emitter, opened.opset)
+    names.is_model = True
     names.check(proto)
     names.initializers(proto.initializer, opened.weights)
     inputs = Inputs(names)
     inputs.read(proto, dims)
-    names.run(proto.node, {value.name for value in proto.output})
+    names.run(proto.node, [value.name for value in proto.output])
     outputs: dict[str, Held] = {}
     for value in proto.output:
         outputs[value.name] = _output(names, value.name)
@@ -139,6 +133,10 @@ class _Outputs:
         if isinstance(held, str):
             self.values.append(self.tensor(name, held))
             return
+        if isinstance(held, Ranked):
+            parts = self.two(name, held.elements, held.shape)
+            self.lists[name] = Listed(*parts, single=True)
+            return
         inner, optional = (held.value, True) if isinstance(held, Maybe) else (held, False)
         if inner is None:
             self.names.fail(name, "output", "an optional that never holds anything")
@@ -153,12 +151,13 @@ class _Outputs:
         except Unsupported as reason:
             self.names.fail(name, "output", str(reason))
             return
-        pair = [
-            self.tensor(f"{name}.{part}", value)
-            for part, value in (("elements", packed.elements), ("shapes", packed.shapes))
-        ]
+        self.lists[name] = Listed(*self.two(name, packed.elements, packed.shapes), optional)
+
+    def two(self, name: str, elements: str, shapes: str) -> tuple[str, str]:
+        """The two tensors of a result that is not one."""
+        pair = self.tensor(f"{name}.elements", elements), self.tensor(f"{name}.shapes", shapes)
         self.values += pair
-        self.lists[name] = Listed(pair[0], pair[1], optional)
+        return pair
 
     def tensor(self, name: str, value: str) -> str:
         emitter = self.names.emitter

@@ -5,16 +5,19 @@
     s = ReduceMean(z, all axes)                  alike again
 
 becomes s = If(c) { ReduceMean(Relu(x)) } else { ReduceMean(Relu(Squeeze(x))) }. Nodes that read
-nothing of it stay where they are.
+nothing of it stay where they are. A node whose own results differ from size to size becomes such an
+If first (`split_of`): a Squeeze that names no axes, a Loop or a function with one inside. Results
+of the model that stay unlike leave the branches as their elements and their shape (`flat_of`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 BRANCHES = {"then_branch": True, "else_branch": False}
-_BOOL = 9  # TensorProto.DataType
+_BOOL, _INT64 = 9, 7  # TensorProto.DataType
+_TENSOR, _GRAPH = 4, 5  # AttributeProto.AttributeType
 Placed = tuple[int, Any]  # a node, and the number it had among those of its graph
 
 
@@ -42,6 +45,38 @@ def follow_of(
         if attribute.name in BRANCHES:
             _extend(attribute.g, proto, tail, own.output, BRANCHES[attribute.name])
     return [*before, (position, own), *after]
+
+
+def split_of(proto: Any, condition: str, name: str) -> Any:
+    """An If on a condition with the same node in both branches."""
+    own = type(proto)(op_type="If", name=name, input=[condition], output=proto.output)
+    for taken in BRANCHES:
+        branch = own.attribute.add(name=taken, type=_GRAPH).g
+        branch.name = name
+        branch.node.add().CopyFrom(proto)
+        for result in filter(None, proto.output):
+            branch.output.add().name = result
+    return own
+
+
+def flat_of(proto: Any, parts: Mapping[str, tuple[str, str]]) -> Any:
+    """An If whose results by these names become two: all elements [count], and the shape [rank]."""
+    tail = []
+    for name, (elements, shape) in parts.items():
+        flat = type(proto)(op_type="Constant", output=[f"{elements}/flat"])
+        tensor = flat.attribute.add(name="value", type=_TENSOR).t
+        tensor.data_type, tensor.dims[:], tensor.int64_data[:] = _INT64, [1], [-1]
+        tail.append(flat)
+        reshape = ["Reshape", name, flat.output[0]]
+        for (operator, *inputs), result in ((reshape, elements), (("Shape", name), shape)):
+            tail.append(type(proto)(op_type=operator, input=inputs, output=[result]))
+    own = type(proto)()
+    own.CopyFrom(proto)
+    own.output[:] = [made for name in proto.output for made in parts.get(name, (name,))]
+    for attribute in own.attribute:
+        if attribute.name in BRANCHES:
+            _extend(attribute.g, proto, tail, own.output, BRANCHES[attribute.name])
+    return own
 
 
 def _dependent(proto: Any, nodes: Sequence[Any]) -> list[int]:

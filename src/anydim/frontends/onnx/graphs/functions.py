@@ -11,12 +11,13 @@ from anydim.base import settings
 from anydim.base.errors import ModelError
 from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.values.emitting import Emitter
+from anydim.frontends.onnx.operators.relations import Unlike, decided
+from anydim.frontends.onnx.values.emitting import Emitter, Relation
 from anydim.frontends.onnx.values.held import Held
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import CALL, CallRegion
 from anydim.lang.tree import TensorType
-from anydim.sizes import Box, Dim, Size, bounds
+from anydim.sizes import Box, Dim, Size, as_size, bounds
 
 # A function with fewer nodes joins the graph: fusion crosses its border, constants that it is
 # given can be packed, and sizes that it is given as tensors stay known. Only what is large and
@@ -131,9 +132,10 @@ def called(
     own, back = _own_dims(function, given, emitter.box)
     bodies = names.model.bodies
     written = tuple(a.SerializeToString() for _, a in sorted(attributes.items()))
-    key = (id(function), written, tuple(own[0]), own[1].dims)
+    assumed = _assumed(emitter, back)
+    key = (id(function), written, tuple(own[0]), own[1].dims, tuple(assumed))
     if key not in bodies:
-        bodies[key] = _graph(names, function, attributes, label, own)
+        bodies[key] = _graph(names, function, attributes, label, own, assumed, back)
     graph: Graph = bodies[key]
     outer = {}
     for name in graph.outputs:
@@ -165,6 +167,26 @@ def _own_dims(
     return (kinds, own_box), {str(own): outer for outer, own in dims.items()}
 
 
+def _assumed(emitter: Emitter, back: Mapping[str, Size]) -> list[Relation]:
+    """What is known of the dims of a function where it is called: whether each is 1."""
+    found: list[Relation] = []
+    for own, outer in back.items():
+        taken = decided(emitter, (outer, "==", as_size(1)))
+        if taken is not None:
+            found.append((Size.symbol(own), "==" if taken else "!=", as_size(1)))
+    return found
+
+
+def _unlike_outside(reason: Unlike, back: Mapping[str, Size]) -> Unlike:
+    """Why results of a function are unlike, in the sizes of its caller."""
+    relation = reason.relation
+    if relation is not None:
+        left, sign, right = relation
+        told = left.symbols | right.symbols <= back.keys()
+        relation = (left.substitute(back), sign, right.substitute(back)) if told else None
+    return Unlike(str(reason), relation, reason.results, reason.differing)
+
+
 def _word(function: Function) -> str:
     """What the dims of a function start with; no two functions have the same."""
     proto = function.proto
@@ -173,11 +195,11 @@ def _word(function: Function) -> str:
 
 def _graph(
     names: Any, function: Function, attributes: Mapping[str, Any], label: str,
-    own: tuple[list[TensorType], Box],
+    own: tuple[list[TensorType], Box], assumed: Sequence[Relation], back: Mapping[str, Size],
 ) -> Graph:  # fmt: skip
     kinds, box = own
     names.model.dims.update(box.names)
-    emitter = Emitter(box, reserved=names.model.dims)
+    emitter = Emitter(box, reserved=names.model.dims, relations=list(assumed))
     formals = function.proto
     inner = type(names)(names.model, emitter, function.opset, None, "", attributes, f"{label}/")
     emitter.taken.update(name for node in formals.node for name in node.output)
@@ -189,7 +211,10 @@ def _graph(
         inner.held[name] = value
         values.append(value)
     before = len(names.model.failures)
-    inner.run(formals.node)
+    try:
+        inner.run(formals.node, formals.output)
+    except Unlike as reason:
+        raise _unlike_outside(reason, back) from None
     if len(names.model.failures) > before:
         raise Unsupported("its function has nodes that are not supported")
     outputs: list[str] = []

@@ -18,14 +18,6 @@ class Failed(Exception):
     """A graph inside a node could not be imported; its failures are noted already."""
 
 
-class Choice(Exception):
-    """What follows a node depends on which branch of it is taken, and sizes decide that."""
-
-    def __init__(self, label: str, problem: str) -> None:
-        super().__init__(problem)
-        self.label = label
-
-
 @dataclass(frozen=True)
 class Inside:
     """Where a node stands, for the rows of operators that hold graphs."""
@@ -45,19 +37,29 @@ class Inside:
         return outputs_of(inner, proto, self.label)
 
     @property
-    def chosen(self) -> bool | None:
-        """Whether a branch that is the only possible one is the first; None: nothing is chosen."""
-        return self.names.model.chosen.get(self.label)
+    def is_apart(self) -> bool:
+        """Whether nodes that follow this one were moved into its branches."""
+        return self.label in self.names.apart
 
     @property
-    def is_apart(self) -> bool:
-        """Whether the model is possible with either branch, so that both have to stay."""
-        chosen = self.names.model.chosen
-        return self.label in chosen and chosen[self.label] is None
+    def may_decide_ranks(self) -> bool:
+        """Whether vectors of unlike lengths that this node gives may still become shapes."""
+        return self.label not in self.names.settled
 
-    def choose(self, problem: str) -> NoReturn:
-        """Import the model once with either branch of this node."""
-        raise Choice(self.label, problem)
+    def tried(self, body: Body) -> tuple[list[Held] | None, list[Any]]:
+        """The results of a graph inside; without them, the failures of its nodes."""
+        before = self.mark()
+        try:
+            return body.run(), []
+        except Failed:
+            failures = self.names.model.failures[before[0] :]
+            self.reset(before)
+            return None, failures
+
+    def refuse(self, failures: Sequence[Any]) -> NoReturn:
+        """Note failures of nodes inside."""
+        self.names.model.failures.extend(failures)
+        raise Failed
 
     def mark(self) -> tuple[int, set[str]]:
         """What `reset` goes back to before a subgraph is imported once more."""
@@ -148,7 +150,7 @@ class Body(Emission):
 def outputs_of(names: Names, proto: Any, label: str) -> list[Held]:
     before = len(names.model.failures)
     names.initializers(proto.initializer)
-    names.run(proto.node, {value.name for value in proto.output})
+    names.run(proto.node, [value.name for value in proto.output])
     if len(names.model.failures) > before:
         raise Failed
     return [names.result(value.name, label) for value in proto.output]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,6 @@ class Model:
     bodies: dict[Any, Any] = field(default_factory=dict)  # of functions, by types of arguments
     expansions: dict[int, int] = field(default_factory=dict)  # nodes that functions stand for
     depth: int = 0
-    chosen: Mapping[str, bool | None] = field(default_factory=dict)  # possible branch; None: both
     fallback: bool = False  # whether onnxruntime may run what cannot be imported
 
 
@@ -70,13 +69,20 @@ class Names(ABC):
         self.held: dict[str, Held | None] = {}
         self.places: dict[str, str] = {}  # names of results whose values have a name already
         self.produced: set[str] = set()
+        self.is_model = False  # the graph of the model, no other in it
+        self.apart: set[str] = set()  # labels of Ifs that hold what follows them
+        self.settled: set[str] = set()  # labels of Ifs whose vectors become no shapes
+        self.is_settled = False  # the graph is a branch of one of those
+        self.flat: dict[str, tuple[str, str]] = {}  # results of any rank: elements and shape
         self.imports: Mapping[str, int] = {}
 
     def within(self, emitter: Emitter, label: str, inlined: str) -> Names:
         """The names of a graph inside a node of this one."""
-        return type(self)(
+        inner = type(self)(
             self.model, emitter, self.opset, self, inlined, self.attributes, f"{label}/"
         )
+        inner.is_settled = self.is_settled or label in self.settled
+        return inner
 
     # ---- names ----
 
@@ -116,7 +122,7 @@ class Names(ABC):
             self.held[tensor.name] = value
 
     @abstractmethod
-    def run(self, nodes: Sequence[Any], results: Collection[str] = ()) -> None:
+    def run(self, nodes: Sequence[Any], results: Sequence[str] = ()) -> None:
         """Import nodes in order; those that cannot be are noted. `results` are the graph's own."""
 
     def result(self, name: str, label: str) -> Held:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from anydim.base.errors import GraphError, ModelError
 from anydim.frontends.custom import find_operator
 from anydim.frontends.onnx.file.schema import attributes_of, bound, domain_known, schema_of
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.graphs.apart import follow_of
+from anydim.frontends.onnx.graphs import cases
+from anydim.frontends.onnx.graphs.apart import Placed
 from anydim.frontends.onnx.graphs.bodies import body_of
 from anydim.frontends.onnx.graphs.custom import add_defined
 from anydim.frontends.onnx.graphs.foreign import run_elsewhere
@@ -24,10 +25,19 @@ from anydim.frontends.onnx.graphs.functions import (
 from anydim.frontends.onnx.graphs.inside import Failed, Inside
 from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.microsoft import table as microsoft
-from anydim.frontends.onnx.operators.branches import Unlike
 from anydim.frontends.onnx.operators.call import OnnxNode
+from anydim.frontends.onnx.operators.relations import Unlike
 from anydim.frontends.onnx.operators.table import OPERATORS, Build
-from anydim.frontends.onnx.values.held import Broken, Held, Items, Known, Maybe, Packed, Result
+from anydim.frontends.onnx.values.held import (
+    Broken,
+    Held,
+    Items,
+    Known,
+    Maybe,
+    Packed,
+    Ranked,
+    Result,
+)
 from anydim.frontends.onnx.values.kinds import proto_of
 from anydim.graph.nodes import Node
 
@@ -44,7 +54,7 @@ class Importing(Names):
 
     # ---- nodes ----
 
-    def run(self, nodes: Sequence[Any], results: Collection[str] = ()) -> None:
+    def run(self, nodes: Sequence[Any], results: Sequence[str] = ()) -> None:
         """Import nodes in order; those that cannot be are noted. `results` are the graph's own."""
         self.produced = {name for node in nodes for name in node.output if name}
         left, moved = list(enumerate(nodes)), dict[str, int]()
@@ -52,27 +62,44 @@ class Importing(Names):
             (position, proto), *left = left
             own = proto.name or next(filter(None, proto.output), f"node {position}")
             inside = Inside(self, self.path + own)
-            mark = inside.mark()
+            mark, before = inside.mark(), self.emitter.mark()
             try:
                 self.node(proto, inside.label)
             except Unlike as reason:
                 inside.reset(mark)
+                self.emitter.back(before)
                 moved[own] = moved.get(own, 0) + 1 + moved.get(own, 0) // 2
-                follow = follow_of((position, proto), left, results, own, moved[own])
-                if follow:
-                    left = follow
-                else:
-                    self.refuse(proto, inside.label, f"{reason}; nothing after it makes them alike")
+                left = self.apart_of((position, proto), left, results, own, moved[own], reason)
+        self.held.update(cases.ranked(self))
+
+    def apart_of(
+        self, placed: Placed, left: Sequence[Placed], results: Sequence[str], own: str, count: int,
+        reason: Unlike,
+    ) -> list[Placed]:  # fmt: skip
+        """What is left to import after a node whose results are unlike from case to case."""
+        position, proto = placed
+        if proto.op_type == "If":
+            try:
+                return cases.followed(self, placed, left, results, own, count, reason)
+            except Unlike:
+                raise
+            except Unsupported as problem:
+                self.refuse(proto, self.path + own, str(problem))
+        elif reason.relation is not None and cases.is_split(self, reason.relation):
+            return [(position, cases.split(self, proto, own, reason.relation)), *left]
+        else:
+            self.elsewhere(proto, self.path + own, str(reason))
+        return list(left)
 
     def node(self, proto: Any, label: str) -> None:
-        """Add one ONNX node to the graph, or note why it cannot be; Unlike of an If is raised."""
+        """Add one ONNX node to the graph, or note why it cannot be; Unlike is raised."""
         try:
             self.build(proto, label, self.inputs(proto, label))
         except Failed:
             self.held.update((name, Broken()) for name in proto.output if name)
+        except Unlike:
+            raise
         except (Unsupported, GraphError) as reason:
-            if isinstance(reason, Unlike) and proto.op_type == "If":
-                raise
             self.elsewhere(proto, label, _text(reason))
 
     def elsewhere(self, proto: Any, label: str, reason: str) -> None:
@@ -187,7 +214,7 @@ class Importing(Names):
 
     def define(self, proto: Any, call: OnnxNode, results: Result | Sequence[Result]) -> None:
         """Give the results their names; nodes over known values become known values."""
-        if isinstance(results, (str, Known, Items, Packed, Maybe, Broken)):
+        if isinstance(results, (str, Known, Items, Packed, Maybe, Ranked, Broken)):
             results = [results]
         emitter = self.emitter
         nodes = call.nodes
@@ -269,7 +296,7 @@ class Importing(Names):
                 except (Unsupported, GraphError) as reason:
                     raise Unsupported(f"its part {part.op_type}: {_text(reason)}") from None
         else:
-            inner.run(formals.node)
+            inner.run(formals.node, formals.output)
         for formal, name in zip(formals.output, proto.output):
             if name:
                 self.held[name] = inner.result(formal, label)

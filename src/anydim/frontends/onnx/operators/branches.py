@@ -3,87 +3,160 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy
 
 from anydim.base.dtypes import boolean
-from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.file.tensors import MOST_AXES, Unsupported
 from anydim.frontends.onnx.operators.call import Body, OnnxNode
-from anydim.frontends.onnx.operators.relations import opposite, relation_of
-from anydim.frontends.onnx.values.held import Broken, Held
-from anydim.frontends.onnx.values.kinds import elements_of, joined, kind_of, rebuilt, tensors_of
+from anydim.frontends.onnx.operators.relations import (
+    Unlike,
+    assume,
+    decided,
+    opposite,
+    relation_of,
+)
+from anydim.frontends.onnx.values.emitting import Relation
+from anydim.frontends.onnx.values.held import Broken, Held, Known, Result
+from anydim.frontends.onnx.values.kinds import (
+    elements_of,
+    joined,
+    kind_of,
+    rebuilt,
+    tensors_of,
+    width,
+)
 from anydim.graph.regions import BRANCH, BranchRegion
 from anydim.lang.tree import TensorType
-from anydim.sizes import Guard, Interval, Size, bounds, maximum, minimum
+from anydim.sizes import Guard, Interval, Size, Truth, as_size, bounds, maximum, minimum, prove
 
 
-class Unlike(Unsupported):
-    """Results of two branches that cannot be one value: of other ranks or element types."""
-
-
-def if_(call: OnnxNode) -> Sequence[Held]:
+def if_(call: OnnxNode) -> Sequence[Result]:
     """A condition that is known chooses now; the other branch may be anything then.
 
-    Where branches are unlike and a relation between sizes chooses, the one with which the rest of
-    the model can be imported is what the model is, and the relation has to hold (`choices.py`).
-    Elsewhere Unlike is raised: what follows goes into both branches (`graphs/apart.py`).
+    Where results are unlike, Unlike is raised: what follows goes into both branches
+    (`graphs/apart.py`). If it is impossible after one of them, and sizes choose, they have to
+    choose the other.
     """
     known = call.emitter.known.get(call.input(0))
     if known is not None and known.array.dtype != object and known.array.size == 1:
-        branch = "then_branch" if bool(numpy.all(known.array)) else "else_branch"
-        return call.scope.inline(call.attribute(branch))
-    if call.scope.chosen is not None:
-        return _only(call, call.scope.chosen)
-    bodies = [call.scope.body(call.attribute(name)) for name in ("then_branch", "else_branch")]
-    try:
-        return one_of(call, bodies, _condition(call))
-    except Unlike as reason:
-        if call.scope.is_apart or relation_of(call.emitter, call.input(0)) is None:
-            raise
-        call.scope.choose(str(reason))
-
-
-def _only(call: OnnxNode, taken: bool) -> Sequence[Held]:
-    """The branch that is taken where a relation between sizes holds, or where it does not."""
+        return call.scope.inline(call.attribute(_branch(bool(numpy.all(known.array)))))
     relation = relation_of(call.emitter, call.input(0))
+    taken = None if relation is None else decided(call.emitter, relation)
+    if taken is not None:
+        return call.scope.inline(call.attribute(_branch(taken)))
+    bodies = [call.scope.body(call.attribute(_branch(first))) for first in (True, False)]
+    for body in bodies:
+        body.emitter.is_apart = call.scope.is_apart
     if relation is None:
-        raise Unsupported("a condition that is no relation between sizes any more")
-    left, sign, right = relation if taken else opposite(relation)
+        return joined_results(call, bodies, [body.run() for body in bodies], _condition(call))
+    return _by_sizes(call, bodies, relation)
+
+
+def _branch(taken: bool) -> str:
+    return "then_branch" if taken else "else_branch"
+
+
+def _by_sizes(call: OnnxNode, bodies: Sequence[Body], relation: Relation) -> Sequence[Result]:
+    """The results of the branch that a relation between sizes chooses."""
+    sides = (relation, opposite(relation))
+    tried = []
+    for body, side in zip(bodies, sides):
+        assume(body.emitter, side)
+        tried.append(call.scope.tried(body))
+    (first, problems), (second, others) = tried
+    if first is not None and second is not None:
+        try:
+            return joined_results(call, bodies, (first, second), Guard(*relation, call.source))
+        except Unlike as reason:
+            raise Unlike(str(reason), relation, reason.results, reason.differing) from None
+    if not call.scope.is_apart or (first is None and second is None):
+        call.scope.refuse(problems or others)
+    taken = first is not None
+    _require(call, sides[not taken], (problems or others)[0])
+    return call.scope.inline(call.attribute(_branch(taken)))
+
+
+def _require(call: OnnxNode, relation: Relation, failure: Any) -> None:
+    """Let a relation between sizes hold in every call: elsewhere a node is impossible."""
     message = (
-        f"{call.source}: the model has no meaning after the branch that is taken elsewhere, whose "
-        "results have other axes"
+        f"{call.source}: at other sizes its results have other axes, and node '{failure.node}' "
+        f"({failure.operator}) is impossible after it: {failure.reason}"
     )
+    left, sign, right = relation
     call.emitter.guards.append(Guard(left, sign, right, message))
-    return call.scope.inline(call.attribute("then_branch" if taken else "else_branch"))
+    call.emitter.relations.append(relation)
 
 
 def one_of(call: OnnxNode, bodies: Sequence[Body], condition: str | Guard) -> Sequence[Held]:
     """The results of the first body where the condition holds, of the second elsewhere."""
-    results = [body.run() for body in bodies]
+    made = joined_results(call, bodies, [body.run() for body in bodies], condition)
+    return [held for held in made if not isinstance(held, Known)]  # which builders have none of
+
+
+def joined_results(
+    call: OnnxNode, bodies: Sequence[Body], results: Sequence[Sequence[Held]],
+    condition: str | Guard,
+) -> Sequence[Result]:  # fmt: skip
+    """What either body gives, where the condition chooses between them."""
     if len(results[0]) != len(results[1]):
         raise Unsupported(f"branches with {len(results[0])} and {len(results[1])} results")
     if any(isinstance(held, Broken) for result in results for held in result):
         return [Broken() for _ in results[0]]  # what is missing inside is noted there
-    forms = []
+    final: list[Result | None] = [_known(call, bodies, pair) for pair in zip(*results)]
+    places = [place for place, known in enumerate(final) if known is None]
+    forms, owners = [], []
     tensors: list[list[str]] = [[], []]
-    for left, right in zip(*results):
+    for place in places:
+        left, right = (result[place] for result in results)
         elements = elements_of(bodies[0].emitter, left) + elements_of(bodies[1].emitter, right)
         form = joined(kind_of(bodies[0].emitter, left), kind_of(bodies[1].emitter, right), elements)
         forms.append(form)
+        owners += [place] * width(form)
         for body, held, names in zip(bodies, (left, right), tensors):
             names += tensors_of(body, held, form)
     types = [[b.emitter.types[n] for n in names] for b, names in zip(bodies, tensors)]
-    for pair in zip(*types):
-        _alike(*pair)
+    _expect_alike(call, owners, *types)
     kinds = [_either(call, bodies, left, right) for left, right in zip(*types)]
+    made = _region(call, bodies, tensors, kinds, condition)
+    for place, form in zip(places, forms):
+        final[place] = rebuilt(form, made)
+    return [held for held in final if held is not None]
+
+
+def _region(
+    call: OnnxNode, bodies: Sequence[Body], tensors: Sequence[list[str]],
+    kinds: Sequence[TensorType], condition: str | Guard,
+) -> list[str]:  # fmt: skip
+    """The results of a node that holds both bodies."""
     captures = list(dict.fromkeys(name for body in bodies for name in body.captures))
     for body in bodies:
         _take(body, captures)
     graphs = [body.graph(names) for body, names in zip(bodies, tensors)]
     region = BranchRegion(graphs[0], graphs[1], condition if isinstance(condition, Guard) else None)
     given = [condition] if isinstance(condition, str) else []
-    made = call.region(BRANCH, [*given, *captures], kinds, region)
-    return [rebuilt(form, made) for form in forms]
+    return call.region(BRANCH, [*given, *captures], kinds, region)
+
+
+def _known(call: OnnxNode, bodies: Sequence[Body], pair: Sequence[Held]) -> Known | None:
+    """The contents of a result that are known and the same in both bodies."""
+    left, right = (
+        body.emitter.known.get(held) if isinstance(held, str) else None
+        for body, held in zip(bodies, pair)
+    )
+    if left is None or right is None or left.type != right.type:
+        return None
+    items = list(zip(left.array.flat, right.array.flat))
+    if not all(isinstance(item, (Size, int, numpy.integer)) for both in items for item in both):
+        return left if left.array.tobytes() == right.array.tobytes() else None
+    sizes = []
+    for one, other in items:
+        size = _same_size(call, bodies, (as_size(one), as_size(other)))
+        if size is None:
+            return None
+        sizes.append(size)
+    return Known(Known.sizes(sizes, left.dtype).array.reshape(left.array.shape), left.dtype)
 
 
 def _take(body: Body, captures: Sequence[str]) -> None:
@@ -101,15 +174,35 @@ def _condition(call: OnnxNode) -> str:
     return call.emit("reshape", call.input(0), shape=()) if kind.rank else call.input(0)
 
 
-def _alike(left: TensorType, right: TensorType) -> None:
-    """Raise Unlike for results that cannot be one value."""
-    if left.dtype != right.dtype:
-        raise Unlike(f"its branches give {left.dtype} and {right.dtype}")
-    if left.rank != right.rank:
+def _expect_alike(
+    call: OnnxNode, places: Sequence[int], left: Sequence[TensorType], right: Sequence[TensorType]
+) -> None:
+    """Raise Unlike for tensors of results, numbered by `places`, that cannot be one value."""
+    pairs = list(zip(places, left, right))
+    for _, one, other in pairs:
+        if one.dtype != other.dtype:
+            raise Unlike(f"its branches give {one.dtype} and {other.dtype}", differing="types")
+    ranks = [(one.rank, other.rank) for _, one, other in pairs]
+    unlike = [place for place, (one, other) in zip(places, ranks) if one != other]
+    if unlike:
+        first, second = next((one, other) for one, other in ranks if one != other)
         raise Unlike(
-            f"its branches give results with {left.rank} and {right.rank} axes, and only a run "
-            "can tell which one is taken"
-        )
+            f"its branches give results with {first} and {second} axes, and only a run can tell "
+            "which one is taken", None, unlike,
+        )  # fmt: skip
+    if call.scope.may_decide_ranks:
+        unlike = [place for place, one, other in pairs if _are_lengths(one, other)]
+        if unlike:
+            problem = "its branches give shapes of unlike lengths"
+            raise Unlike(problem, None, unlike, "lengths")
+
+
+def _are_lengths(left: TensorType, right: TensorType) -> bool:
+    """Whether two vectors of integers have unlike lengths, such as shapes of tensors do."""
+    if left.rank != 1 or not left.dtype.is_integer:
+        return False
+    one, other = left.shape[0].constant, right.shape[0].constant
+    return one is not None and other is not None and one != other and max(one, other) <= MOST_AXES
 
 
 def _either(
@@ -118,13 +211,26 @@ def _either(
     """The type of a result of either branch; a size that may differ is a new dim."""
     shape = []
     for pair in zip(left.shape, right.shape):
-        outside = all(size.symbols <= set(call.emitter.box.names) for size in pair)
-        if outside and call.proved(pair[0], "==", pair[1]):
-            shape.append(pair[0])
+        same = _same_size(call, bodies, pair)
+        if same is not None:
+            shape.append(same)
         else:
+            outside = all(size.symbols <= set(call.emitter.box.names) for size in pair)
             where = [bounds(size, body.emitter.box) for size, body in zip(pair, bodies)]
             shape.append(_fresh(call, where, pair if outside else None))
     return TensorType(left.dtype, tuple(shape))
+
+
+def _same_size(call: OnnxNode, bodies: Sequence[Body], pair: tuple[Size, Size]) -> Size | None:
+    """One of two sizes that the results of either body have; None where sizes differ."""
+    if not all(size.symbols <= set(call.emitter.box.names) for size in pair):
+        return None
+    if call.proved(pair[0], "==", pair[1]):
+        return pair[0]
+    for body, other in zip(bodies, reversed(pair)):  # equal in this body, so the other's is both's
+        if prove(pair[0], "==", pair[1], body.emitter.box) is Truth.PROVED:
+            return other
+    return None
 
 
 def _fresh(call: OnnxNode, where: Sequence[Interval], sizes: tuple[Size, Size] | None) -> Size:

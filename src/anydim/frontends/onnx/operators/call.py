@@ -62,15 +62,18 @@ class Scope(Protocol):
         """The outputs of a subgraph whose nodes join this graph; its inputs are `held`."""
 
     @property
-    def chosen(self) -> bool | None:
-        """Whether a branch that is the only possible one is the first; None: nothing is chosen."""
+    def is_apart(self) -> bool:
+        """Whether nodes that follow this one were moved into its branches."""
 
     @property
-    def is_apart(self) -> bool:
-        """Whether the model is possible with either branch, so that both have to stay."""
+    def may_decide_ranks(self) -> bool:
+        """Whether vectors of unlike lengths that this node gives may still become shapes."""
 
-    def choose(self, problem: str) -> NoReturn:
-        """Import the model once with either branch of this node."""
+    def tried(self, body: Any) -> tuple[list[Held] | None, list[Any]]:
+        """The results of a graph inside; without them, the failures of its nodes."""
+
+    def refuse(self, failures: Sequence[Any]) -> NoReturn:
+        """Note failures of nodes inside."""
 
     def mark(self) -> Any:
         """What `reset` goes back to before a subgraph is imported once more."""

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from anydim.base.dtypes import boolean
-from anydim.frontends.onnx.values.emitting import Emitter
-from anydim.sizes import Size, as_size
+from collections.abc import Sequence
 
-Relation = tuple[Size, str, Size]  # as a Guard has them
+from anydim.base.dtypes import boolean
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.values.emitting import Emitter, Relation
+from anydim.sizes import Size, Truth, as_size, prove
 
 # operator -> its relation, and whether the sides change places
 _RELATIONS = {
     "equal": ("==", False), "not_equal": ("!=", False), "less": ("<", False),
     "less_equal": ("<=", False), "greater": ("<", True), "greater_equal": ("<=", True),
 }  # fmt: skip
-_UNCHANGED = ("cast", "identity", "reshape")
+_UNCHANGED = ("cast", "identity", "reshape", "squeeze", "unsqueeze")
+
+
+class Unlike(Unsupported):
+    """A node whose results differ from case to case: in their ranks, types or lengths.
+
+    `relation` between sizes decides the case, where one does; `results` are the positions of those
+    that differ. What follows is compiled for each case (`graphs/apart.py`). Vectors of unlike
+    lengths are one value, but what reads them as shapes has unlike ranks.
+    """
+
+    def __init__(
+        self, problem: str, relation: Relation | None = None, results: Sequence[int] = (0,),
+        differing: str = "ranks",
+    ) -> None:  # fmt: skip
+        super().__init__(problem)
+        self.relation = relation
+        self.results = tuple(results)
+        self.differing = differing
 
 
 def opposite(relation: Relation) -> Relation:
@@ -22,6 +41,37 @@ def opposite(relation: Relation) -> Relation:
     if sign in ("==", "!="):
         return left, "!=" if sign == "==" else "==", right
     return right, "<=" if sign == "<" else "<", left
+
+
+def decided(emitter: Emitter, relation: Relation) -> bool | None:
+    """Whether a relation holds at every size, or at none; None where sizes decide it."""
+    truth = prove(*relation, emitter.box)
+    if truth is not Truth.UNKNOWN:
+        return truth is Truth.PROVED
+    at: Emitter | None = emitter
+    while at is not None:
+        for known in at.relations:
+            if _same(known, relation) or _same(opposite(known), relation):
+                return _same(known, relation)
+        at = at.outer
+    return None
+
+
+def assume(emitter: Emitter, relation: Relation) -> None:
+    """Let a relation hold in a graph from here on."""
+    emitter.relations.append(relation)
+    left, sign, right = relation
+    if sign == "==":
+        emitter.constrain(left - right, right - left)
+    elif sign != "!=":
+        emitter.constrain(right - left - (sign == "<"))
+
+
+def _same(one: Relation, other: Relation) -> bool:
+    difference, wanted = one[0] - one[2], other[0] - other[2]
+    if one[1] != other[1]:
+        return False
+    return difference == wanted or (one[1] in ("==", "!=") and difference == -wanted)
 
 
 def relation_of(emitter: Emitter, value: str) -> Relation | None:

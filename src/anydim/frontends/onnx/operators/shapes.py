@@ -11,6 +11,7 @@ from anydim.base.dtypes import from_numpy, int64
 from anydim.frontends.onnx.file.tensors import MOST_AXES, Unsupported, read_tensor
 from anydim.frontends.onnx.operators import computed
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.frontends.onnx.operators.relations import Unlike, decided
 from anydim.frontends.onnx.values.emitting import MOST_KNOWN, Known
 from anydim.sizes import Guard, Size, as_size, bounds, ceil_div, maximum, minimum, product, simplify
 
@@ -141,22 +142,20 @@ def squeeze(call: OnnxNode) -> Result:
     if call.opset >= 13:
         axes = call.integers(1) if call.given(1) else None
     if axes is None:
-        axes = _always_one(call)
+        axes = _axes_of_one(call)
     return call.emit("squeeze", call.input(0), axes=axes)
 
 
-def _always_one(call: OnnxNode) -> list[int]:
-    """The axes whose size is 1 at every size; the others are guarded never to become 1."""
+def _axes_of_one(call: OnnxNode) -> list[int]:
+    """The axes whose size is 1; Unlike where a call decides of one."""
     axes = []
     for axis, size in enumerate(call.shape(0)):
-        if call.proved(size, "==", 1):
+        relation = (size, "==", as_size(1))
+        taken = decided(call.emitter, relation)
+        if taken is None:
+            raise Unlike(f"it names no axes, and axis {axis} goes where {size} == 1", relation)
+        if taken:
             axes.append(axis)
-        elif not call.proved(size, "!=", 1):
-            message = (
-                f"{call.source}: a Squeeze that names no axes keeps axis {axis}, which has to have "
-                f"another size than 1; name the axes, or compile for {size} = 1"
-            )
-            call.emitter.guards.append(Guard(size, "!=", as_size(1), message))
     return axes
 
 

@@ -27,8 +27,9 @@ from anydim.runtime.lists import Listed
 from anydim.sizes import Box, Dim, Guard, Size, as_size
 
 MOST_KNOWN = 256
+Relation = tuple[Size, str, Size]  # as a Guard has them
 UNFOLDED = frozenset(("dequantize",))  # constants that are worth more as they are
-__all__ = ["MOST_KNOWN", "Emitter", "Known"]
+__all__ = ["MOST_KNOWN", "Emitter", "Known", "Relation"]
 
 
 @dataclass
@@ -53,6 +54,8 @@ class Emitter:
     captured: dict[str, str] = field(default_factory=dict)  # value of `outer` -> own input
     resident: dict[str, str] = field(default_factory=dict)  # the same for what is held here too
     reserved: set[str] = field(default_factory=set)
+    relations: list[Relation] = field(default_factory=list)  # hold wherever the graph runs
+    is_apart: bool = False  # a branch of an If of unlike ranks, with what follows it
 
     def fresh(self, stem: str) -> str:
         """A name that no value has."""
@@ -149,7 +152,24 @@ class Emitter:
         names = tuple(str(dim) for dim in dims)
         return self.region(SIZES, (value,), {}, Sizes(names), source)
 
+    def mark(self) -> tuple[Box, int, int, int]:
+        """What `back` goes back to."""
+        return self.box, len(self.guards), len(self.relations), len(self.elements)
+
+    def back(self, mark: tuple[Box, int, int, int]) -> None:
+        """Forget dims, and what is known of sizes, since a mark."""
+        self.box = mark[0]
+        del self.guards[mark[1] :]
+        del self.relations[mark[2] :]
+        for key in [*self.elements][mark[3] :]:
+            del self.elements[key]
+
     # ---- graphs inside ----
+
+    @property
+    def apart(self) -> int:
+        """How many branches of unlike ranks this graph stands in, one inside the other."""
+        return self.is_apart + (0 if self.outer is None else self.outer.apart)
 
     def capture(self, value: str) -> str:
         """The own name of a value of the graph around: what is known or constant stays so."""

@@ -82,9 +82,17 @@ class Maybe:
     single: bool = False
 
 
+@dataclass(frozen=True)
+class Ranked:
+    """A result whose rank a call decides, as two tensors: elements [count] and shape [rank]."""
+
+    elements: str
+    shape: str
+
+
 class Broken:
     """Stands for the results of a node that could not be imported."""
 
 
-Held: TypeAlias = "str | Items | Packed | Maybe | Broken"
+Held: TypeAlias = "str | Items | Packed | Maybe | Ranked | Broken"
 Result: TypeAlias = "Held | Known"
