@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 from anydim.base.errors import GraphError
@@ -20,16 +21,26 @@ from anydim.ops.writing import (
 )
 from anydim.sizes import Box, Size, Truth, as_size, ceil_div, maximum, prove
 
-# Where in x a place o of the result lies; {f} is the scale, {n} and {s} the sizes.
+# Where in x element o of the result lies: a numerator, a denominator, and where the second is 0.
+# {f} / {g} is the scale, {n} and {s} are the sizes. Sizes and scales of float32 are whole numbers
+# and short fractions, so numerator and denominator are exact in float64 while products of two
+# sizes stay below 2^51, and one division rounds once: what lies on an element or halfway
+# between two is computed as that.
 COORDINATES = {
-    "asymmetric": "{o} / {f}",
-    "half_pixel": "({o} + 0.5) / {f} - 0.5",
-    "half_pixel_symmetric": "{n} / 2.0 * (1.0 - {s} / ({f} * {n})) + ({o} + 0.5) / {f} - 0.5",
-    "pytorch_half_pixel": "{s} > 1.0 ? ({o} + 0.5) / {f} - 0.5 : 0.0",
-    "align_corners": "{f} * {n} == 1.0 ? 0.0 : {o} * ({n} - 1.0) / ({f} * {n} - 1.0)",
-    "crop": "({f} * {n} == 1.0 ? 0.5 * ({a} + {b}) : {a} + {o} * ({b} - {a}) / ({f} * {n} - 1.0))"
-    " * ({n} - 1.0)",
-}
+    "asymmetric": ("{o} * {g}", "{f}", ""),
+    "half_pixel": ("(2.0 * {o} + 1.0) * {g} - {f}", "2.0 * {f}", ""),
+    "half_pixel_symmetric": (
+        "({n} - 1.0) * {f} + (2.0 * {o} + 1.0 - {s}) * {g}", "2.0 * {f}", "",
+    ),
+    "pytorch_half_pixel": (
+        "{s} > 1.0 ? (2.0 * {o} + 1.0) * {g} - {f} : 0.0", "2.0 * {f}", "",
+    ),
+    "align_corners": ("{o} * ({n} - 1.0) * {g}", "{f} * {n} - {g}", "0.0"),
+    "crop": (
+        "({a} * ({f} * {n} - {g}) + {o} * ({b} - {a}) * {g}) * ({n} - 1.0)", "{f} * {n} - {g}",
+        "0.5 * ({a} + {b}) * ({n} - 1.0)",
+    ),
+}  # fmt: skip
 ROUNDINGS = {
     "round_prefer_floor": "ceil({p} - 0.5)",
     "round_prefer_ceil": "floor({p} + 0.5)",
@@ -59,11 +70,12 @@ def resize(types: Types, attributes: Attributes, box: Box) -> Written:
     `scales` are numbers, one per axis; without them they follow from the sizes. With `antialias`
     a grid that gets smaller weighs all elements that fall together. Coordinates 'crop' read the
     part of x that the last input gives, starts then ends as shares of each axis; what lies outside
-    of x is `outside`. With `scaled` the second input has the scales, one per axis.
+    of x is `outside`. With `scaled` the second input has the scales, one per axis, or their
+    numerators, then their denominators.
     """
     _expect_resize(types, attributes)
     rank, crop = types[0].rank, attributes["coordinates"] == "crop"
-    axes = [_resized(types[0], axis, attributes) for axis in range(rank)]
+    axes = [_resized(types, axis, attributes) for axis in range(rank)]
     indices = numbered("i", rank)
     where = [(f"i{axis}", f"N{axis}" if part is None else f"S{axis}")
              for axis, part in enumerate(axes)]  # fmt: skip
@@ -84,7 +96,8 @@ def resize(types: Types, attributes: Attributes, box: Box) -> Written:
             f"{target('y', indices)} = {beyond} ? {value} : {read('z', indices)}{ranges(where)}"
         )
     parameters = [parameter("x", numbered("N", rank))]
-    parameters += [parameter("factors", [str(rank)], "F")] if attributes["scaled"] else []
+    if attributes["scaled"]:
+        parameters.append(parameter("factors", [str(types[1].shape[0])], "F"))
     parameters += [parameter("part", [str(2 * rank)], "R")] if crop else []
     kinds = [f"{kind} {name}" for part in parts for name, (kind, _) in part.values.items()]
     values = {name: value for part in parts for name, (_, value) in part.values.items()}
@@ -139,8 +152,8 @@ def _expect_resize(types: Types, attributes: Attributes) -> None:
     crop, scaled = attributes["coordinates"] == "crop", bool(attributes["scaled"])
     if len(types) != 1 + crop + scaled or (crop and types[-1].shape != (2 * rank,)):
         raise GraphError("operator 'resize': the part to crop is a vector of 2 numbers per axis")
-    if scaled and types[1].shape != (rank,):
-        raise GraphError("operator 'resize': scales are a vector of a number per axis")
+    if scaled and types[1].shape not in ((rank,), (2 * rank,)):
+        raise GraphError("operator 'resize': scales are a vector of one or two numbers per axis")
 
 
 @dataclass(frozen=True)
@@ -158,9 +171,9 @@ class _Resized:
     beyond: str
 
 
-def _resized(kind: TensorType, axis: int, attributes: Attributes) -> _Resized | None:
+def _resized(types: Types, axis: int, attributes: Attributes) -> _Resized | None:
     """An axis of x; None for one that stays as it is."""
-    own, size = kind.shape[axis], as_size(attributes["sizes"][axis])
+    own, size = types[0].shape[axis], as_size(attributes["sizes"][axis])
     scale = None if attributes["scales"] is None else float(attributes["scales"][axis])
     moving = attributes["coordinates"] == "crop" or attributes["scaled"]
     if own == size and (scale is None or scale == 1) and not moving:
@@ -171,7 +184,7 @@ def _resized(kind: TensorType, axis: int, attributes: Attributes) -> _Resized | 
     count = _count(own, size, scale, attributes)
     if count is not None and count.constant is None:
         values[f"C{axis}"] = ("size", count)
-    statements, place, factor = _axis(axis, scale, attributes, count, kind.rank)
+    statements, place, factor = _axis(axis, _Scale.of(axis, types, attributes), attributes, count)
     low, high = f"p{axis}(i{axis}) < 0.0", f"p{axis}(i{axis}) > cast<double>(N{axis} - 1)"
     taps = [(f"k{axis}", _written_count(axis, count))] if factor else []
     return _Resized(values, statements, place, factor, taps, f"{low} || {high}")
@@ -185,7 +198,7 @@ def _count(own: Size, size: Size, scale: float | None, attributes: Attributes) -
     if not attributes["antialias"]:
         return count
     if scale is not None:
-        return count * math.ceil(1 / min(scale, 1.0) - 1e-9)
+        return count * math.ceil(1 / min(Fraction(scale), Fraction(1)))
     reach = count.constant // 2 if count.constant else 1
     return maximum(ceil_div(own * reach, maximum(size, 1)), reach) * 2
 
@@ -194,26 +207,56 @@ def _written_count(axis: int, count: Size | None) -> str:
     return f"C{axis}" if count is None or count.constant is None else str(count)
 
 
+@dataclass(frozen=True)
+class _Scale:
+    """The scale of an axis as texts of float64, `above / below`; `number` where it is one."""
+
+    above: str
+    below: str
+    number: float | None = None
+    rank: int = 0
+
+    @staticmethod
+    def of(axis: int, types: Types, attributes: Attributes) -> _Scale:
+        rank = types[0].rank
+        if attributes["scales"] is not None:
+            number = float(attributes["scales"][axis])
+            return _Scale(f"cast<double>(F{axis})", "1.0", number, rank)
+        if not attributes["scaled"]:
+            return _Scale(f"cast<double>(S{axis})", f"cast<double>(N{axis})", None, rank)
+        below = "1.0"
+        if types[1].shape != (rank,):
+            below = f"cast<double>(factors({rank + axis}))"
+        return _Scale(f"cast<double>(factors({axis}))", below, None, rank)
+
+    @property
+    def quotient(self) -> str:
+        return self.above if self.below == "1.0" else f"({self.above} / {self.below})"
+
+    def place(self, axis: int, coordinates: str) -> str:
+        """Where in x an element of the result lies, in float64."""
+        above, below, alone = COORDINATES[coordinates]
+        terms = {
+            "o": f"cast<double>(i{axis})", "f": self.above, "g": self.below,
+            "n": f"cast<double>(N{axis})", "s": f"cast<double>(S{axis})",
+            "a": f"cast<double>(part({axis}))", "b": f"cast<double>(part({self.rank + axis}))",
+        }  # fmt: skip
+        over = below.format(**terms)
+        quotient = f"({above.format(**terms)}) / ({over})"
+        return f"{over} == 0.0 ? {alone.format(**terms)} : {quotient}" if alone else quotient
+
+
 def _axis(
-    axis: int, scale: float | None, attributes: Attributes, count: Size | None, rank: int
+    axis: int, scale: _Scale, attributes: Attributes, count: Size | None
 ) -> tuple[list[str], str, str]:
     """(statements, the place to read, the weight of what is read) along a resized axis."""
     mode, coordinates, rounding = (attributes[k] for k in ("mode", "coordinates", "rounding"))
     index, size, span = f"i{axis}", f"N{axis}", f" where i{axis} in 0:S{axis}"
-    if mode == "nearest" and scale is not None and scale.is_integer() and (
+    if mode == "nearest" and scale.number is not None and scale.number.is_integer() and (
         (coordinates, rounding) in _REPEATS
     ):  # fmt: skip
-        return [], f"{index} // {int(scale)}", ""
-    factor = f"cast<double>(S{axis}) / cast<double>({size})"
-    if scale is not None:
-        factor = f"cast<double>(F{axis})"
-    elif attributes["scaled"]:
-        factor = f"cast<double>(factors({axis}))"
-    place = COORDINATES[coordinates].format(
-        o=f"cast<double>({index})", f=f"({factor})",
-        n=f"cast<double>({size})", s=f"cast<double>(S{axis})",
-        a=f"cast<double>(part({axis}))", b=f"cast<double>(part({rank + axis}))",
-    )  # fmt: skip
+        return [], f"{index} // {int(scale.number)}", ""
+    place = scale.place(axis, coordinates)
     statements = [f"p{axis}({index}) = {place}{span}"]
     p = f"p{axis}({index})"
     if mode == "nearest":
@@ -225,7 +268,7 @@ def _axis(
     near = f"cast<int64>(floor({p})) + k{axis} - {before}"
     distance = f"abs({p} - floor({p}) - cast<double>(k{axis} - {before}))"
     if attributes["antialias"]:
-        distance = f"({distance} * min({factor}, 1.0))"
+        distance = f"({distance} * min({scale.quotient}, 1.0))"
     weight = weight.format(d=distance, a=f"({float(attributes['cubic'])!r})")
     name = f"w{axis}({index},k{axis})"
     both = f"{span}, k{axis} in 0:{taps}"

@@ -110,10 +110,10 @@ def _scales(call: OnnxNode, position: int) -> list[float]:
 
 def _kept_ratio(call: OnnxNode, policy: str, axes: Sequence[int], wanted: Sequence[Size]) -> Result:
     """The axes all scaled by the same number, so that they fit into sizes, or cover them."""
-    choices = {"not_larger": (minimum, "reduce_min"), "not_smaller": (maximum, "reduce_max")}
+    choices = {"not_larger": (minimum, "arg_min"), "not_smaller": (maximum, "arg_max")}
     if policy not in choices:
         raise Unsupported(f"keep_aspect_ratio_policy {policy!r}")
-    choose, reduce = choices[policy]
+    choose, place = choices[policy]
     shape = call.shape(0)
     own = [shape[axis] for axis in axes]
     sizes = list(shape)
@@ -125,9 +125,11 @@ def _kept_ratio(call: OnnxNode, policy: str, axes: Sequence[int], wanted: Sequen
         sizes[axis] = simplify(choose(*rounded), call.emitter.box)
     above = call.emit("size_tensor", values=wanted, dtype=float64)
     below = call.emit("size_tensor", values=own, dtype=float64)
-    ratio = call.emit(reduce, call.emit("div", above, below), axes=(0,), keepdims=True)
-    factors = _spread(call, ratio, [0 if axis in axes else 1 for axis in range(len(shape))])
-    return _resized(call, axes, sizes, None, factors)
+    best = call.emit(place, call.emit("div", above, below), axis=0, keepdims=True, last=False)
+    places = [0 if axis in axes else 1 for axis in range(len(shape))]
+    ratio = [_spread(call, call.emit("gather", side, best, axis=0), places)
+             for side in (above, below)]  # fmt: skip
+    return _resized(call, axes, sizes, None, call.emit("concat", *ratio, axis=0))
 
 
 def _spread(call: OnnxNode, factors: str, places: Sequence[int]) -> str:
