@@ -10,6 +10,7 @@ import click
 
 from tests.fuzz import (
     cuts,
+    edges,
     metamorphic,
     networks,
     nnsmith_graphs,
@@ -24,7 +25,7 @@ from tests.fuzz.generate import random_case
 KINDS = {
     "graphs": runner.run, "onnx": onnx_peers.run, "laws": metamorphic.run, "cuts": cuts.run,
     "nnsmith": nnsmith_graphs.run, "networks": networks.run, "texts": typed_texts.run,
-    "sizes": sizes_as_data.run,
+    "sizes": sizes_as_data.run, "edges": edges.run,
 }  # fmt: skip
 
 
@@ -41,6 +42,7 @@ KINDS = {
 @click.option("--networks", "kind", flag_value="networks", help="Networks of images.")
 @click.option("--texts", "kind", flag_value="texts", help="Recurrences: declared types, inferred.")
 @click.option("--sizes", "kind", flag_value="sizes", help="Sizes as data, in all integer types.")
+@click.option("--edges", "kind", flag_value="edges", help="Operators at the edges of the allowed.")
 @click.option("--coverage", is_flag=True, help="Print what the graphs try; compile nothing.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file that failures go to as well.")
 def main(

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.fuzz import networks, nnsmith_graphs, onnx_peers
+from tests.fuzz import edges, networks, nnsmith_graphs, onnx_peers
 from tests.fuzz.runner import Outcome, run
 
 QUICK, MANY = 60, 500
 QUICK_MODELS, MANY_MODELS = 8, 150
+QUICK_EDGES, MANY_EDGES = 30, 1000
 QUICK_NETWORKS, MANY_NETWORKS = 3, 100
 
 
@@ -62,4 +63,15 @@ def test_many_random_networks() -> None:
 def test_many_graphs_of_nnsmith() -> None:
     pytest.importorskip("nnsmith")
     found = failures(range(100), nnsmith_graphs.run)
+    assert not found, found
+
+
+def test_a_few_operators_at_their_edges() -> None:
+    found = failures(range(QUICK_EDGES), edges.run)
+    assert not found, found
+
+
+@pytest.mark.slow
+def test_many_operators_at_their_edges() -> None:
+    found = failures(range(10_000, 10_000 + MANY_EDGES), edges.run)
     assert not found, found
