@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy
@@ -23,29 +20,6 @@ from tests.unit.devices.test_placed_programs import arrays, chosen, diamond, gra
 pytestmark = needs_device
 
 _ENQUEUE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 9)
-_NO_DEVICES = """
-import numpy, anydim as ad
-g = ad.Builder("one")
-g.output("y", g.exp(g.input("x", ad.float32, [g.dim("n", 0, 8)])))
-rules = {"*": "accel"}
-try:
-    ad.compile(g, devices={"accel": "opencl:0"}, placement=rules)
-except ad.DeviceError as error:
-    print(error)
-model = ad.compile(g, devices={"accel": "cpu"}, placement=rules)
-print(model(x=numpy.zeros(3, numpy.float32))["y"])
-"""
-
-
-def test_a_loader_without_devices() -> None:
-    env = {**os.environ, "OCL_ICD_VENDORS": "/nonexistent"}
-    done = subprocess.run(
-        [sys.executable, "-c", _NO_DEVICES], env=env, capture_output=True, text=True, timeout=120
-    )
-    first, *_, last = done.stdout.splitlines()
-    assert "there is no device 'opencl:0': the OpenCL loader " in first, done.stderr
-    assert "has 0 devices" in first and "pip install anydim[opencl]" in done.stdout
-    assert last == "[1. 1. 1.]"
 
 
 def test_kernels_that_do_not_build(monkeypatch: pytest.MonkeyPatch) -> None:
