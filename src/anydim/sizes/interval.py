@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
 from math import inf
 
 from anydim.base.records import dataclass
@@ -53,7 +52,7 @@ class Interval:
     def __pow__(self, exponent: int) -> Interval:
         if exponent % 2 == 0 and self.low < 0:
             self = interval(0 if self.high >= 0 else -self.high, max(-self.low, self.high))
-        return reduce(Interval.__mul__, [self] * exponent, Interval(1, 1))
+        return interval(self.low**exponent, self.high**exponent)
 
     def __floordiv__(self, other: Interval) -> Interval:
         """A divisor of 0 yields no value, so it is left out of `other`."""
