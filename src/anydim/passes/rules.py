@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy
@@ -47,8 +48,8 @@ def call(function: str, *arguments: Any) -> Apply:
     return Apply(function, tuple(arguments))
 
 
-def _is(value: float) -> Callable[[Mapping[str, Any]], bool]:
-    return lambda found: not isinstance(found["c"].value, bool) and found["c"].value == value
+def _is(value: float, found: Mapping[str, Any]) -> bool:
+    return not isinstance(found["c"].value, bool) and found["c"].value == value
 
 
 def _float_divisor(found: Mapping[str, Any]) -> bool:
@@ -66,17 +67,13 @@ def _power_of_two(found: Mapping[str, Any]) -> bool:
     return _float_divisor(found) and abs(math.frexp(found["c"].value)[0]) == 0.5
 
 
-def _nothing(sign: float) -> Callable[[Mapping[str, Any]], bool]:
+def _nothing(sign: float, found: Mapping[str, Any]) -> bool:
     """Whether c is 0: of a float the one with this sign, as -0 + 0 is 0."""
-
-    def holds(found: Mapping[str, Any]) -> bool:
-        literal = found["c"]
-        if isinstance(literal.value, bool) or literal.value != 0:
-            return False
-        whole = literal.dtype is not None and not literal.dtype.is_float
-        return whole or math.copysign(1.0, literal.value) == sign
-
-    return holds
+    literal = found["c"]
+    if not _is(0, found):
+        return False
+    whole = literal.dtype is not None and not literal.dtype.is_float
+    return whole or math.copysign(1.0, literal.value) == sign
 
 
 def _float(found: Mapping[str, Any]) -> bool:
@@ -90,12 +87,12 @@ def _inverse(found: Mapping[str, Any]) -> Expr:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("add zero", call("add", A, C), lambda f: f["a"], _nothing(-1.0)),
-    Rule("zero add", call("add", C, A), lambda f: f["a"], _nothing(-1.0)),
-    Rule("subtract zero", call("sub", A, C), lambda f: f["a"], _nothing(1.0)),
-    Rule("multiply by one", call("mul", A, C), lambda f: f["a"], _is(1)),
-    Rule("one multiplied", call("mul", C, A), lambda f: f["a"], _is(1)),
-    Rule("divide by one", call("div", A, C), lambda f: f["a"], _is(1)),
+    Rule("add zero", call("add", A, C), lambda f: f["a"], partial(_nothing, -1.0)),
+    Rule("zero add", call("add", C, A), lambda f: f["a"], partial(_nothing, -1.0)),
+    Rule("subtract zero", call("sub", A, C), lambda f: f["a"], partial(_nothing, 1.0)),
+    Rule("multiply by one", call("mul", A, C), lambda f: f["a"], partial(_is, 1)),
+    Rule("one multiplied", call("mul", C, A), lambda f: f["a"], partial(_is, 1)),
+    Rule("divide by one", call("div", A, C), lambda f: f["a"], partial(_is, 1)),
     Rule("divide by a power of two", call("div", A, C), _inverse, _power_of_two),
     Rule(
         "divide by a number", call("div", A, C), _inverse, _float_divisor,
@@ -103,9 +100,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "square", call("pow", A, C), lambda f: call("mul", f["a"], f["a"]),
-        lambda f: _is(2)(f) and _float(f),
+        lambda f: _is(2, f) and _float(f),
     ),
-    Rule("first power", call("pow", A, C), lambda f: f["a"], lambda f: _is(1)(f) and _float(f)),
+    Rule("first power", call("pow", A, C), lambda f: f["a"], lambda f: _is(1, f) and _float(f)),
     Rule("double negation", call("neg", call("neg", A)), lambda f: f["a"]),
     Rule("not not", call("not", call("not", A)), lambda f: f["a"]),
     Rule("choose among equals", call("select", A, B, B), lambda f: f["b"]),

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy
 import pytest
 
-from anydim.base.dtypes import DType, boolean, float16, float32, float64, int8
+from anydim.base.dtypes import (
+    DType,
+    bfloat16,
+    boolean,
+    float16,
+    float32,
+    float64,
+    int8,
+    int64,
+)
+from anydim.lang.functions import INSIDE
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import (
     Apply,
@@ -16,11 +28,12 @@ from anydim.lang.tree import (
     Index,
     Literal,
     Read,
+    SizeTerm,
     Statement,
     Tensor,
     TensorType,
 )
-from anydim.passes.rules import RULES, Hole, Rule, match, simplified
+from anydim.passes.rules import RULES, Hole, Rule, apply_rules, match, simplified
 from anydim.sizes import as_size
 
 TYPES = (float16, float32, float64)
@@ -113,6 +126,100 @@ def test_only_exact_reciprocals_stand_for_divisors(dtype: DType) -> None:
         assert made == (inverse if exact else Apply("div", (x, literal)))
         fast = simplified(Apply("quotient", (x, literal)), fast=True)
         assert isinstance(fast, Apply) and fast.function == "quotient"
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_divisors_whose_reciprocals_are_normal_floats(dtype: DType, sign: int) -> None:
+    """Powers of two from the least normal float, which is left out, to its reciprocal."""
+    x, least = Read("x", (Index("i"),)), numpy.finfo(dtype.numpy).minexp
+    for exponent in (least - 1, least, least + 1, -1, 1, -least - 1, -least, -least + 1):
+        divisor = sign * 2.0**exponent
+        quotient = Apply("div", (x, Literal(divisor, dtype)))
+        inverse = Apply("mul", (x, Literal(1 / divisor, dtype)))
+        assert simplified(quotient) == (inverse if least < exponent <= -least else quotient)
+
+
+X = Read("x", (Index("i"),))
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        Apply("add", (X, Literal(0.0, float32))),  # -0 + 0 is 0
+        Apply("add", (Literal(0.0, float32), X)),
+        Apply("sub", (X, Literal(-0.0, float32))),
+        Apply("add", (X, Literal(0.0))),
+        Apply("add", (X, Literal(False, boolean))),
+        Apply("add", (X, Literal(1, int8))),
+        Apply("mul", (X, Literal(True, boolean))),
+        Apply("div", (X, Literal(2, int8))),
+        Apply("div", (X, Literal(2.0))),
+        Apply("div", (X, Literal(3.0, float32))),
+        Apply("div", (X, Literal(4.0, bfloat16))),  # too coarse
+        Apply("pow", (X, Literal(2, int8))),
+        Apply("pow", (X, Literal(2))),
+        Apply("pow", (X, Literal(1, int8))),
+        Apply("select", (Literal(1, int8), X, Literal(0.0, float32))),
+        Apply("add", (Literal(1), Literal(2, int8))),  # a type that is not known yet
+        Apply(INSIDE, (Literal(True, boolean),)),
+        X,
+    ],
+)
+def test_what_no_rule_fits(kept: Expr) -> None:
+    assert apply_rules(kept) is None
+    assert simplified(kept) == kept
+
+
+@pytest.mark.parametrize(
+    ("written", "made"),
+    [
+        (Apply("add", (X, Literal(0, int8))), X),
+        (Apply("sub", (X, Literal(0, int8))), X),
+        (Apply("add", (X, Literal(-0.0))), X),
+        (Apply("mul", (X, Literal(1))), X),
+        (Apply("pow", (X, Literal(1.0, float32))), X),
+        (Apply("pow", (X, Literal(2.0, float32))), Apply("mul", (X, X))),
+        (Apply("select", (Literal(False, boolean), X, Index("i"))), Index("i")),
+        (Apply("mul", (SizeTerm(as_size(6)), SizeTerm(as_size(7)))), Literal(42, int64)),
+        (Apply("less", (Literal(1, int8), Literal(2, int8))), Literal(True, boolean)),
+        (Cast(int8, Literal(300, int64)), Literal(44, int8)),
+        (Cast(int8, Literal(300.0, float32)), Literal(44, int8)),
+        (Cast(float32, Literal(float("nan"), float64)), Literal(float("nan"), float32)),
+    ],
+)
+def test_what_rules_make(written: Expr, made: Expr) -> None:
+    """Without a warning of numpy's, at numbers that a type does not hold too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert str(simplified(written)) == str(made)
+
+
+def test_numbers_that_leave_their_type_are_folded_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        large = Literal(float(numpy.finfo(numpy.float32).max), float32)
+        assert simplified(Apply("add", (large, large))) == Literal(float("inf"), float32)
+        assert simplified(Cast(float16, Literal(1e30, float32))) == Literal(float("inf"), float16)
+
+
+def test_a_fast_rule_waits_to_be_asked_for() -> None:
+    third = Apply("div", (X, Literal(3.0, float32)))
+    inverse = Apply("mul", (X, Literal(float(numpy.float32(1 / 3)), float32)))
+    assert apply_rules(third) is None and simplified(third) == third
+    assert apply_rules(third, fast=True) == inverse == simplified(third, fast=True)
+
+
+def test_a_hole_matches_one_expression() -> None:
+    twice = Apply("select", (Hole("a"), Hole("b"), Hole("b")))
+    condition, y = Apply("less", (X, X)), Read("y", (Index("i"),))
+    assert match(twice, Apply("select", (condition, y, y)), {})
+    assert not match(twice, Apply("select", (condition, y, X)), {})
+    assert not match(twice, Apply("select", (condition, y)), {})
+    assert not match(twice, Apply("clip", (condition, y, y)), {})
+    assert not match(twice, y, {})
+    assert match(y, y, {}) and not match(y, X, {})
+    assert not match(Hole("c", literal=True), y, {})
 
 
 def test_rules_apply_at_every_depth() -> None:
