@@ -1,13 +1,68 @@
-"""What all tests share: calls run on one core where a test says nothing else, on every machine.
+"""What all tests share: surroundings that are the same on every machine.
 
-What somebody tuned here is not taken: tests see the schedules that templates choose. No bodies are
-made but where a test asks for a strategy. PoCL shows two devices, for programs on several.
+Calls run on one core where a test says nothing else. What somebody tuned or set here is not taken:
+tests see the defaults, and a home of this session alone. Code that was compiled is kept between
+sessions (`.pytest_cache/compiled`), found by its content. No bodies are made but where a test asks
+for a strategy. PoCL shows two devices, for programs on several.
 """
 
-import os
+from __future__ import annotations
 
-os.environ["OMP_NUM_THREADS"] = "1"
-os.environ.setdefault("ANYDIM_TUNED", "0")
-os.environ.setdefault("ANYDIM_STRATEGY", "generic")
-os.environ.setdefault("ANYDIM_KEEP_PROGRAMS", "0")  # what a test compiles is compiled
-os.environ.setdefault("POCL_DEVICES", "pthread pthread")
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+_KEPT = Path(__file__).resolve().parents[1] / ".pytest_cache" / "compiled"
+_OTHERS = ("ANYDIM_", "OCL_", "POCL_", "PYOPENCL_", "XDG_", "OMP_", "KMP_", "MKL_")
+_COLOURS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES")
+_OURS = {
+    "OMP_NUM_THREADS": "1",
+    "ANYDIM_TUNED": "0",
+    "ANYDIM_STRATEGY": "generic",
+    "ANYDIM_KEEP_PROGRAMS": "0",  # what a test compiles is compiled
+    "POCL_DEVICES": "pthread pthread",
+}
+# set by whatever test is the first to open a device, or by pytest
+_SET_ONCE = {"POCL_WORK_GROUP_METHOD", "PYOPENCL_HOME", "PYTEST_CURRENT_TEST"}
+
+
+def _surround() -> str:
+    """Replace the environment and return the new home; workers of a session inherit both."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return os.environ["HOME"]
+    for name in [name for name in os.environ if name.startswith(_OTHERS) or name in _COLOURS]:
+        del os.environ[name]
+    home = tempfile.mkdtemp(prefix="anydim-home-")
+    for name in ("anydim/objects", "pocl"):
+        link, kept = Path(home, ".cache", name), _KEPT / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError):  # a tree that may not be written keeps nothing
+            kept.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(kept, target_is_directory=True)
+    os.environ.update(_OURS, HOME=home)
+    return home
+
+
+_HOME = _surround()
+
+
+def pytest_unconfigure() -> None:
+    """The process that made the home removes it."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(_HOME, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def surroundings_stay() -> Iterator[None]:
+    """A test leaves the environment and the working folder as it found them."""
+    before, folder = dict(os.environ), os.getcwd()
+    yield
+    after = dict(os.environ)
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    assert changed <= _SET_ONCE, f"left changed: {sorted(changed - _SET_ONCE)}"
+    assert os.getcwd() == folder
