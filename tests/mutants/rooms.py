@@ -1,0 +1,26 @@
+"""Which files are mutated, and which tests have to notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Room:
+    """Patterns of files under `src/anydim`, and the tests that run for each mutant of them."""
+
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+ROOMS = {
+    "sizes": Room(("sizes/*",), ("tests/unit/sizes",)),
+    "rules": Room(
+        ("passes/rules.py",),
+        ("tests/unit/passes/test_rules.py", "tests/unit/passes/test_folding.py"),
+    ),
+    "in_place": Room(("passes/in_place.py",), ("tests/unit/passes/test_in_place.py",)),
+    "verify": Room(("graph/verify*.py",), ("tests/unit/graph",)),
+    "resolve": Room(("lang/resolve/*",), ("tests/unit/lang",)),
+    "checks": Room(("runtime/checks.py",), ("tests/unit/runtime", "tests/errors/test_inputs.py")),
+}
