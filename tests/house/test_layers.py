@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import pathlib
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -50,31 +51,42 @@ def late_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 yield parts[1], node.lineno
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_point_down(path: pathlib.Path) -> None:
-    room = room_of(path)
-    assert room in LAYERS, f"{path.name}: unknown room '{room}'"
-    tree = ast.parse(path.read_text())
-    for name, line in (*first_party_imports(tree), *late_imports(tree)):
-        if name not in LAYERS:
-            continue
-        assert LAYERS.index(name) <= LAYERS.index(room), f"{path}:{line}: {room} imports {name}"
-        if room == "runtime":
-            assert name in RUNTIME_MAY_USE, f"{path}:{line}: runtime imports {name}"
+@cache
+def tree_of(path: pathlib.Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_no_first_party_import_hides_in_a_function(path: pathlib.Path) -> None:
-    tree = ast.parse(path.read_text())
-    for function in ast.walk(tree):
-        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            hidden = list(first_party_imports(function))
-            assert not hidden, f"{path}: {function.name} imports {hidden}"
+def files_of(room: str) -> list[pathlib.Path]:
+    return [path for path in FILES if room_of(path) == room]
+
+
+def test_every_room_has_a_layer() -> None:
+    assert set(LAYERS) == {room_of(path) for path in FILES}
+
+
+@pytest.mark.parametrize("room", LAYERS)
+def test_imports_point_down(room: str) -> None:
+    for path in files_of(room):
+        for name, line in (*first_party_imports(tree_of(path)), *late_imports(tree_of(path))):
+            if name not in LAYERS:
+                continue
+            assert LAYERS.index(name) <= LAYERS.index(room), f"{path}:{line}: {room} imports {name}"
+            if room == "runtime":
+                assert name in RUNTIME_MAY_USE, f"{path}:{line}: runtime imports {name}"
+
+
+@pytest.mark.parametrize("room", LAYERS)
+def test_no_first_party_import_hides_in_a_function(room: str) -> None:
+    for path in files_of(room):
+        for function in ast.walk(tree_of(path)):
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                hidden = list(first_party_imports(function))
+                assert not hidden, f"{path}: {function.name} imports {hidden}"
 
 
 def test_the_runtime_knows_no_compiler() -> None:
     for path in (ROOT / "runtime").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             names = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
