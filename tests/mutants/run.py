@@ -21,6 +21,7 @@ only_mutate = {files}
 do_not_mutate_patterns = ['^\\s*raise ']
 pytest_add_cli_args_test_selection = {tests}
 pytest_add_cli_args = ["-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow"]
+also_copy = ["conftest.py"]
 use_git_change_detection = false
 track_dependencies = false
 timeout_multiplier = 3.0
@@ -30,6 +31,17 @@ timeout_constant = 5.0
 pythonpath = [".", "tests/conformance"]
 addopts = "-q --strict-markers --import-mode=importlib"
 markers = ["slow: takes more than a few seconds; run by `make test-all`"]
+"""
+# Each mutant runs in a fork of a process that has run all tests: what those computed is forgotten.
+_FORGETTING = """\
+import functools, gc, sys
+
+def pytest_configure():
+    for name in [name for name in sys.modules if name.startswith("tests.")]:
+        del sys.modules[name]
+    for each in gc.get_objects():
+        if isinstance(each, functools._lru_cache_wrapper):
+            each.cache_clear()
 """
 STATUS = {0: "survived", 1: "killed", 3: "killed", 5: "untested", 33: "untested"}
 
@@ -43,6 +55,7 @@ def prepare(room: Room, folder: Path) -> None:
     files = [f"src/anydim/{pattern}" for pattern in room.files]
     text = _CONFIGURATION.format(files=json.dumps(files), tests=json.dumps(room.tests))
     (folder / "pyproject.toml").write_text(text, "utf-8")
+    (folder / "conftest.py").write_text(_FORGETTING, "utf-8")
     done = _mutmut(folder, "run", "--max-children", "1", "no such mutant")
     if not outcomes(folder):
         raise SystemExit(f"mutmut made no mutants:\n{done.stdout}\n{done.stderr}")

@@ -110,8 +110,7 @@ def _differs(size: Size, holds: Callable[[int, int], bool], box: Box) -> bool:
 def _may_vanish(size: Size) -> bool:
     """False for sizes such as 2*n + 1, where a common divisor leaves out the constant."""
     common = gcd(*(coefficient for monomial, coefficient in size.monomials if monomial))
-    low = sum(coefficient for monomial, coefficient in size.monomials if not monomial)
-    return low % common == 0 if common else low == 0
+    return size.coefficients.get((), 0) % common == 0
 
 
 _FEW = 4
