@@ -27,8 +27,11 @@ _OURS = {
     "ANYDIM_KEEP_PROGRAMS": "0",  # what a test compiles is compiled
     "POCL_DEVICES": "pthread pthread",
 }
-# set by whatever test is the first to open a device, or by pytest
-_SET_ONCE = {"POCL_WORK_GROUP_METHOD", "PYOPENCL_HOME", "PYTEST_CURRENT_TEST"}
+# set by whatever test is the first to open a device or import scikit-learn, or by pytest
+_SET_ONCE = {
+    "POCL_WORK_GROUP_METHOD", "PYOPENCL_HOME", "PYTEST_CURRENT_TEST", "KMP_DUPLICATE_LIB_OK",
+    "KMP_INIT_AT_FORK",
+}  # fmt: skip
 
 
 def _surround() -> str:

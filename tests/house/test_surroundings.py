@@ -27,7 +27,8 @@ def test_inside():
 def test_settings_have_their_defaults() -> None:
     usual = {knob.name: knob.default() for knob in settings.KNOBS if knob.name != "cache_dir"}
     found = {name: settings.get(name) for name in usual}
-    assert found == {**usual, "tuned": False, "strategy": "generic"}
+    ours = {"tuned": False, "strategy": "generic", "keep_programs": False}
+    assert found == {**usual, **ours}
     assert settings.cache_dir == Path(os.environ["HOME"], ".cache", "anydim")
 
 

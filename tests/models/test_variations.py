@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import anydim as ad
 import anydim.ort as ort
 from anydim.cli.app import main
-from anydim.model import UnrankedModel
+from anydim.unranked_model import UnrankedModel
 from tests.unit.ort import tiny
 from tests.unit.ort.tiny import FLOAT, INT64, STRING, W, node, value
 
@@ -203,7 +203,8 @@ def test_shapes_that_were_constants_may_come() -> None:
     for size in (0, 1, 6, 7):
         x = floats(size)
         assert model(x)["y"].shape == (size, 1)
-        assert model(x=x, shape=np.array([1, size]))["y"].shape == (1, size)
+        if size:  # a 0 stands for the size of an axis that x has not
+            assert model(x=x, shape=np.array([1, size]))["y"].shape == (1, size)
 
 
 def test_files_of_before_overriding_take_no_initializers() -> None:
