@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import anydim.ops  # noqa: F401  operators that definitions call
 from anydim.base.errors import OptionError
 from anydim.base.given import path_of, shown
 from anydim.base.reads import note_read

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy
 
+import anydim.ops  # noqa: F401  operators that definitions call
 from anydim.base.dtypes import DTYPES
 from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping

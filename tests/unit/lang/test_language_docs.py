@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import anydim.ops  # noqa: F401  operators that definitions call
 from anydim.base.dtypes import float32
 from anydim.base.errors import InputError, LanguageError
 from anydim.lang.functions import FUNCTIONS
