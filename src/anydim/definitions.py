@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.errors import InputError, OptionError
+from anydim.base.errors import InputError, LanguageError, OptionError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.given import text_of
 from anydim.base.keywords import public
@@ -46,6 +46,7 @@ from anydim.frontends.builder import Value
 from anydim.frontends.definition import Pattern, broadcasts, graph_of, keywords, pattern_of
 from anydim.frontends.pragmas import options_of
 from anydim.graph.evaluate import bind, check_guards
+from anydim.graph.nodes import Graph
 from anydim.lang.resolve.ranks import ellipses_of
 from anydim.lang.surface.stored import stored_definitions
 from anydim.lang.surface.syntax import Definition
@@ -201,16 +202,36 @@ class Function:
         does for shapes that do not fit.
         """
         _, fixed, attributes, given = self._sorted(values, named)
-        arrays = [shaped(value, p) for value, p in zip(given, self.definition.parameters)]
-        frozen = freeze_value(attributes)
-        pattern = pattern_of(self.definition, arrays, attributes)
-        graph = graph_of(self.definition, pattern, frozen, self._fixing(fixed))
+        arrays, graph = self._of_shapes(given, attributes, self._fixing(fixed))
         sizes = bind(graph, dict(zip(graph.inputs, arrays)))
         check_guards(graph, sizes)
         return self._result(
             tuple(size.evaluate(sizes) for size in graph.types[name].shape)
             for name in graph.outputs
         )
+
+    def _of_shapes(
+        self, given: Sequence[Any], attributes: dict[str, Any], fixed: Mapping[str, int] | None
+    ) -> tuple[list[numpy.ndarray], Graph]:
+        """Arrays of the shapes that are given, and the graph for them.
+
+        A shape has no element type: a type variable is that of the arrays beside it, or else the
+        first of some types that the definition takes.
+        """
+        pairs = list(zip(given, self.definition.parameters))
+        held = {p.type: shaped(v, p, {}).dtype.name for v, p in pairs if hasattr(v, "__dlpack__")}
+        first: LanguageError | None = None
+        frozen = freeze_value(attributes)
+        for dtype in ("float32", "int64", "bool"):
+            types = {p.type: held.get(p.type, dtype) for _, p in pairs}
+            arrays = [shaped(value, p, types) for value, p in pairs]
+            try:
+                pattern = pattern_of(self.definition, arrays, attributes)
+                return arrays, graph_of(self.definition, pattern, frozen, fixed)
+            except LanguageError as error:
+                first = first or error
+        assert first is not None
+        raise first
 
     @property
     def options(self) -> Schedules:
@@ -228,7 +249,7 @@ class Function:
                 f"the kernels of {self.definition.name} depend on attribute {listed(needed)}",
                 "call it first, or its model(...): the options are those of the last new kind",
             )
-        arrays = [shaped(any_shape(p), p) for p in self.definition.parameters]
+        arrays = [shaped(any_shape(p), p, {}) for p in self.definition.parameters]
         return arrays, {f"...{name}": 1 for name in ellipses_of(self.definition)}
 
     # ---- arguments -----------------------------------------------------------------------------

@@ -258,3 +258,16 @@ def test_next_after_is_for_floats_that_are_computed() -> None:
     numpy.testing.assert_array_equal(lib.after(x, y), numpy.nextafter(x, y))
     with pytest.raises(ad.LanguageError, match="'nextafter' takes float32 or float64, not float16"):
         lib.after(x.astype(numpy.float16), y.astype(numpy.float16))
+
+
+def test_sizes_of_shapes_whose_element_type_is_not_said() -> None:
+    lib = ad.define("""
+      def follow(T(N) nxt, T last) -> (path) {
+        for t in N { path(t) = nxt(path(t - 1) else last) }
+      }
+      def add(T(...s) a, T(...s) b) -> (y) { y(...s) = a(...s) + b(...s) }
+    """)
+    assert lib.follow.sizes((3,), ()) == (3,)
+    assert lib.add.sizes(numpy.ones((3, 1)), (4,)) == (3, 4)
+    with pytest.raises(ad.UserError):
+        lib.add.sizes((3,), (4,))

@@ -74,14 +74,14 @@ def array_of(value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]
         raise InputError(f"argument '{parameter.name}': {error}", hint) from None
 
 
-def shaped(value: Any, parameter: Parameter) -> numpy.ndarray:
-    """An array of a shape, of which only one element exists."""
+def shaped(value: Any, parameter: Parameter, types: Mapping[str, str]) -> numpy.ndarray:
+    """An array of a shape, of which only one element exists; `types` are those of variables."""
     if isinstance(value, numpy.ndarray) or hasattr(value, "__dlpack__"):
         where = f"argument '{parameter.name}'"
         array = value if isinstance(value, numpy.ndarray) else shared_array(value, where)
         return numpy.broadcast_to(numpy.zeros((), array.dtype), array.shape)
     shape = value if isinstance(value, (tuple, list)) else ()
-    kind = TYPE_NAMES.get(parameter.type, "float32")
+    kind = {**types, **TYPE_NAMES}.get(parameter.type, "float32")
     try:
         return numpy.broadcast_to(numpy.zeros((), DTYPES[kind].numpy), tuple(shape))
     except (TypeError, ValueError):
