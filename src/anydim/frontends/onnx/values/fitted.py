@@ -22,6 +22,7 @@ from anydim.sizes import (
     LARGEST,
     SHORT,
     USUAL,
+    Atom,
     Box,
     Guard,
     Size,
@@ -29,7 +30,7 @@ from anydim.sizes import (
     bounds,
     fits,
     wrapped,
-)  # fmt: skip
+)
 
 _DEEPEST = 6  # remainders inside each other, from which on contents are data
 
@@ -66,7 +67,7 @@ class Fitted:
         if fits(size, low, min(high, LARGEST), self.box):
             return size
         if dtype.bits == 64:
-            if low and fits(size, -LARGEST, LARGEST, self.box, USUAL):
+            if low and self._counts(size):
                 return size
             raise Undecided(f"{size} in {dtype}")
         return self.outside(size, dtype)
@@ -75,9 +76,14 @@ class Fitted:
         """What a type of at most 32 bits holds for a size that may be outside of it."""
         low, high = dtype.range
         self.changed = self.changed or dtype.bits == 32
-        if size.depth > _DEEPEST or not fits(size - low, -LARGEST, LARGEST, self.box, USUAL):
+        made = wrapped(size, low, high)
+        if made.depth > _DEEPEST or not all(map(self._counts, _operands(made))):
             raise Undecided(f"{size} in {dtype}")
-        return wrapped(size, low, high)
+        return made
+
+    def _counts(self, size: Size) -> bool:
+        """Whether 64 bits hold a size wherever no dim is out of the usual."""
+        return fits(size, -LARGEST, LARGEST, self.box, USUAL)
 
 
 @dataclass
@@ -94,6 +100,15 @@ class Assuming(Fitted):
         self.likely = self.likely and fits(size, *dtype.range, self.box, SHORT)
         self.guards += guards_of(size, dtype, self.box, self.source)
         return size
+
+
+def _operands(size: Size) -> list[Size]:
+    """The operands of the remainders in a size.
+
+    The normal form drops remainders inside of them, so they may be larger than what they are of.
+    """
+    atoms = (atom for monomial in size.coefficients for atom in monomial)
+    return [part for atom in atoms if isinstance(atom, Atom) for part in atom.arguments]
 
 
 def guards_of(size: Size, dtype: DType, box: Box, source: str) -> list[Guard]:
