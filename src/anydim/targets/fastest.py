@@ -132,9 +132,7 @@ def _sum(kind: ir.Type, names: Sequence[str]) -> ir.Value:
 
 
 def _kernel(name: str, body: Sequence[ir.Step], sizes: tuple[str, ...] = ()) -> ir.Kernel:
-    parameters: tuple[ir.Pointer | ir.Scalar, ...] = (
-        ir.Pointer("x", float32), *map(ir.Scalar, sizes), ir.Scalar("start"), ir.Scalar("stop"),
-        ir.Pointer("scratch", uint8),
-    )  # fmt: skip
+    scalars = [ir.Scalar(name) for name in (*sizes, "start", "stop")]
+    parameters = (ir.Pointer("x", float32), *scalars, ir.Pointer("scratch", uint8))
     main = ir.Function("main", parameters, tuple(body))
     return ir.Kernel(name, (ir.Operand("x", float32, True),), sizes, (main,))
