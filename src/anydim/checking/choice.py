@@ -76,6 +76,7 @@ def oracles_for(
     return Oracles(tuple(found.values()), _judges(origin, found), refused)
 
 
+_NONE = "no other oracle: it was compiled from no ONNX file and no definition that is at hand"
 _HINT = f"against is one of {listed(KNOWN)}, or the path of an ONNX file"
 
 
@@ -94,13 +95,14 @@ def _judges(origin: Origin, found: Mapping[str, Oracle]) -> Callable[[], tuple[O
 def _file(origin: Origin, what: str) -> ModelFile:
     if isinstance(origin, ModelFile):
         return origin
-    raise NoAnswer(f"{what} takes ONNX files, and this model was not compiled from one")
+    raise NoAnswer(_NONE if origin is None else f"{what} takes ONNX files, and this is none")
 
 
 def _definition(origin: Origin) -> DefinitionCall:
     if isinstance(origin, DefinitionCall):
         return origin
-    raise NoAnswer("the interpreter takes definitions of the language, and this is none")
+    what = "the interpreter takes definitions of the language, and this is none"
+    raise NoAnswer(_NONE if origin is None else what)
 
 
 def _evaluator(origin: Origin, reference_of: Function | None, dtypes: Mapping[str, str]) -> Oracle:

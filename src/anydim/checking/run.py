@@ -234,4 +234,4 @@ class _State:
         """Why there is no independent oracle, where there is none."""
         if any(oracle.independent for oracle in self.oracles.ordered):
             return ""
-        return "; ".join(self.oracles.refused.values())
+        return "; ".join(dict.fromkeys(self.oracles.refused.values()))
