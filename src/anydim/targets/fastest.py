@@ -133,6 +133,7 @@ def _sum(kind: ir.Type, names: Sequence[str]) -> ir.Value:
 
 def _kernel(name: str, body: Sequence[ir.Step], sizes: tuple[str, ...] = ()) -> ir.Kernel:
     scalars = [ir.Scalar(name) for name in (*sizes, "start", "stop")]
-    parameters = (ir.Pointer("x", float32), *scalars, ir.Pointer("scratch", uint8))
+    x, scratch = ir.Pointer("x", float32), ir.Pointer("scratch", uint8)
+    parameters: tuple[ir.Pointer | ir.Scalar, ...] = (x, *scalars, scratch)
     main = ir.Function("main", parameters, tuple(body))
     return ir.Kernel(name, (ir.Operand("x", float32, True),), sizes, (main,))
