@@ -7,17 +7,18 @@ down until it does not; the corners that cost most come last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, product
 from random import Random
 
+from anydim.base.errors import AnydimError
 from anydim.base.records import dataclass
 from anydim.checking.oracle import Oracle
 from anydim.program.binding import told
 from anydim.program.plan import estimate
 from anydim.program.program import Program
-from anydim.sizes import Box, Dim
+from anydim.sizes import Box, Dim, Guard, holds
 
 Cost = Callable[[Mapping[str, int]], float]
 
@@ -25,7 +26,9 @@ _SHARES = (1 / 8, 1 / 64, 1 / 16, 1 / 64)  # of what one call may cost, for all 
 _MOST_CORNERS = 32
 _CALLS_OF_ONE_SIZE = 6  # of a program without dims
 _UNBOUNDED = 64  # what a dim without an upper bound is taken to reach beyond its lower one
-_TRIES = 20
+_BEYOND = 4 * _UNBOUNDED  # the same, for sizes that follow from others
+_AROUND = 256  # sizes above one that does not fit which are tried
+_TRIES, _FEW = 20, 5
 SPECIAL = (0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17, 23, 31, 32, 33, 37, 61, 64, 65, 97, 127,
            128, 131, 255, 257, 509, 1021)  # fmt: skip
 """Small sizes, primes, and powers of 2 with their neighbours."""
@@ -47,7 +50,8 @@ def samples(program: Program, oracle: Oracle, count: int, seed: int) -> Iterator
         yield from (Sample({}, corner=True) for _ in range(min(count, _CALLS_OF_ONE_SIZE)))
         return
     cost = partial(_cost, program, oracle)
-    corners = list(_corners(box, min(_MOST_CORNERS, count // 2), chance))
+    guards = program.signature.guards
+    corners = list(_corners(box, guards, min(_MOST_CORNERS, count // 2), chance))
     corners.sort(key=cost)
     small = [sizes for sizes in corners if cost(sizes) <= min(_SHARES)]
     wide = [sizes for sizes in corners if cost(sizes) > min(_SHARES)]
@@ -56,9 +60,9 @@ def samples(program: Program, oracle: Oracle, count: int, seed: int) -> Iterator
     seen = {tuple(sizes.values()) for sizes in corners}
     for number in range(count - len(corners)):
         limit = _SHARES[number % len(_SHARES)]
-        drawn = (_affordable(box, _random(box, chance), cost, limit) for _ in range(_TRIES))
-        sample = next((s for s in drawn if tuple(s.sizes.values()) not in seen), None)
-        sample = sample or _affordable(box, _random(box, chance), cost, limit)
+        drawn = [_affordable(box, _random(box, guards, chance), cost, limit) for _ in range(_FEW)]
+        new = (each for each in drawn if tuple(each.sizes.values()) not in seen)
+        sample = next(new, drawn[-1])
         seen.add(tuple(sample.sizes.values()))
         yield sample
     for sizes in wide:
@@ -94,9 +98,12 @@ def ends_of(dim: Dim) -> list[int]:
     return list(dict.fromkeys(value for value in wanted if value in dim))
 
 
-def _corners(box: Box, most: int, chance: Random) -> Iterator[dict[str, int]]:
-    """Different corners that meet the constraints: one dim at a time, then some of all others."""
-    found = {tuple(sizes.values()): sizes for sizes in edges(box) if box.contains(sizes)}
+def _corners(
+    box: Box, guards: Sequence[Guard], most: int, chance: Random
+) -> Iterator[dict[str, int]]:
+    """Different corners that are taken: one dim at a time, then some of all others."""
+    taken = (sizes for sizes in edges(box) if box.contains(sizes) and _taken(guards, sizes))
+    found = {tuple(sizes.values()): sizes for sizes in taken}
     single = sum(len(ends_of(dim)) for dim in box.dims)
     every = list(found.values())
     rest = every[single:]
@@ -104,13 +111,50 @@ def _corners(box: Box, most: int, chance: Random) -> Iterator[dict[str, int]]:
     yield from (every[:single] + rest)[:most]
 
 
-def _random(box: Box, chance: Random) -> dict[str, int]:
-    """Sizes inside the box; OptionError where its constraints leave none."""
+def _random(box: Box, guards: Sequence[Guard], chance: Random) -> dict[str, int]:
+    """Sizes inside the box that guards let pass, as far as chance finds such; OptionError where
+    the constraints leave none."""
     for _ in range(_TRIES):
         sizes = {dim.name: _drawn(dim, chance) for dim in box.dims}
-        if box.contains(sizes):
+        sizes = _mended(box, guards, sizes, chance)
+        if box.contains(sizes) and _taken(guards, sizes):
             return sizes
     return box.sample(chance)
+
+
+def _taken(guards: Sequence[Guard], sizes: Mapping[str, int]) -> bool:
+    return all(_passes(guard, sizes) for guard in guards)
+
+
+def _passes(guard: Guard, sizes: Mapping[str, int]) -> bool:
+    """Whether a guard holds; one on sizes that data decides may."""
+    try:
+        return not guard.symbols <= sizes.keys() or holds(guard, sizes)
+    except (AnydimError, ArithmeticError):  # a divisor is 0 there
+        return False
+
+
+def _mended(
+    box: Box, guards: Sequence[Guard], sizes: dict[str, int], chance: Random
+) -> dict[str, int]:
+    """The sizes with, for each guard that does not hold, one dim at a size at which it does."""
+    for guard in guards:
+        if _passes(guard, sizes):
+            continue
+        dims = [box.dim(name) for name in sorted(guard.symbols & set(box.names))]
+        fitting = [
+            {**sizes, dim.name: value}
+            for dim in dims
+            for value in range(dim.lo, min(_highest(dim), sizes[dim.name] + _AROUND) + 1)
+            if _passes(guard, {**sizes, dim.name: value})
+        ]
+        sizes = chance.choice(fitting) if fitting else sizes
+    return sizes
+
+
+def _highest(dim: Dim) -> int:
+    """The upper bound, or what is taken for it where there is none."""
+    return dim.lo + _BEYOND if dim.hi is None else dim.hi
 
 
 def _drawn(dim: Dim, chance: Random) -> int:

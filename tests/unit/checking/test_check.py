@@ -240,3 +240,11 @@ def test_large_integers_do_not_decide_how_long_a_loop_runs() -> None:
     )
     report = lib.f.model(numpy.int64(3), numpy.ones(3, numpy.float32)).check(samples=20)
     assert report.ok and report.samples == 20
+
+
+def test_sizes_that_follow_from_others_are_found() -> None:
+    """Of N and 3 * N a random pair seldom fits; the check compares at sizes that do."""
+    lib = ad.define("def f(float(N) x, float(3 * N) w) -> (y) { y(i) = x(i) * w(3 * i) }")
+    model = lib.f.model(numpy.ones(2, numpy.float32), numpy.ones(6, numpy.float32))
+    report = model.check(samples=12)
+    assert report.ok and report.samples >= 10 and report.sizes >= 6
