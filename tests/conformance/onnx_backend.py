@@ -218,7 +218,7 @@ def bound_to(
 
 
 def _compare(case: Case, made: Sequence[Any], expected: Sequence[Any]) -> None:
-    if _fitting(RANDOM, case.name):
+    if is_random(case.name):
         assert [(m.dtype, m.shape) for m in made] == [(e.dtype, e.shape) for e in expected]
         return
     rtol, atol = case.rtol, case.atol
@@ -226,6 +226,11 @@ def _compare(case: Case, made: Sequence[Any], expected: Sequence[Any]) -> None:
         if re.fullmatch(pattern, case.name):
             rtol, atol = max(rtol, wider_rtol), max(atol, wider_atol)
     Runner.assert_similar_outputs(expected, made, rtol, atol)
+
+
+def is_random(name: str) -> bool:
+    """Whether the results of a test are random numbers."""
+    return bool(_fitting(RANDOM, name))
 
 
 def _fitting(table: dict[str, str], name: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import AnydimError, InputError, ModelError
+from anydim.base.given import shown
 from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.coded import coded
 from anydim.frontends.onnx.file.dims import DimNames, input_shapes
@@ -334,7 +335,10 @@ def _known(node: Any, versions: Mapping[str, int]) -> bool:
 
 def as_strings(name: str, value: Any) -> numpy.ndarray:
     """An array of Python strings; InputError for anything else."""
-    array = numpy.asarray(value)
+    try:
+        array = numpy.asarray(value)
+    except ValueError:  # lists of unlike lengths
+        raise InputError(f"input '{name}' holds no array", "give an array of strings") from None
     if array.dtype.kind == "S":
         array = numpy.char.decode(array, "utf-8")
     items = array.reshape(-1).tolist()
@@ -352,12 +356,21 @@ def as_maps(name: str, value: Any) -> Any:
     raise InputError(f"input '{name}' is {type(value).__name__}, expected a dict or a list of them")
 
 
+def as_lists(name: str, value: Any) -> list[numpy.ndarray]:
+    """A list of arrays of strings; InputError for anything else."""
+    if not isinstance(value, (list, tuple)):
+        raise InputError(f"input '{name}' is {shown(value)}, expected a list of arrays")
+    return [as_strings(name, each) for each in value]
+
+
 def reader_of(kind: Any) -> Callable[[str, Any], Any]:
     """What makes of the name and the value of an input of a type what the parts take."""
     inner = kind.sequence_type.elem_type if kind.HasField("sequence_type") else kind
     if inner.HasField("map_type"):
         return as_maps
-    return as_strings if is_string(kind) else lambda name, value: value
+    if not is_string(kind):
+        return lambda name, value: value
+    return as_lists if kind.HasField("sequence_type") else as_strings
 
 
 def own_dims(opened: Opened, dims: Mapping[str, Dim] | None) -> dict[str, Dim]:

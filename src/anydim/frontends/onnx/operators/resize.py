@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import float64, int64
+from anydim.base.dtypes import DType, boolean, float64, int64
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.frontends.onnx.operators.whole_numbers import wide
 from anydim.frontends.onnx.values.found import sizes_of
 from anydim.sizes import Size, as_size, maximum, minimum, simplify
 
@@ -53,7 +52,7 @@ def _resized(
 ) -> Result:  # fmt: skip
     coordinates = call.attribute("coordinate_transformation_mode", "asymmetric")
     dtype, nearest = call.type(0).dtype, call.attribute("mode", "nearest") == "nearest"
-    floats = dtype if nearest or dtype.is_float else wide(dtype)
+    floats = dtype if nearest or dtype.is_float else float64
     inputs = [call.as_type(call.input(0), floats)] + ([factors] if factors else [])
     if coordinates == "tf_crop_and_resize":
         coordinates = "crop"
@@ -67,7 +66,12 @@ def _resized(
         antialias=bool(call.attribute("antialias", 0)),
         outside=call.attribute("extrapolation_value", 0.0),
     )  # fmt: skip
-    return call.as_type(made, dtype)
+    return made if floats == dtype else _as_integers(call, made, dtype)
+
+
+def _as_integers(call: OnnxNode, made: str, dtype: DType) -> str:
+    """The nearest integers, inside the range of the type."""
+    return call.as_type(made if dtype == boolean else call.emit("round", made), dtype)
 
 
 def _resized_by_data(call: OnnxNode, position: int, axes: Sequence[int]) -> Result:
