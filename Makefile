@@ -10,10 +10,10 @@ ROOMS :=
 COUNT := 300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-gpu bench-gpu faults soak mutants conformance lint format docs bench bench-six bench-cliffs wheels clean
+.PHONY: help setup demo test test-all test-gpu bench-gpu faults soak mutants conformance aarch64 lint format docs bench bench-six bench-cliffs wheels clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(READY) ## make .venv with everything that the other targets need
 
@@ -66,6 +66,9 @@ mutants: setup ## single faults put into functions: which do the unit tests not 
 
 conformance: setup ## every test that comes with onnx, with free and with declared sizes
 	$(BIN)/python -m pytest tests/conformance/test_onnx_backend.py -n 2 -k "not one_test_of_each"
+
+aarch64: setup ## a part of the suite and five models on aarch64, emulated by qemu (on Debian)
+	$(BIN)/python -m tests.aarch64
 
 bench: setup ## request streams through anydim and its peers
 	$(BIN)/python -m bench

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import onnx
 import onnxruntime
 import pytest
 
@@ -122,15 +123,16 @@ def test_onnxruntime_runs_what_is_refused_and_a_warning_says_why(
 
 
 def test_a_call_that_is_refused_falls_back_alone() -> None:
-    chosen = tiny.model(  # a branch that has one rank more where n is 1
-        [node("Squeeze", ["x"], ["y"])],
-        [value("x", FLOAT, ["n", 3])], [value("y", FLOAT, None)],
+    chosen = tiny.model(  # a condition may not be longer than the axis; onnxruntime cuts it
+        [node("Compress", ["x", "c"], ["y"], axis=0)],
+        [value("x", FLOAT, ["n", 3]), value("c", onnx.TensorProto.BOOL, [2])],
+        [value("y", FLOAT, None)],
     )  # fmt: skip
-    session = ort.InferenceSession(chosen, fallback="onnxruntime")
-    assert session.run(None, {"x": X})[0].shape == (2, 3)
+    session, c = ort.InferenceSession(chosen, fallback="onnxruntime"), numpy.array([True, False])
+    assert session.run(None, {"x": X, "c": c})[0].shape == (1, 3)
     with pytest.warns(RuntimeWarning, match="anydim refuses a call"):
-        assert session.run(None, {"x": X[:1]})[0].shape == (3,)
-    assert session.run(None, {"x": X})[0].shape == (2, 3)
+        assert session.run(None, {"x": X[:1], "c": c})[0].shape == (1, 3)
+    assert session.run(None, {"x": X, "c": c})[0].shape == (1, 3)
 
 
 def test_where_onnxruntime_refuses_too_the_error_is_ours() -> None:
