@@ -20,6 +20,7 @@ import anydim as ad
 from anydim import program_cache
 from anydim.base import settings
 from anydim.base.cache import DiskCache
+from anydim.ort import InferenceSession
 
 SIZES = (0, 1, 3, 17)
 WEIGHTS = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)
@@ -346,3 +347,22 @@ def test_few_modules_are_imported_for_a_load(path: Path, cache: Path) -> None:
     )  # fmt: skip
     kind, _, count, onnx_too = done.stdout.split()
     assert kind == "loaded" and int(count) < 140 and onnx_too == "False"
+
+
+@pytest.mark.parametrize("where", ["initializer", "constant"])
+def test_sessions_keep_models_with_external_data(tmp_path: Path, where: str) -> None:
+    """Also data of a Constant: its contents belong to what is kept."""
+    proto = model_of()
+    if where == "constant":
+        value = proto.graph.initializer.pop()
+        proto.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=value))
+    path, data = tmp_path / "outside.onnx", tmp_path / "outside.bin"
+    onnx.save(
+        proto, path, save_as_external_data=True, location=data.name, size_threshold=0,
+        convert_attribute=True,
+    )  # fmt: skip
+    for weights in (WEIGHTS, WEIGHTS, WEIGHTS * 2):
+        data.write_bytes(weights.tobytes())
+        (found,) = InferenceSession(str(path)).run(None, {"x": X})
+        assert numpy.allclose(found, numpy.exp(X.astype(float) @ weights), rtol=1e-5)
+    assert len(list((settings.cache_dir / "programs").glob("??/*"))) == 2

@@ -119,6 +119,13 @@ class Served:
 
     # ---- engines -----------------------------------------------------------------------------
 
+    @property
+    def _path(self) -> str | None:
+        """The path of the file, where options change nothing in it."""
+        given = self._options
+        changed = given.initializers or given.sizes_by_name or given.sizes_by_denotation
+        return self._source if isinstance(self._source, str) and not changed else None
+
     def _made(self, variation: Variation) -> Engine:
         if variation.apart:
             warn_once(
@@ -129,7 +136,8 @@ class Served:
             if self._options.libraries:
                 raise ModelError("it needs a library of operators for onnxruntime")
             model = varied(self._opened, variation)
-            return Compiled(compiled(model, self._options.threads), self._profile)
+            path = self._path if model is self._opened else None
+            return Compiled(compiled(model, self._options.threads, path), self._profile)
         except ModelError as error:
             if self._options.fallback:
                 return self._fallen_back(f"anydim refuses it: {error}")
