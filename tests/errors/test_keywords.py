@@ -91,8 +91,9 @@ def test_names_of_the_module():
 )
 def test_what_is_no_model_yet(library, told):
     theirs = types.new_class("Net", exec_body=lambda body: body.update(__module__=f"{library}.nn"))
-    with pytest.raises(ad.OptionError, match=f"type Mine\n  {told}"):
+    with pytest.raises(ad.OptionError, match=f"type Mine\n  .*{told}") as caught:
         ad.compile(type("Mine", (theirs,), {})())
+    assert "docs/" not in str(caught.value) and '(documentation: "From ' in str(caught.value)
 
 
 @pytest.mark.parametrize("given", [np.ones(3), 3, b"mine.tc"])
