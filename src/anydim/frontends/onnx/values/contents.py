@@ -166,7 +166,8 @@ def known_results(
 
     own = _OWN.get(node.operator)
     if own is not None and any(array.dtype == object for array in inputs):
-        return [_unwrapped(own(*inputs), types[0].dtype.numpy)]
+        extreme = fit(_objects(own(*inputs)), types[0].dtype)
+        return [_unwrapped(extreme, types[0].dtype.numpy)]
     group = operator(node.operator).instantiate(types, node.attributes, box)
     if group.guards:
         raise Undecided(node.operator)
