@@ -2,7 +2,6 @@
 
     python -m tests.conformance.element_types                        # the whole walk, a summary
     python -m tests.conformance.element_types --operator LSTM --list
-    python -m tests.conformance.element_types --write                # note what is refused now
     python -m tests.conformance.element_types --part 2/8
 
 A sample is a model of one node with inputs: tests of onnx, rows of our own. A variation changes
@@ -396,30 +395,12 @@ def _is_known(key: tuple[str, str, str], known: Mapping[tuple[str, str, str], st
     return key in known or ("*", "*", key[2]) in known
 
 
-def _write(outcomes: Sequence[Outcome]) -> None:
-    """Note what is refused: a line for the types of a parameter that share a reason."""
-    rows: dict[tuple[str, str, str], list[str]] = {}
-    for (operator, parameter, kind), why in known_refusals().items():
-        if operator == "*":
-            rows.setdefault((operator, parameter, why), []).append(kind)
-    for outcome in outcomes:
-        if outcome.state == "refused" and ("*", "*", outcome.variation.type) not in rows:
-            operator, parameter, kind = outcome.variation.key
-            kinds = rows.setdefault((operator, parameter, outcome.reason), [])
-            if kind not in kinds:
-                kinds.append(kind)
-    head = "# What is refused; made by: python -m tests.conformance.element_types --write"
-    lines = [f"{o} {p} {','.join(kinds)}  # {why}" for (o, p, why), kinds in rows.items()]
-    REFUSALS.write_text("\n".join([head, *sorted(lines)]) + "\n", "utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--operator", help="only this one")
     parser.add_argument("--type", help="only this type")
     parser.add_argument("--part", type=part_of, default=(1, 1), help="2/8: every 8th, from the 2nd")
     parser.add_argument("--list", action="store_true", help="every variation, what became of it")
-    parser.add_argument("--write", action="store_true", help="note what is refused")
     options = parser.parse_args()
     chosen = [
         each for each in variations()
@@ -434,8 +415,8 @@ def main() -> None:
         if options.list or outcome.state in ("wrong", "broken"):
             where = f"{' '.join(variation.key)} {variation.sample.name}"
             print(f"{outcome.state} {where}: {outcome.reason}", flush=True)
-    if options.write:
-        _write(outcomes)
+    if not (options.operator or options.type or count > 1):
+        print("\n".join(unexpected(outcomes)))
     counts = Counter(outcome.state for outcome in outcomes)
     print(", ".join(f"{count} {state}" for state, count in counts.items()), f"of {len(outcomes)}")
 
