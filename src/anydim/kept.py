@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from anydim.base import settings
-from anydim.base.cache import DiskCache, key_of, package_version
+from anydim.base.cache import DiskCache, disk_cache, key_of, package_version
+from anydim.base.cache_folder import is_there, keep, saved_to, used
 from anydim.base.errors import UserError
 from anydim.deploy.load import load
 from anydim.model import Model
@@ -40,26 +39,23 @@ def kept(parts: Iterable[str | memoryview], make: Callable[[], Model]) -> Held:
 
 def place(parts: Iterable[str | memoryview]) -> Path | None:
     """The file of a model that is made of these parts; None where there is no cache."""
-    return _folder().path(_key(parts)) if settings.use_cache else None
+    folder = disk_cache("models")
+    return None if folder is None else folder.path(_key(parts))
 
 
 def kept_at(path: Path | None, make: Callable[[], Model]) -> Held:
     """The model of a file that `place` gave, in this process or another, or else `make()`."""
     if path is None:
         return make()
-    if path.is_file():
+    if is_there(path):
         with contextlib.suppress(UserError, OSError):
             found = load(path, verify="checksums")  # what is damaged is made again
-            os.utime(path)
+            used(path)
             return found
-    made = make()
-    if settings.use_cache:
-        _keep(made, path, _folder())
+    made, folder = make(), disk_cache("models")
+    if folder is not None:
+        _keep(made, path, folder)
     return made
-
-
-def _folder() -> DiskCache:
-    return DiskCache(Path(settings.cache_dir) / "models", settings.cache_limit_mb * 1024**2)
 
 
 def _key(parts: Iterable[str | memoryview]) -> str:
@@ -81,14 +77,6 @@ def _keep(made: Model, path: Path, folder: DiskCache) -> None:
         return
     if made.executable.constant_bytes > folder.limit // _SHARE:
         return
-    with contextlib.suppress(UserError, OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        os.close(handle)
-        try:
-            made.save(name)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+    with contextlib.suppress(UserError):
+        keep(folder.root, path, lambda name: saved_to(name, made.save))
         folder.tidy()

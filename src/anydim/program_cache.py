@@ -15,15 +15,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from pathlib import Path
 from typing import Any
 
 from anydim.base import settings
-from anydim.base.cache import DiskCache, key_of, package_version
+from anydim.base.cache import DiskCache, disk_cache, key_of, package_version
+from anydim.base.cache_folder import is_there, keep, saved_to, used
 from anydim.base.errors import ArtefactError, OptionError, UserError
 from anydim.base.locks import locked
 from anydim.base.reads import FileState
@@ -67,7 +66,10 @@ def entry(request: Request) -> Entry | None:
     """
     source, path = request.source, request.path
     in_memory = isinstance(source, (bytes, bytearray, memoryview))
-    if not settings.use_cache or not settings.keep_programs or not (in_memory or path):
+    programs, sources = disk_cache("programs"), disk_cache("sources")
+    if programs is None or sources is None or not (in_memory or path):
+        return None
+    if not settings.keep_programs:
         return None
     if settings.verify or settings.dump or settings.time:  # somebody watches the compiler
         return None
@@ -83,7 +85,7 @@ def entry(request: Request) -> Entry | None:
     if any(_ADDRESS in word for word in words):  # of an object without a text of its own
         return None
     data = memoryview(source).cast("B") if in_memory else None
-    return Entry(request_of(*words), path, data)
+    return Entry(programs, sources, request_of(*words), path, data)
 
 
 class Entry:
@@ -92,10 +94,11 @@ class Entry:
     `request` is all that the program depends on beside contents, `data` a source in memory.
     """
 
-    def __init__(self, request: str, path: str | None, data: memoryview | None) -> None:
-        folder, limit = Path(settings.cache_dir), settings.cache_limit_mb * 1024**2
-        self._programs = DiskCache(folder / "programs", limit)
-        self._sources = DiskCache(folder / "sources", limit)
+    def __init__(
+        self, programs: DiskCache, sources: DiskCache, request: str, path: str | None,
+        data: memoryview | None,
+    ) -> None:  # fmt: skip
+        self._programs, self._sources = programs, sources
         self._request, self._path = request, path
         self._found: str | None = None
         self._own = [] if data is None else [hashlib.sha256(data).hexdigest()]
@@ -108,12 +111,12 @@ class Entry:
         """
         start, key = time.perf_counter(), self._key()
         path = None if key is None else self._programs.path(key)
-        if path is None or not path.is_file():
+        if path is None or not is_there(path):
             return None
         try:
             found = load(path, verify="checksums")  # what is damaged is compiled again
             facts = _facts(found.about)
-            os.utime(path)
+            used(path)
         except (UserError, OSError) as error:
             self._programs.damaged(path, error)
             return None
@@ -141,17 +144,9 @@ class Entry:
             reads = [_read(path) for path in self._ordered(files)]
             if any(each.state != files[each.state.path] for each in reads):
                 return
-            key = self._key_of([each.digest for each in reads])
-            path = self._programs.path(key)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-            os.close(handle)
-            try:
-                save(name, {"facts": _facts_as_json(facts)})
-                os.replace(name, path)
-            except BaseException:
-                os.unlink(name)
-                raise
+            path = self._programs.path(self._key_of([each.digest for each in reads]))
+            facts_too = {"facts": _facts_as_json(facts)}
+            keep(self._programs.root, path, lambda name: saved_to(name, save, facts_too))
             self._note(reads)
             self._programs.tidy()
 
@@ -159,7 +154,7 @@ class Entry:
 
     def _is_there(self) -> bool:
         key = self._key()
-        return key is not None and self._programs.path(key).is_file()
+        return key is not None and is_there(self._programs.path(key))
 
     def _key(self) -> str | None:
         """The key of the program; None where it is not known which files the import reads.
@@ -173,7 +168,7 @@ class Entry:
             return None
         key = self._key_of([each.digest for each in now])
         if before is None:
-            if not self._programs.path(key).is_file():
+            if not is_there(self._programs.path(key)):
                 return None
         elif self._path is not None and now[0].digest != before[0].digest:
             return None  # other files may belong to it

@@ -7,26 +7,29 @@ folder that cannot be used, or a file that is damaged, costs time and one warnin
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import stat
-import tempfile
-import time
-import warnings
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 from anydim.base import settings
+from anydim.base.cache_folder import (
+    cache_folder,
+    contents,
+    keep,
+    long_ago,
+    remove,
+    say,
+    trim,
+    used,
+)
 from anydim.base.records import dataclass
 
 _MAGIC = b"anydim-object-2\n"
 _DIGEST = 32
-_AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a pipe waits for who writes it
 _BETWEEN_TRIMS = 3600  # seconds
 _PACKAGE = Path(__file__).parents[1]
-_said: set[tuple[Path, str]] = set()  # folders, and what was warned of
 _ROOMS = ("base", "sizes", "runtime", "lang", "kernels", "targets", "program", "native")
 
 
@@ -42,80 +45,50 @@ def key_of(*parts: str) -> str:
 
 @dataclass(frozen=True)
 class DiskCache:
-    """A folder of such things; `limit` is in bytes."""
+    """A folder of such things inside the cache's; `limit` is in bytes."""
 
     folder: Path
     limit: int
 
+    @property
+    def root(self) -> Path:
+        """The folder of the cache."""
+        return self.folder.parent
+
     def get(self, key: str) -> bytes | None:
         """What was put, or None when it is not there whole."""
         path = self.path(key)
-        try:
-            data = _contents(path, self.limit)
-        except OSError:
+        data = contents(path, self.limit)
+        if data is None:
             return None
         payload = data[len(_MAGIC) + _DIGEST :]
         if data != _filed(key, payload):
             self.damaged(path, path.name)
             return None
-        with contextlib.suppress(OSError):
-            os.utime(path)
+        used(path)
         return payload
 
     def put(self, key: str, payload: bytes) -> None:
         """Keep something, if the folder lets us."""
-        path = self.path(key)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(_filed(key, payload))
-                os.replace(name, path)
-            except OSError:
-                os.unlink(name)
-                raise
-        except OSError as error:
-            self._say(
-                "nothing is kept there, so that it is compiled in every process (ANYDIM_CACHE_DIR "
-                "names another folder, ANYDIM_USE_CACHE=0 is for none)", str(error.strerror),
-            )  # fmt: skip
+        data = _filed(key, payload)
+        keep(self.root, self.path(key), lambda name: Path(name).write_bytes(data))
 
     def damaged(self, path: Path, why: object) -> None:
         """Remove a file that is not what was put there, with a warning."""
-        with contextlib.suppress(OSError):
-            path.unlink()
-        self._say("a file was damaged, and made again", str(why))
-
-    def _say(self, what: str, why: str) -> None:
-        """Warn, once a process; a folder that cannot be used is no error."""
-        if (self.folder, what) not in _said:
-            _said.add((self.folder, what))
-            with contextlib.suppress(Warning):
-                warnings.warn(f"{self.folder}: {what} ({why})", RuntimeWarning, stacklevel=1)
+        remove(path)
+        say(self.folder, "damaged", f"{self.folder}: a file was damaged, and made again ({why})")
 
     def tidy(self) -> None:
         """Trim when the last time is an hour ago: a full folder takes seconds to walk.
 
         The folder may be too large by what is put within that hour.
         """
-        mark = self.folder / "trimmed"
-        with contextlib.suppress(OSError):
-            if not mark.exists() or abs(time.time() - mark.stat().st_mtime) > _BETWEEN_TRIMS:
-                mark.touch()
-                self.trim()
+        if long_ago(self.folder / "trimmed", _BETWEEN_TRIMS):
+            self.trim()
 
     def trim(self) -> None:
         """Remove the least recently used files until the rest fits into the limit."""
-        with contextlib.suppress(OSError):
-            files = [(f, f.stat()) for f in self.folder.glob("*/*") if f.is_file()]
-            total = sum(about.st_size for _, about in files)
-            for file, about in sorted(files, key=lambda entry: entry[1].st_mtime_ns):
-                if total <= self.limit:
-                    return
-                with contextlib.suppress(OSError):
-                    file.unlink()
-                total -= about.st_size
+        trim(self.folder, self.limit)
 
     def path(self, key: str) -> Path:
         """Where the file of a key is, or would be."""
@@ -129,20 +102,15 @@ def _filed(key: str, payload: bytes) -> bytes:
     return _MAGIC + state.digest() + payload
 
 
-def _contents(path: Path, most: int) -> bytes:
-    """The bytes of a plain file; raises OSError for anything that opening would wait for."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
-        about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode) or about.st_size > most:
-            raise OSError("no file of ours")
-        return file.read(most + 1)
+def disk_cache(name: str) -> DiskCache | None:
+    """The part of the cache that has a name; None where nothing is kept."""
+    root = cache_folder()
+    return None if root is None else DiskCache(root / name, settings.cache_limit_mb * 1024**2)
 
 
 def user_cache() -> DiskCache | None:
-    """The cache that the settings ask for."""
-    if not settings.use_cache:
-        return None
-    return DiskCache(Path(settings.cache_dir) / "objects", settings.cache_limit_mb * 1024**2)
+    """The cache of compiled code that the settings ask for."""
+    return disk_cache("objects")
 
 
 # ---- the version of the code -------------------------------------------------------------------

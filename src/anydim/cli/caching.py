@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from anydim.base import settings
 from anydim.base.amounts import bytes_text
-from anydim.base.cache import DiskCache
+from anydim.base.cache import DiskCache, disk_cache
 from anydim.base.errors import OptionError, UserError
 from anydim.deploy.container import Container
 from anydim.report.console import Console
@@ -54,7 +54,7 @@ def cache(action: str, unused: float | None, everything: bool) -> None:
 
 
 def _show(console: Console) -> None:
-    limit = settings.cache_limit_mb * 1024**2
+    limit = _cache("objects").limit
     lines = [f"{'folder':<10}{'files':>7}{'size':>12}{'limit':>12}  last use"]
     for kind, about in _KINDS.items():
         files = list(_files(kind))
@@ -64,7 +64,7 @@ def _show(console: Console) -> None:
         row = f"{kind:<10}{len(files):>7}{bytes_text(size):>12}{bytes_text(limit):>12}"
         lines.append(f"{row}  {used:<14}{about}")
     console.table("\n".join(lines))
-    console.note(f"in {settings.cache_dir}")
+    console.note(f"in {_cache('objects').root}")
 
 
 def _check(console: Console) -> None:
@@ -82,8 +82,8 @@ def _check(console: Console) -> None:
 
 def _is_whole(kind: str, file: Path) -> bool:
     if kind not in _CONTAINERS:
-        cache = DiskCache(Path(settings.cache_dir) / kind, file.stat().st_size)
-        return cache.get(file.parent.name + file.name) is not None
+        found = replace(_cache(kind), limit=file.stat().st_size)
+        return found.get(file.parent.name + file.name) is not None
     try:
         container = Container(str(file))
         for name in container.parts:
@@ -98,7 +98,7 @@ def _prune(console: Console, unused: float | None, everything: bool) -> None:
     for kind in _KINDS:
         before = {file: file.stat() for file in _files(kind)}
         if unused is None and not everything:
-            DiskCache(Path(settings.cache_dir) / kind, settings.cache_limit_mb * 1024**2).trim()
+            _cache(kind).trim()
         for file, about in before.items():
             if everything or (unused is not None and now - about.st_mtime > unused * _DAY):
                 file.unlink(missing_ok=True)
@@ -108,8 +108,14 @@ def _prune(console: Console, unused: float | None, everything: bool) -> None:
 
 
 def _files(kind: str) -> Iterator[Path]:
-    folder = Path(settings.cache_dir) / kind
-    return (file for file in folder.glob("??/*") if file.is_file())
+    return (file for file in _cache(kind).folder.glob("??/*") if file.is_file())
+
+
+def _cache(kind: str) -> DiskCache:
+    found = disk_cache(kind)
+    if found is None:
+        raise OptionError("the cache is off", "ANYDIM_USE_CACHE=1 switches it on")
+    return found
 
 
 def _age(seconds: float) -> str:

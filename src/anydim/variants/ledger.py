@@ -16,13 +16,12 @@ import os
 import sqlite3
 import threading
 import time
-import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from anydim.base import settings
 from anydim.base.cache import code_version, key_of
+from anydim.base.cache_folder import cache_folder, not_kept, remove, say
 from anydim.base.errors import OptionError
 from anydim.base.files import replaced
 from anydim.base.records import dataclass
@@ -62,7 +61,7 @@ class Ledger:
     def __init__(self, path: Path | None, target: str) -> None:
         self._path, self._target = path, target
         self._lock = threading.Lock()
-        self._said = False
+        self._slow = False  # once a file could not be used
         self._tidied = False
 
     def find(self, recipe: str, sizes: Key, bits: str = "") -> Verdict | None:
@@ -159,22 +158,19 @@ class Ledger:
                     return file.execute(text, values).fetchall()
             except (sqlite3.Error, OSError) as error:
                 if type(error) is not sqlite3.DatabaseError:  # locked, read-only, full, no file
-                    self._say(f"{self._path}: what was measured is not kept ({error})")
+                    self._slow = True
+                    what = f"{self._path}: what was measured is not kept ({error})"
+                    not_kept(self._path.parent, what)
                     break
-                self._say(f"{self._path} is damaged ({error}): what was measured is forgotten")
-                _remove(self._path)
+                what = f"{self._path} is damaged ({error}): what was measured is forgotten"
+                say(self._path, "damaged", what)
+                remove(self._path)
+                remove(self._path.with_name(f"{self._path.name}-journal"))  # what was to be written
         return []
-
-    def _say(self, what: str) -> None:
-        """Warn, once. Where warnings are errors, nobody is there to catch this one."""
-        if not self._said:
-            self._said = True
-            with contextlib.suppress(Warning):
-                warnings.warn(what, RuntimeWarning, stacklevel=1)
 
     def _open(self, path: Path) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = sqlite3.connect(path, timeout=_SHORT_WAIT if self._said else _WAIT)
+        file = sqlite3.connect(path, timeout=_SHORT_WAIT if self._slow else _WAIT)
         try:
             file.execute("pragma synchronous = off")  # what a crash spoils is begun anew
             (version,) = file.execute("pragma user_version").fetchone()
@@ -225,13 +221,6 @@ def _digest(*row: object) -> str:
     return key_of(*map(repr, row))
 
 
-def _remove(path: Path) -> None:
-    """A damaged file, with what was to be written to it."""
-    for name in (path, path.with_name(f"{path.name}-journal")):
-        with contextlib.suppress(OSError):
-            name.unlink()
-
-
 def _all(threads: int) -> str:
     return f"all, {threads} threads"
 
@@ -248,8 +237,8 @@ def _at(path: Path | None, target: str) -> Ledger:
 
 def ledger(target: str) -> Ledger:
     """The user's, in the folder that the settings name."""
-    path = Path(settings.cache_dir) / FILE if settings.use_cache else None
-    return _at(path, target)
+    folder = cache_folder()
+    return _at(None if folder is None else folder / FILE, target)
 
 
 def name_of(target: Target) -> str:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
 from anydim.base import settings
+from anydim.base.cache_folder import cache_folder, is_there
 from anydim.program.recipe import Recipe
 from anydim.targets.target import Target
 
@@ -35,4 +35,5 @@ def tuned_state() -> str:
 
 
 def _is_there() -> bool:
-    return settings.tuned and settings.use_cache and (Path(settings.cache_dir) / FILE).is_file()
+    folder = cache_folder()
+    return settings.tuned and folder is not None and is_there(folder / FILE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,10 @@ def test_a_profile_has_the_events_of_onnxruntime(tmp_path: Path) -> None:
 # ---- kept and saved models ---------------------------------------------------------------------
 
 
+def denied(*_: object, **__: object) -> None:
+    raise PermissionError
+
+
 def test_the_next_session_of_a_file_compiles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +192,7 @@ def test_the_next_session_of_a_file_compiles_nothing(
         first = ort.InferenceSession(tiny.ADD).run(None, {"x": X})
         (path,) = (tmp_path / "models").glob("*/*")
         monkeypatch.setattr("anydim.ort.kept.compile", lambda *_, **__: pytest.fail("compiled"))
+        monkeypatch.setattr(os, "utime", denied)  # files of another user
         second = ort.InferenceSession(tiny.ADD).run(None, {"x": X})
         assert all(map(numpy.array_equal, first, second))
         monkeypatch.undo()

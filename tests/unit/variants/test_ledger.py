@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from anydim.base import cache_folder
 from anydim.variants import ledger
 from anydim.variants.ledger import Ledger, Verdict
 
@@ -45,13 +46,14 @@ def test_what_was_kept_is_found(path: Path) -> None:
 
 def works_after_one_warning(path: Path, words: str) -> None:
     """A damaged file is begun anew; it is said once."""
+    cache_folder._said.clear()
     book = Ledger(path, HERE)
     with pytest.warns(RuntimeWarning, match=words) as said:
         for _ in range(3):
             found = [book.find("recipe", (1, number)) for number in range(COUNT)]
             assert set(found) <= {None, GOOD}
         book.keep("recipe", (1, 2), Verdict("rows()", 0.25))
-    assert len(said) == 1
+    assert len(said) == 1, [str(each.message) for each in said]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Ledger(path, HERE).find("recipe", (1, 2)) == Verdict("rows()", 0.25)
@@ -70,6 +72,7 @@ def test_what_is_no_file_is_warned_of_once(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "folder", tmp_path / "pipe", Path("/proc/anydim/verdicts")):
+        cache_folder._said.clear()
         book = Ledger(path, HERE)
         with pytest.warns(RuntimeWarning, match="not kept") as said:
             book.keep("recipe", (1, 2), GOOD)
@@ -97,6 +100,7 @@ def test_other_versions(path: Path) -> None:
     with sqlite3.connect(path) as file:
         file.execute("create table later (x)")
         file.execute("pragma user_version = 1000")
+    cache_folder._said.clear()
     book = Ledger(path, HERE)
     with pytest.warns(RuntimeWarning, match="newer version") as said:
         book.keep("recipe", (1, 2), GOOD)
@@ -110,6 +114,7 @@ def test_tables_of_others(path: Path) -> None:
     with sqlite3.connect(path) as file:
         file.execute("drop table trials")
         file.execute("create table trials (x)")
+    cache_folder._said.clear()
     book = Ledger(path, HERE)
     with pytest.warns(RuntimeWarning, match="not kept") as said:
         book.keep("recipe", (1, 2), GOOD)
@@ -121,6 +126,7 @@ def test_a_file_that_another_process_holds(path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(ledger, "_WAIT", 0.01)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("begin exclusive")
+    cache_folder._said.clear()
     book = Ledger(path, HERE)
     with pytest.warns(RuntimeWarning, match="locked") as said:
         book.keep("recipe", (1, 2), Verdict("rows()", 0.25))

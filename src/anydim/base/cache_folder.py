@@ -1,0 +1,121 @@
+"""The folder of the cache, as the settings name it: every touch of a file there goes through here.
+
+A folder that cannot be used (of another user, read-only, full, a file, a name too long) costs time
+and one warning a process, never an error: what cannot be read is not there, and what cannot be
+written is not kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from anydim.base import settings
+from anydim.base.errors import UserError
+
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a pipe waits for who writes it
+_said: set[tuple[str, str]] = set()  # of what was warned
+
+
+def cache_folder() -> Path | None:
+    """Where things are kept; None where nothing is."""
+    return Path(settings.cache_dir) if settings.use_cache else None
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a plain file that may be seen."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def contents(path: Path, most: int) -> bytes | None:
+    """The bytes of a plain file; None for anything that opening would wait for, too."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode) or about.st_size > most:
+                return None
+            return file.read(most + 1)
+    except OSError:
+        return None
+
+
+def keep(root: Path, path: Path, write: Callable[[str], object]) -> None:
+    """Have `write` make a file below the folder `root`, which appears whole, if that lets us."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        os.close(handle)
+        try:
+            write(name)
+            os.replace(name, path)  # of a pipe, too
+        except BaseException:
+            remove(Path(name))
+            raise
+    except OSError as error:
+        hint = "ANYDIM_CACHE_DIR names another folder, ANYDIM_USE_CACHE=0 is for none"
+        what = f"{root}: nothing is kept there, so that it is made in every process"
+        not_kept(root, f"{what} ({hint}): {error.strerror or error}")
+
+
+def saved_to(name: str, save: Callable[..., object], *values: object) -> None:
+    """Have `save(name, *values)` write a file; an OSError behind what it raises is raised itself,
+    so that `keep` warns of it."""
+    try:
+        save(name, *values)
+    except UserError as error:
+        raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+
+
+def not_kept(root: Path, text: str) -> None:
+    """Warn that something cannot be kept in a folder, unless that was warned of before."""
+    say(root, "not kept", text)
+
+
+def say(path: Path, kind: str, text: str) -> None:
+    """Warn, once a process and kind. Where warnings are errors, nobody is there to catch this."""
+    if (os.fspath(path), kind) not in _said:
+        _said.add((os.fspath(path), kind))
+        with contextlib.suppress(Warning):
+            warnings.warn(text, RuntimeWarning, stacklevel=1)
+
+
+def used(path: Path) -> None:
+    """A file was used now."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
+def remove(path: Path) -> None:
+    """A file goes, if the folder lets us."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def long_ago(mark: Path, seconds: float) -> bool:
+    """Whether a mark was set so long ago, or in the future; it is set now."""
+    with contextlib.suppress(OSError):
+        if not mark.exists() or abs(time.time() - mark.stat().st_mtime) > seconds:
+            mark.touch()
+            return True
+    return False
+
+
+def trim(folder: Path, limit: int) -> None:
+    """Remove the least recently used files of the folders in one until the rest fits a limit."""
+    with contextlib.suppress(OSError):
+        files = [(f, f.stat()) for f in folder.glob("*/*") if f.is_file()]
+        total = sum(about.st_size for _, about in files)
+        for file, about in sorted(files, key=lambda entry: entry[1].st_mtime_ns):
+            if total <= limit:
+                return
+            remove(file)
+            total -= about.st_size
