@@ -10,7 +10,7 @@ ROOMS :=
 COUNT := 300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-gpu bench-gpu faults soak mutants conformance aarch64 lint format docs bench bench-six bench-cliffs wheels clean
+.PHONY: help setup demo test test-fast test-all test-gpu bench-gpu faults soak mutants conformance aarch64 lint format docs bench bench-six bench-cliffs wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,6 +39,9 @@ format: setup ## the one formatter, over all files
 docs: setup ## the documentation as a site, in out/site
 	$(PIP) install -c requirements/ci.txt -e '.[docs]'
 	$(BIN)/mkdocs build --strict
+
+test-fast: setup ## some cases of each test, two minutes on two cores
+	$(BIN)/python -m pytest -p tests.fast -m "not slow" -n 2
 
 test: lint ## style, types and all but the slow tests
 	$(BIN)/python -m pytest -m "not slow" -n 2

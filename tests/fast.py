@@ -1,0 +1,105 @@
+"""The fast tier, a plugin of pytest: `make test-fast`, or
+
+    python -m pytest -p tests.fast -m "not slow" -n 2
+
+Of each test function it runs the cases that bring in a value of a parameter that no earlier case
+has, and of many such cases `MOST`, spread over all. Functions of which one case takes longer than
+`LONGEST` are left out: `tests/fast.txt` names them. The option `--measure` writes that file: it
+runs one case of each function.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MOST = 6
+LONGEST = 0.4  # seconds of processor time, those of ended child processes among them
+LISTED = Path(__file__).with_name("fast.txt")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--measure", action="store_true", help="write tests/fast.txt anew")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--measure"):
+        config.pluginmanager.register(_Measured(), "measured")
+
+
+@pytest.hookimpl(trylast=True)  # after -m
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    measuring = config.getoption("--measure")
+    left_out = set() if measuring else set(LISTED.read_text("utf-8").split())
+    chosen = set()
+    for name, cases in functions(items).items():
+        if name not in left_out:
+            chosen.update(cases[:1] if measuring else spread(bringing_new_values(cases), MOST))
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = [item for item in items if item in chosen]
+
+
+def functions(items: Iterable[pytest.Item]) -> dict[str, list[pytest.Item]]:
+    """The cases of each test function."""
+    found: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        found[function_of(item.nodeid)].append(item)
+    return found
+
+
+def function_of(nodeid: str) -> str:
+    return nodeid.partition("[")[0]
+
+
+def bringing_new_values(cases: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """The cases that have a value of a parameter which no case before them has."""
+    seen: set[tuple[str, Any]] = set()
+    found = []
+    for case in cases:
+        given = getattr(case, "callspec", None)
+        values = {(name, _key(value)) for name, value in given.params.items()} if given else {None}
+        if not values <= seen:
+            found.append(case)
+        seen |= values
+    return found
+
+
+def _key(value: Any) -> Any:
+    """What tells values apart: their text, where it is no address."""
+    return id(value) if callable(value) else repr(value)[:200]
+
+
+def spread(cases: list[pytest.Item], most: int) -> list[pytest.Item]:
+    """At most so many cases at equal distances, the first and the last among them."""
+    if len(cases) <= most:
+        return cases
+    return [cases[round(number * (len(cases) - 1) / (most - 1))] for number in range(most)]
+
+
+class _Measured:
+    """Writes the functions whose case takes longer than `LONGEST`."""
+
+    def __init__(self) -> None:
+        self._found: set[str] = set()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        before = _seconds()
+        try:
+            return (yield)
+        finally:
+            if _seconds() - before > LONGEST:
+                self._found.add(function_of(item.nodeid))
+
+    def pytest_sessionfinish(self) -> None:
+        LISTED.write_text("".join(f"{name}\n" for name in sorted(self._found)), "utf-8")
+
+
+def _seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
