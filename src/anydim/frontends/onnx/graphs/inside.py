@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from anydim.base.records import dataclass
@@ -24,6 +25,11 @@ class Inside:
 
     names: Names
     label: str
+
+    @property
+    def folder(self) -> Path | None:
+        """Where external data of the model lies; None for a model in memory."""
+        return self.names.model.folder
 
     def body(self, proto: Any) -> Body:
         """A graph of its own inside the node."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import numpy
 
 from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
-from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.file.tensors import Unsupported, read_tensor
 from anydim.frontends.onnx.values.emitting import Emitter
 from anydim.frontends.onnx.values.found import Element, element, elements, sizes_of
 from anydim.frontends.onnx.values.held import Held, Known, Result
@@ -55,6 +56,10 @@ class Body(Protocol):
 class Scope(Protocol):
     """Where a node stands, for the rows of operators that hold graphs."""
 
+    @property
+    def folder(self) -> Path | None:
+        """Where external data of the model lies; None for a model in memory."""
+
     def body(self, proto: Any) -> Body:
         """A graph of its own inside the node."""
 
@@ -95,6 +100,10 @@ class OnnxNode:
     source: str
     scope: Scope
     nodes: list[Node] = field(default_factory=list)
+
+    def array(self, tensor: Any) -> numpy.ndarray:
+        """The contents of an attribute that is a tensor, in the file or in another one."""
+        return read_tensor(tensor, self.scope.folder, self.source)
 
     # ---- inputs ----
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import from_numpy, int64
-from anydim.frontends.onnx.file.tensors import MOST_AXES, Unsupported, read_tensor
+from anydim.frontends.onnx.file.tensors import MOST_AXES, Unsupported
 from anydim.frontends.onnx.operators import computed
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.frontends.onnx.operators.relations import Unlike, decided
@@ -33,7 +33,7 @@ def constant_of_shape(call: OnnxNode) -> Result:
     given = call.attribute("value")
     array = numpy.zeros(1, numpy.float32)
     if given is not None:
-        array = read_tensor(given, None, call.source).reshape(-1)
+        array = call.array(given).reshape(-1)
     if array.size != 1:
         raise Unsupported(f"a value of {array.size} elements, expected 1")
     shape = call.sizes(0)

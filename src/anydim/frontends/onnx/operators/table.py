@@ -14,7 +14,7 @@ import numpy
 
 from anydim.base.dtypes import boolean, float64, uint8
 from anydim.frontends.onnx.file.sparse import read_sparse
-from anydim.frontends.onnx.file.tensors import Unsupported, read_tensor
+from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators import (
     attention,
     division,
@@ -136,9 +136,9 @@ def constant(call: OnnxNode) -> Result:
             return Known.of(numpy.array(call.attribute(name), dtype))
     value, sparse = call.attribute("value"), call.attribute("sparse_value")
     if value is not None:
-        array = read_tensor(value, None, call.source)
+        array = call.array(value)
     elif sparse is not None:
-        array = read_sparse(sparse, None, call.source)
+        array = read_sparse(sparse, call.scope.folder, call.source)
     else:
         raise Unsupported(f"a constant given by {', '.join(call.attributes) or 'nothing'}")
     name = call.emitter.fresh(f"{call.outputs[0]}/value")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import float32, int64
-from anydim.frontends.onnx.file.tensors import Unsupported, read_tensor
+from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 
 _LISTS = (("int64s", numpy.int64), ("floats", numpy.float32))
@@ -33,7 +33,7 @@ def _given(call: OnnxNode, what: str) -> numpy.ndarray:
     """Keys or values, as lists or as a tensor."""
     tensor = call.attribute(f"{what}_tensor")
     if tensor is not None:
-        return read_tensor(tensor, None, call.source).reshape(-1)
+        return call.array(tensor).reshape(-1)
     for kind, dtype in _LISTS:
         found = call.attribute(f"{what}_{kind}")
         if found:
@@ -45,7 +45,7 @@ def _other(call: OnnxNode, values: numpy.ndarray) -> Any:
     """The value of what is no key."""
     tensor = call.attribute("default_tensor")
     if tensor is not None:
-        (only,) = read_tensor(tensor, None, call.source).reshape(-1)[:1]
+        (only,) = call.array(tensor).reshape(-1)[:1]
         return only
     floats = values.dtype.kind == "f"
     return call.attribute("default_float", -0.0) if floats else call.attribute("default_int64", -1)

@@ -12,7 +12,7 @@ import numpy
 
 from anydim.base.dtypes import DType, float16, float32, float64
 from anydim.base.records import dataclass
-from anydim.frontends.onnx.file.tensors import Unsupported, read_tensor
+from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.frontends.onnx.operators.learned.comparisons import MEMBER, MODES, compared, sets_of
 from anydim.frontends.onnx.operators.learned.scores import (
@@ -130,7 +130,7 @@ def _array(call: OnnxNode, name: str) -> numpy.ndarray:
     tensor = call.attribute(name)
     if tensor is None:
         return numpy.zeros(0)
-    return read_tensor(tensor, None, call.source).reshape(-1)
+    return call.array(tensor).reshape(-1)
 
 
 def _either(call: OnnxNode, name: str) -> numpy.ndarray:
