@@ -54,14 +54,14 @@ class Argument:
 
 @dataclass
 class Calls:
-    """Groups of callees, each made once for arguments of the same types and kept in `made`.
+    """Groups of callees, each made once for arguments of the same types, or its error, in `made`.
 
     `names` are those of the caller's tensors.
     """
 
     instantiate: Instantiate
     names: set[str]
-    made: dict[Any, Group]
+    made: dict[Any, Group | UserError]
     numbers: dict[str, int] = field(default_factory=dict)  # given last to each stem
     count: int = 0  # steps of all calls so far
 
@@ -156,16 +156,19 @@ class Calls:
                     group = self.instantiate(callee, types, attributes, scope.box)
                 else:
                     group = callee.instantiate(types, attributes, scope.box)
+                self.made[key] = group
             except UserError as error:
-                problem = f"in this call of '{callee.name}': {error.problem}"
-                raise scope.binding.error(item.call.position, problem, error.hint) from None
-            self.made[key] = group
-        found = len(self.made[key].outputs)
+                self.made[key] = error
+        made = self.made[key]
+        if isinstance(made, UserError):
+            problem = f"in this call of '{callee.name}': {made.problem}"
+            raise scope.binding.error(item.call.position, problem, made.hint) from None
+        found = len(made.outputs)
         if found != len(item.targets):
-            made = f"'{callee.name}' has {counted(found, 'result')}"
-            problem = f"{made}, and {len(item.targets)} are assigned"
+            has = f"'{callee.name}' has {counted(found, 'result')}"
+            problem = f"{has}, and {len(item.targets)} are assigned"
             raise scope.binding.error(item.position, problem, "give each of them a name")
-        return self.made[key]
+        return made
 
 
 def _callee(item: Invoke, scope: Scope) -> Definition | Operator:

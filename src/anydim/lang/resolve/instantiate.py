@@ -39,7 +39,7 @@ def instantiate(
 
 
 def _instantiate(
-    made: dict[Any, Group],
+    made: dict[Any, Group | UserError],
     definition: Definition,
     types: Sequence[TensorType],
     attributes: Mapping[str, Any],

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
+from anydim.base.errors import UserError
 from anydim.base.records import dataclass
 from anydim.lang.resolve import placing
 from anydim.lang.resolve.binding import Binding
@@ -33,7 +34,7 @@ from anydim.lang.tree.typing import OPEN, identity
 
 def ordered(
     binding: Binding, types: tuple[TensorType, ...], instantiate: Instantiate,
-    made: dict[Any, Group],
+    made: dict[Any, Group | UserError],
 ) -> Group:  # fmt: skip
     """The group of a bound definition that needs order; LanguageError where it makes no sense.
 
