@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from anydim.base.errors import UserError
 from anydim.lang.resolve.binding import Binding, bind
 from anydim.lang.resolve.broadcast import broadcast
 from anydim.lang.resolve.ordered import ordered
