@@ -104,7 +104,7 @@ def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compi
         if whole is None:
             raise
         said = f"{whole.name} runs on {FALLBACK}: a bug of anydim: {error.problem}"
-        warnings.warn(said, RuntimeWarning, stacklevel=6)
+        warnings.warn(said, RuntimeWarning, stacklevel=7)
         return build(whole, None)
 
 

@@ -189,7 +189,8 @@ class Model(Fitted, Held):
         function_of("progress", progress)
         known = import_module("anydim.program.inputs").known_ranges
         ranges = {**self.index_ranges, **known(by_names("integers", integers))}
-        origin, exact = self._origin(), self._compiled.reference
+        origin = None if self._lists else self._origin()  # oracles have the whole of each
+        exact = self._compiled.reference
         tame = self.program.straight is None or getattr(origin, "counted", False)
         dtypes = {spec.name: spec.dtype.name for spec in self.outputs}
         oracles = import_module("anydim.checking.choice").oracles_for(

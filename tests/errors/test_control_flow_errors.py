@@ -35,11 +35,6 @@ def test_all_nodes_of_all_graphs_are_listed_at_once() -> None:
     assert "/w" not in text
 
 
-def test_branches_of_different_ranks() -> None:
-    nodes = [branches([node("a = Relu(x)")], [node("b = Unsqueeze(x, one)")])]
-    assert "with 1 and 2 axes" in refused(nodes, ["x f[n]", "c b[]"])
-
-
 def test_branches_of_different_types() -> None:
     nodes = [branches([node("a = Relu(x)")], [node("b = Cast(x)", to=7)])]
     assert "float32 and int64" in refused(nodes, ["x f[n]", "c b[]"])

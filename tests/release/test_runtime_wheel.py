@@ -88,7 +88,9 @@ def environment(folder: Path, wheel: Path) -> str:
 def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
     for path in Path(numpy.__file__).parents[1].glob("numpy*"):
         (tmp_path / path.name).symlink_to(path)
-    script = "import anydim\ntry: anydim.compile\nexcept anydim.MissingError as error: print(error)"
+    script = (
+        "import anydim\ntry: anydim.compile(b'')\nexcept anydim.MissingError as error: print(error)"
+    )
     done = subprocess.run(
         [sys.executable, "-S", "-c", script], capture_output=True, text=True, check=True,
         env={"PYTHONPATH": os.pathsep.join([str(tmp_path), str(SOURCE)])}, timeout=60,

@@ -18,7 +18,7 @@ import threading
 import time
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anydim.base.cache import code_version, key_of
 from anydim.base.cache_folder import cache_folder, not_kept, remove, say
@@ -26,8 +26,10 @@ from anydim.base.errors import OptionError
 from anydim.base.files import replaced
 from anydim.base.records import dataclass
 from anydim.runtime.choices import Key, Span
-from anydim.targets.target import Target
 from anydim.variants.records import FILE
+
+if TYPE_CHECKING:
+    from anydim.targets.target import Target
 
 _TABLES = {
     "trials": """

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from anydim.base import settings
 from anydim.base.cache_folder import cache_folder, is_there
-from anydim.program.recipe import Recipe
-from anydim.targets.target import Target
+
+if TYPE_CHECKING:  # a process that loads its program needs none of it
+    from anydim.program.recipe import Recipe
+    from anydim.targets.target import Target
 
 FILE = "variants.sqlite"  # in the folder of the cache
 

@@ -12,7 +12,7 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim import model as models
+from anydim import compile_request as models
 from anydim.base import settings
 from anydim.variants import later
 from tests.unit.variants.models import Here, depthwise, here, image
@@ -37,7 +37,7 @@ assert not made & set(sys.modules), made & set(sys.modules)
 
 def test_a_script_that_is_soon_over_starts_nothing() -> None:
     with settings.override(strategy="adaptive(after=2, patience=60)"):
-        if models._strategy(None) == models.GENERIC:
+        if models.strategy_here(None) == models.GENERIC:
             pytest.skip("one core")
     environment = {"ANYDIM_STRATEGY": "adaptive(after=2, patience=60)"}
     done = subprocess.run(
@@ -102,11 +102,11 @@ def test_another_strategy_may_come_first(here: Here, clock: Clock) -> None:
 def test_what_is_said_nothing_of_is_as_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     with settings.override(strategy="adaptive(patience=1)"):
         monkeypatch.setattr(models, "available_cores", lambda: 2)
-        assert str(models._strategy(None)).startswith("adaptive")
-        assert str(models._strategy("exact")) == "exact(limit=64)"
+        assert str(models.strategy_here(None)).startswith("adaptive")
+        assert str(models.strategy_here("exact")) == "exact(limit=64)"
         with settings.override(forbid_compile=True):
-            assert str(models._strategy(None)) == "generic()"
+            assert str(models.strategy_here(None)) == "generic()"
         monkeypatch.setattr(models, "available_cores", lambda: 1)
-        assert str(models._strategy(None)) == "generic()"
+        assert str(models.strategy_here(None)) == "generic()"
     with settings.override(strategy="adaptve"), pytest.raises(ad.OptionError, match="adaptve"):
-        models._strategy(None)
+        models.strategy_here(None)

@@ -56,7 +56,7 @@ import sys; sys.path[:] = {}
 from anydim.variants import candidates, worker
 def planted(*given): assert False, "planted"
 worker.sized = planted
-worker.main()
+worker.main(tied)
 """
     monkeypatch.setattr(workers, "_MAIN", text)
     made = Workers(1)

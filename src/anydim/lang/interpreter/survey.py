@@ -102,7 +102,10 @@ def invoked(
     item: Invoke, frame: Frame, loops: frozenset[str], values: Mapping[str, int] | None = None
 ) -> Frame | None:
     """The frame of a call of another definition; None while its arguments are not known."""
-    callee = frame.definition.callee(item.call.name)
+    try:
+        callee = frame.definition.callee(item.call.name)
+    except KeyError:
+        raise NotCovered(f"'{item.call.name}' is an operator of the library") from None
     given = []
     for term, parameter in zip(item.call.arguments, callee.parameters):
         tensor = isinstance(term, Name) and term.name in frame.kinds and term.name not in loops
