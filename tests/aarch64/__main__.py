@@ -23,7 +23,7 @@ from tests.aarch64.emulated import Emulated, Missing
 # What runs code made for the machine, or reads its features. Left out: tests that kill, fork or
 # count memory, and long ones.
 ROOMS: dict[str, list[str]] = {
-    "sizes": ["tests/unit/sizes"],
+    "sizes": [f"tests/unit/sizes/test_{name}.py" for name in ("box", "expression", "text")],
     "language": ["tests/unit/lang/test_evaluate.py", "tests/unit/lang/test_programs.py"],
     "targets": [
         f"tests/unit/targets/test_{name}.py"
@@ -76,7 +76,7 @@ def _program(emulated: Emulated, name: str) -> bool:
 
 def _room(emulated: Emulated, name: str, chosen: list[str]) -> bool:
     start = time.perf_counter()
-    options = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "--tb=short"]
+    options = ["-m", "not slow", "-p", "no:cacheprovider", "--tb=short"]
     try:
         done = emulated.run(["-m", "pytest", *options, *chosen], MINUTES * 60)
     except subprocess.TimeoutExpired:
