@@ -1,9 +1,9 @@
 """What all tests share: surroundings that are the same on every machine.
 
 Calls run on one core where a test says nothing else. What somebody tuned or set here is not taken:
-tests see the defaults, and a home of this session alone. Code that was compiled is kept between
-sessions (`.pytest_cache/compiled`), found by its content. No bodies are made but where a test asks
-for a strategy. PoCL shows two devices, for programs on several.
+tests see the defaults, and a home folder made for one run of pytest. Compiled code is kept between
+runs (`.pytest_cache/compiled`), found by its content. Kernels have one variant unless a test names
+a strategy. PoCL shows two devices, for programs on several.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Model(Fitted, Held):
         takes the best that it can run. Bodies for certain sizes that were made go with the code for
         this processor. `progress(stage, done, total)` is told what is being done.
         Parts on devices are saved as the code of the devices that they were compiled for.
-        Raises OptionError for a processor that there is not or a path that cannot be written.
+        Raises OptionError for an unknown processor, and for a path that cannot be written.
         """
         place = path_of("path", path)
         function_of("progress", progress)
@@ -179,7 +179,7 @@ class Model(Fitted, Held):
 
         `integers` gives for an integer input the range (low, high) to draw from; else indices are
         drawn from where they have to lie, and others from bits to the whole range of their type.
-        The check ends after so many `seconds`, early if it must.
+        `seconds` limits the time of the check, which ends early then.
         """
         asked = self.executable.interface.asked
         if asked:

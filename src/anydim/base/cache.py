@@ -109,7 +109,7 @@ def disk_cache(name: str) -> DiskCache | None:
 
 
 def user_cache() -> DiskCache | None:
-    """The cache of compiled code that the settings ask for."""
+    """The cache of compiled code, as the settings name it."""
     return disk_cache("objects")
 
 

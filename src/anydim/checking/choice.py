@@ -48,7 +48,7 @@ def oracles_for(
 ) -> Oracles:
     """The oracles of a model; `against` names one, or is an ONNX file that stands for the model.
 
-    Raises OptionError for one that there is not, or that does not take this model.
+    Raises OptionError for an unknown one, and for one that does not take this model.
     """
     kinds = {
         "reference": lambda: reference(_file(origin, "onnx's reference evaluator")),

@@ -36,7 +36,7 @@ class Noise:
     """What rounding alone does to the results: numpy in the program's types and in float64.
 
     At these inputs, and at inputs up to a hundredth beside them: one rounding may be exact by
-    chance. Computed when it is asked for; nothing where numpy refuses the inputs.
+    chance. Computed on first use; empty where numpy refuses the inputs.
     """
 
     def __init__(self, exact: Function | None, plain: Function | None, inputs: Arrays) -> None:

@@ -48,7 +48,7 @@ def check(
     subject: Subject, oracles: Oracles, count: int = 100, seed: int = 0,
     progress: Progress | None = None, seconds: float | None = None,
 ) -> CheckReport:  # fmt: skip
-    """Compare a program with oracles in `count` calls; it ends early after so many seconds.
+    """Compare a program with oracles in `count` calls; a time limit in `seconds` ends it early.
 
     What an oracle refuses as a bad input, the program has to refuse, and the other way round.
     """

@@ -44,7 +44,7 @@ class Sample:
 
 
 def samples(program: Program, oracle: Oracle, count: int, seed: int) -> Iterator[Sample]:
-    """So many samples: at most half of them corners."""
+    """`count` samples, at most half of them corners."""
     box, chance = box_of(program), Random(seed)
     if not box.dims:
         yield from (Sample({}, corner=True) for _ in range(min(count, _CALLS_OF_ONE_SIZE)))

@@ -86,7 +86,7 @@ def show(asked: Asked, stage: str, inputs: Sequence[str]) -> None:
     default=120.0,
     show_default=True,
     metavar="S",
-    help="End early after so many seconds.",
+    help="Time limit in seconds; the check ends early then.",
 )
 @integers_option
 @like_option
