@@ -12,6 +12,7 @@ from anydim.targets.target import Target
 from anydim.variants.candidates import (
     Candidate,
     Sized,
+    by_text,
     fitting,
     generic_candidate,
     neighbours,
@@ -23,16 +24,19 @@ SURE = 31  # rounds: the least of many times is often luck, so it is measured ag
 
 
 def search(
-    site: Sized, target: Target, seconds: float, threads: int = 1, near: bool = False
-) -> list[Tried]:
+    site: Sized, target: Target, seconds: float, threads: int = 1, near: bool = False,
+    found: Sequence[str] = (),
+) -> list[Tried]:  # fmt: skip
     """Schedules of a site at its sizes that were tried, the best one last; for so many seconds.
 
-    `near` bits are enough.
+    `near` bits are enough. Where a search at other sizes of the recipe has `found` schedules, these
+    are tried instead of neighbours.
     """
     trials = Trials(site, target, threads=threads, near=near)
     if not trials.possible:
         return []
-    tried = list(_search(site, trials, target.templates, time.monotonic() + seconds))
+    end = time.monotonic() + seconds
+    tried = list(_search(site, trials, target.templates, end, found))
     best = reduce(faster, tried) if tried else None
     if best is None or best.ratio is None:
         return tried
@@ -40,17 +44,19 @@ def search(
 
 
 def _search(
-    site: Sized, trials: Trials, templates: Sequence[Template], end: float
+    site: Sized, trials: Trials, templates: Sequence[Template], end: float, found: Sequence[str]
 ) -> Iterator[Tried]:
     """First the generic schedule with sizes known and what templates would take, then neighbours.
 
-    Those are of the best one so far, one option after another. Each schedule is tried once.
+    Those are of the best one so far, one option after another; or what was `found`. Each schedule
+    is tried once.
     """
     best: Tried | None = None
     taken = {site.generic.schedule}
-    options: list[str] | None = None
+    options: list[str] | None = [""] if found else None
     first = filter(None, [generic_candidate(site, templates)])
-    rest: Iterator[Candidate] = chain(first, fitting(site, templates))
+    known = filter(None, (by_text(site, templates, text) for text in found))
+    rest: Iterator[Candidate] = chain(first, fitting(site, templates), known)
     while best is None or time.monotonic() < end:
         candidate = next(rest, None)
         if candidate is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from anydim.targets.target import Target
 from anydim.variants.aside import aside
 from anydim.variants.ledger import Ledger, Verdict, ledger, name_of
 from anydim.variants.places import Event, Place, places_of
+from anydim.variants.sharing import Row, shared
 from anydim.variants.strategies import Adaptive, Buckets, Exact, Strategy
 from anydim.variants.strategies.buckets import Between
 from anydim.variants.strategies.strategy import SAME
@@ -40,7 +42,9 @@ MISSED = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 _FIRST_LOOK, _LAST_LOOK = 8, 1 << 16  # calls between two looks at what was seen
 _WINDOW = 64  # calls that are watched after a rest
 _WAIT_SECONDS = 1.0  # of the search for a body that somebody waits for
+_SHARED_SECONDS = 10.0  # of those for all buckets of a model; as much again at other sizes
 Tell = Callable[[Event], None]
+Asked = tuple[int, Key]  # a place by its number, and sizes
 
 
 class Serving:
@@ -168,7 +172,7 @@ class Serving:
 
     def prepare(self, sizes: Mapping[str, int]) -> int:
         """Bodies for all launches at sizes of dims, as far as these tell them; how many are new."""
-        wanted: dict[tuple[int, Key], float | None] = {}
+        wanted: dict[Asked, float | None] = {}
         for number, place in enumerate(self.places):
             for site in place.sites if place.choice is not None else ():
                 key = self.key(site, sizes)
@@ -177,11 +181,11 @@ class Serving:
                 leaf = place.decision.at(key)
                 if isinstance(leaf, (Exact, Adaptive, Buckets)):
                     wanted[number, key] = leaf.most if isinstance(leaf, Adaptive) else None
-        return self._all_made(wanted)
+        return self._all_made(self._not_tried(wanted))
 
     def prepare_buckets(self) -> int:
         """Bodies for all buckets; how many there are."""
-        wanted: dict[tuple[int, Key], float | None] = {}
+        wanted: dict[Asked, float | None] = {}
         for number, place in enumerate(self.places):
             for leaf in place.decision.leaves if place.choice is not None else ():
                 for bucket in leaf.combinations() if isinstance(leaf, Buckets) else ():
@@ -189,17 +193,49 @@ class Serving:
                         key = self._span(site, bucket)
                         if key is not None and place.decision.at(key) == leaf:
                             wanted[number, key] = Adaptive.most
-        return self._all_made(wanted)
+        return self._all_made(self._not_tried(wanted), True)
 
-    def _all_made(self, wanted: Mapping[tuple[int, Key], float | None]) -> int:
-        orders = {
-            (number, key): self._make(number, key, most, waits=True)
-            for (number, key), most in wanted.items()
+    def _not_tried(self, wanted: Mapping[Asked, float | None]) -> dict[Asked, float | None]:
+        return {
+            (number, key): most for (number, key), most in wanted.items()
             if key not in self.places[number].made and key not in self.places[number].rejected
+        }  # fmt: skip
+
+    def _all_made(self, wanted: Mapping[Asked, float | None], share: bool = False) -> int:
+        """Have bodies made, and wait; how many there are of them.
+
+        With `share` one search for each recipe, at the last of its sizes, looks at neighbours of
+        schedules; at other sizes what it tried is tried, and what pays for others of its kind.
+        """
+        first = dict(wanted.keys()) if share else {}  # the last sizes of each place
+        early = {each: most for each, most in wanted.items() if each in first.items() or not share}
+        replies = self._waited_for(early, {}, _SHARED_SECONDS if share else math.inf)
+        rest = {each: most for each, most in wanted.items() if each not in early}
+        self._waited_for(rest, self._shared(replies) if rest else {}, _SHARED_SECONDS)
+        return sum(1 for number, key in wanted if key in self.places[number].made)
+
+    def _waited_for(
+        self, wanted: Mapping[Asked, float | None], found: Mapping[int, tuple[str, ...]],
+        seconds: float,
+    ) -> dict[Asked, Reply]:  # fmt: skip
+        """Have bodies made, by searches of so many seconds in all, and wait."""
+        each = min(_WAIT_SECONDS, seconds / max(1, len(wanted)))
+        orders = {
+            (number, key): self._make(
+                number, key, most, waits=True, found=found.get(number, ()), budget=each
+            )
+            for (number, key), most in wanted.items()
         }
-        for order in orders.values():
-            order.result()
-        return sum(1 for number, key in orders if key in self.places[number].made)
+        return {asked: order.result() for asked, order in orders.items()}
+
+    def _shared(self, replies: Mapping[Asked, Reply]) -> dict[int, tuple[str, ...]]:
+        """Schedules to try at other sizes, by what became of some, now or before."""
+        tried, generic = dict[int, list[Row]](), dict[int, str]()
+        for (number, key), reply in replies.items():
+            known, generic[number] = self.verdict(number, key), self.places[number].recipe.schedule
+            before = [] if known is None else [(known.schedule, known.ratio)]
+            tried[number] = [*(reply.tried or before)]
+        return shared(tried, generic, Adaptive.most)
 
     def ask(self, number: int, sizes: Sizes) -> Future[Reply]:
         """Have a body of a place searched for, whatever is known; it is published if it pays."""
@@ -234,7 +270,7 @@ class Serving:
         found = self._ledger.tuned(self._executable.threads).get(recipe.subject)
         return found if found is not None and found.schedule == recipe.schedule else None
 
-    def verdict(self, number: int, sizes: Sizes) -> Verdict | None:
+    def verdict(self, number: int, sizes: Key) -> Verdict | None:
         """What was found of a body for sizes of a place."""
         return self._ledger.find(self.places[number].recipe.digest, sizes)
 
@@ -300,18 +336,20 @@ class Serving:
             self._rest(True)
 
     def _make(
-        self, number: int, sizes: Key, most: float | None, anew: bool = False, waits: bool = False
-    ) -> Future[Reply]:
+        self, number: int, sizes: Key, most: float | None, anew: bool = False, waits: bool = False,
+        found: tuple[str, ...] = (), budget: float = _WAIT_SECONDS,
+    ) -> Future[Reply]:  # fmt: skip
         """A body on its way, one for all who ask at once; it is published when it is there.
 
         What the ledger has is not tried again, unless it is asked for `anew`. Where somebody
-        `waits`, workers are not polite, and what a search takes is bounded.
+        `waits`, workers are not polite, and a search takes `budget` seconds. `found` are schedules
+        of other sizes (`search`).
         """
         key, place = (number, sizes), self.places[number]
         with self._own_lock():
-            found = self._waiting.get(key)
-            if found is not None:
-                return found
+            begun = self._waiting.get(key)
+            if begun is not None:
+                return begun
             done = self._waiting[key] = Future()
         try:
             bits = self._bits(place, sizes)
@@ -321,9 +359,12 @@ class Serving:
                 return done
             LOG.debug("make: %s", place.shown(sizes))
             threads = self._executable.threads
-            order = Order(place.recipe, sizes, self._target.name, most, threads=threads, bits=bits)
+            order = Order(
+                place.recipe, sizes, self._target.name, most, threads=threads, bits=bits,
+                found=found,
+            )  # fmt: skip
             if waits and most is not None:
-                order = replace(order, budget=_WAIT_SECONDS)
+                order = replace(order, budget=budget)
             if known is not None:
                 order = replace(order, most=None, schedule=known.schedule)
             ordered = (self._hired() if anew else workers(not waits)).ask(order)

@@ -39,9 +39,9 @@ def answer(request: Mapping[str, Any]) -> Answer:
 
     A request has the text of a `recipe`, `sizes` (with `high` where they are the least ones of a
     span), the name of a `target`, and `most`, the share of the generic body's time that a body may
-    take, found by a search of `budget` seconds. With None nothing is measured: it makes the generic
-    schedule, or the `schedule` that it is given. With `samples` it is one for all sizes that is
-    searched for.
+    take, found by a search of `budget` seconds, or among what was `found` before. With None nothing
+    is measured: it makes the generic schedule, or the `schedule` that it is given. With `samples`
+    it is one for all sizes that is searched for.
     """
     start = time.perf_counter()
     code, recipe = target(request["target"]), parse_recipe(request["recipe"])
@@ -58,7 +58,8 @@ def answer(request: Mapping[str, Any]) -> Answer:
         best = by_text(site, code.templates, request["schedule"] or site.generic.schedule)
     elif site is not None:
         near = request["bits"] == "any"
-        tried = search(site, code, request["budget"], request["threads"], near)
+        how = request["budget"], request["threads"], near, request["found"]
+        tried = search(site, code, *how)
         ratio = tried[-1].ratio if tried else None
         if ratio is not None and ratio <= request["most"]:
             best = tried[-1].candidate

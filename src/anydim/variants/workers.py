@@ -42,8 +42,9 @@ class Order:
     """What to make: `most` is the share of the generic body's time that a body may take.
 
     It is searched for, for `budget` seconds, and has the generic bits, or with `bits` "any" what
-    another order of sums makes of them. With None, the generic schedule or `schedule` is made
-    for these sizes and not measured.
+    another order of sums makes of them; what was `found` at other sizes of the recipe is tried
+    instead of neighbours. With None, the generic schedule or `schedule` is made for these sizes and
+    not measured.
 
     With `samples`, sizes with their weights, a schedule for all sizes is searched for instead, and
     no code comes back; `guards` are sizes that it may not cost much. `threads` serve a launch.
@@ -59,6 +60,7 @@ class Order:
     guards: tuple[Sizes, ...] = ()
     threads: int = 1
     bits: str = ""
+    found: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,7 @@ def asked(order: Order) -> dict[str, Any]:
         "recipe": order.recipe.text, "sizes": low, "high": high, "target": order.target,
         "most": order.most, "schedule": order.schedule, "budget": order.budget,
         "samples": order.samples, "guards": order.guards, "threads": order.threads,
-        "bits": order.bits,
+        "bits": order.bits, "found": order.found,
     }  # fmt: skip
 
 

@@ -107,6 +107,26 @@ def test_buckets_are_made_with_the_model(here: Here, wanted: dict[int, numpy.nda
         depthwise("buckets(height=3)")
 
 
+def test_buckets_share_a_search(here: Here) -> None:
+    here.ratio = 0.5
+    model = depthwise("buckets(b=[1, 2], h=[3, 9], q=10)")
+    assert len(here.orders) == 8 == len(model.variants())
+    first, rest = here.orders[:2], here.orders[2:]
+    assert len({order.recipe for order in first}) == 2 and not any(o.found for o in first)
+    largest = {order.recipe: order.sizes.high for order in first if isinstance(order.sizes, Span)}
+    schedules = {order.recipe: order.recipe.schedule for order in first}  # what `Here` answers
+    for order in rest:
+        high = order.sizes.high if isinstance(order.sizes, Span) else order.sizes
+        assert high < largest[order.recipe]
+        assert order.found[-1] == schedules[order.recipe] or set(order.found) == {
+            *schedules.values()
+        }
+    assert sum(order.budget for order in first) <= 10 >= sum(order.budget for order in rest)
+    more = depthwise("buckets(b=[1, 2, 3], h=[3, 9], q=10)")  # verdicts are known, but for b = 3
+    new = [order for order in here.orders[8:] if order.most is not None]
+    assert len(new) == 4 and len(more.variants()) == 12 and sum(bool(o.found) for o in new) == 2
+
+
 def test_buckets_are_cut_for_what_was_recorded(here: Here, tmp_path: Path) -> None:
     here.ratio, path = 0.5, tmp_path / "sizes.jsonl"
     plain = depthwise("generic")
