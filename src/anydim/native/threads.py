@@ -40,7 +40,7 @@ from anydim.runtime import choices
 LAUNCH, WORKER, STOP = "anydim_launch", "anydim_worker", "anydim_stop"
 WAKE, REST, BEGIN = "anydim_wake", "anydim_rest", "anydim_begin"
 WORTH_WAKING = 32  # parts of the least size in a call, some 100 us: a worker gets up in 50
-_PIECE = 1 << 13  # parts of the least size between two looks; a product, which packs, has no more
+_PIECE = 1 << 13  # parts of the least size between two looks; a product that packs has no more
 _PATIENCE = 20  # times as long that a worker spins in a call: the caller takes 40 us to wake it
 
 # words of a pool: state, parts done and the job are each on cache lines of their own

@@ -23,7 +23,8 @@ from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
 
 GRAIN = 8  # steps that are worth a thread
 STEP = 50_000  # of `Sharing.work`
-_MOST_STEPS = 1 << 16
+MOST_STEPS = 1 << 16  # of a product that packs weights: each piece of its range would pack again
+MOST_PACKED = 1 << 21  # of one whose weights are packed: a call looks behind pieces of its range
 _VECTOR, _TILE = 16, 3000
 
 
@@ -32,6 +33,7 @@ class Sharing:
     """Of a product in `loops` (name, extent): `tiles` of rows, `columns` in panels of `width`.
 
     Where `whole` is 1, not 0, all panels stay together. `work` is about 100 for each nanosecond.
+    The range of the launch has `most` steps.
     """
 
     loops: tuple[tuple[str, Size], ...]
@@ -41,6 +43,7 @@ class Sharing:
     lanes: int
     whole: Size
     work: Size
+    most: int = MOST_STEPS
 
     @property
     def panels(self) -> Size:
@@ -60,7 +63,7 @@ class Sharing:
     @property
     def steps(self) -> Size:
         """The range of the launch: nothing for no results."""
-        return minimum(ceil_div(self.work, STEP), _MOST_STEPS)
+        return minimum(ceil_div(self.work, STEP), self.most)
 
     def rectangles(
         self, value: Callable[[str, Size], ir.Value], body: Sequence[ir.Step], done: str = ""

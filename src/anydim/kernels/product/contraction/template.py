@@ -8,6 +8,8 @@ block sizes included.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.kernels.launch import Launch, Machine, Panels, known_number, known_parts
 from anydim.kernels.product.contraction.by_place import place_by_place
@@ -19,7 +21,7 @@ from anydim.kernels.product.contraction.turns import filled, may_take_turns
 from anydim.kernels.product.contraction.ways import ContractionWriter
 from anydim.kernels.product.micro import Tile, tile_of
 from anydim.kernels.product.schedules import Contraction
-from anydim.kernels.product.sharing import Sharing, from_on, work_of
+from anydim.kernels.product.sharing import MOST_PACKED, Sharing, from_on, work_of
 from anydim.kernels.template import Task, form_template
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum
 
@@ -90,6 +92,7 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     whole = k * align_up(form.n.extent, tile.lanes) * size
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
     sharing = _sharing(form, tiles, tile, unit, machine.threads)
+    sharing = replace(sharing, most=MOST_PACKED) if schedule.packed else sharing
     most_tiles, most_panels = block_tiles, panels
     if form.by_place:  # memory has what is no less, in short
         most_tiles, most_panels = minimum(ceil_div(form.all_rows, tile.rows), kept), most

@@ -16,7 +16,7 @@ from anydim.kernels.product.convolution.seen import Seen, rest_of, seen_of
 from anydim.kernels.product.epilogue import target_of
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.product.schedules import Convolution
-from anydim.kernels.product.sharing import Sharing, from_on, work_of
+from anydim.kernels.product.sharing import MOST_PACKED, MOST_STEPS, Sharing, from_on, work_of
 from anydim.lang.tree import Group
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
@@ -197,5 +197,6 @@ def _cut(
             columns.loops, tiles,
             maximum(columns.all, columns.joined * panels * tile.width),  # as if all full
             tile.width, tile.lanes, few, work_of(around, form.rows, tiles, columns.all, form.k),
+            MOST_PACKED if schedule.packed else MOST_STEPS,
         ),
     )  # fmt: skip

@@ -19,7 +19,7 @@ from anydim.kernels.product.contraction.library import contraction_libraries, pr
 from anydim.kernels.product.kernel import call
 from anydim.kernels.product.micro import GIVEN, LINE, Asks, give, zeros_to_start
 from anydim.kernels.product.schedules import WinogradAcross
-from anydim.kernels.product.sharing import Sharing, from_on, work_of
+from anydim.kernels.product.sharing import MOST_PACKED, Sharing, from_on, work_of
 from anydim.kernels.product.winograd.across_transforms import (
     Shared,
     collect_library,
@@ -59,6 +59,7 @@ class AcrossWriter(WinogradKernel):
             work_of(
                 as_size(1), images.windows * PRODUCTS, tiles * PRODUCTS, columns, images.channels
             ),
+            MOST_PACKED,
         )  # fmt: skip
 
     @property

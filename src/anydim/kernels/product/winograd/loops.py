@@ -16,7 +16,7 @@ from anydim.kernels.product.convolution.library import STRIP, called, strip_func
 from anydim.kernels.product.kernel import call, packed_at
 from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.schedules import Winograd
-from anydim.kernels.product.sharing import Sharing, work_of
+from anydim.kernels.product.sharing import MOST_PACKED, Sharing, work_of
 from anydim.kernels.product.winograd.form import Planes
 from anydim.kernels.product.winograd.kernel import WinogradKernel
 from anydim.kernels.product.winograd.transforms import PRODUCTS, Collect, Spread, windows_across
@@ -45,6 +45,7 @@ class WinogradWriter(WinogradKernel):
             form.extents, tiles, self.windows,
             self.tile.width, self.tile.lanes, as_size(0),
             work_of(form.around * PRODUCTS, form.rows, tiles, self.windows, form.channels.extent),
+            MOST_PACKED,
         )  # fmt: skip
 
     @property
