@@ -127,6 +127,7 @@ class Choice:
         self._callee = callee or Callee()
         self._seen = self._counters(SEEN_ROWS if watching else 0)
         self._rows: dict[Key, numpy.ndarray] = {}
+        self._places: dict[Sizes, tuple[int, int]] = {}  # hash and address of rows of no spans
         self._bodies: dict[Key, Body] = {}
         self._table: tuple[Any, ...] = (numpy.zeros(MISSES + 1, numpy.int64),)
         self._table = self._made()
@@ -146,10 +147,14 @@ class Choice:
         for sizes in less:
             self._bodies.pop(sizes, None)
             self._rows.pop(sizes, None)
+            if not isinstance(sizes, Span):
+                self._places.pop(sizes, None)
         for body in more:
-            words = (body.code, body.parallel, body.grain, body.scratch, 0, body.extent)
-            self._bodies[body.sizes] = body
-            self._rows[body.sizes] = numpy.array((*words, *body.sizes), numpy.int64)
+            words, key = (body.code, body.parallel, body.grain, body.scratch, 0), body.sizes
+            self._bodies[key] = body
+            self._rows[key] = numpy.array((*words, body.extent, *key), numpy.int64)
+            if not isinstance(key, Span):
+                self._places[key] = hash_of(key), self.row(key)
         before, self._table = self._table, self._made()
         return before
 
@@ -194,16 +199,16 @@ class Choice:
 
     def _made(self) -> tuple[Any, ...]:
         """The words of a table, and all that they speak of."""
-        plain = [sizes for sizes in self._rows if not isinstance(sizes, Span)]
-        length = 2 if plain else 0
-        while length < 2 * len(plain):
+        length = 2 if self._places else 0
+        while length < 2 * len(self._places):
             length *= 2
-        index = numpy.zeros(length, numpy.int64)
-        for sizes in plain:
-            at = hash_of(sizes) % length
-            while index[at]:
+        slots = [0] * length
+        for number, address in self._places.values():
+            at = number % length
+            while slots[at]:
                 at = (at + 1) % length
-            index[at] = self.row(sizes)
+            slots[at] = address
+        index = numpy.array(slots, numpy.int64)
         site, callee, seen = self.site, self._callee, self._seen
         rows = [self.row(sizes) for sizes in self._rows if isinstance(sizes, Span)]
         spans = numpy.array(rows, numpy.int64)
