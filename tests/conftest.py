@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.values import bringing_new_values, functions
+
 _KEPT = Path(__file__).resolve().parents[1] / ".pytest_cache" / "compiled"
 _OTHERS = ("ANYDIM_", "OCL_", "POCL_", "PYOPENCL_", "XDG_", "OMP_", "KMP_", "MKL_")
 _COLOURS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES")
@@ -58,6 +60,18 @@ def pytest_unconfigure() -> None:
     """The process that made the home removes it."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         shutil.rmtree(_HOME, ignore_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of functions marked `thinned`, cases that bring in no new value of a parameter are slow."""
+    marked = [item for item in items if item.get_closest_marker("thinned")]
+    quick = [item for item in marked if not item.get_closest_marker("slow")]
+    for cases in functions(quick).values():
+        kept = set(bringing_new_values(cases))
+        for case in cases:
+            if case not in kept:
+                case.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)

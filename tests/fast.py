@@ -11,15 +11,15 @@ runs one case of each function.
 from __future__ import annotations
 
 import resource
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-MOST = 6
-LONGEST = 0.4  # seconds of processor time, those of ended child processes among them
+from tests.values import bringing_new_values, function_of, functions
+
+MOST = 4
+LONGEST = 0.2  # seconds of processor time, those of ended child processes among them
 LISTED = Path(__file__).with_name("fast.txt")
 
 
@@ -42,36 +42,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             chosen.update(cases[:1] if measuring else spread(bringing_new_values(cases), MOST))
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
-
-
-def functions(items: Iterable[pytest.Item]) -> dict[str, list[pytest.Item]]:
-    """The cases of each test function."""
-    found: defaultdict[str, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        found[function_of(item.nodeid)].append(item)
-    return found
-
-
-def function_of(nodeid: str) -> str:
-    return nodeid.partition("[")[0]
-
-
-def bringing_new_values(cases: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """The cases that have a value of a parameter which no case before them has."""
-    seen: set[tuple[str, Any]] = set()
-    found = []
-    for case in cases:
-        given = getattr(case, "callspec", None)
-        values = {(name, _key(value)) for name, value in given.params.items()} if given else {None}
-        if not values <= seen:
-            found.append(case)
-        seen |= values
-    return found
-
-
-def _key(value: Any) -> Any:
-    """What tells values apart: their text, where it is no address."""
-    return id(value) if callable(value) else repr(value)[:200]
 
 
 def spread(cases: list[pytest.Item], most: int) -> list[pytest.Item]:

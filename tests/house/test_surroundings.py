@@ -38,6 +38,7 @@ def test_what_a_machine_has_set_is_not_seen(tmp_path: Path) -> None:
     inner = INNER.replace("NAMES", repr(list(FOREIGN)))
     (tmp_path / "test_inner.py").write_text(inner, "utf-8")
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    env["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist"],
         cwd=tmp_path, env={**env, **FOREIGN, "HOME": "/nowhere"}, capture_output=True, text=True,
@@ -55,6 +56,7 @@ def test_what_a_test_leaves_changed_is_its_failure(change: str, tmp_path: Path) 
     (tmp_path / "conftest.py").symlink_to(ROOT / "tests" / "conftest.py")
     (tmp_path / "test_inner.py").write_text(f"import os\ndef test_inside():\n    {change}\n")
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    env["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"],
         cwd=tmp_path, env=env, capture_output=True, text=True,

@@ -49,6 +49,7 @@ def lengths(vector_bytes: int) -> tuple[int, ...]:
     return (0, 1, 2, lanes - 1, lanes, lanes + 1, 2 * lanes, 3 * lanes + 5)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("vector_bytes", (16, 64))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_access_is_inside(case: Case, vector_bytes: int) -> None:
@@ -59,6 +60,7 @@ def test_every_access_is_inside(case: Case, vector_bytes: int) -> None:
             check(case, made, env, parts=2, compiled=False)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("vector_bytes", (16, 32, 64))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_all_keys_in_one_block(case: Case, vector_bytes: int) -> None:
@@ -69,6 +71,7 @@ def test_all_keys_in_one_block(case: Case, vector_bytes: int) -> None:
             check(case, made, env, parts)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("vector_bytes", (16, 64))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_several_blocks_of_keys(case: Case, vector_bytes: int) -> None:

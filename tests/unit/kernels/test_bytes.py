@@ -163,6 +163,7 @@ def check(
         numpy.testing.assert_array_equal(array, wanted[tensor.name])
 
 
+@pytest.mark.thinned
 @MACHINES
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize(("a", "b"), SIGNS)

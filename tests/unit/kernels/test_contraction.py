@@ -294,6 +294,7 @@ def test_every_access_of_a_row_or_a_column_is_inside() -> None:
             check(found, a, b)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("machine", [None, AVX2, SSE], ids=["host", "avx2", "sse"])
 @pytest.mark.parametrize("dtype", [float32, float64, int32], ids=str)
 @pytest.mark.parametrize("a_turned", [False, True])

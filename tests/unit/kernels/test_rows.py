@@ -64,6 +64,7 @@ def test_every_access_is_inside_and_values_are_right(case: Case, vector_bytes: i
             check(case, made, env, float32, parts=2, compiled=False)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("vector_bytes", (16, 32, 64))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_compiled(case: Case, vector_bytes: int) -> None:
