@@ -3,9 +3,9 @@
     python -m pytest -p tests.fast -m "not slow" -n 2
 
 Of each test function it runs the cases that bring in a value of a parameter that no earlier case
-has, and of many such cases `MOST`, spread over all. Functions of which one case takes longer than
-`LONGEST` are left out: `tests/fast.txt` names them. The option `--measure` writes that file: it
-runs one case of each function.
+has, and of many such cases `MOST`, spread over all. Left out are the folders `LEFT_OUT` and
+functions of which one case takes longer than `LONGEST`: `tests/fast.txt` names them. The option
+`--measure` writes that file: it runs one case of each function.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import pytest
 
 from tests.values import bringing_new_values, function_of, functions
 
-MOST = 4
+MOST = 3
 LONGEST = 0.2  # seconds of processor time, those of ended child processes among them
+LEFT_OUT = ("conformance", "fuzz", "gpu", "release", "soak")  # whole models and long searches
 LISTED = Path(__file__).with_name("fast.txt")
 
 
@@ -30,6 +31,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--measure"):
         config.pluginmanager.register(_Measured(), "measured")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    left_out = collection_path.name in LEFT_OUT and collection_path.parent == LISTED.parent
+    return True if left_out else None
 
 
 @pytest.hookimpl(trylast=True)  # after -m
