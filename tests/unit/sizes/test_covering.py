@@ -32,6 +32,7 @@ def test_the_least_size_above_two() -> None:
     joined = Covering(BOX).joined(as_size("3*n + 5*m"), as_size("4*n + 2*m + 7"))
     assert joined == as_size("4*n + 5*m + 7")
     assert Covering(BOX).joined(as_size("(n - m)//3"), as_size("n")) is None
+    assert Covering(BOX).joined(as_size("(m - n)//3"), as_size("n")) is None
 
 
 def test_rounded_quotients_go() -> None:

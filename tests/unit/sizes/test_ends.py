@@ -98,6 +98,17 @@ def test_what_lies_above_is_compared_by_coefficients() -> None:
         assert Covering(SMALL).not_negative(as_size(text)) is never, text
 
 
+def test_quotients_of_quotients_become_one_while_the_divisor_fits_64_bits() -> None:
+    a = as_size("a")
+    assert a // 2**31 // 2**31 == a // 2**62
+    assert str(a // 2**31 // 2**32) == "(a//2147483648)//4294967296"
+
+
+@pytest.mark.parametrize("text", ["a//(b % n)", "a % (b % n)", "a//(b//n)", "a % (b//n)"])
+def test_operands_that_are_quotients_or_remainders_have_parentheses(text: str) -> None:
+    assert str(as_size(text)) == text
+
+
 def test_minus_a_size() -> None:
     assert negated(as_size("0 - 2*a - b*n - 1")) == as_size("2*a + b*n + 1")
     for text in ("a", "a - b", "0 - a + 1", "0", "3"):

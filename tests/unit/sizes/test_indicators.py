@@ -24,6 +24,7 @@ BOX = Box.of(Dim("n"), Dim("m"), Dim("k", 1))
         ("min(min(n, 1)*m, 1)*3*n", "3*min(m, 1)*n"),
         ("min(n*k, 1)", "min(n, 1)"),
         ("min(n, 1)*max(n, 1)", "n"),
+        ("min(n, 1)*max(n, 2)", "min(n, 1)*max(n, 2)"),
         ("min(n, 1)*max(n, m, 1)", "min(n, 1)*max(m, n)"),
         ("min(n + m, 1)*n", "min(m + n, 1)*n"),
         ("min(n - 1, 1)*n", "min(n - 1, 1)*n"),

@@ -39,6 +39,8 @@ def test_dims_say_best_what_follows_from_them() -> None:
 def test_nothing_is_lost() -> None:
     assert said("h//2", "h//3") is None  # neither follows from the other alone
     assert said("(h + 1)//2", "h//4") is None
+    assert said("h//2", "w//2", "h//3") is None  # nor from the one before
+    assert said("(h*n)//2", "(h*n)//n") is None  # divided by no number
     assert said("h//2 - 5") == ["size0 - 5"]
     assert said("min(h - 5, w)") is None  # may be negative
     assert said("h//2", box=Box.of(Dim("h"), constraints=(as_size("h - 3"),))) is None

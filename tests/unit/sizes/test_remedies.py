@@ -38,6 +38,12 @@ def test_it_is_the_dim_that_more_sizes_are_right_for() -> None:
     assert found == "'n' must be at least 3 at m = 4"
 
 
+def test_all_other_dims_are_said() -> None:
+    box = Box((N, M, Dim("k", 0, 512)))
+    found = remedy(guard("n", "==", "3*m + 2*k"), {"n": 9, "m": 2, "k": 3}, box)
+    assert found == "'m' must be 1 at k = 3, n = 9"
+
+
 def test_the_other_dims_stay() -> None:
     found = remedy(guard("n", "==", "2*m"), {"n": 8, "m": 3}, BOX)
     assert found == "'m' must be 4 at n = 8"
