@@ -1,7 +1,8 @@
 """Compile time of MiniLM and of a definition, in fresh processes: python -m bench.compile
 
-MiniLM on one core: without a cache on disk, with a warm one, and beside them what reading the
-weights alone costs: the file into memory and through the protobuf parser (`onnx.load`).
+MiniLM on one core: without a cache on disk, with the kernels there, and with the whole program
+there (`import anydim` included). Beside them stands what reading the weights alone costs: the file
+into memory and through the protobuf parser (`onnx.load`).
 
 A matrix product in the language, from its text to the end of its first call, by all cores and by
 one. What `import anydim` does is not in these figures but has its own: it also brings LLVM into
@@ -37,6 +38,9 @@ COMPILE = """import onnx, anydim as ad
 dims = {"batch": ad.Dim(0, 64), "seq": ad.Dim(1, 512)}
 start = time.perf_counter()
 ad.compile(path, dims=dims, threads=1)"""
+START = """dims = {"batch": (0, 64), "seq": (1, 512)}
+import anydim as ad
+ad.compile(path, dims=dims, threads=1)"""
 FRAME = """import json, sys, time
 path = sys.argv[1]
 start = time.perf_counter()
@@ -45,10 +49,11 @@ print(json.dumps(time.perf_counter() - start))
 """
 
 
-def seconds(work: str, cache: str) -> float:
-    """Seconds that a piece of work takes in a process of its own."""
+def seconds(work: str, cache: str, programs: bool = False) -> float:
+    """Seconds that a piece of work takes in a process of its own; `programs` are kept or not."""
     command = [sys.executable, "-c", FRAME.format(work=work), str(model_path())]
-    settings = {**os.environ, "ANYDIM_CACHE_DIR": cache}
+    known = {"ANYDIM_CACHE_DIR": cache, "ANYDIM_KEEP_PROGRAMS": str(int(programs))}
+    settings = {**os.environ, **known}
     done = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
@@ -73,13 +78,14 @@ def minilm(folder: str) -> Table:
     """Times of MiniLM on one core."""
     times: dict[str, list[float]] = {}
     warm = str(Path(folder, "warm"))
-    seconds(COMPILE, warm)
+    seconds(COMPILE, warm, programs=True)
     for number in range(ROUNDS):
         cold = str(Path(folder, f"cold{number}"))
         times.setdefault("import anydim", []).append(seconds(IMPORT, warm))
         times.setdefault("read the weights (onnx.load)", []).append(seconds(READ, warm))
         times.setdefault("compile from nothing", []).append(seconds(COMPILE, cold))
         times.setdefault("compile with a warm cache", []).append(seconds(COMPILE, warm))
+        times.setdefault("find the program", []).append(seconds(START, warm, programs=True))
     return rows("MiniLM in a fresh process on one core, seconds", times, 1.0)
 
 
