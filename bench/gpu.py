@@ -36,6 +36,7 @@ from bench.opencl import Inputs, difference, results, seconds
 
 ROWS, WIDTHS = (1, 16, 128, 1024, 4096), (768, 4096)
 HEADS, DEPTH = 12, 64
+_LIBRARY = 'library("cublas")'
 
 
 @dataclass(frozen=True)
@@ -178,12 +179,15 @@ def of(row: Row, **options: Any) -> Row:
 
 
 def models() -> dict[str, Row]:
-    """Whole models, each also where products may be rounded to tf32."""
+    """Whole models, each also by cuBLAS and where products may be rounded to tf32."""
     made = {}
     for name in ("MiniLM", "resnet50", "decoder"):
         work = MODELS[name]
-        made[name] = Row(work.source, work.inputs, {})
-        made[f"{name}, tf32"] = Row(work.source, work.inputs, {"precision": "tf32"})
+        row = Row(work.source, work.inputs, {})
+        made[name] = row
+        made[f"{name} by cuBLAS"] = of(row, strategy=_LIBRARY)
+        made[f"{name}, tf32"] = of(row, precision="tf32")
+        made[f"{name}, tf32 by cuBLAS"] = of(row, precision="tf32", strategy=_LIBRARY)
     return made
 
 
@@ -193,7 +197,7 @@ def rows() -> dict[str, Row]:
     for width in WIDTHS:
         made[f"product, float32, {width}"] = product(float32, width)
         made[f"product, float32 by cuBLAS, {width}"] = of(
-            product(float32, width), strategy='library("cublas")'
+            product(float32, width), strategy=_LIBRARY
         )
         made[f"product, tf32, {width}"] = of(product(float32, width), precision="tf32")
         made[f"product, float16, {width}"] = product(float16, width)
@@ -202,6 +206,7 @@ def rows() -> dict[str, Row]:
     made["convolution, tf32"] = of(convolution(float32), precision="tf32")
     made["convolution, float16"] = convolution(float16)
     made["attention, float32"] = attention()
+    made["attention, float32 by cuBLAS"] = of(attention(), strategy=_LIBRARY)
     made["softmax"] = plain(
         "softmax", lambda g, x: g.softmax(x, axis=-1), lambda torch, x: torch.softmax(x, -1)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy
@@ -13,6 +14,7 @@ from anydim.kernels import ir
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.text import print_kernel
 from anydim.targets.evaluated import evaluator
+from anydim.targets.targets import target
 from tests.unit.targets.programs import START, index, loop, number, op
 
 F32 = ir.Type(float32)
@@ -150,3 +152,16 @@ def test_groups_are_part_of_what_a_kernel_is() -> None:
         "for c in item:n step 8",
     ):
         assert line in text
+
+
+@pytest.mark.parametrize("name", ["cuda", "opencl"])
+def test_pointers_to_local_memory_are_not_restricted(name: str) -> None:
+    """A compiler would keep what an item loaded before a barrier, though others wrote it since.
+
+    NVRTC did so: every item but the first had a sum of its own in place of the row's.
+    """
+    code = target(name)
+    (source,) = code.sources([sums(8)], code.processor).values()
+    text = source.text()
+    assert re.search(r"f32 \*shared[,)]", text)
+    assert re.search(r"f32 \*\w*restrict\w* y,", text)

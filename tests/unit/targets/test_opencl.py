@@ -24,7 +24,7 @@ F32 = ir.Type(float32)
 def test_kernels_of_groups() -> None:
     text = render(sums(8), PROCESSOR)
     for part in (
-        "reqd_work_group_size(8, 1, 1)", "__local f32 l0[8]", "__local f32 *restrict shared",
+        "reqd_work_group_size(8, 1, 1)", "__local f32 l0[8]", "__local f32 *shared",
         "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);", "(i64)get_local_id(0)",
         "(__global f32 *)AT(m0, w.at[0])",
     ):  # fmt: skip

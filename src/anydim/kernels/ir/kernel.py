@@ -14,7 +14,10 @@ from anydim.kernels.ir.values import INDEX, Type
 
 @dataclass(frozen=True)
 class Pointer:
-    """A pointer parameter; pointers of one function never alias unless `alias` is set."""
+    """A pointer parameter; pointers of one function never alias unless `alias` is set.
+
+    Only local memory of a group is written by others while a function runs.
+    """
 
     name: str
     dtype: DType

@@ -19,7 +19,7 @@ from anydim.targets.c.forms import Form, form_of
 from anydim.targets.c.names import identifier, is_identifier
 from anydim.targets.c.operations import helper
 from anydim.targets.c.prelude import Prelude, Write
-from anydim.targets.c.steps import Steps
+from anydim.targets.c.steps import LOCAL, Steps
 from anydim.targets.functions.legalise import legalise
 from anydim.targets.processor import Processor
 from anydim.targets.target import Source
@@ -151,7 +151,10 @@ class File:
     def _parameter(self, parameter: ir.Pointer | ir.Scalar, name: str, space: str) -> str:
         if isinstance(parameter, ir.Scalar):
             return f"{self._type(parameter.type)} {name}"
-        text = self.dialect.alias if parameter.alias else self.dialect.pointer
+        # Other items of the group write local memory: a restricted pointer to it would allow the
+        # compiler to keep a value across a barrier.
+        alias = parameter.alias or space == LOCAL
+        text = self.dialect.alias if alias else self.dialect.pointer
         kind = self.prelude.type(Form(held(parameter.dtype)))
         return self.dialect.spaces.get(space, "") + text.format(type=kind, name=name)
 
