@@ -12,10 +12,9 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from anydim.base import settings
+from anydim.base import log, settings
 from anydim.base.collector import collector_paused
 from anydim.base.dtypes import DType, float64
-from anydim.base.log import LOG
 from anydim.base.records import dataclass
 from anydim.compiling import (
     CompileReport,
@@ -194,7 +193,7 @@ class Compiled:
         program, report = self.program, self.report
         name, made = program.signature.name, (len(program.sites), report.compiled, report.cached)
         seconds = sum(report.seconds.values())
-        LOG.info("%s: %d launches; %d modules compiled, %d found; %.2f s", name, *made, seconds)
+        log.info("%s: %d launches; %d modules compiled, %d found; %.2f s", name, *made, seconds)
 
 
 @collector_paused()

@@ -8,7 +8,7 @@ from dataclasses import field
 from itertools import chain
 from typing import Any
 
-from anydim.base.log import LOG
+from anydim.base import log
 from anydim.base.records import dataclass
 from anydim.base.text import counted
 from anydim.graph.nodes import Graph
@@ -103,7 +103,7 @@ class Work:
 
     def tell(self, what: str) -> None:
         """What is done within a stage, which may take seconds."""
-        LOG.info("%s", what)
+        log.info("%s", what)
         self.progress(what, len(self.seconds), self.total)
 
     def timed(self, stage: str, work: Callable[[], Any]) -> Any:

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anydim import program_cache
+from anydim.base import log
 from anydim.base.given import function_of, path_of
 from anydim.base.keywords import public
-from anydim.base.log import LOG
 from anydim.base.missing import missing_module
 from anydim.base.reads import FileState, reads_noted
 from anydim.base.reports import reported, theirs
@@ -169,7 +169,7 @@ def _loaded(
     )  # fmt: skip
     applied(request, model, facts)
     model._made = _again(request, wanted)
-    LOG.info("%s: its program was found on disk; %.3f s", model.name, seconds)
+    log.info("%s: its program was found on disk; %.3f s", model.name, seconds)
     _log(model.name, facts)
     request.advance("done", 1, 1)
     return model
@@ -177,7 +177,7 @@ def _loaded(
 
 def _log(name: str, facts: Facts | None) -> None:
     for line in facts.findings if facts is not None else ():
-        LOG.warning("%s: %s", name, line)
+        log.warning("%s: %s", name, line)
 
 
 def _compiler() -> Any:

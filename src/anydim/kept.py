@@ -2,8 +2,7 @@
 
 A model that was compiled is saved beside the compiler's objects, under the hash of everything that
 it depends on: what the caller names, settings, the processor, what tuning found, and the code of
-anydim. Models with strings, or with more than a quarter of the cache's limit in weights, are made
-every time.
+anydim. Models with strings, or with weights that the cache does not admit, are made every time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from anydim.runtime.cpu import this_level
 from anydim.string_model import StringModel
 from anydim.variants.records import tuned_state
 
-_SHARE = 4  # of the limit that one model may take
 _SETTINGS = ("winograd", "layout", "target", "c_compiler", "vector_bits", "most_nodes")
 
 
@@ -75,7 +73,7 @@ def _keep(made: Model, path: Path, folder: DiskCache) -> None:
     """Save a model; a folder that cannot be used costs time, never an error."""
     if isinstance(made, StringModel):
         return
-    if made.executable.constant_bytes > folder.limit // _SHARE:
+    if not folder.admits(made.executable.constant_bytes):
         return
     with contextlib.suppress(UserError):
         keep(folder.root, path, lambda name: saved_to(name, made.save))

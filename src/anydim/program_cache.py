@@ -34,7 +34,6 @@ from anydim.runtime.threads import known_threads
 from anydim.sizes import given_dims
 from anydim.variants.records import tuned_state
 
-_SHARE = 4  # of the limit that one program may take
 _SETTINGS = ("winograd", "layout", "vector_bits", "most_nodes")
 _CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system
 _LONGEST_WAIT = 600.0  # seconds for another process that compiles
@@ -136,9 +135,9 @@ class Entry:
     def keep(self, save: Save, facts: Facts, files: Mapping[str, FileState], bytes: int) -> None:
         """Save a program that was made from these files, unless they changed meanwhile.
 
-        `bytes` are those of its constants: one that takes a large share of the cache is not kept.
+        `bytes` are those of its constants: one that the cache does not admit is not kept.
         """
-        if bytes > self._programs.limit // _SHARE:
+        if not self._programs.admits(bytes):
             return
         with suppress(UserError, OSError):
             reads = [_read(path) for path in self._ordered(files)]

@@ -4,12 +4,14 @@ one byte of that, or an argument, or a setting, has it compiled anew."""
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import onnx
@@ -328,9 +330,12 @@ def test_a_killed_process_holds_nobody_up(path: Path, cache: Path) -> None:
     assert not list(cache.glob("**/*.lock"))
 
 
-def test_the_limit_holds(path: Path, cache: Path) -> None:
-    with settings.override(cache_limit_mb=0):
+def test_the_limit_holds(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with settings.override(program_limit_mb=0):
         ad.compile(path)
+    assert not [file for file in files_of(cache) if "programs" in file.parts]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+    ad.compile(path)
     assert not [file for file in files_of(cache) if "programs" in file.parts]
     assert DiskCache(cache / "programs", 1).limit == 1
 

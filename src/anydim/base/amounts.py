@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 from typing import Any
 
 from anydim.base.errors import OptionError
@@ -30,6 +29,8 @@ def bytes_of(given: Any, what: str = "memory") -> int:
         factor = None if found is None else _BY_LETTERS.get(found[2].lower())
         if found is None or factor is None:
             raise OptionError(f"{what} is {shown(given)}, which is no number of bytes", hint)
+        from decimal import Decimal  # no program without such a text loads it
+
         return int(Decimal(found[1]) * factor)
     try:
         value = whole(given)

@@ -17,6 +17,7 @@ from anydim.base import settings
 from anydim.base.cache_folder import (
     cache_folder,
     contents,
+    free_bytes,
     keep,
     long_ago,
     remove,
@@ -28,6 +29,8 @@ from anydim.base.records import dataclass
 
 _MAGIC = b"anydim-object-2\n"
 _DIGEST = 32
+_SHARE = 4  # of a limit that one file may take
+_WITH_WEIGHTS = ("programs", "models")
 _BETWEEN_TRIMS = 3600  # seconds
 _PACKAGE = Path(__file__).parents[1]
 _ROOMS = ("base", "sizes", "runtime", "lang", "kernels", "targets", "program", "native")
@@ -90,6 +93,10 @@ class DiskCache:
         """Remove the least recently used files until the rest fits into the limit."""
         trim(self.folder, self.limit)
 
+    def admits(self, bytes: int) -> bool:
+        """Whether one more file may take so much of the limit, and of the disk's free space."""
+        return bytes <= min(self.limit, free_bytes(self.root)) // _SHARE
+
     def path(self, key: str) -> Path:
         """Where the file of a key is, or would be."""
         return self.folder / key[:2] / key[2:]
@@ -105,7 +112,10 @@ def _filed(key: str, payload: bytes) -> bytes:
 def disk_cache(name: str) -> DiskCache | None:
     """The part of the cache that has a name; None where nothing is kept."""
     root = cache_folder()
-    return None if root is None else DiskCache(root / name, settings.cache_limit_mb * 1024**2)
+    if root is None:
+        return None
+    limit = settings.program_limit_mb if name in _WITH_WEIGHTS else settings.cache_limit_mb
+    return DiskCache(root / name, limit * 1024**2)
 
 
 def user_cache() -> DiskCache | None:

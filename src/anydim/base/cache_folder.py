@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -50,6 +49,8 @@ def contents(path: Path, most: int) -> bytes | None:
 
 def keep(root: Path, path: Path, write: Callable[[str], object]) -> None:
     """Have `write` make a file below the folder `root`, which appears whole, if that lets us."""
+    import tempfile  # 6 ms that a process which only reads does without
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
@@ -86,6 +87,16 @@ def say(path: Path, kind: str, text: str) -> None:
         _said.add((os.fspath(path), kind))
         with contextlib.suppress(Warning):
             warnings.warn(text, RuntimeWarning, stacklevel=1)
+
+
+def free_bytes(folder: Path) -> int:
+    """The free space of the disk that a folder is on, or will be on."""
+    import shutil
+
+    for place in (folder, *folder.parents):
+        with contextlib.suppress(OSError):
+            return shutil.disk_usage(place).free
+    return 0
 
 
 def used(path: Path) -> None:

@@ -104,7 +104,12 @@ KNOBS = (
     ),
     Knob(
         "cache_limit_mb", _count, lambda: 512,
-        "Largest size of each folder in it, `objects`, `programs` and `models`, in MiB.",
+        "Largest size of the folder of compiled code in it, `objects`, in MiB.",
+    ),
+    Knob(
+        "program_limit_mb", _count, lambda: 4096,
+        "Largest size of each folder of programs with their weights in it, `programs` and "
+        "`models`, in MiB. One program may take a quarter, and a quarter of the disk's free space.",
     ),
     Knob("use_cache", _flag, lambda: True, "Whether compiled code is kept and looked up there."),
     Knob(

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from anydim.runtime.executable import Executable
-from anydim.variants.aside import aside
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 _CALLS = 16  # between two looks at the clock
 
@@ -35,7 +37,7 @@ class Later:
             self._first = now
         self._executable.until_served = _CALLS
         if now - self._first >= self._seconds:
-            aside(self)
+            import_module("anydim.variants.aside").aside(self)
 
     def look(self) -> Iterable[Future[Any]]:
         """Start."""
