@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -21,7 +22,8 @@ from anydim.kernels.text import print_kernel
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse
-from anydim.lang.tree import Group, TensorType
+from anydim.lang.tree import Expr, Group, Literal, Read, TensorType
+from anydim.lang.tree.affine import rewrite
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.targets import target
@@ -260,6 +262,25 @@ def test_an_image_of_words(text: str) -> None:
             check(prepared, group, {"m": m, "n": n}, compiled=False, parts=2)
             if runs(machine):
                 check(prepared, group, {"m": m * 3, "n": n}, parts=3)
+
+
+@pytest.mark.parametrize("outside", [-128, -127, -5, -1, 3, 127])
+@pytest.mark.parametrize("text", [TURNED, WINDOWS, PHASES], ids=["images", "windows", "phases"])
+def test_signed_constants_outside_of_an_image(text: str, outside: int) -> None:
+    """Zero points of padded convolutions; a word of them held the sign of each in the next ones."""
+    group = group_of(text.replace("else zero", "else 7"), int8, int8, {"k": 6})
+
+    def change(expr: Expr) -> Expr | None:
+        if isinstance(expr, Read) and expr.default is not None:
+            return replace(expr, default=Literal(outside, int8))
+        return None
+
+    statements = tuple(replace(s, body=rewrite(s.body, change)) for s in group.statements)
+    group = replace(group, statements=statements)
+    for machine in (HOST, AVX2):
+        prepared = Prepared(group, [TEMPLATE], BOX, machine, frozenset("a"))
+        for m, n in ((1, 1), (2, 17), (9, 5)):
+            check(prepared, group, {"m": m, "n": n, "p": 2}, parts=2)
 
 
 @pytest.mark.parametrize("step", [1, 2])
