@@ -19,7 +19,8 @@ from anydim.kernels.write.elements import Elements
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Size, ceil_div, minimum, product
 
-_LOCAL_BYTES = 48 * 1024  # of a group, on every device
+_LOCAL_BYTES = 32 * 1024  # of a group, on every device that has groups
+_LOCAL_BYTES_OF_WARPS = 48 * 1024
 _SHAPES = ((64, 32), (32, 32), (32, 16))  # rows and keys, the fastest first
 _DEPTH, _COLUMNS = 64, 128  # where more are in parts
 
@@ -64,10 +65,11 @@ def _propose(form: AttentionForm, task: Task) -> Running | None:
     depth, width = form.depth.extent.constant, form.width.extent.constant
     assert depth is not None and width is not None  # as its form has it
     columns = min(max(width, 1), _COLUMNS)
+    most = _LOCAL_BYTES_OF_WARPS if task.machine.warps else _LOCAL_BYTES
     for part in dict.fromkeys((max(depth, 1), min(max(depth, 1), _DEPTH))):
         for rows, keys in _SHAPES:
             found = Running(rows=rows, keys=keys, depth=part, columns=columns)
-            if _bytes(form, found, task) <= _LOCAL_BYTES:
+            if _bytes(form, found, task) <= most:
                 return found
     return None
 
