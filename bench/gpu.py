@@ -131,25 +131,31 @@ def convolution(dtype: DType) -> Row:
 
 
 def attention() -> Row:
-    """Scores, softmax and the weighted sum."""
+    """Scores, softmax and the weighted sum; of all positions, then of the last few of them."""
 
     def source() -> ad.Builder:
         g = ad.Builder("attention")
-        shape = (g.dim("b", 0, 64), HEADS, g.dim("s", 0, 8192), DEPTH)
-        q, k, v = (g.input(name, float32, shape) for name in "qkv")
+        b, m, s = g.dim("b", 0, 64), g.dim("m", 0, 8192), g.dim("s", 0, 8192)
+        q = g.input("q", float32, (b, HEADS, m, DEPTH))
+        k, v = (g.input(name, float32, (b, HEADS, s, DEPTH)) for name in "kv")
         scores = g.mul(g.matmul(q, g.transpose(k, perm=(0, 1, 3, 2))), DEPTH**-0.5)
         g.output("y", g.matmul(g.softmax(scores, axis=-1), v))
         return g
 
+    def given(b: int, m: int, s: int) -> Inputs:
+        q, k, v = (drawn(float32, b, HEADS, rows, DEPTH) for rows in (m, s, s))
+        return {"q": q, "k": k, "v": v}
+
     def inputs() -> Mapping[str, Inputs]:
-        return {
-            f"{b} x {s}": {name: drawn(float32, b, HEADS, s, DEPTH) for name in "qkv"}
-            for b, s in ((1, 128), (8, 128), (1, 1024), (4, 1024))
+        whole = {
+            f"{b} x {s}": given(b, s, s) for b, s in ((1, 128), (8, 128), (1, 1024), (4, 1024))
         }
+        few = ((1, 1, 1000), (16, 1, 1000), (1, 8, 1000), (1, 1, 8000))
+        return whole | {f"{b} x {m} of {s}": given(b, m, s) for b, m, s in few}
 
     def flops(given: Inputs) -> float:
-        b, h, s, d = given["q"].shape
-        return 4.0 * b * h * s * s * d
+        b, h, m, d = given["q"].shape
+        return 4.0 * b * h * m * given["k"].shape[2] * d
 
     attend = "scaled_dot_product_attention"
     return Row(

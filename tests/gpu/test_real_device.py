@@ -9,6 +9,7 @@ import anydim as ad
 from anydim.base.dtypes import DType, bfloat16
 from anydim.base.errors import DeviceError
 from anydim.devices.cuda import CudaDevice, found
+from tests import attentions
 
 ON = {"devices": {"accel": "cuda:0"}, "placement": {"*": "accel"}}
 SIZES = (0, 1, 2, 31, 32, 33, 127, 1000, 4096)
@@ -85,6 +86,39 @@ def test_products_of_every_precision(name: str, library: bool) -> None:
         y = model(left=left, right=right)["y"].astype(numpy.float64)
         left, right = left.astype(numpy.float64), right.astype(numpy.float64)
         assert (abs(y - left @ right) <= bound * (abs(left) @ abs(right))).all()
+
+
+@pytest.mark.parametrize("depth", [7, 32, 64, 80, 128, 200])
+def test_attention(depth: int) -> None:
+    model = ad.compile(attentions.attention(depth), **ON)
+    assert [each.schedule.split("(")[0] for each in model.report.chosen] == ["running"]
+    for queries, keys in attentions.SIZES:
+        given = attentions.inputs(depth, queries, keys)
+        # float32 sums of up to 1000 terms
+        numpy.testing.assert_allclose(
+            model(**given)["y"], attentions.expected(given), rtol=1e-4, atol=1e-5
+        )
+
+
+def test_a_row_of_attention_is_the_same_beside_any_others() -> None:
+    model = ad.compile(attentions.attention(64), **ON)
+    given = attentions.inputs(64, 200, 333)
+    whole = model(**given)["y"]
+    for row in (0, 1, 100, 199):
+        alone = model(**(given | {"q": given["q"][:, :, row : row + 1]}))["y"]
+        numpy.testing.assert_array_equal(alone[:, :, 0], whole[:, :, row])
+
+
+def test_attention_of_no_numbers() -> None:
+    """A NaN among the keys is a NaN in each row; -inf of all keys is one too."""
+    model = ad.compile(attentions.attention(64), **ON)
+    given = attentions.inputs(64, 70, 100, batch=3)
+    given["k"][0, 1, 40, 3] = numpy.nan
+    given["mask"][2] = -numpy.inf
+    with numpy.errstate(all="ignore"):
+        numpy.testing.assert_allclose(
+            model(**given)["y"], attentions.expected(given), rtol=1e-4, atol=1e-5
+        )
 
 
 def test_captured_graphs() -> None:

@@ -46,7 +46,7 @@ SPLIT = """
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """`inputs` maps 'name type' to a shape in the dims B, H, Q, K of the box."""
 
@@ -64,7 +64,7 @@ class Case:
 
     def group(self, box: Box = BOX) -> Group:
         """The statements."""
-        return _group(self.name, box)
+        return _group(self, box)
 
     def arrays(self, env: Mapping[str, int], spread: float = 1.0) -> list[np.ndarray]:
         """Random inputs; a scalar is 2.5, so that scores stay of an order float32 resolves."""
@@ -87,8 +87,7 @@ class Case:
 
 
 @cache
-def _group(name: str, box: Box) -> Group:
-    case = BY_NAME[name]
+def _group(case: Case, box: Box) -> Group:
     words = {float32: "float", boolean: "bool", int64: "int64"}
     letters = iter("abcdefghijklmnopqrstuvwxyz")
     parameters = []

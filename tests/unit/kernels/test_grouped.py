@@ -301,30 +301,77 @@ def test_most_attentions_are_taken() -> None:
     assert len(RUNNING) > len(attention_cases.CASES) * 3 // 4
 
 
-@pytest.mark.parametrize("case", RUNNING[::3], ids=lambda case: case.name)
-def test_attention(case: attention_cases.Case) -> None:
+# two rows and two keys of an item, columns of the result and the depth in parts; or all at a time
+PARTS = Running(items=4, rows=4, keys=4, across=2, depth=16, columns=16, few=2)
+WHOLE = Running(items=4, rows=2, keys=4, across=2, depth=40, columns=40, few=2)
+
+
+SHORT = [case for case in RUNNING if case.name in ("narrow", "odd", "chosen", "keys as columns")]
+
+
+def check_attention(case: attention_cases.Case, machine: Machine, schedule: Running) -> None:
     box = attention_cases.BOX
-    made = Prepared(case.group(), [attention.TEMPLATE], box, MACHINE, schedule=Running(items=4))
-    for queries, keys in ((0, 2), (2, 0), (1, 1), (2, 4), (1, 11)):
-        env = {"B": 1, "H": 2, "Q": queries, "K": keys}
-        for spread in (1.0, 30.0):  # the largest score moves from block to block
-            arrays = case.arrays(env, spread)
-            (found,) = made.outputs(arrays, env)
-            expected = case.expected(arrays, env)
-            np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4)
+    made = Prepared(case.group(), [attention.TEMPLATE], box, machine, schedule=schedule)
+    for queries, keys in ((0, 2), (2, 0), (1, 5), (3, 6)):
+        env = {"B": 1, "H": 1 + (queries == 1), "Q": queries, "K": keys}
+        arrays = case.arrays(env, 30.0 if queries == 1 else 1.0)  # the largest score moves
+        (found,) = made.outputs(arrays, env)
+        expected = case.expected(arrays, env)
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.parametrize("case", SHORT, ids=lambda case: case.name)
+def test_attention(case: attention_cases.Case) -> None:
+    check_attention(case, WARPS, PARTS)
+
+
+@pytest.mark.parametrize("machine", [MACHINE, WARPS], ids=["plain", "warps"])
+def test_attention_of_whole_rows(machine: Machine) -> None:
+    """Copies of the next keys go on beside products, or are made between them."""
+    check_attention(attention_cases.BY_NAME["keys as columns"], machine, WHOLE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", RUNNING, ids=lambda case: case.name)
+def test_all_attentions(case: attention_cases.Case) -> None:
+    check_attention(case, WARPS, (PARTS, WHOLE)[RUNNING.index(case) % 2])
+
+
+@pytest.mark.parametrize("schedule", [PARTS, WHOLE], ids=["parts", "whole"])
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
-def test_attention_of_16_bits(dtype: DType) -> None:
+def test_attention_of_16_bits(dtype: DType, schedule: Running) -> None:
     case, box = RUNNING[0], attention_cases.BOX
     group = halved(case.group(), dtype)
     assert host_attention.TEMPLATE.match(group, box, MACHINE, frozenset()) is None
-    made = Prepared(group, [attention.TEMPLATE], box, MACHINE, schedule=Running(items=4))
-    env = {"B": 1, "H": 2, "Q": 2, "K": 5}
+    made = Prepared(group, [attention.TEMPLATE], box, WARPS, schedule=schedule)
+    env = {"B": 1, "H": 2, "Q": 3, "K": 5}
     arrays = [array.astype(dtype.numpy) for array in case.arrays(env)]
     (found,) = made.outputs(arrays, env)
     expected = case.expected([array.astype(np.float32) for array in arrays], env)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_of_attention_have_the_same_bits_beside_any_others() -> None:
+    """Few queries have another tile, which adds up in the same order."""
+    case, box = RUNNING[0], attention_cases.BOX
+    made = Prepared(case.group(), [attention.TEMPLATE], box, WARPS, schedule=PARTS)
+    env = {"B": 1, "H": 1, "Q": 5, "K": 7}
+    queries, keys, values = case.arrays(env, 3.0)
+    (whole,) = made.outputs([queries, keys, values], env)
+    for row in range(5):
+        alone = [queries[:, :, row : row + 1], keys, values]
+        (found,) = made.outputs(alone, {**env, "Q": 1})
+        np.testing.assert_array_equal(found[:, :, 0], whole[:, :, row])
+
+
+@pytest.mark.parametrize(("machine", "most"), [(MACHINE, 32 << 10), (WARPS, 48 << 10)])
+def test_every_attention_has_a_tile_that_fits(machine: Machine, most: int) -> None:
+    """OpenCL promises 32 KiB of local memory to a group, CUDA 48 KiB."""
+    for depth, width in ((1, 1), (64, 64), (80, 128), (128, 128), (200, 7), (4096, 4096)):
+        group = attention_cases.simple("sized", depth=depth, width=width).group()
+        launch = Prepared(group, [attention.TEMPLATE], attention_cases.BOX, machine).launch
+        used = sum(array.count * array.dtype.bytes for array in launch.kernel.locals)
+        assert used <= most, launch.schedule
 
 
 @needs_device
@@ -343,6 +390,6 @@ def test_attention_on_a_device() -> None:
 def test_schedules_print_and_parse() -> None:
     assert parse_schedule(print_schedule(SMALL)) == SMALL
     assert parse_schedule(print_schedule(FEW)) == FEW
-    assert parse_schedule(print_schedule(Running(8))) == Running(8)
+    assert parse_schedule(print_schedule(PARTS)) == PARTS
     assert parse_schedule(print_schedule(TWO_WARPS)) == TWO_WARPS
     assert (SMALL.items, ONE_WARP.items, TWO_WARPS.items) == (4, 32, 64)

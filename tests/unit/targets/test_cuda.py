@@ -21,6 +21,7 @@ from anydim.targets.cuda.nvrtc import nvrtc
 from anydim.targets.target import Target
 from anydim.targets.targets import target
 from bench import cubins as cubins_of
+from tests import attentions
 from tests.cuda_on_host import cuda_on_host, has_cxx
 from tests.unit.devices.fake_cuda import FakeCuda
 from tests.unit.kernels.row_cases import CASES, Case
@@ -177,6 +178,27 @@ def test_rows_of_16_bits(dtype: DType, on_host: None) -> None:
     special = numpy.array([[numpy.inf, -numpy.inf, numpy.nan, 0.0] * 6], dtype.numpy)
     total = model(x=special)["total"].astype(numpy.float32)
     numpy.testing.assert_array_equal(total, special[0].astype(numpy.float32))
+
+
+@pytest.mark.slow
+@needs_cxx
+@pytest.mark.parametrize("depth", [7, 64, 128, 200])
+def test_attention_in_tiles(depth: int, on_host: None) -> None:
+    device = CudaDevice("cuda:0", 0, Library(FakeCuda(capacity=1 << 28, items=128)))
+    placed = {"devices": {"accel": device}, "placement": {"*": "accel"}}
+    model = ad.compile(attentions.attention(depth), **placed)
+    assert [chosen.schedule.split("(")[0] for chosen in model.report.chosen] == ["running"]
+    for queries, keys in ((0, 5), (5, 0), (1, 1), (1, 70), (15, 33), (17, 17), (65, 64)):
+        given = attentions.inputs(depth, queries, keys)
+        made = model(**given)["y"]
+        # float32 sums of up to 200 terms
+        numpy.testing.assert_allclose(made, attentions.expected(given), rtol=1e-4, atol=1e-5)
+    given["k"][0, 1, 40, 3], given["mask"][1] = numpy.nan, -numpy.inf
+    with numpy.errstate(all="ignore"):
+        made, right = model(**given)["y"], attentions.expected(given)
+    numpy.testing.assert_allclose(made, right, rtol=1e-4, atol=1e-5)
+    alone = model(**(given | {"q": given["q"][:, :, 3:4]}))["y"]
+    numpy.testing.assert_array_equal(alone[:, :, 0], made[:, :, 3])
 
 
 def chosen_for(dtype: DType, architecture: str) -> set[str]:

@@ -100,7 +100,7 @@ class Filling:
     def write(self, k0: ir.Value, part: ir.Value | int) -> None:
         """The steps of an item, for those of the sum from `k0` on."""
         work, bytes = self.work, self.side.factor.dtype.bytes
-        aside = self.side.parts > 1 and self.read is not None
+        aside = work.context.machine.warps and self.read is not None
         with work.block() as single:
             wide = aside and bytes >= _LEAST
             self._each(self._aside if wide else self._through_registers, 1, k0, part)
