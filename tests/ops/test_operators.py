@@ -29,15 +29,16 @@ def test_every_operator_has_cases():
     assert set(CASES) == set(OPERATORS)
 
 
-def build(name: str, case: Case, low: int = 0):
-    """The graph of one operator over dims n and m, from `low` up."""
+def build(name: str, case: Case, low: int = 0, fixed: dict[str, int] | None = None):
+    """The graph of one operator over dims n and m, from `low` up, or `fixed`."""
     g = Builder(name)
     for dim in ("n", "m"):
-        g.dim(dim, low, 64)
+        g.dim(dim, *((fixed[dim], fixed[dim]) if fixed else (low, 64)))
     inputs = []
     for number, text in enumerate(case.inputs):
         dtype, _, shape = text.rstrip("]").partition("[")
         sizes = [as_size(part.strip()) for part in shape.split(",") if part.strip()]
+        sizes = [as_size(size.evaluate(fixed)) for size in sizes] if fixed else sizes
         inputs.append(g.input(f"x{number}", DTYPES[dtype], sizes))
     attributes = {("to" if k == "to_type" else k): v for k, v in case.attributes.items()}
     made = getattr(g, name)(*inputs, **attributes)

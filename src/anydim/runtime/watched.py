@@ -79,8 +79,12 @@ class Watched:
                 return
 
     def size(self, dim: str) -> int:
-        """The size of a dim that no input tells; raises DimError where none was set."""
+        """The size of a dim that no input tells: the one that was set, or the only one inside its
+        bounds. Raises DimError where it is neither."""
         if dim not in self.sizes:
+            for known in self.signature.box.dims:
+                if known.name == dim and known.lo == known.hi:
+                    return known.lo
             raise DimError(
                 f"{self.signature.name}: dim '{dim}' has no size, and no input tells it",
                 f"set it: model.set_sizes({dim}=...)",

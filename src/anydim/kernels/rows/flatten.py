@@ -98,8 +98,9 @@ def _rounds_apart(group: Group) -> Group:
     def parted(expr: Expr) -> Expr | None:
         if isinstance(expr, Apply) and expr.function in _PARTS and len(expr.arguments) == 2:
             index, size = expr.arguments
-            if isinstance(index, Index) and size == SizeTerm(rounds.get(index.name, as_size(0))):
-                return Index(index.name + _PARTS[expr.function])
+            if isinstance(index, Index) and index.name in rounds:
+                if size == SizeTerm(rounds[index.name]):
+                    return Index(index.name + _PARTS[expr.function])
         return None
 
     whole = {
