@@ -191,7 +191,7 @@ class Expander:
         form = affine(expr)
         if form is None:
             return expr
-        for size in (form.constant, *(factor for _, factor in form.terms)):
+        for size in form.sizes:
             if any(abs(coefficient) >= 1 << 63 for _, coefficient in size.monomials):
                 position = self.positions.get(expr, self.binding.definition.position)
                 raise self.binding.error(position, "a number in an index is beyond 64 bits")

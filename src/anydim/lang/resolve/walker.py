@@ -11,7 +11,7 @@ from anydim.base.records import dataclass
 from anydim.lang.resolve.expand import Expander
 from anydim.lang.resolve.extents import Work
 from anydim.lang.resolve.inbounds import check_reads
-from anydim.lang.resolve.ranges import is_known, proved
+from anydim.lang.resolve.ranges import proved, unknown_in
 from anydim.lang.resolve.roles import Role
 from anydim.lang.resolve.scope import Scope
 from anydim.lang.surface.syntax import (
@@ -37,7 +37,7 @@ class Walker(ABC):
     """`tensors` are those known so far; sizes not inferred yet have names of their own.
 
     `surveys`: finds types. It walks also what the sizes at hand leave out, so that types do not
-    depend on them, and leaves errors about types to the walk that knows all of them.
+    depend on them, and leaves errors about types and positions to the walk that knows all of them.
     """
 
     surveys: ClassVar[bool] = False
@@ -53,11 +53,16 @@ class Walker(ABC):
     def invoke(self, item: Invoke, scope: Scope) -> list[OrderedStep]:
         """The steps of a call."""
 
+    @abstractmethod
+    def postpone(self, item: Item, sizes: frozenset[str]) -> None:
+        """Called where a loop is left out, because sizes are not inferred that it depends on."""
+
     def block(self, block: Sequence[Item], scope: Scope) -> tuple[OrderedStep, ...]:
         """The steps of a block."""
-        return tuple(step for item in block for step in self._item(item, scope))
+        return tuple(step for item in block for step in self.item(item, scope))
 
-    def _item(self, item: Item, scope: Scope) -> list[OrderedStep]:
+    def item(self, item: Item, scope: Scope) -> list[OrderedStep]:
+        """The steps of an item."""
         if isinstance(item, Assignment):
             return self.assignment(item, scope)
         if isinstance(item, Invoke):
@@ -70,7 +75,8 @@ class Walker(ABC):
         item = Assignment("", (), "", False, term, (), term.position)
         body = expander.expand(term)
         work = Work(item, scope.binding, self.tensors, expander, [], body, scope=scope)
-        check_reads(work, set())
+        if not self.surveys:
+            check_reads(work, set())
         return work
 
     # ---- loops ---------------------------------------------------------------------------------
@@ -79,7 +85,9 @@ class Walker(ABC):
         start, stop = self._end(loop.start, scope), self._end(loop.stop, scope)
         step = self._step(loop, scope)
         ends = [end.size if isinstance(end, SizeTerm) else None for end in (start, stop)]
-        if not all(end is None or is_known(end) for end in ends):
+        unknown = unknown_in(*(end for end in ends if end is not None))
+        if unknown:
+            self.postpone(loop, unknown)
             return []
         low, high = ends if step > 0 else (_next(ends[1]), _next(ends[0]))
         if low is None:
