@@ -277,7 +277,7 @@ class Surveyor(Walker):
                 symbol = _symbol(name, axis)
                 if (symbol not in only) if only else is_known(size):
                     continue
-                sizes = [row[axis] for row in covers if isinstance(row[axis], Size)]
+                sizes = [cover for row in covers if isinstance(cover := row[axis], Size)]
                 if sizes and (only or not self._open(name, axis)):
                     shape[axis] = _union(sizes, box)
             types[name] = TensorType(types[name].dtype, tuple(shape))
