@@ -11,6 +11,7 @@ from anydim.base.errors import UserError
 from anydim.base.records import dataclass
 from anydim.base.text import counted
 from anydim.lang.resolve.binding import agree
+from anydim.lang.resolve.expand import decided
 from anydim.lang.resolve.scope import Scope, new_name
 from anydim.lang.resolve.walker import Walker
 from anydim.lang.surface.library import LIBRARY
@@ -233,7 +234,7 @@ def _setting(setting: Setting, callee: Definition | Operator, scope: Scope, walk
     if named and isinstance(setting.value, Name):
         known = scope.binding.dtypes.get(setting.value.name)
         return setting.value.name if known is None else known.name
-    value = walker.scalar(setting.value, scope).body
+    value = decided(walker.scalar(setting.value, scope).body)
     if isinstance(value, Literal):
         return value.value
     if isinstance(value, SizeTerm):

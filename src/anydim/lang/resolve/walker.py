@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from anydim.base.dtypes import boolean
 from anydim.base.records import dataclass
-from anydim.lang.resolve.expand import Expander
+from anydim.lang.resolve.expand import Expander, by_sizes, decided
 from anydim.lang.resolve.extents import Work
 from anydim.lang.resolve.inbounds import check_reads
 from anydim.lang.resolve.ranges import proved, unknown_in
@@ -17,15 +17,10 @@ from anydim.lang.resolve.scope import Scope
 from anydim.lang.surface.syntax import (
     Assignment,
     BranchBlock,
-    CallTerm,
-    Count,
-    Dimension,
     Invoke,
     Item,
     LoopBlock,
-    Name,
     Term,
-    walk,
 )
 from anydim.lang.tree import Apply, Branch, Expr, Literal, Loop, OrderedStep, SizeTerm, TensorType
 from anydim.lang.tree.typing import TypeProblem, as_index, converted
@@ -125,28 +120,20 @@ class Walker(ABC):
 
     def _branch(self, branch: BranchBlock, scope: Scope) -> list[OrderedStep]:
         work = self.scalar(branch.condition, scope)
-        plain = work.body
+        plain = decided(work.body)
         try:
             condition = converted(plain, self.tensors, boolean)
         except TypeProblem as problem:
             if not self.surveys:
                 raise work.type_error(problem) from None
             condition = plain
-        if isinstance(condition, Literal) and not (self.surveys and by_sizes(branch, scope)):
+        sized = self.surveys and by_sizes(branch.condition, scope.binding)
+        if isinstance(condition, Literal) and not sized:
             taken = branch.then if condition.value else branch.otherwise
             return list(self.block(taken, scope))
         then = self.block(branch.then, scope.within(plain, True))
         otherwise = self.block(branch.otherwise, scope.within(plain, False))
         return [Branch(condition, then, otherwise)] if then or otherwise else []
-
-
-def by_sizes(branch: BranchBlock, scope: Scope) -> bool:
-    """Whether a condition speaks of more than constants and attributes."""
-    inner = walk(branch.condition)
-    names = {part.name for part in inner if isinstance(part, Name)}
-    return bool(names - scope.binding.attributes.keys()) or any(
-        isinstance(part, (Dimension, Count, CallTerm)) for part in inner
-    )
 
 
 def _not_below_zero(start: Expr, stop: Expr, step: int) -> tuple[Expr, Expr]:
