@@ -17,6 +17,7 @@ from anydim.base.errors import InputError, OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.text import listed, suggestion
 from anydim.graph.nodes import FUSED, Graph, Node
+from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.resolve.ranks import ellipses_of, ranks_of
 from anydim.lang.surface.syntax import Definition, Name, Number, Parameter, Spread, walk
@@ -90,10 +91,10 @@ def graph_of(
     types = [_with_sizes(kind, _sizes(definition, fixed or {}, names)) for kind in types]
     free = sorted({name for kind in types for size in kind.shape for name in size.symbols})
     box = Box.of(*(Dim(name) for name in free))
-    group = instantiate(definition, types, attributes, box)
+    source = f"{definition.file}:{definition.line}: {definition.name}"
+    group = _group(definition, types, attributes, box, source)
     inputs = tuple(tensor.name for tensor in group.inputs)
     outputs = tuple(tensor.name for tensor in group.outputs)
-    source = f"{definition.file}:{definition.line}: {definition.name}"
     tensors = (*group.inputs, *group.outputs)
     return Graph(
         name=definition.name,
@@ -104,6 +105,14 @@ def graph_of(
         nodes=(Node(FUSED, inputs, outputs, FrozenMapping({"group": group}), source),),
         guards=group.guards,
     )
+
+
+def _group(
+    definition: Definition, types: Sequence[TensorType], attributes: Mapping[str, Any], box: Box,
+    source: str,
+) -> Group:  # fmt: skip
+    group = instantiate(definition, types, attributes, box)
+    return replace(group, guards=division_guards(group, box, source))
 
 
 def _sizes(
@@ -143,7 +152,7 @@ def called(
     if len(names) != len(definition.parameters):
         takes = listed(parameter.name for parameter in definition.parameters)
         raise definition.error(definition.position, f"takes {takes}; {len(names)} arguments came")
-    group = instantiate(definition, types, attributes, box)
+    group = _group(definition, types, attributes, box, source)
     new = {tensor.name: name for tensor, name in zip(group.inputs, names)}
     new.update((t.name, result(t.name, t.type)) for t in group.outputs)
     new.update((t.name, f"{new[group.outputs[0].name]}/{t.name}") for t in group.temporaries)

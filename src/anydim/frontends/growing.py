@@ -23,8 +23,9 @@ from anydim.frontends.subscripts import subscripts
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.operator import OPERATORS, operator
 from anydim.lang.tree import TensorType
-from anydim.sizes import Box, Dim, Guard, Size, as_size
+from anydim.sizes import Box, Dim, Guard, Size, as_size, divisor_guard, product
 
+DIVISIONS = ("div", "floor_div", "mod", "fmod")
 Operand: TypeAlias = "Value | numpy.ndarray | int | float | bool"
 
 
@@ -147,6 +148,7 @@ class Growing:
         self._constants: dict[str, Constant] = {}
         self._nodes: list[Node] = []
         self._guards: list[Guard] = []
+        self._sizes_in: dict[str, tuple[Size, ...]] = {}  # by name, of values that hold sizes
         self._parent: Growing | None = None  # of the graph around a branch or body
         self._captured: dict[str, str] = {}  # its values -> own inputs
         self._stacks: list[str] = []
@@ -257,6 +259,21 @@ class Growing:
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *OPERATORS})
 
+    def _check_divisor(self, divisor: str, result: TensorType, source: str) -> None:
+        """Have calls refused in which integers are divided by a size of 0."""
+        sizes = self._sizes_of(divisor) if result.dtype.is_integer else ()
+        for size in dict.fromkeys(sizes):
+            guard = divisor_guard(size, product(result.shape), self._box, source)
+            if guard is not None:
+                self._need(guard)
+
+    def _sizes_of(self, name: str) -> tuple[Size, ...]:
+        """The sizes that a value of this graph holds, or one of those around it."""
+        outer = {own: value for value, own in self._captured.items()}
+        if self._parent is not None and name in outer:
+            return self._parent._sizes_of(outer[name])
+        return self._sizes_in.get(name, ())
+
     def _need(self, guard: Guard) -> None:
         """Have a relation checked in every call."""
         if guard not in self._guards:
@@ -299,6 +316,10 @@ class Growing:
             raise GraphError(f"'{self.name}': {error.problem}", error.hint) from None
         outputs = tuple(self._declared(name, kind) for kind in kinds)
         names, source = tuple(v.name for v in values), f"{self.name}: {name}"
+        if name in DIVISIONS:
+            self._check_divisor(names[1], kinds[0], source)
+        elif name == "size_tensor":
+            self._sizes_in[outputs[0]] = tuple(map(as_size, frozen["values"]))
         self._nodes.append(Node(name, names, outputs, frozen, source, self._device))
         made = tuple(Value(self, output) for output in outputs)
         return made[0] if len(made) == 1 else made

@@ -39,13 +39,16 @@ def mel_weights(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def cosine_window(types: Types, attributes: Attributes, box: Box) -> Written:
-    """a0 - a1 cos(2 pi i / n) + a2 cos(4 pi i / n) for i below `size`; n is the size, or less 1."""
+    """a0 - a1 cos(2 pi i / n) + a2 cos(4 pi i / n) for i below `size`; n is the size, or less 1.
+
+    One element that is not periodic is NaN: 0 / 0 in the standard's function, and in onnxruntime.
+    """
     expect_inputs("cosine_window", types, 0, 0)
     size, kind = as_size(attributes["size"]), attributes["dtype"]
     first, second, third = (float(value) for value in attributes["weights"])
     period = size if attributes["periodic"] else size - 1
     angle = "cast<double>(i) * 6.283185307179586 / cast<double>(P)"
     value = f"{first!r} - {second!r} * cos({angle}) + {third!r} * cos(2.0 * {angle})"
-    body = f"y(i) = cast<{kind}>(P > 0 ? {value} : 1.0) where i in 0:S"
+    body = f"y(i) = cast<{kind}>({value}) where i in 0:S"
     text = definition("cosine_window", [], [body], ["size S", "size P"])
     return Written(text, {"S": size, "P": period})

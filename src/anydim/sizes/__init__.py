@@ -9,6 +9,7 @@ from anydim.sizes.box import Box, Dim
 from anydim.sizes.broadcast import broadcast_size
 from anydim.sizes.covering import Covering
 from anydim.sizes.derived import align_up, ceil_div, negated, product
+from anydim.sizes.divisors import divisor_guard
 from anydim.sizes.expression import Size
 from anydim.sizes.extremes import maximum, minimum
 from anydim.sizes.fits import ADDRESSABLE, SHORT, USUAL, fits, wrapped
@@ -42,6 +43,7 @@ __all__ = [
     "bounds",
     "broadcast_size",
     "ceil_div",
+    "divisor_guard",
     "fits",
     "given_dims",
     "given_sizes",

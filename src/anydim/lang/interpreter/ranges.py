@@ -49,8 +49,8 @@ class ByData(Exception):
 class Ranges:
     """`extents` by index; an index counts from its `lows`, or 0.
 
-    `masks` are ranges that depend on other indices or on data: outside nothing is done. More is
-    `pending` of what reads of tensors whose sizes are not known yet will say.
+    `masks` are ranges that depend on other indices or on data: outside nothing is done. The
+    extents of `pending` indices depend on tensors whose sizes are not known yet.
     """
 
     extents: dict[str, int] = field(default_factory=dict)
@@ -70,7 +70,8 @@ def linear(term: Term, frame: Frame, loops: Loops) -> Linear | None:
     if isinstance(term, Name):
         return _linear_name(term.name, frame, loops)
     if isinstance(term, Dimension):
-        size = frame.shapes[term.tensor][term.axis]
+        shape = frame.shapes.get(term.tensor)
+        size = None if shape is None else shape[term.axis]
         if size is None:
             raise Open
         return {"": size}
@@ -161,6 +162,7 @@ def _solved(item: Assignment, frame: Frame, loops: Loops, more: tuple[Exists, ..
     by_data = [end for clause in uneven if _ragged(clause, frame) for end in ends_of(clause)]
     terms = (*item.indices, item.value, *by_data)
     reads = [*(read for term in terms for read in reads_in(term, frame)), *exists]
+    found.pending |= set(_pending(reads, frame, loops)) - found.extents.keys()
     constraints = list(_constraints(reads, frame, loops))
     closed = {clause.index for clause in uneven if not _ragged(clause, frame)}
     for clause in uneven:
@@ -169,9 +171,9 @@ def _solved(item: Assignment, frame: Frame, loops: Loops, more: tuple[Exists, ..
             _infer(found, [each for each in constraints if not closed & each[0].keys()], needed)
             if all(name in found.extents for name in needed):
                 found.extents[clause.index] = max(0, _highest(clause.high, found, frame, loops))
-    given, wanted = set(found.extents), _wanted(item, exists, frame, loops)
+                found.pending |= {clause.index} if found.pending & {*needed} else set()
+    wanted = _wanted(item, exists, frame, loops)
     _infer(found, constraints, wanted)
-    found.pending = set(_pending(reads, frame, loops)) - given
     found.masks = uneven
     found.missing = [name for name in wanted if name not in found.extents]
     return found
@@ -203,6 +205,7 @@ def _given(item: Assignment, frame: Frame, loops: Loops) -> tuple[Ranges, list[R
         try:
             pair = [linear(end, frame, loops) for end in ends_of(clause)]
         except Open:
+            found.pending.add(clause.index)
             continue
         except ByData:
             pair = [None, None]
@@ -290,6 +293,8 @@ def _infer(found: Ranges, constraints: list[tuple[Linear, int]], wanted: list[st
             factor = form[unknown[0]]
             top = (size - 1 - high) // factor if factor > 0 else low // -factor
             tops.setdefault(unknown[0], []).append(top + 1)
+            if found.pending & form.keys():
+                found.pending.add(unknown[0])
         if not tops:
             return
         for name, ends in tops.items():

@@ -2,7 +2,8 @@
 
 The type of a tensor is the common type of all that is assigned to it: the least one for which that
 holds, found in rounds that begin with no type at all. Its size is that of the statement that
-defines all of it, or of the union of what its statements write.
+defines all of it, or of the union of what its statements write. Sizes that depend on each other
+begin with what all others allow, and are corrected until nothing changes.
 """
 
 from __future__ import annotations
@@ -48,10 +49,11 @@ _MOST_ITERATIONS = 24  # of a loop that are looked at: more are the same but for
 
 def surveyed(frame: Frame) -> Frame:
     """The frame with types and shapes of all tensors; NotCovered where they do not follow."""
+    corrected: set[tuple[str, int]] = set()
     for _ in range(_MOST_ROUNDS):
         before = dict(frame.kinds), {name: list(shape) for name, shape in frame.shapes.items()}
         _types(frame)
-        _shapes(frame)
+        _shapes(frame, corrected)
         if before == (frame.kinds, frame.shapes):
             break
     for name in frame.definers:
@@ -143,18 +145,23 @@ def _setting(term: Term, frame: Frame, values: Mapping[str, int] | None) -> Any:
 
 @dataclass
 class _Covers:
-    """One beyond the last place written along each axis of a tensor; `open` where not known."""
+    """One beyond the last place written along each axis of a tensor; `open` where not known.
+
+    Tensors that loops write whose ends are not known are `later`.
+    """
 
     known: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     open: set[tuple[str, int]] = field(default_factory=set)
+    later: set[str] = field(default_factory=set)
 
 
-def _shapes(frame: Frame) -> None:
+def _shapes(frame: Frame, corrected: set[tuple[str, int]]) -> None:
     covers = _Covers()
     _block(frame.definition.statements, frame, {}, covers)
     settling = [key for key in covers.known if _unknown(frame, *key)]
-    closed = [key for key in settling if key not in covers.open]
-    for name, axis in closed or settling[:1]:
+    closed = [key for key in settling if key not in covers.open and key[0] not in covers.later]
+    corrected.update(() if closed else settling)
+    for name, axis in {*closed, *(corrected & covers.known.keys())}:
         frame.shapes[name][axis] = max(0, *covers.known[name, axis])
 
 
@@ -169,7 +176,13 @@ def _block(block: Sequence[Item], frame: Frame, loops: Loops, covers: _Covers) -
         elif isinstance(item, Invoke):
             _invoke(item, frame, loops)
         elif isinstance(item, LoopBlock):
-            for value in _iterations(item, frame, loops):
+            try:
+                values = _iterations(item, frame, loops)
+            except Open:
+                written = (each for each, _ in statements(item.body, frame))
+                covers.later |= {e.target for e in written if isinstance(e, Assignment)}
+                continue
+            for value in values:
                 _block(item.body, frame, {**loops, item.variable: value}, covers)
         else:
             for inner in branches(item, frame):
@@ -184,8 +197,6 @@ def _iterations(loop: LoopBlock, frame: Frame, loops: Loops) -> Sequence[int | N
         )
     except (ByData, NotCovered):
         return [None]
-    except Open:
-        return []
     values = range(start, stop, step)
     if not values:
         return [stop - 1 if step > 0 else start]

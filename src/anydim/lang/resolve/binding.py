@@ -34,10 +34,15 @@ from anydim.sizes.guard import Guard
 
 @dataclass
 class Binding:
-    """What a definition's names stand for once its arguments are known."""
+    """What a definition's names stand for once its arguments are known.
+
+    `by_call`: reads that leave their tensor at the sizes at hand are errors of the calls that reach
+    them, as they are where sizes are free, not of the text.
+    """
 
     definition: Definition
     box: Box
+    by_call: bool = False
     tensors: dict[str, TensorType] = field(default_factory=dict)  # sizes that agree are one here
     dtypes: dict[str, DType] = field(default_factory=dict)
     sizes: dict[str, Size] = field(default_factory=dict)
@@ -65,9 +70,10 @@ def bind(
     types: Sequence[TensorType],
     attributes: Mapping[str, Any],
     box: Box,
+    by_call: bool = False,
 ) -> Binding:
     """Bind a definition to argument types; raises LanguageError when they do not fit."""
-    binding = Binding(definition, box)
+    binding = Binding(definition, box, by_call)
     parameters = definition.parameters
     if len(types) != len(parameters):
         names = ", ".join(p.name for p in parameters)
@@ -90,7 +96,7 @@ def bind(
                 checked.append((parameter, term, axis, actual))
     for parameter, term, axis, actual in checked:
         what = f"dimension {axis} of {parameter.name}"
-        _agree(binding, shape_size(binding, term), actual, term.position, "the declared size", what)
+        agree(binding, shape_size(binding, term), actual, term.position, "the declared size", what)
     for parameter, layout in zip(parameters, layouts):
         _use_declared_sizes(binding, parameter, layout)
     return binding
@@ -226,7 +232,7 @@ def _bind_size(binding: Binding, parameter: Parameter, term: Name, axis: int, ac
         binding.origins[term.name] = what
         return
     known = f"size {term.name}, {binding.origins[term.name]},"
-    _agree(binding, before, actual, term.position, known, what)
+    agree(binding, before, actual, term.position, known, what)
     if before.constant is None and actual.constant is not None:
         binding.sizes[term.name] = actual
 
@@ -240,7 +246,7 @@ def _use_declared_sizes(binding: Binding, parameter: Parameter, layout: Layout) 
     binding.tensors[parameter.name] = TensorType(kind.dtype, tuple(shape))
 
 
-def _agree(
+def agree(
     binding: Binding, expected: Size, actual: Size, position: int, left: str, right: str
 ) -> None:
     """Two sizes that must be equal: proved, refused, or guarded."""

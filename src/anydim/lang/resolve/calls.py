@@ -10,6 +10,8 @@ from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import UserError
 from anydim.base.records import dataclass
 from anydim.base.text import counted
+from anydim.lang.resolve.binding import agree
+from anydim.lang.resolve.expand import decided
 from anydim.lang.resolve.scope import Scope, new_name
 from anydim.lang.resolve.walker import Walker
 from anydim.lang.surface.library import LIBRARY
@@ -102,6 +104,7 @@ class Calls:
         names = {tensor.name: name for tensor, name in zip(group.inputs, arguments)}
         copies = []
         for tensor, target in zip(group.outputs, item.targets):
+            _fit(item, scope, target, walker.tensors[target], tensor.type)
             alone = len(walker.roles[target].writers) == 1 and target not in arguments
             names[tensor.name] = target if alone else self.fresh(target)
             if not alone:
@@ -194,6 +197,28 @@ def _scalar(given: Argument, scope: Scope, walker: Walker) -> tuple[TensorType, 
         raise work.type_error(problem) from None
 
 
+def _fit(item: Invoke, scope: Scope, target: str, held: TensorType, given: TensorType) -> None:
+    """Check that a result of a call has the type that its target holds."""
+    what = f"this result of '{item.call.name}'"
+    if len(held.shape) != len(given.shape):
+        ranks = counted(len(held.shape), "dimension"), len(given.shape)
+        problem = f"'{target}' has {ranks[0]}, and {what} has {ranks[1]}"
+        raise scope.binding.error(item.position, problem, "give it another name")
+    if given.dtype.is_float and not held.dtype.is_float:
+        problem = f"'{target}' holds {held.dtype}, and {what} is {given.dtype}"
+        hint = f"give it another name, and convert it: {held.dtype}(...)"
+        raise scope.binding.error(item.position, problem, hint)
+    for axis, (expected, actual) in enumerate(zip(held.shape, given.shape)):
+        left, right = f"dimension {axis} of '{target}'", f"that of {what}"
+        if not scope.binding.proved(expected, "==", actual):
+            inner = (expected - actual).symbols - set(scope.outer.names)
+            if inner:
+                problem = f"{left} is {expected}, and {right}, {actual}, differs between iterations"
+                hint = f"give it another name, and write a part: {target}(i, ...) = ..."
+                raise scope.binding.error(item.position, problem, hint)
+            agree(scope.binding, expected, actual, item.position, left, right)
+
+
 def _copied(source: str, target: str, kind: TensorType) -> Statement:
     axes = tuple(Axis(f"{target}.{axis}", size) for axis, size in enumerate(kind.shape))
     return Statement(target, axes, Read(source, tuple(Index(axis.name) for axis in axes)))
@@ -209,7 +234,7 @@ def _setting(setting: Setting, callee: Definition | Operator, scope: Scope, walk
     if named and isinstance(setting.value, Name):
         known = scope.binding.dtypes.get(setting.value.name)
         return setting.value.name if known is None else known.name
-    value = walker.scalar(setting.value, scope).body
+    value = decided(walker.scalar(setting.value, scope).body)
     if isinstance(value, Literal):
         return value.value
     if isinstance(value, SizeTerm):

@@ -27,6 +27,7 @@ from anydim.lang.surface.syntax import (
     Parameter,
     Spread,
     Term,
+    walk,
 )
 from anydim.lang.tree import (
     Apply,
@@ -60,6 +61,8 @@ _COMPARISONS = {
     "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
     "greater_equal": ">=",
 }  # fmt: skip
+
+_CHOOSING = ("select", "and", "or")  # the first argument alone is always needed
 
 
 @dataclass
@@ -95,7 +98,7 @@ class Expander:
         if isinstance(term, CallTerm):
             return self._call(term)
         if isinstance(term, Operation):
-            return fold(term.function, [self.expand(a) for a in term.arguments], self.binding)
+            return self._operation(term)
         if isinstance(term, Convert):
             return Cast(self._dtype(term.type), self.expand(term.argument))
         if isinstance(term, Flat):
@@ -106,6 +109,12 @@ class Expander:
             extents = [axis.extent for axis in self.binding.ellipses[term.ellipsis]]
             return SizeTerm(product(extents))
         raise self.error(term, "an ellipsis stands only among indices")
+
+    def _operation(self, term: Operation) -> Expr:
+        arguments = [self.expand(argument) for argument in term.arguments]
+        if term.function in _CHOOSING and by_sizes(term.arguments[0], self.binding):
+            return Apply(term.function, tuple(arguments))  # all sides count, whatever sizes decide
+        return fold(term.function, arguments, self.binding)
 
     def _name(self, term: Name) -> Expr:
         binding = self.binding
@@ -187,11 +196,11 @@ class Expander:
 
     def whole_sizes(self, expr: Expr) -> Expr:
         """An integer expression in normal form, with whole numbers as sizes."""
-        expr = rewrite(with_sizes(expr, self.binding.box), _number_as_size)
+        expr = rewrite(with_sizes(decided(expr), self.binding.box), _number_as_size)
         form = affine(expr)
         if form is None:
             return expr
-        for size in (form.constant, *(factor for _, factor in form.terms)):
+        for size in form.sizes:
             if any(abs(coefficient) >= 1 << 63 for _, coefficient in size.monomials):
                 position = self.positions.get(expr, self.binding.definition.position)
                 raise self.binding.error(position, "a number in an index is beyond 64 bits")
@@ -257,6 +266,26 @@ def _number_as_size(expr: Expr) -> Expr | None:
             folded = fold_sizes(expr.function, parts)
             return None if folded is None else SizeTerm(folded)
     return None
+
+
+def by_sizes(term: Term, binding: Binding) -> bool:
+    """Whether a condition depends on more than constants and attributes."""
+    inner = list(walk(term))
+    names = {part.name for part in inner if isinstance(part, Name)}
+    return bool(names - binding.attributes.keys()) or any(
+        isinstance(part, (Dimension, Count, CallTerm)) for part in inner
+    )
+
+
+def decided(expr: Expr) -> Expr:
+    """A position or a size without the choices that sizes decide."""
+
+    def change(part: Expr) -> Expr | None:
+        if isinstance(part, Apply) and part.function in (*_CHOOSING, "not"):
+            return _fold_logic(part.function, list(part.arguments))
+        return None
+
+    return rewrite(expr, change)
 
 
 # ---- folding -----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 
 from anydim.base.errors import LanguageError
@@ -150,22 +150,33 @@ def infer(work: Work) -> set[Constraint]:
     return held
 
 
-def solve(work: Work) -> tuple[set[Constraint], RangeProblem | None]:
-    """As `infer`, as far as sizes are known; returns why an index has no extent, too."""
+def solve(
+    work: Work, ignored: Collection[str] | None = None
+) -> tuple[set[Constraint], RangeProblem | None]:
+    """As `infer`; returns why an index has no extent, too.
+
+    What depends on sizes that are not inferred yet is left out: on all of them, or on those of
+    `ignored` alone. The extent of an index that depends on others is unknown as they are.
+    """
+
+    def usable(size: Size) -> bool:
+        unknown = ranges.unknown_in(size)
+        return not unknown if ignored is None else unknown.isdisjoint(ignored)
+
     wanted = list(work.expander.indices)
     plain = not (work.uneven or work.ragged)
-    work.extents = {name: size for name, size in work.extents.items() if ranges.is_known(size)}
+    work.extents = {name: size for name, size in work.extents.items() if usable(size)}
     if plain and all(name in work.extents for name in wanted):
         return set(), None
-    constraints = [c for c in constraints_of(work) if ranges.is_known(c.size)]
+    constraints = [c for c in constraints_of(work) if usable(c.size)]
     limited = {clause.index for clause, _, _ in work.uneven}
     satisfied: set[Constraint] = set()
     box = work.binding.box
     try:
         for clause, low, high in work.uneven:
             needed = [n for n in wanted if ranges.uses(low, n) or ranges.uses(high, n)]
-            usable = [c for c in constraints if not limited & set(c.form.indices)]
-            work.extents, held = ranges.infer(usable, work.extents, needed, box)
+            even = [c for c in constraints if not limited & set(c.form.indices)]
+            work.extents, held = ranges.infer(even, work.extents, needed, box)
             satisfied |= held
             _uneven_range(work, clause, low, high)
         work.extents, held, missing = ranges.solve(constraints, work.extents, wanted, box)
@@ -214,6 +225,10 @@ def _uneven_range(work: Work, clause: Range, low: Expr, high: Expr) -> None:
     if spans[0] is None or spans[1] is None:
         raise work.error(clause.position, f"the range of '{clause.index}' has no bounds")
     lowest, highest = spans[0][0], spans[1][1]
+    unknown = ranges.unknown_in(lowest, highest)
+    if unknown:
+        work.extents[clause.index] = ranges.waiting_for(unknown)
+        return
     if not ranges.proved(lowest, ">=", 0, ranges.running(work.extents.values(), box)):
         raise work.error(clause.position, f"the range of '{clause.index}' may start below 0")
     work.extents[clause.index] = ranges.not_negative(simplify(highest, box), box)

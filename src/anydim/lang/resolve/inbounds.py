@@ -68,7 +68,7 @@ def settle(work: Work, at: Position, status: str, span: tuple[Size, Size] | None
     loops: tuple[LoopAround, ...] = ()
     scope = work.scope
     if scope is not None and (scope.loops or scope.conditional):
-        if status == ranges.OUTSIDE:
+        if status == ranges.OUTSIDE and not work.binding.by_call:
             raise _leaves(work, at, span)
         low = hoisted(span[0], scope.loops, box, False)
         high = hoisted(span[1], scope.loops, box, True)
@@ -77,13 +77,19 @@ def settle(work: Work, at: Position, status: str, span: tuple[Size, Size] | None
         if scope.conditional or not known or low is None or high is None:
             return inside(at.index, at.size)
         loops, box, span = scope.loops, scope.outer, (low, high)
-        extents = {**work.extents, **_trip_extents(loops, box)}
-        status, _ = ranges.span_status(low, high, at.size, extents, box)
-    if status == ranges.OUTSIDE:
+        trips_too = {**work.extents, **_trip_extents(loops, box)}
+        status, _ = ranges.span_status(low, high, at.size, trips_too, box)
+    extents = {**work.extents, **_trip_extents(loops, box)}
+    if status == ranges.OUTSIDE and not (work.binding.by_call and _may_not_run(extents, box)):
         raise _leaves(work, at, span)
-    if status == ranges.UNDECIDED:
-        _guard(work, at, span, {**work.extents, **_trip_extents(loops, box)}, box)
+    if status in (ranges.OUTSIDE, ranges.UNDECIDED):
+        _guard(work, at, span, extents, box)
     return at.index
+
+
+def _may_not_run(extents: Mapping[str, Size], box: Box) -> bool:
+    """Whether some of these ranges may be empty."""
+    return not all(ranges.proved(extent, ">", 0, box) for extent in extents.values())
 
 
 def _trip_extents(loops: Sequence[LoopAround], box: Box) -> dict[str, Size]:

@@ -9,20 +9,21 @@ float32 (`widening.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from anydim.base.errors import UserError
+from anydim.base.errors import LanguageError, UserError
 from anydim.lang.resolve.binding import Binding, bind
 from anydim.lang.resolve.broadcast import broadcast
 from anydim.lang.resolve.ordered import ordered
 from anydim.lang.resolve.roles import needs_order
+from anydim.lang.resolve.scope import new_name
 from anydim.lang.resolve.statement import expand_statement
 from anydim.lang.resolve.widening import widened
-from anydim.lang.surface.syntax import Assignment, Definition
+from anydim.lang.surface.syntax import Assignment, Definition, Name, Parameter, Spread
 from anydim.lang.tree import Group, Tensor, TensorType
-from anydim.sizes import Box
+from anydim.sizes import Box, Dim, Size
 
 
 def instantiate(
@@ -34,23 +35,74 @@ def instantiate(
     """The group that a definition means for arguments of these types.
 
     `attributes` gives values to declared attributes, and to "...p" the rank of an ellipsis.
-    Raises LanguageError where arguments do not fit or a read is out of bounds.
+    Raises LanguageError where arguments do not fit or a read is out of bounds. A size that is a
+    number is no reason for an error that the definition does not have where that size is free:
+    calls that reach a read outside are refused then.
     """
-    return _instantiate({}, definition, types, attributes or {}, box or Box.of())
+    attributes, box = attributes or {}, box or Box.of()
+    try:
+        return _instantiate({}, False, definition, types, attributes, box)
+    except LanguageError:
+        free, wider = _freed(definition, types, box)
+        if wider is box or not _makes_sense(definition, free, attributes, wider):
+            raise
+    return _instantiate({}, True, definition, types, attributes, box)
+
+
+def _freed(
+    definition: Definition, types: Sequence[TensorType], box: Box
+) -> tuple[list[TensorType], Box]:
+    """The types with a dim for each size variable that is a number, and the box with these dims."""
+    taken, dims = set(box.names), dict[str, Dim]()
+    found = []
+    for parameter, kind in zip(definition.parameters, types):
+        shape = list(kind.shape)
+        for axis, name in _named_axes(parameter, len(shape)):
+            if shape[axis].constant is not None:
+                if name not in dims:
+                    dims[name] = Dim(new_name(name, taken))
+                shape[axis] = Size.symbol(dims[name].name)
+        found.append(TensorType(kind.dtype, tuple(shape)))
+    wider = Box.of(*box.dims, *dims.values(), constraints=box.constraints) if dims else box
+    return found, wider
+
+
+def _named_axes(parameter: Parameter, rank: int) -> Iterator[tuple[int, str]]:
+    """The axes of a parameter that are size variables, but for those between two ellipses."""
+    terms = parameter.shape
+    spreads = [place for place, term in enumerate(terms) if isinstance(term, Spread)]
+    for place, term in enumerate(terms):
+        if isinstance(term, Name):
+            before = not spreads or place < spreads[0]
+            axis = place if before else rank - len(terms) + place
+            if (before or place > spreads[-1]) and 0 <= axis < rank:
+                yield axis, term.name
+
+
+def _makes_sense(
+    definition: Definition, types: Sequence[TensorType], attributes: Mapping[str, Any], box: Box
+) -> bool:
+    try:
+        _instantiate({}, False, definition, types, attributes, box)
+    except UserError:
+        return False
+    return True
 
 
 def _instantiate(
     made: dict[Any, Group | UserError],
+    by_call: bool,
     definition: Definition,
     types: Sequence[TensorType],
     attributes: Mapping[str, Any],
     box: Box,
 ) -> Group:
     """As `instantiate`; `made` keeps the groups of callees, however often they are called."""
-    binding = bind(definition, types, attributes, box)
+    binding = bind(definition, types, attributes, box, by_call)
     broadcast(binding)
     if needs_order(definition, binding):
-        return widened(ordered(binding, tuple(types), partial(_instantiate, made), made))
+        callees = partial(_instantiate, made, by_call)
+        return widened(ordered(binding, tuple(types), callees, made))
     return widened(_unordered(binding, types))
 
 

@@ -27,8 +27,9 @@ from anydim.lang.resolve.witness import early_read
 from anydim.lang.resolve.written import assumed, first_unwritten
 from anydim.lang.surface.syntax import Assignment, Invoke, Item, parts
 from anydim.lang.tree import Axis, Group, Index, OrderedStep, Read, Statement, Tensor, TensorType
+from anydim.lang.tree.affine import reads
 from anydim.lang.tree.renaming import renamed
-from anydim.lang.tree.stepping import every, written
+from anydim.lang.tree.stepping import every, expressions_of, written
 from anydim.lang.tree.typing import OPEN, identity
 
 
@@ -65,14 +66,17 @@ def ordered(
     )
     _check_written(group, maker, binding)
     known = tuple(tensor for tensor in group.temporaries if tensor.type.dtype != OPEN)
-    group = replace(group, steps=(*group.steps, *_empty_results(group)), temporaries=known)
+    group = replace(group, steps=(*_empty(group), *group.steps), temporaries=known)
     return straightened(group, binding.box, calls.fresh)
 
 
-def _empty_results(group: Group) -> Iterator[OrderedStep]:
-    """Results without elements, when the loops that would write them have no iterations at all."""
-    for tensor in group.outputs:
-        if tensor.name not in written(group.steps):
+def _empty(group: Group) -> Iterator[OrderedStep]:
+    """Tensors without elements that are results or read, when the loops that would write them have
+    no iterations at all."""
+    used = {read.tensor for _, expr in expressions_of(group.steps) for read in reads(expr)}
+    made = written(group.steps)
+    for tensor in (*group.outputs, *group.temporaries):
+        if tensor.name not in made and (tensor in group.outputs or tensor.name in used):
             shape = tensor.type.shape
             axes = tuple(Axis(f"{tensor.name}.{axis}", size) for axis, size in enumerate(shape))
             yield Statement(tensor.name, axes, identity("add", tensor.type.dtype))
@@ -156,6 +160,9 @@ class Maker(Walker):
                 hint = f"define all of it first: {item.target}(i, ...) = 0 where i in 0:..."
                 raise work.error(item.position, problem, hint)
         return self._from(work, steps)
+
+    def postpone(self, item: Item, sizes: frozenset[str]) -> None:
+        """Nothing: a size that is unknown now is an error of what writes its tensor."""
 
     def _copy_name(self, target: str) -> str:
         name = self.calls.fresh(target)

@@ -6,7 +6,7 @@ What its statement defines alone and wholly stays a Statement; everything else i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from anydim.base.dtypes import DType
@@ -59,8 +59,10 @@ def begin(
     return work
 
 
-def survey(work: Work, constrained: bool) -> tuple[set[Constraint], RangeProblem | None]:
-    """Give every index an extent, as far as sizes are known.
+def survey(
+    work: Work, constrained: bool, ignored: Collection[str] | None = None
+) -> tuple[set[Constraint], RangeProblem | None]:
+    """Give every index an extent, without what `ignored` sizes say (`extents.solve`).
 
     Returns the constraints that hold by construction, and why an index has no extent. What the
     target holds limits ranges as a read of it would when `constrained`, and otherwise where
@@ -71,12 +73,12 @@ def survey(work: Work, constrained: bool) -> tuple[set[Constraint], RangeProblem
     if kind is not None and len(kind.shape) == len(work.places):
         if not constrained:
             before = dict(work.extents), list(work.masks)
-            satisfied, problem = solve(work)
+            satisfied, problem = solve(work, ignored)
             if problem is None:
                 return satisfied, None
             work.extents, work.masks = before
         work.exists.append(Read(target, tuple(work.places)))
-    return solve(work)
+    return solve(work, ignored)
 
 
 def finish(work: Work, constrained: bool) -> None:

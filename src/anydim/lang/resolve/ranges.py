@@ -2,7 +2,9 @@
 
 A read constrains its indices when its position is affine in them: 0 <= position < size. In each
 round every index that is the only unknown one of some read gets the largest range that reads in
-bounds, intersecting what several reads say; then the next round knows more.
+bounds, intersecting what several reads say; then the next round knows more. Where a read depends on
+a size that is not inferred yet, so does the extent of its index: it is a sum of such sizes until
+they are known.
 """
 
 from __future__ import annotations
@@ -135,9 +137,22 @@ def open_range(
     )
 
 
+def unknown_in(*sizes: Size) -> frozenset[str]:
+    """The names of the sizes that are not inferred yet."""
+    return frozenset(n for size in sizes for n in size.symbols if n.startswith(UNKNOWN))
+
+
 def is_known(size: Size) -> bool:
-    """Whether a size speaks of nothing that is still to be inferred."""
-    return not any(name.startswith(UNKNOWN) for name in size.symbols)
+    """Whether a size depends on none that is still to be inferred."""
+    return not unknown_in(size)
+
+
+def waiting_for(names: Iterable[str]) -> Size:
+    """What an extent is until these sizes are known."""
+    total = as_size(0)
+    for name in sorted(names):
+        total = total + Size.symbol(name)
+    return total
 
 
 def solve(
@@ -149,18 +164,26 @@ def solve(
     satisfied: set[Constraint] = set()
     while missing:
         found: dict[str, list[_Bound]] = {}
+        waits: dict[str, set[str]] = {}
         for item in constraints:
             unknown = [name for name in item.form.indices if name not in extents]
             if len(unknown) != 1:
+                continue
+            others = (extents[name] for name in item.form.indices if name in extents)
+            open_sizes = unknown_in(item.size, *item.form.sizes, *others)
+            if open_sizes:
+                waits.setdefault(unknown[0], set()).update(open_sizes)
                 continue
             bound = _bound(item, unknown[0], extents, box)
             if bound is not None:
                 found.setdefault(unknown[0], []).append(bound)
                 satisfied.add(item)
-        if not found:
+        if not found and not waits:
             break
         for name, bounds in found.items():
-            extents[name] = _intersect(name, bounds, box)
+            if name not in waits:
+                extents[name] = _intersect(name, bounds, box)
+        extents.update((name, waiting_for(sizes)) for name, sizes in waits.items())
         missing = [name for name in missing if name not in extents]
     return extents, satisfied, missing
 

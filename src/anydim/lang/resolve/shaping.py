@@ -2,13 +2,15 @@
 
 A tensor that one statement defines wholly has the shape of that statement. Any other has in each
 dimension the union of what its statements cover: `h(t, b)` in a loop over t in 0:T has the size T.
-Sizes that are not known yet are symbols of their own; rounds over the text find one after another.
+A size that is not known yet is a symbol of its own, and what depends on it is unknown until it
+follows: rounds over the text find one after another, whatever the order of the statements. Sizes
+that depend on each other, as those of recurrences do, are a fixed point (`_fixed_point`).
 Each round infers the element types from all that it sees (`element_types.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import field, replace
 from functools import partial
 from typing import ClassVar
@@ -19,20 +21,31 @@ from anydim.base.records import dataclass
 from anydim.lang.resolve import placing, ranges
 from anydim.lang.resolve.binding import Binding
 from anydim.lang.resolve.calls import Calls
-from anydim.lang.resolve.element_types import Source, Types, element_types
+from anydim.lang.resolve.element_types import Source, Types, components, element_types
 from anydim.lang.resolve.extents import Work
-from anydim.lang.resolve.ranges import UNKNOWN, is_known
+from anydim.lang.resolve.ranges import UNKNOWN, is_known, unknown_in
 from anydim.lang.resolve.roles import Role, accumulates, names_in, tensors_named
 from anydim.lang.resolve.scope import Scope, hoisted, with_facts
 from anydim.lang.resolve.walker import Walker
-from anydim.lang.surface.syntax import Assignment, Invoke, Item, Spread
+from anydim.lang.surface.syntax import (
+    Assignment,
+    BranchBlock,
+    Invoke,
+    Item,
+    LoopBlock,
+    Spread,
+    Term,
+    parts,
+)
 from anydim.lang.tree import Expr, OrderedStep, SizeTerm, TensorType
 from anydim.lang.tree.affine import reads
 from anydim.lang.tree.typing import OPEN, TypeProblem, element_type, settled
 from anydim.sizes import Box, Size, maximum, simplify
 
-OPEN_END, BY_DATA = "open", "by data"
-Cover = Size | str  # one beyond the last place that is written, OPEN_END or BY_DATA
+BY_DATA = "by data"
+Open = frozenset[str]  # the unknown sizes that decide; empty where the text does not say
+Cover = Size | str | Open  # one beyond the last place that is written, BY_DATA or open
+ROUNDS_EACH = 3  # for each size of those that depend on each other
 
 
 def shapes_of(
@@ -43,16 +56,52 @@ def shapes_of(
     for name, role in roles.items():
         rank = _rank(role, scope.binding)
         if rank is not None and name not in types:
-            shape = tuple(Size.symbol(f"{UNKNOWN}{name}.{axis}") for axis in range(rank))
-            types[name] = TensorType(OPEN, shape)
-    while True:
-        surveyor = Surveyor(roles, types, calls)
+            types[name] = _open_shape(name, rank)
+
+    def surveyed(types: Mapping[str, TensorType], ignored: Collection[str] = ()) -> Surveyor:
+        surveyor = Surveyor(roles, dict(types), calls, frozenset(ignored))
         surveyor.block(block, scope.copied())
+        return surveyor
+
+    while True:
+        surveyor = surveyed(types)
         found = surveyor.concluded(scope)
+        if found == types:
+            later = (_fixed_point(names, types, surveyed, scope) for names in surveyor.cycles())
+            found = next((new for new in later if new != types), types)
         if found == types:
             surveyor.check()
             return types
         types = found
+
+
+def _fixed_point(
+    names: Collection[str],
+    types: dict[str, TensorType],
+    surveyed: Callable[[Mapping[str, TensorType], Collection[str]], Surveyor],
+    scope: Scope,
+) -> dict[str, TensorType]:
+    """The types with sizes that depend on each other and on nothing else that is unknown.
+
+    They are the largest that what else is known allows, and then shrink until all that is read of
+    these tensors lies inside them. Where that has no end, they stay the largest, and the reads are
+    errors.
+    """
+    largest = types = surveyed(types, names).concluded(scope, names)
+    for _ in range(ROUNDS_EACH * len(names)):
+        found = surveyed(types, ()).concluded(scope, names)
+        if found == types:
+            return types
+        types = found
+    return largest
+
+
+def _open_shape(name: str, rank: int) -> TensorType:
+    return TensorType(OPEN, tuple(Size.symbol(_symbol(name, axis)) for axis in range(rank)))
+
+
+def _symbol(name: str, axis: int) -> str:
+    return f"{UNKNOWN}{name}.{axis}"
 
 
 def _rank(role: Role, binding: Binding) -> int | None:
@@ -67,26 +116,51 @@ def _rank(role: Role, binding: Binding) -> int | None:
 
 @dataclass
 class Surveyor(Walker):
-    """One round: what each statement covers and computes, as far as it is known."""
+    """One round: what each statement covers and computes, as far as it is known.
+
+    What `ignored` unknown sizes would say is left out.
+    """
 
     surveys: ClassVar[bool] = True
 
     calls: Calls
+    ignored: frozenset[str] = frozenset()
     covers: dict[str, list[list[Cover]]] = field(default_factory=dict)
     works: dict[str, list[Work]] = field(default_factory=dict)  # of each tensor that is assigned
     invoked: list[tuple[Invoke, Scope]] = field(default_factory=list)
+    postponed: dict[str, set[str]] = field(default_factory=dict)  # by tensor that is written there
     failed: dict[int, LanguageError] = field(default_factory=dict)  # by place of the call
     facts: list[Size] = field(default_factory=list)  # not negative, or the call is refused
 
+    def item(self, item: Item, scope: Scope) -> list[OrderedStep]:
+        """Nothing: an item is looked at, once the ranks of all that it reads are known."""
+        unranked = _read_by(item) & (self.roles.keys() - self.tensors.keys())
+        if unranked:
+            self.postpone(item, frozenset(f"{UNKNOWN}{name}" for name in unranked))
+            return []
+        return super().item(item, scope)
+
+    def postpone(self, item: Item, sizes: frozenset[str]) -> None:
+        """Remember which sizes decide what an item covers."""
+        if isinstance(item, (Assignment, Invoke)):
+            for target in _targets(item):
+                if self._shapes_target(item, target):
+                    self.postponed.setdefault(target, set()).update(sizes)
+            return
+        for block in parts(item):
+            for inner in block:
+                self.postpone(inner, sizes)
+
+    def _shapes_target(self, item: Assignment | Invoke, target: str) -> bool:
+        """Whether an item counts for the shape of what it writes."""
+        role = self.roles[target]
+        return item is role.definer or not (role.definer or accumulates(item))
+
     def assignment(self, item: Assignment, scope: Scope) -> list[OrderedStep]:
         role = self.roles[item.target]
-        named = tensors_named(item)
-        if any(name in named for name in self.roles.keys() - self.tensors.keys()):
-            return []
-        based = item is role.definer
-        work = placing.begin(item, scope, self.tensors, based)
-        placing.survey(work, role.constrains(item))
-        if based or not (role.definer or accumulates(item)):
+        work = placing.begin(item, scope, self.tensors, item is role.definer)
+        placing.survey(work, role.constrains(item), self.ignored)
+        if self._shapes_target(item, item.target):
             covers = [self._cover(work, place, scope) for place in work.places]
             self.covers.setdefault(item.target, []).append(covers)
         if not (scope.loops or scope.conditional):
@@ -99,15 +173,21 @@ class Surveyor(Walker):
             shape = self.tensors[read.tensor].shape
             for index, size in zip(read.indices, shape):
                 if index == place and read.tensor != work.assignment.target:
-                    return size if is_known(size) else OPEN_END
-        names = work.expander.indices
-        if any(ranges.uses(place, name) for name in names if name not in work.extents):
-            return OPEN_END
+                    return self._known(size)
+        used = [name for name in work.expander.indices if ranges.uses(place, name)]
+        if any(name not in work.extents for name in used):
+            return Open()
         span = ranges.expression_range(place, work.extents, scope.box)
+        extents = (work.extents[name] for name in used)
+        unknown = unknown_in(*extents, *(() if span is None else span[:2]))
+        if unknown:
+            return unknown - self.ignored
         high = None if span is None else hoisted(span[1], scope.loops, scope.box, True)
-        if high is None:
-            return BY_DATA
-        return high + 1 if is_known(high) else OPEN_END
+        return BY_DATA if high is None else high + 1
+
+    def _known(self, size: Size) -> Cover:
+        unknown = unknown_in(size)
+        return unknown - self.ignored if unknown else size
 
     def invoke(self, item: Invoke, scope: Scope) -> list[OrderedStep]:
         self.invoked.append((item, scope))
@@ -115,17 +195,33 @@ class Surveyor(Walker):
 
     # ---- what a round says ---------------------------------------------------------------------
 
-    def concluded(self, scope: Scope) -> dict[str, TensorType]:
-        """The types with what this round adds."""
+    def concluded(self, scope: Scope, only: Collection[str] = ()) -> dict[str, TensorType]:
+        """The types with what this round adds; of sizes that are known, `only` these change."""
         found = element_types(self._sources(), self.tensors)
         types = {name: found[name] for name in self.tensors}
         for item, place in self.invoked:
-            for target, kind in zip(item.targets, self._results(item, place, found) or ()):
-                if not self.roles[target].parameter:
-                    shape = _filled(types.get(target, kind).shape, kind.shape)
-                    types[target] = TensorType(found[target].dtype, shape)
-        self._shapes(types, with_facts(scope.box, dict.fromkeys(self.facts)))
+            self._cover_results(item, place, found, types)
+        self._shapes(types, with_facts(scope.box, dict.fromkeys(self.facts)), only)
         return types
+
+    def _cover_results(
+        self, item: Invoke, scope: Scope, found: Types, types: dict[str, TensorType]
+    ) -> None:
+        """Take what a call gives into the covers, and the ranks that it decides into `types`."""
+        results = self._results(item, scope, found)
+        for number, target in enumerate(item.targets):
+            if self.roles[target].parameter or not self._shapes_target(item, target):
+                continue
+            if results is None:
+                self.postponed.setdefault(target, set()).update(self._unknown_in(item))
+                continue
+            shape = results[number].shape
+            if target not in types:
+                types[target] = replace(_open_shape(target, len(shape)), dtype=found[target].dtype)
+            if len(types[target].shape) == len(shape):
+                tops = [hoisted(size, scope.loops, scope.box, True) for size in shape]
+                covers: list[Cover] = [BY_DATA if top is None else top for top in tops]
+                self.covers.setdefault(target, []).append(covers)
 
     def _sources(self) -> dict[str, list[Source]]:
         """What is assigned to each tensor."""
@@ -137,7 +233,7 @@ class Surveyor(Walker):
         for item, scope in self.invoked:
             for number, target in enumerate(item.targets):
                 of = partial(self._result, item, scope, number)
-                sources.setdefault(target, []).append(Source(frozenset(_named(item)), of))
+                sources.setdefault(target, []).append(Source(frozenset(_read_by(item)), of))
         fixed = {name for name, role in self.roles.items() if role.parameter}
         return {name: of for name, of in sources.items() if name not in fixed}
 
@@ -147,10 +243,8 @@ class Surveyor(Walker):
 
     def _results(self, item: Invoke, scope: Scope, types: Types) -> tuple[TensorType, ...] | None:
         """The types of the results of a call; None where those of its arguments are not known."""
-        own = _named(item) & self.roles.keys()
-        if not own <= self.tensors.keys() or any(types[name].dtype == OPEN for name in own):
-            return None
-        if not all(is_known(size) for name in own for size in self.tensors[name].shape):
+        own = _read_by(item) & self.roles.keys()
+        if self._unknown_in(item) or any(types[name].dtype == OPEN for name in own):
             return None
         known = {n: TensorType(settled(kind.dtype), kind.shape) for n, kind in types.items()}
         self.failed.pop(item.position, None)
@@ -159,6 +253,11 @@ class Surveyor(Walker):
         except LanguageError as error:
             self.failed[item.position] = error  # one of the program, if it stays
             return None
+
+    def _unknown_in(self, item: Invoke) -> frozenset[str]:
+        """The unknown sizes of what a call is made of."""
+        own = _read_by(item) & self.roles.keys()
+        return unknown_in(*(size for name in own for size in self.tensors[name].shape))
 
     def check(self) -> None:
         """Raise LanguageError for a call that fails, and for an element type that does not
@@ -169,33 +268,55 @@ class Surveyor(Walker):
             if self.tensors[name].dtype == OPEN:
                 raise _open_type(works, self.tensors)
 
-    def _shapes(self, types: dict[str, TensorType], box: Box) -> None:
-        open_ends = []
-        settled = False
+    def _shapes(self, types: dict[str, TensorType], box: Box, only: Collection[str]) -> None:
         for name, covers in self.covers.items():
             if self.roles[name].parameter:
                 continue
             shape = list(types[name].shape)
             for axis, size in enumerate(shape):
-                if is_known(size):
+                symbol = _symbol(name, axis)
+                if (symbol not in only) if only else is_known(size):
                     continue
-                column = [row[axis] for row in covers]
-                sizes = [cover for cover in column if isinstance(cover, Size)]
-                if sizes and OPEN_END not in column:
-                    shape[axis], settled = _union(sizes, box), True
-                elif sizes:
-                    open_ends.append((name, axis, sizes))
-            types[name] = TensorType(types[name].dtype, tuple(shape))
-        if open_ends and not settled:
-            name, axis, sizes = open_ends[0]
-            shape = list(types[name].shape)
-            shape[axis] = _union(sizes, box)
+                sizes = [cover for row in covers if isinstance(cover := row[axis], Size)]
+                if sizes and (only or not self._open(name, axis)):
+                    shape[axis] = _union(sizes, box)
             types[name] = TensorType(types[name].dtype, tuple(shape))
 
+    def _open(self, name: str, axis: int) -> bool:
+        """Whether something of what covers a dimension is not known."""
+        rows = self.covers.get(name, ())
+        return name in self.postponed or any(isinstance(row[axis], frozenset) for row in rows)
 
-def _named(item: Invoke) -> set[str]:
-    """Names in the arguments of a call that may be those of tensors."""
-    return {name for term in item.call.arguments for name in names_in(term)}
+    def cycles(self) -> Iterator[list[str]]:
+        """The unknown sizes in groups that depend on each other, each after those it depends on."""
+        uses: dict[str, set[str]] = {}
+        for name, kind in self.tensors.items():
+            later = self.postponed.get(name, set()) - self.ignored
+            for axis, size in enumerate(kind.shape):
+                if not is_known(size):
+                    rows = (row[axis] for row in self.covers.get(name, ()))
+                    uses[_symbol(name, axis)] = later.union(
+                        *(cover for cover in rows if isinstance(cover, frozenset))
+                    )
+        return components({name: used & uses.keys() for name, used in uses.items()})
+
+
+def _targets(item: Assignment | Invoke) -> tuple[str, ...]:
+    return (item.target,) if isinstance(item, Assignment) else item.targets
+
+
+def _read_by(item: Item) -> set[str]:
+    """Names that may be those of tensors in an item, without the blocks of a loop or branch."""
+    if isinstance(item, Assignment):
+        return tensors_named(item)
+    terms: tuple[Term, ...]
+    if isinstance(item, LoopBlock):
+        terms = (item.start, item.stop, item.step)
+    elif isinstance(item, BranchBlock):
+        terms = (item.condition,)
+    else:
+        terms = (*item.call.arguments, *(setting.value for setting in item.call.settings))
+    return {name for term in terms for name in names_in(term)}
 
 
 def _open_type(works: list[Work], types: Types) -> LanguageError:
@@ -211,12 +332,6 @@ def _open_type(works: list[Work], types: Types) -> LanguageError:
         f"the element type of '{target}' does not follow: it depends on itself alone",
         f"give the read a default, as in {target}(...) else 0, or convert it: float(...)",
     )
-
-
-def _filled(shape: tuple[Size, ...], known: tuple[Size, ...]) -> tuple[Size, ...]:
-    if len(shape) != len(known):
-        return shape
-    return tuple(size if is_known(size) else new for size, new in zip(shape, known))
 
 
 def _facts(work: Work) -> Iterator[Size]:

@@ -8,24 +8,19 @@ from typing import ClassVar
 
 from anydim.base.dtypes import boolean
 from anydim.base.records import dataclass
-from anydim.lang.resolve.expand import Expander
+from anydim.lang.resolve.expand import Expander, by_sizes, decided
 from anydim.lang.resolve.extents import Work
 from anydim.lang.resolve.inbounds import check_reads
-from anydim.lang.resolve.ranges import is_known, proved
+from anydim.lang.resolve.ranges import proved, unknown_in
 from anydim.lang.resolve.roles import Role
 from anydim.lang.resolve.scope import Scope
 from anydim.lang.surface.syntax import (
     Assignment,
     BranchBlock,
-    CallTerm,
-    Count,
-    Dimension,
     Invoke,
     Item,
     LoopBlock,
-    Name,
     Term,
-    walk,
 )
 from anydim.lang.tree import Apply, Branch, Expr, Literal, Loop, OrderedStep, SizeTerm, TensorType
 from anydim.lang.tree.typing import TypeProblem, as_index, converted
@@ -37,7 +32,7 @@ class Walker(ABC):
     """`tensors` are those known so far; sizes not inferred yet have names of their own.
 
     `surveys`: finds types. It walks also what the sizes at hand leave out, so that types do not
-    depend on them, and leaves errors about types to the walk that knows all of them.
+    depend on them, and leaves errors about types and positions to the walk that knows all of them.
     """
 
     surveys: ClassVar[bool] = False
@@ -53,11 +48,16 @@ class Walker(ABC):
     def invoke(self, item: Invoke, scope: Scope) -> list[OrderedStep]:
         """The steps of a call."""
 
+    @abstractmethod
+    def postpone(self, item: Item, sizes: frozenset[str]) -> None:
+        """Called where a loop is left out, because sizes are not inferred that it depends on."""
+
     def block(self, block: Sequence[Item], scope: Scope) -> tuple[OrderedStep, ...]:
         """The steps of a block."""
-        return tuple(step for item in block for step in self._item(item, scope))
+        return tuple(step for item in block for step in self.item(item, scope))
 
-    def _item(self, item: Item, scope: Scope) -> list[OrderedStep]:
+    def item(self, item: Item, scope: Scope) -> list[OrderedStep]:
+        """The steps of an item."""
         if isinstance(item, Assignment):
             return self.assignment(item, scope)
         if isinstance(item, Invoke):
@@ -70,7 +70,8 @@ class Walker(ABC):
         item = Assignment("", (), "", False, term, (), term.position)
         body = expander.expand(term)
         work = Work(item, scope.binding, self.tensors, expander, [], body, scope=scope)
-        check_reads(work, set())
+        if not self.surveys:
+            check_reads(work, set())
         return work
 
     # ---- loops ---------------------------------------------------------------------------------
@@ -79,7 +80,9 @@ class Walker(ABC):
         start, stop = self._end(loop.start, scope), self._end(loop.stop, scope)
         step = self._step(loop, scope)
         ends = [end.size if isinstance(end, SizeTerm) else None for end in (start, stop)]
-        if not all(end is None or is_known(end) for end in ends):
+        unknown = unknown_in(*(end for end in ends if end is not None))
+        if unknown:
+            self.postpone(loop, unknown)
             return []
         low, high = ends if step > 0 else (_next(ends[1]), _next(ends[0]))
         if low is None:
@@ -117,28 +120,20 @@ class Walker(ABC):
 
     def _branch(self, branch: BranchBlock, scope: Scope) -> list[OrderedStep]:
         work = self.scalar(branch.condition, scope)
-        plain = work.body
+        plain = decided(work.body)
         try:
             condition = converted(plain, self.tensors, boolean)
         except TypeProblem as problem:
             if not self.surveys:
                 raise work.type_error(problem) from None
             condition = plain
-        if isinstance(condition, Literal) and not (self.surveys and by_sizes(branch, scope)):
+        sized = self.surveys and by_sizes(branch.condition, scope.binding)
+        if isinstance(condition, Literal) and not sized:
             taken = branch.then if condition.value else branch.otherwise
             return list(self.block(taken, scope))
         then = self.block(branch.then, scope.within(plain, True))
         otherwise = self.block(branch.otherwise, scope.within(plain, False))
         return [Branch(condition, then, otherwise)] if then or otherwise else []
-
-
-def by_sizes(branch: BranchBlock, scope: Scope) -> bool:
-    """Whether a condition speaks of more than constants and attributes."""
-    inner = walk(branch.condition)
-    names = {part.name for part in inner if isinstance(part, Name)}
-    return bool(names - scope.binding.attributes.keys()) or any(
-        isinstance(part, (Dimension, Count, CallTerm)) for part in inner
-    )
 
 
 def _not_below_zero(start: Expr, stop: Expr, step: int) -> tuple[Expr, Expr]:

@@ -38,6 +38,11 @@ class Affine:
     def indices(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.terms)
 
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The constant and the coefficients."""
+        return (self.constant, *(coefficient for _, coefficient in self.terms))
+
     def without(self, *indices: str) -> Affine:
         """The form where these indices are 0."""
         return Affine(self.constant, tuple(term for term in self.terms if term[0] not in indices))

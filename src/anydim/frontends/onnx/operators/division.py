@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.sizes import Guard, Size, as_size, maximum, minimum, product
+from anydim.sizes import as_size, divisor_guard, product
 
 
 def div(call: OnnxNode) -> Result:
@@ -21,14 +21,7 @@ def _divided(call: OnnxNode, name: str) -> str:
     if call.kind(made).dtype.is_integer and known is not None:
         count = product(call.kind(made).shape)
         for size in dict.fromkeys(map(as_size, known.array.reshape(-1).tolist())):
-            _check(call, size, count)
+            guard = divisor_guard(size, count, call.emitter.box, call.source)
+            if guard is not None:
+                call.emitter.guard(guard)
     return made
-
-
-def _check(call: OnnxNode, divisor: Size, count: Size) -> None:
-    """Refuse calls in which some numbers are divided by 0."""
-    if call.proved(divisor, "!=", 0):
-        return
-    distance = divisor if call.proved(divisor, ">=", 0) else maximum(divisor, 0 - divisor)
-    message = f"{call.source}: integers are divided by {divisor}, which is 0"
-    call.emitter.guard(Guard(minimum(count, 1), "<=", distance, message))
