@@ -342,6 +342,7 @@ def _moved(form: RowForm) -> int:
 
 def grain_of(each: float, elements: Size) -> Size:
     """How many positions are worth a thread that have so many `elements`, which take `each`."""
+    each = each or 1.0  # the estimate of sums over nothing
     known = elements.constant
     if known is not None:
         return as_size(max(1, round(PART_WORK / (each * max(1, known)))))
