@@ -9,6 +9,7 @@ from anydim.kernels.ir import Library
 from anydim.kernels.text import print_library
 from anydim.native.blocks import CLEAR, DEVICE, LEAVE, TRIM, blocks_code, device_blocks_code
 from anydim.native.emit import BIND, RUN, emit, emit_segment, stops
+from anydim.native.invoke import INVOKE, invoke_code
 from anydim.native.region_emit import MAIN, emit_regions, segment_name
 from anydim.native.stopping import KINDS
 from anydim.native.threads import STOP, WORKER, threads_code
@@ -26,10 +27,11 @@ _SAME = (
     "blocks",
     "device blocks",
     "device verbs",
+    "invoke",
     "threads",
 )  # modules that are the same for every program
 _POOL = {"worker": WORKER, "stop": STOP}
-_STRAIGHT = {"bind": BIND, "run": RUN, **_POOL}
+_STRAIGHT = {"bind": BIND, "run": RUN, "invoke": INVOKE, **_POOL}
 _REGIONS = {"run": MAIN, "clear": CLEAR, "trim": TRIM, "leave": LEAVE, **_POOL}
 _DEVICES = {
     "device_clear": DEVICE.function(CLEAR), "device_trim": DEVICE.function(TRIM), **VERBS,
@@ -82,7 +84,7 @@ def _straight(segment: Segment) -> Host:
         asked=made.asked,
         updates=segment.updates,
     )  # fmt: skip
-    return Host((made.code,), interface)
+    return Host((made.code, invoke_code()), interface)
 
 
 def _dims(segment: Segment, layout: Layout) -> dict[str, int]:

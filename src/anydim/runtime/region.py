@@ -226,6 +226,7 @@ class _Frame:
     ) -> None:
         self.block = (ctypes.c_int64 * words)()
         self.address = ctypes.addressof(self.block)
+        self.shapes: list[int] = []
         self.highest = 0
         self.bytes = 0  # that it keeps for the next call
         self.needed = 0  # bytes, by the call in progress
