@@ -1,7 +1,9 @@
-"""A call from Python as native code: the same for every straight program.
+"""A call from Python as native code: the same for every program.
 
     anydim_invoke(self, arguments, count) -> a new reference to
         a dict with the results, None: nothing was done, False: the call failed
+    anydim_invoke_regions, of programs of regions: the same, or
+        True: the results lie in the memory of the call, for Python to take
 
 It is a builtin function of Python (METH_FASTCALL) of two arguments: the inputs by name, and the
 arrays for results by name or None. `self` is an array of words, the table of `runtime/invoke.py`.
@@ -23,7 +25,7 @@ from anydim.kernels.ir import Like, greatest
 from anydim.native.body import Body, as_word, parameter
 from anydim.runtime import invoke as words
 
-INVOKE = "anydim_invoke"
+INVOKE, INVOKE_REGIONS = "anydim_invoke", "anydim_invoke_regions"
 
 _TABLE_NAME = "table"
 _TABLE, _ROW, _OBJECT, _COUNT, _KIND = map(
@@ -56,7 +58,9 @@ def _functions() -> Iterator[ir.Function]:
     yield _new_result()
     yield _result()
     yield _results()
+    yield _copied_results()
     yield _invoke()
+    yield _invoke_regions()
 
 
 def _quick(body: Body, name: str, parameters: tuple[str, ...], **more: bool) -> ir.Function:
@@ -312,18 +316,48 @@ def _results() -> ir.Function:
     return _quick(body, "results", ("table", "into", "kind"))
 
 
+def _copied_results() -> ir.Function:
+    """A new dict with copies of all results, where they have the sizes of the last ones; else 0."""
+    body = Body()
+    filled = body.ask(_python(body, words.NEW))
+    with body.when(filled.equals(0)):
+        body.give(0)
+    first = body.let(_row(_TABLE + 8 * words.ROWS, body.load(_TABLE, words.INPUTS)))
+    bad = body.variable(0)
+    with body.range(0, body.load(_TABLE, words.OUTPUTS)) as number:
+        row = body.let(_row(first, number))
+        size, place = body.load(row, words.COPIED), body.load(row, words.POINTER)
+        source = body.load(place)
+        same = body.ask("same_sizes", row, body.load(row, words.FOUND))
+        bad.set(1)
+        with body.when((size >= 0) & same.differs(0)):
+            made = body.ask("new_result", _TABLE, row, _KIND)
+            with body.when(made.differs(0)):
+                body.call(_python(body, words.COPY), body.load(place), source, size)
+                body.store(place, 0, source)  # as the run has left it, where Python takes it yet
+                name = body.load(row, words.NAME)
+                bad.set(body.ask(_python(body, words.SET), filled, name, made) & _HALF)
+                body.call(_python(body, words.DROP), made)
+        with body.when(bad().differs(0)):
+            body.call(_python(body, words.DROP), filled)
+            body.give(0)
+    body.give(filled)
+    return _quick(body, "copied_results", ("table", "kind"))
+
+
 # ---- the call ----------------------------------------------------------------------------------
 
 
 def _give(body: Body, object: int) -> None:
-    """Return a reference to None or False."""
+    """Return a reference to None, False or True."""
     found = body.load(_TABLE, object)
     body.call(_python(body, words.HOLD), found)
     body.give(found)
 
 
-def _invoke() -> ir.Function:
-    body, arguments = Body(), parameter("arguments")
+def _begin(body: Body) -> tuple[ir.Value, ir.Value]:
+    """Hold the inputs; their kind, and the arrays for results or None. Leaves where they differ."""
+    arguments = parameter("arguments")
     body.let(body.load(parameter("self"), _DATA), _TABLE_NAME)
     given, into = body.load(arguments, 0), body.load(arguments, 1)
     dict = body.load(_TABLE, words.DICT)
@@ -338,18 +372,43 @@ def _invoke() -> ir.Function:
     kind = body.ask("hold_inputs", _TABLE, given, into)
     with body.when(kind.equals(0)):
         _give(body, words.NONE)
-    filled = body.ask("results", _TABLE, into, kind)
-    with body.when(filled.equals(0)):
-        body.call(_python(body, words.FORGET))
-        body.call("let_go", _TABLE, count)
-        _give(body, words.NONE)
+    return kind, into
+
+
+def _run(body: Body) -> ir.Value:
+    """Run without Python's lock, and let go of the inputs; whether that failed is noted."""
     state = body.ask(_python(body, words.UNLOCK))
     failed = body.ask(body.load(_TABLE, words.RUN), body.load(_TABLE, words.BLOCK))
     body.call(_python(body, words.LOCK), state)
-    body.call("let_go", _TABLE, count)
-    with body.when(failed.differs(0)):
-        body.store(_TABLE, words.FAILED, failed)
+    body.call("let_go", _TABLE, body.load(_TABLE, words.INPUTS))
+    body.store(_TABLE, words.FAILED, failed)
+    return failed.differs(0)
+
+
+def _invoke() -> ir.Function:
+    body = Body()
+    kind, into = _begin(body)
+    filled = body.ask("results", _TABLE, into, kind)
+    with body.when(filled.equals(0)):
+        body.call(_python(body, words.FORGET))
+        body.call("let_go", _TABLE, body.load(_TABLE, words.INPUTS))
+        _give(body, words.NONE)
+    with body.when(_run(body)):
         body.call(_python(body, words.DROP), filled)
         _give(body, words.FALSE)
     body.give(filled)
     return _quick(body, INVOKE, ("self", "arguments", "count"), public=True)
+
+
+def _invoke_regions() -> ir.Function:
+    body = Body()
+    kind, _ = _begin(body)
+    with body.when(_run(body)):
+        _give(body, words.FALSE)
+    filled = body.ask("copied_results", _TABLE, kind)
+    with body.when(filled.equals(0)):
+        body.call(_python(body, words.FORGET))
+        _give(body, words.TRUE)
+    body.call(body.load(_TABLE, words.CLEAR), body.load(_TABLE, words.BLOCK))
+    body.give(filled)
+    return _quick(body, INVOKE_REGIONS, ("self", "arguments", "count"), public=True)

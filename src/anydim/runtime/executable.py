@@ -249,6 +249,14 @@ class Executable(ABC, Generic[Own]):
         trim_system()
         return given
 
+    def _words_of_arrays(self) -> list[tuple[int, int]]:
+        """The words of the address and the first size of each input, then of each output."""
+        places, size = [], self.interface.shapes
+        for number, spec in enumerate(self.signature.inputs):
+            places.append((self.interface.inputs + number, size))
+            size += spec.rank
+        return places + [(data, first) for data, _, first in self.interface.results]
+
     def _function(self, role: str) -> int:
         return self._image.address(self.interface.functions[role])
 

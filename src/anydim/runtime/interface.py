@@ -18,7 +18,7 @@ from anydim.runtime.signature import Signature
 
 _MOST_WORDS = 1 << 24
 _STRAIGHT = {"bind", "run", "invoke", "worker", "stop"}
-_REGIONS = {"run", "clear", "trim", "leave", "worker", "stop"}
+_REGIONS = {"run", "invoke", "clear", "trim", "leave", "worker", "stop"}
 _DEVICES = _REGIONS | {"device_clear", "device_trim"}
 Named = tuple[tuple[int, tuple[str, ...]], ...]
 
@@ -53,8 +53,8 @@ class OnDevice:
 class Interface:
     """Where a call finds things, and what the numbers mean that come back.
 
-    `functions` are the symbols of host code by what they do: 'worker' and 'stop' of the pool, 'run'
-    and, where the program is straight, 'bind' and 'invoke'; else 'clear', 'trim' and 'leave'.
+    `functions` are the symbols of host code by what they do: 'worker' and 'stop' of the pool,
+    'run', 'invoke' and, where the program is straight, 'bind'; else 'clear', 'trim' and 'leave'.
     `inputs` is the first word of the inputs' addresses, `shapes` that of their sizes; `results`
     are, for each output, the words of its address, its block (0: the caller's memory) and its first
     size.

@@ -21,23 +21,28 @@ import numpy
 
 from anydim.base.dtypes import from_numpy
 from anydim.runtime.exchange import code_of, exchange_of
-from anydim.runtime.pointers import HEADS
+from anydim.runtime.pointers import HEADS, pointers
 from anydim.runtime.signature import Signature
 from anydim.runtime.system import memory_functions
 
 Invoke = Callable[[Any, Any], Any]
 
 (
-    RUN, BLOCK, FAILED, DICT, ARRAY, NONE, FALSE, INPUTS, OUTPUTS,
+    RUN, CLEAR, BLOCK, FAILED, DICT, ARRAY, NONE, FALSE, TRUE, INPUTS, OUTPUTS,
     SIZE, FIND, NEW, SET, MAKE, HOLD, DROP, FORGET, ATTRIBUTE, METHOD, UNLOCK, LOCK,
-    TENSOR, RECORDING, NEGATED, VIEW, WRAP, ALLOCATE, FREE, ROWS,
-) = range(29)  # fmt: skip
+    TENSOR, RECORDING, NEGATED, VIEW, WRAP, ALLOCATE, FREE, COPY, ROWS,
+) = range(32)  # fmt: skip
 """Words of a table. Functions of Python from SIZE on; VIEW and WRAP are a tensor library's."""
 
 (
-    NAME, ELEMENT, RANK, SHAPE, POINTER, KIND, BYTES, ALIGNMENT, HELD, MAKER, ARGUMENTS, ROW,
-) = range(12)  # fmt: skip
-"""Words of a row, one for each input, then for each output; there are ROW of them."""
+    NAME, ELEMENT, RANK, SHAPE, POINTER, KIND, BYTES, ALIGNMENT, HELD, MAKER, ARGUMENTS, FOUND,
+    COPIED, ROW,
+) = range(14)  # fmt: skip
+"""Words of a row, one for each input, then for each output; there are ROW of them.
+
+Results of regions are found after the run: sizes at FOUND, which are those at SHAPE in a call like
+the last one, and so many COPIED bytes; below 0 they are not copied.
+"""
 
 READY, WRITEABLE = 0x0101, 0x0501  # numpy's flags: C_CONTIGUOUS, ALIGNED; and WRITEABLE
 _FUNCTIONS = (
@@ -96,12 +101,14 @@ class Table:
     """The words of a frame, and the builtin function that reads them: `table.invoke(given, into)`.
 
     `block` is the address of the frame's block, in which the addresses and the sizes of each
-    input and output are the words `places`: (address, first size).
+    input and output are the words `places`: (address, first size). The function is that of `code`;
+    it calls `run` with the block. In a program of regions results lie where the run has made them,
+    until `clear` is called.
     """
 
     def __init__(
-        self, signature: Signature, code: int, run: int, block: int,
-        places: Sequence[tuple[int, int]],
+        self, signature: Signature, block: int, places: Sequence[tuple[int, int]], code: int,
+        run: int, clear: int = 0,
     ) -> None:  # fmt: skip
         specs = (*signature.inputs, *signature.outputs)
         names = [sys.intern(spec.key) for spec in signature.outputs]
@@ -114,16 +121,21 @@ class Table:
             row[[KIND, BYTES]] = _kind(dtype, spec.rank), dtype.itemsize
             row[ALIGNMENT] = dtype.alignment
         head = numpy.zeros(ROWS, numpy.int64)
-        head[[RUN, BLOCK, DICT, ARRAY]] = run, block, id(dict), id(numpy.ndarray)
-        head[[NONE, FALSE]] = id(None), id(False)
+        head[[RUN, CLEAR, BLOCK]] = run, clear, block
+        head[[DICT, ARRAY]] = id(dict), id(numpy.ndarray)
+        head[[NONE, FALSE, TRUE]] = id(None), id(False), id(True)
         head[[INPUTS, OUTPUTS]] = len(signature.inputs), len(signature.outputs)
         head[SIZE : SIZE + len(_PYTHON)] = _PYTHON
         head[RECORDING] = id(_RECORDING)
-        head[[ALLOCATE, FREE]] = memory_functions()[:2]
+        head[[ALLOCATE, FREE, COPY]] = memory_functions()[:3]
         self._words = numpy.concatenate([head, rows.reshape(-1)])
         self._rows = self._words[ROWS:].reshape(-1, ROW)[len(signature.inputs) :]
+        self._last = [numpy.zeros(spec.rank, numpy.int64) for spec in signature.outputs]
+        if clear:
+            self._rows[:, FOUND], self._rows[:, COPIED] = self._rows[:, SHAPE], -1
+            self._rows[:, SHAPE] = pointers(self._last)
         self._kept = (names, [spec.dtype.numpy for spec in specs])
-        self._made: object = ()
+        self._made: tuple[Any, list[tuple[Any, ...]]] = ((), [])
         self._kind: type | None = None
         self._method = _Method(b"invoke", code, _FAST, None)
         method = ctypes.addressof(self._method)
@@ -143,6 +155,11 @@ class Table:
         self._made = (makers, arguments)
         for row, maker, given in zip(self._rows, makers, arguments):
             row[[MAKER, ARGUMENTS]] = id(maker), id(given)
+
+    def expect(self, copied: Sequence[int]) -> None:
+        """Results as they are bound, of so many bytes that are copied, in a program of regions."""
+        for row, last, (shape, _), size in zip(self._rows, self._last, self._made[1], copied):
+            last[:], row[COPIED] = shape, size
 
     def take(self, kind: type | None) -> None:
         """Take tensors of a type as well, which has functions for that; None: of no type."""

@@ -76,22 +76,14 @@ class StraightExecutable(Executable[_Frame]):
         arrays = len(signature.inputs) + len(signature.outputs)
         self._call = struct.Struct(f"{4 + arrays}Q")
         self._new = Results()
-        self._places = self._of_table() if POSSIBLE else ()
+        self._places = self._words_of_arrays() if POSSIBLE else []
         self._stops = any(failure.kind in stopping.FAILURES for failure in interface.failures)
-
-    def _of_table(self) -> list[tuple[int, int]]:
-        """The words of the address and the first size of each input, then of each output."""
-        places, size = [], self.interface.shapes
-        for number, spec in enumerate(self.signature.inputs):
-            places.append((self.interface.inputs + number, size))
-            size += spec.rank
-        return places + [(data, first) for data, _, first in self.interface.results]
 
     def _frame(self) -> _Frame:
         frame = _Frame(self.interface.words, self._stops)
         if self._places:
-            functions = (self._function("invoke"), self._function("run"))
-            frame.table = Table(self.signature, *functions, frame.words, self._places)
+            functions = map(self._function, ("invoke", "run"))
+            frame.table = Table(self.signature, frame.words, self._places, *functions)
         return frame
 
     def _repeat(
