@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import weakref
@@ -97,6 +96,7 @@ class Executable(ABC, Generic[Own]):
         self.watched = Watched(signature)
         self.served: Callable[[], None] | None = None  # called after every `until_served` calls
         self.until_served = NEVER
+        self.steady = False  # whether the last call had the sizes of the one before
         self.tensors: type | None = None  # what came last that is no numpy array
         self.noted: Callable[[list[int], float], None] | None = None  # told sizes and seconds
         self._epoch = 0
@@ -130,7 +130,7 @@ class Executable(ABC, Generic[Own]):
 
         Nothing was done then. It is for callers that have checks of their own to save.
         """
-        return self._called(given, into, True)
+        return self._called(given, into, True) if self.steady else None
 
     def _called(
         self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None, repeated: bool
@@ -168,8 +168,10 @@ class Executable(ABC, Generic[Own]):
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, Any]:  # fmt: skip
         """A call; once more where the system had not enough memory and has some now."""
-        with contextlib.suppress(OutOfMemoryError):
+        try:
             return self._execute(frame, arrays, shapes, into)
+        except OutOfMemoryError:
+            pass
         frame.keep(0)  # what failed has let go of all it had; so does what is idle
         self.trim()
         return self._execute(frame, arrays, shapes, into)

@@ -92,16 +92,12 @@ class RegionExecutable(Executable["_Frame"]):
             self._begin(frame, limited)
         outputs = self._ran(frame, partial(self._run, frame.address), into)
         assert outputs is not None
-        frame.shapes = shapes
-        if frame.table is not None and not limited:
-            self._expect(frame)
+        again, frame.shapes = shapes == frame.shapes, shapes
+        self.steady = again and frame.table is not None and not limited
+        if frame.table is not None and self.steady:
+            frame.table.take(self.tensors)
+            frame.invoke = frame.table.invoke
         return outputs
-
-    def _expect(self, frame: _Frame) -> None:
-        """Have calls like this one go on at once, and give what the last ones took."""
-        assert frame.table is not None
-        frame.invoke, frame.tensors = frame.table.invoke, self.tensors
-        frame.table.take(self.tensors)
 
     def _repeat(
         self, frame: _Frame, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None
@@ -221,9 +217,12 @@ class RegionExecutable(Executable["_Frame"]):
             if owner:
                 held.add(owner)
         self._left.expect(large)
-        if frame.table is not None:
-            frame.table.bind(self._makers, [each.shape for each in outputs.values()], self._kinds)
+        shapes = [each.shape for each in outputs.values()]
+        if frame.table is not None and shapes == frame.results != frame.expected:
+            frame.table.bind(self._makers, shapes, self._kinds)
             frame.table.expect(copied)
+            frame.expected = shapes
+        frame.results = shapes
         return outputs, len(held)
 
     def _frame(self) -> _Frame:
@@ -295,7 +294,8 @@ class _Frame:
         self.shapes: list[int] = []
         self.table: Table | None = None  # of calls like the last one
         self.invoke: Invoke | None = None  # its function, where there was one
-        self.tensors: type | None = None  # that they take beside numpy's arrays
+        self.results: list[tuple[int, ...]] = []  # the shapes of the last ones
+        self.expected: list[tuple[int, ...]] = []  # those that calls like the last one copy
         self.highest = 0
         self.bytes = 0  # that it keeps for the next call
         self.needed = 0  # bytes, by the call in progress

@@ -9,7 +9,6 @@ import ctypes
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from time import perf_counter
 from typing import Any, NoReturn
 
@@ -44,6 +43,7 @@ class _Frame(Arena):
         self.results: list[tuple[int, ...]] = []
         self.makers: list[Callable[..., numpy.ndarray]] = []  # of arrays for them
         self.asked_for = 0  # bytes of the arena
+        self.arena = 0  # where the block says that it is
         self.parallel = 0  # what the block says of threads at these sizes
         self.table: Table | None = None  # of calls like the last one
         self.invoke: Invoke | None = None  # its function, while the block is bound
@@ -76,7 +76,8 @@ class StraightExecutable(Executable[_Frame]):
         arrays = len(signature.inputs) + len(signature.outputs)
         self._call = struct.Struct(f"{4 + arrays}Q")
         self._new = Results()
-        self._places = self._words_of_arrays() if POSSIBLE else []
+        self._places = self._words_of_arrays() if POSSIBLE and not interface.asked else []
+        self._kinds = [dtype for _, dtype, _ in self._outputs]
         self._stops = any(failure.kind in stopping.FAILURES for failure in interface.failures)
 
     def _frame(self) -> _Frame:
@@ -90,31 +91,32 @@ class StraightExecutable(Executable[_Frame]):
         self, frame: _Frame, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None
     ) -> dict[str, Any] | None:
         invoke, needed = frame.invoke, frame.asked_for
-        if invoke is None or needed > frame.bytes or needed > self.most_bytes or self.watched.busy:
+        if invoke is None or needed > self.most_bytes or self.watched.busy:
+            return None
+        if needed > frame.bytes or frame.address != frame.arena:  # it was given back, or moved
             return None
         frame.needed = needed
-        if frame.parallel or self.timeout is not None or stopping.STOP.get() is not None:
-            outputs = self._ended(frame, partial(invoke, given, into))
-        else:
-            outputs = invoke(given, into)
+        outputs = self._shared(frame, invoke, given, into)
         if outputs is False:
             assert frame.table is not None
             self._raise(frame, frame.table.failed)
         found: dict[str, Any] | None = outputs
         return found
 
-    def _ended(self, frame: _Frame, run: Callable[[], Any]) -> Any:
+    def _shared(self, frame: _Frame, run: Callable[..., Any], *given: Any) -> Any:
         """What `run` gives, with threads where they are of use, which a limit or a stop ends."""
+        limit, stop = self.timeout, stopping.STOP.get()
+        ends = limit is not None or stop is not None
+        if not (ends or frame.parallel):
+            return run(*given)
         pool = self._take_pool() if frame.parallel else None
         if pool:
             frame.block[PARALLEL] = pool.worth(frame.parallel)
         frame.block[POOL] = pool.address if pool else 0
-        limit, stop = self.timeout, stopping.STOP.get()
-        ends = limit is not None or stop is not None
         if ends:
             stopping.begin(frame, limit, stop)
         try:
-            return run()
+            return run(*given)
         finally:
             if ends:
                 stopping.ended(frame, stop)
@@ -134,16 +136,17 @@ class StraightExecutable(Executable[_Frame]):
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
         if shapes != frame.shapes or self.interface.asked:
             self._bound(frame, shapes)
-        elif self.tensors is not frame.tensors:
-            self._exchange(frame)
+        elif frame.table is not None:
+            self._expect(frame, frame.table)
         if frame.asked_for > self.most_bytes:
             raise self._refused(self.interface.failures[-1], frame.block)
         outputs = self._allocate(frame, into)
+        frame.arena = frame.address
         self._call.pack_into(
-            frame.block, WORD * ARENA, frame.address, 0, *self._addresses, *pointers(arrays),
+            frame.block, WORD * ARENA, frame.arena, 0, *self._addresses, *pointers(arrays),
             *pointers(outputs.values()),
         )  # fmt: skip
-        failed = self._ended(frame, partial(self._run, frame.words))
+        failed = self._shared(frame, self._run, frame.words)
         if failed:
             self._raise(frame, failed)
         return outputs
@@ -162,24 +165,21 @@ class StraightExecutable(Executable[_Frame]):
         for _, _, rank in self._outputs:
             frame.results.append(sizes[at : at + rank])
             at += rank
-        kinds = [dtype for _, dtype, _ in self._outputs]
-        frame.makers = self._new.makers(frame.results, kinds)
+        frame.makers = self._new.makers(frame.results, self._kinds)
         frame.shapes = shapes
-        if frame.table is not None and not self.interface.asked:
-            frame.table.bind(frame.makers, frame.results, kinds)
-            self._exchange(frame)
-            frame.invoke = frame.table.invoke
+        self.steady = False
 
-    def _exchange(self, frame: _Frame) -> None:
-        """Have calls like this one take tensors of the library that came last, and give such.
+    def _expect(self, frame: _Frame, table: Table) -> None:
+        """Have calls like this one, the second of its sizes, run at once.
 
         Results that the C library would map anew in each call are numpy's, whose blocks are kept.
         """
-        if frame.table is None:
-            return
-        large = self._result_bytes(frame.results) >= MAPPED
-        frame.table.take(None if large else self.tensors)
-        frame.tensors = self.tensors
+        if frame.invoke is None:
+            table.bind(frame.makers, frame.results, self._kinds)
+        if frame.invoke is None or self.tensors is not frame.tensors:
+            large = self._result_bytes(frame.results) >= MAPPED
+            table.take(None if large else self.tensors)
+        frame.invoke, frame.tensors, self.steady = table.invoke, self.tensors, True
 
     def _allocate(
         self, frame: _Frame, into: Mapping[str, numpy.ndarray]

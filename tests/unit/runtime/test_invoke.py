@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.runtime import straight
+from anydim.runtime import arena, straight
+from anydim.runtime.executable import UNLIMITED
 from anydim.runtime.invoke import POSSIBLE
 from tests.unit.runtime.tensors import Tensor
 
@@ -188,11 +189,28 @@ def test_limits(model: ad.Model) -> None:
     model.limit_time(100.0)
     assert same(model(**given), expected) and same(model(**given), expected)
     model.limit_time(None)
+    model.executable.most_bytes = UNLIMITED
     model.set_sizes(n=5)
     with pytest.raises(ad.DimError):
         model(**given)
     model.set_sizes()
     assert same(model(**given), expected)
+
+
+def test_an_arena_that_has_moved_is_found(model: ad.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = feeds(31, 5)
+    expected = model(**small)
+    model(**feeds(4000, 60))
+    for _ in range(3):
+        assert same(model(**small), expected)
+    (frame, *_) = model.executable._frames.free()
+    monkeypatch.setattr(arena, "_moved", lambda memory, size: False)
+    blocker, before = [], frame.address
+    for kept in (frame.bytes - 4096, frame.bytes // 2):
+        frame.keep(max(kept, frame.asked_for))
+        blocker.append(np.ones(1 << 20))
+    assert frame.address != before or not frame.asked_for
+    assert same(model(**small), expected)
 
 
 def test_references_and_memory_stay(model: ad.Model) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import anydim as ad
 from anydim.runtime import region
+from anydim.runtime.executable import UNLIMITED
 from anydim.runtime.invoke import POSSIBLE
 from tests.unit.runtime.tensors import Tensor
 from tests.unit.runtime.test_invoke import plain, same, tensors
@@ -112,7 +113,7 @@ def test_limits(pair: tuple[ad.Model, ad.Model]) -> None:
     model.limit_time(100)
     assert same(model(**given), expected)
     model.limit_time(None)
-    model.executable.most_bytes = (1 << 63) - 1
+    model.executable.most_bytes = UNLIMITED
     assert same(model(**given), expected) and same(model(**given), expected)
 
 
