@@ -32,7 +32,8 @@ class _Managed(ctypes.Structure):
 
 
 class Tensor:
-    """An array [shape] on a device, which may record gradients; it counts what is shared how."""
+    """An array [shape] on a device, which may record gradients or stand for its negative; it counts
+    what is shared how."""
 
     views: ClassVar[int] = 0
     wrapped: ClassVar[int] = 0
@@ -44,6 +45,13 @@ class Tensor:
         steps = (step // array.itemsize for step in array.strides)
         self.strides = (ctypes.c_int64 * max(array.ndim, 1))(*steps)
         self.delete: Any = None
+        self.negated = False
+
+    def is_neg(self) -> bool:
+        return self.negated
+
+    def resolve_neg(self) -> Tensor:
+        return Tensor(-self.array)
 
     def __dlpack__(self, **how: Any) -> Any:
         return self.array.__dlpack__(**how)

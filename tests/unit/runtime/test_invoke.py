@@ -289,6 +289,20 @@ def test_tensors_that_are_refused(model: ad.Model) -> None:
         assert same(plain(model(**{**given, "i": Tensor(given["i"])})), expected)
 
 
+def test_tensors_that_stand_for_their_negative(model: ad.Model) -> None:
+    given = feeds(5, 4)
+    expected = model(**given)
+    for _ in range(3):
+        assert same(plain(model(**tensors(given))), expected)
+        negated = Tensor(-given["a"])
+        negated.negated = True
+        assert same(plain(model(**{**tensors(given), "a": negated})), expected)
+    out = Tensor(np.zeros((5, 4), np.float32))
+    out.negated = True
+    with pytest.raises(ad.InputError, match="negated"):
+        model(**given, out={"y": out})
+
+
 def test_torch() -> None:
     torch = pytest.importorskip("torch")
     g = ad.Builder("f")
