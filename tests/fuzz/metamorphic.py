@@ -4,6 +4,7 @@
     alone     a row by itself is the row in the batch
     padding   rows that are added (of NaN, or of great numbers) and cut off again change nothing
     threads   results of 1 thread are those of 2, with all launches parallel
+    again     a call, and calls into arrays that are given, made again and again give the same
     crowd     a sequence of sizes from several threads, and again, gives what each gives alone
     fixed     the graph with its dims fixed at the sizes of a call gives what it gives at these
     float64   the graph in float64 gives what it gives in float32, by the condition of the graph
@@ -42,6 +43,7 @@ from tests.fuzz.shrink import shrink
 COUNTS = (2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 33)  # rows of a call
 POINTS = 2  # sizes at which the laws of rows are asked
 WORK = 60_000  # elements of all statements of a call
+AGAIN = 3  # times: the first ones prepare what repeats a call
 CROWD = 3  # threads that call at once
 ADDED = 5  # rows
 
@@ -151,6 +153,15 @@ def threads(subject: Subject) -> Found:
         yield differing(other(**inputs), results), sizes
 
 
+def again(subject: Subject) -> Found:
+    for sizes, inputs, results in subject.calls:
+        out = {name: numpy.empty_like(array) for name, array in results.items()}
+        for _ in range(AGAIN):
+            yield differing(subject.model(**inputs), results), sizes
+            subject.model(**inputs, out=out)
+            yield differing(out, results), sizes
+
+
 def crowd(subject: Subject) -> Found:
     calls = [*subject.calls, *subject.calls[::-1]] * 2
     with ThreadPoolExecutor(CROWD) as pool:
@@ -234,8 +245,8 @@ def widened(graph: Graph) -> Graph:
 
 
 LAWS: dict[str, Callable[[Subject], Found]] = {
-    "halves": halves, "alone": alone, "padding": padding, "threads": threads, "crowd": crowd,
-    "fixed": fixed, "float64": wide, "memory": memory,
+    "halves": halves, "alone": alone, "padding": padding, "threads": threads, "again": again,
+    "crowd": crowd, "fixed": fixed, "float64": wide, "memory": memory,
 }  # fmt: skip
 
 

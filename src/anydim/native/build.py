@@ -13,6 +13,7 @@ from anydim.devices.engines.engine import Engine
 from anydim.devices.engines.handed import HandedParts
 from anydim.kernels.ir import Kernel, Library
 from anydim.native.host import host_of
+from anydim.native.invoke import invoke_code
 from anydim.native.threads import threads_code
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable, Image
@@ -79,7 +80,7 @@ def build(
 
 def begin_host(target: Target, work: Compiling) -> None:
     """Have compiled what the host of every program takes."""
-    work.begin(target.sources([threads_code()], target.processor))
+    work.begin(target.sources([threads_code(), invoke_code()], target.processor))
 
 
 def begin(code: Kernel | Library, target: Target, work: Compiling) -> None:

@@ -9,6 +9,7 @@ from anydim.kernels.ir import Library
 from anydim.kernels.text import print_library
 from anydim.native.blocks import CLEAR, DEVICE, LEAVE, TRIM, blocks_code, device_blocks_code
 from anydim.native.emit import BIND, RUN, emit, emit_segment, stops
+from anydim.native.invoke import INVOKE, INVOKE_REGIONS, invoke_code
 from anydim.native.region_emit import MAIN, emit_regions, segment_name
 from anydim.native.stopping import KINDS
 from anydim.native.threads import STOP, WORKER, threads_code
@@ -26,11 +27,14 @@ _SAME = (
     "blocks",
     "device blocks",
     "device verbs",
+    "invoke",
     "threads",
 )  # modules that are the same for every program
 _POOL = {"worker": WORKER, "stop": STOP}
-_STRAIGHT = {"bind": BIND, "run": RUN, **_POOL}
-_REGIONS = {"run": MAIN, "clear": CLEAR, "trim": TRIM, "leave": LEAVE, **_POOL}
+_STRAIGHT = {"bind": BIND, "run": RUN, "invoke": INVOKE, **_POOL}
+_REGIONS = {
+    "run": MAIN, "invoke": INVOKE_REGIONS, "clear": CLEAR, "trim": TRIM, "leave": LEAVE, **_POOL,
+}  # fmt: skip
 _DEVICES = {
     "device_clear": DEVICE.function(CLEAR), "device_trim": DEVICE.function(TRIM), **VERBS,
 }  # fmt: skip
@@ -48,7 +52,7 @@ def host_of(program: Program) -> Host:
     """The host of a program; raises GraphError when the inputs do not tell every needed dim."""
     segment = program.straight
     host = _regions(program) if segment is None else _straight(segment)
-    return Host((*host.code, threads_code()), host.interface)
+    return Host((*host.code, invoke_code(), threads_code()), host.interface)
 
 
 def host_text(program: Program) -> str:

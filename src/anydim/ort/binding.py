@@ -13,7 +13,9 @@ from anydim.base.errors import UserError
 from anydim.ort.errors import ObjectRefused, OrtError, ValueRefused
 from anydim.ort.metadata import NodeArg
 from anydim.ort.values import OrtValue, numpy_of, on_cpu
+from anydim.runtime.given import apart
 
+Repeat = Callable[[Mapping[str, Any], "Mapping[str, numpy.ndarray] | None"], Any]
 Run = Callable[[Mapping[str, Any], Mapping[str, numpy.ndarray]], dict[str, Any]]
 
 
@@ -38,7 +40,9 @@ class IOBinding:
         self.session = session
         self._inputs: dict[str, Any] = {}
         self._wanted: dict[str, OrtValue | None] = {}
-        self._results: list[OrtValue] = []
+        self._results: list[OrtValue] | None = []  # None: made of `_made` when they are asked for
+        self._made: Mapping[str, Any] = {}
+        self._ready: tuple[dict[str, Any], dict[str, numpy.ndarray] | None] | None = None
 
     @property
     def _iobinding(self) -> IOBinding:
@@ -54,7 +58,7 @@ class IOBinding:
                 f"input '{name}' takes a numpy array",
             )
         self._known(name)
-        self._inputs[name] = arr_on_cpu
+        self._bind(self._inputs, name, arr_on_cpu)
 
     def bind_input(
         self, name: str, device_type: Any, device_id: int, element_type: Any,
@@ -62,12 +66,12 @@ class IOBinding:
     ) -> None:  # fmt: skip
         """Bind memory at an address: elements of a type, [shape], which the caller keeps alive."""
         self._known(name)
-        self._inputs[name] = _memory(device_type, element_type, shape, buffer_ptr)
+        self._bind(self._inputs, name, _memory(device_type, element_type, shape, buffer_ptr))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Bind an OrtValue."""
         self._known(name)
-        self._inputs[name] = ortvalue
+        self._bind(self._inputs, name, ortvalue)
 
     def _known(self, name: str) -> None:
         if name not in self.session.input_names:
@@ -82,17 +86,19 @@ class IOBinding:
         """Ask for an output: in memory at an address, or without one in new memory."""
         if buffer_ptr is None:
             on_cpu(str(device_type))
-            self._wanted[name] = None
+            self._bind(self._wanted, name, None)
             return
         if element_type is None or shape is None:
             raise ValueRefused(
                 "`element_type` and `shape` are to be provided if pre-allocated memory is provided"
             )
-        self._wanted[name] = OrtValue(_memory(device_type, element_type, shape, buffer_ptr))
+        self._bind(
+            self._wanted, name, OrtValue(_memory(device_type, element_type, shape, buffer_ptr))
+        )
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Ask for an output in the memory of an OrtValue."""
-        self._wanted[name] = ortvalue
+        self._bind(self._wanted, name, ortvalue)
 
     # ---- runs and results ----
 
@@ -111,12 +117,37 @@ class IOBinding:
         try:
             results = work(self._inputs, into)
         except UserError as error:
-            text = error.text if isinstance(error, OrtError) else error.problem
-            raise ObjectRefused(f"Error in execution: {text}", error.hint) from error
-        self._results = [
-            held if held is not None else OrtValue(results[name])
-            for name, held in self._wanted.items()
-        ]
+            raise _refused(error) from error
+        self._results, self._made = None, results
+        inputs = {
+            name: value.held if isinstance(value, OrtValue) else value
+            for name, value in self._inputs.items()
+        }
+        arrays = [each for each in inputs.values() if isinstance(each, numpy.ndarray)]
+        if len(arrays) == len(inputs) and len(apart(into, arrays)) == len(into):
+            self._ready = inputs, into or None
+
+    def repeated(self, work: Repeat) -> bool:
+        """Whether the run was one like the last on what is bound; nothing was done if not."""
+        if self._ready is None:
+            return False
+        try:
+            results = work(*self._ready)
+        except UserError as error:
+            raise _refused(error) from error
+        if results is None:
+            return False
+        self._results, self._made = None, results
+        return True
+
+    def _bind(self, bound: dict[str, Any], name: str, value: Any) -> None:
+        self._change()
+        bound[name] = value
+
+    def _change(self) -> None:
+        """Before something else is bound: results are those of what was."""
+        self.get_outputs()
+        self._ready = None
 
     def _place(self, name: str, held: OrtValue) -> numpy.ndarray:
         array = held.numpy()
@@ -130,16 +161,23 @@ class IOBinding:
 
     def get_outputs(self) -> list[OrtValue]:
         """The results of the last run, in the order in which they were bound."""
+        if self._results is None:
+            made, self._made = self._made, {}
+            self._results = [
+                held if held is not None else OrtValue(made[name])
+                for name, held in self._wanted.items()
+            ]
         return self._results
 
     def get_outputs_as_ortvaluevector(self) -> list[OrtValue]:
         """The same."""
-        return self._results
+        return self.get_outputs()
 
     def copy_outputs_to_cpu(self) -> list[Any]:
         """The results of the last run as arrays of their own."""
         return [
-            value.numpy().copy() if value.is_tensor() else value.held for value in self._results
+            value.numpy().copy() if value.is_tensor() else value.held
+            for value in self.get_outputs()
         ]
 
     def synchronize_inputs(self) -> None:
@@ -150,11 +188,18 @@ class IOBinding:
 
     def clear_binding_inputs(self) -> None:
         """Forget the inputs."""
+        self._change()
         self._inputs.clear()
 
     def clear_binding_outputs(self) -> None:
         """Forget the outputs."""
+        self._change()
         self._wanted.clear()
+
+
+def _refused(error: UserError) -> ObjectRefused:
+    text = error.text if isinstance(error, OrtError) else error.problem
+    return ObjectRefused(f"Error in execution: {text}", error.hint)
 
 
 def _memory(device: Any, element_type: Any, shape: Sequence[int], address: int) -> numpy.ndarray:

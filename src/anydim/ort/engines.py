@@ -5,7 +5,7 @@ An engine is a model of a variation: inputs by name in, outputs by name out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy
@@ -20,6 +20,8 @@ from anydim.program.held import Held
 from anydim.runtime.given import apart, fill
 from anydim.runtime.stopping import STOP
 from anydim.string_model import StringModel
+
+Repeat = Callable[..., "dict[str, Any] | None"]
 
 
 class Engine(Protocol):
@@ -39,8 +41,10 @@ class Compiled:
         self.model = model
         self.on_strings = isinstance(model, StringModel)
         self._call: Call | None = None  # of a model whose inputs and outputs are arrays
+        self._repeat: Repeat | None = None
         if not self.on_strings and not model.lists:
             self._call = model.executable if profile is None else profile.clocked(model)
+            self._repeat = model.executable.repeat if profile is None else None
 
     def run(self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray]) -> dict[str, Any]:
         """The outputs by name."""
@@ -53,6 +57,20 @@ class Compiled:
         except UserError as error:
             raise of_run(error) from error
         return {name: _text(value) for name, value in results.items()}
+
+    def repeat(
+        self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None
+    ) -> dict[str, Any] | None:
+        """The outputs of a run like an earlier one; None: nothing was done, it has to be checked.
+
+        Arrays of `into` share no memory with inputs.
+        """
+        if self._repeat is None:
+            return None
+        try:
+            return self._repeat(given, into)
+        except UserError as error:
+            raise of_run(error) from error
 
     def _into(self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray]) -> dict[str, Any]:
         """Results where the caller wants them: at once where nothing is read there."""

@@ -108,6 +108,11 @@ class Feeds:
         """Whether the model can be compiled before a run says what the ranks are."""
         return self._variable is None or not self._variable.open
 
+    @property
+    def ranked(self) -> bool:
+        """Whether the file says the rank of every input."""
+        return self._variable is None or not self._variable.unranked
+
     def _hint(self) -> str:
         return f"the inputs are {', '.join(self._known)}"
 

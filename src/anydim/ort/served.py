@@ -57,6 +57,7 @@ class Served:
         self._engines: Variations[Engine] = Variations(self._made)
         self._lock = threading.RLock()
         self._peer: Peer | None = None
+        self._plain: Compiled | None = None  # the one engine, where runs need no other
         if isinstance(source, str) and is_saved(source):
             self._load(source)
         else:
@@ -100,6 +101,7 @@ class Served:
             engine = self._engines[PLAIN]
             if isinstance(engine, Compiled) and not engine.on_strings:
                 self.outputs = completed(self.outputs, engine.model)
+                self._plain = engine if self.feeds.ranked else None
 
     def run(
         self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray], shrink: bool = False
@@ -116,6 +118,23 @@ class Served:
         if shrink:
             engine.shrink()
         return results
+
+    def repeat(
+        self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None = None
+    ) -> dict[str, Any] | None:
+        """All results of a run like an earlier one; None: `run` has to look at it. Errors as `run`.
+
+        Arrays of `into` share no memory with inputs.
+        """
+        plain = self._plain
+        if plain is None:
+            return None
+        try:
+            return plain.repeat(given, into)
+        except InvalidArgument:
+            if self._options.fallback:
+                return None
+            raise
 
     # ---- engines -----------------------------------------------------------------------------
 

@@ -77,9 +77,9 @@ class Held:
         mapping by name. They are checked, filled and handed back. They may be inputs, or overlap
         them: what is read is what was there before the call.
         """
-        out = named.pop("out") if "out" in named and "out" not in self.input_names() else None
+        out = named.pop("out") if "out" in named and "out" not in self._given_names else None
         if values:
-            named = by_name(self.name, self.input_names(), values, named)
+            named = by_name(self.name, self._given_names, values, named)
         if self._varied is not None:
             other = self.serving(named)
             if other is not self:
@@ -108,10 +108,14 @@ class Held:
 
     def input_names(self) -> list[str]:
         """The inputs as a caller sees them: a list is one."""
+        return list(self._given_names)
+
+    @cached_property
+    def _given_names(self) -> tuple[str, ...]:
         of = {parts.elements: name for name, parts in self._lists.items()}
         hidden = {parts.shapes for parts in self._lists.values()}
         names = [spec.name for spec in self.inputs]
-        return [of.get(name, name) for name in names if name not in hidden]
+        return tuple(of.get(name, name) for name in names if name not in hidden)
 
     def _with_lists(self, named: Mapping[str, Any], out: Any) -> dict[str, Any]:
         """Run with lists of arrays, each as its two arrays."""

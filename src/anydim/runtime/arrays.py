@@ -120,6 +120,12 @@ def _foreign(value: Any, spec: TensorSpec, dtype: numpy.dtype, name: str) -> num
         ) from None
 
 
+def is_negated(value: Any) -> bool:
+    """Whether an array's memory holds its numbers negated, as torch's `x.conj().imag` does."""
+    negated = getattr(value, "is_neg", None)
+    return negated is not None and bool(negated())
+
+
 def detached(value: Any, where: str) -> Any:
     """The array; of one that records gradients its memory alone, where nobody records now.
 
@@ -150,9 +156,12 @@ def _of_library(value: Any, name: str) -> Any:
 
 def shared_array(value: Any, where: str) -> numpy.ndarray:
     """A numpy array over the memory of a DLPack array; `where` begins the InputError that is raised
-    for one on another device, or one that its library does not share."""
+    for one on another device, or one that its library does not share. Of one whose memory holds
+    its numbers negated, which DLPack does not say, it is over the memory of a copy."""
     value = detached(value, where)
     try:
+        if is_negated(value):
+            value = value.resolve_neg()
         if int(value.__dlpack_device__()[0]) != _CPU:
             raise InputError(
                 f"{where}: the array is on another device than the CPU", "move it to the CPU first"
@@ -204,12 +213,14 @@ def by_name(
     model: str, names: Sequence[str], values: Sequence[Any], named: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Positional and named arguments of a call together; `names` are the inputs in order."""
+    together = dict(zip(names, values))
+    if len(values) <= len(names) and not named:
+        return together
     takes = f"it takes {', '.join(names) or 'no inputs'}"
     if len(values) > len(names):
         raise InputError(
             f"{model}: {len(values)} positional inputs came, it has {len(names)}", takes
         )
-    together = dict(zip(names, values))
     twice = [name for name in together if name in named]
     if twice:
         raise InputError(

@@ -16,12 +16,14 @@ import numpy
 from anydim.base.dtypes import DTYPES, DType
 
 _UNSIGNED = 1
+_KINDS = {"int": 0, "uint": _UNSIGNED, "float": 2, "bool": 6}
 _CODES = {
     "bfloat16": 4, "float8_e4m3fn": 10, "float8_e4m3fnuz": 11, "float8_e5m2": 12,
     "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14,
 }  # fmt: skip
 _NAMES = {code: name for name, code in _CODES.items()}
 _TYPE_AT = 20  # of code, bits and lanes in a DLTensor: after data, device and the number of axes
+_EXCHANGE, _MAJOR = b"dlpack_exchange_api", 1  # the name of its capsules, and DLPack's version
 _VERSIONED_AT = 32  # of the DLTensor in a DLManagedTensorVersioned: after version, context,
 # deleter and flags
 
@@ -31,6 +33,26 @@ _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 _name = ctypes.pythonapi.PyCapsule_GetName
 _name.restype, _name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
+
+
+class Exchange(ctypes.Structure):
+    """DLPackExchangeAPI: functions of C for the tensors of a type."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("older", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p), ("export", ctypes.c_void_p), ("wrap", ctypes.c_void_p),
+        ("view", ctypes.c_void_p), ("stream", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+def exchange_of(kind: type) -> Exchange | None:
+    """The functions of a type of tensors; None where it has none, or not all that a call needs."""
+    capsule = kind.__dict__.get("__dlpack_c_exchange_api__")
+    if type(capsule).__name__ != "PyCapsule" or _name(capsule) != _EXCHANGE:
+        return None
+    found = Exchange.from_address(_pointer(capsule, _EXCHANGE))
+    whole = found.major == _MAJOR and found.view and found.wrap
+    return found if whole else None
 
 
 class _Element(ctypes.Structure):
@@ -96,6 +118,11 @@ def handed(array: numpy.ndarray, dtype: DType) -> Any:
     capsule = bits.__dlpack__()
     _element(capsule).code = _CODES[dtype.name]
     return _Handed(capsule, bits.__dlpack_device__())
+
+
+def code_of(dtype: DType) -> int | None:
+    """DLPack's code of an element type; None for one that it does not have as we hold it."""
+    return _KINDS[dtype.kind] if dtype.is_native else _CODES.get(dtype.name)
 
 
 def is_exchanged(dtype: DType) -> bool:

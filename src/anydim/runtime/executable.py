@@ -14,7 +14,7 @@ import numpy
 
 from anydim.base.errors import InputError, OutOfMemoryError, UserError
 from anydim.base.records import dataclass
-from anydim.runtime.arrays import check_names, plain, wrapper
+from anydim.runtime.arrays import Wrap, check_names, plain, wrapper
 from anydim.runtime.choices import TAG
 from anydim.runtime.failures import Failure, Words, call_error
 from anydim.runtime.frames import IDLE, Callers, Frame, shelf_of, trim_system
@@ -96,6 +96,8 @@ class Executable(ABC, Generic[Own]):
         self.watched = Watched(signature)
         self.served: Callable[[], None] | None = None  # called after every `until_served` calls
         self.until_served = NEVER
+        self.steady = False  # whether the last call had the sizes of the one before
+        self.tensors: type | None = None  # what came last that is no numpy array
         self.noted: Callable[[list[int], float], None] | None = None  # told sizes and seconds
         self._epoch = 0
         self._retired: list[tuple[int, object]] = []
@@ -117,27 +119,40 @@ class Executable(ABC, Generic[Own]):
         fit; InputError for what data decides and does not fit: an index, or the size of a dim;
         OutOfMemoryError where the system has not enough memory, BusyError where no arena is free.
         """
+        outputs = self._called(given, into, False)
+        assert outputs is not None
+        return outputs
+
+    def repeat(
+        self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None = None
+    ) -> dict[str, Any] | None:
+        """A call that is like an earlier one: the same types and sizes; None where it is not.
+
+        Nothing was done then. It is for callers that have checks of their own to save.
+        """
+        return self._called(given, into, True) if self.steady else None
+
+    def _called(
+        self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None, repeated: bool
+    ) -> dict[str, Any] | None:
         guard = self.guard
         if guard is not None:
             guard()
         noted = self.noted
         start = perf_counter() if noted is not None else 0.0
-        if len(given) != len(self._inputs):
-            check_names(given, self.signature)
-        arrays, shapes, foreign = self._arrays(given)
-        if self.watched.busy:
-            self.watched.look(shapes)
         frame = self._frames.take()
         frame.since = self._epoch
+        wrap: Wrap | None = None
         try:
-            try:
-                outputs = self._execute(frame, arrays, shapes, into or {})
-            except OutOfMemoryError:
-                outputs = None
-            if outputs is None:  # what failed has let go of all it had; so does what is idle
-                frame.keep(0)
-                self.trim()
-                outputs = self._execute(frame, arrays, shapes, into or {})
+            outputs = self._repeat(frame, given, into)
+            shapes = frame.shapes
+            if outputs is None:
+                if repeated:
+                    return None
+                arrays, shapes, wrap = self._arrays(given)
+                if self.watched.busy:
+                    self.watched.look(shapes)
+                outputs = self._again(frame, arrays, shapes, into or {})
         finally:
             frame.since = IDLE
             self._frames.give(frame)
@@ -146,7 +161,20 @@ class Executable(ABC, Generic[Own]):
         self.until_served -= 1
         if self.until_served < 0 and self.served is not None:
             self.served()
-        return self._wrapped(outputs, given) if foreign else outputs
+        return outputs if wrap is None else {name: wrap(each) for name, each in outputs.items()}
+
+    def _again(
+        self, frame: Own, arrays: list[numpy.ndarray], shapes: list[int],
+        into: Mapping[str, numpy.ndarray],
+    ) -> dict[str, Any]:  # fmt: skip
+        """A call; once more where the system had not enough memory and has some now."""
+        try:
+            return self._execute(frame, arrays, shapes, into)
+        except OutOfMemoryError:
+            pass
+        frame.keep(0)  # what failed has let go of all it had; so does what is idle
+        self.trim()
+        return self._execute(frame, arrays, shapes, into)
 
     def twin(self, devices: Mapping[str, Hosted] | None = None) -> Executable[Own]:
         """Another one of the same code and constants, with a table of code and memory of its own.
@@ -223,6 +251,14 @@ class Executable(ABC, Generic[Own]):
         trim_system()
         return given
 
+    def _words_of_arrays(self) -> list[tuple[int, int]]:
+        """The words of the address and the first size of each input, then of each output."""
+        places, size = [], self.interface.shapes
+        for number, spec in enumerate(self.signature.inputs):
+            places.append((self.interface.inputs + number, size))
+            size += spec.rank
+        return places + [(data, first) for data, _, first in self.interface.results]
+
     def _function(self, role: str) -> int:
         return self._image.address(self.interface.functions[role])
 
@@ -235,9 +271,19 @@ class Executable(ABC, Generic[Own]):
         assert self.refusal is not None
         return self.refusal({dim: block[word] for dim, word in failed.dims.items()})
 
-    def _arrays(self, given: Mapping[str, Any]) -> tuple[list[numpy.ndarray], list[int], bool]:
-        """The inputs in order, all their sizes, and whether one was no numpy array."""
-        arrays, shapes, foreign = [], [], False
+    def _repeat(
+        self, frame: Own, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None
+    ) -> dict[str, Any] | None:
+        """The outputs of a call that is like the last one of this frame; None: it is not."""
+        return None
+
+    def _arrays(
+        self, given: Mapping[str, Any]
+    ) -> tuple[list[numpy.ndarray], list[int], Wrap | None]:
+        """The inputs in order, all their sizes, and what makes results of their kind."""
+        if len(given) != len(self._inputs):
+            check_names(given, self.signature)
+        arrays, shapes, foreign = [], [], []
         for name, spec, dtype, rank in self._inputs:
             try:
                 array = given[name]
@@ -250,20 +296,15 @@ class Executable(ABC, Generic[Own]):
                 or array.ndim != rank
                 or array.flags.num & _READY != _READY
             ):
-                foreign = foreign or not isinstance(array, numpy.ndarray)
+                if not isinstance(array, numpy.ndarray):
+                    foreign.append(array)
                 array = plain(array, spec, dtype, self.signature.name, self.signature.box)
             arrays.append(array)
             shapes.extend(array.shape)
-        return arrays, shapes, foreign
-
-    def _wrapped(
-        self, outputs: dict[str, numpy.ndarray], given: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """The outputs as the kind of array that came in."""
-        wrap = wrapper([given[name] for name, *_ in self._inputs])
-        if wrap is None:
-            return outputs
-        return {name: wrap(array) for name, array in outputs.items()}
+        if not foreign:
+            return arrays, shapes, None
+        self.tensors = type(foreign[0])
+        return arrays, shapes, wrapper(foreign)
 
     def _take_pool(self) -> Pool | None:
         """The pool with its lock taken; None while another call has it or there are no threads."""

@@ -18,7 +18,7 @@ import os
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from anydim.base.errors import BusyError, OptionError
 from anydim.base.given import shown
@@ -35,6 +35,7 @@ class Frame(Protocol):
 
     needed: int  # bytes, by the call that has it
     since: int  # the epoch of code in which that call began
+    shapes: Any  # the sizes that it is bound to
 
     @property
     def bytes(self) -> int:

@@ -10,7 +10,7 @@ import numpy
 
 from anydim.base.errors import InputError
 from anydim.base.text import listed, suggestion
-from anydim.runtime.arrays import detached, shared_array
+from anydim.runtime.arrays import detached, is_negated, shared_array
 from anydim.runtime.exchange import is_read_only
 from anydim.runtime.executable import Executable, wrong_shape
 from anydim.runtime.signature import TensorSpec
@@ -125,6 +125,8 @@ def _array(value: Any, spec: TensorSpec, name: str) -> numpy.ndarray:
             raise InputError(f"{where} cannot be written", "give one that is not read-only")
     elif hasattr(value, "__dlpack__"):
         value = detached(value, where)
+        if is_negated(value):
+            raise InputError(f"{where} holds its numbers negated", "give one of its own memory")
         array = shared_array(value, where)
         if is_read_only(value, array):
             raise InputError(f"{where} cannot be written", "give one that is not read-only")

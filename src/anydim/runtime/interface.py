@@ -17,8 +17,8 @@ from anydim.runtime.layout import POINTERS
 from anydim.runtime.signature import Signature
 
 _MOST_WORDS = 1 << 24
-_STRAIGHT = {"bind", "run", "worker", "stop"}
-_REGIONS = {"run", "clear", "trim", "leave", "worker", "stop"}
+_STRAIGHT = {"bind", "run", "invoke", "worker", "stop"}
+_REGIONS = {"run", "invoke", "clear", "trim", "leave", "worker", "stop"}
 _DEVICES = _REGIONS | {"device_clear", "device_trim"}
 Named = tuple[tuple[int, tuple[str, ...]], ...]
 
@@ -53,10 +53,11 @@ class OnDevice:
 class Interface:
     """Where a call finds things, and what the numbers mean that come back.
 
-    `functions` are the symbols of host code by what they do: 'worker' and 'stop' of the pool, 'run'
-    and, where the program is straight, 'bind'; else 'clear', 'trim' and 'leave'. `inputs` is the
-    first word of the inputs' addresses, `shapes` that of their sizes; `results` are, for each
-    output, the words of its address, its block (0: the caller's memory) and its first size.
+    `functions` are the symbols of host code by what they do: 'worker' and 'stop' of the pool,
+    'run', 'invoke' and, where the program is straight, 'bind'; else 'clear', 'trim' and 'leave'.
+    `inputs` is the first word of the inputs' addresses, `shapes` that of their sizes; `results`
+    are, for each output, the words of its address, its block (0: the caller's memory) and its first
+    size.
 
     A word of `constants` holds the address of a constant; one of `tables` that of a table of
     addresses of constants, one of `entries` that of a table of code: where the kernel of each site

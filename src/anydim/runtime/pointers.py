@@ -52,7 +52,10 @@ def _asked(arrays: Iterable[numpy.ndarray]) -> list[int]:
     return [array.ctypes.data for array in arrays]
 
 
-pointers = _looked_up if _stands_there() else _asked
+HEADS = _stands_there()
+"""Whether the pointers of arrays stand behind the heads of the objects."""
+
+pointers = _looked_up if HEADS else _asked
 """The addresses of arrays: `pointers([x, y])`."""
 
 

@@ -10,7 +10,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy
 
@@ -19,9 +19,10 @@ from anydim.runtime.arena import Arena
 from anydim.runtime.executable import WORD, Executable, wrong_shape
 from anydim.runtime.failures import no_memory
 from anydim.runtime.frames import IDLE
-from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL, STOPPING
+from anydim.runtime.invoke import POSSIBLE, Invoke, Table
+from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL, POOL, STOPPING
 from anydim.runtime.pointers import pointers
-from anydim.runtime.results import Results
+from anydim.runtime.results import MAPPED, Results
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
@@ -42,7 +43,11 @@ class _Frame(Arena):
         self.results: list[tuple[int, ...]] = []
         self.makers: list[Callable[..., numpy.ndarray]] = []  # of arrays for them
         self.asked_for = 0  # bytes of the arena
+        self.arena = 0  # where the block says that it is
         self.parallel = 0  # what the block says of threads at these sizes
+        self.table: Table | None = None  # of calls like the last one
+        self.invoke: Invoke | None = None  # its function, while the block is bound
+        self.tensors: type | None = None  # that they take beside numpy's arrays
         self.stopping = (ctypes.c_int64 * context.BINS)() if stops else None
         if self.stopping is not None:
             stopping.prepare(self.stopping)
@@ -71,10 +76,59 @@ class StraightExecutable(Executable[_Frame]):
         arrays = len(signature.inputs) + len(signature.outputs)
         self._call = struct.Struct(f"{4 + arrays}Q")
         self._new = Results()
+        self._places = self._words_of_arrays() if POSSIBLE and not interface.asked else []
+        self._kinds = [dtype for _, dtype, _ in self._outputs]
         self._stops = any(failure.kind in stopping.FAILURES for failure in interface.failures)
 
     def _frame(self) -> _Frame:
-        return _Frame(self.interface.words, self._stops)
+        frame = _Frame(self.interface.words, self._stops)
+        if self._places:
+            functions = map(self._function, ("invoke", "run"))
+            frame.table = Table(self.signature, frame.words, self._places, *functions)
+        return frame
+
+    def _repeat(
+        self, frame: _Frame, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None
+    ) -> dict[str, Any] | None:
+        invoke, needed = frame.invoke, frame.asked_for
+        if invoke is None or needed > self.most_bytes or self.watched.busy:
+            return None
+        if needed > frame.bytes or frame.address != frame.arena:  # it was given back, or moved
+            return None
+        frame.needed = needed
+        outputs = self._shared(frame, invoke, given, into)
+        if outputs is False:
+            assert frame.table is not None
+            self._raise(frame, frame.table.failed)
+        found: dict[str, Any] | None = outputs
+        return found
+
+    def _shared(self, frame: _Frame, run: Callable[..., Any], *given: Any) -> Any:
+        """What `run` gives, with threads where they are of use, which a limit or a stop ends."""
+        limit, stop = self.timeout, stopping.STOP.get()
+        ends = limit is not None or stop is not None
+        if not (ends or frame.parallel):
+            return run(*given)
+        pool = self._take_pool() if frame.parallel else None
+        if pool:
+            frame.block[PARALLEL] = pool.worth(frame.parallel)
+        frame.block[POOL] = pool.address if pool else 0
+        if ends:
+            stopping.begin(frame, limit, stop)
+        try:
+            return run(*given)
+        finally:
+            if ends:
+                stopping.ended(frame, stop)
+            if pool:
+                pool.ended = perf_counter()
+                pool.lock.release()
+
+    def _raise(self, frame: _Frame, failed: int) -> NoReturn:
+        """The error of a call that failed."""
+        if frame.stopping is not None:
+            stopping.raise_kept(frame.stopping)
+        raise self._failed(self.interface.bound + failed, frame.block)
 
     def _execute(
         self, frame: _Frame, arrays: list[numpy.ndarray], shapes: list[int],
@@ -82,37 +136,24 @@ class StraightExecutable(Executable[_Frame]):
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
         if shapes != frame.shapes or self.interface.asked:
             self._bound(frame, shapes)
+        elif frame.table is not None:
+            self._expect(frame, frame.table)
         if frame.asked_for > self.most_bytes:
             raise self._refused(self.interface.failures[-1], frame.block)
         outputs = self._allocate(frame, into)
-        pool = self._take_pool() if frame.parallel else None
-        if pool:
-            frame.block[PARALLEL] = pool.worth(frame.parallel)
+        frame.arena = frame.address
         self._call.pack_into(
-            frame.block, WORD * ARENA, frame.address, pool.address if pool else 0,
-            *self._addresses, *pointers(arrays), *pointers(outputs.values()),
+            frame.block, WORD * ARENA, frame.arena, 0, *self._addresses, *pointers(arrays),
+            *pointers(outputs.values()),
         )  # fmt: skip
-        limit, stop = self.timeout, stopping.STOP.get()
-        ends = limit is not None or stop is not None
-        if ends:
-            stopping.begin(frame, limit, stop)
-        try:
-            failed = self._run(frame.words)
-        finally:
-            if ends:
-                stopping.ended(frame, stop)
-            if pool:
-                pool.ended = perf_counter()
-                pool.lock.release()
+        failed = self._shared(frame, self._run, frame.words)
         if failed:
-            if frame.stopping is not None:
-                stopping.raise_kept(frame.stopping)
-            raise self._failed(self.interface.bound + failed, frame.block)
+            self._raise(frame, failed)
         return outputs
 
     def _bound(self, frame: _Frame, shapes: list[int]) -> None:
         """Have all sizes computed and checked; what is bound already serves calls alike."""
-        block, frame.shapes = frame.block, None
+        block, frame.shapes, frame.invoke = frame.block, None, None
         self._shapes.pack_into(block, self._shapes_at, *shapes)
         for dim, word in self.interface.asked:
             block[word] = self.watched.size(dim)
@@ -124,9 +165,21 @@ class StraightExecutable(Executable[_Frame]):
         for _, _, rank in self._outputs:
             frame.results.append(sizes[at : at + rank])
             at += rank
-        kinds = [dtype for _, dtype, _ in self._outputs]
-        frame.makers = self._new.makers(frame.results, kinds)
+        frame.makers = self._new.makers(frame.results, self._kinds)
         frame.shapes = shapes
+        self.steady = False
+
+    def _expect(self, frame: _Frame, table: Table) -> None:
+        """Have calls like this one, the second of its sizes, run at once.
+
+        Results that the C library would map anew in each call are numpy's, whose blocks are kept.
+        """
+        if frame.invoke is None:
+            table.bind(frame.makers, frame.results, self._kinds)
+        if frame.invoke is None or self.tensors is not frame.tensors:
+            large = self._result_bytes(frame.results) >= MAPPED
+            table.take(None if large else self.tensors)
+        frame.invoke, frame.tensors, self.steady = table.invoke, self.tensors, True
 
     def _allocate(
         self, frame: _Frame, into: Mapping[str, numpy.ndarray]

@@ -74,7 +74,7 @@ class Watched:
                 warnings.warn(
                     f"{name}: {axis} is {shapes[axis.place]}, above {axis.value}, which its dims "
                     "were expected to stay within: memory grows beyond the bound",
-                    stacklevel=4,
+                    stacklevel=5,
                 )
                 return
 

@@ -110,4 +110,4 @@ def test_it_runs_at_every_size(run: Executable, n: int, m: int) -> None:
 
 def test_modules_are_distinct() -> None:
     texts = module_texts(doubler(1), target("llvm"))
-    assert list(texts) == ["tiny", "double rows", "host", "threads"]
+    assert list(texts) == ["tiny", "double rows", "host", "invoke", "threads"]

@@ -150,6 +150,50 @@ def binding(o: Any) -> Any:
     return first, second, b.copy_outputs_to_cpu()
 
 
+def runs_again(o: Any) -> Any:
+    s = session(o, tiny.ADD)
+    feeds: list[dict[str, Any]] = [
+        {"x": X}, {"x": X + 1}, {"x": X[:1]}, {"x": X[:0]}, {"x": X}, {"x": X.astype("d")},
+        {"x": X[:, :2]}, {"x": X[0]}, {"x": numpy.asfortranarray(X)}, {}, {"q": X}, {"x": X},
+        {"x": X, "q": X}, {"x": o.OrtValue.ortvalue_from_numpy(X)}, {"x": X.tolist()}, {"x": X},
+    ]  # fmt: skip
+    names: list[Any] = [None, ["z"], ["y", "z", "y"], ["q"]]
+    found = [outcome(lambda _, n=n, f=f: s.run(n, f), o) for f in feeds for n in names]
+    first, second = s.run(None, {"x": X}), s.run(None, {"x": X})
+    return found, any(numpy.shares_memory(*pair) for pair in zip(first, second))
+
+
+def overrides_again(o: Any) -> Any:
+    s = session(o, tiny.OVERRIDABLE)
+    feeds = ({"x": X}, {"x": X, "w": 3 * tiny.W}, {"x": X}, {"x": X, "w": tiny.W[:2]}, {"x": X})
+    return [outcome(lambda _, f=f: s.run(None, f), o) for f in feeds]
+
+
+def bound_again(o: Any) -> Any:
+    s = session(o, tiny.ADD)
+    b = s.io_binding()
+    given, y = X.copy(), numpy.zeros((2, 3), numpy.float32)
+    b.bind_cpu_input("x", given)
+    b.bind_output("y", "cpu", 0, numpy.float32, [2, 3], y.ctypes.data)
+    b.bind_output("z")
+    found = []
+    for number in range(4):
+        given[...] = X + number
+        s.run_with_iobinding(b)
+        found.append([y.copy(), *b.copy_outputs_to_cpu()])
+    kept = b.get_outputs()
+    s.run_with_iobinding(b)
+    found.append([each.numpy().copy() for each in kept])
+    b.bind_cpu_input("x", X[:1])
+    wrong = outcome(lambda _: s.run_with_iobinding(b), o)
+    b.clear_binding_outputs()
+    b.bind_output("z")
+    for _ in range(3):
+        s.run_with_iobinding(b)
+        found.append(b.copy_outputs_to_cpu())
+    return found, wrong
+
+
 def bound_over_input(o: Any) -> Any:
     s = session(o, tiny.ADD)
     b = s.io_binding()
@@ -207,8 +251,9 @@ PROGRAMS: dict[str, Program] = {
     program.__name__: program
     for program in (
         about, free_dims, outside_free_dim, initializer, options, run_options, terminated,
-        ort_value, ort_values, binding, bound_over_input, bound_to_wrong_shape,
-        bound_to_wrong_type, asynchronous, other_providers, kept_names,
+        ort_value, ort_values, binding, runs_again, overrides_again, bound_again,
+        bound_over_input, bound_to_wrong_shape, bound_to_wrong_type, asynchronous, other_providers,
+        kept_names,
     )
 }  # fmt: skip
 PROGRAMS |= {

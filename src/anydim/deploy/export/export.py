@@ -11,6 +11,7 @@ from anydim.deploy.export.files import Exported, texts
 from anydim.deploy.export.naming import prefixed, program_name
 from anydim.deploy.export.weights import weights_of
 from anydim.native.build import Assembled, modules
+from anydim.native.invoke import invoke_code
 from anydim.targets.target import Source, Target
 
 _FIRST_LINE = b"# Builds the example, and lib"  # of the Makefile
@@ -29,7 +30,8 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
             "models without branches, loops and sizes that data finds can",
         )
     called = program_name(name, signature.name)
-    generated, interface = modules(made)
+    every, interface = modules(made)
+    generated = [part for part in every if part != invoke_code()]  # Python alone calls it
     sources = code.sources(prefixed(generated, called), code.processor)
     if code.name == "c":
         files = {f"code/{each}.c": _text(source).encode() for each, source in sources.items()}

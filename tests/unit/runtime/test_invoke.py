@@ -1,0 +1,331 @@
+"""Promise: a call like an earlier one gives the same bits, errors and references as a first one."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import sys
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anydim as ad
+from anydim.runtime import arena, straight
+from anydim.runtime.executable import UNLIMITED
+from anydim.runtime.invoke import POSSIBLE
+from tests.unit.runtime.tensors import Tensor
+
+KINDS = [
+    pytest.param(True, marks=pytest.mark.skipif(not POSSIBLE, reason="no such Python")), False
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=["repeated", "always as a first call"])
+def model(request: pytest.FixtureRequest) -> ad.Model:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(straight, "POSSIBLE", request.param)
+        g = ad.Builder("f")
+        n, m, k = g.dim("n", 0, 4096), g.dim("m", 0, 64), g.dim("k", 0, 64)
+        a, b = g.input("a", "float32", (n, m)), g.input("b", "float32", (n, m))
+        i = g.input("i", "int64", (k,))
+        g.output("y", a + b * 3.0)
+        g.output("z", g.gather(a, i, axis=0))
+        g.output("s", g.matmul(g.transpose(a, perm=(1, 0)), g.exp(b)))
+        return ad.compile(g, threads=1)
+
+
+def feeds(n: int, m: int, k: int = 2, seed: int = 0) -> dict[str, np.ndarray]:
+    numbers = np.random.default_rng(seed)
+    a, b = (numbers.standard_normal((n, m)).astype(np.float32) for _ in range(2))
+    return {"a": a, "b": b, "i": numbers.integers(0, max(n, 1), k if n else 0)}
+
+
+def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    return list(left) == list(right) and all(
+        left[name].tobytes() == right[name].tobytes() and left[name].shape == right[name].shape
+        for name in left
+    )
+
+
+SIZES = [(0, 3), (1, 1), (7, 0), (31, 5), (1, 64), (997, 3)]
+
+
+@pytest.mark.parametrize("n, m", SIZES)
+def test_again_and_again(model: ad.Model, n: int, m: int) -> None:
+    given = feeds(n, m)
+    first = model(**given)
+    kept = {name: array.copy() for name, array in first.items()}
+    np.testing.assert_array_equal(first["y"], given["a"] + given["b"] * np.float32(3))
+    for seed in (1, 0):
+        again = model(**feeds(n, m, seed=seed))
+        assert not any(np.shares_memory(again[name], first[name]) for name in again)
+    assert same(again, kept) and same(first, kept)
+
+
+def test_sizes_in_turns(model: ad.Model) -> None:
+    known = [(given, model(**given)) for given in (feeds(n, m) for n, m in SIZES)]
+    for _ in range(3):
+        assert all(same(model(**given), results) for given, results in known)
+
+
+def test_many_threads(model: ad.Model) -> None:
+    known = [(given, model(**given)) for given in (feeds(n, m) for n, m in SIZES)]
+
+    def work(seed: int) -> bool:
+        order = np.random.default_rng(seed).integers(0, len(known), 200)
+        return all(same(model(**known[at][0]), known[at][1]) for at in order)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+def misaligned(array: np.ndarray) -> np.ndarray:
+    room = np.zeros(array.nbytes + 1, np.uint8)
+    found = room[1:].view(array.dtype).reshape(array.shape)
+    found[...] = array
+    return found
+
+
+class Named(np.ndarray):
+    """An array of another type that is one."""
+
+
+def named(array: np.ndarray) -> np.ndarray:
+    return array.view(Named)
+
+
+FITTING = {
+    "strided": lambda a: np.concatenate([a, a], 1)[:, : a.shape[1]],
+    "transposed": lambda a: np.asfortranarray(a),
+    "misaligned": misaligned,
+    "byte order": lambda a: a.astype(">f4"),
+    "subclass": named,
+    "lists": lambda a: a.tolist(),
+    "read-only": lambda a: np.frombuffer(a.tobytes(), a.dtype).reshape(a.shape),
+    "DLPack": lambda a: Tensor(a),
+}
+
+
+@pytest.mark.parametrize("kind", FITTING)
+def test_what_fits_in_another_form(model: ad.Model, kind: str) -> None:
+    given = feeds(5, 4)
+    expected = model(**given)
+    for _ in range(2):
+        found = model(**{**given, "a": FITTING[kind](given["a"])})
+        found = {name: getattr(each, "array", each) for name, each in found.items()}
+        assert same(found, expected)
+        assert same(model(**given), expected)
+
+
+WRONG = {
+    "type": lambda given: {**given, "a": given["a"].astype(np.float64)},
+    "other size": lambda given: {**given, "a": given["a"][:-1]},
+    "rank": lambda given: {**given, "a": given["a"][0]},
+    "masked": lambda given: {**given, "a": np.ma.masked_array(given["a"])},
+    "missing": lambda given: {"a": given["a"], "i": given["i"]},
+    "extra": lambda given: {**given, "c": given["a"]},
+    "misnamed": lambda given: {"a": given["a"], "c": given["b"], "i": given["i"]},
+    "text": lambda given: {**given, "a": "x"},
+    "nothing": lambda given: {**given, "a": None},
+    "index": lambda given: {**given, "i": np.array([0, 99])},
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_what_is_wrong_is_refused_as_at_first(model: ad.Model, kind: str) -> None:
+    given = feeds(5, 4)
+    expected = model(**given)
+    errors = []
+    for _ in range(3):
+        with pytest.raises(ad.InputError) as caught:
+            model(**WRONG[kind](given))
+        errors.append(str(caught.value))
+        assert same(model(**given), expected)
+    assert len(set(errors)) == 1
+
+
+def test_mappings_of_other_types(model: ad.Model) -> None:
+    given = feeds(5, 4)
+    expected, run = model(**given), model.executable
+    for kind in (collections.UserDict, collections.OrderedDict, collections.ChainMap):
+        assert same(run(kind(given)), expected)
+    for key in (1, None, ("a",)):
+        with pytest.raises(ad.InputError):
+            run({"a": given["a"], "b": given["b"], key: given["i"]})
+
+
+def test_out(model: ad.Model) -> None:
+    given = feeds(5, 4)
+    expected = model(**given)
+    out = {name: np.empty_like(array) for name, array in expected.items()}
+    for _ in range(3):
+        for array in out.values():
+            array[...] = 0
+        found = model(**given, out=out)
+        assert all(found[name] is out[name] for name in out) and same(out, expected)
+        found = model(**given, out=[out["y"], None, None])
+        assert found["y"] is out["y"] and same(found, expected)
+    wrong = (out["y"][:-1], out["y"].astype(np.float64), out["y"].T, out["y"][..., None])
+    for array in (*wrong, np.frombuffer(out["y"].tobytes(), np.float32).reshape(5, 4)):
+        with pytest.raises(ad.InputError):
+            model(**given, out={"y": array})
+    own = given["b"].copy()
+    assert model(**{**given, "b": own}, out={"y": own})["y"] is own
+    assert own.tobytes() == expected["y"].tobytes()
+
+
+def test_limits(model: ad.Model) -> None:
+    given = feeds(997, 3)
+    expected = model(**given)
+    needed = model.plan(n=997, m=3, k=2).bytes
+    if needed:
+        model.limit_memory(ad.MemoryLimit(needed - 1, per_call=True))
+        with pytest.raises(ad.MemoryLimitError):
+            model(**given)
+    model.limit_memory(ad.MemoryLimit(max(needed, 1), per_call=True))
+    model.limit_time(100.0)
+    assert same(model(**given), expected) and same(model(**given), expected)
+    model.limit_time(None)
+    model.executable.most_bytes = UNLIMITED
+    model.set_sizes(n=5)
+    with pytest.raises(ad.DimError):
+        model(**given)
+    model.set_sizes()
+    assert same(model(**given), expected)
+
+
+def test_an_arena_that_has_moved_is_found(model: ad.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = feeds(31, 5)
+    expected = model(**small)
+    model(**feeds(4000, 60))
+    for _ in range(3):
+        assert same(model(**small), expected)
+    (frame, *_) = model.executable._frames.free()
+    monkeypatch.setattr(arena, "_moved", lambda memory, size: False)
+    blocker, before = [], frame.address
+    for kept in (frame.bytes - 4096, frame.bytes // 2):
+        frame.keep(max(kept, frame.asked_for))
+        blocker.append(np.ones(1 << 20))
+    assert frame.address != before or not frame.asked_for
+    assert same(model(**small), expected)
+
+
+def test_references_and_memory_stay(model: ad.Model) -> None:
+    given = feeds(31, 5)
+    wrong = [make(given) for kind, make in WRONG.items() if kind not in ("text", "nothing")]
+    out = {name: np.empty_like(array) for name, array in model(**given).items()}
+    watched = [*given.values(), *out.values(), given["a"].dtype, "a", None, False, dict, np.ndarray]
+
+    def calls(count: int) -> None:
+        for _ in range(count):
+            model(**given)
+            model(**given, out=out)
+            for each in wrong:
+                with pytest.raises(ad.InputError):
+                    model(**each)
+
+    calls(40)
+    gc.collect()
+    before = [sys.getrefcount(each) for each in watched]
+    tracemalloc.start()
+    try:
+        calls(10)
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+        calls(50)
+        gc.collect()
+        more = tracemalloc.get_traced_memory()[0] - held
+    finally:
+        tracemalloc.stop()
+    after = [sys.getrefcount(each) for each in watched]
+    assert all(abs(left - right) < 10 for left, right in zip(before, after))
+    assert more < 10_000
+
+
+# ---- tensors of other libraries --------------------------------------------------------------
+
+
+def tensors(given: dict[str, np.ndarray]) -> dict[str, Tensor]:
+    return {name: Tensor(array) for name, array in given.items()}
+
+
+def plain(results: dict[str, Any]) -> dict[str, np.ndarray]:
+    assert all(type(each) is Tensor for each in results.values())
+    return {name: each.array for name, each in results.items()}
+
+
+@pytest.mark.parametrize("n, m", SIZES)
+def test_tensors(model: ad.Model, n: int, m: int) -> None:
+    given = feeds(n, m)
+    expected = model(**given)
+    gc.collect()
+    wrapped, alive = Tensor.wrapped, Tensor.alive
+    for _ in range(3):
+        results = model(**tensors(given))
+        assert same(plain(results), expected)
+        assert same(model(**given), expected)
+    if model.executable._places:
+        assert Tensor.wrapped >= wrapped + 6 and Tensor.alive == alive + 3
+        del results
+        gc.collect()
+        assert Tensor.alive == alive
+
+
+def test_tensors_that_are_refused(model: ad.Model) -> None:
+    given = feeds(5, 4)
+    expected = model(**given)
+    for _ in range(2):
+        assert same(plain(model(**tensors(given))), expected)
+        with pytest.raises(ad.InputError, match="another device"):
+            model(**{**tensors(given), "a": Tensor(given["a"], device=2)})
+        for array in (given["a"].astype(np.float64), given["a"][0], given["a"][:-1]):
+            with pytest.raises(ad.InputError):
+                model(**{**tensors(given), "a": Tensor(array)})
+        strided = Tensor(np.asfortranarray(given["a"]))
+        assert same(plain(model(**{**tensors(given), "a": strided})), expected)
+        assert same(plain(model(**{**given, "i": Tensor(given["i"])})), expected)
+
+
+def test_tensors_that_stand_for_their_negative(model: ad.Model) -> None:
+    given = feeds(5, 4)
+    expected = model(**given)
+    for _ in range(3):
+        assert same(plain(model(**tensors(given))), expected)
+        negated = Tensor(-given["a"])
+        negated.negated = True
+        assert same(plain(model(**{**tensors(given), "a": negated})), expected)
+    out = Tensor(np.zeros((5, 4), np.float32))
+    out.negated = True
+    with pytest.raises(ad.InputError, match="negated"):
+        model(**given, out={"y": out})
+
+
+def test_torch() -> None:
+    torch = pytest.importorskip("torch")
+    g = ad.Builder("f")
+    x = g.input("x", "float32", (g.dim("n", 0, 64), 4))
+    g.output("y", g.exp(x))
+    g.output("count", g.cast(x, to=ad.int64))
+    model = ad.compile(g, threads=1)
+    for n in (3, 3, 0, 0, 64, 64, 3):
+        tensor = torch.arange(4.0 * n).reshape(n, 4) / 100
+        expected = model(x=tensor.numpy())
+        results = model(x=tensor)
+        assert all(isinstance(each, torch.Tensor) for each in results.values())
+        assert same({name: each.numpy() for name, each in results.items()}, expected)
+    turned = torch.arange(12.0).reshape(4, 3).T
+    negative = torch.view_as_complex(torch.ones(3, 4, 2)).conj().imag
+    for _ in range(2):
+        for odd in (turned, negative, turned.contiguous()[None][0], torch.nn.Parameter(turned)):
+            with torch.no_grad():
+                want = model(x=odd.detach().resolve_neg().contiguous().numpy())
+                found = model(x=odd)
+            np.testing.assert_array_equal(found["y"].numpy(), want["y"])
+        leaf = torch.ones(3, 4, requires_grad=True)
+        with pytest.raises(ad.InputError, match="gradients"):
+            model(x=leaf)
+        with torch.no_grad():
+            assert model(x=leaf)["y"].requires_grad is False
