@@ -65,7 +65,8 @@ class Emulated:
             "#!/bin/sh\n"  # tests that start sys.executable start this: the host runs it
             f"export PYTHONHOME='{root}/usr' HOME='{home}' OPENBLAS_NUM_THREADS=1\n"
             f"export PYTHONPATH='{self.folder}/site'${{PYTHONPATH:+:$PYTHONPATH}}\n"
-            f"exec '{qemu}' -L '{root}' -0 \"$0\" '{python}' \"$@\"\n"
+            f"exec '{qemu}' -L '{root}' -0 \"$0\" '{python}' \"$@\"\n",
+            "utf-8",
         )
         command.chmod(0o755)
 

@@ -75,7 +75,7 @@ def mode(bits: int) -> Callable[[Path], None]:
 def a_file(name: str) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("no folder")
+        (folder / name).write_text("no folder", "utf-8")
 
     return make
 

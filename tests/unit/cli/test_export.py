@@ -39,7 +39,7 @@ def test_a_folder_is_written(code: str, ending: str, model: Path, tmp_path: Path
     ],
 )
 def test_what_cannot_be(more: list[str], text: str, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", "utf-8")
     places = {"FILE": str(tmp_path / "file"), "OUT": str(tmp_path / "out")}
     arguments = ["export", str(model), *(places.get(word, word) for word in more)]
     result = CliRunner().invoke(main, arguments)
