@@ -29,6 +29,7 @@ ROOMS: dict[str, list[str]] = {
         f"tests/unit/targets/test_{name}.py"
         for name in ("bits", "elementary", "functions", "image", "processors", "programs", "while")
     ],
+    "native": ["tests/unit/native"],
     "ranks": ["tests/unit/frontends/test_onnx_ranks_by_size.py"],
     "positions": ["tests/ops/test_resize_positions.py"],
 }
