@@ -64,13 +64,20 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of functions marked `thinned`, cases that bring in no new value of a parameter are slow."""
+    """Of functions marked `thinned`, cases that bring in no new value of a parameter are slow.
+
+    Those whose ids end as the mark says are kept as well: `thinned("large-small")`; with `only` of
+    ends, these alone.
+    """
     marked = [item for item in items if item.get_closest_marker("thinned")]
     quick = [item for item in marked if not item.get_closest_marker("slow")]
     for cases in functions(quick).values():
-        kept = set(bringing_new_values(cases))
+        mark = cases[0].get_closest_marker("thinned")
+        only = mark.kwargs.get("only", ())
+        kept = set() if only else set(bringing_new_values(cases))
+        ends = tuple(f"{end}]" for end in (*mark.args, *only))
         for case in cases:
-            if case not in kept:
+            if case not in kept and not case.nodeid.endswith(ends):
                 case.add_marker(pytest.mark.slow)
 
 
