@@ -8,6 +8,7 @@ a strategy. PoCL shows two devices, for programs on several.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -79,6 +80,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for case in cases:
             if case not in kept and not case.nodeid.endswith(ends):
                 case.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Modules and collected tests stay: the collector does not walk them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
