@@ -15,7 +15,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import numpy
 import pytest
 
 from tests.values import bringing_new_values, functions
@@ -87,6 +89,18 @@ def pytest_collection_finish() -> None:
     """Modules and collected tests stay: the collector does not walk them again and again."""
     gc.collect()
     gc.freeze()
+
+
+_STATES: dict[int, Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def numbers_are_drawn_anew(request: pytest.FixtureRequest) -> None:
+    """Generators of a module are as after its import: data does not depend on earlier tests."""
+    for value in vars(request.module).values():
+        if isinstance(value, numpy.random.Generator):
+            bits = value.bit_generator
+            bits.state = _STATES.setdefault(id(value), bits.state)
 
 
 @pytest.fixture(autouse=True)
