@@ -52,7 +52,7 @@ def main(names: tuple[str, ...], threads: int, sentences: int, quick: bool, out:
     report["sizes"] = _sizes(console, calls, quick)
     _show_sizes(console, report["sizes"], chosen)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(report, indent=1))
+    out.write_text(json.dumps(report, indent=1), "utf-8")
     console.print(f"written: {out}")
 
 

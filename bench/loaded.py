@@ -186,7 +186,7 @@ def shared(case: Case, count: int, weights: int) -> Table:
 
 def memory(pid: int) -> dict[str, float]:
     """Megabytes of a process as Linux tells them: 'Rss', 'Pss', ..."""
-    rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    rows = Path(f"/proc/{pid}/smaps_rollup").read_text("utf-8").splitlines()[1:]
     return {row.split(":")[0]: int(row.split()[1]) * 1024 / 1e6 for row in rows}
 
 

@@ -41,7 +41,7 @@ ORDERS = ("as they come", "sorted")
 def texts(count: int) -> list[Feeds]:
     """Inputs of texts [1, tokens], in random order; always the same ones."""
     chance = numpy.random.default_rng(0)
-    lines = [line for line in SENTENCES.read_text().splitlines() if line.strip()]
+    lines = [line for line in SENTENCES.read_text("utf-8").splitlines() if line.strip()]
     tokenizer = Tokenizer()
     stream = numpy.concatenate([tokenizer.one(line)["input_ids"][0, 1:-1] for line in lines])
     first, last = tokenizer.one(lines[0])["input_ids"][0, [0, -1]]
@@ -167,7 +167,7 @@ def main(
     report = _report(items, list(found), seconds, recorder, others)
     _show(console, report, memory)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(report, indent=1))
+    out.write_text(json.dumps(report, indent=1), "utf-8")
 
 
 def _report(

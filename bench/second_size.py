@@ -177,7 +177,7 @@ def apart(name: str) -> dict[str, float] | None:
         )  # fmt: skip
     if done.returncode:
         Path("out").mkdir(exist_ok=True)
-        Path("out/second_size.log").write_text(done.stderr)
+        Path("out/second_size.log").write_text(done.stderr, "utf-8")
         return None
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found

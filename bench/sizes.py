@@ -58,7 +58,7 @@ def main(only: str, count: int, threads: int, seconds: float, out: Path) -> None
             rows.append(measured(name, model(), count, threads, seconds))
             print(line(rows[-1]), flush=True)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(rows, indent=1))
+    out.write_text(json.dumps(rows, indent=1), "utf-8")
 
 
 def measured(

@@ -140,7 +140,9 @@ def worked() -> float:
     """Seconds that processes which make bodies have worked; 0 where the system does not say."""
     ids = [process.pid for polite in (True, False) for process in workers(polite).processes()]
     try:
-        rows = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in ids]
+        rows = [
+            Path(f"/proc/{each}/stat").read_text("utf-8").rpartition(")")[2].split() for each in ids
+        ]
     except OSError:
         return 0.0
     return sum(int(row[11]) + int(row[12]) for row in rows) / os.sysconf("SC_CLK_TCK")

@@ -34,7 +34,7 @@ class Stream:
 
 def streams(sentences: int = 200) -> tuple[Stream, ...]:
     """Single sentences, and ragged batches of 8 and 32 padded to their longest."""
-    texts = [line for line in SENTENCES.read_text().splitlines() if line.strip()]
+    texts = [line for line in SENTENCES.read_text("utf-8").splitlines() if line.strip()]
     order = numpy.random.default_rng(0).permutation(len(texts))
     tokenizer = Tokenizer()
     singles = tuple(tokenizer.one(texts[i]) for i in order[:sentences])

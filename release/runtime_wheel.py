@@ -48,7 +48,9 @@ def modules() -> list[Path]:
 
 def write(folder: Path) -> Path:
     """The wheel, written into a folder."""
-    project: Mapping[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project: Mapping[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))[
+        "project"
+    ]
     stem = f"{NAME.replace('-', '_')}-{project['version']}"
     about = f"{stem}.dist-info"
     files = dict(_files(project, about))
@@ -88,7 +90,7 @@ def _metadata(project: Mapping[str, Any]) -> str:
         "Requires-Dist": numpy,
         "Description-Content-Type": "text/markdown",
     }
-    text = (Path(__file__).parent / "runtime.md").read_text()
+    text = (Path(__file__).parent / "runtime.md").read_text("utf-8")
     return "".join(f"{key}: {value}\n" for key, value in head.items()) + "\n" + text
 
 

@@ -8,13 +8,16 @@ a strategy. PoCL shows two devices, for programs on several.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import numpy
 import pytest
 
 from tests.values import bringing_new_values, functions
@@ -64,14 +67,40 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of functions marked `thinned`, cases that bring in no new value of a parameter are slow."""
+    """Of functions marked `thinned`, cases that bring in no new value of a parameter are slow.
+
+    Those whose ids end as the mark says are kept as well: `thinned("large-small")`; with `only` of
+    ends, these alone.
+    """
     marked = [item for item in items if item.get_closest_marker("thinned")]
     quick = [item for item in marked if not item.get_closest_marker("slow")]
     for cases in functions(quick).values():
-        kept = set(bringing_new_values(cases))
+        mark = cases[0].get_closest_marker("thinned")
+        only = mark.kwargs.get("only", ())
+        kept = set() if only else set(bringing_new_values(cases))
+        ends = tuple(f"{end}]" for end in (*mark.args, *only))
         for case in cases:
-            if case not in kept:
+            if case not in kept and not case.nodeid.endswith(ends):
                 case.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Modules and collected tests stay: the collector does not walk them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+_STATES: dict[int, Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def numbers_are_drawn_anew(request: pytest.FixtureRequest) -> None:
+    """Generators of a module are as after its import: data does not depend on earlier tests."""
+    for value in vars(request.module).values():
+        if isinstance(value, numpy.random.Generator):
+            bits = value.bit_generator
+            bits.state = _STATES.setdefault(id(value), bits.state)
 
 
 @pytest.fixture(autouse=True)

@@ -45,6 +45,8 @@ needs_two_devices = pytest.mark.skipif(device_count() < 2, reason="no two OpenCL
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="no C compiler")
 
 
+# the targets of this machine's processor, for a test that is quick with each
+HOST_TARGETS = ["llvm", pytest.param("c", marks=needs_compiler)]
 _SLOW = {"c": needs_compiler, "opencl": needs_device}
 
 

@@ -75,11 +75,11 @@ def main(
     out.parent.mkdir(parents=True, exist_ok=True)
     record: dict[str, Any] = {"limits": asdict(limits), "left out": left_out}
     record["cases"] = [asdict(one) for one in found]
-    out.with_suffix(".json").write_text(json.dumps(record, indent=1))
-    out.with_suffix(".html").write_text(page(found, "Operators beside their peers"))
+    out.with_suffix(".json").write_text(json.dumps(record, indent=1), "utf-8")
+    out.with_suffix(".html").write_text(page(found, "Operators beside their peers"), "utf-8")
     console.print(f"written: {out}.json, {out}.html")
     if before is not None:
-        cases = json.loads(before.read_text())["cases"]
+        cases = json.loads(before.read_text("utf-8"))["cases"]
         show_changes(console, [Found(**case) for case in cases], found)
 
 

@@ -107,13 +107,13 @@ def main(
             except Exception as error:  # the others go on
                 console.print(f"left out: {family.name}: {type(error).__name__}: {error}"[:200])
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps([asdict(one) for one in found.values()], indent=1))
+    out.write_text(json.dumps([asdict(one) for one in found.values()], indent=1), "utf-8")
     show(console, list(found.values()), count)
 
 
 def earlier(path: Path) -> dict[tuple[str, str], Pair]:
     """The cases of a run by family and sizes."""
-    cases = [Pair(**case) for case in json.loads(path.read_text())]
+    cases = [Pair(**case) for case in json.loads(path.read_text("utf-8"))]
     return {(one.family, one.sizes): one for one in cases}
 
 

@@ -346,7 +346,7 @@ def main() -> None:
         peaks.append(fused_peak())
     sys.stdout.write(_summary(rows, statistics.median(peaks) / 1e9 * options.threads))
     if options.json:
-        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1), "utf-8")
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def main(
                 click.echo(f"\n{name}\n{_TABLES[part](runs)}")
     _show_ratio(report)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(report, indent=1))
+    out.write_text(json.dumps(report, indent=1), "utf-8")
 
 
 def _prepare(name: str, folder: str) -> ad.Model:

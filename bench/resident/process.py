@@ -89,11 +89,11 @@ def peak() -> int:
 
 
 def forget_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
+    Path("/proc/self/clear_refs").write_text("5", "utf-8")
 
 
 def _status(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text("utf-8").splitlines()
     (found,) = [line for line in lines if line.startswith(name + ":")]
     return int(found.split()[1]) * 1024
 

@@ -66,8 +66,10 @@ def main(only: str, threads: int, cold: bool, lost: bool, out: Path) -> None:
         worst = ", ".join(f"{name} {share:.0%}" for name, share in row["worst"])
         console.print(f"{row['workload']}: {row['share']:.0%} of the limit; {worst}")
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.with_suffix(".json").write_text(json.dumps({"threads": threads, "rows": rows}, indent=1))
-    out.with_suffix(".svg").write_text(svg(rows, names, threads))
+    out.with_suffix(".json").write_text(
+        json.dumps({"threads": threads, "rows": rows}, indent=1), "utf-8"
+    )
+    out.with_suffix(".svg").write_text(svg(rows, names, threads), "utf-8")
     console.print(f"written: {out}.json, {out}.svg")
 
 

@@ -68,7 +68,7 @@ def package_folder() -> Path:
 
 def load_config() -> Config:
     """The sizes of all-MiniLM-L6-v2 from the package's config.json."""
-    values = json.loads((package_folder() / "config.json").read_text())
+    values = json.loads((package_folder() / "config.json").read_text("utf-8"))
     return Config(
         layers=values["num_hidden_layers"],
         hidden=values["hidden_size"],

@@ -29,17 +29,19 @@ ROOMS: dict[str, list[str]] = {
         f"tests/unit/targets/test_{name}.py"
         for name in ("bits", "elementary", "functions", "image", "processors", "programs", "while")
     ],
+    "native": ["tests/unit/native"],
     "ranks": ["tests/unit/frontends/test_onnx_ranks_by_size.py"],
     "positions": ["tests/ops/test_resize_positions.py"],
 }
 PROGRAMS = ("operators", "models")  # of this folder, which print what they find
-MINUTES = 15  # for a room; emulation may stop for ever
+MINUTES = 15  # of wall time for a room on an idle machine; emulation may hang
 
 
 @click.command()
 @click.option("--only", help=f"One of {', '.join([*ROOMS, *PROGRAMS])}.")
 @click.option("--fresh", is_flag=True, help="Fetch and unpack everything again.")
-def main(only: str | None, fresh: bool) -> None:
+@click.option("--minutes", default=MINUTES, show_default=True, help="Time limit of each room.")
+def main(only: str | None, fresh: bool, minutes: int) -> None:
     """Run the tests and print what passed, and how long it took."""
     try:
         emulated = Emulated.made(Path("out/aarch64"), fresh)
@@ -50,11 +52,11 @@ def main(only: str | None, fresh: bool) -> None:
     failed = False
     for name, chosen in ROOMS.items():
         if only in (None, name):
-            failed |= not _room(emulated, name, chosen)
+            failed |= not _room(emulated, name, chosen, minutes)
     for name in PROGRAMS:
         if only in (None, name):
             click.echo(f"{name}:")
-            failed |= not _program(emulated, name)
+            failed |= not _program(emulated, name, minutes)
     sys.exit(failed)
 
 
@@ -65,22 +67,22 @@ print(platform.machine(), "python", platform.python_version(), "numpy", numpy.__
 """
 
 
-def _program(emulated: Emulated, name: str) -> bool:
+def _program(emulated: Emulated, name: str, minutes: int) -> bool:
     try:
-        done = emulated.run(["-m", f"tests.aarch64.{name}"], MINUTES * 60, shown=True)
+        done = emulated.run(["-m", f"tests.aarch64.{name}"], minutes * 60, shown=True)
     except subprocess.TimeoutExpired:
-        click.echo(f"no end after {MINUTES} minutes")
+        click.echo(f"no end after {minutes} minutes")
         return False
     return done.returncode == 0
 
 
-def _room(emulated: Emulated, name: str, chosen: list[str]) -> bool:
+def _room(emulated: Emulated, name: str, chosen: list[str], minutes: int) -> bool:
     start = time.perf_counter()
     options = ["-m", "not slow", "-p", "no:cacheprovider", "--tb=short"]
     try:
-        done = emulated.run(["-m", "pytest", *options, *chosen], MINUTES * 60)
+        done = emulated.run(["-m", "pytest", *options, *chosen], minutes * 60)
     except subprocess.TimeoutExpired:
-        click.echo(f"{name}: no end after {MINUTES} minutes")
+        click.echo(f"{name}: no end after {minutes} minutes")
         return False
     lines = done.stdout.strip().splitlines() or [done.stderr.strip()]
     last = next((line for line in reversed(lines) if re.search(r"\d+ (passed|failed)", line)), "")

@@ -65,7 +65,8 @@ class Emulated:
             "#!/bin/sh\n"  # tests that start sys.executable start this: the host runs it
             f"export PYTHONHOME='{root}/usr' HOME='{home}' OPENBLAS_NUM_THREADS=1\n"
             f"export PYTHONPATH='{self.folder}/site'${{PYTHONPATH:+:$PYTHONPATH}}\n"
-            f"exec '{qemu}' -L '{root}' -0 \"$0\" '{python}' \"$@\"\n"
+            f"exec '{qemu}' -L '{root}' -0 \"$0\" '{python}' \"$@\"\n",
+            "utf-8",
         )
         command.chmod(0o755)
 
@@ -107,10 +108,15 @@ class Emulated:
     def run(
         self, arguments: list[str], seconds: int, shown: bool = False
     ) -> subprocess.CompletedProcess[str]:
-        """Run the emulated Python in this tree."""
+        """Run the emulated Python in this tree, without the tools of this machine.
+
+        Its C compiler would be found, and makes code for this machine's processor.
+        """
+        nothing = self.folder / "no_tools"
+        nothing.mkdir(exist_ok=True)
         return subprocess.run(
             [str(self.folder / "python"), *arguments], timeout=seconds, text=True, check=False,
-            capture_output=not shown, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": "src:."},
+            capture_output=not shown, env={"PATH": str(nothing), "PYTHONPATH": "src:."},
         )  # fmt: skip
 
 

@@ -11,6 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+# Python silently truncates the bytecode that it writes beside sources under a limit of file sizes.
+NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
+
 BEGIN = """
 import os, resource, signal, sys, threading
 import numpy as np
@@ -62,7 +65,7 @@ def script(
     text: str, folder: Path, through: tuple[str, ...] = (), **more: str
 ) -> subprocess.Popen[str]:
     """A process that runs a script with a cache in the folder, `through` another command."""
-    environment = {**os.environ, "ANYDIM_CACHE_DIR": str(folder / "cache"), **more}
+    environment = {**os.environ, **NO_BYTECODE, "ANYDIM_CACHE_DIR": str(folder / "cache"), **more}
     code = BEGIN + textwrap.dedent(text)
     return subprocess.Popen(
         [*through, sys.executable, "-W", "ignore", "-c", code], cwd=folder, env=environment,

@@ -103,7 +103,7 @@ def _shuffle(case: Case, folder: Path) -> str:
 
 def _unusable(case: Case, folder: Path) -> str:
     """The cache folder is a file."""
-    (folder / "cache").write_text("no folder")
+    (folder / "cache").write_text("no folder", "utf-8")
     return ended(script(_GOOD, folder))
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper, save
 
+from tests.errors.cases import NO_BYTECODE
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="permissions are those of Linux")
 
 _SCRIPT = """
@@ -56,7 +58,7 @@ def run(folder: Path, begin: str = "", **more: str) -> list[str]:
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
          folder / "m.onnx")  # fmt: skip
     known = {name: value for name, value in os.environ.items() if not name.startswith("ANYDIM_")}
-    given = {**known, "ANYDIM_CACHE_DIR": str(folder / "cache"), **more}
+    given = {**known, **NO_BYTECODE, "ANYDIM_CACHE_DIR": str(folder / "cache"), **more}
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(_SCRIPT).format(begin=begin)], cwd=folder,
         env={name: value for name, value in given.items() if value}, text=True,
@@ -75,7 +77,7 @@ def mode(bits: int) -> Callable[[Path], None]:
 def a_file(name: str) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("no folder")
+        (folder / name).write_text("no folder", "utf-8")
 
     return make
 
@@ -145,8 +147,10 @@ def test_a_name_that_is_too_long(tmp_path: Path, name: str) -> None:
 def test_a_full_disk(tmp_path: Path) -> None:
     """No file may grow beyond 512 bytes: what a full disk looks like to whoever writes."""
     limit = "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit({}, (512, most))"
-    (said,) = run(tmp_path, limit.format("resource.RLIMIT_FSIZE"))
+    (tmp_path / "long.py").write_text("VALUES = 'x" + 1000 * "y" + "'", "utf-8")
+    (said,) = run(tmp_path, limit.format("resource.RLIMIT_FSIZE") + "; import long")
     assert "File too large" in said
+    assert not (tmp_path / "__pycache__").exists()  # nor is bytecode of the tree cut
 
 
 @SLOW

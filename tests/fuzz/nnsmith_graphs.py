@@ -58,7 +58,7 @@ def packages() -> tuple[Any, Any, Any, Any]:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Without what solver and exporter have to say."""
-    with warnings.catch_warnings(), open(os.devnull, "w") as nowhere:
+    with warnings.catch_warnings(), open(os.devnull, "w", encoding="utf-8") as nowhere:
         warnings.simplefilter("ignore")
         with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
             yield

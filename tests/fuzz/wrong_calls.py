@@ -91,7 +91,7 @@ def things() -> dict[str, Any]:
     compiled = ad.compile(ONNX)
     compiled.save("good.anydim")
     Path("good.onnx").write_bytes(ONNX.SerializeToString())
-    Path("good.tc").write_text(TEXT)
+    Path("good.tc").write_text(TEXT, "utf-8")
     np.savez("in.npz", x=np.ones((2, 4), np.float32))
     found = {"model": compiled, "loaded": ad.load("good.anydim"), "lib": ad.define(TEXT)}
     found["function"] = found["lib"].f

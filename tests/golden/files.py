@@ -30,7 +30,7 @@ def read_corpus() -> dict[str, Kept]:
 
 
 def write_corpus(programs: Mapping[str, Kept]) -> None:
-    CORPUS.write_text(json.dumps(dict(sorted(programs.items())), indent=1) + "\n")
+    CORPUS.write_text(json.dumps(dict(sorted(programs.items())), indent=1) + "\n", "utf-8")
 
 
 def stages_text(name: str) -> str:

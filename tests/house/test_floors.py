@@ -37,7 +37,7 @@ MODULES = {module_of(path): path for path in PACKAGE.rglob("*.py")}
 def imports_of(module: str) -> frozenset[str]:
     """The modules of the package that a module imports, for types alone or not."""
     found = set()
-    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+    for node in ast.walk(ast.parse(MODULES[module].read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom):
             base = node.module or ""
             named = {f"{base}.{alias.name}" for alias in node.names}
@@ -68,7 +68,7 @@ def test_no_files_of_a_room_import_each_other_in_a_circle(room: pathlib.Path) ->
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(PACKAGE)))
 def test_folders_stand_in_the_order_of_their_imports(folder: pathlib.Path) -> None:
-    doc = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    doc = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8"))) or ""
     listed = re.findall(r"^    (\w+)/ ", doc, re.MULTILINE)
     there = {path.parent.name for path in folder.glob("*/__init__.py")}
     assert set(listed) == there, f"the docstring of {folder.name}/__init__.py lists {listed}"
@@ -81,5 +81,5 @@ def test_folders_stand_in_the_order_of_their_imports(folder: pathlib.Path) -> No
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
 def test_a_room_says_what_comes_in_and_what_leaves(room: pathlib.Path) -> None:
-    doc = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+    doc = ast.get_docstring(ast.parse((room / "__init__.py").read_text("utf-8"))) or ""
     assert len(doc.splitlines()) >= 3 and re.search(r"\bIn(:| comes?\b)", doc), room.name

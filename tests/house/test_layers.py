@@ -53,7 +53,7 @@ def late_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 @cache
 def tree_of(path: pathlib.Path) -> ast.Module:
-    return ast.parse(path.read_text())
+    return ast.parse(path.read_text("utf-8"))
 
 
 def files_of(room: str) -> list[pathlib.Path]:

@@ -31,7 +31,7 @@ def test_no_text_names_a_file_of_the_documentation() -> None:
     source = ROOT / "src/anydim"
     for path in source.rglob("*.py"):
         if str(path.relative_to(source)) not in MAKERS:
-            for text in texts(ast.parse(path.read_text())):
+            for text in texts(ast.parse(path.read_text("utf-8"))):
                 assert "docs/" not in text.value, f"{path}:{text.lineno}: {text.value}"
 
 

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 from anydim.cli.app import main
 
 README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
-SAVING = re.search(r"### Save it.*?\n(.*?)###", README.read_text(), re.DOTALL)
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+SAVING = re.search(r"### Save it.*?\n(.*?)###", README.read_text("utf-8"), re.DOTALL)
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
 
 
 def small_encoder(folder: pathlib.Path) -> None:

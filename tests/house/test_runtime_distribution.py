@@ -33,7 +33,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 def test_nothing_else_is_imported() -> None:
     here = {module.relative_to(SOURCE).with_suffix("") for module in modules()}
     for path in modules():
-        for name in imported(ast.parse(path.read_text())):
+        for name in imported(ast.parse(path.read_text("utf-8"))):
             top = name.split(".")[0]
             if top != "anydim":
                 assert top == "numpy" or top in sys.stdlib_module_names, f"{path} imports {name}"

@@ -54,7 +54,9 @@ def test_what_a_machine_has_set_is_not_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["os.environ['LEFT'] = '1'", "os.chdir('/')"])
 def test_what_a_test_leaves_changed_is_its_failure(change: str, tmp_path: Path) -> None:
     (tmp_path / "conftest.py").symlink_to(ROOT / "tests" / "conftest.py")
-    (tmp_path / "test_inner.py").write_text(f"import os\ndef test_inside():\n    {change}\n")
+    (tmp_path / "test_inner.py").write_text(
+        f"import os\ndef test_inside():\n    {change}\n", "utf-8"
+    )
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     env["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(

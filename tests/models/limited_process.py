@@ -25,7 +25,7 @@ _UNLIMITED = resource.RLIM_INFINITY
 
 def address_space() -> int:
     """Bytes of address space that this process takes."""
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    return int(Path("/proc/self/statm").read_text("utf-8").split()[0]) * resource.getpagesize()
 
 
 def needs(model: ad.LoadedModel, n: int) -> int:

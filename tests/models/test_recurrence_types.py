@@ -70,7 +70,7 @@ def drawn(n: int, dtype: str) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", ["int64", "float64", "uint8"])
 def test_on_the_command_line(dtype: str, tmp_path: Path) -> None:
-    (tmp_path / "running.tc").write_text(TEXT)
+    (tmp_path / "running.tc").write_text(TEXT, "utf-8")
     for n in (0, 1, 13):
         x = drawn(n, dtype)
         np.save(tmp_path / "x.npy", x)

@@ -55,15 +55,15 @@ def main(minutes: float, out: Path) -> None:
             f"{sample.compiles} compiles, {sample.anonymous / 2**20:.1f} MiB"
         )
         click.echo(line, nl=False, err=True)
-        with (out / "samples.csv").open("a") as file:
+        with (out / "samples.csv").open("a", encoding="utf-8") as file:
             file.write(table([sample]).split("\n", 1)[1])
 
     with tempfile.TemporaryDirectory() as folder, settings.override(cache_dir=folder):
-        (out / "samples.csv").write_text(table([]))
+        (out / "samples.csv").write_text(table([]), "utf-8")
         samples = soaked(Soak(Path(folder)), minutes * 60, told)
     last = samples[-1]
     title = f"{last.calls:,} calls, {last.compiles:,} compiles in {last.seconds / 60:.0f} minutes"
-    (out / "soak.svg").write_text(svg(samples, title))
+    (out / "soak.svg").write_text(svg(samples, title), "utf-8")
     found = verdicts(samples)
     click.echo("\n" + "\n".join([title, *map(str, found)]))
     sys.exit(not all(verdict.flat for verdict in found))

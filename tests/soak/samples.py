@@ -45,7 +45,7 @@ class Sample:
         gc.collect()
         _trim()
         status = dict(
-            line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines()
+            line.split(":", 1) for line in Path("/proc/self/status").read_text("utf-8").splitlines()
         )
         anonymous, resident = (int(status[n].split()[0]) * 1024 for n in ("RssAnon", "VmRSS"))
         return Sample(

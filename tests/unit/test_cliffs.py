@@ -149,5 +149,5 @@ def test_threads_are_measured_where_one_takes_long_and_again_where_two_gained_li
 def test_an_earlier_run_is_read_by_family_and_sizes(tmp_path: Path) -> None:
     case = Pair("rows", "sum", "n=3", 200.0, 100.0, 50.0, True)
     path = tmp_path / "threads.json"
-    path.write_text(json.dumps([asdict(case)]))
+    path.write_text(json.dumps([asdict(case)]), "utf-8")
     assert earlier(path) == {("sum", "n=3"): case}

@@ -61,7 +61,7 @@ def test_by_what_was_read(form: str, tmp_path: Path) -> None:
 
 
 def test_texts_and_definitions(tmp_path: Path) -> None:
-    (tmp_path / "scaled.tc").write_text(TEXT)
+    (tmp_path / "scaled.tc").write_text(TEXT, "utf-8")
     model = ad.compile(f"{tmp_path}/scaled.tc:scaled")
     assert sent(model)(X[0])["y"].tolist() == [0, 2]
     assert sent(ad.define(TEXT).scaled.model(X[0]))(X[0])["y"].tolist() == [0, 2]

@@ -170,12 +170,12 @@ def test_what_is_compiled_every_time(path: Path, knobs: dict) -> None:
 
 def test_definitions_in_files(tmp_path: Path) -> None:
     text = tmp_path / "kernels.tc"
-    text.write_text("def twice(float(N) x) -> (y) { y(i) = 2 * x(i) }")
+    text.write_text("def twice(float(N) x) -> (y) { y(i) = 2 * x(i) }", "utf-8")
     source = f"{text}:twice"
     ad.compile(source)
     found = ad.compile(source)
     assert was_loaded(found) and found(x=X[0])["y"].tolist() == (2 * X[0]).tolist()
-    text.write_text("def twice(float(N) x) -> (y) { y(i) = 3 * x(i) }")
+    text.write_text("def twice(float(N) x) -> (y) { y(i) = 3 * x(i) }", "utf-8")
     changed = ad.compile(source)
     assert not was_loaded(changed) and changed(x=X[0])["y"].tolist() == (3 * X[0]).tolist()
 
@@ -196,7 +196,7 @@ def test_definitions_of_operators_belong_to_the_working_directory(
         monkeypatch.chdir(folder)
         (folder / "model.onnx").write_bytes(data)
         text = f"def scaled(float(N) x) -> (y) {{ y(i) = {factor} * x(i) }}"
-        (folder / "mine.tc").write_text(f"# domain: mine\n{text}")
+        (folder / "mine.tc").write_text(f"# domain: mine\n{text}", "utf-8")
         for loaded in (False, True):
             model = ad.compile(tmp_path / "2" / "model.onnx", operators="mine.tc")
             assert was_loaded(model) == loaded
@@ -287,7 +287,7 @@ def test_damaged_files_cost_time_and_one_warning(path: Path, cache: Path, seed: 
 
 
 def test_a_folder_that_cannot_be_used(path: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("no folder")
+    (tmp_path / "file").write_text("no folder", "utf-8")
     with settings.override(cache_dir=tmp_path / "file"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check(ad.compile(path))

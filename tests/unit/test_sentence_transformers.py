@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT of two layers with random weights and a vocabulary of its own."""
     path = tmp_path_factory.mktemp("bert")
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    (path / "vocab.txt").write_text("\n".join(vocabulary))
+    (path / "vocab.txt").write_text("\n".join(vocabulary), "utf-8")
     tokenizer = transformers.BertTokenizer(str(path / "vocab.txt"), model_max_length=64)
     tokenizer.save_pretrained(path)
     torch.manual_seed(0)

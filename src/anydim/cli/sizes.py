@@ -99,7 +99,8 @@ def _write(
     console: Console, path: str, rows: Sequence[Recorded], sites: Sequence[RecordedSite]
 ) -> None:
     try:
-        with replaced(path) as new, open(new, "w") as file:  # it may be one of those that were read
+        # it may be one of those that were read
+        with replaced(path) as new, open(new, "w", encoding="utf-8") as file:
             lines = [*(row.line() for row in rows), *(row.line() for row in sites)]
             file.writelines(f"{line}\n" for line in lines)
     except OSError as error:

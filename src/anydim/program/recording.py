@@ -101,7 +101,7 @@ class Recording:
     def start(self) -> Recording:
         """Note calls from now on. Raises OptionError for a file that cannot be written."""
         try:
-            with open(self.path, "a"):
+            with open(self.path, "a", encoding="utf-8"):
                 pass
         except OSError as error:
             raise OptionError(f"{self.path} cannot be written: {error.strerror}") from None

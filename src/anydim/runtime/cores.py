@@ -59,5 +59,5 @@ def _ratio(words: list[str]) -> Iterator[float]:
 def _text(path: Path) -> str:
     """What a file of the system says; nothing where there is none."""
     with suppress(OSError, UnicodeDecodeError):
-        return path.read_text()
+        return path.read_text("utf-8")
     return ""

@@ -83,6 +83,6 @@ def test_the_version_follows_the_code(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(cache, "_PACKAGE", tmp_path)
     versions = []
     for text in ("a = 1", "a = 2"):
-        (tmp_path / "kernels" / "some.py").write_text(text)
+        (tmp_path / "kernels" / "some.py").write_text(text, "utf-8")
         versions.append(code_version())
     assert len({*versions, cache.code_version()}) == 3

@@ -12,23 +12,23 @@ from anydim.base.files import replaced
 
 def write(path: Path, text: str) -> None:
     with replaced(str(path)) as new:
-        Path(new).write_text(text)
+        Path(new).write_text(text, "utf-8")
 
 
 def test_a_file_is_replaced_and_a_link_kept(tmp_path: Path) -> None:
     write(tmp_path / "file", "first")
     (tmp_path / "link").symlink_to("file")
     write(tmp_path / "link", "second")
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "second"
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text("utf-8") == "second"
     assert sorted(os.listdir(tmp_path)) == ["file", "link"]
 
 
 def test_what_fails_leaves_the_old_file_alone(tmp_path: Path) -> None:
     write(tmp_path / "file", "old")
     with pytest.raises(ZeroDivisionError), replaced(str(tmp_path / "file")) as new:
-        Path(new).write_text("half")
+        Path(new).write_text("half", "utf-8")
         raise ZeroDivisionError
-    assert os.listdir(tmp_path) == ["file"] and (tmp_path / "file").read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"] and (tmp_path / "file").read_text("utf-8") == "old"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs pipes in the file system")

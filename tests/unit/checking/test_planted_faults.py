@@ -68,7 +68,9 @@ def test_a_wrong_size_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_wrong_element_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: bool) -> None:
     """The common type of float64 and float32 is float32."""
     body = "for t in N { y(t) = x(t) + z(t) }" if loop else "y(t) = x(t) + z(t)"
-    (tmp_path / "add.tc").write_text(f"def add(double(N) x, float(N) z) -> (y) {{ {body} }}")
+    (tmp_path / "add.tc").write_text(
+        f"def add(double(N) x, float(N) z) -> (y) {{ {body} }}", "utf-8"
+    )
     line = f"{tmp_path / 'add.tc'} --samples 8"
     assert code(line) == 0
     monkeypatch.setattr(typing, "_promote", lambda left, right: float32)
@@ -88,7 +90,9 @@ def test_a_wrong_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setitem(expansions.FLOATING, "tanh", wrong)
     nodes = [helper.make_node("Tanh", ["x"], ["y"])]
-    (tmp_path / "curve.tc").write_text("def curve(float(N) x) -> (y) { y(i) = tanh(x(i)) }")
+    (tmp_path / "curve.tc").write_text(
+        "def curve(float(N) x) -> (y) { y(i) = tanh(x(i)) }", "utf-8"
+    )
     with settings.override(cache_dir=str(tmp_path / "cache")):
         for source in (model(tmp_path / "tanh.onnx", nodes), str(tmp_path / "curve.tc")):
             text = checked(f"{source} --samples 8")

@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     numpy.savez(path / "in.npz", **tiny.feeds(7))
     for name, array in tiny.feeds(3).items():
         numpy.save(path / f"{name}.npy", array)
-    (path / "text.npz").write_text("not an array")
+    (path / "text.npz").write_text("not an array", "utf-8")
     numpy.savez_compressed(path / "damaged.npz", x=numpy.arange(1000.0))
     held = bytearray((path / "damaged.npz").read_bytes())
     held[len(held) // 2] ^= 255
@@ -118,7 +118,7 @@ def test_plan(call) -> None:
 
 def test_a_plan_is_drawn(call, folder: Path) -> None:
     assert "tiny at n=9" in call("plan tiny.onnx --dim n=0..9 --plot plan.html").stdout
-    assert "tiny at n=9" in (folder / "plan.html").read_text()
+    assert "tiny at n=9" in (folder / "plan.html").read_text("utf-8")
     assert "without upper bound" in call("plan tiny.onnx --plot plan.svg", 2).stderr
     assert "draws one plan" in call("plan tiny.onnx --at n=1 --at n=2 --plot plan.svg", 2).stderr
     assert "pictures are .svg" in call("plan tiny.onnx --plot plan.pdf", 2).stderr
@@ -283,7 +283,7 @@ def test_our_bugs_say_how_to_report_them(
     (report,) = tmp_path.glob("anydim-report-*.txt")
     assert f"error: a bug of anydim: {said}" in text
     assert f"please report it with {report}" in text and "Traceback" not in text
-    details = report.read_text()
+    details = report.read_text("utf-8")
     assert "Traceback" in details and "anydim explain tiny.onnx" in details
     assert f"anydim {ad.__version__}" in details
 
@@ -340,7 +340,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_profile_at_sizes_and_on_files(call, folder: Path, measured: None) -> None:
     text = call("profile tiny.onnx --at n=7 --repeat 3 --trace trace.json").stdout
     assert "tiny at n = 7, 1 thread" in text and "the median of 3" in text and "of limit" in text
-    assert json.loads((folder / "trace.json").read_text())["traceEvents"]
+    assert json.loads((folder / "trace.json").read_text("utf-8"))["traceEvents"]
     document = json.loads(call("profile tiny.onnx --input in.npz --repeat 1 --json").stdout)
     assert document["sizes"] == {"n": 7} and document["launches"]
 
@@ -348,12 +348,12 @@ def test_profile_at_sizes_and_on_files(call, folder: Path, measured: None) -> No
 def test_traces_at_sizes_and_on_files(call, folder: Path) -> None:
     text = call("trace tiny.onnx --at n=7 --calls 2 --output t.json --html t.html").stdout
     assert "tiny at n = 7" in text and "2 calls" in text
-    events = json.loads((folder / "t.json").read_text())["traceEvents"]
+    events = json.loads((folder / "t.json").read_text("utf-8"))["traceEvents"]
     assert sum(event.get("cat") == "call" for event in events) == 2
-    assert "</svg>" in (folder / "t.html").read_text()
+    assert "</svg>" in (folder / "t.html").read_text("utf-8")
     line = "trace tiny.onnx --input in.npz --device a=cpu:1 --placement relu=a --wait -o d.json"
     assert "a: cpu:1" in call(line).stdout
-    about = json.loads((folder / "d.json").read_text())["otherData"]
+    about = json.loads((folder / "d.json").read_text("utf-8"))["otherData"]
     assert about["sizes"] == {"n": 7} and about["devices"] == {"a": "cpu:1"} and about["waited"]
 
 

@@ -23,12 +23,12 @@ def scan(float(T,C) x) -> (y) { for t in 0:T { y(t,c) = x(t,c) + (y(t-1,c) else 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "kernels.tc").write_text(TEXT)
-    (tmp_path / "wrong.tc").write_text("def f(float(N) x) -> (y) { y(i) = x(i) + }")
+    (tmp_path / "kernels.tc").write_text(TEXT, "utf-8")
+    (tmp_path / "wrong.tc").write_text("def f(float(N) x) -> (y) { y(i) = x(i) + }", "utf-8")
     a = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)
     numpy.savez(tmp_path / "in.npz", A=a, B=a.T)
     numpy.save(tmp_path / "x.npy", numpy.arange(24.0).reshape(2, 3, 4))
-    (tmp_path / "empty.tc").write_text("# nothing yet")
+    (tmp_path / "empty.tc").write_text("# nothing yet", "utf-8")
 
     def run(line: str, code: int = 0) -> Result:
         result = CliRunner().invoke(main, line.split(), prog_name="anydim")
@@ -88,7 +88,7 @@ def test_the_help_and_the_page_can_be_followed(call, tmp_path: Path) -> None:
     for text, file in ((call("--help").stdout, "kernels.tc"), (page, "norm.tc")):
         definition = re.search(r"^ +def norm\(.*?\n +\}\n", text, re.M | re.S)
         assert definition is not None
-        (tmp_path / file).write_text(definition[0])
+        (tmp_path / file).write_text(definition[0], "utf-8")
         lines = re.findall(rf"^ +anydim (\w+ {file}.*)$", text, re.M)
         assert len(lines) >= 4
         for line in lines:

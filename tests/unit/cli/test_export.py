@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from anydim.cli.app import main
+from tests.kernel_targets import needs_compiler
 from tests.unit.cli import tiny
 
 
@@ -17,7 +18,9 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "tiny.onnx"
 
 
-@pytest.mark.parametrize("code, ending", [("c", "c"), ("llvm", "o")])
+@pytest.mark.parametrize(
+    "code, ending", [pytest.param("c", "c", marks=needs_compiler), ("llvm", "o")]
+)
 def test_a_folder_is_written(code: str, ending: str, model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     arguments = ["export", str(model), "-o", str(folder), "--name", "small", "--dim", "n=0..9",
@@ -39,7 +42,7 @@ def test_a_folder_is_written(code: str, ending: str, model: Path, tmp_path: Path
     ],
 )
 def test_what_cannot_be(more: list[str], text: str, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", "utf-8")
     places = {"FILE": str(tmp_path / "file"), "OUT": str(tmp_path / "out")}
     arguments = ["export", str(model), *(places.get(word, word) for word in more)]
     result = CliRunner().invoke(main, arguments)

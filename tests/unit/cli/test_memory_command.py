@@ -20,7 +20,7 @@ def chain(float(N,16) x, float(16,16) w) -> (y) {
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "two.tc").write_text(CHAIN)
+    (tmp_path / "two.tc").write_text(CHAIN, "utf-8")
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str, code: int = 0) -> Result:

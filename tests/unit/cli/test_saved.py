@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("saved")
     tiny.write(path / "tiny.onnx")
     numpy.savez(path / "in.npz", **tiny.feeds(7))
-    (path / "twice.tc").write_text("def twice(float(N) x) -> (y) { y(i) = 2 * x(i) }")
+    (path / "twice.tc").write_text("def twice(float(N) x) -> (y) { y(i) = 2 * x(i) }", "utf-8")
     arguments = ["compile", str(path / "tiny.onnx"), "-o", str(path / "tiny.anydim"), "--dim",
                  "n=0..9", "--target", "native", "--target", LOWEST, "--target",
                  FOREIGN]  # fmt: skip

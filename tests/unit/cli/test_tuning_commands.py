@@ -53,7 +53,7 @@ def recording(path: Path, last: int = 3) -> Path:
     """A file with calls and launches."""
     rows = [Recorded("m", {"n": n}, n, float(n), 0.5).line() for n in range(1, last + 1)]
     site = RecordedSite("m", "rows_1", "s", ("n", "parallel"), (3, 1), 4, 0.5, "exact rows()")
-    path.write_text("\n".join([*rows, site.line(), ""]))
+    path.write_text("\n".join([*rows, site.line(), ""]), "utf-8")
     return path
 
 
@@ -74,9 +74,9 @@ def test_profiles_of_recordings_are_those_of_sizes(tmp_path: Path) -> None:
 
 def test_a_run_says_what_a_second_one_would_gain(tmp_path: Path) -> None:
     text = "def twice(float(N) x) -> (y) { y(n) = x(n) + x(n) }"
-    (tmp_path / "a.tc").write_text(text)
+    (tmp_path / "a.tc").write_text(text, "utf-8")
     path = tmp_path / "sizes.jsonl"
-    path.write_text(Recorded("twice", {"N": 9}, 3, 0.5, 0.1).line())
+    path.write_text(Recorded("twice", {"N": 9}, 3, 0.5, 0.1).line(), "utf-8")
     with settings.override(cache_dir=tmp_path / "cache"):
         done = CliRunner().invoke(sizes, [str(path), "--model", f"{tmp_path / 'a.tc'}:twice"])
     assert done.exit_code == 0, done.output

@@ -183,7 +183,7 @@ int main(void) {
 
 def test_two_programs_in_one(folder: Path) -> None:
     home = folder / "several"
-    (home / "caller.c").write_text(_CALLER)
+    (home / "caller.c").write_text(_CALLER, "utf-8")
     command = (
         "cc -std=c11 -Wall -Wextra -Werror -I../encoder caller.c libtwo_sides.a "
         "../encoder/libencoder.a -lm -o caller"
@@ -198,7 +198,7 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     for name in ("int", "2d", "a b", "f32x4", "x" * 80):
         with pytest.raises(ad.OptionError, match="cannot begin the names"):
             model.export(tmp_path / "out", name)
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", "utf-8")
     with pytest.raises(ad.OptionError, match="cannot be written"):
         model.export(tmp_path / "file")
     with pytest.raises(ad.OptionError, match="only its data decides"):
@@ -211,14 +211,14 @@ def test_no_file_of_others_is_written_over_or_removed(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     mine = ("Makefile", "mine.o", "code/mine.c")
     for name in mine:
-        (tmp_path / name).write_text("mine")
+        (tmp_path / name).write_text("mine", "utf-8")
     with pytest.raises(ad.OptionError, match="holds 'Makefile' already"):
         model.export(tmp_path, "first")
     (tmp_path / "Makefile").unlink()
     model.export(tmp_path, "first")
     model.export(tmp_path, "first")
-    assert "$(wildcard code/first_*.c)" in (tmp_path / "Makefile").read_text()
-    assert all((tmp_path / name).read_text() == "mine" for name in mine[1:])
+    assert "$(wildcard code/first_*.c)" in (tmp_path / "Makefile").read_text("utf-8")
+    assert all((tmp_path / name).read_text("utf-8") == "mine" for name in mine[1:])
 
 
 def test_the_same_model_gives_the_same_files(tmp_path: Path, folder: Path) -> None:

@@ -36,7 +36,7 @@ def test_bodies_travel_in_files_and_sizes_are_recorded(tmp_path: Path) -> None:
     alone, model = ad.compile(net(), strategy="generic"), placed(strategy="exact")
     with model.record(tmp_path / "sizes.jsonl", sites=True):
         model(x=given(5))
-    rows = [json.loads(line) for line in (tmp_path / "sizes.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "sizes.jsonl").read_text("utf-8").splitlines()]
     assert sum("site" in row for row in rows) == 1  # one kernel on the host
     model.save(tmp_path / "m.anydim")
     loaded = ad.load(tmp_path / "m.anydim", devices={"accel": "cpu:2"})

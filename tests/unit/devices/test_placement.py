@@ -196,7 +196,7 @@ def test_a_saved_model_on_the_command_line(
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = tmp_path / "k.tc"
-    text.write_text("def double(float(N) x) -> (y) { y(n) = x(n) * 2 }\n")
+    text.write_text("def double(float(N) x) -> (y) { y(n) = x(n) * 2 }\n", "utf-8")
     asked = ["--device", "accel=cpu:1", "--placement", "*=accel"]
     shown = ["show", f"{text}:double", "--stage", "placed", "-q"]
     for given, code, words in (

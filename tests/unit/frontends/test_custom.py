@@ -61,7 +61,7 @@ GATED = model(
 @pytest.mark.parametrize("way", ("path", "list", "mapping of text", "mapping of path", "function"))
 def test_a_definition_implements_an_operator(way: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.tc"
-    path.write_text(GATES)
+    path.write_text(GATES, "utf-8")
     operators = {
         "path": path,
         "list": [str(path)],
@@ -136,7 +136,7 @@ def test_operators_that_cannot_be_used(operators: object, words: str) -> None:
 
 def test_a_file_without_a_domain(tmp_path: Path) -> None:
     path = tmp_path / "mine.tc"
-    path.write_text(GATES.replace("# domain: my.ops\n", ""))
+    path.write_text(GATES.replace("# domain: my.ops\n", ""), "utf-8")
     with pytest.raises(ad.OptionError, match="does not say which domain"):
         ad.compile(GATED, operators=path)
 
@@ -180,7 +180,7 @@ def test_a_definition_that_does_not_fit_a_builder() -> None:
 
 def test_a_file_is_compiled_like_a_model(tmp_path: Path) -> None:
     path = tmp_path / "mine.tc"
-    path.write_text(GATES)
+    path.write_text(GATES, "utf-8")
     made = ad.compile(f"{path}:running_sum", {"T": ad.Dim(0, 9)})
     assert str(made.dims) == "C=0.., T=0..9"
     assert made.check(samples=10).ok
@@ -194,7 +194,8 @@ def test_options_in_a_file_hold(tmp_path: Path) -> None:
     path.write_text(
         "# option f.y: pointwise(unroll=1)\n# option g.y: pointwise(unroll=2)\n"
         "def f(float(N) x) -> (y) { y(i) = x(i) + 1 }\n"
-        "def g(float(N) x) -> (y) { y(i) = x(i) + 2 }\n"
+        "def g(float(N) x) -> (y) { y(i) = x(i) + 2 }\n",
+        "utf-8",
     )
     assert "unroll=1" in ad.compile(f"{path}:f").program.sites[0].schedule
     assert "unroll=2" in ad.compile(f"{path}:g").program.sites[0].schedule
@@ -206,7 +207,7 @@ def test_options_in_a_file_hold(tmp_path: Path) -> None:
 )
 def test_a_name_that_is_not_there(name: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.tc"
-    path.write_text(GATES)
+    path.write_text(GATES, "utf-8")
     with pytest.raises(ad.OptionError, match=words):
         ad.compile(f"{path}{name}")
     with pytest.raises(ad.OptionError, match="has no dim 'Q'"):

@@ -127,6 +127,16 @@ CLASSES = [
 ]
 
 
+@pytest.mark.thinned(
+    "2-LOGISTIC",
+    "4-SOFTMAX",
+    "4-SOFTMAX_ZERO",
+    "5-PROBIT",
+    "5-SOFTMAX_ZERO",
+    "6-LOGISTIC",
+    "6-SOFTMAX",
+    "6-SOFTMAX_ZERO",
+)
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("case", range(len(CLASSES)))
 def test_tree_classifier(case, transform):

@@ -74,6 +74,14 @@ def test_every_window(name: str, machine: Machine | None) -> None:
         check(case, prepared, sizes, parts=1 + number % 3)
 
 
+# all that the others cover of the compiler
+COVERING = (
+    "1x1 stride 2", "3x3 bias", "5x5 stride 4", "cube", "dilated beyond the image", "float64",
+    "grouped", "grouped 1x1", "groups at run time", "int32", "no padding", "wide patches, padded",
+)  # fmt: skip
+
+
+@pytest.mark.thinned(only=[f"llvm-{name}" for name in COVERING])
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_outside_is_touched(name: str) -> None:
     case = CASES[name]

@@ -41,6 +41,7 @@ CASES = {
 }
 
 
+@pytest.mark.thinned("-no padding-small", "-float64-small")
 @pytest.mark.parametrize("machine", [None, SMALL], ids=["host", "small"])
 @pytest.mark.parametrize("name", CASES)
 def test_every_batch_and_image(name: str, machine: Machine | None) -> None:

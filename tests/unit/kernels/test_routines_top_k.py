@@ -40,6 +40,7 @@ def test_every_type(dtype, largest):
             same(running([x], env), expected)
 
 
+@pytest.mark.thinned("nan-24")
 @pytest.mark.parametrize("k", [1, 24, 25, 100, 1000, 2999, 3000])
 @pytest.mark.parametrize("kind", ["up", "down", "equal", "random", "nan"])
 def test_every_k(k, kind):

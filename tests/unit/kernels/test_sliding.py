@@ -102,6 +102,12 @@ def check(name: str, made: Prepared, sizes: Mapping[str, int], parts: int, compi
     numpy.testing.assert_allclose(found, exact, rtol=1e-5, atol=2e-3)
 
 
+@pytest.mark.thinned(
+    "-max large-small",
+    "depthwise stride 2-small",
+    "two inputs a group-small",
+    "one output channel-small",
+)
 @pytest.mark.parametrize("machine", [None, SMALL], ids=["host", "small"])
 @pytest.mark.parametrize("name", CASES)
 def test_every_window(name: str, machine: Machine | None) -> None:

@@ -45,6 +45,14 @@ TEXTS = {
 }  # fmt: skip
 
 
+@pytest.mark.thinned(
+    "panels-float64",
+    "panels-float16",
+    "computed-float16",
+    "computed-uint8",
+    "reversed-uint8",
+    "padded-float16",
+)
 @pytest.mark.parametrize("dtype", [float32, float64, int64, uint8, float16], ids=str)
 @pytest.mark.parametrize("name", TEXTS)
 def test_transposed_copies(name, dtype):

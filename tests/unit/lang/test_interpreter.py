@@ -31,7 +31,7 @@ TYPES = (np.float32, np.float64, np.float16, np.int64, np.int32, np.int16, np.ui
 
 def test_it_shares_nothing_with_the_compiler() -> None:
     for path in Path(package.__path__[0]).glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("anydim."):
                 name = node.module.removeprefix("anydim.")
                 assert any(name == s or name.startswith(f"{s}.") for s in SHARED), (path, name)

@@ -22,7 +22,8 @@ from anydim.runtime.choices import (
     hash_of,
 )  # fmt: skip
 from anydim.targets.target import Code
-from anydim.targets.targets import HOSTS, target
+from anydim.targets.targets import target
+from tests.kernel_targets import HOST_TARGETS
 
 WORD = ctypes.c_int64
 EXTENT = ctypes.CFUNCTYPE(WORD, WORD)
@@ -70,7 +71,7 @@ class Launched:
         return name
 
 
-@pytest.mark.parametrize("made", HOSTS)
+@pytest.mark.parametrize("made", HOST_TARGETS)
 def test_each_size_has_its_body(made: str) -> None:
     launched = Launched(made=made)
     known = [(m, n, 4) for m, n in itertools.product((0, 1, 7, 1 << 40), (3, 31, 93))]
@@ -95,7 +96,7 @@ def test_a_body_is_launched_its_own_way() -> None:
     assert launched.ran == [("wide", 0, 2)]
 
 
-@pytest.mark.parametrize("made", HOSTS)
+@pytest.mark.parametrize("made", HOST_TARGETS)
 def test_what_has_no_body_of_its_own_has_that_of_a_span(made: str) -> None:
     launched = Launched(watching=True, made=made)
     spans = [Span((low, 3, 0), (high, 3, 99)) for low, high in ((1, 16), (17, 32), (20, 1 << 40))]

@@ -49,7 +49,7 @@ def run(*words: str, folder: Path) -> list[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "add.onnx").write_bytes(tiny.ADD)
-    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "program.py").write_text(PROGRAM, "utf-8")
     return tmp_path
 
 

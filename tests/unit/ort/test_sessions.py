@@ -160,7 +160,7 @@ def events(o: Any, prefix: Path) -> list[dict[str, Any]]:
     path = Path(session.end_profiling())
     assert path.name.startswith(f"{prefix.name}_20") and session.end_profiling() == ""
     assert session.get_profiling_start_time_ns() > 0
-    return list(json.loads(path.read_text()))
+    return list(json.loads(path.read_text("utf-8")))
 
 
 def test_a_profile_has_the_events_of_onnxruntime(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_the_texts_of_stages_that_changed_something_go_to_a_folder(tmp_path: pat
     names = sorted(path.stem.split("-")[1] for path in (tmp_path / "texts").iterdir())
     assert {"import", "lower", "fuse", "kernels", "llvm"} <= set(names)
     assert "integers" not in names  # no pass over bytes has anything to do here
-    assert "exp(" in next((tmp_path / "texts").glob("*-lower.txt")).read_text()
+    assert "exp(" in next((tmp_path / "texts").glob("*-lower.txt")).read_text("utf-8")
 
 
 def test_or_to_the_standard_error_stream(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,7 +37,7 @@ def test_or_to_the_standard_error_stream(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_of_the_user(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", "utf-8")
     with ad.settings.override(dump=tmp_path / "file"), pytest.raises(OptionError, match="dump"):
         ad.compile(small())
 

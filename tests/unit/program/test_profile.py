@@ -140,7 +140,7 @@ def test_as_a_document_and_a_trace(tmp_path: Path) -> None:
     assert len(document["launches"]) == len(profile.launches)
     assert document["launches"][0]["of_limit"] > 0
     profile.save_trace(tmp_path / "trace.json")
-    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    events = json.loads((tmp_path / "trace.json").read_text("utf-8"))["traceEvents"]
     spans = [event for event in events if event["ph"] == "X"]
     (call,) = [event for event in spans if event["cat"] == "call"]
     for span in spans:

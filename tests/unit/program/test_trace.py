@@ -194,7 +194,7 @@ def test_saved_models(tmp_path: Path) -> None:
     placed().save(tmp_path / "placed.anydim")
     model = ad.load(tmp_path / "placed.anydim", devices=DEVICES)
     trace = model.trace(tmp_path / "trace.json", n=9)
-    written = json.loads((tmp_path / "trace.json").read_text())
+    written = json.loads((tmp_path / "trace.json").read_text("utf-8"))
     assert written == json.loads(trace.json())
     assert launched(trace) and {span.device for span in trace.spans} == {"", "a", "b"}
 

@@ -27,11 +27,11 @@ def quota(root: Path, group: str, **files: str) -> None:
     folder = root / "sys/fs/cgroup" / group
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        folder.joinpath(name.replace("__", ".")).write_text(text + "\n")
+        folder.joinpath(name.replace("__", ".")).write_text(text + "\n", "utf-8")
 
 
 def member(root: Path, *lines: str) -> None:
-    (root / "proc/self/cgroup").write_text("\n".join(lines) + "\n")
+    (root / "proc/self/cgroup").write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def test_without_a_quota_all_cores_that_the_process_is_pinned_to(root: Path) -> None:

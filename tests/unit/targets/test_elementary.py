@@ -83,7 +83,7 @@ def test_accuracy(name: str, column: int, dtype: DType) -> None:
 
 def test_the_page_on_numerics_states_these_errors() -> None:
     page = Path(__file__).parents[3] / "docs" / "numerics.md"
-    stated = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \|$", page.read_text(), re.M)
+    stated = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \|$", page.read_text("utf-8"), re.M)
     assert {name: (int(a), int(b)) for name, a, b in stated} == ACCURACY
 
 

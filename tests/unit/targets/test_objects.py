@@ -146,7 +146,7 @@ def test_damaged_objects_are_compiled_again(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "file").write_text("in the way", "utf-8")
     with settings.override(cache_dir=tmp_path / "file", use_cache=True):
         check(7)
 

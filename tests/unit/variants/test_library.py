@@ -89,7 +89,7 @@ def test_rows_that_overlap_are_no_matrix_of_a_library(
     """Windows of a signal times a matrix: a stride that is smaller than a row."""
     text = "def windows(float(N) x, float(K,M) w) -> (y) { y(n,m) +=! x(n + k) * w(k,m) }"
     path = tmp_path / "windows.tc"
-    path.write_text(text)
+    path.write_text(text, "utf-8")
     model = ad.compile(f"{path}:windows", threads=1, strategy=OPENBLAS)
     assert "blas" not in kinds(model)
     x = numpy.arange(count + width - 1, dtype=numpy.float32)

@@ -19,7 +19,7 @@ SECONDS, LIMIT, MOST_MORE = 60.0, 8, 24 << 20  # bytes
 
 def resident() -> int:
     """Bytes of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text("utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.slow

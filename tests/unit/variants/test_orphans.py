@@ -69,7 +69,7 @@ def said(process: subprocess.Popen[str], lines: int = 1) -> dict[str, int]:
 def is_there(pid: int) -> bool:
     """Whether a process runs: one that ended may wait for whoever asks how."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 

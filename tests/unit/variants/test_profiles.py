@@ -61,11 +61,11 @@ def test_lines_of_launches_survive_a_cut_at_any_byte(tmp_path: Path) -> None:
     text = f"{row.line()}\n{RecordedSite('m', 'k', 's', ('n',), (4,), 1, 0.1, 'b').line()}\n"
     path = tmp_path / "sizes.jsonl"
     for end in range(len(text)):
-        path.write_text(text[:end])
+        path.write_text(text[:end], "utf-8")
         found = read_sites([path])
         assert len(found) <= 2 and all(each in (row, *found[1:]) for each in found[:1])
     wrong = ['{"site": 1}', '{"site": "k", "names": ["n"], "sizes": []}', "[]", "null", text]
-    path.write_text("\n".join(wrong))
+    path.write_text("\n".join(wrong), "utf-8")
     assert read_sites([path, path])[0].count == 4
 
 

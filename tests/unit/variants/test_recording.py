@@ -37,7 +37,7 @@ def test_a_file_that_was_cut_off_loses_what_was_cut(tmp_path: Path) -> None:
     text = f"{row.line()}\n{Recorded('m', {'n': 4}, 1, 0.1, 0.1).line()}\n"
     path = tmp_path / "sizes.jsonl"
     for end in range(len(text)):
-        path.write_text(text[:end])
+        path.write_text(text[:end], "utf-8")
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             found = read_recorded([path])
@@ -53,7 +53,8 @@ def test_a_file_that_was_cut_off_loses_what_was_cut(tmp_path: Path) -> None:
     ]
     endless = Recorded("m", {"n": 3}, 2, float("inf"), 0.2).line()
     path.write_text(
-        text + "\n".join([*wrong, endless, endless.replace("Infinity", "1" * 400)]) + "\n" + text
+        text + "\n".join([*wrong, endless, endless.replace("Infinity", "1" * 400)]) + "\n" + text,
+        "utf-8",
     )
     with pytest.warns(RuntimeWarning, match="lines say no sizes") as told:
         assert read_recorded([path])[0] == Recorded("m", {"n": 3}, 4, 1.0, 0.2)
@@ -98,7 +99,7 @@ def test_a_file_that_cannot_be_used_is_an_error(path: str, tmp_path: Path) -> No
 def test_recorded_sizes_are_shown_and_merged(tmp_path: Path) -> None:
     path, both = tmp_path / "sizes.jsonl", tmp_path / "both.jsonl"
     lines = [Recorded("m", {"n": n}, n, float(n), 0.5).line() for n in (1, 2, 3)]
-    path.write_text("\n".join(lines))
+    path.write_text("\n".join(lines), "utf-8")
     done = CliRunner().invoke(show, [str(path), str(path), "-o", str(both), "--top", "2"])
     assert done.exit_code == 0 and "3 sizes, 12 calls" in done.output
     assert done.output.index("n=3") < done.output.index("n=2") and "n=1" not in done.output
@@ -130,6 +131,6 @@ def test_bodies_are_found_for_recorded_sizes(here: Here, tmp_path: Path) -> None
 
 def test_sizes_of_another_model_are_no_help(tmp_path: Path) -> None:
     path = tmp_path / "sizes.jsonl"
-    path.write_text(Recorded("m", {"n": 3}, 2, 0.5, 0.2).line())
+    path.write_text(Recorded("m", {"n": 3}, 2, 0.5, 0.2).line(), "utf-8")
     with pytest.raises(ad.OptionError, match="no sizes"):
         depthwise("adaptive").prepare_recorded(path)

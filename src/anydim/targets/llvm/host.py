@@ -64,9 +64,9 @@ def _cache_bytes(level: str) -> int:
     """Bytes of the data cache of that level, 0 when the system does not say."""
     try:
         for index in sorted(_CACHES.glob("index*")):
-            kind = (index / "type").read_text().strip()
-            if (index / "level").read_text().strip() == level and kind != "Instruction":
-                size = (index / "size").read_text().strip()
+            kind = (index / "type").read_text("utf-8").strip()
+            if (index / "level").read_text("utf-8").strip() == level and kind != "Instruction":
+                size = (index / "size").read_text("utf-8").strip()
                 return int(size.rstrip("KM")) * {"K": 1024, "M": 1024**2}.get(size[-1], 1)
     except (OSError, ValueError):
         return 0
