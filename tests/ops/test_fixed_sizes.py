@@ -13,6 +13,7 @@ from anydim.graph.operator import OPERATORS
 from tests.ops.cases import CASES
 from tests.ops.test_operators import ALL, build, evaluate_at, feed
 
+RANKED = ("squeeze", 0)  # without axes: those whose size is known to be 1
 FIXED = [(0, 0), (0, 1), (1, 0), (1, 1), (7, 0), (0, 3)]
 
 
@@ -21,6 +22,8 @@ FIXED = [(0, 0), (0, 1), (1, 0), (1, 1), (7, 0), (0, 3)]
 def test_fixed_sizes(name: str, number: int) -> None:
     case = CASES[name][number]
     graph = build(name, case)
+    if (name, number) == RANKED:
+        pytest.skip("its rank follows from what is fixed")
     for n, m in FIXED:
         sizes = {"n": n, "m": m}
         values = feed(graph, case, OPERATORS[name].domain, sizes)

@@ -115,7 +115,10 @@ def _rest(shape: Sequence[Size], sizes: Sequence[Size], box: Box) -> tuple[Size,
 
     An axis that keeps its size counts on neither side, so that it may be 0.
     """
-    kept = [axis for axis, pair in enumerate(zip(shape, sizes)) if pair[0] == pair[1]]
+    kept = [
+        axis for axis, (old, new) in enumerate(zip(shape, sizes))
+        if prove(old, "==", new, box) is Truth.PROVED
+    ]  # fmt: skip
     total = product(size for axis, size in enumerate(shape) if axis not in kept)
     others = [size for axis, size in enumerate(sizes) if axis not in kept]
     total, rest = _without_common(total, product(s for s in others if s.constant != -1))
