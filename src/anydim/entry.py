@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import import_module
@@ -118,6 +119,9 @@ def compile(
         "fallback": fallback,
     }  # fmt: skip
     known = strategy_here(strategy)
+    made_in = sys.modules.get("anydim.frontends.builder")
+    if made_in is not None and isinstance(source, made_in.Builder):
+        source = source.graph()  # which nobody changes afterwards
     request = Request(source, dims, known, operators=operators, progress=progress, **wanted)
     entry = program_cache.entry(request)
     if entry is None:

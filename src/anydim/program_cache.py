@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from importlib import import_module
 from typing import Any
 
 from anydim.base import settings
@@ -61,14 +62,11 @@ class _Read:
 def entry(request: Request) -> Entry | None:
     """Where the program of a request is kept; None for one that is compiled in every process.
 
-    Kept are programs for the host alone, from a file or the bytes of one, made by LLVM.
+    Kept are programs for the host alone, made by LLVM from a file, the bytes of one, an
+    onnx.ModelProto or a Graph.
     """
-    source, path = request.source, request.path
-    in_memory = isinstance(source, (bytes, bytearray, memoryview))
-    programs, sources = disk_cache("programs"), disk_cache("sources")
-    if programs is None or sources is None or not (in_memory or path):
-        return None
-    if not settings.keep_programs:
+    path, programs, sources = request.path, disk_cache("programs"), disk_cache("sources")
+    if programs is None or sources is None or not settings.keep_programs:
         return None
     if settings.verify or settings.dump or settings.time:  # somebody watches the compiler
         return None
@@ -83,8 +81,26 @@ def entry(request: Request) -> Entry | None:
     ]  # fmt: skip
     if any(_ADDRESS in word for word in words):  # of an object without a text of its own
         return None
-    data = memoryview(source).cast("B") if in_memory else None
+    data = _in_memory(request.source) if path is None else None
+    if path is None and data is None:
+        return None
     return Entry(programs, sources, request_of(*words), path, data)
+
+
+def _in_memory(source: Any) -> bytes | memoryview | None:
+    """The contents of a source that is in no file; None for one that has none."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return memoryview(source).cast("B")
+    kind = type(source)
+    room = kind.__module__.partition(".")[0]
+    if room == "anydim" and kind.__name__ == "Graph":
+        contents: bytes = import_module("anydim.graph.text").contents(source)
+        return contents
+    if room == "onnx" and kind.__name__ == "ModelProto":
+        with suppress(ValueError):  # more than a message holds
+            serialised: bytes = source.SerializeToString(deterministic=True)
+            return serialised
+    return None
 
 
 class Entry:
@@ -95,7 +111,7 @@ class Entry:
 
     def __init__(
         self, programs: DiskCache, sources: DiskCache, request: str, path: str | None,
-        data: memoryview | None,
+        data: bytes | memoryview | None,
     ) -> None:  # fmt: skip
         self._programs, self._sources = programs, sources
         self._request, self._path = request, path

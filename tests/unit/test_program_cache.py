@@ -83,6 +83,62 @@ def test_bytes_and_copies_of_a_file_are_found_by_their_contents(path: Path) -> N
     assert was_loaded(ad.compile(bytearray(data)))
 
 
+def built(weights: numpy.ndarray = WEIGHTS, most: int = 64, name: str = "small") -> ad.Builder:
+    """y = exp(x @ w)."""
+    g = ad.Builder(name)
+    x = g.input("x", ad.float32, (g.dim("n", 0, most), 3))
+    g.output("y", g.exp(g.matmul(x, g.constant(weights))))
+    return g
+
+
+def test_a_builder_is_found_by_its_graph() -> None:
+    ad.compile(built())
+    found = ad.compile(built())
+    assert was_loaded(found)
+    check(found)
+    assert was_loaded(ad.compile(built().graph()))
+    last = WEIGHTS.copy()
+    last[-1, -1] += 1
+    for other in (built(last), built(most=63), built(name="other")):
+        assert not was_loaded(ad.compile(other))
+    check(ad.compile(built(last)), last)
+
+
+def test_a_builder_that_grows_after_it_was_compiled() -> None:
+    """What a loaded model says of its graph is of the graph that was compiled."""
+    ad.compile(built())
+    g = built()
+    found = ad.compile(g)
+    g.output("z", g.exp(g.constant(WEIGHTS)))
+    assert was_loaded(found)
+    assert found.graph.outputs == ("y",)
+
+
+def test_a_proto_is_found_by_its_message() -> None:
+    ad.compile(model_of())
+    found = ad.compile(model_of())
+    assert was_loaded(found)
+    check(found)
+    assert not was_loaded(ad.compile(model_of(WEIGHTS + 1)))
+
+
+def test_a_definition_is_found_in_another_process(cache: Path) -> None:
+    script = (
+        "import sys, numpy, anydim as ad\n"
+        "f = ad.define('def scaled(float(N) x) -> (y) { y(i) = x(i) * 3.0 }').scaled\n"
+        "print(f(numpy.ones(5, 'f4')).sum(), 'anydim.building' in sys.modules)"
+    )
+    known = {"ANYDIM_CACHE_DIR": str(cache), "ANYDIM_KEEP_PROGRAMS": "1"}
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True,
+            env={**os.environ, **known},
+        ).stdout.split()
+        for _ in range(2)
+    ]  # fmt: skip
+    assert said == [["15.0", "True"], ["15.0", "False"]]
+
+
 @pytest.mark.parametrize("same_times", [False, True])
 def test_a_changed_byte_of_the_file(path: Path, same_times: bool) -> None:
     """Also with the size and the times that the file had before."""

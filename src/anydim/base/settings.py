@@ -114,8 +114,8 @@ KNOBS = (
     Knob("use_cache", _flag, lambda: True, "Whether compiled code is kept and looked up there."),
     Knob(
         "keep_programs", _flag, lambda: True,
-        "Whether `ad.compile` of a file or its bytes keeps the program there, so that the next "
-        "process loads it.",
+        "Whether `ad.compile` keeps the program of a file, a message or a graph there, so that the "
+        "next process loads it.",
     ),
     Knob("compile_threads", _count, lambda: 0, "Threads that compile; 0: as many as usable cores."),
     Knob(

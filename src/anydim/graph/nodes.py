@@ -69,11 +69,16 @@ class Constant:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of type and content, 16 hex digits."""
+        """The first 16 hex digits of `identity`, for texts."""
+        return self.identity[:16]
+
+    @cached_property
+    def identity(self) -> str:
+        """A hash of type and content, SHA-256 as hex digits."""
         content = hashlib.sha256(f"{self.array.dtype} {self.array.shape} ".encode())
         flat = numpy.ascontiguousarray(self.array).reshape(-1)
         content.update(flat.view(numpy.uint8).data)  # narrow types have no buffers of their own
-        return content.hexdigest()[:16]
+        return content.hexdigest()
 
     def __repr__(self) -> str:
         return f"Constant({self.type})"

@@ -68,6 +68,12 @@ def print_graph(graph: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
+def contents(graph: Graph) -> bytes:
+    """What tells a graph apart from every other one: its text, and hashes of all constants."""
+    rows = (f"{name} {each.identity}" for name, each in constants_of(graph).items())
+    return "\n".join([print_graph(graph), *rows]).encode(errors="surrogatepass")
+
+
 def constants_of(graph: Graph, path: str = "") -> dict[str, Constant]:
     """The constants of a graph by name, and those of the graphs that its nodes hold."""
     found = {path + name: constant for name, constant in graph.constants.items()}
