@@ -39,13 +39,9 @@ def check(chosen, dims):
     assert any(outcome.state == "passed" for outcome in outcomes)
 
 
-@pytest.mark.parametrize(("dims", "expanded"), [
-    ("free", False),
-    # the same operators, written in others, whose own tests ran
-    pytest.param("free", True, marks=pytest.mark.slow),
-    pytest.param("static", False, marks=pytest.mark.slow),
-    pytest.param("static", True, marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.slow  # `make conformance` runs these among all, tests/ops the operators
+@pytest.mark.parametrize("expanded", [False, True])
+@pytest.mark.parametrize("dims", onnx_backend.PASSES)
 def test_one_test_of_each_operator(dims, expanded):
     chosen = [c for c in onnx_backend.quick(dims) if ("_expanded" in c.name) == expanded]
     check(chosen, dims)

@@ -12,7 +12,7 @@ import pytest
 from tests.fuzz import edges, networks, nnsmith_graphs, onnx_peers
 from tests.fuzz.runner import Outcome, run
 
-QUICK, MANY = 60, 500
+QUICK, MANY = 30, 500
 QUICK_MODELS, MANY_MODELS = 8, 150
 QUICK_EDGES, MANY_EDGES = 30, 1000
 QUICK_NETWORKS, MANY_NETWORKS = 3, 100
