@@ -130,7 +130,7 @@ def _child(work: Callable[[], Iterator[Iterator[Outcome]]]) -> Iterator[Outcome]
         if not process:
             os.close(reading)
             faulthandler.enable()  # says where the process was when a signal ends it
-            with settings.override(cache_dir=folder):
+            with settings.override(cache_dir=folder, keep_programs=False):
                 _tell(work(), writing)
         os.close(writing)
         with os.fdopen(reading, encoding="utf-8") as pipe:

@@ -321,6 +321,23 @@ def test_phases_of_an_image(apart: bool) -> None:
                 check(prepared, group, {"p": p, "m": m, "n": n}, parts=1 + p % 3)
 
 
+@pytest.mark.parametrize("row", [-1, 0, 1])
+def test_an_only_row_of_windows_outside_of_the_image(row: int) -> None:
+    """A convolution of images of one row, padded above: memory before the image was read."""
+    text = f"""
+def product(A(5,K,3) a, B(P,K,1,N) b) -> (c) {{
+  c(p,i,w) +=! int(a(i,k,s)) * int((b(p, k, {row}, w + s - 1) else 0))
+    where p in 0:P, i in 0:5, w in 0:N, k in 0:K, s in 0:3
+}}"""
+    group = group_of(text, int8, int8, {"k": 6})
+    for machine in (HOST, AVX2, TILES):
+        prepared = Prepared(group, [TEMPLATE], BOX, machine, frozenset("a"))
+        check(prepared, group, {"p": 3, "n": 5}, compiled=False)
+        for p, n in ((1, 1), (64, 2), (5, 33)):
+            if runs(machine):
+                check(prepared, group, {"p": p, "n": n}, parts=2)
+
+
 def test_windows_of_one_place_are_no_windows() -> None:
     prepared = Prepared(group_of(IN_PLACE, int8, uint8), [TEMPLATE], BOX, AVX2)
     assert bytes_form(prepared.group, frozenset()).columns == ()

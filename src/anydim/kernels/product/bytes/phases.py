@@ -115,6 +115,8 @@ def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -
         own = [column for column in columns if column[0] in free_axes(index)]
         line = affine(index)
         if not own and not free_axes(index) & taps:
+            if read.default is not None and not _is_inside(line, size):
+                return None
             indices.append(index)
             continue
         if line is None or len(own) != 1 or own[0] != columns[len(slides)]:
@@ -137,6 +139,17 @@ def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -
     moved, words = Read(read.tensor, tuple(indices)), ceil_div(form.k, WORD)
     flat = _flat(moved, shape, kind)
     return Phases(moved, flat, tuple(shape), tuple(slides), words, images, form.n.extent)
+
+
+def _is_inside(line: Affine | None, size: Size) -> bool:
+    """Whether an index along an axis of a size, which windows do not move, leaves it nowhere.
+
+    Axes of images and channels begin at 0. A row of windows that is the only one has a number.
+    """
+    start = None if line is None else line.constant.constant
+    if line is None or start is None:
+        return False
+    return start == 0 if line.indices else 0 <= start < (size.constant or 0)
 
 
 def _flat(read: Read, shape: Sequence[Size], kind: TensorType) -> Read | None:
