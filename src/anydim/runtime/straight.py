@@ -134,10 +134,9 @@ class StraightExecutable(Executable[_Frame]):
         self, frame: _Frame, arrays: list[numpy.ndarray], shapes: list[int],
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
-        if shapes != frame.shapes or self.interface.asked:
+        known = shapes == frame.shapes and not self.interface.asked
+        if not known:
             self._bound(frame, shapes)
-        elif frame.table is not None:
-            self._expect(frame, frame.table)
         if frame.asked_for > self.most_bytes:
             raise self._refused(self.interface.failures[-1], frame.block)
         outputs = self._allocate(frame, into)
@@ -146,6 +145,8 @@ class StraightExecutable(Executable[_Frame]):
             frame.block, WORD * ARENA, frame.arena, 0, *self._addresses, *pointers(arrays),
             *pointers(outputs.values()),
         )  # fmt: skip
+        if known and frame.table is not None:  # its calls find the block filled
+            self._expect(frame, frame.table)
         failed = self._shared(frame, self._run, frame.words)
         if failed:
             self._raise(frame, failed)

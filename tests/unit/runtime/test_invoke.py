@@ -177,6 +177,40 @@ def test_out(model: ad.Model) -> None:
     assert own.tobytes() == expected["y"].tobytes()
 
 
+def doubled(**options: Any) -> ad.Model:
+    g = ad.Builder("f")
+    g.output("y", g.input("x", "float32", (g.dim("n", 0, 1 << 20),)) * 2.0)
+    return ad.compile(g, threads=1, **options)
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_a_first_call_after_ones_that_were_refused(calls: int) -> None:
+    """Their sizes were bound, but no call had filled the block."""
+    model, x = doubled(), np.arange(5, dtype=np.float32)
+    for _ in range(calls):
+        with pytest.raises(ad.InputError, match="has shape"):
+            model(x=x, out=np.zeros(4, np.float32))
+    for _ in range(3):
+        np.testing.assert_array_equal(model(x=x)["y"], 2 * x)
+
+
+def test_a_first_call_after_ones_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = doubled(), np.arange(5, dtype=np.float32)
+    full = True
+
+    def make(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        if full:
+            raise MemoryError
+        return np.empty(shape, dtype)
+
+    monkeypatch.setattr(model.executable._new, "makers", lambda shapes, kinds: [make])
+    with pytest.raises(ad.OutOfMemoryError):  # tried twice
+        model(x=x)
+    full = False
+    for _ in range(3):
+        np.testing.assert_array_equal(model(x=x)["y"], 2 * x)
+
+
 def test_limits(model: ad.Model) -> None:
     given = feeds(997, 3)
     expected = model(**given)
