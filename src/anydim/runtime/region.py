@@ -103,15 +103,20 @@ class RegionExecutable(Executable["_Frame"]):
         self, frame: _Frame, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None
     ) -> dict[str, Any] | None:
         invoke, table = frame.invoke, frame.table
-        if invoke is None or table is None or into:
+        if invoke is None or table is None or into or type(given) is not dict:
             return None
         if self.most_bytes != UNLIMITED or self.watched.busy:
             return None
         self._left.lend(frame.block)
         frame.block[context.PEAK] = 0
+        held = given.copy()  # results may lie in inputs until they are copied
         if not self._serial or self.timeout is not None or stopping.STOP.get() is not None:
-            return self._ran(frame, lambda: _number(invoke(given, None), table), {})
-        found = invoke(given, None)
+            return self._ran(frame, lambda: _number(invoke(held, None), table), {})
+        try:
+            found = invoke(held, None)
+        except BaseException:  # a signal's
+            self._clear(frame.address)
+            raise
         if type(found) is bool:
             return self._ran(frame, lambda: _number(found, table), {})
         frame.settle()
