@@ -21,6 +21,7 @@ from anydim.runtime.left import Left, bytes_alone, owned
 from anydim.runtime.pointers import fill, pointers
 from anydim.runtime.results import MAPPED
 from anydim.runtime.system import memory_functions
+from anydim.runtime.threads import Pool
 
 COPIED_BELOW = 1 << 16  # bytes of a result that is copied rather than handed over
 WORTH_TRIMMING = 16 << 20  # bytes given back to malloc, which may keep them
@@ -131,23 +132,27 @@ class RegionExecutable(Executable["_Frame"]):
         Another number is that of a failure.
         """
         block = frame.block
-        pool = None if self._serial else self._take_pool()
-        if pool:
-            block[context.POOL] = pool.address
+        pool: Pool | None = None
         held: int | None = None
         limit, stop = self.timeout, stopping.STOP.get()
         ends = limit is not None or stop is not None
-        if ends:
-            stopping.begin(frame, limit, stop)
         try:
             try:
+                if not self._serial:
+                    pool = self._take_pool(frame)
+                if pool:
+                    block[context.POOL] = pool.address
+                if ends:
+                    stopping.begin(frame, limit, stop)
                 outputs = run()
             finally:
+                block[context.POOL] = 0
+                if pool:
+                    pool.taken.clear()
+                elif not self._serial:
+                    self._leave_pool(frame)
                 if ends:
                     stopping.ended(frame, stop)
-                if pool:
-                    block[context.POOL] = 0
-                    pool.lock.release()
             if outputs is None or type(outputs) is dict:
                 held = 0
             elif outputs:

@@ -23,6 +23,7 @@ from anydim.runtime.invoke import POSSIBLE, Invoke, Table
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL, POOL, STOPPING
 from anydim.runtime.pointers import pointers
 from anydim.runtime.results import MAPPED, Results
+from anydim.runtime.threads import Pool
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
@@ -109,20 +110,24 @@ class StraightExecutable(Executable[_Frame]):
         ends = limit is not None or stop is not None
         if not (ends or frame.parallel):
             return run(*given)
-        pool = self._take_pool() if frame.parallel else None
-        if pool:
-            frame.block[PARALLEL] = pool.worth(frame.parallel)
-        frame.block[POOL] = pool.address if pool else 0
-        if ends:
-            stopping.begin(frame, limit, stop)
+        pool: Pool | None = None
         try:
+            if frame.parallel:
+                pool = self._take_pool(frame)
+            if pool:
+                frame.block[PARALLEL] = pool.worth(frame.parallel)
+            frame.block[POOL] = pool.address if pool else 0
+            if ends:
+                stopping.begin(frame, limit, stop)
             return run(*given)
         finally:
+            if pool:
+                pool.taken.clear()
+                pool.ended = perf_counter()
+            elif frame.parallel:
+                self._leave_pool(frame)
             if ends:
                 stopping.ended(frame, stop)
-            if pool:
-                pool.ended = perf_counter()
-                pool.lock.release()
 
     def _raise(self, frame: _Frame, failed: int) -> NoReturn:
         """The error of a call that failed."""

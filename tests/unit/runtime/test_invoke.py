@@ -19,6 +19,7 @@ import anydim as ad
 from anydim.runtime import arena, invoke, straight
 from anydim.runtime.executable import UNLIMITED
 from anydim.runtime.invoke import POSSIBLE
+from anydim.runtime.threads import Pool
 from tests.unit.runtime.tensors import Tensor
 
 KINDS = [
@@ -275,6 +276,39 @@ def test_the_builtin_function_keeps_its_definition() -> None:
         words, at = frame.table._words, ctypes.c_void_p.from_address(id(frame.invoke) + 16).value
         assert frame.invoke.__self__ is words and frame.invoke.__name__ == "invoke"
         assert 0 <= at - words.ctypes.data < words.nbytes
+
+
+@pytest.mark.parametrize("regions", [False, True])
+def test_a_signal_while_threads_are_taken_leaves_them_to_the_next_call(
+    monkeypatch: pytest.MonkeyPatch, regions: bool
+) -> None:
+    g = ad.Builder("f")
+    x = g.input("x", "float32", (g.dim("n", 0, 1 << 20),))
+    g.output("y", g.exp(g.sin(x)))
+    if regions:
+        g.output("places", g.nonzero(x))
+    model, given = ad.compile(g, threads=2), np.ones(1 << 17, np.float32)
+    expected = model(x=given)
+    for _ in range(2):
+        model(x=given)
+    pool = model.executable._pool
+    assert pool is not None and model.executable.direct is not regions
+    take = Pool.take
+
+    def interrupted(pool: Pool, call: object) -> bool:
+        assert take(pool, call)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pool, "take", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model(x=given)
+    assert not pool.taken
+    other = object()
+    assert pool.take(other) and same(model(x=given), expected)  # without them
+    assert pool.taken == {0: other}
+    pool.taken.clear()
+    assert same(model(x=given), expected) and not pool.taken
 
 
 def test_limits(model: ad.Model) -> None:
