@@ -8,7 +8,9 @@
 It is a builtin function of Python (METH_FASTCALL) of two arguments: the inputs by name, and the
 arrays for results by name or None. `self` is an array of words, the table of `runtime/invoke.py`.
 It takes what is like the last call of its frame: arrays of the exact types, with the shapes that
-the frame is bound to. Anything else is left to Python, which checks it and says what is wrong.
+the frame is bound to. Anything else is left to Python, which checks it and says what is wrong; so
+are exceptions of the types ERRORS. The function raises others: handlers of signals raise them in
+Python code that it calls.
 
 Tensors of another library come in by its DLPack exchange API (a table of C functions), and results
 are made by that library then: https://dmlc.github.io/dlpack/latest/c_api.html
@@ -54,6 +56,7 @@ def _functions() -> Iterator[ir.Function]:
     yield _is_tensor()
     yield _let_go()
     yield _hold_inputs()
+    yield _declined()
     yield _new_tensor()
     yield _new_result()
     yield _result()
@@ -102,8 +105,9 @@ def _same_sizes() -> ir.Function:
 def _is_array() -> ir.Function:
     """1 where an object is an array as a row wants it, with these flags; its address is noted."""
     body, flags = Body(), parameter("flags")
+    with body.when(body.load(_OBJECT, _TYPE).differs(body.load(_TABLE, words.ARRAY))):
+        body.give(0)  # before anything else is read: other objects are shorter
     for seen, wanted in (
-        (body.load(_OBJECT, _TYPE), body.load(_TABLE, words.ARRAY)),
         (body.load(_OBJECT, _ELEMENT), body.load(_ROW, words.ELEMENT)),
         (body.load(_OBJECT, _AXES) & _HALF, body.load(_ROW, words.RANK)),
         (body.load(_OBJECT, _FLAGS) & flags, flags),
@@ -119,7 +123,10 @@ def _is_array() -> ir.Function:
 
 
 def _says_false() -> ir.Function:
-    """1 where a tensor neither records gradients nor is negated, as far as its type has these."""
+    """1 where a tensor neither records gradients nor is negated, as far as its type has these.
+
+    0 where that raised an exception, too.
+    """
     body = Body()
     found = body.ask(_python(body, words.ATTRIBUTE), _OBJECT, body.load(_TABLE, words.RECORDING))
     with body.when(found.equals(0)):
@@ -143,18 +150,17 @@ def _says_false() -> ir.Function:
 def _is_tensor() -> ir.Function:
     """The same for a tensor of the library that the table knows, on the CPU, in one piece.
 
-    One that records gradients, or holds its numbers negated, is Python's to look at.
+    One that records gradients, or holds its numbers negated, is Python's to look at. 0 where the
+    library raised an exception, too.
     """
     body = Body()
     with body.when(body.load(_OBJECT, _TYPE).differs(body.load(_TABLE, words.TENSOR))):
         body.give(0)
     with body.when(body.ask("says_false", _TABLE, _OBJECT).equals(0)):
-        body.call(_python(body, words.FORGET))
         body.give(0)
     seen = body.array(_DL_WORDS)
     status = body.ask(_python(body, words.VIEW), _OBJECT, seen)
     with body.when(_failed(body, status)):
-        body.call(_python(body, words.FORGET))
         body.give(0)
     with body.when((body.load(seen, _DL_DEVICE) & _HALF).differs(_CPU)):
         body.give(0)
@@ -213,6 +219,19 @@ def _hold_inputs() -> ir.Function:
             body.give(0)
     body.give(kind())
     return _quick(body, "hold_inputs", ("table", "given", "into"))
+
+
+def _declined() -> ir.Function:
+    """1, and no exception is set; 0 where one is set that a first call would not report."""
+    body = Body()
+    with body.when(body.ask(_python(body, words.OCCURRED)).equals(0)):
+        body.give(1)
+    known = body.ask(_python(body, words.MATCHES), body.load(_TABLE, words.ERRORS))
+    with body.when((known & _HALF).equals(0)):
+        body.give(0)
+    body.call(_python(body, words.FORGET))
+    body.give(1)
+    return _quick(body, "declined", ("table",))
 
 
 # ---- results -----------------------------------------------------------------------------------
@@ -348,6 +367,13 @@ def _copied_results() -> ir.Function:
 # ---- the call ----------------------------------------------------------------------------------
 
 
+def _decline(body: Body, object: int) -> None:
+    """Return a reference to None or True; nothing where an exception has to be raised."""
+    with body.when(body.ask("declined", _TABLE).equals(0)):
+        body.give(0)
+    _give(body, object)
+
+
 def _give(body: Body, object: int) -> None:
     """Return a reference to None, False or True."""
     found = body.load(_TABLE, object)
@@ -371,7 +397,7 @@ def _begin(body: Body) -> tuple[ir.Value, ir.Value]:
         _give(body, words.NONE)
     kind = body.ask("hold_inputs", _TABLE, given, into)
     with body.when(kind.equals(0)):
-        _give(body, words.NONE)
+        _decline(body, words.NONE)
     return kind, into
 
 
@@ -390,9 +416,8 @@ def _invoke() -> ir.Function:
     kind, into = _begin(body)
     filled = body.ask("results", _TABLE, into, kind)
     with body.when(filled.equals(0)):
-        body.call(_python(body, words.FORGET))
         body.call("let_go", _TABLE, body.load(_TABLE, words.INPUTS))
-        _give(body, words.NONE)
+        _decline(body, words.NONE)
     with body.when(_run(body)):
         body.call(_python(body, words.DROP), filled)
         _give(body, words.FALSE)
@@ -407,8 +432,7 @@ def _invoke_regions() -> ir.Function:
         _give(body, words.FALSE)
     filled = body.ask("copied_results", _TABLE, kind)
     with body.when(filled.equals(0)):
-        body.call(_python(body, words.FORGET))
-        _give(body, words.TRUE)
+        _decline(body, words.TRUE)
     body.call(body.load(_TABLE, words.CLEAR), body.load(_TABLE, words.BLOCK))
     body.give(filled)
     return _quick(body, INVOKE_REGIONS, ("self", "arguments", "count"), public=True)

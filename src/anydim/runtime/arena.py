@@ -41,12 +41,17 @@ class Arena:
                 self._resize(most)
 
     def _resize(self, size: int) -> None:
-        if size == 0 or self._memory is None or not _moved(self._memory, size):
-            self._memory, self.bytes, self.address = None, 0, 0
-            self._memory = _new(size) if size else None
-        if self._memory is not None:
-            _populate(self._memory, self.bytes, size)
-            self.address = _address(self._memory)
+        """It has no memory where an exception ends this, such as one that a signal's handler raises
+        after the mapping was changed."""
+        memory, kept = self._memory, self.bytes
+        self._memory, self.bytes, self.address = None, 0, 0
+        if memory is not None and (size == 0 or not _moved(memory, size)):
+            memory, kept = None, 0
+        if memory is None and size:
+            memory = _new(size)
+        if memory is not None:
+            _populate(memory, kept, size)
+            self._memory, self.address = memory, _address(memory)
         self.bytes = size
         self.highest = max(self.highest, size)
 

@@ -306,24 +306,29 @@ class Executable(ABC, Generic[Own]):
         self.tensors = type(foreign[0])
         return arrays, shapes, wrapper(foreign)
 
-    def _take_pool(self) -> Pool | None:
-        """The pool with its lock taken; None while another call has it or there are no threads."""
+    def _take_pool(self, call: Own) -> Pool | None:
+        """The pool, for a call; None while another one has it or there are no threads."""
         pool = self._pool
         if pool is None or pool.process != os.getpid():
             pool = self._make_pool()
-        return pool if pool is not None and pool.lock.acquire(blocking=False) else None
+        return pool if pool is not None and pool.take(call) else None
+
+    def _leave_pool(self, call: Own) -> None:
+        """Give the pool back where a signal interrupted a call that had just taken it."""
+        pool = self._pool
+        if pool is not None and pool.taken.get(0) is call:
+            pool.taken.clear()
 
     def _make_pool(self) -> Pool | None:
-        if self._serial or not self._pool_lock.acquire(blocking=False):
+        if self._serial or self._pool_lock.locked():
             return None
-        try:
-            pool = self._pool
-            if pool is None or pool.process != os.getpid():
-                self._pool = Pool(self._pool_code, self.threads)
-        except (OSError, RuntimeError):
-            self._serial = True
-        finally:
-            self._pool_lock.release()
+        with self._pool_lock:  # a signal divides `acquire` from a `try` behind it
+            try:
+                pool = self._pool
+                if pool is None or pool.process != os.getpid():
+                    self._pool = Pool(self._pool_code, self.threads)
+            except (OSError, RuntimeError):
+                self._serial = True
         return self._pool
 
 

@@ -188,8 +188,10 @@ class LimitedShelf(Shelf[Item]):
             raise
 
     def give(self, item: Item) -> None:
-        super().give(item)
-        self._gate().release()
+        try:
+            super().give(item)
+        finally:  # a signal's handler may raise while memory goes back to the system
+            self._gate().release()
 
     def _borrow(self) -> Item | None:
         if not self._gate().acquire(blocking=False):

@@ -29,10 +29,16 @@ Invoke = Callable[[Any, Any], Any]
 
 (
     RUN, CLEAR, BLOCK, FAILED, DICT, ARRAY, NONE, FALSE, TRUE, INPUTS, OUTPUTS,
-    SIZE, FIND, NEW, SET, MAKE, HOLD, DROP, FORGET, ATTRIBUTE, METHOD, UNLOCK, LOCK,
-    TENSOR, RECORDING, NEGATED, VIEW, WRAP, ALLOCATE, FREE, COPY, ROWS,
-) = range(32)  # fmt: skip
-"""Words of a table. Functions of Python from SIZE on; VIEW and WRAP are a tensor library's."""
+    SIZE, FIND, NEW, SET, MAKE, HOLD, DROP, OCCURRED, MATCHES, FORGET, ATTRIBUTE, METHOD,
+    UNLOCK, LOCK, TENSOR, RECORDING, NEGATED, VIEW, WRAP, ALLOCATE, FREE, COPY, ERRORS,
+    DEFINITION,
+) = range(35)  # fmt: skip
+ROWS = DEFINITION + 4
+"""Words of a table. Functions of Python from SIZE on; VIEW and WRAP are a tensor library's.
+
+DEFINITION is the PyMethodDef of the builtin function, which reads it until it is gone, and holds
+the table until then.
+"""
 
 (
     NAME, ELEMENT, RANK, SHAPE, POINTER, KIND, BYTES, ALIGNMENT, HELD, MAKER, ARGUMENTS, FOUND,
@@ -47,20 +53,14 @@ the last one, and so many COPIED bytes; below 0 they are not copied.
 READY, WRITEABLE = 0x0101, 0x0501  # numpy's flags: C_CONTIGUOUS, ALIGNED; and WRITEABLE
 _FUNCTIONS = (
     "PyDict_Size", "PyDict_GetItem", "PyDict_New", "PyDict_SetItem", "PyObject_Call", "Py_IncRef",
-    "Py_DecRef", "PyErr_Clear", "PyObject_GetAttr", "PyObject_VectorcallMethod",
-    "PyEval_SaveThread", "PyEval_RestoreThread",
+    "Py_DecRef", "PyErr_Occurred", "PyErr_ExceptionMatches", "PyErr_Clear", "PyObject_GetAttr",
+    "PyObject_VectorcallMethod", "PyEval_SaveThread", "PyEval_RestoreThread",
 )  # fmt: skip
 _FAST = 0x0080  # METH_FASTCALL
 _RECORDING, _NEGATED = "requires_grad", "is_neg"  # an attribute, and a method that not all have
-
-
-class _Method(ctypes.Structure):
-    """PyMethodDef."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
-        ("text", ctypes.c_char_p),
-    )  # fmt: skip
+_ERRORS = (AttributeError, BufferError, MemoryError, RuntimeError, TypeError, ValueError)
+"""What makers of arrays and libraries of tensors raise, and a first call reports."""
+_CALLED = ctypes.create_string_buffer(b"invoke")
 
 
 def _addresses() -> tuple[int, ...]:
@@ -126,20 +126,20 @@ class Table:
         head[[NONE, FALSE, TRUE]] = id(None), id(False), id(True)
         head[[INPUTS, OUTPUTS]] = len(signature.inputs), len(signature.outputs)
         head[SIZE : SIZE + len(_PYTHON)] = _PYTHON
-        head[RECORDING] = id(_RECORDING)
+        head[[RECORDING, ERRORS]] = id(_RECORDING), id(_ERRORS)
         head[[ALLOCATE, FREE, COPY]] = memory_functions()[:3]
+        head[DEFINITION:ROWS] = ctypes.addressof(_CALLED), code, _FAST, 0  # flags: little-endian
         self._words = numpy.concatenate([head, rows.reshape(-1)])
         self._rows = self._words[ROWS:].reshape(-1, ROW)[len(signature.inputs) :]
         self._last = [numpy.zeros(spec.rank, numpy.int64) for spec in signature.outputs]
         if clear:
             self._rows[:, FOUND], self._rows[:, COPIED] = self._rows[:, SHAPE], -1
             self._rows[:, SHAPE] = pointers(self._last)
-        self._kept = (names, [spec.dtype.numpy for spec in specs])
+        self._kept = (names, [spec.dtype.numpy for spec in specs], _RECORDING, _NEGATED, _ERRORS)
         self._made: tuple[Any, list[tuple[Any, ...]]] = ((), [])
         self._kind: type | None = None
-        self._method = _Method(b"invoke", code, _FAST, None)
-        method = ctypes.addressof(self._method)
-        self.invoke: Invoke = _new_function()(method, self._words, None, None)
+        (table,) = pointers((self._words,))
+        self.invoke: Invoke = _new_function()(table + 8 * DEFINITION, self._words, None, None)
 
     @property
     def failed(self) -> int:
@@ -162,8 +162,12 @@ class Table:
             last[:], row[COPIED] = shape, size
 
     def take(self, kind: type | None) -> None:
-        """Take tensors of a type as well, which has functions for that; None: of no type."""
-        api = None if kind is None else exchange_of(kind)
+        """Take tensors of a type as well, which has functions for that; None: of no type.
+
+        None are taken where a result has an element type that DLPack does not have.
+        """
+        known = kind is not None and bool((self._rows[:, KIND] >= 0).all())
+        api = exchange_of(kind) if kind is not None and known else None
         self._words[TENSOR] = 0 if api is None else id(kind)
         if api is not None:
             self._words[[VIEW, WRAP]] = api.view, api.wrap

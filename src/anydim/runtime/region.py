@@ -21,6 +21,7 @@ from anydim.runtime.left import Left, bytes_alone, owned
 from anydim.runtime.pointers import fill, pointers
 from anydim.runtime.results import MAPPED
 from anydim.runtime.system import memory_functions
+from anydim.runtime.threads import Pool
 
 COPIED_BELOW = 1 << 16  # bytes of a result that is copied rather than handed over
 WORTH_TRIMMING = 16 << 20  # bytes given back to malloc, which may keep them
@@ -103,15 +104,20 @@ class RegionExecutable(Executable["_Frame"]):
         self, frame: _Frame, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None
     ) -> dict[str, Any] | None:
         invoke, table = frame.invoke, frame.table
-        if invoke is None or table is None or into:
+        if invoke is None or table is None or into or type(given) is not dict:
             return None
         if self.most_bytes != UNLIMITED or self.watched.busy:
             return None
         self._left.lend(frame.block)
         frame.block[context.PEAK] = 0
+        held = given.copy()  # results may lie in inputs until they are copied
         if not self._serial or self.timeout is not None or stopping.STOP.get() is not None:
-            return self._ran(frame, lambda: _number(invoke(given, None), table), {})
-        found = invoke(given, None)
+            return self._ran(frame, lambda: _number(invoke(held, None), table), {})
+        try:
+            found = invoke(held, None)
+        except BaseException:  # a signal's
+            self._clear(frame.address)
+            raise
         if type(found) is bool:
             return self._ran(frame, lambda: _number(found, table), {})
         frame.settle()
@@ -126,23 +132,27 @@ class RegionExecutable(Executable["_Frame"]):
         Another number is that of a failure.
         """
         block = frame.block
-        pool = None if self._serial else self._take_pool()
-        if pool:
-            block[context.POOL] = pool.address
+        pool: Pool | None = None
         held: int | None = None
         limit, stop = self.timeout, stopping.STOP.get()
         ends = limit is not None or stop is not None
-        if ends:
-            stopping.begin(frame, limit, stop)
         try:
             try:
+                if not self._serial:
+                    pool = self._take_pool(frame)
+                if pool:
+                    block[context.POOL] = pool.address
+                if ends:
+                    stopping.begin(frame, limit, stop)
                 outputs = run()
             finally:
+                block[context.POOL] = 0
+                if pool:
+                    pool.taken.clear()
+                elif not self._serial:
+                    self._leave_pool(frame)
                 if ends:
                     stopping.ended(frame, stop)
-                if pool:
-                    block[context.POOL] = 0
-                    pool.lock.release()
             if outputs is None or type(outputs) is dict:
                 held = 0
             elif outputs:

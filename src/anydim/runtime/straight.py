@@ -23,6 +23,7 @@ from anydim.runtime.invoke import POSSIBLE, Invoke, Table
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL, POOL, STOPPING
 from anydim.runtime.pointers import pointers
 from anydim.runtime.results import MAPPED, Results
+from anydim.runtime.threads import Pool
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
@@ -109,20 +110,24 @@ class StraightExecutable(Executable[_Frame]):
         ends = limit is not None or stop is not None
         if not (ends or frame.parallel):
             return run(*given)
-        pool = self._take_pool() if frame.parallel else None
-        if pool:
-            frame.block[PARALLEL] = pool.worth(frame.parallel)
-        frame.block[POOL] = pool.address if pool else 0
-        if ends:
-            stopping.begin(frame, limit, stop)
+        pool: Pool | None = None
         try:
+            if frame.parallel:
+                pool = self._take_pool(frame)
+            if pool:
+                frame.block[PARALLEL] = pool.worth(frame.parallel)
+            frame.block[POOL] = pool.address if pool else 0
+            if ends:
+                stopping.begin(frame, limit, stop)
             return run(*given)
         finally:
+            if pool:
+                pool.taken.clear()
+                pool.ended = perf_counter()
+            elif frame.parallel:
+                self._leave_pool(frame)
             if ends:
                 stopping.ended(frame, stop)
-            if pool:
-                pool.ended = perf_counter()
-                pool.lock.release()
 
     def _raise(self, frame: _Frame, failed: int) -> NoReturn:
         """The error of a call that failed."""
@@ -134,10 +139,9 @@ class StraightExecutable(Executable[_Frame]):
         self, frame: _Frame, arrays: list[numpy.ndarray], shapes: list[int],
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
-        if shapes != frame.shapes or self.interface.asked:
+        known = shapes == frame.shapes and not self.interface.asked
+        if not known:
             self._bound(frame, shapes)
-        elif frame.table is not None:
-            self._expect(frame, frame.table)
         if frame.asked_for > self.most_bytes:
             raise self._refused(self.interface.failures[-1], frame.block)
         outputs = self._allocate(frame, into)
@@ -146,6 +150,8 @@ class StraightExecutable(Executable[_Frame]):
             frame.block, WORD * ARENA, frame.arena, 0, *self._addresses, *pointers(arrays),
             *pointers(outputs.values()),
         )  # fmt: skip
+        if known and frame.table is not None:  # its calls find the block filled
+            self._expect(frame, frame.table)
         failed = self._shared(frame, self._run, frame.words)
         if failed:
             self._raise(frame, failed)

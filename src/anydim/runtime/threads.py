@@ -72,11 +72,16 @@ class PoolCode:
 
 
 class Pool:
-    """`threads - 1` workers beside the caller. One caller at a time: take `lock` first."""
+    """`threads - 1` workers beside the caller. One call at a time: `take` it first.
+
+    The call that has it stands in `taken`, so that a call which a signal interrupts can find out;
+    `taken.clear()` gives it back, one step that no signal divides.
+    """
 
     def __init__(self, code: PoolCode, threads: int) -> None:
         """Raises OSError where the system offers no blocking, RuntimeError for no more threads."""
-        self.lock, self.ended = threading.Lock(), 0.0  # when the last call did
+        self.taken: dict[int, object] = {}
+        self.ended = 0.0  # when the last call did
         self.process = os.getpid()
         memory = _Memory(threads)
         self._memory = memory  # at exit a call may still be running when the pool is closed
@@ -96,6 +101,10 @@ class Pool:
                 memory.pool.alive -= 1
                 self.close()
                 raise
+
+    def take(self, call: object) -> bool:
+        """Whether this call has it now: no other one does."""
+        return self.taken.setdefault(0, call) is call
 
     def worth(self, parallel: int) -> int:
         """What a call is to say of threads (`WORTH_WAKING` in `native/threads.py`).

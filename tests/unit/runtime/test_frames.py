@@ -156,6 +156,22 @@ def test_an_error_after_the_time_to_wait() -> None:
     assert shelf.take() is frame
 
 
+def test_a_frame_that_a_signal_takes_away_leaves_room_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shelf = LimitedShelf(Held, 1, 0, "tiny")
+    held = shelf.take()
+
+    def interrupted(most: int) -> None:
+        raise KeyboardInterrupt
+
+    held.bytes = 1 << 30  # more than it may keep
+    monkeypatch.setattr(held, "keep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        shelf.give(held)
+    assert shelf.take() is not held
+
+
 def test_sixteen_threads_with_three_arenas() -> None:
     made: list[Held] = []
     running, most = 0, 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import collections
+import ctypes
 import gc
+import mmap
+import signal
 import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +16,10 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.runtime import arena, straight
+from anydim.runtime import arena, invoke, straight
 from anydim.runtime.executable import UNLIMITED
 from anydim.runtime.invoke import POSSIBLE
+from anydim.runtime.threads import Pool
 from tests.unit.runtime.tensors import Tensor
 
 KINDS = [
@@ -177,6 +181,136 @@ def test_out(model: ad.Model) -> None:
     assert own.tobytes() == expected["y"].tobytes()
 
 
+def doubled(**options: Any) -> ad.Model:
+    g = ad.Builder("f")
+    g.output("y", g.input("x", "float32", (g.dim("n", 0, 1 << 20),)) * 2.0)
+    return ad.compile(g, threads=1, **options)
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_a_first_call_after_ones_that_were_refused(calls: int) -> None:
+    """Their sizes were bound, but no call had filled the block."""
+    model, x = doubled(), np.arange(5, dtype=np.float32)
+    for _ in range(calls):
+        with pytest.raises(ad.InputError, match="has shape"):
+            model(x=x, out=np.zeros(4, np.float32))
+    for _ in range(3):
+        np.testing.assert_array_equal(model(x=x)["y"], 2 * x)
+
+
+def test_a_first_call_after_ones_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = doubled(), np.arange(5, dtype=np.float32)
+    full = True
+
+    def make(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        if full:
+            raise MemoryError
+        return np.empty(shape, dtype)
+
+    monkeypatch.setattr(model.executable._new, "makers", lambda shapes, kinds: [make])
+    with pytest.raises(ad.OutOfMemoryError):  # tried twice
+        model(x=x)
+    full = False
+    for _ in range(3):
+        np.testing.assert_array_equal(model(x=x)["y"], 2 * x)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_signal_while_an_array_for_a_result_is_made(error: type[BaseException]) -> None:
+    """What its handler raises is raised, as it is in a first call."""
+    model, x = doubled(), np.ones(1 << 19, np.float32)
+    for _ in range(3):
+        model(x=x)
+    came = []
+
+    def raises(*_: Any) -> None:
+        raise error
+
+    def profile(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name == "aligned":
+            sys.setprofile(None)
+            came.append(event)
+            signal.raise_signal(signal.SIGUSR1)
+
+    before, watching = signal.signal(signal.SIGUSR1, raises), sys.getprofile()
+    count = sys.getrefcount(x)
+    try:
+        sys.setprofile(profile)
+        with pytest.raises(error):
+            model(x=x)
+    finally:
+        sys.setprofile(watching)
+        signal.signal(signal.SIGUSR1, before)
+    gc.collect()
+    assert came and sys.getrefcount(x) == count
+    np.testing.assert_array_equal(model(x=x)["y"], 2 * x)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not POSSIBLE, reason="protects a page")
+def test_nothing_is_read_behind_an_object_that_is_no_array() -> None:
+    """A plain object, two words, that ends where memory begins that nobody may read."""
+    model, x = doubled(), np.ones(5, np.float32)
+    for _ in range(3):
+        model(x=x)
+    protect, page = ctypes.CDLL(None).mprotect, mmap.PAGESIZE
+    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    memory = mmap.mmap(-1, 2 * page)
+    edge = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + page
+    assert protect(edge, page, 0) == 0
+    head = (ctypes.c_int64 * 2).from_address(edge - 16)
+    head[0], head[1] = 1 << 20, id(object)
+    with pytest.raises(ad.InputError, match="Python objects"):
+        model(x=ctypes.cast(edge - 16, ctypes.py_object).value)
+    gc.collect()
+    assert head[0] == 1 << 20
+    assert protect(edge, page, mmap.PROT_READ | mmap.PROT_WRITE) == 0
+
+
+def test_the_builtin_function_keeps_its_definition() -> None:
+    """It reads its PyMethodDef when the garbage collector looks at it, and when it goes."""
+    model, x = doubled(), np.ones(5, np.float32)
+    for _ in range(3):
+        model(x=x)
+    (frame,) = model.executable._frames.free()
+    if frame.invoke is not None:
+        words, at = frame.table._words, ctypes.c_void_p.from_address(id(frame.invoke) + 16).value
+        assert frame.invoke.__self__ is words and frame.invoke.__name__ == "invoke"
+        assert 0 <= at - words.ctypes.data < words.nbytes
+
+
+@pytest.mark.parametrize("regions", [False, True])
+def test_a_signal_while_threads_are_taken_leaves_them_to_the_next_call(
+    monkeypatch: pytest.MonkeyPatch, regions: bool
+) -> None:
+    g = ad.Builder("f")
+    x = g.input("x", "float32", (g.dim("n", 0, 1 << 20),))
+    g.output("y", g.exp(g.sin(x)))
+    if regions:
+        g.output("places", g.nonzero(x))
+    model, given = ad.compile(g, threads=2), np.ones(1 << 17, np.float32)
+    expected = model(x=given)
+    for _ in range(2):
+        model(x=given)
+    pool = model.executable._pool
+    assert pool is not None and model.executable.direct is not regions
+    take = Pool.take
+
+    def interrupted(pool: Pool, call: object) -> bool:
+        assert take(pool, call)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pool, "take", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model(x=given)
+    assert not pool.taken
+    other = object()
+    assert pool.take(other) and same(model(x=given), expected)  # without them
+    assert pool.taken == {0: other}
+    pool.taken.clear()
+    assert same(model(x=given), expected) and not pool.taken
+
+
 def test_limits(model: ad.Model) -> None:
     given = feeds(997, 3)
     expected = model(**given)
@@ -287,6 +421,24 @@ def test_tensors_that_are_refused(model: ad.Model) -> None:
         strided = Tensor(np.asfortranarray(given["a"]))
         assert same(plain(model(**{**tensors(given), "a": strided})), expected)
         assert same(plain(model(**{**given, "i": Tensor(given["i"])})), expected)
+
+
+@pytest.mark.parametrize("kind", ["int4", "float4_e2m1fn"])
+def test_results_of_types_that_dlpack_does_not_have(kind: str) -> None:
+    g = ad.Builder("f")
+    x = g.input("x", "float32", (g.dim("n", 0, 64),))
+    g.output("y", g.cast(x, to=kind))
+    g.output("z", x + 1.0)
+    model, x = ad.compile(g, threads=1), np.arange(5, dtype=np.float32)
+    expected, wrapped = model(x=x), Tensor.wrapped
+    for _ in range(3):
+        found = model(x=Tensor(x))
+        assert type(found["y"]) is np.ndarray and type(found["z"]) is Tensor
+        assert same({"y": found["y"], "z": found["z"].array}, expected)
+    assert Tensor.wrapped == wrapped
+    takes = [frame.table._words[invoke.TENSOR] for frame in model.executable._frames.free()
+             if frame.table is not None]  # fmt: skip
+    assert not any(takes)
 
 
 def test_tensors_that_stand_for_their_negative(model: ad.Model) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.runtime import region
+from anydim.runtime import context, region
 from anydim.runtime.executable import UNLIMITED
 from anydim.runtime.invoke import POSSIBLE
 from tests.unit.runtime.tensors import Tensor
@@ -127,6 +128,60 @@ def test_many_threads(pair: tuple[ad.Model, ad.Model]) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(8)))
+
+
+def passed_through(g: ad.Builder) -> None:
+    """A result that is an input, where data says so."""
+    x = g.input("x", "float32", (g.dim("n", 1, 1 << 20),))
+    total = g.reduce_sum(x, axes=(0,), keepdims=False)
+    g.output("y", g.branch(total > 0.0, lambda b: x, lambda b: b.exp(x)))
+
+
+@pytest.mark.parametrize("n", [3, 100_000], ids=["copied by native code", "by Python"])
+def test_an_input_that_is_a_result_is_held_until_it_is_copied(n: int) -> None:
+    """Another thread may take it out of the caller's dict while the kernels run."""
+    model = compiled(passed_through, True)
+    expected = np.arange(1, n + 1, dtype=np.float32)
+    for _ in range(3):
+        model(x=expected)
+    (frame,) = model.executable._frames.free()
+    if frame.invoke is None:
+        return
+    run, given = frame.invoke, {"x": expected.copy()}
+    alive = weakref.ref(given["x"])
+
+    def emptied(inputs: dict[str, Any], into: None) -> Any:
+        found = run(inputs, into)
+        given.clear()
+        assert alive() is not None
+        return found
+
+    frame.invoke = emptied
+    np.testing.assert_array_equal(model.executable(given)["y"], expected)
+    assert not given and alive() is None
+
+
+def test_a_signal_behind_the_run_leaves_nothing_behind() -> None:
+    model = compiled(found, True)
+    given = feeds(20_000, 3, 0)
+    expected = model(**given)
+    for _ in range(2):
+        model(**given)
+    (frame,) = model.executable._frames.free()
+    if frame.invoke is None:
+        return
+    run = frame.invoke
+
+    def interrupted(*inputs: Any) -> Any:
+        assert run(*inputs) is True  # results lie in the memory of the call
+        raise KeyboardInterrupt
+
+    frame.invoke = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        model(**given)
+    assert frame.block[context.COUNT] == frame.block[context.LIVE] == 0
+    frame.invoke = run
+    assert same(model(**given), expected) and model.executable.leaked == 0
 
 
 def test_tensors_and_references(pair: tuple[ad.Model, ad.Model]) -> None:
