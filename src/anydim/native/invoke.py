@@ -20,12 +20,14 @@ Inputs are held while the kernels run without Python's lock: other threads may c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from anydim.kernels import ir
 from anydim.kernels.ir import Like, greatest
 from anydim.native.body import Body, as_word, parameter
 from anydim.runtime import invoke as words
+
+_Put = Callable[[ir.Value, ir.Value], None]  # of a row and its result, which is dropped
 
 INVOKE, INVOKE_REGIONS = "anydim_invoke", "anydim_invoke_regions"
 
@@ -314,54 +316,57 @@ def _result() -> ir.Function:
 
 def _results() -> ir.Function:
     """A new dict with all results; 0 where one does not fit or cannot be had."""
-    body = Body()
-    filled = body.ask(_python(body, words.NEW))
-    with body.when(filled.equals(0)):
-        body.give(0)
-    first = body.let(_row(_TABLE + 8 * words.ROWS, body.load(_TABLE, words.INPUTS)))
-    bad = body.variable(0)
-    with body.range(0, body.load(_TABLE, words.OUTPUTS)) as number:
-        row = body.let(_row(first, number))
+
+    def each(body: Body, row: ir.Value, put: _Put) -> None:
         made = body.ask("result", _TABLE, row, parameter("into"), _KIND)
-        bad.set(1)
         with body.when(made.differs(0)):
-            name = body.load(row, words.NAME)
-            bad.set(body.ask(_python(body, words.SET), filled, name, made) & _HALF)
-            body.call(_python(body, words.DROP), made)
-        with body.when(bad().differs(0)):
-            body.call(_python(body, words.DROP), filled)
-            body.give(0)
-    body.give(filled)
-    return _quick(body, "results", ("table", "into", "kind"))
+            put(row, made)
+
+    return _dict_of_results("results", ("table", "into", "kind"), each)
 
 
 def _copied_results() -> ir.Function:
     """A new dict with copies of all results, where they have the sizes of the last ones; else 0."""
-    body = Body()
-    filled = body.ask(_python(body, words.NEW))
-    with body.when(filled.equals(0)):
-        body.give(0)
-    first = body.let(_row(_TABLE + 8 * words.ROWS, body.load(_TABLE, words.INPUTS)))
-    bad = body.variable(0)
-    with body.range(0, body.load(_TABLE, words.OUTPUTS)) as number:
-        row = body.let(_row(first, number))
+
+    def each(body: Body, row: ir.Value, put: _Put) -> None:
         size, place = body.load(row, words.COPIED), body.load(row, words.POINTER)
         source = body.load(place)
         same = body.ask("same_sizes", row, body.load(row, words.FOUND))
-        bad.set(1)
         with body.when((size >= 0) & same.differs(0)):
             made = body.ask("new_result", _TABLE, row, _KIND)
             with body.when(made.differs(0)):
                 body.call(_python(body, words.COPY), body.load(place), source, size)
                 body.store(place, 0, source)  # as the run has left it, where Python takes it yet
-                name = body.load(row, words.NAME)
-                bad.set(body.ask(_python(body, words.SET), filled, name, made) & _HALF)
-                body.call(_python(body, words.DROP), made)
+                put(row, made)
+
+    return _dict_of_results("copied_results", ("table", "kind"), each)
+
+
+def _dict_of_results(
+    name: str, parameters: tuple[str, ...], each: Callable[[Body, ir.Value, _Put], None]
+) -> ir.Function:
+    """A new dict with what `each` puts there for the row of a result; 0 where it puts nothing."""
+    body = Body()
+    filled = body.ask(_python(body, words.NEW))
+    with body.when(filled.equals(0)):
+        body.give(0)
+    first = body.let(_row(_TABLE + 8 * words.ROWS, body.load(_TABLE, words.INPUTS)))
+    bad = body.variable(0)
+
+    def put(row: ir.Value, made: ir.Value) -> None:
+        key = body.load(row, words.NAME)
+        bad.set(body.ask(_python(body, words.SET), filled, key, made) & _HALF)
+        body.call(_python(body, words.DROP), made)
+
+    with body.range(0, body.load(_TABLE, words.OUTPUTS)) as number:
+        row = body.let(_row(first, number))
+        bad.set(1)
+        each(body, row, put)
         with body.when(bad().differs(0)):
             body.call(_python(body, words.DROP), filled)
             body.give(0)
     body.give(filled)
-    return _quick(body, "copied_results", ("table", "kind"))
+    return _quick(body, name, parameters)
 
 
 # ---- the call ----------------------------------------------------------------------------------

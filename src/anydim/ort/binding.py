@@ -40,7 +40,7 @@ class IOBinding:
         self.session = session
         self._inputs: dict[str, Any] = {}
         self._wanted: dict[str, OrtValue | None] = {}
-        self._results: list[OrtValue] | None = []  # None: made of `_made` when they are asked for
+        self._results: list[OrtValue] | None = []  # None: not built from `_made` yet
         self._made: Mapping[str, Any] = {}
         self._ready: tuple[dict[str, Any], dict[str, numpy.ndarray] | None] | None = None
 

@@ -47,7 +47,7 @@ the table until then.
 """Words of a row, one for each input, then for each output; there are ROW of them.
 
 Results of regions are found after the run: sizes at FOUND, which are those at SHAPE in a call like
-the last one, and so many COPIED bytes; below 0 they are not copied.
+the last one, and COPIED, its bytes where it is copied, else a number below 0.
 """
 
 READY, WRITEABLE = 0x0101, 0x0501  # numpy's flags: C_CONTIGUOUS, ALIGNED; and WRITEABLE
@@ -157,7 +157,7 @@ class Table:
             row[[MAKER, ARGUMENTS]] = id(maker), id(given)
 
     def expect(self, copied: Sequence[int]) -> None:
-        """Results as they are bound, of so many bytes that are copied, in a program of regions."""
+        """The bound results of a program of regions, with the bytes to copy of each."""
         for row, last, (shape, _), size in zip(self._rows, self._last, self._made[1], copied):
             last[:], row[COPIED] = shape, size
 

@@ -218,7 +218,7 @@ class Serving:
         self, wanted: Mapping[Asked, float | None], found: Mapping[int, tuple[str, ...]],
         seconds: float,
     ) -> dict[Asked, Reply]:  # fmt: skip
-        """Have bodies made, by searches of so many seconds in all, and wait."""
+        """Compile bodies, spend at most `seconds` on searches, and wait."""
         each = min(_WAIT_SECONDS, seconds / max(1, len(wanted)))
         orders = {
             (number, key): self._make(

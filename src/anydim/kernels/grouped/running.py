@@ -271,7 +271,7 @@ class TileWriter:
         return [self.work.let(convert(self.work.let(each), float32)) for each in held]
 
     def _follow(self, first: ir.Value) -> None:
-        """What follows the products; a key that there is not has the score -inf."""
+        """Compute scores from the products; keys behind the last one have the score -inf."""
         work, form, scores = self.work, self.form, []
         # behind the ends the last row and key are read, whose memory exists
         rows = [work.let(least(self.row0 + row, self.queries - 1)) for row in self.rows]
