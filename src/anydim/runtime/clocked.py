@@ -59,7 +59,7 @@ class Launch:
 
     @property
     def nanoseconds(self) -> int:
-        """From the first part's begin to the last one's end."""
+        """From the first part's begin to the last one's end: 1 at the least."""
         ends, begins = [part.end for part in self.parts], [part.begin for part in self.parts]
         return max(ends) - min(begins)
 
@@ -173,7 +173,7 @@ class Clock:
             raise self._raised.pop()
         spent = self._spent
         parts = [
-            Part(*(*part[:5], max(part[4], part[5] - spent), *part[6:])) for part in self._parts
+            Part(*(*part[:5], max(part[4] + 1, part[5] - spent), *part[6:])) for part in self._parts
         ]
         launches = _launches(sorted(parts, key=lambda p: p.begin))
         done = {name: times.get(each, ()) for name, each in self._devices.items()}
@@ -217,7 +217,10 @@ def _launches(parts: list[Part]) -> Iterator[Launch]:
 
 @cache
 def spent_on_nothing() -> int:
-    """Nanoseconds between two looks at the clock around a native function that does nothing."""
+    """Nanoseconds between two readings of the clock around a native function that does nothing.
+
+    The least of many: what is subtracted from a launch is never more than the clock took.
+    """
     system = ctypes.CDLL(None) if os.name == "posix" else ctypes.cdll.msvcrt
     nothing = ENTRY(ctypes.cast(system.labs, ctypes.c_void_p).value or 0)
     spent = []
@@ -225,7 +228,7 @@ def spent_on_nothing() -> int:
         begin = now()
         nothing(0, 0, 0, 0)
         spent.append(now() - begin)
-    return int(median(spent))
+    return min(spent)
 
 
 @cache

@@ -63,10 +63,10 @@ def test_what_no_rule_speaks_of_goes_where_time_is_least(
 
 def test_a_rule_leaves_the_rest_to_time() -> None:
     device = NullDevice(time=AT_ONCE)
-    model = ad.compile(net(), devices={"accel": device}, placement={"softmax": "cpu"})
+    model = ad.compile(net(256), devices={"accel": device}, placement={"softmax": "cpu"})
     assert devices_of(model) == {"", "accel"}
     before = device.counters.copies_in, device.counters.copies_out
-    model(x=given(5))
+    model(x=given(5, 256))
     counters = device.counters
     assert (counters.copies_in - before[0], counters.copies_out - before[1]) == (1, 1)
 
