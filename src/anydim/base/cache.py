@@ -28,11 +28,13 @@ from anydim.base.cache_folder import (
 from anydim.base.records import dataclass
 
 _MAGIC = b"anydim-object-2\n"
+_OBJECTS = "objects"
 _DIGEST = 32
 _SHARE = 4  # of a limit that one file may take
 _WITH_WEIGHTS = ("programs", "models")
 _BETWEEN_TRIMS = 3600  # seconds
 _PACKAGE = Path(__file__).parents[1]
+SHIPPED = _PACKAGE / "shipped"  # objects that came with the package (`release/shipped.py`)
 _ROOMS = ("base", "sizes", "runtime", "lang", "kernels", "targets", "program", "native")
 
 
@@ -59,17 +61,24 @@ class DiskCache:
         return self.folder.parent
 
     def get(self, key: str) -> bytes | None:
-        """What was put, or None when it is not there whole."""
+        """What was put, or came with the package; None when it is not there whole."""
         path = self.path(key)
         data = contents(path, self.limit)
         if data is None:
-            return None
+            return self._shipped(key)
         payload = data[len(_MAGIC) + _DIGEST :]
         if data != _filed(key, payload):
             self.damaged(path, path.name)
             return None
         used(path)
         return payload
+
+    def _shipped(self, key: str) -> bytes | None:
+        if self.folder.name != _OBJECTS:
+            return None
+        data = contents(SHIPPED / key, self.limit)
+        payload = b"" if data is None else data[len(_MAGIC) + _DIGEST :]
+        return payload if data == _filed(key, payload) else None
 
     def put(self, key: str, payload: bytes) -> None:
         """Keep something, if the folder lets us."""
@@ -120,7 +129,7 @@ def disk_cache(name: str) -> DiskCache | None:
 
 def user_cache() -> DiskCache | None:
     """The cache of compiled code, as the settings name it."""
-    return disk_cache("objects")
+    return disk_cache(_OBJECTS)
 
 
 # ---- the version of the code -------------------------------------------------------------------

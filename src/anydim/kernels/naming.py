@@ -32,12 +32,12 @@ def named_kernel(
     return Kernel(f"{prefix}_{identity[:12]}", *parts, identity, group, shared)
 
 
-def shared_library(function: Function) -> Library:
+def shared_library(function: Function, portable: bool) -> Library:
     """A library of one function, called by its name and a hash of its text: it is compiled once
     for all kernels that call it."""
     digest = hashlib.sha256(_text(_Itself(function))).hexdigest()
     name = f"{function.name}_{digest[:24]}"
-    return Library(name, (replace(function, name=name, public=True),), identity=name)
+    return Library(name, (replace(function, name=name, public=True),), name, portable)
 
 
 class _Itself:

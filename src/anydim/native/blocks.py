@@ -67,7 +67,7 @@ _CALL, _BLOCK, _BYTES = parameter("call"), parameter("block"), parameter("bytes"
 
 def blocks_code() -> ir.Library:
     """The module for memory of the host."""
-    return ir.Library("blocks", lambda: tuple(_functions(SYSTEM)), identity="of every program")
+    return ir.Library("blocks", lambda: tuple(_functions(SYSTEM)), "of every program", True)
 
 
 def device_blocks_code() -> ir.Library:

@@ -48,7 +48,7 @@ _LINE = 64  # bytes of a line of the cache
 
 def invoke_code() -> ir.Library:
     """The module."""
-    return ir.Library("invoke", lambda: tuple(_functions()), identity="of every program")
+    return ir.Library("invoke", lambda: tuple(_functions()), "of every program", True)
 
 
 def _functions() -> Iterator[ir.Function]:

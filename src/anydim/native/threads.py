@@ -62,7 +62,7 @@ _POOL, _THREAD = parameter("pool"), parameter("thread")
 
 def threads_code() -> ir.Library:
     """The module."""
-    return ir.Library("threads", lambda: tuple(_functions()), identity="of every program")
+    return ir.Library("threads", lambda: tuple(_functions()), "of every program", True)
 
 
 def _functions() -> Iterator[ir.Function]:

@@ -70,6 +70,18 @@ class Processor:
             kept_bytes=_KEPT if self.architecture == "x86_64" and not self.plain else 0,
         )  # fmt: skip
 
+    @cached_property
+    def level(self) -> Processor | None:
+        """The processor of the table below whose code this one runs too, and whose vectors and
+        registers are its own; None where there is none, or objects have another format."""
+        if "linux" not in self.triple:
+            return None
+        levels = (row.processor for row in reversed(_ROWS))
+        same = (p for p in levels if p.architecture == self.architecture and p.has <= self.has)
+        found = next(same, None)
+        own = (self.vector_bytes, self.registers)
+        return found if found and (found.vector_bytes, found.registers) == own else None
+
     @property
     def as_plain(self) -> Processor:
         """The same for targets that have no way to say what to do with tiles and the like."""

@@ -39,11 +39,13 @@ class Load(Protocol):
 class Source:
     """The text of a module, written only when no compiled object of its identity is at hand.
 
-    Texts of one `identity` are equal; a text may be its own.
+    Texts of one `identity` are equal; a text may be its own. `processor` is the one that it is
+    compiled for, None: that of the target.
     """
 
     identity: str
     text: Callable[[], str]
+    processor: Processor | None = None
 
     @staticmethod
     def of(text: str) -> Source:

@@ -111,7 +111,7 @@ def tile_rows(registers: int) -> int:
 def tile_library(lanes: int, rows: int) -> ir.Library:
     """A function for each number of rows up to `rows`."""
     name = f"attention_{lanes}x{rows}"
-    return ir.Library(name, partial(_functions, name, lanes, rows), identity=name)
+    return ir.Library(name, partial(_functions, name, lanes, rows), name, portable=True)
 
 
 def multiply(

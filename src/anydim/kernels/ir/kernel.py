@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import field
 from functools import cached_property
 
-from anydim.base.dtypes import DType
+from anydim.base.dtypes import DType, float32, float64
 from anydim.base.records import dataclass
 from anydim.kernels.ir.steps import Step
 from anydim.kernels.ir.values import INDEX, Type
+
+PORTABLE = (float32, float64)  # elements whose code gains nothing from features beyond a level
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,15 @@ class Library:
     """A module of functions: micro-kernels that many kernels call, or host code.
 
     `identity` tells it apart from every library of other functions; '' where only they can tell.
-    A library that has one may be `made` when its functions are first asked for.
+    A library that has one may be `made` when its functions are first asked for. A `portable` one
+    gains nothing from features beyond its processor's level: it is compiled for that
+    (`Processor.level`), so that one object serves many machines.
     """
 
     name: str
     made: tuple[Function, ...] | Callable[[], tuple[Function, ...]]
     identity: str = ""
+    portable: bool = False
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:

@@ -130,8 +130,9 @@ class ProductKernel(ABC):
 
 
 def function_library(
-    name: str, parameters: Iterable[ir.Pointer | ir.Scalar], write: Callable[[Writer], None]
-) -> ir.Library:
+    name: str, parameters: Iterable[ir.Pointer | ir.Scalar], write: Callable[[Writer], None],
+    portable: bool = False,
+) -> ir.Library:  # fmt: skip
     """A library of one function of the same name, which `write` writes when it is asked for."""
     own = tuple(parameters)
 
@@ -140,7 +141,7 @@ def function_library(
         write(code)
         return (ir.Function(name, own, code.written, public=True),)
 
-    return ir.Library(name, made, identity=name)
+    return ir.Library(name, made, name, portable)
 
 
 def call(function: ir.Function, **own: ir.Value | ir.Address) -> ir.Call:

@@ -28,7 +28,7 @@ def compile_modules(
 def compiling(processor: Processor, threads: int = 0) -> Compilation:
     """The same for modules that are begun one by one."""
     return Compilation(
-        lambda module: _compile(module.text(), processor),
+        lambda module: _compile(module.text(), module.processor or processor),
         lambda module: _key(module, processor),
         threads,
     )
@@ -40,6 +40,7 @@ def assembly(text: str, processor: Processor) -> str:
 
 
 def _key(module: Source, processor: Processor) -> str:
+    processor = module.processor or processor
     return key_of(
         ABI_VERSION, *OPTIONS, version(), processor.triple, processor.cpu, processor.features,
         module.identity,

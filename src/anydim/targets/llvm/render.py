@@ -47,10 +47,17 @@ def _source(code: ir.Kernel | ir.Library, processor: Processor) -> Source:
 
     The features of the processor, which texts depend on too, are in the key of every object.
     """
-    text = partial(render, code, processor)
+    level = _level(code, processor)
+    text = partial(render, code, level or processor)
     if not code.identity:
         return Source.of(text())
-    return Source(f"{code.name} {code.identity} {processor.vector_bytes} {code_version()}", text)
+    identity = f"{code.name} {code.identity} {processor.vector_bytes} {code_version()}"
+    return Source(identity, text, level)
+
+
+def _level(code: ir.Kernel | ir.Library, processor: Processor) -> Processor | None:
+    """The processor that portable code is compiled for; None for other code."""
+    return processor.level if isinstance(code, ir.Library) and code.portable else None
 
 
 def render(code: ir.Kernel | ir.Library, processor: Processor) -> str:

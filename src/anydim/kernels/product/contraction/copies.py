@@ -20,7 +20,8 @@ _SCALARS = ("src_row", "dst_row", "dst_column", "rows", "columns", "width")
 
 def _library(name: str, write: partial[None], dtype: DType) -> ir.Library:
     pointers = (ir.Pointer(each, dtype) for each in ("src", "dst"))
-    return function_library(name, (*pointers, *map(ir.Scalar, _SCALARS)), write)
+    parameters = (*pointers, *map(ir.Scalar, _SCALARS))
+    return function_library(name, parameters, write, dtype in ir.PORTABLE)
 
 
 @lru_cache(maxsize=16)

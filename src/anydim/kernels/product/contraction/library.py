@@ -44,9 +44,10 @@ def contraction_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
     """
     prefix = prefix_of(tile, dtype)
     others = f"{prefix}_others"
+    portable = dtype in ir.PORTABLE
     return (
-        ir.Library(prefix, partial(_functions, tile, dtype, prefix), identity=prefix),
-        ir.Library(others, partial(_others, tile, dtype, prefix), identity=others),
+        ir.Library(prefix, partial(_functions, tile, dtype, prefix), prefix, portable),
+        ir.Library(others, partial(_others, tile, dtype, prefix), others, portable),
     )
 
 

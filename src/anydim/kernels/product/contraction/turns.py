@@ -72,10 +72,11 @@ def turns_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
     name, vector = f"turns_{dtype}_x{lanes}", ir.Type(dtype, lanes)
     ends = tuple(ir.Pointer(each, dtype) for each in ("src", "dst"))
     copied: tuple[ir.Pointer | ir.Scalar, ...] = (*ends, *map(ir.Scalar, _SCALARS))
+    portable = dtype in ir.PORTABLE
     return (
-        function_library(f"{name}_row", strip_pointers(dtype), partial(_row, vector)),
-        function_library(f"{name}_a", copied, partial(_rows_of_a, vector)),
-        function_library(f"{name}_b", copied, partial(_rows_of_b, vector)),
+        function_library(f"{name}_row", strip_pointers(dtype), partial(_row, vector), portable),
+        function_library(f"{name}_a", copied, partial(_rows_of_a, vector), portable),
+        function_library(f"{name}_b", copied, partial(_rows_of_b, vector), portable),
     )
 
 

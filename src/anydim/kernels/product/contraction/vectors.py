@@ -51,7 +51,7 @@ def vector_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
         ir.Type(dtype, lanes),
     )
     return tuple(
-        function_library(f"{name}_{way}", pointers, partial(write, vector))
+        function_library(f"{name}_{way}", pointers, partial(write, vector), dtype in ir.PORTABLE)
         for way, write in writers.items()
     )
 
@@ -68,7 +68,8 @@ def small_library(lanes: int, dtype: DType, along: bool) -> ir.Library:
     name = f"small_{dtype}_x{lanes}_{'along' if along else 'any'}"
     scalars = tuple(ir.Scalar(each) for each in SMALL_SCALARS)
     pointers = tuple(ir.Pointer(each, dtype) for each in "abc")
-    return function_library(name, pointers + scalars, partial(_small, ir.Type(dtype, lanes), along))
+    write = partial(_small, ir.Type(dtype, lanes), along)
+    return function_library(name, pointers + scalars, write, dtype in ir.PORTABLE)
 
 
 def _small(vector: ir.Type, along: bool, code: Writer) -> None:

@@ -59,9 +59,10 @@ def convolution_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ir.Libr
     """
     prefix = prefix_of(tile, dtype)
     few = f"{prefix}_few"
+    portable = dtype in ir.PORTABLE
     return (
-        ir.Library(prefix, partial(_whole, tile, dtype, prefix), identity=prefix),
-        ir.Library(few, partial(_few, tile, dtype, prefix), identity=few),
+        ir.Library(prefix, partial(_whole, tile, dtype, prefix), prefix, portable),
+        ir.Library(few, partial(_few, tile, dtype, prefix), few, portable),
     )
 
 
@@ -69,7 +70,8 @@ def convolution_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ir.Libr
 def banded_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
     """Tiles of all rows that read a band, and strips of them, the last library's function."""
     prefix = prefix_of(tile, dtype, Banded)
-    one = ir.Library(prefix, partial(_tiles, tile, dtype, prefix, Banded), identity=prefix)
+    portable = dtype in ir.PORTABLE
+    one = ir.Library(prefix, partial(_tiles, tile, dtype, prefix, Banded), prefix, portable)
     return one, strips(tile, dtype, f"{prefix}_whole", Banded)
 
 
@@ -191,7 +193,7 @@ def strips(tile: Tile, dtype: DType, one: str, kind: type[Micro] = Micro) -> ir.
                 row += rows
         return (strip_function(name, dtype, code.written, True, kind),)
 
-    return ir.Library(name, made, identity=name)
+    return ir.Library(name, made, name, dtype in ir.PORTABLE)
 
 
 @lru_cache(maxsize=16)
@@ -215,7 +217,7 @@ def images(dtype: DType, lanes: int, into: bool) -> ir.Library:
             found = ir.Load(ir.Type(dtype, lanes), source, place, mask)
             code.emit(ir.Store(target, to, found, mask))
 
-    return function_library(name, (*pointers, *scalars), write)
+    return function_library(name, (*pointers, *scalars), write, dtype in ir.PORTABLE)
 
 
 def _tile(tile: Tile, dtype: DType, prefix: str) -> ir.Function:

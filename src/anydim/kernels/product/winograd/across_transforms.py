@@ -75,13 +75,15 @@ class Shared:
 @lru_cache(maxsize=32)
 def spread_library(shared: Shared) -> ir.Library:
     """The function `spread`: V of a block of windows, [36] `apart` elements each, in `dst`."""
-    return shared_library(_Spread(shared).function())
+    return shared_library(_Spread(shared).function(), shared.dtype in ir.PORTABLE)
 
 
 @lru_cache(maxsize=32)
 def collect_library(shared: Shared, width: int, apart: int, end: End) -> ir.Library:
     """The function `collect`: results of a panel of sums, [36] `apart` elements each, into y."""
-    return shared_library(_Collect(shared, width, apart, end).function())
+    return shared_library(
+        _Collect(shared, width, apart, end).function(), shared.dtype in ir.PORTABLE
+    )
 
 
 class _Windows(Transforms):

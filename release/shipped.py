@@ -1,0 +1,116 @@
+"""Writes what comes with the package, so that no user's first compile has to make it.
+
+    python -m release.shipped          # `make setup` and `make wheels` do so
+
+Micro-kernels of products, convolutions and attention, and the host code of every program, are the
+same for all models. Their objects are compiled for each level of processors (`LEVELS`), and the
+definitions of the operators that they serve are parsed. `base/cache.py` looks into
+`src/anydim/shipped` for what the user's cache lacks. A key names the code that made an object and
+the release of LLVM: objects of another version are never found.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+import anydim as ad
+from anydim.base import settings
+from anydim.base.cache import SHIPPED
+from anydim.compiler import compile_source
+from anydim.native.build import prepare
+from anydim.targets.target import Source
+from anydim.targets.targets import target
+
+LEVELS = ("x86-64-v3", "x86-64-v4", "aarch64")
+_LAYERS = (  # of images: channels, kernel, stride, groups
+    (64, 3, 1, 1), (64, 1, 1, 1), (64, 3, 2, 1), (64, 3, 1, 64), (3, 7, 2, 1), (64, 5, 1, 1),
+)  # fmt: skip
+
+
+def program() -> ad.Builder:
+    """A graph whose kernels call the libraries of floats."""
+    g = ad.Builder("layers")
+    for dtype in (ad.float32, ad.float64):
+        _products(g, dtype)
+    for number, layer in enumerate(_LAYERS):
+        _images(g, f"image{number}", *layer)
+    _attention(g)
+    return g
+
+
+def _weights(g: ad.Builder, dtype: Any, *shape: int) -> Any:
+    return g.constant(numpy.full(shape, 1 / shape[-1], str(dtype)))
+
+
+def _products(g: ad.Builder, dtype: Any) -> None:
+    """By constants, and of two matrices of any size, the second one perhaps transposed."""
+    x = g.input(f"x_{dtype}", dtype, (g.dim(f"rows_{dtype}", 0, 4096), 64))
+    hidden = g.relu(g.matmul(x, _weights(g, dtype, 64, 96)))
+    g.output(f"dense_{dtype}", g.matmul(hidden, _weights(g, dtype, 96, 7)))
+    m, k, n = (g.dim(f"{name}_{dtype}", 0, 512) for name in "mkn")
+    a, b = g.input(f"a_{dtype}", dtype, (m, k)), g.input(f"b_{dtype}", dtype, (k, n))
+    turned = g.transpose(g.input(f"c_{dtype}", dtype, (n, k)), perm=(1, 0))
+    g.output(f"product_{dtype}", g.matmul(a, b))
+    g.output(f"turned_{dtype}", g.matmul(a, turned))
+    g.output(f"vector_{dtype}", g.matmul(a, g.input(f"v_{dtype}", dtype, (k,))))
+
+
+def _images(
+    g: ad.Builder, name: str, channels: int, kernel: int, stride: int, groups: int
+) -> None:  # fmt: skip
+    """Convolutions of images of known and of free size."""
+    given = {"strides": (stride, stride), "pads": (kernel // 2,) * 4, "groups": groups}
+    free = [g.dim(f"{name}_{axis}", 1, 512) for axis in "hw"]
+    for kind, size in (("known", (28, 28)), ("free", free)):
+        batch = g.dim(f"{name}_{kind}_batch", 0, 64)
+        x = g.input(f"{name}_{kind}", ad.float32, (batch, channels, *size))
+        weights = _weights(g, ad.float32, 64, channels // groups, kernel, kernel)
+        g.output(f"{name}_{kind}_y", g.relu(g.conv(x, weights, **given)))
+
+
+def _attention(g: ad.Builder) -> None:
+    batch, length = g.dim("batch", 0, 64), g.dim("length", 1, 512)
+    q, k, v = (g.input(name, ad.float32, (batch, 4, length, 32)) for name in ("q", "key", "value"))
+    scores = g.matmul(q, g.transpose(k, perm=(0, 1, 3, 2)))
+    g.output("mixed", g.matmul(g.softmax(scores, axis=-1), v))
+
+
+def portable(levels: tuple[str, ...]) -> list[dict[str, Source]]:
+    """The modules of portable libraries that the program takes, for each level."""
+    compiled, found = compile_source(program(), None, 2, lambda *progress: None), []
+    for level in levels:
+        code = target("llvm", level)
+        sources = prepare(compiled.again(code, 2).made, code).sources
+        found.append({name: each for name, each in sources.items() if each.processor is not None})
+    return found
+
+
+def write(folder: Path, levels: tuple[str, ...] = LEVELS) -> int:
+    """Fill a folder with objects of some levels and parsed definitions; returns how many."""
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+        with settings.override(cache_dir=first, use_cache=True):
+            modules = portable(levels)
+        with settings.override(cache_dir=second, use_cache=True):
+            for level, wanted in zip(levels, modules):
+                target("llvm", level).compile(wanted)
+        found = sorted(Path(second, "objects").glob("??/*"))
+        found += [path for path in sorted(Path(first, "objects").glob("??/*")) if _is_parsed(path)]
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for path in found:
+            shutil.copyfile(path, folder / f"{path.parent.name}{path.name}")
+        return len(found)
+
+
+def _is_parsed(path: Path) -> bool:
+    """Whether a file holds a definition (`lang/surface/stored.py`), not an object."""
+    return b'["Definition"' in path.read_bytes()[:128]
+
+
+if __name__ == "__main__":
+    print(f"{SHIPPED}: {write(SHIPPED)} objects and definitions")
