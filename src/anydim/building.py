@@ -6,17 +6,16 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from anydim.base import settings
 from anydim.base.errors import InternalError, OptionError, UserError
 from anydim.base.given import shown, text_of
 from anydim.base.reports import reported
-from anydim.checking.choice import Origin, origin_of
-from anydim.checking.texts import DefinitionCall
+from anydim.checking.origins import DefinitionCall, Origin, origin_of
 from anydim.compile_request import Facts, Request, applied, serve
 from anydim.compiler import Compiled, compile_source
-from anydim.devices.engines.table import ENGINES, named_engines, open_engine
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.frontends.onnx.file.strings import StringParts, StringsInside, cut, own_dims
 from anydim.frontends.onnx.file.variations import PLAIN as PLAIN_VARIATION
@@ -28,24 +27,27 @@ from anydim.frontends.onnx.file.variations import (
     ranked,
     varied,
 )
-from anydim.frontends.onnx.graphs.foreign import FALLBACK
 from anydim.frontends.overflow import GROW, expected_bounds
 from anydim.frontends.source import elsewhere, opened_model
 from anydim.frontends.text import TextSource, text_call, text_source
 from anydim.graph.nodes import Graph
+from anydim.graph.regions import FALLBACK
 from anydim.model import Model
+from anydim.passes.form import Form
 from anydim.passes.options import PLAIN, Options
-from anydim.passes.placing.rules import mentions
 from anydim.program.findings import findings
 from anydim.program.held import Held
 from anydim.program.limits import MemoryLimit
 from anydim.program.story import Story
 from anydim.sizes import Dim, given_dims
 from anydim.string_model import StringModel
-from anydim.targets.placed import asked, placed_devices
 from anydim.unranked_model import Serving, UnrankedModel
 from anydim.variants.forms import form_of
 from anydim.variants.strategies import GENERIC
+
+if TYPE_CHECKING:
+    from anydim.devices.engines.engine import Engine
+    from anydim.targets.placed import Placed
 
 
 def built(request: Request) -> tuple[Model, Facts | None]:
@@ -80,10 +82,8 @@ def built(request: Request) -> tuple[Model, Facts | None]:
 def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compiled:
     """What the compiler makes of a request; StringsInside for a model with strings."""
     may_fall_back = _fallback(request.fallback)
-    real, engines = named_engines(request.devices)
-    placed, form = placed_devices(real), form_of(request.known)
-    if not (request.placement is None or placed or engines or mentions(request.placement, ENGINES)):
-        raise OptionError("placement without devices", "name them: devices={'accel': 'opencl:0'}")
+    form = form_of(request.known)
+    placed, engines = _devices(request, form)
     options = PLAIN if request.options is None else request.options
     if not isinstance(options, Options):
         raise OptionError(f"options is {shown(options)}, expected anydim's Options")
@@ -96,7 +96,7 @@ def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compi
     try:
         return reported(build)(
             request.source, dims, options=options, operators=request.operators,
-            devices=asked(placed, form.on_devices), placement=request.placement, engines=engines,
+            devices=placed, placement=request.placement, engines=engines,
             fallback=may_fall_back,
         )  # fmt: skip
     except InternalError as error:
@@ -106,6 +106,23 @@ def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compi
         said = f"{whole.name} runs on {FALLBACK}: a bug of anydim: {error.problem}"
         warnings.warn(said, RuntimeWarning, stacklevel=7)
         return build(whole, None)
+
+
+def _devices(
+    request: Request, form: Form
+) -> tuple[dict[str, Placed], dict[str, str | Engine]]:  # fmt: skip
+    """The devices of a request, opened, and its engines, by their names."""
+    if request.devices is None and request.placement is None and not form.on_devices:
+        return {}, {}
+    table = import_module("anydim.devices.engines.table")
+    rules = import_module("anydim.passes.placing.rules")
+    targets = import_module("anydim.targets.placed")
+    real, engines = table.named_engines(request.devices)
+    placed = targets.placed_devices(real)
+    named = placed or engines or rules.mentions(request.placement, table.ENGINES)
+    if request.placement is not None and not named:
+        raise OptionError("placement without devices", "name them: devices={'accel': 'opencl:0'}")
+    return targets.asked(placed, form.on_devices), engines
 
 
 def _elsewhere(source: Any, dims: Mapping[str, Dim], error: InternalError) -> Graph | None:
@@ -190,5 +207,5 @@ def _fallback(given: str | None) -> bool:
         return False
     if text_of("fallback", given) != FALLBACK:
         raise OptionError(f"fallback is '{given}'", f"give '{FALLBACK}', or nothing")
-    open_engine(FALLBACK)
+    import_module("anydim.devices.engines.table").open_engine(FALLBACK)
     return True

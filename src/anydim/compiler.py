@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
+from importlib import import_module
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anydim.base import log, settings
 from anydim.base.collector import collector_paused
@@ -26,13 +27,12 @@ from anydim.compiling import (
     parts_text,
     schedule_text,
 )
-from anydim.devices.engines.engine import Engine
-from anydim.devices.table import unknown_device
 from anydim.frontends.source import read
 from anydim.frontends.text import text_options
 from anydim.graph.evaluate import evaluate
 from anydim.graph.indices import index_ranges
 from anydim.graph.nodes import Graph
+from anydim.graph.regions import Foreign
 from anydim.graph.text import print_graph
 from anydim.graph.verify import verify
 from anydim.kernels.ir import Kernel, Library
@@ -46,7 +46,6 @@ from anydim.passes.assemble import Assemble, Store
 from anydim.passes.channels import Channels
 from anydim.passes.form import PLAIN_FORM, Form
 from anydim.passes.fuse import Fuse
-from anydim.passes.hand_over import HandOver
 from anydim.passes.inline import Inline
 from anydim.passes.integers import Integers
 from anydim.passes.joins import Joins
@@ -66,7 +65,6 @@ from anydim.passes.segment import Cut, Part, Segment, cut_text, devices_of
 from anydim.passes.simplify import Simplify
 from anydim.passes.unit_dimensions import UnitDimensions
 from anydim.passes.views import Views
-from anydim.placing import Asked, in_order, placed_graph
 from anydim.program.inputs import Ranges
 from anydim.program.limits import MemoryLimit
 from anydim.program.program import Program
@@ -74,11 +72,14 @@ from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Listed
 from anydim.runtime.threads import known_threads
 from anydim.sizes import Dim
-from anydim.targets.placed import Placed
 from anydim.targets.processor import NATIVE
 from anydim.targets.target import Target
 from anydim.targets.targets import target
 from anydim.variants.records import tuned_for
+
+if TYPE_CHECKING:
+    from anydim.devices.engines.engine import Engine
+    from anydim.targets.placed import Placed
 
 
 @dataclass(frozen=True)
@@ -221,10 +222,15 @@ def compile_source(
     plain = graph
     if options.precision == TF32:
         devices = {name: each.rounding() for name, each in (devices or {}).items()}
-    probe = partial(compile_source, dims=None, threads=threads, progress=_silent)
-    tried = partial(probe, options=options, made_by=made_by, form=form, engines=engines)
-    asked = Asked(placement, devices or {}, engines or {}, threads, f"{options}")
-    graph, taken = placed_graph(graph, asked, work, probe, tried)
+    taken: Mapping[str, Engine] = {}
+    if devices or engines or placement is not None or _names_devices(graph):
+        placing = import_module("anydim.placing")
+        probe = partial(compile_source, dims=None, threads=threads, progress=_silent)
+        tried = partial(probe, options=options, made_by=made_by, form=form, engines=engines)
+        asked = placing.Asked(placement, devices or {}, engines or {}, threads, f"{options}")
+        graph, taken = placing.placed_graph(graph, asked, work, probe, tried)
+    else:
+        work.stages["placed"] = partial(_unplaced_text, graph)
     code = target(settings.target if made_by is None else made_by)
     code = replace(code, templates=(*form.templates, *code.templates))
     options = replace(options, pads=known_pads(form.pads, graph.box))
@@ -252,6 +258,22 @@ def compile_source(
         built.executable, lowered.made.program, _reference(plain, float64), report,
         partial(index_ranges, plain), plain.lists, again, _reference(plain), plain,
     )  # fmt: skip
+
+
+def _names_devices(graph: Graph) -> bool:
+    """Whether nodes of a graph, or of those that it holds, are not the host's."""
+    return any(
+        node.device or isinstance(node.region, Foreign)
+        or (node.region is not None and any(map(_names_devices, node.region.held.values())))
+        for node in graph.nodes
+    )  # fmt: skip
+
+
+def _unplaced_text(graph: Graph) -> str:
+    """A graph of the host alone, as `show("placed")` has it."""
+    placed = import_module("anydim.passes.place").Placed(graph)
+    text: str = import_module("anydim.passes.placement").placed_text(placed)
+    return text
 
 
 @dataclass(frozen=True)
@@ -290,11 +312,13 @@ def _lowered(
     Raises DeviceError for parts on a device that is none of those given.
     """
     code = on.host
-    cutting = Segment(Recur(code.machine).run, in_order(on.devices))
+    ordered = frozenset(name for name, each in on.devices.items() if each.target.ordered)
+    cutting = Segment(Recur(code.machine).run, ordered)
     cuts = work.timed("segment", lambda: cutting.run(graph))
     missing = [device for device in devices_of(cuts) if device not in {**on.devices, **on.engines}]
     if missing:
-        raise unknown_device(graph.name, missing, tuple(on.devices))
+        unknown = import_module("anydim.devices.table").unknown_device
+        raise unknown(graph.name, missing, tuple(on.devices))
     work.stage("segment", partial(cut_text, cuts))
     every = [part for cut in cuts for part in cut.parts]
     parts = [part for part in every if part.device not in on.engines]
@@ -398,10 +422,12 @@ def _assembled(
         declared = replace(segment.signature, box=part.graph.box)  # errors speak of what was given
         segment = replace(segment, signature=declared)
         linked[id(part)] = Linked(segment, graph.guards)
-    hand_over = HandOver(store)
-    for part in (part for cut in cuts for part in cut.parts if part.device in on.engines):
-        step = hand_over.run(part.device, part.graph)
-        linked[id(part)] = Linked(step, guarded(part.graph).guards)
+    given = [part for cut in cuts for part in cut.parts if part.device in on.engines]
+    if given:
+        hand_over = import_module("anydim.passes.hand_over").HandOver(store)
+        for part in given:
+            step = hand_over.run(part.device, part.graph)
+            linked[id(part)] = Linked(step, guarded(part.graph).guards)
     program = Link(store, threads).run(cuts, linked)
     return Assembled(program, store.kernels, store.arrays)
 

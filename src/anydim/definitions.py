@@ -30,7 +30,7 @@ from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.reports import reported
 from anydim.base.text import listed, suggestion
-from anydim.checking.texts import DefinitionCall
+from anydim.checking.origins import DefinitionCall
 from anydim.compiling import Schedules
 from anydim.entry import compile
 from anydim.frontends.arguments import (

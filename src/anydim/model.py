@@ -25,7 +25,7 @@ from anydim.sizes import LARGEST, Size, as_size
 from anydim.variants.fitted import Fitted
 
 if TYPE_CHECKING:  # a process that finds its program on disk needs none of it
-    from anydim.checking.choice import Origin
+    from anydim.checking.origins import Origin
     from anydim.checking.report import CheckReport
     from anydim.checking.run import Progress
     from anydim.compiler import Compiled

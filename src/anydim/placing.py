@@ -13,7 +13,6 @@ from anydim.frontends.onnx.graphs.foreign import elsewhere
 from anydim.graph.nodes import Graph
 from anydim.graph.regions import Foreign
 from anydim.graph.verify import verify
-from anydim.passes.place import Placed as PlacedGraph
 from anydim.passes.placement import Placement, placed_notes, placed_text
 from anydim.passes.placing.measure import Run
 from anydim.passes.placing.rules import all_nodes
@@ -44,16 +43,12 @@ class Asked:
 def placed_graph(
     graph: Graph, asked: Asked, work: Work, probe: Callable[..., Any], tried: Callable[..., Any],
 ) -> tuple[Graph, dict[str, Engine]]:  # fmt: skip
-    """The graph with a device for each node, and the engines among them; the host for all where
-    nobody speaks of devices.
+    """The graph with a device for each node, and the engines among them.
 
     `probe` compiles small graphs that tell the speed of a device, `tried` the graph as it may be.
     """
     devices, threads = asked.devices, asked.threads
     wanted = bool(devices or asked.placement is not None or asked.engines)
-    if not (wanted or asked.engines_of(graph)):
-        work.stages["placed"] = lambda: placed_text(PlacedGraph(graph))
-        return graph, {}
 
     def run(small: Graph, name: str) -> Run:
         ran: Run = probe(small, devices={name: devices[name]} if name else None).executable

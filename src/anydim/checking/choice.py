@@ -10,14 +10,12 @@ from typing import Any
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import listed
-from anydim.checking.models import ModelFile, onnxruntime, reference
+from anydim.checking.models import onnxruntime, reference
 from anydim.checking.oracle import Function, NoAnswer, Oracle, evaluator
-from anydim.checking.texts import DefinitionCall, interpreter
+from anydim.checking.origins import DefinitionCall, ModelFile, Origin, origin_of
+from anydim.checking.texts import interpreter
 
 KNOWN = ("reference", "onnxruntime", "interpreter", "evaluator")
-LARGEST_KEPT = 32 * 2**20  # bytes of a model in memory that is kept for a check
-
-Origin = ModelFile | DefinitionCall | None
 
 
 @dataclass(frozen=True)
@@ -30,17 +28,6 @@ class Oracles:
     ordered: tuple[Oracle, ...]
     judges: Callable[[], tuple[Oracle, ...]] = tuple
     refused: Mapping[str, str] = field(default_factory=dict)
-
-
-def origin_of(source: Any) -> Origin:
-    """What a model was compiled from, where oracles take it; of bytes, LARGEST_KEPT at most."""
-    if isinstance(source, (str, os.PathLike)):
-        return ModelFile(os.path.abspath(os.fspath(source)))
-    if isinstance(source, (bytes, bytearray)):
-        return ModelFile(source) if len(source) <= LARGEST_KEPT else None
-    if hasattr(source, "ByteSize") and hasattr(source, "graph"):
-        return ModelFile(source) if source.ByteSize() <= LARGEST_KEPT else None
-    return None
 
 
 def oracles_for(

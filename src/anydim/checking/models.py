@@ -12,8 +12,8 @@ import numpy
 from anydim.base.dtypes import from_numpy
 from anydim.base.errors import MissingError, UserError
 from anydim.base.peer import peer_module
-from anydim.base.records import dataclass
 from anydim.checking.oracle import Answer, Arrays, NoAnswer, Oracle, told
+from anydim.checking.origins import ModelFile
 from anydim.devices.engines.onnxruntime import may_crash
 
 _RANDOM = frozenset((
@@ -21,30 +21,6 @@ _RANDOM = frozenset((
     "Multinomial",
 ))  # fmt: skip
 _QUIET = 4  # the log of onnxruntime: what goes wrong is raised
-
-
-@dataclass(frozen=True)
-class ModelFile:
-    """An ONNX model as it was given: a path, the bytes of a file, or a ModelProto."""
-
-    source: Any
-
-    def proto(self) -> Any:
-        """The model; NoAnswer for what cannot be read."""
-        onnx = import_module("onnx")
-        try:
-            if isinstance(self.source, (bytes, bytearray, memoryview)):
-                return onnx.load_from_string(bytes(self.source))
-            return self.source if hasattr(self.source, "graph") else onnx.load(self.source)
-        except Exception as error:
-            raise NoAnswer(told(error)) from None
-
-    def bytes(self) -> Any:
-        """What onnxruntime takes: a path, which finds its external data, or bytes."""
-        if hasattr(self.source, "SerializeToString"):
-            return self.source.SerializeToString()
-        data = isinstance(self.source, (bytes, bytearray, memoryview))
-        return bytes(self.source) if data else str(self.source)
 
 
 def reference(file: ModelFile) -> Oracle:

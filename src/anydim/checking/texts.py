@@ -3,51 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from anydim.base.records import dataclass
 from anydim.checking.oracle import Answer, Arrays, NoAnswer, Oracle
+from anydim.checking.origins import DefinitionCall
 from anydim.lang.interpreter.kinds import NotCovered
 from anydim.lang.interpreter.run import run
-from anydim.lang.surface.syntax import (
-    CallTerm,
-    Definition,
-    Flat,
-    LoopBlock,
-    Range,
-    Term,
-    items,
-    walk,
-)
 
 _FLOPS, _BYTES = 2e5, 2.0**20  # of one call: about a second
-
-
-@dataclass(frozen=True)
-class DefinitionCall:
-    """A definition, and the attributes that it was compiled with."""
-
-    definition: Definition
-    attributes: Mapping[str, Any]
-
-    @property
-    def counted(self) -> bool:
-        """Whether numbers in tensors decide how often something runs."""
-        definition = self.definition
-        names = {parameter.name for parameter in definition.parameters}
-        for item in items(definition.statements):
-            ends: list[Term] = []
-            if isinstance(item, LoopBlock):
-                ends = [item.start, item.stop]
-            for clause in getattr(item, "where", ()):
-                ends += [clause.low, clause.high] if isinstance(clause, Range) else []
-            if any(_reads(part, names) for end in ends for part in walk(end)):
-                return True
-        return any(DefinitionCall(callee, {}).counted for callee in definition.callees)
-
-
-def _reads(term: Term, names: set[str]) -> bool:
-    return isinstance(term, (CallTerm, Flat)) or getattr(term, "name", "") in names
 
 
 def interpreter(call: DefinitionCall, names: Sequence[str]) -> Oracle:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy
 
 from anydim.base.dtypes import DType, converted
 from anydim.base.errors import DimError, InputError
-from anydim.devices.engines.once import evaluated
-from anydim.devices.engines.onnxruntime import may_crash
 from anydim.graph.binding import bind, check_guards, found, told
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
@@ -149,6 +148,9 @@ class _Region:
 
     def foreign(self, region: Foreign, given: Arrays) -> list[numpy.ndarray]:
         """What the engine makes of values in their own types: it is its own reference."""
+        evaluated = import_module("anydim.devices.engines.once").evaluated
+        may_crash = import_module("anydim.devices.engines.onnxruntime").may_crash
+
         kinds = self.graph.types
         dtypes = [kinds[name].dtype for name in self.node.given]
         arrays = [converted(value, dtype.numpy) for value, dtype in zip(given, dtypes)]

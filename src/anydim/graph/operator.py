@@ -11,19 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import GraphError, InternalError, LanguageError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.kernels.routines.arguments import expect_inputs
-from anydim.kernels.routines.record import Routine
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.library import offer
 from anydim.lang.surface.stored import stored_definition
 from anydim.lang.surface.syntax import Definition
 from anydim.lang.tree import Group, Tensor, TensorType
 from anydim.sizes import Box, Guard, Truth, prove
+
+if TYPE_CHECKING:
+    from anydim.kernels.routines.record import Routine
 
 Types = Sequence[TensorType]
 Attributes = Mapping[str, Any]
@@ -41,19 +44,34 @@ class Written:
 Writer = Callable[[Types, Attributes, Box], Written]
 
 
+@dataclass(frozen=True)
+class RoutinePlace:
+    """The module of `kernels/routines/` that has a `Routine`, and its name there."""
+
+    module: str
+    name: str
+
+    @property
+    def routine(self) -> Routine:
+        """The routine; its module is imported now."""
+        module = import_module(f"anydim.kernels.routines.{self.module}")
+        found: Routine = getattr(module, self.name)
+        return found
+
+
 @dataclass(frozen=True, eq=False)
 class Operator:
     """A named operator of the library.
 
     `text` is its definition in the comprehension language, or a function that writes it for given
     input types and attributes; such a function raises GraphError for arguments that do not fit.
-    Or it is a `Routine`.
+    Or it is the place of a `Routine`.
     `attributes` are its attributes with their defaults; REQUIRED marks one that must be given.
     `kind` is the family it belongs to; `domain` names the interval of good test data.
     """
 
     name: str
-    text: str | Writer | Routine
+    text: str | Writer | RoutinePlace
     kind: str
     doc: str = ""
     attributes: FrozenMapping[str, Any] = field(default_factory=FrozenMapping)
@@ -79,13 +97,13 @@ class Operator:
     @property
     def routine(self) -> Routine | None:
         """What an operator that is no comprehension does; None for the others."""
-        return self.text if isinstance(self.text, Routine) else None
+        return self.text.routine if isinstance(self.text, RoutinePlace) else None
 
     def written(self, types: Types, attributes: Attributes, box: Box) -> Written:
         """The text for these types and complete attributes, with what the text declares."""
         if isinstance(self.text, str):
             return Written(self.text, attributes)
-        if isinstance(self.text, Routine):
+        if isinstance(self.text, RoutinePlace):
             raise InternalError(f"operator '{self.name}' has no text")
         return self.text(types, attributes, box)
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # nodes hold regions, and regions graphs of nodes
     from anydim.graph.nodes import Graph
 
 SIZES, BRANCH, LOOP, CALL, FOREIGN = "sizes", "branch", "loop", "call", "foreign"
+FALLBACK = "onnxruntime"  # the engine that runs what cannot be imported, where the user allows it
 REGION = "region"  # the attribute
 
 

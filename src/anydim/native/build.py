@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
-from anydim.devices.engines.engine import Engine
-from anydim.devices.engines.handed import HandedParts
 from anydim.kernels.ir import Kernel, Library
 from anydim.native.host import host_of
 from anydim.native.invoke import invoke_code
@@ -19,8 +18,11 @@ from anydim.program.program import Program
 from anydim.runtime.executable import Executable, Image
 from anydim.runtime.interface import Interface
 from anydim.runtime.running import executable
-from anydim.targets.placed import Placed
 from anydim.targets.target import Compiling, Source, Target
+
+if TYPE_CHECKING:
+    from anydim.devices.engines.engine import Engine
+    from anydim.targets.placed import Placed
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,14 @@ def build(
         each.name: (devices or {})[each.name].hosted([made.kernels[n] for n in each.symbols], verbs)
         for each in prepared.interface.devices
     }
+    handed = None
+    if prepared.interface.handed:
+        handed = import_module("anydim.devices.engines.handed").HandedParts(
+            prepared.interface.handed, engines or {}, made.arrays, program.threads
+        )
     run = executable(
-        program.signature, prepared.interface, image, made.arrays, program.threads, hosted,
-        HandedParts(prepared.interface.handed, engines or {}, made.arrays, program.threads)
-        if prepared.interface.handed else None,
-    )  # fmt: skip
+        program.signature, prepared.interface, image, made.arrays, program.threads, hosted, handed
+    )
     compiled = len(objects.compiled)
     return Built(run, compiled, len(objects.code) - compiled)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.kernels.ir import Library
@@ -13,7 +15,6 @@ from anydim.native.invoke import INVOKE, INVOKE_REGIONS, invoke_code
 from anydim.native.region_emit import MAIN, emit_regions, segment_name
 from anydim.native.stopping import KINDS
 from anydim.native.threads import STOP, WORKER, threads_code
-from anydim.native.verbs.table import VERBS, verbs_code
 from anydim.program.program import Program
 from anydim.program.region_layout import Place, RegionLayout, SegmentPlace
 from anydim.program.segment import Segment
@@ -34,9 +35,6 @@ _POOL = {"worker": WORKER, "stop": STOP}
 _STRAIGHT = {"bind": BIND, "run": RUN, "invoke": INVOKE, **_POOL}
 _REGIONS = {
     "run": MAIN, "invoke": INVOKE_REGIONS, "clear": CLEAR, "trim": TRIM, "leave": LEAVE, **_POOL,
-}  # fmt: skip
-_DEVICES = {
-    "device_clear": DEVICE.function(CLEAR), "device_trim": DEVICE.function(TRIM), **VERBS,
 }  # fmt: skip
 
 
@@ -127,7 +125,7 @@ def _regions(program: Program) -> Host:
     own = [(segment, place) for segment, place in segments if not segment.device]
     shapes = {constant.name: constant.shape for constant in program.constants}
     interface = Interface(
-        functions={**_REGIONS, **_DEVICES} if layout.homes else _REGIONS,
+        functions={**_REGIONS, **_of_devices()} if layout.homes else _REGIONS,
         words=layout.words,
         inputs=start.data,
         shapes=start.shape,
@@ -143,9 +141,19 @@ def _regions(program: Program) -> Host:
         handed=tuple(_handed(program, layout)),
     )  # fmt: skip
     parts = (emit_segment(part, segment_name(n)) for n, part in enumerate(program.segments))
-    more = (device_blocks_code(), verbs_code()) if layout.homes else ()
+    more = (device_blocks_code(), _verbs().verbs_code()) if layout.homes else ()
     blocks = (blocks_code(), *more)
     return Host((*parts, made.code, *blocks), interface)
+
+
+def _of_devices() -> dict[str, str]:
+    """The functions of programs with devices."""
+    own = {"device_clear": DEVICE.function(CLEAR), "device_trim": DEVICE.function(TRIM)}
+    return {**own, **_verbs().VERBS}
+
+
+def _verbs() -> Any:
+    return import_module("anydim.native.verbs.table")
 
 
 def _handed(program: Program, layout: RegionLayout) -> Iterator[HandedPart]:

@@ -1,39 +1,25 @@
-"""Every target there is, by name."""
+"""Every target there is, by name; what makes code for one is imported when it is asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
 
 from anydim.base.errors import OptionError
 from anydim.base.given import text_of
 from anydim.base.text import listed, suggestion
-from anydim.kernels.grouped import attention, fragments, teams, tiles
 from anydim.kernels.product.bytes import template as bytes_product
+from anydim.kernels.template import Template
 from anydim.kernels.templates import TEMPLATES
-from anydim.targets.c.compiler import compiling as compiling_files
-from anydim.targets.c.loader import load as load_library
-from anydim.targets.c.render import sources as c_sources
-from anydim.targets.cuda.compiler import architecture
-from anydim.targets.cuda.compiler import compiling as compiling_cubins
-from anydim.targets.cuda.render import sources as cuda_sources
 from anydim.targets.llvm.compiler import compiling
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.loader import load
 from anydim.targets.llvm.render import sources
-from anydim.targets.opencl.dialect import MOST_LANES
-from anydim.targets.opencl.render import sources as opencl_sources
-from anydim.targets.opencl.render import texts
 from anydim.targets.processor import NATIVE, Processor, described
 from anydim.targets.target import Target
 
 CUDA = "cuda"
-GROUPED = (
-    attention.TEMPLATE,
-    fragments.TEMPLATE,
-    tiles.TEMPLATE,
-    teams.TEMPLATE,
-)  # of groups of items
 
 
 def _llvm(processor: Processor) -> Target:
@@ -49,25 +35,28 @@ def _llvm(processor: Processor) -> Target:
 
 
 def _c(processor: Processor) -> Target:
+    loader = import_module("anydim.targets.c.loader")
     return Target(
         name="c",
         processor=processor.as_plain,
         templates=TEMPLATES,
         launch="range",
-        sources=c_sources,
-        compiling=compiling_files,
-        load=load_library if processor.name == NATIVE else None,
+        sources=import_module("anydim.targets.c.render").sources,
+        compiling=import_module("anydim.targets.c.compiler").compiling,
+        load=loader.load if processor.name == NATIVE else None,
     )
 
 
 def _opencl(processor: Processor) -> Target:
+    render = import_module("anydim.targets.opencl.render")
+    most_lanes = import_module("anydim.targets.opencl.dialect").MOST_LANES
     return Target(
         name="opencl",
-        processor=replace(processor.as_plain, most_lanes=MOST_LANES),
+        processor=replace(processor.as_plain, most_lanes=most_lanes),
         templates=tuple(t for t in TEMPLATES if t is not bytes_product.TEMPLATE),  # 64 lanes
         launch="device",
-        sources=opencl_sources,
-        compiling=texts,
+        sources=render.sources,
+        compiling=render.texts,
         load=None,
     )
 
@@ -78,7 +67,7 @@ def _opencl_groups(processor: Processor) -> Target:
         _opencl(processor),
         name="opencl-groups",
         processor=replace(processor, most_lanes=1),
-        templates=(*GROUPED, *_OF_ONE_LANE),
+        templates=_of_groups(),
         ordered=False,
     )
 
@@ -87,17 +76,24 @@ def _cuda(processor: Processor) -> Target:
     return Target(
         name=CUDA,
         processor=processor,
-        templates=(*GROUPED, *_OF_ONE_LANE),
+        templates=_of_groups(),
         launch="device",
-        sources=cuda_sources,
-        compiling=compiling_cubins,
+        sources=import_module("anydim.targets.cuda.render").sources,
+        compiling=import_module("anydim.targets.cuda.compiler").compiling,
         load=None,
         ordered=False,
     )
 
 
+def _of_groups() -> tuple[Template, ...]:
+    """The templates of devices whose items work in groups, one lane each."""
+    modules = (import_module(f"anydim.kernels.grouped.{name}") for name in _GROUPED)
+    grouped = (module.TEMPLATE for module in modules)
+    return (*grouped, *(t for t in TEMPLATES if t.name not in _OF_VECTORS))
+
+
+_GROUPED = ("attention", "fragments", "tiles", "teams")
 _OF_VECTORS = ("winograd", "bytes", "narrow")  # templates whose kernels need several lanes
-_OF_ONE_LANE = tuple(t for t in TEMPLATES if t.name not in _OF_VECTORS)
 HOSTS: Mapping[str, Callable[[Processor], Target]] = {"llvm": _llvm, "c": _c}
 OF_DEVICES: Mapping[str, Callable[[Processor], Target]] = {
     "opencl": _opencl,
@@ -116,5 +112,6 @@ def target(name: str = "llvm", processor: str = NATIVE) -> Target:
         hint = suggestion(name, TARGETS) or f"the targets are {listed(TARGETS)}"
         raise OptionError(f"there is no target '{name}'", hint)
     if name == CUDA:
-        return TARGETS[name](architecture(processor))
+        cuda = import_module("anydim.targets.cuda.compiler")
+        return TARGETS[name](cuda.architecture(processor))
     return TARGETS[name](this_machine() if processor == NATIVE else described(processor))

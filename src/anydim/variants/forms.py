@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
+from importlib import import_module
 
 from anydim.base.frozen import FrozenMapping, freeze
-from anydim.devices.cublas import cublas
-from anydim.kernels.grouped import library
-from anydim.kernels.product.blas.template import blas_template
 from anydim.passes.form import PLAIN_FORM, Form
 from anydim.targets.targets import CUDA
 from anydim.variants.foreign import opened
@@ -23,11 +21,13 @@ def form_of(strategy: Strategy) -> Form:
     Raises OptionError for a library that there is not.
     """
     if isinstance(strategy, Library) and strategy.name == CUBLAS:
-        cublas()
+        import_module("anydim.devices.cublas").cublas()
+        library = import_module("anydim.kernels.grouped.library")
         return Form(on_devices=FrozenMapping({CUDA: (library.TEMPLATE,)}))
     if isinstance(strategy, Library):
         found = opened(strategy.name)
         if not found.alone():
             LOG.info("%s: it has no function that sets its threads", strategy)
-        return Form(templates=(blas_template(found.addresses),))
+        blas = import_module("anydim.kernels.product.blas.template")
+        return Form(templates=(blas.blas_template(found.addresses),))
     return Form(pads=freeze(strategy.pads)) if isinstance(strategy, Pad) else PLAIN_FORM

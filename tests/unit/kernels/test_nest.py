@@ -11,8 +11,9 @@ from anydim.base.dtypes import int64
 from anydim.base.errors import OptionError
 from anydim.kernels.launch import Machine
 from anydim.kernels.nest import template as nest
+from anydim.kernels.nest.form import nest_form
 from anydim.kernels.nest.plan import STAGES
-from anydim.kernels.nest.template import Nest
+from anydim.kernels.nest.schedule import Nest
 from anydim.kernels.text import print_kernel
 from anydim.lang.tree import Group
 from anydim.runtime.positions import FINE
@@ -161,10 +162,10 @@ def test_a_length_beyond_the_row_is_told(compiled: bool) -> None:
 
 def test_a_tensor_that_is_filled_is_not_cleared_first() -> None:
     for name in ("cumulative", "guarded", "pooling", "backwards", "elman", "halves"):
-        form = nest.nest_form(BY_NAME[name].group, BOX)
+        form = nest_form(BY_NAME[name].group, BOX)
         assert form is not None and len(form.steps) == 1
     for name in ("every third", "ragged", "levenshtein"):
-        form = nest.nest_form(BY_NAME[name].group, BOX)
+        form = nest_form(BY_NAME[name].group, BOX)
         assert form is not None and len(form.steps) > len(BY_NAME[name].group.steps)
 
 

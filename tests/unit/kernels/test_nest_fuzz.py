@@ -10,7 +10,9 @@ import pytest
 from anydim.base.dtypes import float64
 from anydim.kernels.launch import Machine
 from anydim.kernels.nest import template as nest
-from anydim.kernels.nest.template import Nest
+from anydim.kernels.nest.form import nest_form
+from anydim.kernels.nest.ordered import _name
+from anydim.kernels.nest.schedule import Nest
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import Axis, Branch, Expr, Group, Loop, OrderedStep, Tensor, Write
 from anydim.runtime.positions import FINE
@@ -162,7 +164,7 @@ def test_random_nests(seed: int) -> None:
 
 
 def test_tame_nests_can_be_cut() -> None:
-    forms = [nest.nest_form(random_group(seed), BOX) for seed in range(0, 60, 2)]
+    forms = [nest_form(random_group(seed), BOX) for seed in range(0, 60, 2)]
     assert sum(bool(form and form.chunks) for form in forms) > 8
 
 
@@ -174,8 +176,8 @@ def test_random_nests_compiled_at_more_sizes(seed: int) -> None:
     for iterations in range(5):
         sizes = {"T": iterations, "N": (7 * iterations + seed) % 7}
         check(made, group, sizes, 1 + iterations % 3, compiled=True)
-    for chunks in nest.nest_form(group, BOX).chunks:
+    for chunks in nest_form(group, BOX).chunks:
         for block in (0, 1, 8):
-            schedule = Nest(4, 2, nest._name(chunks), block)
+            schedule = Nest(4, 2, _name(chunks), block)
             other = Prepared(group, (nest.TEMPLATE,), BOX, Machine(32, 16), schedule=schedule)
             check(other, group, {"T": 3, "N": 5}, 3, compiled=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import anydim.ops  # noqa: F401  fills the registry of operators
@@ -23,7 +24,6 @@ from anydim.frontends.onnx.file.reading import Opened, open_model
 from anydim.frontends.onnx.file.strings import StringsInside, holds_strings
 from anydim.frontends.onnx.file.tensors import Unsupported, unsupported
 from anydim.frontends.onnx.file.variations import ranked
-from anydim.frontends.onnx.graphs.foreign import whole_elsewhere
 from anydim.frontends.onnx.graphs.functions import functions_of
 from anydim.frontends.onnx.graphs.inputs import Inputs
 from anydim.frontends.onnx.graphs.inside import Emission
@@ -99,6 +99,8 @@ def import_whole(source: Any, dims: Mapping[str, Dim], why: str) -> Graph:
     inputs = Inputs(names)
     inputs.read(opened.proto.graph, dims)
     try:
+        whole_elsewhere = import_module("anydim.frontends.onnx.graphs.foreign").whole_elsewhere
+
         results = whole_elsewhere(names, opened, inputs.values, why)
     except Unsupported as reason:
         raise ModelError(f"{opened.name} does not run on onnxruntime: {reason}") from None

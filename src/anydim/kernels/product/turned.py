@@ -19,7 +19,8 @@ def turned_library(lanes: int, dtype: DType) -> ir.Library:
     pointers = (ir.Pointer(each, dtype) for each in ("src", "dst"))
     scalars = map(ir.Scalar, ("src_row", "dst_row", "rows", "columns"))
     write = partial(_turned, ir.Type(dtype, lanes))
-    parameters, portable = (*pointers, *scalars), dtype in ir.PORTABLE
+    parameters: tuple[ir.Pointer | ir.Scalar, ...] = (*pointers, *scalars)
+    portable = dtype in ir.PORTABLE
     return function_library(f"turned_{dtype}_x{lanes}", parameters, write, portable)
 
 

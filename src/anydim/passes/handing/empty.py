@@ -7,8 +7,8 @@ An engine is not run where all results of a part are empty. Where some are not, 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 
-from anydim.devices.engines.onnxruntime import may_crash
 from anydim.graph.dims import symbols_of
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.operator import operator
@@ -39,6 +39,8 @@ def hidden(graph: Graph, node: Node) -> tuple[Size, ...]:
 
 def needed_elsewhere(graph: Graph, node: Node, region: Foreign) -> Iterator[Size]:
     """The sizes that must not be 0 where onnxruntime runs a node of a file."""
+    may_crash = import_module("anydim.devices.engines.onnxruntime").may_crash
+
     if not may_crash(region.operator):
         return
     known = symbols_of([graph.types[name] for name in node.given])

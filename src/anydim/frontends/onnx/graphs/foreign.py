@@ -23,12 +23,11 @@ from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES, Unsupported, read_
 from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.values.held import Broken, Held
 from anydim.graph.nodes import Node
-from anydim.graph.regions import FOREIGN, Foreign
+from anydim.graph.regions import FALLBACK, FOREIGN, Foreign
 from anydim.lang.tree import TensorType
 from anydim.runtime.handed import Port
 from anydim.sizes import Size, as_size
 
-FALLBACK = "onnxruntime"
 _CODES: Mapping[str, int] = {dtype.name: number for number, dtype in ELEMENT_TYPES.items()}
 _TRIED = 2  # what a size is taken for where a run has to tell how many axes a result has
 _DEEPEST = 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from anydim.base.errors import GraphError, ModelError
@@ -13,7 +14,6 @@ from anydim.frontends.onnx.graphs import cases
 from anydim.frontends.onnx.graphs.apart import Placed
 from anydim.frontends.onnx.graphs.bodies import body_of
 from anydim.frontends.onnx.graphs.custom import add_defined
-from anydim.frontends.onnx.graphs.foreign import run_elsewhere
 from anydim.frontends.onnx.graphs.functions import (
     DEEPEST,
     Function,
@@ -24,7 +24,6 @@ from anydim.frontends.onnx.graphs.functions import (
 )
 from anydim.frontends.onnx.graphs.inside import Failed, Inside
 from anydim.frontends.onnx.graphs.names import Names
-from anydim.frontends.onnx.microsoft import table as microsoft
 from anydim.frontends.onnx.operators.call import OnnxNode
 from anydim.frontends.onnx.operators.relations import Unlike
 from anydim.frontends.onnx.operators.table import OPERATORS, Build
@@ -42,6 +41,11 @@ from anydim.frontends.onnx.values.kinds import proto_of
 from anydim.graph.nodes import Node
 
 STANDARD = ("", "ai.onnx")
+
+
+def _microsoft() -> Any:
+    """The table of onnxruntime's own operators, which few models have."""
+    return import_module("anydim.frontends.onnx.microsoft.table")
 
 
 def _row_name(proto: Any) -> str:
@@ -106,7 +110,9 @@ class Importing(Names):
         """Have onnxruntime run a node, where it may; else note why it cannot be imported."""
         if self.model.fallback:
             try:
-                run_elsewhere(self, proto, label, reason)
+                import_module("anydim.frontends.onnx.graphs.foreign").run_elsewhere(
+                    self, proto, label, reason
+                )
                 return
             except Unsupported as other:
                 reason = f"{reason}; nor by onnxruntime: {other}"
@@ -166,17 +172,18 @@ class Importing(Names):
     def described(self, proto: Any) -> tuple[Build | None, Any]:
         """The function of the operator of a node, where there is one, and its schema."""
         domain = "" if proto.domain in STANDARD else proto.domain
-        found = microsoft.find(domain, proto.op_type)
-        if found is not None and (domain or schema_of(proto.op_type, self.opset) is None):
-            return found
+        if domain or schema_of(proto.op_type, self.opset) is None:
+            found = _microsoft().find(domain, proto.op_type)
+            if found is not None:
+                return found
         return OPERATORS.get(_row_name(proto)), self.schema(proto, domain)
 
     def schema(self, proto: Any, domain: str) -> Any:
         """What the standard says of the operator of a node; Unsupported where it is unknown."""
-        if domain in microsoft.REFUSED:
-            raise Unsupported(f"domain '{domain}': {microsoft.REFUSED[domain]}")
+        if domain and domain in _microsoft().REFUSED:
+            raise Unsupported(f"domain '{domain}': {_microsoft().REFUSED[domain]}")
         if not domain_known(domain):
-            known = "no operator of " if domain == microsoft.DOMAIN else ""
+            known = "no operator of " if domain == _microsoft().DOMAIN else ""
             raise Unsupported(f"{known}domain '{domain}'")
         opset = self.model.domains.get(domain) if domain else self.opset
         if opset is None:

@@ -20,7 +20,7 @@ _SCALARS = ("src_row", "dst_row", "dst_column", "rows", "columns", "width")
 
 def _library(name: str, write: partial[None], dtype: DType) -> ir.Library:
     pointers = (ir.Pointer(each, dtype) for each in ("src", "dst"))
-    parameters = (*pointers, *map(ir.Scalar, _SCALARS))
+    parameters: tuple[ir.Pointer | ir.Scalar, ...] = (*pointers, *map(ir.Scalar, _SCALARS))
     return function_library(name, parameters, write, dtype in ir.PORTABLE)
 
 
