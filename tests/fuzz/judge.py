@@ -162,8 +162,8 @@ class Expected:
 
     `least` is allowed whatever the graph; how far rounding may move results is what `others` say,
     those of float32 and of values a little off: four more evaluations, so nobody asks before
-    something is farther off than `least`. With `great`, what is not finite may stand anywhere, and
-    anything where that is expected.
+    something is farther off than `least`. With `great`, what is not finite may stand anywhere, 0
+    too, its reciprocal, and anything where that is expected.
     """
 
     types: Mapping[str, TensorType]
@@ -234,7 +234,7 @@ class Expected:
             moved = _moved(value, [other[name] for other in self.others()])
             wrong = _differs(got, value, least + moved)
         if self.great and kind.dtype.is_float:
-            wrong &= numpy.isfinite(got) & (numpy.abs(value) < _edge(kind))
+            wrong &= numpy.isfinite(got) & (got != 0) & (numpy.abs(value) < _edge(kind))
         if wrong.any() and rounded:
             for other in self.others():
                 moves = _differs(other[name], value, None) if least is None else False
