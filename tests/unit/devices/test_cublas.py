@@ -17,7 +17,6 @@ from anydim.devices.cublas import Cublas, CublasError, cublas
 from anydim.devices.cuda import CudaDevice, Library
 from anydim.kernels.grouped import library
 from anydim.targets.placed import asked, placed_devices
-from anydim.variants import forms
 from tests.cuda_on_host import cuda_on_host, has_cxx
 from tests.unit.devices.fake_cublas import FakeCublas
 from tests.unit.devices.fake_cuda import FakeCuda
@@ -77,7 +76,7 @@ def chain(dtype: DType) -> ad.Builder:
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FakeCublas, CudaDevice]]:
     cuda = FakeCuda(capacity=1 << 28, items=128)
     fake = FakeCublas(cuda.inside)
-    monkeypatch.setattr(forms, "cublas", lambda: Cublas(fake))
+    monkeypatch.setattr("anydim.devices.cublas.cublas", lambda: Cublas(fake))
     with cuda_on_host():
         yield fake, CudaDevice("cuda:0", 0, Library(cuda), lambda: Cublas(fake))
 
@@ -129,7 +128,7 @@ def test_a_library_without_a_device_or_without_itself(monkeypatch: pytest.Monkey
         monkeypatch.setattr("anydim.devices.cublas.places", lambda *_: iter(["libnone.so"]))
         cublas.cache_clear()
         ad.compile(chain(float32), strategy='library("cublas")')
-    monkeypatch.setattr(forms, "cublas", lambda: Cublas(FakeCublas()))
+    monkeypatch.setattr("anydim.devices.cublas.cublas", lambda: Cublas(FakeCublas()))
     for devices in (None, {"accel": "cpu:0"}):
         with pytest.raises(ad.OptionError, match="for 'cuda' devices, and there is none of them"):
             ad.compile(chain(float32), strategy='library("cublas")', devices=devices)
