@@ -92,6 +92,20 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 20)  # else a tenth of the time of tests that compile
 
 
+_BETWEEN_FREEZES = 40  # tests
+_finished = 0
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logfinish() -> None:
+    """What tests leave in caches stays: a collection walks what the last tests made alone."""
+    global _finished
+    _finished += 1
+    if _finished % _BETWEEN_FREEZES == 0:
+        gc.collect()
+        gc.freeze()
+
+
 _STATES: dict[int, Any] = {}
 
 
