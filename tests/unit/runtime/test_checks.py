@@ -122,3 +122,8 @@ def test_of_a_long_relation_with_a_side_of_0_nothing_is_shown() -> None:
 def test_a_guard_without_dims_does_not_fit_at_any_size() -> None:
     error = broken(Guard(parse("2"), "==", parse("3"), "why"), "f", {}, BOX)
     assert str(error) == "f: sizes do not fit at any size\n  why: 2 == 3 does not hold"
+
+
+def test_a_guard_names_the_dims_that_decide_it() -> None:
+    error = broken(Guard(parse("n + m"), "==", parse("m + 2"), "why"), "f", {"n": 4, "m": 3}, BOX)
+    assert error.problem.startswith("f: sizes do not fit at n = 4; ")
