@@ -193,6 +193,21 @@ def test_what_an_uneven_range_leaves_out_changes_no_reduction(
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_an_uneven_range_of_a_tensor_whose_size_follows_from_its_own(n: int) -> None:
+    text = """def f(float(N) x) -> (c) {
+      c(i) = x(i)
+      for t in 0:2 {
+        a(i) = c(i) + 1
+        c(i) += a(j) where j in 0:i+1
+      }
+    }"""
+    expected = random(n)
+    for _ in range(2):
+        expected = expected + np.cumsum(expected + 1)
+    check(text, expected, random(n))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
 def test_an_uneven_range_of_a_loop_writes_a_part(n: int) -> None:
     text = """def f(float(N) x) -> (y) {
       y(i) = 0 where i in 0:N
