@@ -10,6 +10,7 @@ import pytest
 from anydim.base.dtypes import DType, int8, int64, uint8, uint64
 from anydim.base.errors import LanguageError
 from anydim.lang.resolve.binding import fold_sizes
+from anydim.lang.resolve.ranges import expression_range
 from anydim.lang.resolve.scope import exact_facts, facts_of
 from anydim.lang.resolve.sized import span_in_type
 from anydim.lang.resolve.witness import escape
@@ -19,6 +20,8 @@ from tests.unit.lang.language import check, random, run, run_symbolic
 
 N, M = parse("n"), parse("m")
 BOX = Box.of(Dim("n", 0), Dim("m", 0, 200))
+ROW, COLUMN = Index("i"), Index("j")
+EXTENTS = {"i": N, "j": M}
 
 
 # ---- sizes ---------------------------------------------------------------------------------------
@@ -134,10 +137,16 @@ def test_bounds_that_an_integer_type_holds(
     assert span_in_type((low, high, True), dtype, BOX) == expected
 
 
-# ---- witnesses -----------------------------------------------------------------------------------
+def test_bounds_of_an_expression_of_indices() -> None:
+    """A factor that may be below 0 or above it has no bounds."""
+    twice, unknown = (Apply("mul", (ROW, SizeTerm(size))) for size in (as_size(2), N - M))
+    assert expression_range(twice, EXTENTS, BOX) == (as_size(0), 2 * N - 2, True)
+    assert expression_range(Apply("neg", (twice,)), EXTENTS, BOX) == (2 - 2 * N, as_size(0), True)
+    assert expression_range(unknown, EXTENTS, BOX) is None
+    assert expression_range(Apply("min", (twice, unknown)), EXTENTS, BOX) is None
 
-ROW, COLUMN = Index("i"), Index("j")
-EXTENTS = {"i": N, "j": M}
+
+# ---- witnesses -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
