@@ -25,7 +25,12 @@ ROOMS = {
     "in_place": Room(("passes/in_place.py",), ("tests/unit/passes/test_in_place.py",)),
     "verify": Room(("graph/verify*.py",), ("tests/unit/graph",)),
     "resolve": Room(
-        ("lang/resolve/*",), ("tests/unit/lang", "--ignore=tests/unit/lang/test_highlight.py")
+        ("lang/resolve/*",),
+        (
+            "tests/unit/lang",
+            "--ignore=tests/unit/lang/test_highlight.py",
+            "tests/errors/test_language_errors.py",
+        ),
     ),
     "checks": Room(("runtime/checks.py",), ("tests/unit/runtime", "tests/errors/test_inputs.py")),
 }

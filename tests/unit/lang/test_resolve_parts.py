@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,14 +11,30 @@ import pytest
 
 from anydim.base.dtypes import DType, int8, int64, uint8, uint64
 from anydim.base.errors import LanguageError
+from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.binding import fold_sizes
-from anydim.lang.resolve.ranges import expression_range
+from anydim.lang.resolve.calls import Calls
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.resolve.parts import Comb, Part, Range, merged, over, part_of
+from anydim.lang.resolve.ranges import expression_range, uses
 from anydim.lang.resolve.scope import exact_facts, facts_of
 from anydim.lang.resolve.sized import span_in_type
-from anydim.lang.resolve.witness import escape
-from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
+from anydim.lang.resolve.witness import escape, small_sizes
+from anydim.lang.surface.parser import parse as parse_text
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Cast,
+    Expr,
+    Group,
+    Index,
+    Literal,
+    Read,
+    SizeTerm,
+    Write,
+)
 from anydim.sizes import Box, Dim, as_size, maximum, minimum, parse
-from tests.unit.lang.language import check, random, run, run_symbolic
+from tests.unit.lang.language import check, known, random, run, run_symbolic
 
 N, M = parse("n"), parse("m")
 BOX = Box.of(Dim("n", 0), Dim("m", 0, 200))
@@ -146,6 +164,110 @@ def test_bounds_of_an_expression_of_indices() -> None:
     assert expression_range(Apply("min", (twice, unknown)), EXTENTS, BOX) is None
 
 
+def test_what_an_expression_depends_on() -> None:
+    for expr in (ROW, twice_of(ROW), Cast(int8, ROW), Read("x", (ROW,)), Read("x", (), False, ROW)):
+        assert uses(expr, "i")
+        assert not uses(expr, "j")
+    assert not uses(SizeTerm(N), "n")
+
+
+def twice_of(index: Expr) -> Expr:
+    return Apply("mul", (index, SizeTerm(as_size(2))))
+
+
+# ---- what loops write ----------------------------------------------------------------------------
+
+
+def shifted(stride: Any, first: Any) -> Expr:
+    return Apply("add", (Apply("mul", (ROW, SizeTerm(as_size(stride)))), SizeTerm(as_size(first))))
+
+
+@pytest.mark.parametrize(
+    ("places", "spans", "comb"),
+    [
+        ([ROW], [(0, N)], None),
+        ([shifted(1, 1)], [(1, N + 1)], None),
+        ([shifted(-1, N - 1)], [(0, N)], None),
+        ([shifted(-1, 9)], [(10 - N, 10)], None),
+        ([shifted(2, 1)], [(1, 2 * N + 1)], Comb(0, 2)),
+        ([COLUMN, shifted(3, 0)], [(0, M), (0, 3 * N)], Comb(1, 3)),
+        ([SizeTerm(as_size(3)), ROW], [(3, 4), (0, N)], None),
+        ([shifted(-2, 9)], None, None),
+        ([shifted(M, 0)], None, None),
+        ([ROW, ROW], None, None),
+        ([shifted(2, 0), Apply("mul", (COLUMN, SizeTerm(as_size(2))))], None, None),
+        ([Apply("add", (ROW, COLUMN))], None, None),
+        ([Apply("mod", (ROW, SizeTerm(M)))], None, None),
+    ],
+)
+def test_what_a_write_fills(places: list[Expr], spans: Any, comb: Comb | None) -> None:
+    axes = (Axis("i", N), Axis("j", M))
+    found = part_of(Write("y", tuple(places), axes, SizeTerm(N)))
+    if spans is None:
+        assert found is None
+    else:
+        made = tuple((as_size(low), as_size(high)) for low, high in spans)
+        assert found == Part("y", made, (), comb)
+
+
+def test_parts_that_meet_along_one_dimension_are_one_part() -> None:
+    one, zero = as_size(1), as_size(0)
+    first, rest = (Part("y", (span, (zero, M), (one, M))) for span in ((zero, one), (one, N)))
+    assert merged([first, rest]) == [Part("y", ((zero, N), (zero, M), (one, M)))]
+    assert merged([rest, first]) == [Part("y", ((zero, N), (zero, M), (one, M)))]
+    apart = Part("y", ((as_size(2), N), (zero, M), (one, M)))
+    assert merged([first, apart]) == [first, apart]
+    both = Part("y", ((one, N), (zero, N), (one, M)))
+    assert merged([first, both]) == [first, both]
+
+
+def test_what_a_loop_writes_again_and_again_is_written_where_it_runs() -> None:
+    """0 <= t < m runs where m - 1 is not negative."""
+    whole = Part("y", ((as_size(0), N),))
+    around = Range("t", as_size(0), M, 1)
+    assert over([whole], around, as_size(0), M, BOX) == [replace(whole, facts=(M - 1,))]
+
+
+def test_a_loop_that_may_not_run_writes_nothing_for_sure() -> None:
+    text = "def f(float(N) x, float(M) w) -> (y) { for t in M { y(i) = x(i) + w(t) } }"
+    with pytest.raises(LanguageError, match=r"y\(0\) is never written"):
+        run_symbolic(text, random(3), random(2))
+    np.testing.assert_array_equal(run(text, random(3), random(2)), random(3) + random(2)[1])
+
+
+# ---- calls ---------------------------------------------------------------------------------------
+
+CALLEES = """
+def reversed(float(N) x) -> (y) { y(i) = x(N-1-i) }
+def scaled(float(N) x, float a) -> (y) { y(i) = a * x(i) }
+"""
+
+
+def calling(text: str) -> Group:
+    definition = list(parse_text(CALLEES + text).values())[-1]
+    return instantiate(definition, [known(random(3))])
+
+
+def test_a_call_writes_its_target_itself_but_where_it_reads_it_too() -> None:
+    group = calling("def f(float(N) x) -> (y) { y = reversed(x) }")
+    assert [statement.target for statement in group.statements] == ["y"]
+    group = calling("def f(float(N) c) -> (c) { c = reversed(c) }")
+    assert len(group.statements) == 2
+    np.testing.assert_array_equal(
+        next(iter(evaluate(group, {"c": random(3)}, {}).values())), random(3)[::-1]
+    )
+
+
+def test_a_number_that_is_given_has_the_name_of_the_parameter() -> None:
+    group = calling("def f(float(N) x) -> (y) { y = scaled(x, 2 * N) }")
+    assert [tensor.name for tensor in group.temporaries] == ["a.1"]
+
+
+def test_names_of_hidden_tensors_count_up() -> None:
+    calls = Calls(lambda *arguments: calling(""), {"a.1", "a.2", "b.2"}, {})
+    assert [calls.fresh(stem) for stem in "aabbb"] == ["a.3", "a.4", "b.1", "b.3", "b.4"]
+
+
 # ---- witnesses -----------------------------------------------------------------------------------
 
 
@@ -167,6 +289,16 @@ def test_the_smallest_sizes_at_which_an_index_is_outside(
     assert escape(index, size, EXTENTS, BOX) == expected
 
 
+def test_small_sizes_come_first() -> None:
+    few = Box.of(Dim("n", 0, 9), Dim("m", 2, 9), constraints=(parse("m - n"),))
+    first = [{"n": 0, "m": 2}, {"n": 1, "m": 2}, {"n": 0, "m": 3}]
+    assert list(small_sizes(few))[:3] == first
+    assert {"n": 3, "m": 5} in list(small_sizes(few))[:16]
+    many = Box.of(*(Dim(name, 1, 9) for name in "abcdef"))
+    assert next(small_sizes(many)) == dict.fromkeys("abcdef", 2)
+    assert list(small_sizes(many))[63] == dict.fromkeys("abcdef", 3)
+
+
 def test_the_first_of_two_early_reads_is_the_one_that_is_named() -> None:
     text = """def f(float(N) x) -> (y, z) {
       for t in 1:N {
@@ -175,6 +307,21 @@ def test_the_first_of_two_early_reads_is_the_one_that_is_named() -> None:
       }
     }"""
     with pytest.raises(LanguageError, match=r"with t = 1, y\(0\) is read but never written"):
+        run(text, random(4))
+
+
+EARLY = {
+    "at(0) is read before it is written": "y(at(t)) = x(t)  at(t) = int64(x(t))",
+    "y(0) is read but never written": "if (t > 0) { y(t) = x(t) }  y(t) += 1",
+}
+
+
+@pytest.mark.parametrize("what", EARLY)
+def test_places_and_what_is_added_to_are_read(what: str) -> None:
+    text = f"def f(float(N) x) -> (y) {{ for t in 0:N {{ {EARLY[what]} }} }}"
+    if what.startswith("at"):
+        text = text.replace("{ for", "{ y(i) = 0 where exists x(i)  for")
+    with pytest.raises(LanguageError, match=re.escape(what)):
         run(text, random(4))
 
 
@@ -231,6 +378,32 @@ def test_parts_of_which_one_end_stays_do_not_prove_that_all_is_written(span: str
     text = f"def f(float(N) x) -> (y) {{ for t in 0:N {{ y(i) = x(i) where i in {span} }} }}"
     with pytest.raises(LanguageError, match="'y' is not known to be written everywhere"):
         run(text, random(3))
+
+
+@pytest.mark.parametrize("m", [0, 1, 2])
+def test_a_range_that_ends_at_an_index_times_a_size(m: int) -> None:
+    text = """def f(float(N) x, float(M) w) -> (y) {
+      y(i) +=! (w(k) else 1) where exists x(i), k in 0:i*M
+    }"""
+    every = np.concatenate([random(m), np.ones(9, np.float32)])
+    expected = np.array([every[: i * m].sum(dtype=np.float32) for i in range(4)], np.float32)
+    check(text, expected, random(4), random(m))
+
+
+HINTS = {
+    "def f(float(N) x) -> (y) { y(i) +=! x(k) where i in 0:N, k in i-1:N }": "",
+    "def f(float(N) x) -> (y) { y(i) = x(i) else 0 }":
+        "add: where i in 0:3 (a read with a default says nothing of ranges)",
+    "def f(float(N) x) -> (y) { y(i) = x(2 * i) else 0 }":
+        "add: where i in 0:... (a read with a default says nothing of ranges)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HINTS)
+def test_what_to_do_about_a_range(text: str) -> None:
+    with pytest.raises(LanguageError) as caught:
+        run(text, random(3))
+    assert caught.value.hint == HINTS[text]
 
 
 # ---- sizes that are numbers ----------------------------------------------------------------------
