@@ -15,7 +15,7 @@ from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.binding import fold_sizes
 from anydim.lang.resolve.calls import Calls
 from anydim.lang.resolve.instantiate import instantiate
-from anydim.lang.resolve.parts import Comb, Part, Range, merged, over, part_of
+from anydim.lang.resolve.parts import Comb, Part, Range, covered, filled, merged, over, part_of
 from anydim.lang.resolve.ranges import expression_range, uses
 from anydim.lang.resolve.scope import exact_facts, facts_of
 from anydim.lang.resolve.sized import span_in_type
@@ -221,6 +221,21 @@ def test_parts_that_meet_along_one_dimension_are_one_part() -> None:
     assert merged([first, both]) == [first, both]
 
 
+def test_what_is_written_in_several_pieces_is_covered() -> None:
+    def row(low: Any, high: Any, comb: Comb | None = None) -> Part:
+        return Part("y", ((as_size(low), as_size(high)),), (), comb)
+
+    wanted = row(0, N + 3)
+    pieces = [row(1, 2), row(0, 1), row(3, N + 3), row(2, 3)]
+    assert covered(wanted, pieces, BOX)
+    for number in range(4):
+        assert not covered(wanted, pieces[:number] + pieces[number + 1 :], BOX)
+    combs = [row(1, 2 * N + 1, Comb(0, 2)), row(0, 2 * N, Comb(0, 2))]
+    assert covered(row(0, 2 * N), combs, BOX)
+    assert not covered(row(0, 2 * N), combs[:1], BOX)
+    assert filled([row(0, 2, Comb(0, 2)), row(0, 4, Comb(0, 2))]) == [row(0, 1)]
+
+
 def test_what_a_loop_writes_again_and_again_is_written_where_it_runs() -> None:
     """0 <= t < m runs where m - 1 is not negative."""
     whole = Part("y", ((as_size(0), N),))
@@ -310,6 +325,13 @@ def test_the_first_of_two_early_reads_is_the_one_that_is_named() -> None:
         run(text, random(4))
 
 
+def test_a_place_that_is_outside_is_written() -> None:
+    text = "def f(float(N) x) -> (y) { y(0) = 0.0 for t in 1:N { y(t) += x(t) } }"
+    found = r"'y' is written at t to t of dimension 0, whose size is 1: with t = 1 at 1"
+    with pytest.raises(LanguageError, match=found):
+        run(text, random(4))
+
+
 EARLY = {
     "at(0) is read before it is written": "y(at(t)) = x(t)  at(t) = int64(x(t))",
     "y(0) is read but never written": "if (t > 0) { y(t) = x(t) }  y(t) += 1",
@@ -391,6 +413,9 @@ def test_a_range_that_ends_at_an_index_times_a_size(m: int) -> None:
 
 
 HINTS = {
+    "def f(float(M,N) x) -> (y) { y(j,t) = y(j,t-1) + x(j,t) }":
+        "where order matters, write a loop: "
+        "for t in 0:N { y(j, t) = (y(j, t - 1) else 0) + x(j, t) }",
     "def f(float(N) x) -> (y) { y(i) +=! x(k) where i in 0:N, k in i-1:N }": "",
     "def f(float(N) x) -> (y) { y(i) = x(i) else 0 }":
         "add: where i in 0:3 (a read with a default says nothing of ranges)",
@@ -402,7 +427,7 @@ HINTS = {
 @pytest.mark.parametrize("text", HINTS)
 def test_what_to_do_about_a_range(text: str) -> None:
     with pytest.raises(LanguageError) as caught:
-        run(text, random(3))
+        run(text, random(2, 3) if "M" in text else random(3))
     assert caught.value.hint == HINTS[text]
 
 
@@ -410,12 +435,12 @@ def test_what_to_do_about_a_range(text: str) -> None:
 
 
 def test_a_size_that_is_freed_is_not_negative() -> None:
-    """That z(i + N) is no place before z needs N >= 0; the text fails at N = 2, and makes sense."""
+    """A range from i + N on needs N >= 0; the text fails at N = 2, and makes sense."""
     text = """def f(float(N) x, bool(B) on) -> (y, s) {
-      z(j) = 0.0 where j in 0:2*N
-      y(i) = z(i + N) + x(i) where i in 0:N
+      z(j) = 1.0 where j in 0:2*N
+      y(i) +=! z(k) where i in 0:N, k in i+N:2*N
       s = 0.0
       for b in B { if (on(b)) { s = s + x(3) } }
     }"""
-    x = random(2)
-    np.testing.assert_array_equal(run(text, x, np.array([False, False])), x)
+    came = run(text, random(2), np.array([False, False]))
+    np.testing.assert_array_equal(came, [2, 1])
