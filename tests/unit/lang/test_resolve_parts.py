@@ -14,6 +14,7 @@ from anydim.base.errors import LanguageError
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.binding import fold_sizes
 from anydim.lang.resolve.calls import Calls
+from anydim.lang.resolve.expand import decided
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.resolve.parts import Comb, Part, Range, covered, filled, merged, over, part_of
 from anydim.lang.resolve.ranges import expression_range, uses
@@ -129,6 +130,31 @@ def test_two_sizes_known_by_one_condition_prove_two_reads(n: int) -> None:
         x, w = random(n), random(m)
         expected = np.float32(x[3] + w[1] if n > 3 and m > 1 else 0)
         np.testing.assert_array_equal(run_symbolic(text, x, w, shared=False), expected)
+
+
+YES, NO = Literal(True, None), Literal(False, None)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "expected"),
+    [
+        ("select", (YES, ROW, COLUMN), ROW),
+        ("select", (NO, ROW, COLUMN), COLUMN),
+        ("select", (Apply("not", (NO,)), ROW, COLUMN), ROW),
+        ("not", (YES,), NO),
+        ("and", (NO, ROW), NO),
+        ("or", (YES, ROW), YES),
+        ("and", (YES, ROW), None),
+        ("or", (NO, ROW), None),
+        ("select", (relation("less"), ROW, COLUMN), None),
+        ("select", (Literal(1, None), ROW, COLUMN), None),
+    ],
+)
+def test_choices_that_are_decided(
+    function: str, arguments: tuple[Expr, ...], expected: Expr | None
+) -> None:
+    expr = Apply(function, arguments)
+    assert decided(expr) == (expected or expr)
 
 
 # ---- bounds in integer types ---------------------------------------------------------------------
