@@ -157,6 +157,13 @@ def test_choices_that_are_decided(
     assert decided(expr) == (expected or expr)
 
 
+@pytest.mark.parametrize("n", [0, 2, 3, 4])
+def test_both_sides_of_a_choice_by_sizes_decide_the_type(n: int) -> None:
+    for one in ("1", "c(i)"):
+        text = f"def f(int64(N) c) -> (y) {{ y(i) = N > 2 ? {one} : 1.5 where exists c(i) }}"
+        check(text, np.full(n, 1 if n > 2 else 1.5, np.float32), np.ones(n, np.int64))
+
+
 # ---- bounds in integer types ---------------------------------------------------------------------
 
 
