@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import anydim as ad
 from anydim.base.dtypes import DType, int8, int64, uint8, uint64
 from anydim.base.errors import LanguageError
 from anydim.lang.meaning.evaluate import evaluate
@@ -477,3 +478,19 @@ def test_a_size_that_is_freed_is_not_negative() -> None:
     }"""
     came = run(text, random(2), np.array([False, False]))
     np.testing.assert_array_equal(came, [2, 1])
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("y(i) min=! (y(i) else 1.5) where i in 2:N", [1.5]),
+        ("y(i) = (y(i) else x(i)) where i in 2:N", [3]),
+        ("a(i) = x(i)  y(i) = a(i) + (y(i + 1) else 0.5) where i in 2:N", [3.5]),
+    ],
+)
+def test_a_statement_may_read_outside_of_what_it_writes(statement: str, expected: Any) -> None:
+    """The tensor has one element at N = 3, and the read is at 2 or more."""
+    text = f"def f(float(N) x) -> (y) {{ {statement} }}"
+    x = np.array([1, 2, 3], np.float32)
+    np.testing.assert_array_equal(run(text, x), np.array(expected, np.float32))
+    np.testing.assert_array_equal(ad.define(text, fixed={"N": 3}).f(x), expected)
