@@ -284,6 +284,18 @@ def test_a_loop_that_may_not_run_writes_nothing_for_sure() -> None:
     np.testing.assert_array_equal(run(text, random(3), random(2)), random(3) + random(2)[1])
 
 
+def test_nothing_is_added_to_what_nothing_defines() -> None:
+    with pytest.raises(LanguageError, match="nothing defines 'y' before this adds to it"):
+        run("def f(float(N) x) -> (y) { y(i) += x(i) }", random(3))
+
+
+def test_an_attribute_that_is_nearly_spelled_right() -> None:
+    text = "def f(float(N) x; float alpha = 1.0) -> (y) { y(i) = alpha * x(i) }"
+    with pytest.raises(LanguageError, match="there is no attribute 'alpa'") as caught:
+        run(text, random(3), alpa=2.0)
+    assert caught.value.hint == "did you mean 'alpha'?"
+
+
 # ---- calls ---------------------------------------------------------------------------------------
 
 CALLEES = """
