@@ -28,11 +28,7 @@ from tests.models import test_beams, test_decoder, test_detector, test_exporters
 Subject = tuple[onnx.ModelProto, list[Arrays]]
 CLOSE = 1e-4  # of the largest element of a result
 SHAPES = ((2, 7), (1, 1), (3, 13), (0, 5))
-LIGHT = (
-    "bvlc_alexnet",
-    "zfnet512",
-    "vgg19",
-)  # of onnx, beside those that are cut; vgg19 takes 5 GB
+LIGHT = ("bvlc_alexnet", "zfnet512")  # of onnx, beside those that are cut
 
 
 @dataclass
