@@ -28,6 +28,7 @@ from tests.models import test_beams, test_decoder, test_detector, test_exporters
 Subject = tuple[onnx.ModelProto, list[Arrays]]
 CLOSE = 1e-4  # of the largest element of a result
 SHAPES = ((2, 7), (1, 1), (3, 13), (0, 5))
+LIGHT = ("bvlc_alexnet", "zfnet512")  # of onnx, beside those that are cut
 
 
 @dataclass
@@ -115,14 +116,14 @@ def nets() -> dict[str, Callable[[], Subject]]:
         "detector": lambda: drawn(test_detector.detector, test_detector.draw),
         "beams": lambda: drawn(test_beams.search, test_beams.draw),
         "attention": attention,
-        **{name: _images(name) for name in cuts.MODELS if name != "minilm"},
+        **{name: _images(name) for name in (*cuts.MODELS, *LIGHT) if name != "minilm"},
         "minilm": cuts.sentences,
     }
 
 
 def _images(name: str) -> Callable[[], Subject]:
     def made() -> Subject:
-        model, calls = cuts.MODELS[name]()
+        model, calls = (cuts.MODELS.get(name) or cuts.images(name, *cuts.BATCHES))()
         numbers = numpy.random.default_rng(5)
         drawn = [
             {n: numbers.standard_normal(a.shape).astype(a.dtype) for n, a in feeds.items()}

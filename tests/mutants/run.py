@@ -21,7 +21,7 @@ only_mutate = {files}
 do_not_mutate_patterns = ['^\\s*raise ']
 pytest_add_cli_args_test_selection = {tests}
 pytest_add_cli_args = ["-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow"]
-also_copy = ["conftest.py"]
+also_copy = ["conftest.py", "docs"]
 use_git_change_detection = false
 track_dependencies = false
 timeout_multiplier = 3.0
@@ -50,7 +50,7 @@ def prepare(room: Room, folder: Path) -> None:
     """Make the copy anew and let mutmut find its mutants and the tests that reach each function."""
     shutil.rmtree(folder, ignore_errors=True)
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
-    for name in ("src", "tests"):
+    for name in ("src", "tests", "docs"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     files = [f"src/anydim/{pattern}" for pattern in room.files]
     text = _CONFIGURATION.format(files=json.dumps(files), tests=json.dumps(room.tests))
@@ -58,7 +58,7 @@ def prepare(room: Room, folder: Path) -> None:
     (folder / "conftest.py").write_text(_FORGETTING, "utf-8")
     done = _mutmut(folder, "run", "--max-children", "1", "no such mutant")
     if not outcomes(folder):
-        raise SystemExit(f"mutmut made no mutants:\n{done.stdout}\n{done.stderr}")
+        raise SystemExit(f"mutmut made no mutants:\n{_last(done)}")
 
 
 def sample(folder: Path, count: int, seed: int) -> list[str]:
@@ -69,7 +69,9 @@ def sample(folder: Path, count: int, seed: int) -> list[str]:
 
 def run(folder: Path, names: Sequence[str], processes: int) -> None:
     """Run the tests for each mutant; what comes of it is read by `outcomes`."""
-    _mutmut(folder, "run", "--max-children", str(processes), *names)
+    done = _mutmut(folder, "run", "--max-children", str(processes), *names)
+    if all(outcomes(folder)[name] is None for name in names):
+        raise SystemExit(f"mutmut ran no mutant:\n{_last(done)}")
 
 
 def outcomes(folder: Path) -> dict[str, int | None]:
@@ -88,3 +90,8 @@ def difference(folder: Path, name: str) -> str:
 def _mutmut(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("mutmut")), *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def _last(done: subprocess.CompletedProcess[str]) -> str:
+    """The last lines of what a process printed."""
+    return "\n".join(f"{done.stdout}\n{done.stderr}".rstrip().splitlines()[-30:])

@@ -23,8 +23,25 @@ def verify(graph: Graph) -> Graph:
     have the type of their array; each node makes what its operator (or its group) says. Dims are
     known before a node needs them, and held graphs are well formed where they stand.
     """
+    _check_types(graph)
     _verify(graph, frozenset(graph.box.names) - graph.origins.all_found)
     return graph
+
+
+def _check_types(graph: Graph) -> None:
+    """Every value of a graph, and of the graphs in it, has a type: `Graph.origins` reads them."""
+    for name in (*graph.inputs, *graph.constants):
+        if name not in graph.types:
+            raise GraphError(f"graph '{graph.name}': value '{name}' has no type")
+    for node in graph.nodes:
+        for name in node.outputs:
+            if name not in graph.types:
+                _fail(graph, node, f"value '{name}' has no type")
+        for held in () if node.region is None else node.region.held.values():
+            _check_types(held)
+    for name in graph.outputs:
+        if name not in graph.types:
+            raise GraphError(f"graph '{graph.name}': output '{name}' is not defined")
 
 
 def _verify(graph: Graph, known: frozenset[str]) -> None:
@@ -42,7 +59,7 @@ def _verify(graph: Graph, known: frozenset[str]) -> None:
         for name, kind in zip(node.outputs, made):
             if name in defined:
                 _fail(graph, node, f"defines '{name}', which is defined already")
-            declared = _type(graph, name, node)
+            declared = graph.types[name]
             if not _same(declared, kind, graph):
                 _fail(graph, node, f"makes '{name}' as {kind}, but it is declared {declared}")
             defined.add(name)
@@ -56,7 +73,7 @@ def _verify(graph: Graph, known: frozenset[str]) -> None:
 def _told(graph: Graph, node: Node, known: frozenset[str]) -> frozenset[str]:
     """The dims that a node makes known."""
     if node.region is None:
-        made = symbols_of(_type(graph, name, node) for name in node.outputs)
+        made = symbols_of(graph.types[name] for name in node.outputs)
         for name in sorted(made - known):
             _fail(graph, node, f"makes a size of the dim '{name}', which is not known before it")
     if isinstance(node.region, Sizes):
@@ -65,7 +82,7 @@ def _told(graph: Graph, node: Node, known: frozenset[str]) -> frozenset[str]:
                 problem = "is known already" if name in known else "is no dim of the graph"
                 _fail(graph, node, f"finds the dim '{name}', which {problem}")
         return frozenset(node.region.dims)
-    return symbols_of(_type(graph, name, node) for name in node.outputs)
+    return symbols_of(graph.types[name] for name in node.outputs)
 
 
 def _given_values(graph: Graph) -> set[str]:
@@ -74,7 +91,6 @@ def _given_values(graph: Graph) -> set[str]:
         if name in given:
             raise GraphError(f"graph '{graph.name}': '{name}' is defined twice")
         given.add(name)
-        _type(graph, name, None)
     for name, constant in graph.constants.items():
         if constant.type != graph.types[name]:
             raise GraphError(
@@ -88,8 +104,8 @@ def _made(graph: Graph, node: Node, known: frozenset[str]) -> tuple[TensorType, 
     if node.operator == FUSED:
         return _made_by_group(graph, node, node.group)
     if node.region is not None:
-        declared = [_type(graph, name, node) for name in node.outputs]
-        given = [_type(graph, name, node) for name in node.given]
+        declared = [graph.types[name] for name in node.outputs]
+        given = [graph.types[name] for name in node.given]
         try:
             check_region(node.region, given, declared, graph.box, known)
             for held in node.region.held.values():
@@ -116,7 +132,7 @@ def _made_by_group(graph: Graph, node: Node, group: Group) -> tuple[TensorType, 
         _fail(graph, node, "its results are not those of its group")
     known = {tensor.name for tensor in group.inputs}
     for tensor in group.inputs:
-        declared = _type(graph, tensor.name, node)
+        declared = graph.types[tensor.name]
         if not _same(declared, tensor.type, graph):
             _fail(graph, node, f"reads '{tensor.name}' as {tensor.type}, but it is {declared}")
     for statement in group.statements:
@@ -153,15 +169,6 @@ def _check_symbols(graph: Graph) -> None:
                     f"graph '{graph.name}': the shape of '{name}', {kind}, speaks of "
                     f"'{strange[0]}', which is not a dim"
                 )
-
-
-def _type(graph: Graph, name: str, node: Node | None) -> TensorType:
-    kind = graph.types.get(name)
-    if kind is None:
-        if node is not None:
-            _fail(graph, node, f"value '{name}' has no type")
-        raise GraphError(f"graph '{graph.name}': value '{name}' has no type")
-    return kind
 
 
 def _fail(graph: Graph, node: Node, problem: str) -> NoReturn:

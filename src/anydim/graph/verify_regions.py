@@ -97,9 +97,6 @@ def _check_loop(
 
 
 def _types(graph: Graph, names: Sequence[str]) -> list[TensorType]:
-    for name in names:
-        if name not in graph.types:
-            raise GraphError(f"'{graph.name}': value '{name}' has no type")
     return [graph.types[name] for name in names]
 
 

@@ -82,3 +82,27 @@ def test_hidden_state_of_a_loop_is_float32(dtype: DType) -> None:
     assert came.dtype == dtype.numpy
     want = numpy.arange(1, 5001).astype(dtype.numpy)
     assert (came == want).all()
+
+
+@pytest.mark.parametrize("dtype", [float16, bfloat16], ids=str)
+def test_the_default_of_a_hidden_tensor_is_read_where_there_is_no_element(dtype: DType) -> None:
+    text = """def f(T(N) x) -> (y) {
+      a(i) = x(i) * x(i) + 1
+      y(i) = (a(i - 1) else (x(i) / 3)) * x(i) where i in 0:N
+    }"""
+    x = (numpy.arange(1, 6) / 3).astype(dtype.numpy)
+    wide = x.astype(numpy.float32)
+    before = numpy.concatenate([wide[:1] / 3, wide[:-1] * wide[:-1] + 1])
+    want = (before * wide).astype(dtype.numpy)
+    came = evaluate(group_of(text, dtype), {"x": x}, {"n0": 5})["y"]
+    assert came.dtype == dtype.numpy
+    numpy.testing.assert_array_equal(came, want)
+
+
+def test_bits_are_those_of_16_bits() -> None:
+    text = "def f(T(N) x) -> (y) { y(i) = as_float16(bits(x(i) / 3)) * x(i) + 1 }"
+    x = numpy.array([1, 2, 5, 100], numpy.float16)
+    third = (x.astype(numpy.float32) / 3).astype(numpy.float16).astype(numpy.float32)
+    want = (third * x.astype(numpy.float32) + 1).astype(numpy.float16)
+    came = evaluate(group_of(text), {"x": x}, {"n0": 4})["y"]
+    numpy.testing.assert_array_equal(came, want)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import numpy
 import onnx.parser
 import pytest
 
 import anydim as ad
+from anydim.passes.in_place import in_place, numbered, updates
 from anydim.passes.options import given_options
 from anydim.sizes import Size
 
@@ -103,3 +106,104 @@ def test_inputs_under_another_shape_are_read_where_they_lie(n: int) -> None:
     for segment in model.program.segments:  # scratch of a thread alone, whatever n is
         arena = [buffer.bytes for buffer in segment.buffers if buffer.kind == "arena"]
         assert all(bytes.constant for bytes in arena)
+
+
+# ---- decisions on launches written by hand ------------------------------------------------------
+
+
+def launch(reads: str, writes: str, *pairs: str, goes_on: bool = False) -> Any:
+    """A launch of values named by letters, `a'` being `a` under another shape.
+
+    Its tensors are the same letters in capitals; a pair "ba" lets B lie where A does.
+    """
+    values = {name.upper(): name for name in (*reads.split(), *writes.split())}
+    allowed = tuple((pair[0].upper(), pair[1:].upper()) for pair in pairs)
+    return SimpleNamespace(
+        reads=tuple(reads.split()), writes=tuple(writes.split()), values=values, goes_on=goes_on,
+        launch=SimpleNamespace(in_place=allowed),
+    )  # fmt: skip
+
+
+def root(value: str) -> str:
+    return value.rstrip("'")
+
+
+def bytes_of(value: str) -> Size:
+    """Values are equally large but for `l`."""
+    return (8 if value == "l" else 4) * N
+
+
+MAKES_A = launch("x", "a")
+DECISIONS = {
+    "a dies": ([MAKES_A, launch("a", "b", "ba")], "ba"),
+    "a dies under another shape": ([MAKES_A, launch("a'", "b", "ba'")], "ba"),
+    "the kernel allows none": ([MAKES_A, launch("a", "b")], ""),
+    "a is read later": ([MAKES_A, launch("a", "b", "ba"), launch("a", "c")], ""),
+    "later under another shape": ([MAKES_A, launch("a", "b", "ba"), launch("a'", "c")], ""),
+    "a is written later": ([MAKES_A, launch("a", "b", "ba"), launch("x", "a")], ""),
+    "a is read twice by the launch": ([MAKES_A, launch("a a'", "b", "ba")], ""),
+    "b is there before": ([MAKES_A, launch("x", "b"), launch("a", "b", "ba")], ""),
+    "b is read before": ([MAKES_A, launch("b", "c"), launch("a", "b", "ba")], ""),
+    "x is an input": ([launch("x", "a", "ax")], ""),
+    "r is a result of the graph": ([launch("x", "r"), launch("r", "b", "br")], ""),
+    "a becomes the result r": ([MAKES_A, launch("a", "r", "ra")], "ra"),
+    "l has more bytes": ([launch("x", "l"), launch("l", "b", "bl")], ""),
+    "two results, one operand": ([MAKES_A, launch("a", "b c", "ba", "ca")], "ba"),
+    "one result, two operands": ([launch("x", "a c"), launch("a c", "b", "ba", "bc")], "ba"),
+    "two of each": ([launch("x", "a c"), launch("a c", "b d", "ba", "da", "bc", "dc")], "ba dc"),
+    "not the first pair": ([launch("x", "l a"), launch("l a", "b", "bl", "ba")], "ba"),
+    "not the first of an input": ([MAKES_A, launch("x a", "b", "bx", "ba")], "ba"),
+    "one after the other": ([MAKES_A, launch("a", "b", "ba"), launch("b", "c", "cb")], "ba cb"),
+    "a group of two launches": (
+        [MAKES_A, launch("a", "s b", goes_on=True), launch("a", "b", "ba"), launch("b", "c", "cb")],
+        "ba cb",
+    ),
+    "a is read after a group": (
+        [MAKES_A, launch("a", "b", goes_on=True), launch("a", "b", "ba"), launch("a", "c")], "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_which_values_lie_in_an_operand(name: str) -> None:
+    launches, expected = DECISIONS[name]
+    assert list(in_place(launches, root, "xy", "r", bytes_of)) == [*map(tuple, expected.split())]
+
+
+MAKES_R = launch("x", "r", "rx")
+UPDATES = {
+    "x is read once": ([MAKES_R], "rx"),
+    "x is read by one after another shape": ([launch("x'", "r", "rx'")], "rx"),
+    "the kernel allows none": ([launch("x", "r")], ""),
+    "x is read before": ([launch("x", "a"), MAKES_R], "rx"),
+    "x is read later": ([MAKES_R, launch("x", "a")], ""),
+    "later under another shape": ([MAKES_R, launch("x'", "a")], ""),
+    "x is read before and later": ([launch("x", "a"), MAKES_R, launch("x", "b")], ""),
+    "x is read twice by the launch": ([launch("x x'", "r", "rx")], ""),
+    "x is read thrice by the launch": ([launch("x x' x", "r", "rx")], ""),
+    "r is written before": ([launch("y", "r"), MAKES_R], ""),
+    "r holds another value before": ([launch("y", "r'"), launch("r' x", "r", "rx")], ""),
+    "r is read later": ([MAKES_R, launch("r", "a")], "rx"),
+    "r is written later": ([MAKES_R, launch("r", "r'")], "rx"),
+    "a is no result of the graph": ([launch("x", "a", "ax")], ""),
+    "a is no input": ([MAKES_A, launch("a", "r", "ra")], ""),
+    "l has more bytes": ([launch("l", "r", "rl")], ""),
+    "two inputs": ([launch("x y", "r", "rx", "ry")], "rx ry"),
+    "two results": ([launch("x", "r q", "rx", "qx")], "rx qx"),
+    "not the first pair": ([launch("a x l", "b r", "bx", "ra", "rl", "rx")], "rx"),
+    "two launches": ([MAKES_R, launch("y", "q", "qy")], "rx qy"),
+    "the second of a group": ([launch("x", "r", goes_on=True), MAKES_R], "rx"),
+    "after a group": ([launch("y", "a", goes_on=True), launch("y", "a"), MAKES_R], "rx"),
+    "x is read after a group": ([launch("y", "a", goes_on=True), MAKES_R, launch("x", "a")], ""),
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_which_results_may_be_made_in_an_input(name: str) -> None:
+    launches, expected = UPDATES[name]
+    assert list(updates(launches, root, "xyl", "rq", bytes_of)) == [*map(tuple, expected.split())]
+
+
+def test_launches_of_a_group_have_one_number() -> None:
+    launches = [launch("x", name, goes_on=name in "bce") for name in "abcdef"]
+    assert [number for number, _ in numbered(launches)] == [0, 1, 1, 1, 2, 2]

@@ -204,7 +204,7 @@ def _combed(span: Span, iterations: Range, low: Size, high: Size) -> tuple[int, 
     """The stride and the interval of one element that moves by more than one an iteration,
     upwards."""
     split = span[0].linear_in((iterations.variable,))
-    factor = None if split is None else split[0][iterations.variable].constant
+    factor = None if split is None else split[0].get(iterations.variable, as_size(0)).constant
     if split is None or factor is None or factor < 1 or iterations.step < 1:
         return None
     if span[1] - span[0] != 1:

@@ -6,13 +6,13 @@ all that is known of statements (fusion, fast products) serves such programs too
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
 from anydim.base.records import dataclass
 from anydim.lang.resolve.ranges import proved
 from anydim.lang.tree import Apply, Axis, Expr, Group, Index, Read, Statement, Tensor, Write
-from anydim.lang.tree.affine import rewrite
+from anydim.lang.tree.affine import reads, rewrite
 from anydim.sizes import Box
 
 
@@ -21,6 +21,8 @@ def straightened(group: Group, box: Box, fresh_name: Callable[[str], str]) -> Gr
     steps = [step for step in group.steps if isinstance(step, (Statement, Write))]
     if len(steps) < len(group.steps) or not all(_is_whole(s, group, box) for s in steps):
         return group
+    if _reads_early(steps, group):
+        return group
     last = {step.target: place for place, step in enumerate(steps)}
     writer = _Writer(group, fresh_name)
     for place, step in enumerate(steps):
@@ -28,6 +30,16 @@ def straightened(group: Group, box: Box, fresh_name: Callable[[str], str]) -> Gr
     made = {statement.target for statement in writer.statements}
     hidden = tuple(t for t in (*group.temporaries, *writer.more) if t.name in made)
     return replace(group, statements=tuple(writer.statements), temporaries=hidden, steps=())
+
+
+def _reads_early(steps: Sequence[Statement | Write], group: Group) -> bool:
+    """Whether a step reads a tensor that nothing wrote: it is outside of it, and has a default."""
+    written = {tensor.name for tensor in group.inputs}
+    for step in steps:
+        if any(read.tensor not in written for read in reads(step.body)):
+            return True
+        written.add(step.target)
+    return False
 
 
 @dataclass
