@@ -35,6 +35,7 @@ from anydim.passes.view_forms import is_lookup, is_reshape, is_view, looks_up_ro
 from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
 _AGAIN = 2  # times that an element may be looked up
+_SHORT = 16  # elements of an axis
 
 
 @dataclass(frozen=True)
@@ -122,16 +123,37 @@ def _compose_all(statement: Statement, views: dict[str, Statement], graph: Graph
 
 
 def _rather_written(lookup: Statement, statement: Statement, read: Read) -> bool:
-    """Whether a statement reads elements again and again: a product, or one with more axes.
+    """Whether a statement reads elements again and again: a product, or one with more axes; or
+    whether its neighbours are in other rows of what is looked up.
 
     Long rows cost what their elements do, wherever they lie.
     """
-    if _is_product(statement):
+    if _is_product(statement) or _turned(statement, read):
         return True
     used = free_axes(read)
     left = (axis.extent for axis in (*statement.axes, *statement.reduced) if axis.name not in used)
     count = product(left).constant
     return (count is None or count > _AGAIN) and not looks_up_rows(lookup)
+
+
+def _turned(statement: Statement, read: Read) -> bool:
+    """Whether the last axis of a statement runs through the rows of a read, whose elements run
+    along another axis, and neither is known to be short.
+
+    Positions and elements would come from another row each: many more lines than a set of the first
+    cache has, as rows are often powers of two apart.
+    """
+    extents = {axis.name: axis.extent for axis in statement.axes}
+    if read.flat or len(read.indices) < 2 or not extents:
+        return False
+    lane, along = statement.axes[-1].name, free_axes(read.indices[-1]) & extents.keys()
+    if lane in along or lane not in free_axes(read):
+        return False
+    return not any(_is_short(extents[name]) for name in (lane, *along)) and bool(along)
+
+
+def _is_short(extent: Size) -> bool:
+    return extent.constant is not None and extent.constant < _SHORT
 
 
 def _is_product(statement: Statement) -> bool:

@@ -95,3 +95,28 @@ def test_rows_are_turned_in_one_kernel(interleaved: bool, flat: bool) -> None:
         found = model(x=given, c=c, s=s, p=p)["y"]
         numpy.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
     assert len(model.plan(n=2, t=3).launches) == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "launches"), ((None, 2), (3, 1)), ids=["rows of any length", "short rows"]
+)
+def test_elements_that_are_looked_up_in_rows_are_turned_after_it(
+    columns: int | None, launches: int
+) -> None:
+    """A reader whose neighbours lie in other rows would touch a line of each for every element."""
+    g = ad.Builder("positions")
+    n, m = g.dim("n", 0, 80), g.dim("m", 0, 80) if columns is None else columns
+    at = g.input("at", int64, (n, m))
+    found = g.gather_elements(g.input("scores", float32, (n, 50)), at, axis=1)
+    g.output("y", g.input("x", float32, (m, n)) + g.transpose(found, perm=(1, 0)))
+    model = ad.compile(g, threads=1)
+    random = numpy.random.default_rng(8)
+    for rows, across in ((0, 3), (3, 0), (1, 1), (16, 17), (31, 64), (80, 80)):
+        across = across if columns is None else columns
+        x, scores = random.random((across, rows), "f"), random.random((rows, 50), "f")
+        at = random.integers(-50, 50, (rows, across))
+        expected = x + numpy.take_along_axis(scores, at % 50, 1).T
+        numpy.testing.assert_array_equal(model(x=x, scores=scores, at=at)["y"], expected)
+    assert len(model.plan(n=16, **({"m": 17} if columns is None else {})).launches) == launches
+    with pytest.raises(ad.InputError):
+        model(x=x, scores=scores, at=numpy.full(at.shape, 50))
