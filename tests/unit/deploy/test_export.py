@@ -240,7 +240,7 @@ def test_what_depends_on_sizes_alone_is_right_in_any_arena(tmp_path: Path) -> No
     for size in (0, 1, 7, 300, 512):
         x = np.random.default_rng(size).standard_normal((size, 16)).astype(np.float32)
         assert_same(model, tmp_path / "made", {"x": x})
-    (tmp_path / "made" / "turns.c").write_text(_IN_TURNS)
+    (tmp_path / "made" / "turns.c").write_text(_IN_TURNS, "utf-8")
     command = [CC, "-std=c11", "-Wall", "turns.c", "libpositions.a", "-lm", "-o", "turns"]
     subprocess.run(command, cwd=tmp_path / "made", check=True)
     done = subprocess.run(["./turns"], cwd=tmp_path / "made", capture_output=True, check=False)
