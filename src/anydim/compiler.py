@@ -61,8 +61,10 @@ from anydim.passes.pieces import Pieces
 from anydim.passes.recur import Recur
 from anydim.passes.results import Results
 from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
-from anydim.passes.segment import Cut, Part, Segment, cut_text, devices_of
+from anydim.passes.segment import Cut, Part, Segment, cut_text, devices_of, straight
+from anydim.passes.setups import joined
 from anydim.passes.simplify import Simplify
+from anydim.passes.sizes_once import SizesOnce
 from anydim.passes.unit_dimensions import UnitDimensions
 from anydim.passes.views import Views
 from anydim.program.inputs import Ranges
@@ -135,6 +137,11 @@ PASSES: tuple[Pass, ...] = (
         "views", "before fusion: statements that only move data would keep others apart",
         "transposes, slices, reshapes and expands are positions in the reads of others",
         lambda m, t, o: Views(),
+    ),
+    Pass(
+        "sizes_once", "after views: what is left of values is computed; before statements join",
+        "no statement that reads inputs computes dear values that depend on sizes alone",
+        lambda m, t, o: SizesOnce(),
     ),
     Pass(
         "inline", "after views: a reduction reads its operands where they really lie",
@@ -330,7 +337,11 @@ def _lowered(
         run = {device: each.run for device, each in made_for.items()}
         if entry.name == "fuse" and not options.fuse:
             run = dict.fromkeys(run, _same)
-        fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
+        if entry.name == "sizes_once" and straight(cuts) and not parts[0].opaque:
+            split = partial(_split, made_for[""].split, parts, fused)
+            parts, fused = work.timed(entry.name, split)
+        else:
+            fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
         notes = tuple(chain(*(getattr(each, "notes", ()) for each in made_for.values())))
         work.stage(entry.name, partial(parts_text, fused, print_graph, notes), fused)
         found += notes
@@ -370,6 +381,15 @@ def _on_parts(
 ) -> list[Graph]:
     """What a pass, by device, makes of the graphs of parts, but of opaque ones."""
     return [graph if part.opaque else run[part.device](graph) for part, graph in zip(parts, graphs)]
+
+
+def _split(
+    split: Callable[[Graph], tuple[Graph, ...]], parts: Sequence[Part], graphs: Sequence[Graph]
+) -> tuple[list[Part], list[Graph]]:
+    """The one part of a straight program, perhaps behind one that makes what sizes alone decide."""
+    (part,), (graph,) = parts, graphs
+    *setup, graph = split(graph)
+    return [*(Part(each, setup=True) for each in setup), part], [*setup, graph]
 
 
 def _scheduled(
@@ -413,11 +433,18 @@ def _assembled(
 ) -> Assembled:
     """The program; `graphs` are what passes made of the parts."""
     linked = {}
+    before: list[tuple[Graph, Sequence[Scheduled | Alias]]] = []
     for part, graph, items in zip(parts, graphs, scheduled):
+        if part.setup:
+            before.append((graph, items))
+            continue
+        for each in before:
+            graph, items = joined(*each, graph, items)
         outer = graph.replace(types={**graph.types, **_named_types(part.graph)})
         sources = tuple(node.source for node in part.graph.nodes)
         workers = on.devices[part.device].device.workers if part.device else threads
-        assemble = Assemble(workers, sources, store, options.memory, part.device)
+        setups = straight(cuts)
+        assemble = Assemble(workers, sources, store, options.memory, part.device, setups)
         segment = assemble.run(outer, items)
         declared = replace(segment.signature, box=part.graph.box)  # errors speak of what was given
         segment = replace(segment, signature=declared)

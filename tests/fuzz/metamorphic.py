@@ -8,6 +8,8 @@
     crowd     a sequence of sizes from several threads, and again, gives what each gives alone
     fixed     the graph with its dims fixed at the sizes of a call gives what it gives at these
     float64   the graph in float64 gives what it gives in float32, by the condition of the graph
+    kept      what depends on sizes alone, kept from call to call, however cheap it is, gives what
+              it gives where it is computed anew, and what the graph says
     memory    a call limited to the bytes that its plan says gives what it gives without a limit;
               one byte less is refused where no data decides
 
@@ -20,17 +22,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from random import Random
+from unittest import mock
 
 import numpy
 
 import anydim as ad
+from anydim.base import settings
 from anydim.base.dtypes import float32, float64, from_numpy
 from anydim.base.errors import DimError, MemoryLimitError, UserError
-from anydim.graph.nodes import Constant, Graph
+from anydim.graph.nodes import FUSED, Constant, Graph, Node
 from anydim.graph.reader import read_graph
 from anydim.graph.text import constants_of, print_graph
+from anydim.passes import setups, sizes_once
 from anydim.sizes import LARGEST
 from tests.fuzz.case import Arrays, Case
 from tests.fuzz.generate import random_case
@@ -45,6 +52,7 @@ POINTS = 2  # sizes at which the laws of rows are asked
 WORK = 60_000  # elements of all statements of a call
 AGAIN = 3  # times: the first ones prepare what repeats a call
 CROWD = 3  # threads that call at once
+KEPT = 2  # blocks of values that depend on sizes alone
 ADDED = 5  # rows
 
 
@@ -200,6 +208,79 @@ def wide(subject: Subject) -> Found:
         yield replace(expected, values=model(**more)).difference(results), sizes
 
 
+def kept(subject: Subject) -> Found:
+    """Sizes come again and again, more of them than are kept; from several threads, too.
+
+    Where a graph has too few values of sizes alone, it is asked with some more.
+    """
+    for graph in (subject.case.graph, with_numbers(subject.case.graph, subject.case.seed)):
+        yield from _kept(Subject(replace(subject.case, graph=graph), subject.model))
+
+
+def _kept(subject: Subject) -> Found:
+    with all_kept():
+        model = compiled(subject.case)
+        if model.program.straight is None or not model.program.straight.setups:
+            return
+        with settings.override(size_values_mb=0):
+            plain = compiled(subject.case)
+    model.executable.size_values.most = KEPT
+    calls = []
+    for sizes, inputs, _ in subject.calls:
+        plain.trim()
+        calls.append((sizes, inputs, plain(**inputs)))
+        wrong = Expected.of(subject.case.graph, inputs).difference(calls[-1][2])
+        yield "" if subject.case.specials else wrong, sizes
+    for sizes, inputs, results in [*calls, *calls, *calls[::-1]]:
+        for _ in range(AGAIN):
+            yield differing(model(**inputs), results), sizes
+    model.trim()
+    calls *= CROWD
+    with ThreadPoolExecutor(CROWD) as pool:
+        came = list(pool.map(lambda call: model(**call[1]), calls))
+    for (sizes, _, results), found in zip(calls, came):
+        yield differing(found, results), sizes
+    for sizes, inputs, results in calls[: len(calls) // CROWD]:
+        yield _limited(model, sizes, inputs, results), sizes
+        model.limit_memory(ad.MemoryLimit(LARGEST, per_call=True))
+
+
+def with_numbers(graph: Graph, seed: int) -> Graph:
+    """The graph with numbers of sizes alone added to float inputs, or multiplied with them."""
+    numbers, types, nodes, names = Random(seed), dict(graph.types), [], {}
+    fused = {name for node in graph.nodes if node.operator == FUSED for name in node.given}
+    for name in graph.inputs:
+        kind = graph.types[name]
+        if kind.dtype not in (float32, float64) or name in fused:
+            continue
+        rank = numbers.randint(min(1, kind.rank), kind.rank)
+        made = tuple(f"{name}/{each}" for each in ("numbers", "waves", "more"))
+        shape = kind.shape[kind.rank - rank :]
+        random = {"shape": shape, "dtype": kind.dtype, "seed": numbers.randint(0, 99)}
+        source = numbers.choice(["random_uniform", "random_normal"])
+        nodes.append(Node(source, (), made[:1], random))
+        last = numbers.randint(0, 1)
+        nodes += [Node("cos", made[:1], made[1:2])] * last
+        operator = numbers.choice(["add", "mul"])
+        nodes.append(Node(operator, (name, made[last]), made[2:]))
+        types.update(dict.fromkeys(made[: last + 1], replace(kind, shape=shape)))
+        types[made[2]], names[name] = kind, made[2]
+    for node in graph.nodes:
+        nodes.append(replace(node, inputs=tuple(names.get(n, n) for n in node.inputs)))
+    return graph.replace(nodes=tuple(nodes), types=types)
+
+
+@contextmanager
+def all_kept() -> Iterator[None]:
+    """Keep all that depends on sizes alone, little work and few bytes too."""
+    with (
+        settings.override(keep_programs=False),
+        mock.patch.object(sizes_once, "MOST", 0.0), mock.patch.object(sizes_once, "LEAST", 0.0),
+        mock.patch.object(setups, "WORTH", 0.0), mock.patch.object(setups, "SHARED", 1),
+    ):  # fmt: skip
+        yield
+
+
 def memory(subject: Subject) -> Found:
     """At the points, and where dims are as small as they may be: one of them, and all."""
     case, model = subject.case, subject.model
@@ -247,6 +328,7 @@ def widened(graph: Graph) -> Graph:
 LAWS: dict[str, Callable[[Subject], Found]] = {
     "halves": halves, "alone": alone, "padding": padding, "threads": threads, "again": again,
     "crowd": crowd, "fixed": fixed, "float64": wide, "memory": memory,
+    "kept": kept,
 }  # fmt: skip
 
 

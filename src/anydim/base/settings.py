@@ -111,6 +111,11 @@ KNOBS = (
         "Largest size of each folder of programs with their weights in it, `programs` and "
         "`models`, in MiB. One program may take a quarter, and a quarter of the disk's free space.",
     ),
+    Knob(
+        "size_values_mb", _count, lambda: 64,
+        "Most memory, in MiB, in which a model keeps what depends on sizes alone, for sizes that "
+        "may come again; 0: it is computed where sizes are not those of the last call.",
+    ),
     Knob("use_cache", _flag, lambda: True, "Whether compiled code is kept and looked up there."),
     Knob(
         "keep_programs", _flag, lambda: True,

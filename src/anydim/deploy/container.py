@@ -23,7 +23,7 @@ from anydim.base.records import dataclass
 from anydim.deploy.checksum import checksum
 from anydim.deploy.records import parse_json
 
-FORMAT = 7  # to be raised with every change of what files hold
+FORMAT = 8  # to be raised with every change of what files hold
 MANIFEST = "manifest.json"
 ALIGNMENT = 64  # of every member; constants lie in memory so
 _LONGEST_NAME = 200

@@ -9,7 +9,7 @@ from anydim.kernels import ir
 from anydim.kernels.ir import constant
 from anydim.native.body import Body, parameter
 from anydim.program.segment import Segment
-from anydim.runtime.layout import ARENA, ARENA_BYTES, CONSTANTS, Layout
+from anydim.runtime.layout import ADDRESS, ARENA, ARENA_BYTES, CONSTANTS, Layout
 from anydim.sizes import Size
 
 BLOCK = parameter("block")
@@ -17,12 +17,16 @@ BLOCK = parameter("block")
 
 @dataclass(frozen=True)
 class Words:
-    """The words of sizes and pointers in a block, of constants in their table."""
+    """The words of sizes and pointers in a block, of constants in their table.
+
+    `setups` are those of the addresses of blocks in which values of setups lie, by value.
+    """
 
     slots: Mapping[Size, int]
     pointers: Mapping[str, int]
     constants: Mapping[str, int]
     first_status: int
+    setups: Mapping[str, int]
 
 
 def words_of(program: Segment, layout: Layout) -> Words:
@@ -32,6 +36,7 @@ def words_of(program: Segment, layout: Layout) -> Words:
         {spec.name: layout.pointer(n) for n, spec in enumerate(interface)},
         {name: n for n, name in enumerate(program.constants)},
         layout.first_status,
+        {name: layout.setup(number) + ADDRESS for name, number in program.setup_of.items()},
     )
 
 
@@ -69,6 +74,10 @@ class Chunk:
             assert buffer.offset is not None
             offset = self.size(buffer.offset)
             return self.body.let(self.load(ARENA) + offset)
+        if buffer.kind == "setup":
+            assert buffer.offset is not None
+            offset = self.size(buffer.offset)
+            return self.body.let(self.load(self.words.setups[name]) + offset)
         return self.load(self.words.pointers[name])
 
     def statuses(self) -> ir.Value:

@@ -25,7 +25,17 @@ from anydim.program.binding import asked
 from anydim.program.segment import Segment, Site
 from anydim.runtime import choices
 from anydim.runtime.checks import Check
-from anydim.runtime.layout import ARENA, CODE, PARALLEL, POOL, STOPPING, Layout
+from anydim.runtime.layout import (
+    ADDRESS,
+    ARENA,
+    BEHIND,
+    CODE,
+    EMPTY,
+    PARALLEL,
+    POOL,
+    STOPPING,
+    Layout,
+)
 from anydim.runtime.positions import FINE
 
 BIND, RUN = "anydim_bind", "anydim_run"
@@ -73,7 +83,9 @@ def emit_segment(program: Segment, prefix: str) -> ir.Library:
 
 
 def _layout(program: Segment) -> Layout:
-    return Layout.of(program.signature, len(program.slots), len(program.positions))
+    return Layout.of(
+        program.signature, len(program.slots), len(program.positions), len(program.setups)
+    )
 
 
 def part_names(prefix: str) -> tuple[str, str]:
@@ -158,29 +170,92 @@ def _long(site: Site) -> bool:
     return range is None or grain is None or range >= grain
 
 
+def _setups(program: Segment, layout: Layout) -> Iterator[ir.Function]:
+    """A function for each setup, which fills its block; it returns what a run returns."""
+    start, words, stopping = 0, words_of(program, layout), stops(program)
+    for number, setup in enumerate(program.setups):
+        body, stop = Body(), start + setup.launches
+        for part, first in enumerate(range(start, stop, STEPS_PER_FUNCTION)):
+            steps = program.sites[first : min(stop, first + STEPS_PER_FUNCTION)]
+            name = f"{_setup_name(number)}_part{part}"
+            yield _chunk(name, first, steps, program, words, stopping, stop)
+            if not stopping:
+                body.call(name, BLOCK)
+                continue
+            stopped = body.ask(name, BLOCK)
+            with body.when(stopped.differs(0)):
+                body.give(stopped + layout.statuses)
+        body.give(_found(body, layout, _checks(program, range(start, stop))))
+        yield body.function(_setup_name(number), ("block",), quick=True)
+        start = stop
+
+
+def _setup_name(number: int) -> str:
+    return f"setup{number}"
+
+
+def _set_up(program: Segment, layout: Layout, body: Body) -> None:
+    """Run the setups whose blocks are not filled; leave with the code of one that fails."""
+    for number in range(len(program.setups)):
+        empty, behind = (layout.setup(number) + word for word in (EMPTY, BEHIND))
+        with body.when(body.load(BLOCK, empty).differs(0)):
+            with body.when(body.load(BLOCK, behind) >= 0):
+                address = body.load(BLOCK, ARENA) + body.load(BLOCK, behind)
+                body.store(BLOCK, layout.setup(number) + ADDRESS, address)
+            failed = body.ask(_setup_name(number), BLOCK)
+            with body.when(failed.differs(0)):
+                body.give(failed)
+            body.store(BLOCK, empty, 0)
+
+
+def _checks(program: Segment, launches: range) -> range:
+    """The indices that some launches check, in order of their words."""
+    words = [
+        program.buffer[name]
+        for number in launches
+        for name in program.sites[number].operands
+        if program.buffer[name].kind == "status"
+    ]
+    starts = [int(each.offset.constant or 0) // 8 for each in words if each.offset is not None]
+    ends = [start + int(each.bytes.constant or 0) // 8 for start, each in zip(starts, words)]
+    return range(min(starts, default=0), max(ends, default=0))
+
+
+def _found(body: Body, layout: Layout, checks: range) -> ir.Value:
+    """The code of the first of these indices that left its axis, else 0."""
+    words = [layout.first_status + number for number in checks]
+    inside = [body.let(body.load(BLOCK, word).equals(FINE)) for word in words]
+    return verdict(body, inside, 1 + checks.start)
+
+
 def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
-    """All launches; returns the code of the first checked index that left its axis, else 0.
+    """All launches of a call; returns the code of the first checked index that left its axis, or 0.
 
     Where it `stops`, the verdicts of `stopping.py` are codes behind those.
     """
-    starts, words = range(0, len(program.sites), STEPS_PER_FUNCTION), words_of(program, layout)
+    yield from _setups(program, layout)
+    count, words = len(program.sites), words_of(program, layout)
+    starts = range(program.first_launch, count, STEPS_PER_FUNCTION)
     stopping = stops(program)
     for number, start in enumerate(starts):
         steps = program.sites[start : start + STEPS_PER_FUNCTION]
-        yield _chunk(number, start, steps, program, words, stopping)
+        yield _chunk(f"part{number}", start, steps, program, words, stopping, count)
     body = Body()
     if name == RUN:  # else a part of a call
         body.call(BEGIN, body.load(BLOCK, POOL))
         if stopping:
             with body.when(body.load(BLOCK, STOPPING).differs(0)):
                 body.call(STARTED, body.load(BLOCK, STOPPING))
-    with body.when(body.load(BLOCK, PARALLEL) >= WORTH_WAKING):
-        body.call(WAKE, body.load(BLOCK, POOL))
+    if not program.setups:
+        _wake(body)
     statuses = range(layout.first_status, layout.first_status + layout.statuses)
     for word in statuses:
         body.store(BLOCK, word, FINE)
-    stopped = body.variable(body.ask("part0", BLOCK)) if stopping else None
-    for number in range(1 if stopping else 0, len(starts)):
+    if program.setups:
+        _set_up(program, layout, body)
+        _wake(body)
+    stopped = body.variable(body.ask("part0", BLOCK)) if stopping and starts else None
+    for number in range(0 if stopped is None else 1, len(starts)):
         if stopped is None:
             body.call(f"part{number}", BLOCK)
             continue
@@ -191,27 +266,35 @@ def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
     if stopped is not None:
         with body.when(stopped().differs(0)):
             body.give(stopped() + len(statuses))
-    found = [body.load(BLOCK, word) for word in statuses]
-    inside = [body.let(index.equals(FINE)) for index in found]
-    body.give(verdict(body, inside, 1))
+    body.give(_found(body, layout, _checks(program, range(program.first_launch, count))))
     yield _straight(body, name)
 
 
+def _wake(body: Body) -> None:
+    """Wake workers for launches that are worth it."""
+    with body.when(body.load(BLOCK, PARALLEL) >= WORTH_WAKING):
+        body.call(WAKE, body.load(BLOCK, POOL))
+
+
 def _chunk(
-    number: int, first: int, steps: Sequence[Site], program: Segment, words: Words, stopping: bool
-) -> ir.Function:
-    """Some launches; the verdict, where it is `stopping`. Short ones are looked behind together."""
+    name: str, first: int, steps: Sequence[Site], program: Segment, words: Words, stopping: bool,
+    end: int,
+) -> ir.Function:  # fmt: skip
+    """Some launches; the verdict, where it is `stopping`. Short ones are looked behind together.
+
+    Behind those that `end` there nobody looks.
+    """
     body = Body()
     most = max(len(step.operands) + len(step.sizes) for step in steps)
     chunk = _Launches(program, words, body, body.array(most + choices.MORE))
     for site, step in enumerate(steps, first):
         chunk.launch(site, step)
     if stopping:
-        if first + len(steps) < len(program.sites):
+        if first + len(steps) < end:
             with body.when(chunk.load(STOPPING).differs(0)):
                 body.give(body.ask(LOOK, chunk.load(STOPPING)))
         body.give(0)
-    return body.function(f"part{number}", ("block",), result=stopping, quick=True)
+    return body.function(name, ("block",), result=stopping, quick=True)
 
 
 class _Launches(Chunk):

@@ -21,7 +21,7 @@ from anydim.program.segment import Segment
 from anydim.runtime.checks import Check
 from anydim.runtime.failures import Failure
 from anydim.runtime.handed import HandedPart, Port
-from anydim.runtime.interface import Interface, OnDevice
+from anydim.runtime.interface import Interface, OnDevice, SetupPlace
 from anydim.runtime.layout import CODE, CONSTANTS, POINTERS, Layout
 
 _SAME = (
@@ -83,8 +83,15 @@ def _straight(segment: Segment) -> Host:
         bound=len(made.checks),
         asked=made.asked,
         updates=segment.updates,
+        setups=tuple(_setups(segment, layout)),
     )  # fmt: skip
     return Host((made.code,), interface)
+
+
+def _setups(segment: Segment, layout: Layout) -> Iterator[SetupPlace]:
+    dims = _dims(segment, layout)
+    for number, setup in enumerate(segment.setups):
+        yield SetupPlace(layout.setup(number), tuple(dims[name] for name in setup.dims))
 
 
 def _dims(segment: Segment, layout: Layout) -> dict[str, int]:

@@ -7,15 +7,15 @@ faster than the function. The sizes that others are made of come first; those re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from anydim.kernels import ir
-from anydim.kernels.ir import constant
+from anydim.kernels.ir import constant, select
 from anydim.native.arithmetic import Arithmetic, Ranged
 from anydim.native.body import FALSE, ONE, ZERO, Body, as_word, parameter
 from anydim.native.threads import WORTH_WAKING
 from anydim.program.segment import Segment
-from anydim.runtime.layout import ARENA_BYTES, PARALLEL, Layout
+from anydim.runtime.layout import ARENA_BYTES, BEHIND, BYTES, EMPTY, PARALLEL, Layout
 from anydim.sizes import Atom, Interval, Size
 
 TOGETHER = 256  # sizes that the function writes which has checked the dims
@@ -24,7 +24,7 @@ _BLOCK = parameter("block")
 
 
 def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterator[ir.Function]:
-    """Write output shapes, slots, arena bytes, and whether any launch can use several threads.
+    """Write output shapes, slots, bytes, and whether any launch can use several threads.
 
     The functions that have to stand before the one that this is written into.
     """
@@ -33,12 +33,12 @@ def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterato
         for axis, size in enumerate(spec.shape):
             body.store(_BLOCK, layout.output_axis(number, axis), arithmetic.size(size))
     words = {size: layout.first_slot + number for number, size in enumerate(program.slots)}
-    wide = Counter(step.shared for step in program.sites)
+    wide = Counter(step.shared for step in program.sites[program.first_launch :])
     ranges = sorted(wide, key=_in_order) if program.threads > 1 else []
     if len(words) <= TOGETHER:
         for size, word in words.items():
             body.store(_BLOCK, word, arithmetic.size(size))
-        body.store(_BLOCK, ARENA_BYTES, arithmetic.size(program.total_bytes))
+        _write_bytes(program, layout, arithmetic, arithmetic.size)
         _several([(*range, wide[range]) for range in ranges], arithmetic)
         return
     parts = _Parts(program, layout, words, arithmetic.symbols)
@@ -46,10 +46,33 @@ def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterato
     for function in parts.functions(ranges):
         yield function
         arithmetic.must(body.let(body.ask(function.name, _BLOCK).equals(1)))
-    total = program.total_bytes
-    fixed = total.constant
-    bytes = body.load(_BLOCK, words[total]) if fixed is None else constant(fixed)
-    body.store(_BLOCK, ARENA_BYTES, bytes)
+
+    def again(size: Size) -> ir.Value:
+        fixed = size.constant
+        return body.load(_BLOCK, words[size]) if fixed is None else constant(fixed)
+
+    _write_bytes(program, layout, arithmetic, again)
+
+
+def _write_bytes(
+    program: Segment, layout: Layout, arithmetic: Arithmetic, value: Callable[[Size], ir.Value]
+) -> None:
+    """Write the bytes of the arena and of blocks; small blocks lie behind it, and are part of it.
+
+    No block is filled yet.
+    """
+    body, end, shared = arithmetic.body, value(program.total_bytes), ZERO
+    for number, setup in enumerate(program.setups):
+        bytes, first = value(setup.bytes), layout.setup(number)
+        small = body.let(bytes < setup.least)
+        body.store(_BLOCK, first + BYTES, select(small, 0, bytes))
+        body.store(_BLOCK, first + BEHIND, select(small, end, -1))
+        body.store(_BLOCK, first + EMPTY, 1)
+        end = body.let(end + select(small, bytes, 0))
+        shared = body.let(shared + select(small, 0, bytes))
+    if program.setups:
+        body.store(_BLOCK, layout.setup(0) - 1, shared)
+    body.store(_BLOCK, ARENA_BYTES, end)
 
 
 def _in_order(range: tuple[Size, Size]) -> str:

@@ -24,9 +24,11 @@ from anydim.passes.in_place import in_place, updates
 from anydim.passes.memory import STACKED, ArenaPlan, Lifetime, Planner
 from anydim.passes.packing import Work, packed
 from anydim.passes.schedule import Alias, Scheduled
+from anydim.passes.setups import Setup, with_setups
 from anydim.program.program import Constant as Held
 from anydim.program.recipe import Recipe
 from anydim.program.segment import ALIGNMENT, Buffer, Segment, Site
+from anydim.program.segment import Setup as Record
 from anydim.runtime.pages import Pages
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature, TensorSpec
@@ -41,7 +43,7 @@ class Assemble:
 
     Each launch that checks indices gets an operand with a word for each of its checks; `sources`
     names the nodes they came from. Kernels and constants go into `store`; `memory` says
-    where values lie, `device` on what.
+    where values lie, `device` on what. With `setups` launches that read no input become some.
     """
 
     threads: int = 1
@@ -49,11 +51,16 @@ class Assemble:
     store: Store = field(default_factory=lambda: Store())
     memory: Planner = STACKED
     device: str = ""
+    setups: bool = False
 
     def run(self, graph: Graph, scheduled: Sequence[Scheduled | Alias]) -> Segment:
         """`graph` gives the signature and the constants, `scheduled` the launches in order."""
         names = _Names(graph, scheduled)
         launches = [item for item in scheduled if isinstance(item, Scheduled)]
+        setups: tuple[Setup, ...] = ()
+        if self.setups:
+            launches, setups = with_setups(launches, names.root, names.bytes, graph)
+        names.kept = {value: size for setup in setups for value, size in setup.values.items()}
         if self.memory.in_place:
             names.put_in_place(launches)
         gap = _GAP if self.threads > 1 and not self.device else 0
@@ -80,7 +87,12 @@ class Assemble:
         held = [self.store.constants[name] for name in constants]
         return Segment(
             signature=_signature(graph),
-            buffers=(*_buffers(graph, held), *_arena(lifetimes, names, plan), *statuses),
+            buffers=(
+                *_buffers(graph, held),
+                *_arena(lifetimes, names, plan),
+                *statuses,
+                *names.setup(),
+            ),
             sites=tuple(sites),
             constants=tuple(constants),
             arena_bytes=plan.bytes,
@@ -88,6 +100,10 @@ class Assemble:
             positions=tuple(positions),
             updates=names.updates(launches),
             device=self.device,
+            setups=tuple(
+                Record(each.dims, each.launches, each.bytes, tuple(each.values), each.least)
+                for each in setups
+            ),
         )
 
     def _position(self, check: Found, item: Scheduled, graph: Graph) -> Position:
@@ -194,6 +210,7 @@ class _Names:
         self.graph = graph
         self.parent: dict[str, str] = {}
         self.types: dict[str, TensorType] = {}
+        self.kept: dict[str, Size] = {}  # of setups: where they lie in their blocks
         for item in scheduled:
             if isinstance(item, Alias):
                 source, target = self.root(item.source), self.root(item.target)
@@ -210,10 +227,20 @@ class _Names:
             value = self.parent[value]
         return value
 
+    def bytes(self, value: str) -> Size:
+        return _bytes(self.types[value])
+
+    def setup(self) -> Iterator[Buffer]:
+        """The buffers of values that are kept."""
+        for name, offset in self.kept.items():
+            kind = self.types[name]
+            yield Buffer(name, "setup", _bytes(kind), offset, kind.dtype, kind.shape)
+
     def put_in_place(self, launches: Sequence[Scheduled]) -> None:
         """Let results lie where an operand of their launch dies, as far as the kernels allow it."""
         own = {v: self.root(v) for item in launches for v in (*item.reads, *item.writes)}
-        given, results = {*self.graph.inputs, *self.graph.constants}, self.graph.outputs
+        given = {*self.graph.inputs, *self.graph.constants}
+        results = {*self.graph.outputs, *self.kept}
         types = {**self.graph.types, **self.types}
         size = lambda name: _bytes(types[name])  # noqa: E731
         for made, read in in_place(launches, own.__getitem__, given, results, size):
@@ -231,7 +258,7 @@ class _Names:
     def lifetimes(self, launches: Sequence[Scheduled]) -> list[Lifetime]:
         """The arena's values and when each lives, counted in launches."""
         spans: dict[str, tuple[int, int]] = {}
-        outside = {*self.graph.inputs, *self.graph.outputs, *self.graph.constants}
+        outside = {*self.graph.inputs, *self.graph.outputs, *self.graph.constants, *self.kept}
         for number, item in enumerate(launches):
             for value in (*item.reads, *item.writes):
                 root = self.root(value)

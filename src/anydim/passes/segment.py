@@ -33,13 +33,15 @@ class Part:
     """A straight-line graph; `opaque`: its one node is no comprehension, or has its own order.
 
     `counter` is the dim that counts the iterations of the loop it is in, if it speaks of one.
-    `device` is where it runs, '' the host.
+    `device` is where it runs, '' the host. A `setup` makes the last inputs of the part behind it
+    (`sizes_once.py`).
     """
 
     graph: Graph
     opaque: bool = False
     counter: str | None = None
     device: str = ""
+    setup: bool = False
 
 
 @dataclass(frozen=True)

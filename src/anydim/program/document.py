@@ -15,7 +15,7 @@ from anydim.program.segment import Buffer, Segment
 from anydim.runtime.signature import Signature
 from anydim.sizes import Box, Size, bounds
 
-FORMAT = 1
+FORMAT = 2
 Document = dict[str, Any]
 
 
@@ -36,6 +36,7 @@ class _Writer:
         known, signature = memory(self.program), self.program.signature
         values = list(self._arguments(signature))
         values += self._arena()
+        values += self._kept()
         values += self._between()
         return {
             "format": FORMAT,
@@ -49,6 +50,7 @@ class _Writer:
                 "peak": self._size(known.bytes),
                 "values": self._size(known.values),
                 "arena": self._size(known.arena),
+                "kept": self._size(known.kept),
                 "inputs": self._size(known.inputs),
                 "outputs": self._size(known.outputs),
                 "constants": known.constants,
@@ -56,9 +58,14 @@ class _Writer:
             "storages": self.storages,
             "values": values,
             "launches": [
-                {"kernel": site.kernel, "source": site.source, "body": "generic"}
+                {
+                    "kernel": site.kernel,
+                    "source": site.source,
+                    "body": "generic",
+                    "kept": number < segment.first_launch,
+                }
                 for segment, _ in self.needs.parts
-                for site in segment.sites
+                for number, site in enumerate(segment.sites)
             ],
         }
 
@@ -96,18 +103,26 @@ class _Writer:
                     yield self._placed(buffer, segment, env, arena, start)
             start += len(segment.sites)
 
+    def _kept(self) -> Iterator[Document]:
+        """What depends on sizes alone, in the block of its setup."""
+        for segment, env in self.needs.parts:
+            for setup in segment.setups:
+                block = self._storage("kept", setup.bytes)
+                for name in setup.values:
+                    yield self._placed(segment.buffer[name], segment, env, block, 0)
+
     def _placed(
-        self, buffer: Buffer, segment: Segment, env: Mapping[str, Size], arena: int, start: int
+        self, buffer: Buffer, segment: Segment, env: Mapping[str, Size], storage: int, start: int
     ) -> Document:
         assert buffer.offset is not None
         offset = buffer.offset.substitute(env)
         return {
             "name": buffer.name,
-            "kind": "value" if buffer.dtype else "scratch",
+            "kind": ("kept" if buffer.kind == "setup" else "value") if buffer.dtype else "scratch",
             "dtype": str(buffer.dtype or ""),
             "shape": [str(size.substitute(env)) for size in buffer.shape],
             **self._size(buffer.bytes.substitute(env)),
-            "storage": arena,
+            "storage": storage,
             "offset": str(offset),
             "offset_bytes": max(0, offset.evaluate(self.sizes)),
             **_life(segment, buffer.name, start),

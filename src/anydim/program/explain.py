@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from anydim.base.amounts import told_bytes
-from anydim.base.text import counted
+from anydim.base.text import counted, listed
 from anydim.program.findings import findings
 from anydim.program.memory import memory
 from anydim.program.program import Program
@@ -53,6 +53,11 @@ def summary(program: Program) -> Iterator[str]:
         yield f"  {counted(parts, 'part')} on {engine}, whose own memory is not counted"
     yield f"  {counted(len(signature.guards), 'relation')} of sizes checked in each call"
     yield f"  arena: {memory(program)}"
+    for segment in program.segments:
+        for setup in segment.setups:
+            dims, bytes = listed(setup.dims, none="no dim"), f"{setup.bytes} bytes"
+            made = counted(setup.launches, "launch", "es")
+            yield f"  kept for distinct sizes of {dims}: {bytes}, {made}: {listed(setup.values)}"
     held = sum(constant.bytes for constant in program.constants)
     yield f"  constants: {told_bytes(held)} in {counted(len(program.constants), 'array')}"
     found = findings(program)

@@ -1,13 +1,15 @@
 """The memory of a call, known before it runs: a formula, its bound, what fits a limit.
 
 What counts is what a call takes of its own: values between its kernels and the scratch of all
-threads, in one arena. Where data decides what runs, the results are among the values. Inputs,
-results that belong to the caller and constants, which all calls share, are shown beside it.
+threads, in one arena, and what is kept for its sizes. Where data decides what runs, the results are
+among the values. Inputs, results that belong to the caller and constants, which all calls share,
+are shown beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from functools import cached_property
 
 from anydim.base.amounts import told_bytes
@@ -36,7 +38,8 @@ class Memory:
     """The most bytes that a call takes of its own, as formulas over the dims.
 
     `arena` is that of values between kernels and of scratch, `values` are those between steps where
-    data decides what runs. `inputs` and `outputs` are the arrays of a call, `constants` bytes that
+    data decides what runs, `kept` what depends on sizes alone and serves all calls with these
+    sizes. `inputs` and `outputs` are the arrays of a call, `constants` bytes that
     all calls share; they are not in `bytes`.
     """
 
@@ -48,11 +51,12 @@ class Memory:
     constants: int
     box: Box
     guards: tuple[Guard, ...]
+    kept: Size = field(default_factory=lambda: as_size(0))
 
     @cached_property
     def bytes(self) -> Size:
-        """Both together."""
-        return self.values + self.arena
+        """Values, arena and what is kept together."""
+        return self.values + self.arena + self.kept
 
     @property
     def devices(self) -> Mapping[str, Size]:
@@ -129,7 +133,7 @@ def memory(program: Program) -> Memory:
     return Memory(
         signature.name, known.values, known.arena, _total(signature.inputs),
         _total(signature.outputs), sum(constant.bytes for constant in program.constants),
-        known.box, signature.guards,
+        known.box, signature.guards, known.kept,
     )  # fmt: skip
 
 

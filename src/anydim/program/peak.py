@@ -26,12 +26,16 @@ def peak(program: Program, sizes: Mapping[str, int]) -> Peak:
     """The peak at sizes that nobody has checked; those that are missing have their bounds."""
     placed, known = arena(program, sizes), needs(program)
     kernel, source = placed.launches[placed.peak] if placed.launches else ("", "")
+    values, _ = values_at(known.box, sizes)
     parts = [(value.name, value.bytes) for value in placed.placed if placed.at_peak(value)]
     where = f"at '{source}'" if source else f"in {kernel}"
     if program.straight is None:
-        values, _ = values_at(known.box, sizes)
         moment = max(known.moments, key=lambda each: each.bytes.evaluate(values))
         parts += [(name, size.evaluate(values)) for name, size in moment.parts]
         where = f"after '{moment.where}'" if moment.where else "between steps"
+    for segment, env in known.parts:
+        kept = (segment.buffer[name] for setup in segment.setups for name in setup.values)
+        parts += [(each.name, each.bytes.substitute(env).evaluate(values)) for each in kept]
     found = sorted((part for part in parts if part[1]), key=lambda part: -part[1])
-    return Peak(placed.bytes + placed.between, where, tuple(found))
+    bytes = placed.bytes + placed.between + max(0, known.kept.evaluate(values))
+    return Peak(bytes, where, tuple(found))

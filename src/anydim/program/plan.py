@@ -24,6 +24,7 @@ class LaunchPlan:
     """One kernel call: the parallel range, into how many parts it is cut, estimated work.
 
     It runs `times` times, None: data decides; `flops` and `moved` are those of all times (of one).
+    One that is `kept` runs in the first call at these sizes alone.
     `body` says what serves it: "generic", or a body for its sizes ("exact") or for a span of them.
     """
 
@@ -36,6 +37,7 @@ class LaunchPlan:
     moved: int
     times: int | None = 1
     body: str = "generic"
+    kept: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Plan:
     Where data decides what runs, `value_bytes` is the most that values between steps take, results
     among them, each as soon as its size is known; `bytes` is both together. Sizes that were not
     given are `decided` by data and have their upper bounds; `unknown` are dims that have none and
-    count with their least size.
+    count with their least size. `kept_bytes` hold what depends on these sizes alone, for all calls
+    that have them.
     """
 
     name: str
@@ -60,6 +63,7 @@ class Plan:
     decided: tuple[str, ...] = ()
     describe: Callable[[], Document] = field(default=dict, compare=False, repr=False)
     sites: tuple[tuple[Site, tuple[int, ...]], ...] = field(default=(), compare=False, repr=False)
+    kept_bytes: int = 0
 
     def with_bodies(self, body: Callable[[Site, tuple[int, ...]], str]) -> Plan:
         """The plan of a model with other bodies: what serves a launch of a site at its sizes."""
@@ -83,13 +87,13 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """Bytes of intermediate values and scratch of all threads."""
-        return self.value_bytes + self.arena_bytes
+        """Bytes of intermediate values, scratch of all threads, and what is kept for the sizes."""
+        return self.value_bytes + self.arena_bytes + self.kept_bytes
 
     @property
     def flops(self) -> int:
-        """Estimated arithmetic of all launches."""
-        return sum(launch.flops for launch in self.launches)
+        """Estimated arithmetic of all launches but those of which the results are kept."""
+        return sum(launch.flops for launch in self.launches if not launch.kept)
 
     def __str__(self) -> str:
         at = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
@@ -106,6 +110,9 @@ class Plan:
                 2,
                 f"  between   {_bytes(self.value_bytes)}  (between steps, at most: taken as known)",
             )
+        if self.kept_bytes:
+            at = 2 + bool(self.value_bytes)
+            lines.insert(at, f"  kept      {_bytes(self.kept_bytes)}  (for calls at these sizes)")
         if self.decided:
             lines.insert(1, f"  data decides {listed(self.decided)}: counted with the upper bound")
         if self.unknown:
@@ -147,6 +154,7 @@ def estimate(program: Program, sizes: Mapping[str, int]) -> Plan:
         decided=tuple(n for n in known.box.names if n not in {*sizes, *unknown}),
         describe=partial(document, program, values),
         sites=tuple((work.site, _words(work, values)) for work in known.work),
+        kept_bytes=value(known.kept),
     )
 
 
@@ -167,7 +175,9 @@ def _launches(work: Work, threads: int, values: Mapping[str, int]) -> LaunchPlan
     once = _launch(work.site, threads, sizes)
     times = None if work.times is None else work.times.evaluate(values)
     often = 1 if times is None else times
-    return replace(once, flops=once.flops * often, moved=once.moved * often, times=times)
+    return replace(
+        once, flops=once.flops * often, moved=once.moved * often, times=times, kept=work.kept
+    )
 
 
 def _launch(site: Site, threads: int, sizes: Mapping[str, int]) -> LaunchPlan:
@@ -185,6 +195,7 @@ def _table(launches: tuple[LaunchPlan, ...]) -> list[str]:
     lines = [f"  {'kernel':{width}}  {'range':>9} parts {'flop':>8} {'moved':>8}  schedule"]
     for launch in launches:
         schedule = launch.schedule if launch.body == "generic" else launch.body
+        schedule = f"kept: {schedule}" if launch.kept else schedule
         lines.append(
             f"  {launch.kernel:{width}}  {launch.parallel:9} {launch.parts:5} "
             f"{_count(launch.flops):>8} {_count(launch.moved):>7}B  {schedule}".rstrip()

@@ -40,12 +40,13 @@ _GROWING = 3  # a stack that grows: room for twice its slices, and what it was c
 class Work:
     """A launch, its sizes over the dims of the outermost region, and how often it runs.
 
-    `times` is None where data decides.
+    `times` is None where data decides. One that is `kept` runs once for distinct sizes.
     """
 
     site: Site
     sizes: Mapping[str, Size]
     times: Size | None
+    kept: bool = False
 
     def at(self, size: Size) -> Size:
         return size.substitute(self.sizes)
@@ -72,7 +73,8 @@ class Needs:
     """`values`: the most bytes of values that live between steps, on each device; none in a
     straight program, whose results belong to the caller. `arena`: the most that one segment needs
     for itself, scratch included, on each device. `box`: the dims that these speak of. `moments` are
-    those at which values may be the most.
+    those at which values may be the most. `kept`: what a straight program keeps of its setups for
+    the sizes of a call.
 
     `parts` are the segments in the order of the walk, with their dims over those of the box.
     """
@@ -83,10 +85,11 @@ class Needs:
     box: Box
     parts: tuple[tuple[Segment, Mapping[str, Size]], ...] = ()
     moments: tuple[Moment, ...] = ()
+    kept: Size = field(default_factory=lambda: as_size(0))
 
     @property
     def bytes(self) -> Size:
-        return self.values + self.arena
+        return self.values + self.arena + self.kept
 
 
 def needs(program: Program) -> Needs:
@@ -116,8 +119,10 @@ def needs(program: Program) -> Needs:
 def _straight(segment: Segment) -> Needs:
     box = segment.signature.box
     same = {dim.name: dim.size for dim in box.dims}
-    work = tuple(Work(site, same, as_size(1)) for site in segment.sites)
-    return Needs(as_size(0), segment.total_bytes, work, box, ((segment, same),))
+    first = segment.first_launch
+    work = tuple(Work(s, same, as_size(1), n < first) for n, s in enumerate(segment.sites))
+    parts = ((segment, same),)
+    return Needs(as_size(0), segment.total_bytes, work, box, parts, kept=segment.kept_bytes)
 
 
 def values_at(box: Box, sizes: Mapping[str, int]) -> tuple[dict[str, int], tuple[str, ...]]:

@@ -12,12 +12,13 @@ from functools import cached_property
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
+from anydim.base.text import counted
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature
 from anydim.sizes import Size, align_up, as_size, negated
 
 ALIGNMENT = 64  # bytes; of the arena, of each value in it and of each thread's scratch
-KINDS = ("input", "output", "constant", "arena", "status")
+KINDS = ("input", "output", "constant", "arena", "status", "setup")
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Buffer:
     """Memory that a launch reads or writes; `offset` counts bytes inside the arena.
 
     A 'status' has a word for each index that the launch checks; its `offset` counts bytes from the
-    first word of all. `dtype` and `shape` are those of the value that it is for.
+    first word of all. A 'setup' lies in the block of its `Setup`, from which `offset` counts.
+    `dtype` and `shape` are those of the value that it is for.
     """
 
     name: str
@@ -84,6 +86,26 @@ class Site:
 
 
 @dataclass(frozen=True)
+class Setup:
+    """Launches whose results depend on the sizes of `dims` alone, and are kept from call to call.
+
+    They are the next `launches` of a segment behind those of the setups before. What others read
+    of their results are the buffers `values`, in a block of `bytes` bytes. Where these are fewer
+    than `least`, filling the block takes about as long as looking for it: each call has its own.
+    """
+
+    dims: tuple[str, ...]
+    launches: int
+    bytes: Size
+    values: tuple[str, ...]
+    least: int
+
+    def __str__(self) -> str:
+        of = ", ".join(self.dims) or "no dim"
+        return f"setup of {of}: {counted(self.launches, 'launch', 'es')}, {self.bytes} bytes"
+
+
+@dataclass(frozen=True)
 class Segment:
     """Launches that run in order.
 
@@ -92,7 +114,8 @@ class Segment:
     and the workspaces of launches on `threads` threads. `positions` are the indices that the
     launches check, in the order of their words. `updates` are pairs (output, input) that may be the
     same memory in a call. All of it is on one `device`, '' the host: arena, constants, inputs and
-    outputs lie there.
+    outputs lie there. The first launches are those of `setups`, in order; a call runs them where
+    nothing is kept of them for its sizes.
     """
 
     signature: Signature
@@ -104,6 +127,7 @@ class Segment:
     positions: tuple[Position, ...] = ()
     updates: tuple[tuple[str, str], ...] = ()
     device: str = ""
+    setups: tuple[Setup, ...] = ()
 
     @cached_property
     def total_bytes(self) -> Size:
@@ -115,8 +139,24 @@ class Segment:
         """Every size that changes from call to call and that the host needs, each once."""
         return tuple(dict.fromkeys(s for s in self._sizes() if s.constant is None))
 
+    @cached_property
+    def kept_bytes(self) -> Size:
+        """What is kept of setups for the sizes of a call."""
+        return sum((setup.bytes for setup in self.setups), as_size(0))
+
+    @cached_property
+    def first_launch(self) -> int:
+        """The first launch that runs in every call: how many are those of setups."""
+        return sum(setup.launches for setup in self.setups)
+
+    @cached_property
+    def setup_of(self) -> Mapping[str, int]:
+        """The setups of the values that are kept, by number."""
+        return {name: n for n, setup in enumerate(self.setups) for name in setup.values}
+
     def _sizes(self) -> Iterator[Size]:
         yield self.total_bytes
+        yield from (setup.bytes for setup in self.setups)
         for buffer in self.buffers:
             if buffer.offset is not None:
                 yield buffer.offset
@@ -145,4 +185,9 @@ class Segment:
         yield f"arena {self.arena_bytes} bytes"
         yield from (f"slot s{number} = {size}" for number, size in enumerate(self.slots))
         yield from map(str, self.buffers)
-        yield from map(str, self.sites)
+        start = 0
+        for setup in self.setups:
+            yield f"{setup}"
+            yield from (f"  {site}" for site in self.sites[start : start + setup.launches])
+            start += setup.launches
+        yield from map(str, self.sites[start:])

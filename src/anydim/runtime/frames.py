@@ -91,6 +91,15 @@ class Shelf(Generic[Item]):
         """What lies there now."""
         return list(self._free)
 
+    def visit(self, look: Callable[[Item], None]) -> None:
+        """Look at the idle frames, none of which a call can take meanwhile."""
+        for _ in range(len(self._free)):
+            item = self._borrow()
+            if item is None:  # other threads were faster
+                break
+            look(item)
+            self._return(item)
+
     def trim(self) -> int:
         """Idle frames keep nothing; the bytes that they had."""
         self._keep = self._most = 0
@@ -108,15 +117,15 @@ class Shelf(Generic[Item]):
     def _keep_at_most(self, most: int) -> int:
         """Have idle frames keep so many bytes; how many went back to the system."""
         given = 0
-        for _ in range(len(self._free)):
-            item = self._borrow()
-            if item is None:  # other threads were faster
-                break
+
+        def look(item: Item) -> None:
+            nonlocal given
             given += item.bytes
             if item.bytes > most:
                 item.keep(most)
             given -= item.bytes
-            self._return(item)
+
+        self.visit(look)
         return given
 
     def _borrow(self) -> Item | None:

@@ -13,7 +13,7 @@ from anydim.base.records import dataclass
 from anydim.runtime import home
 from anydim.runtime.failures import Failure
 from anydim.runtime.handed import HandedPart
-from anydim.runtime.layout import POINTERS
+from anydim.runtime.layout import POINTERS, SETUP
 from anydim.runtime.signature import Signature
 
 _MOST_WORDS = 1 << 24
@@ -50,6 +50,17 @@ class OnDevice:
 
 
 @dataclass(frozen=True)
+class SetupPlace:
+    """Words of a call about what is kept for the sizes of some dims.
+
+    `block` is the first of those that `layout.py` has for a setup; `dims` have the sizes.
+    """
+
+    block: int
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Interface:
     """Where a call finds things, and what the numbers mean that come back.
 
@@ -68,6 +79,7 @@ class Interface:
     pairs of an output and an input that may be the same memory. `devices` are those that it uses
     beside the host; then it also has functions 'device_clear' and 'device_trim', and may have
     native verbs for kinds of devices ('launch of cpu'). `handed` are the parts that engines run.
+    `setups` are what a straight program keeps for sizes; one may read those before it.
     """
 
     functions: Mapping[str, str]
@@ -85,6 +97,7 @@ class Interface:
     updates: tuple[tuple[str, str], ...] = ()
     devices: tuple[OnDevice, ...] = ()
     handed: tuple[HandedPart, ...] = ()
+    setups: tuple[SetupPlace, ...] = ()
 
     def verify(self, signature: Signature) -> None:
         """Raise ArtefactError unless all of it can be of a program with this signature.
@@ -107,6 +120,10 @@ class Interface:
                 and all(port.rank >= 0 for port in (*part.inputs, *part.outputs))
                 for part in self.handed
             ) or (straight and bool(self.handed)),
+            "setups": not all(
+                self._inside(each.block - 1, 1 + len(SETUP)) and all(map(self._inside, each.dims))
+                for each in self.setups
+            ) or (not straight and bool(self.setups)),
             "words": not POINTERS <= self.words <= _MOST_WORDS,
             "inputs": not self._inside(self.inputs, len(ranks)),
             "shapes": not self._inside(self.shapes, sum(ranks)),

@@ -8,6 +8,10 @@
     dims        in the order of the box                                    written by bind
     slots       size expressions of the program                            written by bind, for run
     statuses    indices that left their axis, or FINE                      written by run
+    setups      bytes of all blocks that calls share                       written by bind
+                of each: its bytes, 0 where its block is in the arena,     written by bind
+                where in the arena, else -1, whether it is empty,          written by bind
+                and its address                                            written by the caller
 
 The table of code has a word for each launch, in order: where its kernel begins. Words may change
 while calls are in progress; whatever they hold serves.
@@ -21,27 +25,30 @@ from anydim.base.records import dataclass
 from anydim.runtime.signature import Signature
 
 ARENA_BYTES, PARALLEL, STOPPING, ARENA, POOL, CONSTANTS, CODE, POINTERS = range(8)
+BYTES, BEHIND, EMPTY, ADDRESS = SETUP = range(4)  # words of a setup
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Word offsets of a block; `slots` and `statuses` count words."""
+    """Word offsets of a block; `slots` and `statuses` count words, `setups` are counted."""
 
     input_ranks: tuple[int, ...]
     output_ranks: tuple[int, ...]
     dims: int
     slots: int
     statuses: int = 0
+    setups: int = 0
 
     @staticmethod
-    def of(signature: Signature, slots: int, statuses: int = 0) -> Layout:
-        """The layout for a signature, a number of slots and one of checked indices."""
+    def of(signature: Signature, slots: int, statuses: int = 0, setups: int = 0) -> Layout:
+        """The layout for a signature, and numbers of slots, checked indices and setups."""
         return Layout(
             tuple(spec.rank for spec in signature.inputs),
             tuple(spec.rank for spec in signature.outputs),
             len(signature.box.dims),
             slots,
             statuses,
+            setups,
         )
 
     def pointer(self, position: int) -> int:
@@ -73,10 +80,14 @@ class Layout:
         """The first word of the statuses."""
         return self.first_slot + self.slots
 
+    def setup(self, number: int) -> int:
+        """The first word of a setup; the one before the first has the bytes of all blocks."""
+        return self.first_status + self.statuses + 1 + len(SETUP) * number
+
     @property
     def words(self) -> int:
         """The length of the block."""
-        return self.first_status + self.statuses
+        return self.setup(self.setups) if self.setups else self.first_status + self.statuses
 
     def input_axis(self, input: int, axis: int) -> int:
         """The word with the size of an input's axis."""

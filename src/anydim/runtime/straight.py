@@ -1,6 +1,9 @@
 """A straight program that can be called: two native calls, and one arena for what lies between.
 
-`bind` computes and checks all sizes, `run` does the launches.
+`bind` computes and checks all sizes, `run` does the launches. What depends on sizes alone lies in
+blocks that calls share (`size_values.py`): a call at sizes without one fills it first. A block that
+is small, so that looking for it would take longer than filling it, or larger than all that may be
+kept, lies behind the arena of its call and serves the next calls of the same sizes.
 """
 
 from __future__ import annotations
@@ -14,18 +17,43 @@ from typing import Any, NoReturn
 
 import numpy
 
+from anydim.base import settings
+from anydim.base.records import dataclass
 from anydim.runtime import context, stopping
 from anydim.runtime.arena import Arena
-from anydim.runtime.executable import WORD, Executable, wrong_shape
+from anydim.runtime.executable import UNLIMITED, WORD, Executable, wrong_shape
 from anydim.runtime.failures import no_memory
 from anydim.runtime.frames import IDLE
+from anydim.runtime.hosted import Hosted
 from anydim.runtime.invoke import POSSIBLE, Invoke, Table
-from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL, POOL, STOPPING
+from anydim.runtime.layout import (
+    ADDRESS,
+    ARENA,
+    ARENA_BYTES,
+    BEHIND,
+    BYTES,
+    CODE,
+    CONSTANTS,
+    EMPTY,
+    PARALLEL,
+    POOL,
+    STOPPING,
+)
 from anydim.runtime.pointers import pointers
 from anydim.runtime.results import MAPPED, Results
+from anydim.runtime.size_values import Block, SizeValues
 from anydim.runtime.threads import Pool
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """The words of a setup: the first of its own, and those of the dims that it is for."""
+
+    number: int
+    first: int
+    dims: tuple[int, ...]
 
 
 class _Frame(Arena):
@@ -35,8 +63,9 @@ class _Frame(Arena):
     `stops` has words for that, as a call of regions has them.
     """
 
-    def __init__(self, words: int, stops: bool) -> None:
+    def __init__(self, words: int, stops: bool, setups: bool) -> None:
         super().__init__()
+        self.setups = setups  # whether the arena holds blocks
         self.block = (ctypes.c_int64 * words)()
         self.words = ctypes.addressof(self.block)
         self.since = IDLE
@@ -49,10 +78,30 @@ class _Frame(Arena):
         self.table: Table | None = None  # of calls like the last one
         self.invoke: Invoke | None = None  # its function, while the block is bound
         self.tensors: type | None = None  # that they take beside numpy's arrays
+        self.held = 0  # bytes of blocks that are not part of the arena
+        self.blocks: list[Block] = []  # those that are shared
+        self.unfilled: list[tuple[_Setup, Block]] = []
+        self.behind = False  # whether some lie behind the arena that are too large to be shared
         self.stopping = (ctypes.c_int64 * context.BINS)() if stops else None
         if self.stopping is not None:
             stopping.prepare(self.stopping)
             self.block[STOPPING] = ctypes.addressof(self.stopping)
+
+    def _resize(self, size: int) -> None:
+        """A block in the arena is filled again by the next call: it may be other memory."""
+        if self.setups:
+            self.invoke = None
+        super()._resize(size)
+
+    @property
+    def dropped(self) -> bool:
+        """Whether a block that it holds is kept for no other call any more."""
+        return any(block.dropped for block in self.blocks)
+
+    def unbind(self) -> None:
+        """Hold no block: the next call binds sizes again."""
+        self.shapes, self.invoke = None, None
+        self.blocks, self.unfilled, self.behind = [], [], False
 
     def end(self, deadline: int) -> None:
         """When the call has to end, 0: never."""
@@ -66,6 +115,7 @@ class StraightExecutable(Executable[_Frame]):
     direct = True
 
     def __init__(self, *made: Any, **more: Any) -> None:
+        self.size_values = SizeValues(0, changed=self._counted)
         super().__init__(*made, **more)
         interface, signature = self.interface, self.signature
         self._bind, self._run = (_CALL(self._function(role)) for role in ("bind", "run"))
@@ -80,9 +130,15 @@ class StraightExecutable(Executable[_Frame]):
         self._places = self._words_of_arrays() if POSSIBLE and not interface.asked else []
         self._kinds = [dtype for _, dtype, _ in self._outputs]
         self._stops = any(failure.kind in stopping.FAILURES for failure in interface.failures)
+        self._setups = [
+            _Setup(number, each.block, each.dims) for number, each in enumerate(interface.setups)
+        ]
+        if self._setups:
+            self.size_values.most_bytes = settings.size_values_mb << 20
+        self._shared_bytes = interface.setups[0].block - 1 if self._setups else 0
 
     def _frame(self) -> _Frame:
-        frame = _Frame(self.interface.words, self._stops)
+        frame = _Frame(self.interface.words, self._stops, bool(self._setups))
         if self._places:
             functions = map(self._function, ("invoke", "run"))
             frame.table = Table(self.signature, frame.words, self._places, *functions)
@@ -92,7 +148,7 @@ class StraightExecutable(Executable[_Frame]):
         self, frame: _Frame, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None
     ) -> dict[str, Any] | None:
         invoke, needed = frame.invoke, frame.asked_for
-        if invoke is None or needed > self.most_bytes or self.watched.busy:
+        if invoke is None or needed > self._most_arena or self.watched.busy:
             return None
         if needed > frame.bytes or frame.address != frame.arena:  # it was given back, or moved
             return None
@@ -140,9 +196,12 @@ class StraightExecutable(Executable[_Frame]):
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
         known = shapes == frame.shapes and not self.interface.asked
-        if not known:
+        if not known or (frame.blocks and frame.dropped):
+            known = False
             self._bound(frame, shapes)
-        if frame.asked_for > self.most_bytes:
+        elif self._setups:
+            self._empty(frame)
+        if frame.block[ARENA_BYTES] + frame.held > self.most_bytes:
             raise self._refused(self.interface.failures[-1], frame.block)
         outputs = self._allocate(frame, into)
         frame.arena = frame.address
@@ -150,11 +209,15 @@ class StraightExecutable(Executable[_Frame]):
             frame.block, WORD * ARENA, frame.arena, 0, *self._addresses, *pointers(arrays),
             *pointers(outputs.values()),
         )  # fmt: skip
-        if known and frame.table is not None:  # its calls find the block filled
-            self._expect(frame, frame.table)
         failed = self._shared(frame, self._run, frame.words)
+        if frame.unfilled:
+            self._keep_filled(frame)
         if failed:
             self._raise(frame, failed)
+        if frame.blocks and frame.dropped:  # by another call, meanwhile
+            frame.unbind()
+        elif known and frame.table is not None:  # its calls find the block filled
+            self._expect(frame, frame.table)
         return outputs
 
     def _bound(self, frame: _Frame, shapes: list[int]) -> None:
@@ -167,6 +230,10 @@ class StraightExecutable(Executable[_Frame]):
         if failed:
             raise self._failed(failed, block)
         frame.asked_for, frame.parallel = block[ARENA_BYTES], block[PARALLEL]
+        if self._setups:
+            frame.held = block[self._shared_bytes]
+            if frame.blocks or frame.behind:
+                frame.blocks, frame.unfilled, frame.behind = [], [], False
         sizes, at, frame.results = self._results.unpack_from(block, self._results_at), 0, []
         for _, _, rank in self._outputs:
             frame.results.append(sizes[at : at + rank])
@@ -193,6 +260,8 @@ class StraightExecutable(Executable[_Frame]):
         """Arrays for the outputs at the sizes just bound, and the arena."""
         outputs = {}
         try:
+            if frame.held or self._limited:
+                self._take_blocks(frame)
             frame.reserve(frame.asked_for)
             for (name, dtype, _), shape, make in zip(self._outputs, frame.results, frame.makers):
                 held = into.get(name) if into else None
@@ -201,7 +270,9 @@ class StraightExecutable(Executable[_Frame]):
                 outputs[name] = make(shape, dtype) if held is None else held
         except (MemoryError, ValueError):  # numpy's word for more than an array can have
             failed, made = self.interface.failures[-1], self._result_bytes(frame.results)
-            raise no_memory(failed, frame.block, frame.asked_for, made) from None
+            needed = frame.block[ARENA_BYTES] + frame.held
+            frame.unbind()
+            raise no_memory(failed, frame.block, needed, made) from None
         return outputs
 
     def _result_bytes(self, shapes: Sequence[tuple[int, ...]]) -> int:
@@ -209,18 +280,96 @@ class StraightExecutable(Executable[_Frame]):
         kinds = (dtype.itemsize for _, dtype, _ in self._outputs)
         return sum(size * math.prod(shape) for size, shape in zip(kinds, shapes))
 
+    # ---- values of sizes alone -----------------------------------------------------------------
+
+    def _empty(self, frame: _Frame) -> None:
+        """Have blocks in the arena filled again: it may have moved, or have been given back."""
+        for setup in self._setups:
+            if frame.block[setup.first + BEHIND] >= 0:
+                frame.block[setup.first + EMPTY] = 1
+
+    def _take_blocks(self, frame: _Frame) -> None:
+        """Find the blocks of the sizes just bound, or memory for them."""
+        block, values = frame.block, self.size_values
+        if not (frame.blocks or frame.behind):
+            for setup in self._setups:
+                first = setup.first
+                bytes = block[first + BYTES]
+                if bytes > values.most_bytes:
+                    block[first + BEHIND] = frame.asked_for
+                    frame.asked_for += bytes
+                    frame.behind = True
+                elif bytes:
+                    key = (setup.number, *[block[word] for word in setup.dims])
+                    found = values.find(key)
+                    if found is None:
+                        found = Block(key, bytes)
+                        frame.unfilled.append((setup, found))
+                    else:
+                        block[first + EMPTY] = 0
+                    block[first + ADDRESS] = found.address
+                    frame.blocks.append(found)
+        if self._limited:
+            own = tuple([each.key for each in frame.blocks])
+            most = self.most_bytes - block[ARENA_BYTES] - frame.held
+            values.make_room(most, own)
+            self._forget(True)
+
+    def _keep_filled(self, frame: _Frame) -> None:
+        """Keep the blocks that a run has filled."""
+        filled = [pair for pair in frame.unfilled if not frame.block[pair[0].first + EMPTY]]
+        for pair in filled:
+            frame.unfilled.remove(pair)
+            self._forget(self.size_values.put(pair[1]))
+
+    def _forget(self, dropped: bool) -> None:
+        """Have idle frames hold no block that was dropped, and others bind their sizes again."""
+        if not dropped:
+            return
+        self._frames.visit(_let_go)
+        for frame in [known() for known in self._every]:
+            if isinstance(frame, _Frame) and frame.dropped:
+                frame.invoke = None
+
+    def _counted(self, bytes: int) -> None:
+        """Blocks have so many bytes now: what is left of a limit is for arenas."""
+        self._limited = self._most_bytes != UNLIMITED and bool(self.interface.setups)
+        self._most_arena = self._most_bytes - bytes if self._limited else self._most_bytes
+
     # ---- memory --------------------------------------------------------------------------------
+
+    @property
+    def most_bytes(self) -> int:
+        return self._most_bytes
+
+    @most_bytes.setter
+    def most_bytes(self, most: int) -> None:
+        self._most_bytes = most
+        self._counted(self.size_values.bytes)
+
+    def twin(self, devices: Mapping[str, Hosted] | None = None) -> StraightExecutable:
+        made = super().twin(devices)
+        assert isinstance(made, StraightExecutable)
+        made.size_values = self.size_values
+        return made
 
     def trim(self) -> int:
         self._new.trim()
-        return super().trim()
+        given = self.size_values.clear()
+        self._forget(given > 0)
+        return given + super().trim()
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes that idle arenas hold now, all together."""
-        return sum(frame.bytes for frame in self._frames.free())
+        """Bytes that idle arenas hold now, and blocks of sizes alone, all together."""
+        return self.size_values.bytes + sum(frame.bytes for frame in self._frames.free())
 
     @property
     def highest_arena_bytes(self) -> int:
         """The most bytes that any of the idle arenas has ever held."""
         return max((frame.highest for frame in self._frames.free()), default=0)
+
+
+def _let_go(frame: _Frame) -> None:
+    if frame.dropped:
+        frame.unbind()

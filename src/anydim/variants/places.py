@@ -308,8 +308,10 @@ def places_of(
 ) -> list[Place]:
     """The launches of each recipe that other bodies can be made from, in any process.
 
-    `strategies` are those of all sites of the host, in their order.
+    `strategies` are those of all sites of the host, in their order. Launches of setups, which run
+    once for distinct sizes, have their generic body.
     """
+    once = {id(site) for part in program.segments for site in part.sites[: part.first_launch]}
     made = {template.schedule for template in target.templates}
     sites, found = iter(zip(program.host_sites, strategies)), dict[Any, Place]()
     for entries, names in executable.interface.entries:
@@ -317,7 +319,7 @@ def places_of(
         for word, name in enumerate(names):
             site, strategy = next(sites)
             recipe = None if site.recipe is None else program.recipes[site.recipe]
-            if recipe is None or not recipe.schedule:
+            if recipe is None or not recipe.schedule or id(site) in once:
                 continue
             if parse_options(recipe.schedule)[0] not in made:
                 continue

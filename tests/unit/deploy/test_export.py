@@ -193,6 +193,60 @@ def test_two_programs_in_one(folder: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
+_IN_TURNS = r"""
+#include "positions.h"
+#include <stdio.h>
+#include <string.h>
+#define CHECK(what) if (!(what)) { printf("line %d: " #what "\n", __LINE__); return 1; }
+
+static float x[512 * 16], first[512 * 16], again[512 * 16];
+_Alignas(64) static char one[1 << 20], other[1 << 20];
+
+/* In arenas of the caller and its own, with what was in them before and without. */
+int main(void) {
+  positions *model;
+  CHECK(positions_open("positions.weights", &model) == POSITIONS_OK)
+  const void *inputs[] = {x};
+  void *outputs[] = {first}, *others[] = {again};
+  void *arenas[] = {other, NULL, one, one, NULL, other, one, NULL};
+  for (int64_t n = 512; n >= 0; n = n ? n / 7 : -1) {
+    const int64_t sizes[] = {n, 16};
+    CHECK(positions_bind(model, sizes) == POSITIONS_OK)
+    CHECK(positions_run(model, inputs, outputs, one) == POSITIONS_OK)
+    CHECK(n < 2 || (first[16] > 0.8f && first[16] < 0.9f))
+    for (int k = 0; k < 8; k++) {
+      memset(one, k, sizeof one);
+      CHECK(positions_run(model, inputs, others, arenas[k]) == POSITIONS_OK)
+      CHECK(memcmp(first, again, (size_t)n * 64) == 0)
+    }
+  }
+  positions_close(model);
+  return 0;
+}
+"""
+
+
+def test_what_depends_on_sizes_alone_is_right_in_any_arena(tmp_path: Path) -> None:
+    g = ad.Builder("positions")
+    n = g.dim("n", 0, 512)
+    x = g.input("x", ad.float32, (n, 16))
+    rates = g.constant(np.float32(1.0) / np.arange(1, 17, dtype=np.float32))
+    table = g.sin(g.cast(g.range(count=n), to="float32")[:, None] * rates)
+    g.output("y", g.exp(x) * table)
+    model = ad.compile(g)
+    assert model.program.straight is not None and model.program.straight.setups
+    model.export(tmp_path / "made")
+    subprocess.run(["make", "-s"], cwd=tmp_path / "made", check=True)
+    for size in (0, 1, 7, 300, 512):
+        x = np.random.default_rng(size).standard_normal((size, 16)).astype(np.float32)
+        assert_same(model, tmp_path / "made", {"x": x})
+    (tmp_path / "made" / "turns.c").write_text(_IN_TURNS, "utf-8")
+    command = [CC, "-std=c11", "-Wall", "turns.c", "libpositions.a", "-lm", "-o", "turns"]
+    subprocess.run(command, cwd=tmp_path / "made", check=True)
+    done = subprocess.run(["./turns"], cwd=tmp_path / "made", capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
 def test_what_cannot_be_exported(tmp_path: Path) -> None:
     model = ad.compile(KINDS["encoder"].build())
     for name in ("int", "2d", "a b", "f32x4", "x" * 80):

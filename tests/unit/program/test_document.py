@@ -22,12 +22,12 @@ SCHEMA: dict[str, Any] = {
     "dims": [{"name": str, "low": int, "high": (int, type(None)), "size": int}],
     "constraints": list,
     "memory": {
-        **dict.fromkeys(("peak", "values", "arena", "inputs", "outputs"), SIZE),
+        **dict.fromkeys(("peak", "values", "arena", "kept", "inputs", "outputs"), SIZE),
         "constants": int,
     },
     "storages": [{"id": int, "kind": str, **SIZE}],
     "values": [{**NAMED, **TYPE, **SIZE, **PLACE, **LIFE}],
-    "launches": [{"kernel": str, "source": str, "body": str}],
+    "launches": [{"kernel": str, "source": str, "body": str, "kept": bool}],
 }
 BETWEEN = {**NAMED, **SIZE, **PLACE}  # steps of a program that data steers
 

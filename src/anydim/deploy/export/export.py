@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from anydim.base.errors import OptionError
@@ -12,6 +13,8 @@ from anydim.deploy.export.naming import prefixed, program_name
 from anydim.deploy.export.weights import weights_of
 from anydim.native.build import Assembled, modules
 from anydim.native.invoke import invoke_code
+from anydim.program.program import Program
+from anydim.sizes import LARGEST
 from anydim.targets.target import Source, Target
 
 _FIRST_LINE = b"# Builds the example, and lib"  # of the Makefile
@@ -30,7 +33,7 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
             "models without branches, loops and sizes that data finds can",
         )
     called = program_name(name, signature.name)
-    every, interface = modules(made)
+    every, interface = modules(_in_arenas(made))
     generated = [part for part in every if part != invoke_code()]  # Python alone calls it
     sources = code.sources(prefixed(generated, called), code.processor)
     if code.name == "c":
@@ -55,6 +58,17 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
     except OSError as error:
         reason = error.strerror or error
         raise OptionError(f"{os.fspath(folder)} cannot be written: {reason}") from None
+
+
+def _in_arenas(made: Assembled) -> Assembled:
+    """The program with all blocks of setups in the arenas of calls: it runs one at a time."""
+    segment = made.program.straight
+    assert segment is not None
+    setups = tuple(replace(setup, least=LARGEST) for setup in segment.setups)
+    program = Program.of(
+        replace(segment, setups=setups), made.program.constants, made.program.recipes
+    )
+    return replace(made, program=program) if setups else made
 
 
 def _text(source: Source) -> str:

@@ -11,7 +11,7 @@ from anydim.deploy.export.naming import constants, symbol
 from anydim.deploy.export.texts import text_of
 from anydim.deploy.export.weights import Weights
 from anydim.runtime.interface import Interface
-from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, POINTERS
+from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, EMPTY, POINTERS
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.targets.c.compilers import MEANING, machine_flags
 from anydim.targets.processor import Processor
@@ -114,7 +114,7 @@ def _tables(program: Exported) -> dict[str, str]:
         "word_constants": CONSTANTS, "word_code": CODE, "word_pointers": POINTERS,
         "word_shapes": interface.shapes, "constant_count": len(program.weights.offsets),
         "check_count": interface.bound, "text_count": len(failures),
-        "weights_bytes": program.weights.bytes,
+        "weights_bytes": program.weights.bytes, "setup_count": len(interface.setups),
     }  # fmt: skip
     return {
         **{name: str(word) for name, word in words.items()},
@@ -124,6 +124,7 @@ def _tables(program: Exported) -> dict[str, str]:
         "texts": _rows([text_of(each, signature.name) for each in failures], _string, '""'),
         "kernels": "".join(f"kernel {name};\n" for name in dict.fromkeys(named)).rstrip("\n"),
         "entries": _rows(named, str, "NULL"),
+        "empties": _rows((each.block + EMPTY for each in interface.setups), str, "0"),
     }
 
 

@@ -86,7 +86,7 @@ def work(program: Program) -> Work:
         )
     most = {name: as_size(bound or 0) for name, bound in bounds.items()}
     launches, kinds = as_size(0), Counter[tuple[Size, Size]]()
-    for each in known.work:
+    for each in (each for each in known.work if not each.kept):
         often = as_size(1) if each.times is None else each.times.substitute(most)
         launches = launches + often
         flops, moved = (

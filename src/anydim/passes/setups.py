@@ -1,0 +1,222 @@
+"""Launches whose results depend on sizes alone: they run once for distinct sizes, not in each call.
+
+A launch that reads constants and results of such launches and makes no result of the graph is one.
+Those of the same dims are a setup: it runs again where one of these dims has a size for which
+nothing is kept. What other launches read of its results lies in a block of its own, the rest in the
+arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy
+
+from anydim.base.records import dataclass
+from anydim.graph.nodes import Constant, Graph
+from anydim.kernels.launch import STATUS_TENSOR
+from anydim.passes.flow import unused
+from anydim.passes.in_place import numbered
+from anydim.passes.schedule import Alias, Scheduled
+from anydim.program.segment import ALIGNMENT
+from anydim.sizes import Size, align_up, as_size
+from anydim.sizes.samples import Sampled, samples
+
+WORTH = 4096.0  # cheap operations and quarters of bytes of all setups, at the largest sizes
+SHARED = 4096  # bytes of a block that calls share
+_POINTS = 6
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The next `launches` of a segment. `values` are what is kept of them, with their places in a
+    block of `bytes` bytes, which calls share where these are `least` or more."""
+
+    dims: tuple[str, ...]
+    launches: int
+    values: Mapping[str, Size]
+    bytes: Size
+    least: int
+
+
+def with_setups(
+    launches: Sequence[Scheduled], root: Callable[[str], str], bytes_of: Callable[[str], Size],
+    graph: Graph,
+) -> tuple[list[Scheduled], tuple[Setup, ...]]:  # fmt: skip
+    """The launches in another order, those of setups first, and the setups.
+
+    None where all of them together take less than a call at new sizes.
+    """
+    found = _Found(launches, root, graph)
+    if not found.dims or not _worth(found.launches, graph):
+        return list(launches), ()
+    found.move_to_readers()
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for number in sorted(found.dims, key=lambda n: (len(found.dims[n]), n)):
+        groups.setdefault(found.dims[number], []).append(number)
+    setups = []
+    for dims, numbers in groups.items():
+        own = set(numbers)
+        read = {name for n, each in enumerate(found.touched) if n not in own for name in each.reads}
+        made = dict.fromkeys(name for n in numbers for name in sorted(found.touched[n].writes))
+        total, values = as_size(0), {}
+        for name in made:
+            if name in read:
+                values[name] = total
+                total = total + align_up(bytes_of(name), ALIGNMENT)
+        setups.append(Setup(dims, len(numbers), values, total, SHARED))
+    first = [number for numbers in groups.values() for number in numbers]
+    rest = [number for number in range(len(launches)) if number not in found.dims]
+    return [launches[number] for number in (*first, *rest)], tuple(setups)
+
+
+class _Found:
+    """The launches of sizes alone, with the dims that decide what they make, by number."""
+
+    def __init__(
+        self, launches: Sequence[Scheduled], root: Callable[[str], str], graph: Graph
+    ) -> None:
+        self.dims: dict[int, tuple[str, ...]] = {}
+        self.items = launches
+        order = {name: place for place, name in enumerate(graph.box.names)}
+        touched = self.touched = [_Touched.of(item, root) for item in launches]
+        given = {*graph.inputs, *graph.outputs}
+        while True:
+            made: dict[str, set[str]] = {}
+            self.dims.clear()
+            for numbers in _together(launches, touched):
+                writes = set().union(*(touched[n].writes for n in numbers))
+                reads = set().union(*(touched[n].reads for n in numbers)) - writes
+                known = all(name in made or name in graph.constants for name in reads)
+                if not known or writes & given:
+                    continue
+                dims = {dim for number in numbers for dim in _dims(launches[number])}
+                dims = dims.union(*(made.get(name, ()) for name in reads))
+                if dims <= order.keys():
+                    made.update(dict.fromkeys(writes, dims))
+                    named = tuple(sorted(dims, key=order.__getitem__))
+                    self.dims.update(dict.fromkeys(numbers, named))
+            late = self._late(touched)
+            if not late:
+                break
+            given |= late
+        self.launches = [launches[number] for number in self.dims]
+
+    def move_to_readers(self) -> None:
+        """Let launches whose results one setup alone reads be part of it: they need not be kept."""
+        for numbers in reversed(list(_together(self.items, self.touched))):
+            if numbers[0] not in self.dims:
+                continue
+            writes = set().union(*(self.touched[n].writes for n in numbers))
+            readers = [n for n, each in enumerate(self.touched)
+                       if each.reads & writes and n not in numbers]  # fmt: skip
+            dims = {self.dims.get(n) for n in readers}
+            if len(dims) == 1:
+                (only,) = dims
+                if only is not None:
+                    self.dims.update(dict.fromkeys(numbers, only))
+
+    def _late(self, touched: Sequence[_Touched]) -> set[str]:
+        """What other launches use before it is whole: the order of launches counts there."""
+        done = {name: n for n, each in enumerate(touched) if n in self.dims for name in each.writes}
+        return {
+            name
+            for n, each in enumerate(touched)
+            if n not in self.dims
+            for name in (*each.reads, *each.writes)
+            if name in done and (n < done[name] or name in each.writes)
+        }
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """The values, by root, that a launch reads alone, and those that it writes."""
+
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+    @staticmethod
+    def of(item: Scheduled, root: Callable[[str], str]) -> _Touched:
+        reads: set[str] = set()
+        writes: set[str] = set()
+        for argument, operand in zip(item.launch.arguments, item.launch.kernel.operands):
+            if argument.tensor != STATUS_TENSOR and not argument.words:
+                found = writes if operand.written else reads
+                found.add(root(item.values[argument.tensor]))
+        if item.group.statements or item.group.steps:  # a routine's group has what it may write
+            writes.update(map(root, item.writes))
+        return _Touched(frozenset(reads - writes), frozenset(writes))
+
+
+def _together(launches: Sequence[Scheduled], touched: Sequence[_Touched]) -> Iterator[list[int]]:
+    """The numbers of launches, in order, those together that do one group or write one value."""
+    group = list(range(len(launches)))
+    first: dict[object, int] = {}
+    for place, (number, _) in enumerate(numbered(launches)):
+        for key in (number, *touched[place].writes):
+            joined, mine = group[first.setdefault(key, place)], group[place]
+            group = [min(joined, mine) if each in (joined, mine) else each for each in group]
+    members: dict[int, list[int]] = {}
+    for place, key in enumerate(group):
+        members.setdefault(key, []).append(place)
+    yield from members.values()
+
+
+def _dims(item: Scheduled) -> Iterator[str]:
+    """The dims that a launch is told, and those of the shapes that it makes."""
+    launch = item.launch
+    yield from (dim for size in (*launch.sizes, launch.parallel) for dim in size.symbols)
+    yield from (dim for t in item.group.outputs for size in t.type.shape for dim in size.symbols)
+
+
+def _worth(launches: Iterable[Scheduled], graph: Graph) -> bool:
+    at = Sampled(samples(graph.box, _POINTS, graph.guards)).at
+    work = [at(item.launch.flops) + at(item.launch.moved) / 4 for item in launches]
+    return bool((numpy.sum(work, axis=0) >= WORTH).any())
+
+
+# ---- launches of a setup graph -----------------------------------------------------------------
+
+
+def joined(
+    setup: Graph, before: Sequence[Scheduled | Alias], graph: Graph,
+    behind: Sequence[Scheduled | Alias],
+) -> tuple[Graph, tuple[Scheduled | Alias, ...]]:  # fmt: skip
+    """The graph without the inputs that `setup` makes, and the launches of both.
+
+    What both call by one name, and is no such input, gets another one in the launches of `setup`.
+    """
+    known: dict[str, Constant | None] = dict.fromkeys(graph.types)
+    known.update((name, None) for item in behind for name in _names(item))
+    known.update(graph.constants)
+    given = set(setup.outputs)
+    other: dict[str, str] = {}
+    constants = dict(graph.constants)
+    types = {**graph.types}
+    own = dict.fromkeys((*setup.types, *(name for item in before for name in _names(item))))
+    for name in own:
+        constant = setup.constants.get(name)
+        mine = known.get(name, constant) is constant
+        if name in given or (mine and constant is not None) or name not in known:
+            other[name] = name
+        else:
+            other[name] = unused(f"{name}/setup", {**known, **own})
+            known[other[name]] = None
+        if constant is not None:
+            constants[other[name]] = constant
+        if name in setup.types:
+            types[other[name]] = setup.types[name]
+    inputs = tuple(name for name in graph.inputs if name not in given)
+    whole = graph.replace(inputs=inputs, types=types, constants=constants)
+    return whole, (*(_renamed(item, other) for item in before), *behind)
+
+
+def _names(item: Scheduled | Alias) -> Iterable[str]:
+    return (item.target, item.source) if isinstance(item, Alias) else item.values.values()
+
+
+def _renamed(item: Scheduled | Alias, names: Mapping[str, str]) -> Scheduled | Alias:
+    if isinstance(item, Alias):
+        return Alias(names[item.target], names[item.source])
+    return replace(item, values={name: names[value] for name, value in item.values.items()})
