@@ -111,8 +111,8 @@ class Plan:
                 f"  between   {_bytes(self.value_bytes)}  (between steps, at most: taken as known)",
             )
         if self.kept_bytes:
-            at = 2 + bool(self.value_bytes)
-            lines.insert(at, f"  kept      {_bytes(self.kept_bytes)}  (for calls at these sizes)")
+            place = 2 + bool(self.value_bytes)
+            lines.insert(place, f"  kept      {_bytes(self.kept_bytes)}  (for calls at these sizes)")
         if self.decided:
             lines.insert(1, f"  data decides {listed(self.decided)}: counted with the upper bound")
         if self.unknown:
