@@ -146,7 +146,7 @@ class Entry:
 
     def alone(self) -> AbstractContextManager[bool]:
         """Hold the lock of this program; give up when another process has made it."""
-        path = self._sources.path(self._name).with_suffix(".lock")
+        path = f"{self._sources.path(self._name)}.lock"
         return locked(path, self._is_there, _LONGEST_WAIT)
 
     def keep(self, save: Save, facts: Facts, files: Mapping[str, FileState], bytes: int) -> None:

@@ -426,4 +426,4 @@ def test_sessions_keep_models_with_external_data(tmp_path: Path, where: str) -> 
         data.write_bytes(weights.tobytes())
         (found,) = InferenceSession(str(path)).run(None, {"x": X})
         assert numpy.allclose(found, numpy.exp(X.astype(float) @ weights), rtol=1e-5)
-    assert len(list((settings.cache_dir / "programs").glob("??/*"))) == 2
+    assert len(list(Path(settings.cache_dir, "programs").glob("??/*"))) == 2

@@ -11,7 +11,6 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from functools import cache
-from pathlib import Path
 
 from anydim.base import settings
 from anydim.base.cache_folder import (
@@ -32,7 +31,7 @@ _DIGEST = 32
 _SHARE = 4  # of a limit that one file may take
 _WITH_WEIGHTS = ("programs", "models")
 _BETWEEN_TRIMS = 3600  # seconds
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ROOMS = ("base", "sizes", "runtime", "lang", "kernels", "targets", "program", "native")
 
 
@@ -50,13 +49,13 @@ def key_of(*parts: str) -> str:
 class DiskCache:
     """A folder of such things inside the cache's; `limit` is in bytes."""
 
-    folder: Path
+    folder: str
     limit: int
 
     @property
-    def root(self) -> Path:
+    def root(self) -> str:
         """The folder of the cache."""
-        return self.folder.parent
+        return os.path.dirname(self.folder)
 
     def get(self, key: str) -> bytes | None:
         """What was put, or None when it is not there whole."""
@@ -66,7 +65,7 @@ class DiskCache:
             return None
         payload = data[len(_MAGIC) + _DIGEST :]
         if data != _filed(key, payload):
-            self.damaged(path, path.name)
+            self.damaged(path, os.path.basename(path))
             return None
         used(path)
         return payload
@@ -74,9 +73,9 @@ class DiskCache:
     def put(self, key: str, payload: bytes) -> None:
         """Keep something, if the folder lets us."""
         data = _filed(key, payload)
-        keep(self.root, self.path(key), lambda name: Path(name).write_bytes(data))
+        keep(self.root, self.path(key), lambda name: _write(name, data))
 
-    def damaged(self, path: Path, why: object) -> None:
+    def damaged(self, path: str, why: object) -> None:
         """Remove a file that is not what was put there, with a warning."""
         remove(path)
         say(self.folder, "damaged", f"{self.folder}: a file was damaged, and made again ({why})")
@@ -86,7 +85,7 @@ class DiskCache:
 
         The folder may be too large by what is put within that hour.
         """
-        if long_ago(self.folder / "trimmed", _BETWEEN_TRIMS):
+        if long_ago(os.path.join(self.folder, "trimmed"), _BETWEEN_TRIMS):
             self.trim()
 
     def trim(self) -> None:
@@ -97,9 +96,14 @@ class DiskCache:
         """Whether one more file may take so much of the limit, and of the disk's free space."""
         return bytes <= min(self.limit, free_bytes(self.root)) // _SHARE
 
-    def path(self, key: str) -> Path:
+    def path(self, key: str) -> str:
         """Where the file of a key is, or would be."""
-        return self.folder / key[:2] / key[2:]
+        return os.path.join(self.folder, key[:2], key[2:])
+
+
+def _write(name: str, data: bytes) -> None:
+    with open(name, "wb") as file:
+        file.write(data)
 
 
 def _filed(key: str, payload: bytes) -> bytes:
@@ -115,7 +119,7 @@ def disk_cache(name: str) -> DiskCache | None:
     if root is None:
         return None
     limit = settings.program_limit_mb if name in _WITH_WEIGHTS else settings.cache_limit_mb
-    return DiskCache(root / name, limit * 1024**2)
+    return DiskCache(os.path.join(root, name), limit * 1024**2)
 
 
 def user_cache() -> DiskCache | None:
@@ -152,7 +156,8 @@ def package_version() -> str:
 
 def _code_files(rooms: Iterable[str]) -> Iterator[tuple[str, int, int, int]]:
     """Path, size and times of change of every file of these rooms."""
-    folders = [str(_PACKAGE / room) for room in rooms if (_PACKAGE / room).is_dir()]
+    named = (os.path.join(_PACKAGE, room) for room in rooms)
+    folders = [folder for folder in named if os.path.isdir(folder)]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
@@ -164,4 +169,9 @@ def _code_files(rooms: Iterable[str]) -> Iterator[tuple[str, int, int, int]]:
 
 
 def _hash_of(files: list[tuple[str, int, int, int]]) -> str:
-    return key_of(*(Path(path).read_text("utf-8") for path, *_ in files))
+    return key_of(*(_text(path) for path, *_ in files))
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()

@@ -5,6 +5,7 @@ It is looked at where there is such a file, and only then anything is imported.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -39,4 +40,4 @@ def tuned_state() -> str:
 
 def _is_there() -> bool:
     folder = cache_folder()
-    return settings.tuned and folder is not None and is_there(folder / FILE)
+    return settings.tuned and folder is not None and is_there(os.path.join(folder, FILE))
