@@ -54,6 +54,7 @@ def _layout(value: object) -> str:
     return str(value)
 
 
+USUAL_STRATEGY = "adaptive(after=256, patience=2)"
 _LAYOUTS = ("auto", "channels_first", "channels_last")
 
 
@@ -126,7 +127,7 @@ KNOBS = (
         "Whether models are compiled with the schedules that tuning found on this machine.",
     ),
     Knob(
-        "strategy", _text, lambda: "adaptive(after=256, patience=2)",
+        "strategy", _text, lambda: USUAL_STRATEGY,
         "Which code serves which size where `ad.compile` is told nothing (docs/strategies.md); "
         "with `forbid_compile` and on one core it is `generic` instead of `adaptive`.",
     ),
