@@ -18,6 +18,7 @@ from anydim.base import settings
 from anydim.base.errors import UserError
 
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a pipe waits for who writes it
+_BETWEEN_USES = 3600.0  # seconds
 _said: set[tuple[str, str]] = set()  # of what was warned
 
 
@@ -98,10 +99,13 @@ def free_bytes(folder: str) -> int:
     return 0
 
 
-def used(path: str) -> None:
-    """A file was used now."""
+def used(path: str) -> bool:
+    """A file was used now; whether its times changed, which they do once an hour at most."""
     with contextlib.suppress(OSError):
-        os.utime(path)
+        if abs(time.time() - os.stat(path).st_mtime) > _BETWEEN_USES:
+            os.utime(path)
+            return True
+    return False
 
 
 def remove(path: str) -> None:
