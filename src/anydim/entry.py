@@ -129,14 +129,14 @@ def compile(
     entry = program_cache.entry(request)
     if entry is None:
         return _built(request, wanted)
-    found = entry.find()
+    found = _found(entry, request, wanted)
     if found is None:
         with entry.alone():
-            found = entry.find()
+            found = _found(entry, request, wanted)
             if found is None:
                 with reads_noted() as files:
                     return _built(request, wanted, entry, files)
-    return _loaded(*found, request, wanted, entry)
+    return found
 
 
 def _built(
@@ -154,11 +154,12 @@ def _built(
     return model
 
 
-def _loaded(
-    found: LoadedModel, facts: Facts, seconds: float, request: Request, wanted: Mapping[str, Any],
-    entry: Entry,
-) -> Model:  # fmt: skip
-    """A model whose program was found on disk."""
+def _found(entry: Entry, request: Request, wanted: Mapping[str, Any]) -> Model | None:
+    """The model whose program is on disk, if it is."""
+    known = entry.find()
+    if known is None:
+        return None
+    found, facts, seconds = known
 
     @cache
     def compiled() -> Compiled:

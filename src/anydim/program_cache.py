@@ -27,6 +27,7 @@ from typing import Any
 from anydim.base import settings
 from anydim.base.cache import DiskCache, disk_cache, key_of, package_version
 from anydim.base.cache_folder import is_there, keep, saved_to, used
+from anydim.base.collector import collector_paused
 from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError, UserError
 from anydim.base.locks import locked
@@ -126,6 +127,7 @@ class Entry:
         self._own = [] if data is None else [sha256(data).hexdigest()]
         self._name = key_of(request, path or self._own[0])
 
+    @collector_paused()
     def find(self) -> tuple[LoadedModel, Facts, float] | None:
         """The program, if it was kept, and the seconds that it took to load.
 

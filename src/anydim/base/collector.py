@@ -9,7 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Inside, garbage that refers to itself waits: looking for it takes a seventh of a compile."""
+    """Inside, garbage that refers to itself waits.
+
+    Looking for it takes a seventh of a compile, and a tenth of a load in a fresh process.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
