@@ -30,7 +30,6 @@ from anydim.base.cache_folder import is_there, keep, saved_to, used
 from anydim.base.collector import collector_paused
 from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError, UserError
-from anydim.base.locks import locked
 from anydim.base.reads import FileState, boot
 from anydim.base.records import dataclass
 from anydim.compile_request import Facts, Request, absolute
@@ -160,7 +159,9 @@ class Entry:
     def alone(self) -> AbstractContextManager[bool]:
         """Hold the lock of this program; give up when another process has made it."""
         path = f"{self._sources.path(self._name)}.lock"
-        return locked(path, self._is_there, _LONGEST_WAIT)
+        locked = import_module("anydim.base.locks").locked
+        held: AbstractContextManager[bool] = locked(path, self._is_there, _LONGEST_WAIT)
+        return held
 
     def keep(self, save: Save, facts: Facts, files: Mapping[str, FileState], bytes: int) -> None:
         """Save a program that was made from these files, unless they changed meanwhile.

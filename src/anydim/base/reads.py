@@ -35,7 +35,7 @@ class FileState:
 def boot() -> str:
     """What the system is called from one start of the machine to the next; '' where it does not
     say. What was written before may have been lost where the machine stopped without warning."""
-    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
         return file.read().strip()
     return ""
 
