@@ -126,7 +126,7 @@ class Entry:
         self._own = [] if data is None else [sha256(data).hexdigest()]
         self._name = key_of(request, path or self._own[0])
 
-    @collector_paused()
+    @collector_paused(lasting=True)
     def find(self) -> tuple[LoadedModel, Facts, float] | None:
         """The program, if it was kept, and the seconds that it took to load.
 
