@@ -9,7 +9,8 @@ texts of definitions), the arguments of `compile`, settings, the processor, tune
 code of anydim. A file whose size and times are those of its last digest is not read again, unless
 it was written so shortly before that digest that the clock of a file system may hide a change.
 A program is compared with its digests once after each start of the machine, and again when the
-state of its file is another: between, nothing but its manifest and its records is read.
+state of its file is another. Between, and after it was written, nothing but its manifest and its
+records is read.
 One process compiles a program, others that ask for it meanwhile wait for its result.
 """
 
@@ -163,23 +164,28 @@ class Entry:
         held: AbstractContextManager[bool] = locked(path, self._is_there, _LONGEST_WAIT)
         return held
 
-    def keep(self, save: Save, facts: Facts, files: Mapping[str, FileState], bytes: int) -> None:
-        """Save a program that was made from these files, unless they changed meanwhile.
+    def keep(self, save: Save, facts: Facts, files: Mapping[str, FileState], bytes: int) -> bool:
+        """Save a program that was made from these files, unless they changed meanwhile; whether it
+        was saved.
 
         `bytes` are those of its constants: one that the cache does not admit is not kept.
         """
         if not self._programs.admits(bytes):
-            return
+            return False
         with suppress(UserError, OSError):
             reads = [_read(path) for path in self._ordered(files)]
             if any(each.state != files[each.state.path] for each in reads):
-                return
+                return False
             path = self._programs.path(self._key_of([each.digest for each in reads]))
             facts_too = {"facts": _facts_as_json(facts)}
             keep(self._programs.root, path, lambda name: saved_to(name, save, facts_too))
+            if not is_there(path):
+                return False
             self._reads = reads
-            self._note([])
+            self._note(_compared_state(path))
             self._programs.tidy()
+            return True
+        return False
 
     # ---- keys ----------------------------------------------------------------------------------
 

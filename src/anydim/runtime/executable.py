@@ -111,6 +111,11 @@ class Executable(ABC, Generic[Own]):
         """So many calls at once; before the first one."""
         self._frames = shelf_of(self._known_frame, callers, self.signature.name)
 
+    def dismiss(self) -> None:
+        """No call comes any more: let go of what refers back, so that memory goes at once."""
+        self.served = None
+        del self._frames
+
     def __call__(
         self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None = None
     ) -> dict[str, Any]:
