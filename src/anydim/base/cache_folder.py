@@ -50,7 +50,7 @@ def keep(root: str, path: str, write: Callable[[str], object]) -> None:
 
     try:
         folder = os.path.dirname(path)
-        os.makedirs(folder, exist_ok=True)
+        make_folder(folder)
         handle, name = tempfile.mkstemp(dir=folder, prefix=".new-")
         os.close(handle)
         try:
@@ -63,6 +63,21 @@ def keep(root: str, path: str, write: Callable[[str], object]) -> None:
         hint = "ANYDIM_CACHE_DIR names another folder, ANYDIM_USE_CACHE=0 is for none"
         what = f"{root}: nothing is kept there, so that it is made in every process"
         not_kept(root, f"{what} ({hint}): {error.strerror or error}")
+
+
+def make_folder(path: str) -> None:
+    """Make a folder and those around it, unless it is there. Raises OSError."""
+    try:
+        os.mkdir(path)
+    except FileNotFoundError:
+        above = os.path.dirname(path)
+        if above in ("", path):
+            raise
+        make_folder(above)
+        make_folder(path)
+    except OSError:
+        if not os.path.isdir(path):
+            raise
 
 
 def saved_to(name: str, save: Callable[..., object], *values: object) -> None:

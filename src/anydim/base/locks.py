@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from anydim.base.cache_folder import make_folder
+
 try:
     import fcntl
 except ImportError:  # Windows: every process works for itself
@@ -39,7 +41,7 @@ def _acquired(path: str, done: Callable[[], bool], end: float) -> int | None:
     while True:
         handle = -1
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            make_folder(os.path.dirname(path))
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_file(path, handle):
