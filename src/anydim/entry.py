@@ -28,7 +28,6 @@ from anydim.variants.strategies import GENERIC
 
 if TYPE_CHECKING:
     from anydim.compiler import Compiled
-    from anydim.deploy.load import LoadedModel
     from anydim.devices.device import Device
     from anydim.devices.engines.engine import Engine
     from anydim.passes.options import Options
@@ -193,6 +192,7 @@ def _found(
     model = Model(
         found.executable, lambda: found.story, compiled, report, found.lists,
         origin=lambda: _compiler().origin(request),
+        kept=None if found.variants() else found.container,  # with generic bodies alone
     )  # fmt: skip
     applied(request, model, facts)
     model._made = _again(request, wanted)

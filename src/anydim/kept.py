@@ -68,7 +68,7 @@ def _key(parts: Iterable[str | memoryview]) -> str:
     )  # fmt: skip
 
 
-def _keep(made: Model, path: Path, folder: DiskCache) -> None:
+def _keep(made: Model, path: str, folder: DiskCache) -> None:
     """Save a model; a folder that cannot be used costs time, never an error."""
     if isinstance(made, StringModel):
         return

@@ -3,12 +3,14 @@ one byte of that, or an argument, or a setting, has it compiled anew."""
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -427,3 +429,75 @@ def test_sessions_keep_models_with_external_data(tmp_path: Path, where: str) -> 
         (found,) = InferenceSession(str(path)).run(None, {"x": X})
         assert numpy.allclose(found, numpy.exp(X.astype(float) @ weights), rtol=1e-5)
     assert len(list(Path(settings.cache_dir, "programs").glob("??/*"))) == 2
+
+
+# ---- what a process has left -------------------------------------------------------------------
+
+
+def test_a_compiled_model_is_that_of_its_file(path: Path) -> None:
+    """Its weights are those of the mapped file, and nothing is left of its compilation."""
+    before = compilations()
+    model = ad.compile(path)
+    assert compilations() <= before  # without a collection
+    assert not was_loaded(model) and model.report.compiled + model.report.cached > 0
+    (program,) = Path(settings.cache_dir, "programs").glob("??/*")
+    constants = list(model.executable._constants.values())
+    assert constants and all(not array.flags.owndata for array in constants)
+    ranges = mapped(program)
+    assert all(any(r.start <= a.ctypes.data < r.stop for r in ranges) for a in constants)
+    check(model)
+
+
+def compilations() -> Counter[str]:
+    """What is in memory of compilations, by kind."""
+    names = ("Compiled", "Lowered", "Assembled", "Scheduled")
+    counts = Counter(type(each).__name__ for each in gc.get_objects())
+    return Counter({name: counts[name] for name in names})
+
+
+def mapped(path: Path) -> list[range]:
+    """The addresses at which a file is mapped."""
+    lines = Path("/proc/self/maps").read_text("utf-8").splitlines()
+    ends = [line.split()[0].split("-") for line in lines if line.endswith(str(path))]
+    return [range(int(low, 16), int(high, 16)) for low, high in ends]
+
+
+def test_what_a_compiled_model_tells_after_its_compilation(path: Path) -> None:
+    """The same as without a cache, and as in a second start but for the times."""
+    with settings.override(keep_programs=False):
+        plain = ad.compile(path)
+    kept, again = ad.compile(path), ad.compile(path)
+    assert [*kept.report.seconds] == [*plain.report.seconds]
+    assert kept.report.chosen == plain.report.chosen and kept.report.notes == plain.report.notes
+    for model in (kept, again):
+        assert model.explain() == plain.explain()
+        assert model.show("kernels") == plain.show("kernels")
+        assert model.plan(n=3).launches == plain.plan(n=3).launches
+        assert str(model.graph) == str(plain.graph)
+        model.check(samples=4)
+
+
+def test_a_saved_file_is_the_same_whatever_was_kept(path: Path, tmp_path: Path) -> None:
+    with settings.override(keep_programs=False):
+        plain = ad.compile(path)
+    models = plain, ad.compile(path), ad.compile(path)
+    path.unlink()  # what was kept needs it no more
+    files = [tmp_path / f"{number}.anydim" for number in range(len(models))]
+    for model, file in zip(models, files):
+        model.save(file)
+    first, *others = (file.read_bytes() for file in files)
+    assert all(other == first for other in others)
+
+
+def test_a_kept_file_that_is_damaged_is_not_saved(path: Path, tmp_path: Path) -> None:
+    model = ad.compile(path)
+    (program,) = Path(settings.cache_dir, "programs").glob("??/*")
+    data = bytearray(program.read_bytes())
+    at = data.find(WEIGHTS.tobytes()[:16])
+    with open(program, "r+b") as file:  # in place: it is mapped
+        file.seek(at if at > 0 else len(data) // 2)
+        file.write(b"\xff")
+    model.save(tmp_path / "saved.anydim")
+    check_saved = ad.load(tmp_path / "saved.anydim", verify=True)
+    wanted = numpy.exp(X.astype(float) @ WEIGHTS)
+    assert numpy.allclose(check_saved(x=X)["y"], wanted, rtol=1e-5)

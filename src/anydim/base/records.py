@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, get_annotations
 from typing import TYPE_CHECKING, Any
 
 _STANDARD = dataclasses.dataclass
@@ -105,7 +105,7 @@ class _Found:
         known: dict[str, RecordField] = {}
         for base in owner.__mro__[-1:0:-1]:
             known |= {field.name: field for field in base.__dict__.get(_FIELDS, ())}
-        for name, kind in owner.__dict__.get("__annotations__", {}).items():
+        for name, kind in get_annotations(owner).items():
             if not kind.startswith("ClassVar"):
                 given = owner.__dict__.get(name, _MISSING)
                 known[name] = RecordField(name, given)

@@ -11,7 +11,6 @@ member, too.
 
 from __future__ import annotations
 
-
 import numpy
 
 from anydim.base.digest import sha256

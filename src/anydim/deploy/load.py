@@ -58,7 +58,7 @@ class LoadedModel(Held):
     """A model from a file. Calls are thread-safe; results are new arrays owned by the caller.
 
     `level` is the kind of processor that its code was made for, `levels` are those of the file,
-    `about` is the file's manifest.
+    `about` is the file's manifest, `container` the file.
     """
 
     level: Level
@@ -70,6 +70,7 @@ class LoadedModel(Held):
         devices: Any = None,
     ) -> None:  # fmt: skip
         self.level, self.levels, self.about = level, tuple(levels), container.about
+        self.container = container
         name = level.name
         saved_text = bytes(container.verified(member(name, "start.json")))
         story = member(name, "story.json")
@@ -212,9 +213,7 @@ def load_kept(path: str, known: bool) -> LoadedModel:
     return _model(Container(path, known=known), None, "headers" if known else "checksums")
 
 
-def _model(
-    container: Container, level: str | None, how: str, devices: Any = None
-) -> LoadedModel:
+def _model(container: Container, level: str | None, how: str, devices: Any = None) -> LoadedModel:
     levels = levels_of(container)
     try:
         return LoadedModel(container, _choose(container, levels, level), levels, how, devices)

@@ -15,6 +15,7 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from functools import cache
+from inspect import get_annotations
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from anydim.base.dtypes import DTYPES, DType
@@ -318,7 +319,7 @@ def _record(kind: Any) -> Read:
 
 def _reader_of(kind: type, name: str) -> Read:
     """What reads a field, of the type that its class declares."""
-    owner = next(base for base in kind.__mro__ if name in base.__dict__.get("__annotations__", ()))
+    owner = next(base for base in kind.__mro__ if name in get_annotations(base))
     return _of_text(owner.__module__, owner.__annotations__[name])
 
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from anydim.sizes.divisors import divisor_guard
     from anydim.sizes.expression import Size
     from anydim.sizes.extremes import maximum, minimum
-    from anydim.sizes.index_range import ADDRESSABLE, SHORT, USUAL, fits, wrapped
     from anydim.sizes.given import given_dims, given_sizes
     from anydim.sizes.guard import Guard, holds, joined
+    from anydim.sizes.index_range import ADDRESSABLE, SHORT, USUAL, fits, wrapped
     from anydim.sizes.interval import LARGEST, Interval
     from anydim.sizes.largest import largest_value
     from anydim.sizes.own import OwnSizes, own_sizes

@@ -118,7 +118,9 @@ class Fitted(Held):
         for name in sorted(known.names.difference(self.dims.names)):
             hint = suggestion(name, self.dims.names) or f"there is {self.dims}"
             raise OptionError(f"{self.name}: {known} names dim '{name}'", hint)
-        if not any(isinstance(leaf, strategies.Buckets) and leaf.profile for leaf in known.leaves()):
+        if not any(
+            isinstance(leaf, strategies.Buckets) and leaf.profile for leaf in known.leaves()
+        ):
             return known
         made: Strategy = import_module("anydim.variants.profiled").with_cuts(known, self._recorded)
         return made
