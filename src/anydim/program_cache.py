@@ -31,7 +31,7 @@ from anydim.base.cache_folder import is_there, keep, saved_to, used
 from anydim.base.collector import collector_paused
 from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError, UserError
-from anydim.base.reads import FileState, boot
+from anydim.base.reads import CLOCK_NS, FileState, boot
 from anydim.base.records import dataclass
 from anydim.compile_request import Facts, Request, absolute
 from anydim.deploy.load import LoadedModel, load_kept
@@ -41,7 +41,6 @@ from anydim.sizes import given_dims
 from anydim.variants.records import tuned_state
 
 _SETTINGS = ("winograd", "layout", "vector_bits", "most_nodes")
-_CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system
 _LONGEST_WAIT = 600.0  # seconds for another process that compiles
 _BLOCK = 1 << 20
 _TARGET = "llvm"
@@ -60,7 +59,7 @@ class _Read:
     def digest_now(self) -> _Read:
         """The same for the file as it is now, which is read in case of doubt. Raises OSError."""
         now = FileState.of(self.state.path)
-        recent = max(now.modified_ns, now.changed_ns) + _CLOCK_NS > self.noted_ns
+        recent = max(now.modified_ns, now.changed_ns) + CLOCK_NS > self.noted_ns
         return self if now == self.state and not recent else _read(now.path)
 
 

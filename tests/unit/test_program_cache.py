@@ -24,7 +24,9 @@ import anydim as ad
 from anydim import program_cache
 from anydim.base import settings
 from anydim.base.cache import DiskCache
+from anydim.deploy import container
 from anydim.ort import InferenceSession
+from anydim.variants import strategies
 
 SIZES = (0, 1, 3, 17)
 WEIGHTS = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)
@@ -184,7 +186,7 @@ def test_a_file_that_was_digested_long_after_it_was_written_is_not_read(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ad.compile(path)
-    monkeypatch.setattr(program_cache, "_CLOCK_NS", -(10**12))
+    monkeypatch.setattr(program_cache, "CLOCK_NS", -(10**12))
     monkeypatch.setattr(program_cache, "_read", None)
     assert was_loaded(ad.compile(path))
 
@@ -501,3 +503,61 @@ def test_a_kept_file_that_is_damaged_is_not_saved(path: Path, tmp_path: Path) ->
     check_saved = ad.load(tmp_path / "saved.anydim", verify=True)
     wanted = numpy.exp(X.astype(float) @ WEIGHTS)
     assert numpy.allclose(check_saved(x=X)["y"], wanted, rtol=1e-5)
+
+
+# ---- what is compared again ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The members of which a digest or a checksum was computed."""
+    names: list[str] = []
+    check = container.Container.check
+
+    def noted(self: container.Container, name: str) -> None:
+        if not self.known:
+            names.append(name)
+        check(self, name)
+
+    monkeypatch.setattr(container.Container, "check", noted)
+    return names
+
+
+def test_a_program_is_compared_once_after_a_start_of_the_machine(
+    path: Path, compared: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ad.compile(path)
+    check(ad.compile(path))
+    assert not compared  # this machine has written it since it was started
+    monkeypatch.setattr(program_cache, "boot", lambda: "another")
+    check(ad.compile(path))
+    assert compared
+    compared.clear()
+    check(ad.compile(path))
+    assert not compared
+
+
+def test_a_program_whose_file_was_touched_is_compared(path: Path, compared: list[str]) -> None:
+    ad.compile(path)
+    (program,) = Path(settings.cache_dir, "programs").glob("??/*")
+    os.utime(program, ns=(1, 1))  # it was used long ago, too: its times change with this use
+    check(ad.compile(path))
+    assert compared
+    compared.clear()
+    check(ad.compile(path))
+    assert not compared
+
+
+def test_a_system_that_does_not_say_when_it_was_started(
+    path: Path, compared: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program_cache, "boot", lambda: "")
+    ad.compile(path)
+    for _ in range(2):
+        compared.clear()
+        check(ad.compile(path))
+        assert compared
+
+
+def test_the_usual_strategy_is_that_of_the_settings() -> None:
+    assert strategies.strategy_of(settings.USUAL_STRATEGY) == strategies.USUAL

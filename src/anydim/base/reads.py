@@ -32,6 +32,9 @@ class FileState:
         )
 
 
+CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system
+
+
 def boot() -> str:
     """What the system is called from one start of the machine to the next; '' where it does not
     say. What was written before may have been lost where the machine stopped without warning."""
