@@ -7,7 +7,7 @@ seen after the model is there and after its first call, in MiB:
     load       ad.compile in another process
     ort        onnxruntime.InferenceSession
     rss        resident: what is shared with other processes counts as well
-    private    resident and of this process alone: the pages of mapped files are not
+    anonymous  resident and of no file: what the system can take back by swapping alone
     peak       the most that was resident until then
 
 Python and numpy are in every figure: some 28 MiB. Ratios are to onnxruntime's.
@@ -37,8 +37,8 @@ def seen(stage):
     kib = {row[0].rstrip(':'): int(row[1]) for row in rows}
     with open('/proc/self/status') as file:
         peak = [int(line.split()[1]) for line in file if line.startswith('VmHWM')][0]
-    private = kib['Private_Clean'] + kib['Private_Dirty']
-    found[stage] = {'rss': kib['Rss'] / 1024, 'private': private / 1024, 'peak': peak / 1024}
+    kib = {'rss': kib['Rss'], 'anonymous': kib['Anonymous'], 'peak': peak}
+    found[stage] = {name: value / 1024 for name, value in kib.items()}
 found = {}
 """
 _OURS = f"""import sys, json
@@ -64,7 +64,7 @@ session.run(None, inputs([(i.name, i.shape, kinds[i.type]) for i in session.get_
 seen('called')
 print(json.dumps(found))
 """
-_STAGES, _FIGURES = ("ready", "called"), ("rss", "private", "peak")
+_STAGES, _FIGURES = ("ready", "called"), ("rss", "anonymous", "peak")
 
 Seen = dict[str, dict[str, float]]
 

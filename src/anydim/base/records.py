@@ -65,7 +65,8 @@ class RecordField:
 
     def __init__(self, name: str, given: Any) -> None:
         """`given` is what the class has for it: a field, a default, or nothing."""
-        self.name, self.default, self.factory = name, given, _MISSING
+        self.name, self.default = name, given
+        self.factory: Any = _MISSING
         self.init = self.repr = self.compare = True
         self.kw_only = False
         if isinstance(given, dataclasses.Field):
@@ -123,7 +124,7 @@ class _Found:
                 setattr(self.owner, name, given)
             _STANDARD(self.owner, init=False, repr=False, eq=False)
             names = (one.name for one in fields_of(self.owner) if one.init and not one.kw_only)
-            self.owner.__match_args__ = tuple(names)  # it has left ours, which is there
+            setattr(self.owner, self.names[-1], tuple(names))  # it has left ours, which is there
             self._given = None
 
     def _take(self, name: str, given: dataclasses.Field[Any]) -> None:
