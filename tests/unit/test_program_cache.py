@@ -397,7 +397,7 @@ def test_the_limit_holds(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
     ad.compile(path)
     assert not [file for file in files_of(cache) if "programs" in file.parts]
-    assert DiskCache(cache / "programs", 1).limit == 1
+    assert DiskCache(str(cache / "programs"), 1).limit == 1
 
 
 def test_few_modules_are_imported_for_a_load(path: Path, cache: Path) -> None:
