@@ -113,4 +113,4 @@ def _is_parsed(path: Path) -> bool:
 
 
 if __name__ == "__main__":
-    print(f"{SHIPPED}: {write(SHIPPED)} objects and definitions")
+    print(f"{SHIPPED}: {write(Path(SHIPPED))} objects and definitions")

@@ -144,7 +144,8 @@ def _of_compiler(name: str) -> Any:
     """Something of the compiler; LLVM comes into memory while Python reads the rest."""
     try:
         if name in _STARTING:
-            return getattr(import_module(_STARTING[name]), name)
+            with import_module("anydim.base.collector").collector_paused(lasting=True):
+                return getattr(import_module(_STARTING[name]), name)
         loaded = import_module("anydim.targets.llvm.library").begin_loading()
         value = getattr(import_module(_COMPILING[name]), name)
     except ModuleNotFoundError as error:

@@ -12,7 +12,7 @@ from anydim.base.records import dataclass
 from anydim.model import Model
 from anydim.runtime.cores import available_cores
 from anydim.runtime.frames import Callers
-from anydim.variants.strategies import GENERIC, Adaptive, Strategy, strategy_of
+from anydim.variants.strategies import GENERIC, USUAL, Adaptive, Strategy, strategy_of
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ def strategy_here(given: Any) -> Strategy:
     """
     if given is not None:
         return strategy_of(given)
-    known = strategy_of(settings.strategy)
+    text = settings.strategy  # the usual one needs no parser
+    known = USUAL if text == settings.USUAL_STRATEGY else strategy_of(text)
     alone = settings.forbid_compile or available_cores() < 2
     return GENERIC if alone and isinstance(known, Adaptive) else known
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -22,10 +23,11 @@ from anydim.compile_request import Facts, Request, absolute, applied, strategy_h
 from anydim.model import CompileProgress, Model
 from anydim.program.compile_report import CompileReport, Deferred
 from anydim.program_cache import Entry
+from anydim.runtime.frames import trim_system
+from anydim.variants.strategies import GENERIC
 
 if TYPE_CHECKING:
     from anydim.compiler import Compiled
-    from anydim.deploy.load import LoadedModel
     from anydim.devices.device import Device
     from anydim.devices.engines.engine import Engine
     from anydim.passes.options import Options
@@ -129,14 +131,14 @@ def compile(
     entry = program_cache.entry(request)
     if entry is None:
         return _built(request, wanted)
-    found = entry.find()
+    found = _found(entry, request, wanted)
     if found is None:
         with entry.alone():
-            found = entry.find()
+            found = _found(entry, request, wanted)
             if found is None:
                 with reads_noted() as files:
                     return _built(request, wanted, entry, files)
-    return _loaded(*found, request, wanted, entry)
+    return found
 
 
 def _built(
@@ -145,20 +147,36 @@ def _built(
 ) -> Model:  # fmt: skip
     """A model that is compiled now, and kept on disk at `entry`."""
     model, facts = _compiler().built(request)
-    _log(model.name, facts)
-    model._made = _again(request, wanted, model)
     if entry is not None and facts is not None:
         save = partial(model._write, names=("native",), tell=request.advance)
         bytes = model.executable.constant_bytes
-        entry.keep(lambda path, more: save(path, facts=more), facts, files or {}, bytes)
+        kept = entry.keep(lambda path, more: save(path, facts=more), facts, files or {}, bytes)
+        if kept and _is_lasting(request) and model._serving is None:
+            report = replace(model.report, stages={}, kernels={})
+            model.serve_by(GENERIC)
+            model.executable.dismiss()
+            del model, save  # graphs, kernels and weights
+            trim_system()
+            found = _found(entry, request, wanted, report)
+            return found or _built(request, wanted)  # somebody has removed it
+    _log(model.name, facts)
+    model._made = _again(request, wanted, model)
     return model
 
 
-def _loaded(
-    found: LoadedModel, facts: Facts, seconds: float, request: Request, wanted: Mapping[str, Any],
-    entry: Entry,
-) -> Model:  # fmt: skip
-    """A model whose program was found on disk."""
+def _is_lasting(request: Request) -> bool:
+    """Whether the source can be compiled again, should somebody ask what no saved program has."""
+    return request.path is not None or isinstance(request.source, bytes)
+
+
+def _found(
+    entry: Entry, request: Request, wanted: Mapping[str, Any], made: CompileReport | None = None
+) -> Model | None:
+    """The model whose program is on disk, if it is; `made` is what its compilation reported."""
+    known = entry.find()
+    if known is None:
+        return None
+    found, facts, seconds = known
 
     @cache
     def compiled() -> Compiled:
@@ -166,19 +184,22 @@ def _loaded(
         made: Compiled = _compiler().compiled(request)
         return made
 
-    report = CompileReport(
-        {"load": seconds}, Deferred(lambda: compiled().report.stages), cached=1,
+    report = replace(
+        made or CompileReport({"load": seconds}, cached=1),
+        stages=Deferred(lambda: compiled().report.stages),
         kernels=Deferred(lambda: compiled().report.kernels),
-    )  # fmt: skip
+    )
     model = Model(
         found.executable, lambda: found.story, compiled, report, found.lists,
         origin=lambda: _compiler().origin(request),
+        kept=None if found.variants() else found.container,  # with generic bodies alone
     )  # fmt: skip
     applied(request, model, facts)
     model._made = _again(request, wanted)
-    log.info("%s: its program was found on disk; %.3f s", model.name, seconds)
+    if made is None:
+        log.info("%s: its program was found on disk; %.3f s", model.name, seconds)
+        request.advance("done", 1, 1)
     _log(model.name, facts)
-    request.advance("done", 1, 1)
     return model
 
 

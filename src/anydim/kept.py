@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from anydim.base import settings
 from anydim.base.cache import DiskCache, disk_cache, key_of, package_version
@@ -35,13 +34,13 @@ def kept(parts: Iterable[str | memoryview], make: Callable[[], Model]) -> Held:
     return kept_at(place(parts), make)
 
 
-def place(parts: Iterable[str | memoryview]) -> Path | None:
+def place(parts: Iterable[str | memoryview]) -> str | None:
     """The file of a model that is made of these parts; None where there is no cache."""
     folder = disk_cache("models")
     return None if folder is None else folder.path(_key(parts))
 
 
-def kept_at(path: Path | None, make: Callable[[], Model]) -> Held:
+def kept_at(path: str | None, make: Callable[[], Model]) -> Held:
     """The model of a file that `place` gave, in this process or another, or else `make()`."""
     if path is None:
         return make()
@@ -69,7 +68,7 @@ def _key(parts: Iterable[str | memoryview]) -> str:
     )  # fmt: skip
 
 
-def _keep(made: Model, path: Path, folder: DiskCache) -> None:
+def _keep(made: Model, path: str, folder: DiskCache) -> None:
     """Save a model; a folder that cannot be used costs time, never an error."""
     if isinstance(made, StringModel):
         return

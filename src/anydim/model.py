@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.collector import collector_paused
-from anydim.base.errors import OptionError
+from anydim.base.errors import ArtefactError, OptionError
 from anydim.base.given import by_names, function_of, path_of, text_of, whole_within
 from anydim.base.keywords import public
 from anydim.base.text import listed, suggestion
@@ -29,12 +30,14 @@ if TYPE_CHECKING:  # a process that finds its program on disk needs none of it
     from anydim.checking.report import CheckReport
     from anydim.checking.run import Progress
     from anydim.compiler import Compiled
+    from anydim.deploy.container import Container
     from anydim.deploy.save import Version
     from anydim.graph.nodes import Graph
     from anydim.program.inputs import Ranges
     from anydim.program.profile.limits import Done, Limits
     from anydim.program.story import Story
 
+_HERE = "native"  # the target of files of the cache
 CompileProgress = Callable[[str, int, int], None]
 
 
@@ -52,13 +55,16 @@ class Model(Fitted, Held):
         target: str = "llvm",
         indices: Callable[[], Ranges] | None = None,
         origin: Callable[[], Origin] = lambda: None,
+        kept: Container | None = None,
     ) -> None:
         """`compiled` gives what the compiler knows, `indices` the ranges of inputs that index;
-        without it the records of the program have these. Oracles of `check` take `origin`."""
+        without it the records of the program have these. Oracles of `check` take `origin`. `kept`
+        is the file that it was found in."""
         super().__init__(executable, story, lists or {})
         self._compile, self._indices, self._origin = compiled, indices, origin
         self._report = report
         self._made_by = target
+        self._kept = kept
 
     @cached_property
     def _compiled(self) -> Compiled:
@@ -100,6 +106,11 @@ class Model(Fitted, Held):
         facts: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         """Save for the targets of these names; `facts` go into the manifest. Errors as `save`."""
+        if self._kept is not None and set(names) == {_HERE} and not self.kept_bodies():
+            with suppress(ArtefactError):  # damaged since then: it is made again
+                import_module("anydim.deploy.archive").copy(self._kept, path, ("facts",))
+                tell(_HERE, 1, 1)
+                return
         with collector_paused():
             self._written(path, names, tell, facts or {})
 

@@ -1,42 +1,46 @@
 """Compiled programs on disk: a source that was compiled before is loaded instead.
 
     programs/XX/KEY      a saved program; KEY is the digest of everything that it depends on
-    sources/XX/NAME      for a path and arguments of `compile`: the files read, and their digests
+    sources/XX/NAME      for a source and arguments of `compile`: the files read, with their
+                         digests, and the state of the program's file when all of it was compared
 
 A program depends on the contents of the files that its import reads (the model, external data,
 texts of definitions), the arguments of `compile`, settings, the processor, tuned schedules, and the
 code of anydim. A file whose size and times are those of its last digest is not read again, unless
 it was written so shortly before that digest that the clock of a file system may hide a change.
+A program is compared with its digests once after each start of the machine, and again when the
+state of its file is another. Between, and after it was written, nothing but its manifest and its
+records is read.
 One process compiles a program, others that ask for it meanwhile wait for its result.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import astuple
 from importlib import import_module
 from typing import Any
 
 from anydim.base import settings
 from anydim.base.cache import DiskCache, disk_cache, key_of, package_version
 from anydim.base.cache_folder import is_there, keep, saved_to, used
+from anydim.base.collector import collector_paused
+from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError, UserError
-from anydim.base.locks import locked
-from anydim.base.reads import FileState
+from anydim.base.reads import CLOCK_NS, FileState, boot
 from anydim.base.records import dataclass
 from anydim.compile_request import Facts, Request, absolute
-from anydim.deploy.load import LoadedModel, load
+from anydim.deploy.load import LoadedModel, load_kept
 from anydim.runtime.cpu import this_level
 from anydim.runtime.threads import known_threads
 from anydim.sizes import given_dims
 from anydim.variants.records import tuned_state
 
 _SETTINGS = ("winograd", "layout", "vector_bits", "most_nodes")
-_CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system
 _LONGEST_WAIT = 600.0  # seconds for another process that compiles
 _BLOCK = 1 << 20
 _TARGET = "llvm"
@@ -55,7 +59,7 @@ class _Read:
     def digest_now(self) -> _Read:
         """The same for the file as it is now, which is read in case of doubt. Raises OSError."""
         now = FileState.of(self.state.path)
-        recent = max(now.modified_ns, now.changed_ns) + _CLOCK_NS > self.noted_ns
+        recent = max(now.modified_ns, now.changed_ns) + CLOCK_NS > self.noted_ns
         return self if now == self.state and not recent else _read(now.path)
 
 
@@ -117,9 +121,12 @@ class Entry:
         self._request, self._path = request, path
         self._found: str | None = None
         self._last: _Read | None = None  # of the source, of which no digest was on disk
-        self._own = [] if data is None else [hashlib.sha256(data).hexdigest()]
+        self._reads: list[_Read] = []
+        self._compared: list[Any] = []  # the state of the program's file when it was compared
+        self._own = [] if data is None else [sha256(data).hexdigest()]
         self._name = key_of(request, path or self._own[0])
 
+    @collector_paused(lasting=True)
     def find(self) -> tuple[LoadedModel, Facts, float] | None:
         """The program, if it was kept, and the seconds that it took to load.
 
@@ -130,12 +137,17 @@ class Entry:
         if path is None or not is_there(path):
             return None
         try:
-            found = load(path, verify="checksums")  # what is damaged is compiled again
+            state = _compared_state(path)
+            known = bool(state) and state == self._compared
+            found = load_kept(path, known)  # what is damaged is compiled again
             facts = _facts(found.about)
-            used(path)
+            if used(path):
+                state = _compared_state(path)
         except (UserError, OSError) as error:
             self._programs.damaged(path, error)
             return None
+        if state != self._compared:
+            self._note(state)
         self._found = key
         return found, facts, time.perf_counter() - start
 
@@ -146,25 +158,33 @@ class Entry:
 
     def alone(self) -> AbstractContextManager[bool]:
         """Hold the lock of this program; give up when another process has made it."""
-        path = self._sources.path(self._name).with_suffix(".lock")
-        return locked(path, self._is_there, _LONGEST_WAIT)
+        path = f"{self._sources.path(self._name)}.lock"
+        locked = import_module("anydim.base.locks").locked
+        held: AbstractContextManager[bool] = locked(path, self._is_there, _LONGEST_WAIT)
+        return held
 
-    def keep(self, save: Save, facts: Facts, files: Mapping[str, FileState], bytes: int) -> None:
-        """Save a program that was made from these files, unless they changed meanwhile.
+    def keep(self, save: Save, facts: Facts, files: Mapping[str, FileState], bytes: int) -> bool:
+        """Save a program that was made from these files, unless they changed meanwhile; whether it
+        was saved.
 
         `bytes` are those of its constants: one that the cache does not admit is not kept.
         """
         if not self._programs.admits(bytes):
-            return
+            return False
         with suppress(UserError, OSError):
             reads = [_read(path) for path in self._ordered(files)]
             if any(each.state != files[each.state.path] for each in reads):
-                return
+                return False
             path = self._programs.path(self._key_of([each.digest for each in reads]))
             facts_too = {"facts": _facts_as_json(facts)}
             keep(self._programs.root, path, lambda name: saved_to(name, save, facts_too))
-            self._note(reads)
+            if not is_there(path):
+                return False
+            self._reads = reads
+            self._note(_compared_state(path))
             self._programs.tidy()
+            return True
+        return False
 
     # ---- keys ----------------------------------------------------------------------------------
 
@@ -177,7 +197,7 @@ class Entry:
 
         A file that was not compiled yet may have the contents of one that was.
         """
-        before = self._noted()
+        before, self._compared = self._noted()
         try:
             now = self._source() if before is None else [each.digest_now() for each in before]
         except OSError:
@@ -188,8 +208,9 @@ class Entry:
                 return None
         elif self._path is not None and now[0].digest != before[0].digest:
             return None  # other files may belong to it
-        if before is None or any(new is not old for new, old in zip(now, before)):
-            self._note(now)
+        self._reads = now
+        if now and (before is None or any(new is not old for new, old in zip(now, before))):
+            self._note(self._compared)
         return key
 
     def _source(self) -> list[_Read]:
@@ -208,25 +229,29 @@ class Entry:
 
     # ---- files of a source ---------------------------------------------------------------------
 
-    def _note(self, reads: Sequence[_Read]) -> None:
-        if not reads:
-            return
-        rows = [
-            [s.path, s.size, s.modified_ns, s.changed_ns, s.device, s.inode, r.digest, r.noted_ns]
-            for r in reads
-            for s in (r.state,)
-        ]
-        self._sources.put(self._name, json.dumps(rows).encode())
+    def _note(self, compared: Sequence[Any]) -> None:
+        """Note the files of the source, and the state of a program's file that was compared."""
+        rows = [[*astuple(each.state), each.digest, each.noted_ns] for each in self._reads]
+        self._sources.put(self._name, json.dumps([rows, compared]).encode())
 
-    def _noted(self) -> list[_Read] | None:
+    def _noted(self) -> tuple[list[_Read] | None, list[Any]]:
+        """What was noted; None where that is nothing."""
         data = self._sources.get(self._name)
-        rows = None if data is None else json.loads(data)  # its digest holds
-        return None if not rows else [_Read(FileState(*row[:6]), row[6], row[7]) for row in rows]
+        if data is None:
+            return None, []
+        rows, compared = json.loads(data)  # its digest holds
+        return [_Read(FileState(*row[:6]), row[6], row[7]) for row in rows], compared
+
+
+def _compared_state(path: str) -> list[Any]:
+    """What shows that a file is as it was when it was compared; empty where nothing does."""
+    known = boot()
+    return [known, *astuple(FileState.of(path))] if known else []
 
 
 def _read(path: str) -> _Read:
     """A file with the digest of its contents. Raises OSError."""
-    state, noted_ns, digest = FileState.of(path), time.time_ns(), hashlib.sha256()
+    state, noted_ns, digest = FileState.of(path), time.time_ns(), sha256(size=os.path.getsize(path))
     block = memoryview(bytearray(_BLOCK))
     with open(path, "rb", buffering=0) as file:
         while count := file.readinto(block):

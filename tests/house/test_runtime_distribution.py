@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,3 +67,45 @@ def test_the_command_line_answers_ctrl_c_before_it_has_read_much() -> None:
 @pytest.mark.parametrize("name", anydim.__all__)
 def test_every_name_is_there(name: str) -> None:
     assert getattr(anydim, name) is getattr(anydim, name)
+
+
+# what a second start does without: each took a millisecond or more
+HEAVY = (
+    "_hashlib", "difflib", "fcntl", "ipaddress", "llvmlite", "onnx", "pathlib",
+    "platform", "random", "shutil", "sqlite3", "tempfile", "traceback", "urllib",
+)  # fmt: skip
+LATE = (
+    "anydim.base.amounts", "anydim.base.locks", "anydim.building", "anydim.compiler",
+    "anydim.frontends", "anydim.graph", "anydim.kernels", "anydim.lang", "anydim.passes",
+    "anydim.program.story", "anydim.sizes.enclosure", "anydim.sizes.proofs",
+    "anydim.sizes.remedies", "anydim.sizes.sampling", "anydim.targets", "anydim.variants.ledger",
+    "anydim.variants.strategies.kinds",
+)  # fmt: skip
+
+
+def test_a_second_start_imports_nothing_heavy(tmp_path: Path) -> None:
+    """`ad.compile` of a program on disk, and its first call, beside what numpy imports."""
+    text = tmp_path / "scaled.tc"
+    text.write_text("def scaled(float(N) x) -> (y) { y(i) = x(i) * 3.0 }\n", "utf-8")
+    time.sleep(2.1)  # the digest of a file that was just written is taken again
+    script = (
+        "import sys, numpy\n"
+        "before = set(sys.modules)\n"
+        "import anydim as ad\n"
+        "model = ad.compile(sys.argv[1])\n"
+        "model(numpy.ones(5, 'f4'))\n"
+        "assert 'load' in model.report.seconds or sys.argv[2] == 'first'\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    known = {"PYTHONPATH": str(SOURCE), "ANYDIM_CACHE_DIR": str(tmp_path / "cache")}
+    for start in ("first", "second"):
+        done = subprocess.run(
+            [sys.executable, "-c", script, f"{text}:scaled", start], capture_output=True,
+            text=True, check=True, env=known,
+        )  # fmt: skip
+    names = done.stdout.split()
+    roots = {name.split(".")[0] for name in names}
+    assert not roots & set(HEAVY)
+    assert not [name for name in names if name.startswith(LATE)]
+    ours = [name for name in names if name.startswith("anydim")]
+    assert len(ours) <= 85, f"{len(ours)} modules: which of them does a load not use?"

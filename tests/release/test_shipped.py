@@ -69,7 +69,7 @@ def test_what_all_programs_share_is_compiled_for_the_level() -> None:
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of shipped objects of one's own, and an empty cache."""
-    monkeypatch.setattr(cache, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setattr(cache, "SHIPPED", str(tmp_path / "shipped"))
     return tmp_path / "shipped"
 
 
@@ -124,7 +124,7 @@ def test_shipped_objects_serve_a_first_compile(
     for name in ("first", "second"):
         with settings.override(cache_dir=str(tmp_path / name), keep_programs=False):
             counts.append(ad.compile(net()).report.compiled)
-        monkeypatch.setattr(cache, "SHIPPED", tmp_path / "nothing")
+        monkeypatch.setattr(cache, "SHIPPED", str(tmp_path / "nothing"))
     portable = [level for level in modules(own.name).values() if level]
     assert counts[1] - counts[0] == len(portable) >= 3
 

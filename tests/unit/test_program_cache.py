@@ -3,12 +3,14 @@ one byte of that, or an argument, or a setting, has it compiled anew."""
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +24,9 @@ import anydim as ad
 from anydim import program_cache
 from anydim.base import settings
 from anydim.base.cache import DiskCache
+from anydim.deploy import container
 from anydim.ort import InferenceSession
+from anydim.variants import strategies
 
 SIZES = (0, 1, 3, 17)
 WEIGHTS = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)
@@ -182,7 +186,7 @@ def test_a_file_that_was_digested_long_after_it_was_written_is_not_read(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ad.compile(path)
-    monkeypatch.setattr(program_cache, "_CLOCK_NS", -(10**12))
+    monkeypatch.setattr(program_cache, "CLOCK_NS", -(10**12))
     monkeypatch.setattr(program_cache, "_read", None)
     assert was_loaded(ad.compile(path))
 
@@ -393,7 +397,7 @@ def test_the_limit_holds(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
     ad.compile(path)
     assert not [file for file in files_of(cache) if "programs" in file.parts]
-    assert DiskCache(cache / "programs", 1).limit == 1
+    assert DiskCache(str(cache / "programs"), 1).limit == 1
 
 
 def test_few_modules_are_imported_for_a_load(path: Path, cache: Path) -> None:
@@ -426,4 +430,134 @@ def test_sessions_keep_models_with_external_data(tmp_path: Path, where: str) -> 
         data.write_bytes(weights.tobytes())
         (found,) = InferenceSession(str(path)).run(None, {"x": X})
         assert numpy.allclose(found, numpy.exp(X.astype(float) @ weights), rtol=1e-5)
-    assert len(list((settings.cache_dir / "programs").glob("??/*"))) == 2
+    assert len(list(Path(settings.cache_dir, "programs").glob("??/*"))) == 2
+
+
+# ---- what a process has left -------------------------------------------------------------------
+
+
+def test_a_compiled_model_is_that_of_its_file(path: Path) -> None:
+    """Its weights are those of the mapped file, and nothing is left of its compilation."""
+    before = compilations()
+    model = ad.compile(path)
+    assert compilations() <= before  # without a collection
+    assert not was_loaded(model) and model.report.compiled + model.report.cached > 0
+    (program,) = Path(settings.cache_dir, "programs").glob("??/*")
+    constants = list(model.executable._constants.values())
+    assert constants and all(not array.flags.owndata for array in constants)
+    ranges = mapped(program)
+    assert all(any(r.start <= a.ctypes.data < r.stop for r in ranges) for a in constants)
+    check(model)
+
+
+def compilations() -> Counter[str]:
+    """What is in memory of compilations, by kind."""
+    names = ("Compiled", "Lowered", "Assembled", "Scheduled")
+    counts = Counter(type(each).__name__ for each in gc.get_objects())
+    return Counter({name: counts[name] for name in names})
+
+
+def mapped(path: Path) -> list[range]:
+    """The addresses at which a file is mapped."""
+    lines = Path("/proc/self/maps").read_text("utf-8").splitlines()
+    ends = [line.split()[0].split("-") for line in lines if line.endswith(str(path))]
+    return [range(int(low, 16), int(high, 16)) for low, high in ends]
+
+
+def test_what_a_compiled_model_tells_after_its_compilation(path: Path) -> None:
+    """The same as without a cache, and as in a second start but for the times."""
+    with settings.override(keep_programs=False):
+        plain = ad.compile(path)
+    kept, again = ad.compile(path), ad.compile(path)
+    assert [*kept.report.seconds] == [*plain.report.seconds]
+    assert kept.report.chosen == plain.report.chosen and kept.report.notes == plain.report.notes
+    for model in (kept, again):
+        assert model.explain() == plain.explain()
+        assert model.show("kernels") == plain.show("kernels")
+        assert model.plan(n=3).launches == plain.plan(n=3).launches
+        assert str(model.graph) == str(plain.graph)
+        model.check(samples=4)
+
+
+def test_a_saved_file_is_the_same_whatever_was_kept(path: Path, tmp_path: Path) -> None:
+    with settings.override(keep_programs=False):
+        plain = ad.compile(path)
+    models = plain, ad.compile(path), ad.compile(path)
+    path.unlink()  # what was kept needs it no more
+    files = [tmp_path / f"{number}.anydim" for number in range(len(models))]
+    for model, file in zip(models, files):
+        model.save(file)
+    first, *others = (file.read_bytes() for file in files)
+    assert all(other == first for other in others)
+
+
+def test_a_kept_file_that_is_damaged_is_not_saved(path: Path, tmp_path: Path) -> None:
+    model = ad.compile(path)
+    (program,) = Path(settings.cache_dir, "programs").glob("??/*")
+    data = bytearray(program.read_bytes())
+    at = data.find(WEIGHTS.tobytes()[:16])
+    with open(program, "r+b") as file:  # in place: it is mapped
+        file.seek(at if at > 0 else len(data) // 2)
+        file.write(b"\xff")
+    model.save(tmp_path / "saved.anydim")
+    check_saved = ad.load(tmp_path / "saved.anydim", verify=True)
+    wanted = numpy.exp(X.astype(float) @ WEIGHTS)
+    assert numpy.allclose(check_saved(x=X)["y"], wanted, rtol=1e-5)
+
+
+# ---- what is compared again ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The members of which a digest or a checksum was computed."""
+    names: list[str] = []
+    check = container.Container.check
+
+    def noted(self: container.Container, name: str) -> None:
+        if not self.known:
+            names.append(name)
+        check(self, name)
+
+    monkeypatch.setattr(container.Container, "check", noted)
+    return names
+
+
+def test_a_program_is_compared_once_after_a_start_of_the_machine(
+    path: Path, compared: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ad.compile(path)
+    check(ad.compile(path))
+    assert not compared  # this machine has written it since it was started
+    monkeypatch.setattr(program_cache, "boot", lambda: "another")
+    check(ad.compile(path))
+    assert compared
+    compared.clear()
+    check(ad.compile(path))
+    assert not compared
+
+
+def test_a_program_whose_file_was_touched_is_compared(path: Path, compared: list[str]) -> None:
+    ad.compile(path)
+    (program,) = Path(settings.cache_dir, "programs").glob("??/*")
+    os.utime(program, ns=(1, 1))  # it was used long ago, too: its times change with this use
+    check(ad.compile(path))
+    assert compared
+    compared.clear()
+    check(ad.compile(path))
+    assert not compared
+
+
+def test_a_system_that_does_not_say_when_it_was_started(
+    path: Path, compared: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program_cache, "boot", lambda: "")
+    ad.compile(path)
+    for _ in range(2):
+        compared.clear()
+        check(ad.compile(path))
+        assert compared
+
+
+def test_the_usual_strategy_is_that_of_the_settings() -> None:
+    assert strategies.strategy_of(settings.USUAL_STRATEGY) == strategies.USUAL

@@ -6,7 +6,8 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+
+from anydim.base.cache_folder import make_folder
 
 try:
     import fcntl
@@ -17,7 +18,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05  # seconds between two attempts
 
 
 @contextmanager
-def locked(path: Path, done: Callable[[], bool], longest: float) -> Iterator[bool]:
+def locked(path: str, done: Callable[[], bool], longest: float) -> Iterator[bool]:
     """Hold the lock of a path; yields False where it is not held.
 
     A waiter gives up as soon as `done()` is true, and after `longest` seconds. A folder that cannot
@@ -34,13 +35,13 @@ def locked(path: Path, done: Callable[[], bool], longest: float) -> Iterator[boo
             os.close(handle)
 
 
-def _acquired(path: Path, done: Callable[[], bool], end: float) -> int | None:
+def _acquired(path: str, done: Callable[[], bool], end: float) -> int | None:
     """The open and locked file; None where that is not possible or not needed."""
     pause = _FIRST_PAUSE
     while True:
         handle = -1
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(os.path.dirname(path))
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_file(path, handle):
@@ -58,7 +59,7 @@ def _acquired(path: Path, done: Callable[[], bool], end: float) -> int | None:
         os.close(handle)
 
 
-def _is_file(path: Path, handle: int) -> bool:
+def _is_file(path: str, handle: int) -> bool:
     """Whether a path still names an open file: the last holder removes it."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(handle))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from anydim.base.records import dataclass
@@ -30,6 +30,17 @@ class FileState:
         return FileState(
             full, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino
         )
+
+
+CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system
+
+
+def boot() -> str:
+    """What the system is called from one start of the machine to the next; '' where it does not
+    say. What was written before may have been lost where the machine stopped without warning."""
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
+        return file.read().strip()
+    return ""
 
 
 _noted: ContextVar[dict[str, FileState] | None] = ContextVar("anydim_reads", default=None)

@@ -1,14 +1,17 @@
-"""`dataclass` of the standard library, with methods that are written when they are first called.
+"""`dataclass` of the standard library, of which a record has what it needs when it needs it.
 
 The package has some 440 records, of which a process uses a part, and seldom all methods: having
-Python compile six functions for each took a fifth of the time that loading the compiler takes.
+Python compile six functions for each took a fifth of the time that loading the compiler takes, and
+looking at the fields of each a tenth of a second start. Fields are looked at when something asks
+for them, methods are written when they are first called.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, get_annotations
 from typing import TYPE_CHECKING, Any
 
 _STANDARD = dataclasses.dataclass
@@ -27,7 +30,9 @@ else:
         hashed = cls.__dict__.get("__hash__", cls.__hash__ if not eq else None)
         if cls.__doc__ is None:
             cls.__doc__ = cls.__name__  # else the standard one makes it of a signature: 0.3 ms
-        _STANDARD(cls, init=False, repr=False, eq=False)
+        found = _Found(cls)
+        for name in _Found.names:
+            setattr(cls, name, _Asked(found, name))
         if frozen:
             cls.__setattr__, cls.__delattr__ = _refuse, _refuse
         writers = {"__repr__": _repr_text}
@@ -44,6 +49,106 @@ else:
             elif name not in own or name == "__init__" or name == "__hash__":
                 setattr(cls, name, _at_first(cls, name, text))
         return cls
+
+
+# ---- fields ------------------------------------------------------------------------------------
+
+_MISSING = dataclasses.MISSING
+_FIELDS = "__record_fields__"  # of a class: those of the classes that it extends come first
+_FINDING = threading.RLock()  # a record looks at those that it extends
+
+
+class RecordField:
+    """A field of a record: what its methods need to know of it."""
+
+    __slots__ = ("compare", "default", "factory", "init", "kw_only", "name", "repr")
+
+    def __init__(self, name: str, given: Any) -> None:
+        """`given` is what the class has for it: a field, a default, or nothing."""
+        self.name, self.default = name, given
+        self.factory: Any = _MISSING
+        self.init = self.repr = self.compare = True
+        self.kw_only = False
+        if isinstance(given, dataclasses.Field):
+            self.default, self.factory = given.default, given.default_factory
+            self.init, self.repr, self.compare = given.init, given.repr, given.compare
+            self.kw_only = given.kw_only is True
+
+    @property
+    def has_default(self) -> bool:
+        """Whether it may be left out."""
+        return self.default is not _MISSING or self.factory is not _MISSING
+
+    def made_default(self) -> Any:
+        """The value that it has where none is given."""
+        return self.default if self.factory is _MISSING else self.factory()
+
+
+def fields_of(cls: type) -> tuple[RecordField, ...]:
+    """The fields of a record, in order; of one that does not say so, those of what it extends."""
+    found: tuple[RecordField, ...] = getattr(cls, _FIELDS)
+    return found
+
+
+def is_record(cls: type) -> bool:
+    """Whether a class is a record, or extends one."""
+    return hasattr(cls, _FIELDS)
+
+
+class _Found:
+    """The fields of a record, and what the standard library finds out of them when it is asked."""
+
+    names = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
+
+    def __init__(self, owner: type) -> None:
+        self.owner = owner
+        self._given: dict[str, Any] | None = {}  # by name, what the class had; None: was asked
+        known: dict[str, RecordField] = {}
+        for base in owner.__mro__[-1:0:-1]:
+            known |= {field.name: field for field in base.__dict__.get(_FIELDS, ())}
+        for name, kind in get_annotations(owner).items():
+            if not kind.startswith("ClassVar"):
+                given = owner.__dict__.get(name, _MISSING)
+                known[name] = RecordField(name, given)
+                if isinstance(given, dataclasses.Field):
+                    self._given[name] = given
+                    self._take(name, given)
+        setattr(owner, _FIELDS, tuple(known.values()))
+
+    def ask(self) -> None:
+        """Have the standard library look at them, once."""
+        with _FINDING:
+            if self._given is None:
+                return
+            for name, given in self._given.items():
+                setattr(self.owner, name, given)
+            _STANDARD(self.owner, init=False, repr=False, eq=False)
+            names = (one.name for one in fields_of(self.owner) if one.init and not one.kw_only)
+            setattr(self.owner, self.names[-1], tuple(names))  # it has left ours, which is there
+            self._given = None
+
+    def _take(self, name: str, given: dataclasses.Field[Any]) -> None:
+        """The class has the default, if there is one."""
+        if given.default is _MISSING:
+            delattr(self.owner, name)
+        else:
+            setattr(self.owner, name, given.default)
+
+
+class _Asked:
+    """An attribute that the standard library gives a record when it is first asked for."""
+
+    def __init__(self, found: _Found, name: str) -> None:
+        self._found, self._name = found, name
+
+    def __get__(self, instance: object, cls: type) -> Any:
+        self._found.ask()
+        return getattr(cls, self._name)
+
+
+# ---- methods -----------------------------------------------------------------------------------
+
+_FEW = 6  # instances that are made one by one in the time that Python compiles `__init__`
 
 
 def _refuse(self: Any, name: str, *value: Any) -> None:
@@ -64,25 +169,32 @@ class _Signature:
                 field.name,
                 Parameter.KEYWORD_ONLY if field.kw_only else Parameter.POSITIONAL_OR_KEYWORD,
                 default=_default(field),
-                annotation=field.type,
+                annotation=cls.__dataclass_fields__[field.name].type,  # type: ignore[attr-defined]
             )
-            for field in dataclasses.fields(cls)
+            for field in fields_of(cls)
             if field.init
         ]
         return Signature(sorted(parameters, key=lambda each: each.kind))
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
+def _default(field: RecordField) -> Any:
+    if field.default is not _MISSING:
         return field.default
-    given = field.default_factory is dataclasses.MISSING
-    return Parameter.empty if given else field.default_factory
+    return Parameter.empty if field.factory is _MISSING else field.factory
 
 
 def _at_first(cls: type, name: str, text: Callable[[type, dict[str, Any]], str]) -> Any:
-    """A method that puts the one of that text in its place, and calls it."""
+    """A method that puts the one of that text in its place, and calls it.
+
+    The first instances of a record are made without that: most have a few in a process.
+    """
+    left = _FEW if name == "__init__" else 0
 
     def method(self: Any, *given: Any, **named: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left >= 0 and _is_made(cls, self, given, named):
+            return None
         names: dict[str, Any] = {"put": object.__setattr__}
         exec(text(cls, names), names)
         made = names[name]
@@ -93,17 +205,44 @@ def _at_first(cls: type, name: str, text: Callable[[type, dict[str, Any]], str])
     return method
 
 
+def _is_made(cls: Any, self: Any, given: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Make an instance as `__init__` does; False where the arguments are not those of its call."""
+    fields, values = fields_of(cls), dict(named)
+    places = [field.name for field in fields if field.init and not field.kw_only]
+    for name, value in zip(places, given):
+        if name in values:
+            return False
+        values[name] = value
+    if len(given) > len(places):
+        return False
+    made = {}
+    for field in fields:
+        if field.init and field.name in values:
+            made[field.name] = values.pop(field.name)
+        elif field.has_default:
+            made[field.name] = field.made_default()
+        elif field.init:
+            return False
+    if values:
+        return False
+    put = object.__setattr__ if cls.__setattr__ is _refuse else setattr
+    for name, value in made.items():
+        put(self, name, value)
+    if hasattr(cls, "__post_init__"):
+        self.__post_init__()
+    return True
+
+
 def _init_text(cls: type, names: dict[str, Any]) -> str:
-    fields = dataclasses.fields(cls)
     frozen = cls.__setattr__ is _refuse
     plain, keywords, lines = ["self"], list[str](), list[str]()
-    for field in fields:
+    for field in fields_of(cls):
         value, default = field.name, ""
-        if field.default is not dataclasses.MISSING:
+        if field.default is not _MISSING:
             names[f"default_{field.name}"] = field.default
             default = f"default_{field.name}"
-        elif field.default_factory is not dataclasses.MISSING:
-            names[f"make_{field.name}"], names["missing"] = field.default_factory, object
+        elif field.factory is not _MISSING:
+            names[f"make_{field.name}"], names["missing"] = field.factory, object
             default = "missing"
             value = f"make_{field.name}() if {field.name} is missing else {field.name}"
         if field.init:
@@ -121,7 +260,7 @@ def _init_text(cls: type, names: dict[str, Any]) -> str:
 
 
 def _repr_text(cls: type, names: dict[str, Any]) -> str:
-    shown = (field.name for field in dataclasses.fields(cls) if field.repr)
+    shown = (field.name for field in fields_of(cls) if field.repr)
     parts = ", ".join(f"{name}={{self.{name}!r}}" for name in shown)
     return f'def __repr__(self):\n  return f"{{type(self).__qualname__}}({parts})"'
 
@@ -139,5 +278,5 @@ def _hash_text(cls: type, names: dict[str, Any]) -> str:
 
 
 def _tuple(of: str, cls: type) -> str:
-    compared = (field.name for field in dataclasses.fields(cls) if field.compare)
+    compared = (field.name for field in fields_of(cls) if field.compare)
     return "(" + "".join(f"{of}.{name}, " for name in compared) + ")"

@@ -10,18 +10,16 @@ does whatever a function of the user raises: `theirs` marks it.
 from __future__ import annotations
 
 import contextlib
-import platform
+import os
 import sys
-import traceback
 from collections.abc import Callable
 from functools import wraps
-from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar
 
 from anydim.base.errors import AnydimError, InternalError
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _MARK = "_anydim_theirs"
 _PASSED = (AnydimError, MemoryError, Warning)
 
@@ -71,6 +69,9 @@ def internal(error: Exception) -> InternalError:
 
 def report(error: Exception, command: str = "") -> str:
     """Everything that a report needs: versions, the command if there is one, all tracebacks."""
+    import platform
+    import traceback
+
     lines = (_versions(), platform.platform(), command, "", *traceback.format_exception(error))
     return "\n".join(lines)
 
@@ -95,16 +96,20 @@ def _told(function: Any) -> Any:
 
 def _where(error: Exception) -> str:
     """File, line and function of the package that it comes from."""
+    import traceback  # 1 ms, with `platform`, that a process without a bug does without
+
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if _PACKAGE in Path(frame.filename).parents]
+    own = [frame for frame in frames if frame.filename.startswith(_PACKAGE + os.sep)]
     if not own:
         return "outside of anydim"
     last = own[-1]
-    place = Path(last.filename).relative_to(_PACKAGE).as_posix()
+    place = os.path.relpath(last.filename, _PACKAGE).replace(os.sep, "/")
     return f"{place}:{last.lineno}, {last.name}"
 
 
 def _hint() -> str:
+    import platform
+
     return (
         f"a bug of anydim: please report it with this text and the model ({_versions()},"
         f" {platform.platform()}); fallback='onnxruntime' runs an ONNX model meanwhile"
@@ -112,6 +117,8 @@ def _hint() -> str:
 
 
 def _versions() -> str:
+    import platform
+
     package = sys.modules.get("anydim")
     number = getattr(package, "__version__", "of unknown version")
     return f"anydim {number}, Python {platform.python_version()}"

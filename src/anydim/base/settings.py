@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -23,24 +22,24 @@ from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 
 
-def _user_cache() -> Path:
+def _user_cache() -> str:
     """XDG_CACHE_HOME or ~/.cache; on Windows LOCALAPPDATA. Nothing is kept of who has no home."""
     folder = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
     if folder:
-        return Path(folder) / "anydim"
-    try:
-        return Path.home() / ".cache" / "anydim"
-    except RuntimeError:  # no HOME, and the system does not know the user
-        return Path(os.devnull) / "anydim"
+        return os.path.join(folder, "anydim")
+    home = os.path.expanduser("~")
+    if home == "~":  # no HOME, and the system does not know the user
+        return os.path.join(os.devnull, "anydim")
+    return os.path.join(home, ".cache", "anydim")
 
 
-def _path(value: object) -> Path:
+def _path(value: object) -> str:
     if not isinstance(value, (str, os.PathLike)) or not str(value) or "\0" in str(value):
         raise ValueError("a path")
-    try:
-        return Path(value).expanduser()
-    except RuntimeError:
-        raise ValueError("a path without ~, as the user has no home folder") from None
+    found = os.path.expanduser(os.fsdecode(value))
+    if found.startswith("~"):
+        raise ValueError("a path without ~, as the user has no home folder")
+    return found
 
 
 def _count(value: object) -> int:
@@ -55,6 +54,7 @@ def _layout(value: object) -> str:
     return str(value)
 
 
+USUAL_STRATEGY = "adaptive(after=256, patience=2)"
 _LAYOUTS = ("auto", "channels_first", "channels_last")
 
 
@@ -132,7 +132,7 @@ KNOBS = (
         "Whether models are compiled with the schedules that tuning found on this machine.",
     ),
     Knob(
-        "strategy", _text, lambda: "adaptive(after=256, patience=2)",
+        "strategy", _text, lambda: USUAL_STRATEGY,
         "Which code serves which size where `ad.compile` is told nothing (docs/strategies.md); "
         "with `forbid_compile` and on one core it is `generic` instead of `adaptive`.",
     ),

@@ -108,7 +108,7 @@ def _prune(console: Console, unused: float | None, everything: bool) -> None:
 
 
 def _files(kind: str) -> Iterator[Path]:
-    return (file for file in _cache(kind).folder.glob("??/*") if file.is_file())
+    return (file for file in Path(_cache(kind).folder).glob("??/*") if file.is_file())
 
 
 def _cache(kind: str) -> DiskCache:

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
+from anydim.base.errors import OptionError
 from anydim.base.files import replaced
 from anydim.base.records import dataclass
 from anydim.deploy.checksum import checksum
-from anydim.deploy.container import ALIGNMENT, FORMAT, LARGE, LOCAL, MANIFEST, OWN, OWN_ID
+from anydim.deploy.container import (
+    ALIGNMENT,
+    FORMAT,
+    LARGE,
+    LOCAL,
+    MANIFEST,
+    OWN,
+    OWN_ID,
+    Container,
+)
+from anydim.deploy.saved import member
+from anydim.runtime.image import PAGES
 
 _CENTRAL = struct.Struct("<4sHHHHHHIIIHHHHHII")
 _END = struct.Struct("<4sHHHHIIH")
@@ -47,6 +61,31 @@ def write(path: str, about: Mapping[str, Any], members: Sequence[Member]) -> Non
         file.write(_own(digest, length))
 
 
+def copy(container: Container, path: str, left: Collection[str] = ()) -> None:
+    """Write another file of the same members, whose digests hold; `left` are the entries of its
+    manifest that the other one has not. Raises OptionError where it cannot be written,
+    ArtefactError where this one is damaged."""
+    about = {name: entry for name, entry in container.about.items() if name not in left}
+    pages = {member(level["name"], "code"): level["architecture"] for level in about["levels"]}
+    members = [
+        Member(name, container.verified(name, again=True), PAGES[pages[name]])
+        if name in pages else Member(name, container.verified(name, again=True))
+        for name in container.parts
+    ]  # fmt: skip
+    with writing(path):
+        write(path, about, members)
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Inside, a file that cannot be written is an OptionError."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise OptionError(f"{os.fspath(path)} cannot be written: {reason}") from None
+
+
 def _own(digest: bytes, length: int) -> bytes:
     """Our field of the first header: what a reader has to know before it reads the manifest."""
     return OWN.pack(OWN_ID, OWN.size - 4, FORMAT, digest, length)
@@ -78,11 +117,11 @@ def _manifest(
 def _starts(length: int, members: Sequence[Member]) -> list[int]:
     at = LOCAL.size + len(MANIFEST) + OWN.size + length
     starts = []
-    for member in members:
-        at += _head_bytes(member.name, len(member.data))
-        at = -(-at // member.alignment) * member.alignment
+    for each in members:
+        at += _head_bytes(each.name, len(each.data))
+        at = -(-at // each.alignment) * each.alignment
         starts.append(at)
-        at += len(member.data)
+        at += len(each.data)
     return starts
 
 

@@ -11,9 +11,9 @@ member, too.
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy
+
+from anydim.base.digest import sha256
 
 _COLUMNS = 2048  # words of a row
 _ROWS = 64  # summed together, while the second level of cache holds them
@@ -31,7 +31,7 @@ def checksum(data: bytes | memoryview) -> str:
         numpy.add.reduce(block, axis=1, out=rows[start : start + _ROWS])
         numpy.add.reduce(block, axis=0, out=part)
         numpy.add(columns, part, out=columns)
-    state = hashlib.sha256(len(data).to_bytes(8, "little"))
+    state = sha256(len(data).to_bytes(8, "little"))
     for sums in (rows, columns):
         state.update(sums.data)
     state.update(memoryview(data)[whole * _ROW :])

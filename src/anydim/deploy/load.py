@@ -7,7 +7,6 @@ and the code says that it belongs to the records. Constants are mapped, and comp
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError
 from anydim.base.given import flag_of, path_of, text_of
 from anydim.base.keywords import public
@@ -58,7 +58,7 @@ class LoadedModel(Held):
     """A model from a file. Calls are thread-safe; results are new arrays owned by the caller.
 
     `level` is the kind of processor that its code was made for, `levels` are those of the file,
-    `about` is the file's manifest.
+    `about` is the file's manifest, `container` the file.
     """
 
     level: Level
@@ -70,10 +70,11 @@ class LoadedModel(Held):
         devices: Any = None,
     ) -> None:  # fmt: skip
         self.level, self.levels, self.about = level, tuple(levels), container.about
+        self.container = container
         name = level.name
         saved_text = bytes(container.verified(member(name, "start.json")))
-        story_text = bytes(container.verified(member(name, "story.json")))
-        code = _code(container, member(name, "code"), stamp(saved_text, story_text))
+        story = member(name, "story.json")
+        code = _code(container, name, saved_text)
         saved = parse_record(Saved, saved_text)  # what its code was made for, nothing else
         saved.interface.verify(saved.signature)
         if saved.level != level:
@@ -98,7 +99,7 @@ class LoadedModel(Held):
             hosted = made.hosted(saved, devices, image.address, partial(_objects, container, name))
         run = executable(saved.signature, saved.interface, image, arrays, threads, hosted, handed)
         run.guard = Beside(container, beside, run) if beside else None
-        super().__init__(run, lambda: _story(story_text), saved.lists)
+        super().__init__(run, lambda: _story(bytes(container.verified(story))), saved.lists)
         self._bodies = Bodies(run, saved.places, image.address) if saved.places else None
 
     def variants(self) -> tuple[Variant, ...]:
@@ -191,12 +192,7 @@ def load(
         text_of("level", level)
     how = verify_of(verify)
     container = Container(path_of("path", path), flag_of("copy", copy))
-    levels = levels_of(container)
-    try:
-        chosen = _choose(container, levels, level)
-        model = LoadedModel(container, chosen, levels, how, devices)
-    except KeyError as error:
-        raise container.fail(f"its records speak of {error}, which there is not") from None
+    model = _model(container, level, how, devices)
     model.executable.admit(callers)
     if memory_limit is not None:
         model.limit_memory(memory_limit)
@@ -207,6 +203,22 @@ def load(
         wait=wait, memory_limit=memory_limit, devices=devices, strategy=strategy,
     )  # fmt: skip
     return model
+
+
+def load_kept(path: str, known: bool) -> LoadedModel:
+    """The model of a file of the cache; `known`: all that is in it was compared before.
+
+    Raises ArtefactError for a file that is damaged.
+    """
+    return _model(Container(path, known=known), None, "headers" if known else "checksums")
+
+
+def _model(container: Container, level: str | None, how: str, devices: Any = None) -> LoadedModel:
+    levels = levels_of(container)
+    try:
+        return LoadedModel(container, _choose(container, levels, level), levels, how, devices)
+    except KeyError as error:
+        raise container.fail(f"its records speak of {error}, which there is not") from None
 
 
 def levels_of(container: Container) -> tuple[Level, ...]:
@@ -251,16 +263,19 @@ def _problem(levels: Sequence[Level], here: Level) -> str:
     return f"{level.name} needs {listed(sorted(missing))}"
 
 
-def _code(container: Container, name: str, expected: bytes) -> MappedImage:
+def _code(container: Container, level: str, saved: bytes) -> MappedImage:
     """Mapped code whose digest holds and that belongs to the records."""
+    name = member(level, "code")
     part = container.part(name)
     code = (
         map_bytes(bytes(container.view(name))) if container.copied
         else map_file(container.file, part.offset, part.length)
     )  # fmt: skip
-    if hashlib.sha256(code.data).hexdigest() != part.digest:
+    if container.known:
+        return code
+    if sha256(code.data).hexdigest() != part.digest:
         raise container.fail("its code is not what was saved")
-    if code.head.stamp != expected:
+    if code.head.stamp != stamp(saved, bytes(container.verified(member(level, "story.json")))):
         raise container.fail("its code was made for other records")
     return code
 

@@ -10,15 +10,17 @@ numbers are bounded.
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import sys
 import types
 from collections.abc import Callable, Mapping
 from functools import cache
+from inspect import get_annotations
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import ArtefactError, InternalError, OptionError, UserError
+from anydim.base.records import fields_of, is_record
 from anydim.runtime.signature import Signature
 from anydim.sizes import Size, parse
 from anydim.sizes.parsing import LONGEST_TEXT
@@ -64,7 +66,7 @@ class _Writer:
             return sorted(self.plain(item) for item in value)
         if isinstance(value, Mapping):
             return {name: self.plain(item) for name, item in value.items()}
-        if dataclasses.is_dataclass(value):
+        if is_record(type(value)):
             return self._fields(value)
         raise InternalError(f"a record holds a {type(value).__name__}, which has no text")
 
@@ -79,9 +81,9 @@ class _Writer:
     def _fields(self, value: Any) -> dict[str, Any]:
         name = type(value).__name__
         fields: dict[str, Any] = {"is": name} if name in _TAGGED else {}
-        for field in dataclasses.fields(value):
+        for field in fields_of(type(value)):
             given = getattr(value, field.name)
-            if not (_has_default(field) and given == _default(field)):
+            if not (field.has_default and given == field.made_default()):
                 fields[field.name] = self.plain(given)
         return fields
 
@@ -101,17 +103,6 @@ _TAGGED = frozenset((
     "SegmentStep", "FindStep", "BranchStep", "CallStep", "LoopStep", "CopyStep", "EngineStep",
     "ReleaseStep",
 ))  # fmt: skip
-
-
-def _has_default(field: dataclasses.Field[Any]) -> bool:
-    missing = dataclasses.MISSING
-    return field.default is not missing or field.default_factory is not missing
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
 
 
 # ---- reading -------------------------------------------------------------------------------------
@@ -207,7 +198,7 @@ def _read(hint: Any) -> Read:
         return _mapping(_read(arguments[1]))
     if origin in (Union, types.UnionType):
         return _union(arguments)
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and is_record(hint):
         return _record(hint)
     raise InternalError(f"records have no values of type {hint}")
 
@@ -299,13 +290,9 @@ def _union(arguments: tuple[Any, ...]) -> Read:
 
 @cache
 def _record(kind: Any) -> Read:
-    hints = get_type_hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind)}
+    fields = {field.name: field for field in fields_of(kind)}
     named = kind.__name__
-
-    @cache
-    def readers() -> dict[str, Read]:
-        return {name: _read(hints[name]) for name in fields}
+    readers: dict[str, Read] = {}  # of the fields that records have had
 
     def read(value: Any, reader: _Reader) -> Any:
         if type(value) is not dict:
@@ -317,12 +304,38 @@ def _record(kind: Any) -> Read:
             if name not in fields:
                 raise ArtefactError(f"{named} has no '{name}'")
             try:
-                given[name] = readers()[name](item, reader)
+                if name not in readers:
+                    readers[name] = _reader_of(kind, name)
+                given[name] = readers[name](item, reader)
             except ArtefactError as error:
                 raise ArtefactError(f"{named}.{name}: {error.problem}") from None
         for name, field in fields.items():
-            if name not in given and not _has_default(field):
+            if name not in given and not field.has_default:
                 raise ArtefactError(f"{named} lacks '{name}'")
         return kind(**given)
 
     return read
+
+
+def _reader_of(kind: type, name: str) -> Read:
+    """What reads a field, of the type that its class declares."""
+    owner = next(base for base in kind.__mro__ if name in get_annotations(base))
+    return _of_text(owner.__module__, owner.__annotations__[name])
+
+
+@cache
+def _of_text(module: str, text: str) -> Read:
+    """What reads values of a type as a module writes it."""
+    if text in _WRITTEN:
+        return _WRITTEN[text]
+    return _read(get_type_hints(_Hinted(text), vars(sys.modules[module]))["field"])
+
+
+class _Hinted:
+    """What has one annotation."""
+
+    def __init__(self, text: str) -> None:
+        self.__annotations__ = {"field": text}
+
+
+_WRITTEN: dict[str, Read] = {"bool": _boolean, "int": _integer, "str": _string}

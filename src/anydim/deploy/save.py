@@ -11,9 +11,9 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import from_numpy
-from anydim.base.errors import InternalError, OptionError
+from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
-from anydim.deploy.archive import Member, write
+from anydim.deploy.archive import Member, write, writing
 from anydim.deploy.records import print_record
 from anydim.deploy.saved import (
     Saved,
@@ -82,11 +82,8 @@ def save(
         "name": versions[0].made.program.signature.name,
         "levels": [_about(level_of(version.target.processor)) for version in ordered],
     }
-    try:
+    with writing(path):
         write(os.fspath(path), about, members)
-    except OSError as error:
-        reason = error.strerror or error
-        raise OptionError(f"{os.fspath(path)} cannot be written: {reason}") from None
 
 
 def level_of(processor: Processor) -> Level:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import field
 
+from anydim.base.digest import sha256
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.program.bodies import KeptPlace
@@ -76,7 +76,7 @@ class Saved:
 
 def stamp(saved: bytes, story: bytes) -> bytes:
     """What an image of code carries of the records that it was made for."""
-    state = hashlib.sha256(b"anydim records 1\n")
+    state = sha256(b"anydim records 1\n", len(saved) + len(story))
     for text in (saved, story):
         state.update(len(text).to_bytes(8, "little"))
         state.update(text)

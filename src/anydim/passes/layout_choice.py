@@ -19,8 +19,7 @@ from anydim.lang.tree import Read
 from anydim.passes.flow import Line, inputs_of
 from anydim.passes.image_channels import Places, Ties
 from anydim.passes.layout_costs import COPIED, MOVED, UNFIT, times_of
-from anydim.sizes import Size, product
-from anydim.sizes.samples import Sampled, samples
+from anydim.sizes import Sampled, Size, product, samples
 
 _POINTS = 12  # of the box
 _GAIN = 0.95  # of the time before: what is not surely faster stays as it is

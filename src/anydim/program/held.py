@@ -8,7 +8,6 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from anydim.base.amounts import bytes_of
 from anydim.base.errors import DimError, OptionError
 from anydim.base.given import path_of, shown, text_of
 from anydim.base.keywords import public
@@ -227,6 +226,7 @@ class Held:
         if given is None:
             raise OptionError("largest: there is no limit", 'give one: memory="2 GiB"')
         known = {**self.executable.watched.sizes, **sizes}
+        bytes_of = import_module("anydim.base.amounts").bytes_of
         return self.memory.largest(dim, bytes_of(given), known)
 
     def record(self, path: str | os.PathLike[str]) -> Recording:

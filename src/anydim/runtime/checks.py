@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from anydim import sizes
 from anydim.base.errors import DimError, InputError
 from anydim.base.records import dataclass
 from anydim.runtime.signature import Signature
-from anydim.sizes import Box, Guard, Size, remedy
+from anydim.sizes import Box, Guard, Size
 
 Shapes = Sequence[tuple[int, ...]]
 _READABLE = 48  # letters of a relation between sizes that a reader takes in
@@ -125,7 +126,7 @@ def _guard(
 def broken(guard: Guard, what: str, dims: Mapping[str, int], box: Box) -> DimError:
     """The error for sizes of `what` at which a guard does not hold: what to do, then why."""
     at = _at(guard.left - guard.right, dims)
-    needed = remedy(guard, dims, box)
+    needed = sizes.remedy(guard, dims, box)
     return DimError(
         f"{what}: sizes do not fit at {at or 'any size'}" + (f"; {needed}" if needed else ""),
         f"{guard.message}{_relation(guard, dims)}",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 ASKED = "OMP_NUM_THREADS"  # what numerical libraries agree on; of a list, the outermost level
 
@@ -21,33 +20,33 @@ def usual_cores() -> int:
     return int(first) if first.isdecimal() and int(first) > 0 else available_cores()
 
 
-def available_cores(root: Path = Path("/")) -> int:
+def available_cores(root: str | os.PathLike[str] = "/") -> int:
     """The cores that this process may use, at least 1; `root` is where the system's files begin."""
     pinned = getattr(os, "sched_getaffinity", None)
     cores = len(pinned(0)) if pinned is not None else os.cpu_count() or 1
-    return max(1, min([cores, *(int(quota) for quota in _quotas(root))]))
+    return max(1, min([cores, *(int(quota) for quota in _quotas(os.fspath(root)))]))
 
 
-def _quotas(root: Path) -> Iterator[float]:
+def _quotas(root: str) -> Iterator[float]:
     """The cores of every quota around this process."""
-    groups = root / "sys/fs/cgroup"
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    groups = os.path.join(root, "sys/fs/cgroup")
+    for line in _text(os.path.join(root, "proc/self/cgroup")).splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0":
             for folder in _upwards(groups, path):
-                yield from _ratio(_text(folder / "cpu.max").split())
+                yield from _ratio(_text(f"{folder}/cpu.max").split())
         elif "cpu" in controllers.split(","):
-            for folder in _upwards(groups / "cpu", path):
+            for folder in _upwards(f"{groups}/cpu", path):
                 names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-                yield from _ratio([_text(folder / name).strip() for name in names])
+                yield from _ratio([_text(f"{folder}/{name}").strip() for name in names])
 
 
-def _upwards(top: Path, path: str) -> Iterator[Path]:
+def _upwards(top: str, path: str) -> Iterator[str]:
     """The folder of a group and those around it; a container may see only the outermost one."""
     parts = [part for part in path.split("/") if part not in ("", ".", "..")]
     for count in range(len(parts), -1, -1):
-        yield top.joinpath(*parts[:count])
+        yield "/".join((top, *parts[:count]))
 
 
 def _ratio(words: list[str]) -> Iterator[float]:
@@ -56,8 +55,8 @@ def _ratio(words: list[str]) -> Iterator[float]:
         yield int(words[0]) / int(words[1])
 
 
-def _text(path: Path) -> str:
+def _text(path: str) -> str:
     """What a file of the system says; nothing where there is none."""
-    with suppress(OSError, UnicodeDecodeError):
-        return path.read_text("utf-8")
+    with suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
+        return file.read()
     return ""

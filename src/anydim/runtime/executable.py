@@ -8,7 +8,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy
 
@@ -19,11 +19,13 @@ from anydim.runtime.choices import TAG
 from anydim.runtime.failures import Failure, Words, call_error
 from anydim.runtime.frames import IDLE, Callers, Frame, shelf_of, trim_system
 from anydim.runtime.handed import Handed, Nothing
-from anydim.runtime.hosted import Hosted
 from anydim.runtime.interface import Interface
 from anydim.runtime.signature import Signature
 from anydim.runtime.threads import Pool, PoolCode
 from anydim.runtime.watched import Watched
+
+if TYPE_CHECKING:
+    from anydim.runtime.hosted import Hosted
 
 WORD = 8  # bytes
 NEVER = 1 << 60  # calls
@@ -108,6 +110,11 @@ class Executable(ABC, Generic[Own]):
     def admit(self, callers: Callers) -> None:
         """So many calls at once; before the first one."""
         self._frames = shelf_of(self._known_frame, callers, self.signature.name)
+
+    def dismiss(self) -> None:
+        """No call comes any more: let go of what refers back, so that memory goes at once."""
+        self.served = None
+        del self._frames
 
     def __call__(
         self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None = None

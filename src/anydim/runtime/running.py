@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from anydim.runtime.executable import Executable, Image
 from anydim.runtime.handed import Handed
-from anydim.runtime.hosted import Hosted
 from anydim.runtime.interface import Interface
-from anydim.runtime.region import RegionExecutable
 from anydim.runtime.signature import Signature
 from anydim.runtime.straight import StraightExecutable
+
+if TYPE_CHECKING:
+    from anydim.runtime.hosted import Hosted
+    from anydim.runtime.region import RegionExecutable
 
 
 def executable(
@@ -23,5 +26,7 @@ def executable(
 ) -> Executable[Any]:  # fmt: skip
     """What runs the code of `image`, whose symbols are those of `interface`, and of `devices`, and
     the parts that are `handed` over."""
-    form = StraightExecutable if "bind" in interface.functions else RegionExecutable
-    return form(signature, interface, image, arrays, threads, devices, handed)
+    if "bind" in interface.functions:
+        return StraightExecutable(signature, interface, image, arrays, threads, devices, handed)
+    regions: type[RegionExecutable] = import_module("anydim.runtime.region").RegionExecutable
+    return regions(signature, interface, image, arrays, threads, devices, handed)

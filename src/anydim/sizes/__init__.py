@@ -4,24 +4,30 @@ In come names with bounds and arithmetic on them; out go expressions in a normal
 given sizes, and answers: proved, refuted or unknown over the whole box.
 """
 
-from anydim.sizes.atoms import Atom
-from anydim.sizes.box import Box, Dim
-from anydim.sizes.broadcast import broadcast_size
-from anydim.sizes.covering import Covering
-from anydim.sizes.derived import align_up, ceil_div, negated, product
-from anydim.sizes.divisors import divisor_guard
-from anydim.sizes.expression import Size
-from anydim.sizes.extremes import maximum, minimum
-from anydim.sizes.fits import ADDRESSABLE, SHORT, USUAL, fits, wrapped
-from anydim.sizes.given import given_dims, given_sizes
-from anydim.sizes.guard import Guard, holds, joined
-from anydim.sizes.interval import LARGEST, Interval
-from anydim.sizes.largest import largest_value
-from anydim.sizes.own import OwnSizes, own_sizes
-from anydim.sizes.parsing import as_size, parse
-from anydim.sizes.proofs import Truth, bounds, prove, simplify
-from anydim.sizes.remedies import remedy
-from anydim.sizes.samples import Sampled, samples
+from typing import TYPE_CHECKING
+
+from anydim.base.late import late_names
+from anydim.sizes import quotients as _quotients  # noqa: F401  the normal forms of all functions
+
+if TYPE_CHECKING:
+    from anydim.sizes.atoms import Atom
+    from anydim.sizes.box import Box, Dim
+    from anydim.sizes.broadcast import broadcast_size
+    from anydim.sizes.covering import Covering
+    from anydim.sizes.derived import align_up, ceil_div, negated, product
+    from anydim.sizes.divisors import divisor_guard
+    from anydim.sizes.expression import Size
+    from anydim.sizes.extremes import maximum, minimum
+    from anydim.sizes.given import given_dims, given_sizes
+    from anydim.sizes.guard import Guard, holds, joined
+    from anydim.sizes.index_range import ADDRESSABLE, SHORT, USUAL, fits, wrapped
+    from anydim.sizes.interval import LARGEST, Interval
+    from anydim.sizes.largest import largest_value
+    from anydim.sizes.own import OwnSizes, own_sizes
+    from anydim.sizes.parsing import as_size, parse
+    from anydim.sizes.proofs import Truth, bounds, prove, simplify
+    from anydim.sizes.remedies import remedy
+    from anydim.sizes.sampling import Sampled, samples
 
 __all__ = [
     "ADDRESSABLE",
@@ -62,3 +68,25 @@ __all__ = [
     "simplify",
     "wrapped",
 ]
+
+_MODULES = {
+    "atoms": ("Atom",),
+    "box": ("Box", "Dim"),
+    "broadcast": ("broadcast_size",),
+    "covering": ("Covering",),
+    "derived": ("align_up", "ceil_div", "negated", "product"),
+    "divisors": ("divisor_guard",),
+    "expression": ("Size",),
+    "extremes": ("maximum", "minimum"),
+    "index_range": ("ADDRESSABLE", "SHORT", "USUAL", "fits", "wrapped"),
+    "given": ("given_dims", "given_sizes"),
+    "guard": ("Guard", "holds", "joined"),
+    "interval": ("LARGEST", "Interval"),
+    "largest": ("largest_value",),
+    "own": ("OwnSizes", "own_sizes"),
+    "parsing": ("as_size", "parse"),
+    "proofs": ("Truth", "bounds", "prove", "simplify"),
+    "remedies": ("remedy",),
+    "sampling": ("Sampled", "samples"),
+}
+__getattr__ = late_names(__name__, _MODULES)

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from importlib import import_module
 from itertools import product as combinations
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from anydim.base.errors import DimError, OptionError
 from anydim.base.given import shown, whole
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
-from anydim.sizes.enclosure import Enclosure
 from anydim.sizes.expression import Size
 from anydim.sizes.interval import LARGEST, Interval
-from anydim.sizes.points import Points
+
+if TYPE_CHECKING:  # a process that loads its program asks no box for bounds
+    from anydim.sizes.enclosure import Enclosure
+    from anydim.sizes.points import Points
 
 _UNBOUNDED_SPAN = 64  # how far above `lo` samples go where a dim has no upper bound
 _MOST_CORNER_DIMS = 10
@@ -176,7 +179,9 @@ class Box:
     @cached_property
     def enclosure(self) -> Enclosure:
         """Answers about the values of sizes over the box; it remembers them."""
-        return Enclosure({dim.name: dim.range for dim in self.dims}, self.constraints)
+        made = import_module("anydim.sizes.enclosure").Enclosure
+        found: Enclosure = made({dim.name: dim.range for dim in self.dims}, self.constraints)
+        return found
 
     @cached_property
     def simplified(self) -> dict[str, Size]:
@@ -201,7 +206,8 @@ class Box:
     @cached_property
     def points(self) -> Points:
         """Some points inside the box, the same ones in every run."""
-        return Points(self)
+        found: Points = import_module("anydim.sizes.points").Points(self)
+        return found
 
     def interval(self, size: Size) -> Interval:
         """Where the values of a size lie over the box; sound, often tight. Memoised."""

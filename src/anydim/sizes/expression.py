@@ -22,7 +22,13 @@ from anydim.base.errors import OptionError
 from anydim.sizes.atoms import Atom, Monomial, inside_out, merged, without
 from anydim.sizes.form import Form
 
-NAME = re.compile(r"[^\W\d](?:[\w$@#]|\.(?=\w))*|[$@#](?:[\w$@#]|\.(?=\w))+")
+NAME = r"[^\W\d](?:[\w$@#]|\.(?=\w))*|[$@#](?:[\w$@#]|\.(?=\w))+"
+
+
+def is_name(text: str) -> bool:
+    """Whether a size can be called so."""
+    plain = text.isascii() and text.isidentifier()  # most are, and need no pattern
+    return plain or re.fullmatch(NAME, text) is not None
 
 
 class Size(Form):
@@ -45,7 +51,7 @@ class Size(Form):
     @staticmethod
     def symbol(name: str) -> Size:
         """The size called `name`; raises OptionError for a name that could not be read back."""
-        if not NAME.fullmatch(name):
+        if not is_name(name):
             raise OptionError(
                 f"a size cannot be called {name!r}",
                 "names start with a letter or '_' and go on with letters, digits, '_' and '.'",

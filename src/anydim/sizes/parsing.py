@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import field
+from functools import cache
 from typing import NoReturn
 
 from anydim.base.errors import OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import caret
 from anydim.sizes.atoms import MOST_CHARACTERS
-from anydim.sizes.expression import NAME, Size, as_constant
+from anydim.sizes.expression import NAME, Size, as_constant, is_name
 from anydim.sizes.extremes import maximum, minimum
 
-_TOKEN = re.compile(rf"\s*(?:(\d+)|({NAME.pattern})|(\*\*|//|[-+*%(),]))")
+_TOKEN = rf"\s*(?:(\d+)|({NAME})|(\*\*|//|[-+*%(),]))"
 LONGEST_TEXT = MOST_CHARACTERS  # of any size: what a program has can be saved and read again
 _LONGEST_NUMBER = 60  # digits
 _DEEPEST = 60
@@ -37,11 +38,20 @@ def parse(text: str) -> Size:
     """The size that `text` says; raises OptionError that points at what cannot be read."""
     if len(text) > LONGEST_TEXT:
         raise OptionError(f"a size expression of {len(text)} characters is too long to read")
+    if text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER:
+        return as_constant(int(text))
+    if text.isascii() and text.isidentifier():  # these two are most of what a program has
+        return Size.symbol(text)
     reader = _Reader(text)
     size = reader.sum()
     if reader.token:
         reader.fail("an operator or the end")
     return size
+
+
+@cache
+def _token() -> re.Pattern[str]:
+    return re.compile(_TOKEN)
 
 
 @dataclass
@@ -56,7 +66,7 @@ class _Reader:
         self.advance()
 
     def advance(self) -> None:
-        match = _TOKEN.match(self.text, self.end)
+        match = _token().match(self.text, self.end)
         if match is not None:
             self.start, self.end = match.start(match.lastindex or 0), match.end()
             self.token = match[match.lastindex or 0]
@@ -156,7 +166,7 @@ class _Reader:
                 self.fail("a smaller number")
             self.advance()
             return as_constant(int(token))
-        if not NAME.fullmatch(token):
+        if not is_name(token):
             self.fail("a number, a name or '('")
         self.advance()
         if token in ("min", "max") and self.token == "(":

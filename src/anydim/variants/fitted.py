@@ -21,7 +21,8 @@ from anydim.base.keywords import public
 from anydim.base.text import suggestion
 from anydim.program.held import Held
 from anydim.sizes import given_sizes
-from anydim.variants.strategies import GENERIC, Adaptive, Buckets, Strategy, strategy_of
+from anydim.variants import strategies
+from anydim.variants.strategies import GENERIC, Adaptive, Strategy, strategy_of
 
 if TYPE_CHECKING:  # a model with one body a site needs none of it
     from anydim.program.bodies import KeptPlace, Variant
@@ -117,7 +118,9 @@ class Fitted(Held):
         for name in sorted(known.names.difference(self.dims.names)):
             hint = suggestion(name, self.dims.names) or f"there is {self.dims}"
             raise OptionError(f"{self.name}: {known} names dim '{name}'", hint)
-        if not any(isinstance(leaf, Buckets) and leaf.profile for leaf in known.leaves()):
+        if not any(
+            isinstance(leaf, strategies.Buckets) and leaf.profile for leaf in known.leaves()
+        ):
             return known
         made: Strategy = import_module("anydim.variants.profiled").with_cuts(known, self._recorded)
         return made

@@ -162,12 +162,12 @@ class Ledger:
                 if type(error) is not sqlite3.DatabaseError:  # locked, read-only, full, no file
                     self._slow = True
                     what = f"{self._path}: what was measured is not kept ({error})"
-                    not_kept(self._path.parent, what)
+                    not_kept(str(self._path.parent), what)
                     break
                 what = f"{self._path} is damaged ({error}): what was measured is forgotten"
-                say(self._path, "damaged", what)
-                remove(self._path)
-                remove(self._path.with_name(f"{self._path.name}-journal"))  # what was to be written
+                say(str(self._path), "damaged", what)
+                remove(str(self._path))
+                remove(f"{self._path}-journal")  # what was to be written
         return []
 
     def _open(self, path: Path) -> sqlite3.Connection:
@@ -240,7 +240,7 @@ def _at(path: Path | None, target: str) -> Ledger:
 def ledger(target: str) -> Ledger:
     """The user's, in the folder that the settings name."""
     folder = cache_folder()
-    return _at(None if folder is None else folder / FILE, target)
+    return _at(None if folder is None else Path(folder, FILE), target)
 
 
 def name_of(target: Target) -> str:

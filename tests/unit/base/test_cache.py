@@ -18,7 +18,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def test_what_is_put_is_got(tmp_path: Path) -> None:
-    cache = DiskCache(tmp_path / "deep" / "folder", MIB)
+    cache = DiskCache(str(tmp_path / "deep" / "folder"), MIB)
     key = key_of("a", "b")
     assert cache.get(key) is None
     for payload in (b"", b"x" * 1000, b"other"):
@@ -33,7 +33,7 @@ def test_keys_tell_parts_apart() -> None:
 
 @pytest.mark.parametrize("damage", ["empty", "short", "flipped", "foreign"])
 def test_a_damaged_file_counts_as_missing(tmp_path: Path, damage: str) -> None:
-    cache = DiskCache(tmp_path, MIB)
+    cache = DiskCache(str(tmp_path), MIB)
     key = key_of("x")
     cache.put(key, bytes(range(200)))
     (path,) = files(tmp_path)
@@ -49,7 +49,7 @@ def test_a_damaged_file_counts_as_missing(tmp_path: Path, damage: str) -> None:
 
 
 def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
-    cache = DiskCache(tmp_path, 2500)
+    cache = DiskCache(str(tmp_path), 2500)
     keys = [key_of(str(n)) for n in range(4)]
     for age, key in enumerate(keys):
         cache.put(key, bytes(1000))
@@ -61,7 +61,7 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_walked_once_an_hour(tmp_path: Path) -> None:
-    cache = DiskCache(tmp_path, 2500)
+    cache = DiskCache(str(tmp_path), 2500)
     keys = [key_of(str(n)) for n in range(8)]
 
     def kept(some: list[str]) -> int:

@@ -19,7 +19,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     monkeypatch.setenv("LOCALAPPDATA", "/somewhere")
-    assert settings.get("cache_dir") == Path("/somewhere/anydim")
+    assert settings.get("cache_dir") == "/somewhere/anydim"
     assert settings.cache_limit_mb == 512
     assert settings.use_cache is True
     assert settings.compile_threads == 0
@@ -31,7 +31,7 @@ def test_environment_gives_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANYDIM_USE_CACHE", "Off")
     monkeypatch.setenv("ANYDIM_VECTOR_BITS", "256")
     monkeypatch.setenv("ANYDIM_COMPILE_THREADS", "")
-    assert settings.cache_dir == Path.home() / "mine"
+    assert settings.cache_dir == str(Path.home() / "mine")
     assert settings.use_cache is False
     assert settings.vector_bits == 256
     assert settings.compile_threads == 0

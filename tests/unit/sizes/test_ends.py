@@ -8,10 +8,20 @@ import numpy
 import pytest
 
 from anydim.base.errors import OptionError
-from anydim.sizes import Box, Covering, Dim, Guard, Interval, as_size, bounds, maximum, minimum
+from anydim.sizes import (
+    Box,
+    Covering,
+    Dim,
+    Guard,
+    Interval,
+    Sampled,
+    as_size,
+    bounds,
+    maximum,
+    minimum,
+)
 from anydim.sizes.derived import negated
 from anydim.sizes.given import given_dims
-from anydim.sizes.samples import Sampled
 
 SMALL = Box.of(Dim("a", 0, 7), Dim("b", 0, 7), Dim("n", 1, 4))
 

@@ -6,13 +6,14 @@ import os
 import random
 import sqlite3
 import sys
+import time
 import warnings
 from pathlib import Path
 
 import pytest
 
-from anydim.base import cache_folder
-from anydim.variants import ledger
+from anydim.base import cache_folder, settings
+from anydim.variants import ledger, records
 from anydim.variants.ledger import Ledger, Verdict
 
 GOOD = Verdict("rows()", 0.5)
@@ -148,3 +149,21 @@ def test_too_many_rows_are_forgotten(path: Path, monkeypatch: pytest.MonkeyPatch
     Ledger(path, HERE).keep("recipe", (1, COUNT), GOOD)
     with sqlite3.connect(path) as file:
         assert file.execute("select count(*) from trials").fetchone()[0] <= 21
+
+
+def test_the_state_of_tuned_schedules_is_kept_for_an_unchanged_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger is not opened for it again, until it has changed."""
+    monkeypatch.setattr(records, "CLOCK_NS", 0)
+    with settings.override(cache_dir=tmp_path, use_cache=True, tuned=True):
+        known = ledger.ledger("here")
+        known.keep_tuned("a recipe", 2, ledger.Verdict("rows()", 0.5))
+        time.sleep(0.02)
+        first = records.tuned_state()
+        assert first
+        with monkeypatch.context() as closed:
+            closed.setattr(ledger.Ledger, "state", None)
+            assert records.tuned_state() == first
+        known.keep_tuned("another", 2, ledger.Verdict("rows()", 0.5))
+        assert records.tuned_state() not in ("", first)

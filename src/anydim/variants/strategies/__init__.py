@@ -17,18 +17,24 @@ pad(seq=16)                   loops over dims run to a multiple, a power of 2 or
 A kind is a record in a file of its own and a row of `kinds.py`.
 """
 
-from anydim.variants.strategies.buckets import Buckets
-from anydim.variants.strategies.kinds import KINDS, strategy_of
-from anydim.variants.strategies.library import Library
-from anydim.variants.strategies.pad import Pad
-from anydim.variants.strategies.plain import GENERIC, Adaptive, Exact, Generic
-from anydim.variants.strategies.strategy import MOST, Strategy
-from anydim.variants.strategies.where import Where
+from typing import TYPE_CHECKING
+
+from anydim.base.late import late_names
+
+if TYPE_CHECKING:
+    from anydim.variants.strategies.buckets import Buckets
+    from anydim.variants.strategies.kinds import KINDS
+    from anydim.variants.strategies.library import Library
+    from anydim.variants.strategies.pad import Pad
+    from anydim.variants.strategies.plain import GENERIC, USUAL, Adaptive, Exact, Generic
+    from anydim.variants.strategies.strategy import MOST, Strategy, strategy_of
+    from anydim.variants.strategies.where import Where
 
 __all__ = [
     "GENERIC",
     "KINDS",
     "MOST",
+    "USUAL",
     "Adaptive",
     "Buckets",
     "Exact",
@@ -39,3 +45,14 @@ __all__ = [
     "Where",
     "strategy_of",
 ]
+
+_MODULES = {
+    "buckets": ("Buckets",),
+    "kinds": ("KINDS",),
+    "library": ("Library",),
+    "pad": ("Pad",),
+    "plain": ("GENERIC", "USUAL", "Adaptive", "Exact", "Generic"),
+    "strategy": ("MOST", "Strategy", "strategy_of"),
+    "where": ("Where",),
+}
+__getattr__ = late_names(__name__, _MODULES)

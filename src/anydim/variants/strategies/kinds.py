@@ -27,10 +27,8 @@ KINDS: Mapping[str, Callable[..., Strategy]] = {
 }
 
 
-def strategy_of(given: Any) -> Strategy:
-    """The strategy that a value or its text is; raises OptionError where it is none."""
-    if isinstance(given, Strategy):
-        return given
+def strategy_of_text(given: Any) -> Strategy:
+    """The strategy of a text; raises OptionError where it is none."""
     if not isinstance(given, str):
         hint = f"give one of {listed(KINDS)}, or its text"
         raise OptionError(f"strategy is {shown(given)}", hint)

@@ -58,3 +58,4 @@ class Adaptive(Strategy):
 
 
 GENERIC = Generic()
+USUAL = Adaptive(after=256, patience=2)  # what `settings.USUAL_STRATEGY` says

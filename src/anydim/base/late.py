@@ -1,0 +1,30 @@
+"""Names of a package whose modules are imported when a name is first asked for.
+
+    __getattr__ = late_names(__name__, {"box": ("Box", "Dim")})      # in an __init__.py
+
+No module may have the name of something that the package offers: importing it would put the module
+in its place.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+
+def late_names(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """What finds the names of a package; `modules` are its modules with the names in them."""
+    known = {name: module for module, names in modules.items() for name in names}
+
+    def find(name: str) -> Any:
+        module = known.get(name)
+        if module is None:
+            text = f"module {package!r} has no attribute {name!r}"
+            raise AttributeError(text, name=name, obj=sys.modules[package])
+        value = getattr(import_module(f"{package}.{module}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return find
