@@ -24,7 +24,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import field
-from pathlib import Path
 from typing import Any
 
 from anydim.base.errors import MissingError, OptionError, UserError
@@ -84,7 +83,7 @@ class _Encoder:
     part: Any = None
     optional: frozenset[str] = field(default_factory=frozenset)
 
-    def place(self, threads: int) -> Path | None:
+    def place(self, threads: int) -> str | None:
         """The file of the compiled transformer, by the content of its weights."""
         return place([*self._facts(), str(threads)])
 

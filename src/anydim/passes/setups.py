@@ -21,7 +21,7 @@ from anydim.passes.in_place import numbered
 from anydim.passes.schedule import Alias, Scheduled
 from anydim.program.segment import ALIGNMENT
 from anydim.sizes import Size, align_up, as_size
-from anydim.sizes.samples import Sampled, samples
+from anydim.sizes.sampling import Sampled, samples
 
 WORTH = 4096.0  # cheap operations and quarters of bytes of all setups, at the largest sizes
 SHARED = 4096  # bytes of a block that calls share

@@ -29,7 +29,7 @@ from anydim.lang.tree import Axis, Expr, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite
 from anydim.passes.flow import Line, inputs_of, live, pack, unpack, unused
 from anydim.sizes import Size
-from anydim.sizes.samples import Sampled, samples
+from anydim.sizes.sampling import Sampled, samples
 
 MOST = 10.0  # cheap operations for an element: more than to read it from memory
 LEAST = 4096.0  # cheap operations for all elements, about a microsecond

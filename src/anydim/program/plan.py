@@ -112,7 +112,8 @@ class Plan:
             )
         if self.kept_bytes:
             place = 2 + bool(self.value_bytes)
-            lines.insert(place, f"  kept      {_bytes(self.kept_bytes)}  (for calls at these sizes)")
+            kept = f"  kept      {_bytes(self.kept_bytes)}  (for calls at these sizes)"
+            lines.insert(place, kept)
         if self.decided:
             lines.insert(1, f"  data decides {listed(self.decided)}: counted with the upper bound")
         if self.unknown:
