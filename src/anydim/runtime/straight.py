@@ -232,8 +232,7 @@ class StraightExecutable(Executable[_Frame]):
         frame.asked_for, frame.parallel = block[ARENA_BYTES], block[PARALLEL]
         if self._setups:
             frame.held = block[self._shared_bytes]
-            if frame.blocks or frame.behind:
-                frame.blocks, frame.unfilled, frame.behind = [], [], False
+            frame.blocks, frame.unfilled, frame.behind = [], [], False
         sizes, at, frame.results = self._results.unpack_from(block, self._results_at), 0, []
         for _, _, rank in self._outputs:
             frame.results.append(sizes[at : at + rank])
@@ -290,37 +289,43 @@ class StraightExecutable(Executable[_Frame]):
 
     def _take_blocks(self, frame: _Frame) -> None:
         """Find the blocks of the sizes just bound, or memory for them."""
-        block, values = frame.block, self.size_values
         if not (frame.blocks or frame.behind):
-            for setup in self._setups:
-                first = setup.first
-                bytes = block[first + BYTES]
-                if bytes > values.most_bytes:
-                    block[first + BEHIND] = frame.asked_for
-                    frame.asked_for += bytes
-                    frame.behind = True
-                elif bytes:
-                    key = (setup.number, *[block[word] for word in setup.dims])
-                    found = values.find(key)
-                    if found is None:
-                        found = Block(key, bytes)
-                        frame.unfilled.append((setup, found))
-                    else:
-                        block[first + EMPTY] = 0
-                    block[first + ADDRESS] = found.address
-                    frame.blocks.append(found)
+            shapes, frame.shapes = frame.shapes, None  # a signal's handler may raise meanwhile
+            self._find_blocks(frame)
+            frame.shapes = shapes
         if self._limited:
             own = tuple([each.key for each in frame.blocks])
-            most = self.most_bytes - block[ARENA_BYTES] - frame.held
-            values.make_room(most, own)
+            most = self.most_bytes - frame.block[ARENA_BYTES] - frame.held
+            self.size_values.make_room(most, own)
             self._forget(True)
+
+    def _find_blocks(self, frame: _Frame) -> None:
+        block, values = frame.block, self.size_values
+        for setup in self._setups:
+            first = setup.first
+            bytes = block[first + BYTES]
+            if bytes > values.most_bytes:
+                block[first + BEHIND] = frame.asked_for
+                frame.asked_for += bytes
+                frame.behind = True
+            elif bytes:
+                key = (setup.number, *[block[word] for word in setup.dims])
+                found = values.find(key)
+                if found is None:
+                    found = Block(key, bytes)
+                    frame.unfilled.append((setup, found))
+                else:
+                    block[first + EMPTY] = 0
+                block[first + ADDRESS] = found.address
+                frame.blocks.append(found)
 
     def _keep_filled(self, frame: _Frame) -> None:
         """Keep the blocks that a run has filled."""
         filled = [pair for pair in frame.unfilled if not frame.block[pair[0].first + EMPTY]]
         for pair in filled:
+            dropped = self.size_values.put(pair[1])
             frame.unfilled.remove(pair)
-            self._forget(self.size_values.put(pair[1]))
+            self._forget(dropped)
 
     def _forget(self, dropped: bool) -> None:
         """Have idle frames hold no block that was dropped, and others bind their sizes again."""

@@ -368,6 +368,62 @@ def test_a_call_without_memory_for_a_block_lets_go_of_others(model: Model, plain
     assert len(run_of(model).size_values) == 2
 
 
+BEHIND = 1 << 16
+
+
+class Interrupted(BaseException):
+    """What a signal's handler raises."""
+
+
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("where", ["made", "noted"])
+def test_a_call_that_is_interrupted_while_it_finds_blocks(
+    model: Model, plain: Model, second: bool, where: str
+) -> None:
+    """Neither is memory of earlier sizes written, nor a block kept that nothing has filled."""
+    from anydim.runtime import straight
+
+    made: list[Any] = []
+    armed = False
+
+    class Block(straight.Block):
+        __slots__ = ()
+
+        def __init__(self, key: Any, bytes: int) -> None:
+            super().__init__(key, bytes + BEHIND)
+            self.memory[:] = 0xFF
+            self.bytes = bytes
+            made.append(self)  # it stays: what is written there is no other memory
+            self.hit("made")
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "address" and armed:
+                self.hit("noted")
+            return super().__getattribute__(name)
+
+        def hit(self, at: str) -> None:
+            nonlocal armed
+            if armed and at == where and self.key[0] == second:
+                armed = False
+                raise Interrupted
+
+    first, then = (200, 210), (400, 410)
+    with mock.patch.object(straight, "Block", Block):
+        model(**feeds(*first))
+        armed = True
+        with pytest.raises(Interrupted):
+            model(**feeds(*then))
+        for sizes in (then, first, then, first):
+            same(model(**feeds(*sizes)), plain(**feeds(*sizes)))
+        both = run_of(model).size_values
+        twin = run_of(model).twin()  # another frame, which has found nothing yet
+        for sizes in (then, first):
+            same(twin(feeds(*sizes)), plain(**feeds(*sizes)))
+    for each in made:  # what is behind a block has its bytes
+        assert (each.memory[-BEHIND:] == 0xFF).all()
+    assert len(both) == 4 and both.bytes == 64 * (400 + 410 + 200 + 210)
+
+
 # ---- what is chosen ------------------------------------------------------------------------------
 
 
