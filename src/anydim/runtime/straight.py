@@ -355,7 +355,7 @@ class StraightExecutable(Executable[_Frame]):
     def twin(self, devices: Mapping[str, Hosted] | None = None) -> StraightExecutable:
         made = super().twin(devices)
         assert isinstance(made, StraightExecutable)
-        made.size_values = self.size_values
+        made.size_values.most_bytes = self.size_values.most_bytes
         return made
 
     def trim(self) -> int:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -416,12 +417,41 @@ def test_a_call_that_is_interrupted_while_it_finds_blocks(
         for sizes in (then, first, then, first):
             same(model(**feeds(*sizes)), plain(**feeds(*sizes)))
         both = run_of(model).size_values
-        twin = run_of(model).twin()  # another frame, which has found nothing yet
+        run_of(model)._frames.take()  # the next call has another one, which has found nothing yet
         for sizes in (then, first):
-            same(twin(feeds(*sizes)), plain(**feeds(*sizes)))
+            same(model(**feeds(*sizes)), plain(**feeds(*sizes)))
     for each in made:  # what is behind a block has its bytes
         assert (each.memory[-BEHIND:] == 0xFF).all()
     assert len(both) == 4 and both.bytes == 64 * (400 + 410 + 200 + 210)
+
+
+@pytest.mark.parametrize("sizes", [(200, 210), (7, 210), (7, 9)])
+def test_a_profile_that_is_interrupted_leaves_no_block_that_is_not_filled(
+    model: Model, plain: Model, sizes: tuple[int, int]
+) -> None:
+    from anydim.runtime import clocked, straight
+
+    class Block(straight.Block):
+        __slots__ = ()
+
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self.memory[:] = 0xFF
+
+    clock, times = clocked.Clock(model.executable), count()
+
+    def now() -> int:  # the first is before the call, the second in a launch of a setup
+        time = next(times)
+        if time == 1:
+            raise Interrupted
+        return time
+
+    with mock.patch.object(straight, "Block", Block):
+        with mock.patch.object(clocked, "now", now), pytest.raises(Interrupted):
+            clock.call(feeds(*sizes))
+        for _ in range(3):
+            same(model(**feeds(*sizes)), plain(**feeds(*sizes)))
+            same(clock.results(feeds(*sizes))[0], plain(**feeds(*sizes)))
 
 
 # ---- what is chosen ------------------------------------------------------------------------------
