@@ -331,7 +331,8 @@ class StraightExecutable(Executable[_Frame]):
         """Have idle frames hold no block that was dropped, and others bind their sizes again."""
         if not dropped:
             return
-        self._frames.visit(_let_go)
+        if any(frame.dropped for frame in self._frames.free()):
+            self._frames.visit(_let_go)
         for frame in [known() for known in self._every]:
             if isinstance(frame, _Frame) and frame.dropped:
                 frame.invoke = None
