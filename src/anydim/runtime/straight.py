@@ -157,6 +157,8 @@ class StraightExecutable(Executable[_Frame]):
         if outputs is False:
             assert frame.table is not None
             self._raise(frame, frame.table.failed)
+        if frame.invoke is None:  # blocks were dropped meanwhile
+            frame.unbind()
         found: dict[str, Any] | None = outputs
         return found
 
@@ -214,10 +216,10 @@ class StraightExecutable(Executable[_Frame]):
             self._keep_filled(frame)
         if failed:
             self._raise(frame, failed)
+        if known and frame.table is not None:  # its calls find the block filled
+            self._expect(frame, frame.table)
         if frame.blocks and frame.dropped:  # by another call, meanwhile
             frame.unbind()
-        elif known and frame.table is not None:  # its calls find the block filled
-            self._expect(frame, frame.table)
         return outputs
 
     def _bound(self, frame: _Frame, shapes: list[int]) -> None:
@@ -331,11 +333,11 @@ class StraightExecutable(Executable[_Frame]):
         """Have idle frames hold no block that was dropped, and others bind their sizes again."""
         if not dropped:
             return
-        if any(frame.dropped for frame in self._frames.free()):
-            self._frames.visit(_let_go)
         for frame in [known() for known in self._every]:
             if isinstance(frame, _Frame) and frame.dropped:
-                frame.invoke = None
+                frame.invoke = None  # a call that has it lets go at its end
+        if any(frame.dropped for frame in self._frames.free()):
+            self._frames.visit(_let_go)
 
     def _counted(self, bytes: int) -> None:
         """Blocks have so many bytes now: what is left of a limit is for arenas."""

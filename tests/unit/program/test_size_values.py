@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -232,6 +233,28 @@ def test_a_limit_is_exact(model: Model, plain: Model, sizes: tuple[int, int]) ->
     for _ in range(2):
         with pytest.raises(MemoryLimitError, match=f"{needed}"):
             model(**feeds(*sizes))
+
+
+def test_a_call_in_progress_lets_go_at_its_end_of_what_was_dropped(
+    model: Model, plain: Model
+) -> None:
+    for _ in range(3):
+        model(**feeds(200, 300))
+    run = run_of(model)
+    (frame,) = run._frames.free()
+    invoke = frame.invoke
+    if invoke is None:
+        pytest.skip("calls are not repeated by native code here")
+    memory = [weakref.ref(block.memory) for block in frame.blocks]
+
+    def trimmed(*given: Any) -> Any:
+        model.trim()
+        return invoke(*given)
+
+    frame.invoke = trimmed
+    same(model(**feeds(200, 300)), plain(**feeds(200, 300)))
+    assert len(memory) == 2 and not any(each() is not None for each in memory)
+    same(model(**feeds(200, 300)), plain(**feeds(200, 300)))
 
 
 def test_a_limit_is_exact_where_some_blocks_are_not_kept(model: Model, plain: Model) -> None:
