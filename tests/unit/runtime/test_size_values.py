@@ -101,6 +101,8 @@ class Fragile(Block):
     """One that a signal's handler interrupts as its bytes are counted, once."""
 
     __slots__ = ("act", "asked")
+    act: Callable[[], None]
+    asked: int
 
     def __getattribute__(self, name: str) -> Any:
         if name == "bytes":
