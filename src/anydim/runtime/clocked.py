@@ -160,6 +160,7 @@ class Clock:
         """The same with the outputs of the call, in arrays of the caller where `into` has them."""
         self._parts.clear()
         self._asked.clear()
+        self._raised.clear()
         watched = [each for each in {*self._devices.values()} if each.watch()]
         times = {}
         try:
@@ -169,6 +170,8 @@ class Clock:
         finally:
             for each in watched:
                 times[each] = each.unwatch()
+            if self._raised:  # a launch that was to fill a block may not have run
+                self._twin.trim()
         if self._raised:
             raise self._raised.pop()
         spent = self._spent

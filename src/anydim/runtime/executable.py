@@ -151,8 +151,8 @@ class Executable(ABC, Generic[Own]):
         frame.since = self._epoch
         wrap: Wrap | None = None
         try:
-            outputs = self._repeat(frame, given, into)
             shapes = frame.shapes
+            outputs = self._repeat(frame, given, into)
             if outputs is None:
                 if repeated:
                     return None

@@ -27,6 +27,7 @@ from anydim.base.text import counted
 
 CALLS = 32
 SMALL = 256 << 10  # bytes
+_MOMENT = 1e-3  # seconds
 IDLE = 1 << 62  # the epoch of a frame that no call has
 
 
@@ -97,8 +98,10 @@ class Shelf(Generic[Item]):
             item = self._borrow()
             if item is None:  # other threads were faster
                 break
-            look(item)
-            self._return(item)
+            try:
+                look(item)
+            finally:  # a signal's handler may raise meanwhile
+                self._return(item)
 
     def trim(self) -> int:
         """Idle frames keep nothing; the bytes that they had."""
@@ -181,9 +184,12 @@ class LimitedShelf(Shelf[Item]):
         super().__init__(make)
         self._arenas, self._wait, self._name = arenas, wait, name
         self._gates: dict[int, threading.Semaphore] = {}
+        self._visits: list[
+            tuple[int, int]
+        ] = []  # process and thread of those that have a frame now
 
     def take(self) -> Item:
-        if not self._gate().acquire(timeout=self._wait):
+        if not self._acquired():
             at_once = counted(self._arenas, "call")
             waited = f", waited {self._wait:g} s for one to end" if self._wait else ""
             raise BusyError(
@@ -202,23 +208,48 @@ class LimitedShelf(Shelf[Item]):
         finally:  # a signal's handler may raise while memory goes back to the system
             self._gate().release()
 
+    def _acquired(self) -> bool:
+        """Whether there is a frame for a call. One that is looked at is free in a moment."""
+        gate = self._gate()
+        if gate.acquire(timeout=self._wait):
+            return True
+        while True:
+            visited = self._visited()
+            if gate.acquire(timeout=_MOMENT if visited else 0):
+                return True
+            if not visited and not self._visited():
+                return False
+
+    def _visited(self) -> bool:
+        """Whether another thread looks at a frame; this one does where a signal's handler calls."""
+        process, thread = _here()
+        return any(p == process and t != thread for p, t in list(self._visits))
+
     def _borrow(self) -> Item | None:
-        if not self._gate().acquire(blocking=False):
-            return None
-        item = super()._borrow()
+        self._visits.append(_here())
+        item = None
+        if self._gate().acquire(blocking=False):
+            item = super()._borrow()
+            if item is None:
+                self._gate().release()
         if item is None:
-            self._gate().release()
+            self._visits.remove(_here())
         return item
 
     def _return(self, item: Item) -> None:
         super()._return(item)
         self._gate().release()
+        self._visits.remove(_here())
 
     def _gate(self) -> threading.Semaphore:
         """That of this process; setdefault is atomic."""
         process = os.getpid()
         gate = self._gates.get(process)
         return gate or self._gates.setdefault(process, threading.Semaphore(self._arenas))
+
+
+def _here() -> tuple[int, int]:
+    return os.getpid(), threading.get_ident()
 
 
 def shelf_of(make: Callable[[], Item], callers: Callers, name: str) -> Shelf[Item]:

@@ -40,7 +40,9 @@ class SizeValues:
     """The blocks of a program, `most_bytes` in all; `changed` is told their bytes.
 
     Looking one up takes no lock: operations on a dict are atomic. Whoever changes what is kept has
-    the lock of its process, so that none is taken forever in the child of a fork.
+    the lock of its process, so that none is taken forever in the child of a fork. A change may be
+    interrupted: by a fork of another thread, or by a signal's handler, which may raise or call the
+    model. Bytes are counted anew then.
     """
 
     def __init__(
@@ -51,7 +53,8 @@ class SizeValues:
         self._changed = changed
         self._blocks: dict[Key, Block] = {}
         self._clock = count(1)
-        self._locks: dict[int, threading.Lock] = {}
+        self._locks: dict[int, threading.RLock] = {}
+        self._changing = False
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -70,30 +73,35 @@ class SizeValues:
             return False
         with self._lock():
             block.used = next(self._clock)
-            if self._blocks.setdefault(block.key, block) is not block:
-                block.dropped = True  # another call was faster: this one is its own call's
+            known = self._blocks.get(block.key)
+            if known is not None:  # another call was faster: this one is its own call's
+                block.dropped = known is not block
                 return False
+            self._begin()
+            self._blocks[block.key] = block
             self.bytes += block.bytes
             dropped = self.bytes > self.most_bytes or len(self._blocks) > self.most
             if dropped:  # more than has to be, so that it is not done for each new block
                 self._drop(self.most_bytes * 7 // 8, self.most * 7 // 8, (block.key,))
-            self._changed(self.bytes)
+            self._end()
         return dropped
 
     def make_room(self, most_bytes: int, own: tuple[Key, ...]) -> bool:
         """Keep no more than so many bytes beside those of `own`; whether some were dropped."""
         with self._lock():
+            self._begin()
             mine = sum(self._blocks[key].bytes for key in own if key in self._blocks)
             dropped = self._drop(max(0, most_bytes) + mine, self.most, own)
-            self._changed(self.bytes)
+            self._end()
         return dropped
 
     def clear(self) -> int:
         """Keep nothing; the bytes that were."""
         with self._lock():
+            self._begin()
             bytes = self.bytes
             self._drop(0, 0, ())
-            self._changed(self.bytes)
+            self._end()
         return bytes
 
     def _drop(self, most_bytes: int, most: int, own: tuple[Key, ...]) -> bool:
@@ -104,18 +112,33 @@ class SizeValues:
         for block in sorted(self._blocks.values(), key=lambda each: each.used):
             if self.bytes <= most_bytes and len(self._blocks) <= most:
                 break
-            if block.key in own:
+            if block.key in own or self._blocks.get(block.key) is not block:
                 continue
+            block.dropped = dropped = True
             del self._blocks[block.key]
             self.bytes -= block.bytes
-            block.dropped = dropped = True
         return dropped
 
-    def _lock(self) -> threading.Lock:
+    def _begin(self) -> None:
+        """Begin a change; the lock is taken."""
+        if self._changing:  # one did not end
+            self._count()
+        self._changing = True
+
+    def _end(self) -> None:
+        if not self._changing:  # another one began meanwhile, and ended
+            self._count()
+        self._changing = False
+        self._changed(self.bytes)
+
+    def _count(self) -> None:
+        self.bytes = sum([block.bytes for block in list(self._blocks.values())])
+
+    def _lock(self) -> threading.RLock:
         """That of this process; setdefault is atomic."""
         process = os.getpid()
         lock = self._locks.get(process)
-        if lock is None:  # in the child of a fork, too: what another thread changed there counts
-            self.bytes = sum(block.bytes for block in list(self._blocks.values()))
-            lock = self._locks.setdefault(process, threading.Lock())
+        if lock is None:  # in the child of a fork, too: a change of another thread ends there
+            self._changing = True
+            lock = self._locks.setdefault(process, threading.RLock())
         return lock

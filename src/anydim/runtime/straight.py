@@ -157,6 +157,8 @@ class StraightExecutable(Executable[_Frame]):
         if outputs is False:
             assert frame.table is not None
             self._raise(frame, frame.table.failed)
+        if frame.invoke is None:  # blocks were dropped meanwhile
+            frame.unbind()
         found: dict[str, Any] | None = outputs
         return found
 
@@ -214,10 +216,10 @@ class StraightExecutable(Executable[_Frame]):
             self._keep_filled(frame)
         if failed:
             self._raise(frame, failed)
+        if known and frame.table is not None:  # its calls find the block filled
+            self._expect(frame, frame.table)
         if frame.blocks and frame.dropped:  # by another call, meanwhile
             frame.unbind()
-        elif known and frame.table is not None:  # its calls find the block filled
-            self._expect(frame, frame.table)
         return outputs
 
     def _bound(self, frame: _Frame, shapes: list[int]) -> None:
@@ -232,8 +234,7 @@ class StraightExecutable(Executable[_Frame]):
         frame.asked_for, frame.parallel = block[ARENA_BYTES], block[PARALLEL]
         if self._setups:
             frame.held = block[self._shared_bytes]
-            if frame.blocks or frame.behind:
-                frame.blocks, frame.unfilled, frame.behind = [], [], False
+            frame.blocks, frame.unfilled, frame.behind = [], [], False
         sizes, at, frame.results = self._results.unpack_from(block, self._results_at), 0, []
         for _, _, rank in self._outputs:
             frame.results.append(sizes[at : at + rank])
@@ -290,46 +291,53 @@ class StraightExecutable(Executable[_Frame]):
 
     def _take_blocks(self, frame: _Frame) -> None:
         """Find the blocks of the sizes just bound, or memory for them."""
-        block, values = frame.block, self.size_values
         if not (frame.blocks or frame.behind):
-            for setup in self._setups:
-                first = setup.first
-                bytes = block[first + BYTES]
-                if bytes > values.most_bytes:
-                    block[first + BEHIND] = frame.asked_for
-                    frame.asked_for += bytes
-                    frame.behind = True
-                elif bytes:
-                    key = (setup.number, *[block[word] for word in setup.dims])
-                    found = values.find(key)
-                    if found is None:
-                        found = Block(key, bytes)
-                        frame.unfilled.append((setup, found))
-                    else:
-                        block[first + EMPTY] = 0
-                    block[first + ADDRESS] = found.address
-                    frame.blocks.append(found)
+            shapes, frame.shapes = frame.shapes, None  # a signal's handler may raise meanwhile
+            self._find_blocks(frame)
+            frame.shapes = shapes
         if self._limited:
             own = tuple([each.key for each in frame.blocks])
-            most = self.most_bytes - block[ARENA_BYTES] - frame.held
-            values.make_room(most, own)
+            most = self.most_bytes - frame.block[ARENA_BYTES] - frame.held
+            self.size_values.make_room(most, own)
             self._forget(True)
+
+    def _find_blocks(self, frame: _Frame) -> None:
+        block, values = frame.block, self.size_values
+        for setup in self._setups:
+            first = setup.first
+            bytes = block[first + BYTES]
+            if bytes > values.most_bytes:
+                block[first + BEHIND] = frame.asked_for
+                frame.asked_for += bytes
+                frame.behind = True
+            elif bytes:
+                key = (setup.number, *[block[word] for word in setup.dims])
+                found = values.find(key)
+                if found is None:
+                    found = Block(key, bytes)
+                    frame.unfilled.append((setup, found))
+                else:
+                    block[first + EMPTY] = 0
+                block[first + ADDRESS] = found.address
+                frame.blocks.append(found)
 
     def _keep_filled(self, frame: _Frame) -> None:
         """Keep the blocks that a run has filled."""
         filled = [pair for pair in frame.unfilled if not frame.block[pair[0].first + EMPTY]]
         for pair in filled:
+            dropped = self.size_values.put(pair[1])
             frame.unfilled.remove(pair)
-            self._forget(self.size_values.put(pair[1]))
+            self._forget(dropped)
 
     def _forget(self, dropped: bool) -> None:
         """Have idle frames hold no block that was dropped, and others bind their sizes again."""
         if not dropped:
             return
-        self._frames.visit(_let_go)
         for frame in [known() for known in self._every]:
             if isinstance(frame, _Frame) and frame.dropped:
-                frame.invoke = None
+                frame.invoke = None  # a call that has it lets go at its end
+        if any(frame.dropped for frame in self._frames.free()):
+            self._frames.visit(_let_go)
 
     def _counted(self, bytes: int) -> None:
         """Blocks have so many bytes now: what is left of a limit is for arenas."""
@@ -350,7 +358,7 @@ class StraightExecutable(Executable[_Frame]):
     def twin(self, devices: Mapping[str, Hosted] | None = None) -> StraightExecutable:
         made = super().twin(devices)
         assert isinstance(made, StraightExecutable)
-        made.size_values = self.size_values
+        made.size_values.most_bytes = self.size_values.most_bytes
         return made
 
     def trim(self) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -233,6 +235,28 @@ def test_a_limit_is_exact(model: Model, plain: Model, sizes: tuple[int, int]) ->
             model(**feeds(*sizes))
 
 
+def test_a_call_in_progress_lets_go_at_its_end_of_what_was_dropped(
+    model: Model, plain: Model
+) -> None:
+    for _ in range(3):
+        model(**feeds(200, 300))
+    run = run_of(model)
+    (frame,) = run._frames.free()
+    invoke = frame.invoke
+    if invoke is None:
+        pytest.skip("calls are not repeated by native code here")
+    memory = [weakref.ref(block.memory) for block in frame.blocks]
+
+    def trimmed(*given: Any) -> Any:
+        model.trim()
+        return invoke(*given)
+
+    frame.invoke = trimmed
+    same(model(**feeds(200, 300)), plain(**feeds(200, 300)))
+    assert len(memory) == 2 and not any(each() is not None for each in memory)
+    same(model(**feeds(200, 300)), plain(**feeds(200, 300)))
+
+
 def test_a_limit_is_exact_where_some_blocks_are_not_kept(model: Model, plain: Model) -> None:
     run_of(model).size_values.most = 1
     needed = model.memory.at(n=200, m=300)
@@ -366,6 +390,91 @@ def test_a_call_without_memory_for_a_block_lets_go_of_others(model: Model, plain
     with mock.patch.object(straight, "Block", block):
         same(model(**feeds(333, 333)), plain(**feeds(333, 333)))
     assert len(run_of(model).size_values) == 2
+
+
+BEHIND = 1 << 16
+
+
+class Interrupted(BaseException):
+    """What a signal's handler raises."""
+
+
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("where", ["made", "noted"])
+def test_a_call_that_is_interrupted_while_it_finds_blocks(
+    model: Model, plain: Model, second: bool, where: str
+) -> None:
+    """Neither is memory of earlier sizes written, nor a block kept that nothing has filled."""
+    from anydim.runtime import straight
+
+    made: list[Any] = []
+    armed = False
+
+    class Block(straight.Block):
+        __slots__ = ()
+
+        def __init__(self, key: Any, bytes: int) -> None:
+            super().__init__(key, bytes + BEHIND)
+            self.memory[:] = 0xFF
+            self.bytes = bytes
+            made.append(self)  # it stays: what is written there is no other memory
+            self.hit("made")
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "address" and armed:
+                self.hit("noted")
+            return super().__getattribute__(name)
+
+        def hit(self, at: str) -> None:
+            nonlocal armed
+            if armed and at == where and self.key[0] == second:
+                armed = False
+                raise Interrupted
+
+    first, then = (200, 210), (400, 410)
+    with mock.patch.object(straight, "Block", Block):
+        model(**feeds(*first))
+        armed = True
+        with pytest.raises(Interrupted):
+            model(**feeds(*then))
+        for sizes in (then, first, then, first):
+            same(model(**feeds(*sizes)), plain(**feeds(*sizes)))
+        both = run_of(model).size_values
+        run_of(model)._frames.take()  # the next call has another one, which has found nothing yet
+        for sizes in (then, first):
+            same(model(**feeds(*sizes)), plain(**feeds(*sizes)))
+    for each in made:  # what is behind a block has its bytes
+        assert (each.memory[-BEHIND:] == 0xFF).all()
+    assert len(both) == 4 and both.bytes == 64 * (400 + 410 + 200 + 210)
+
+
+@pytest.mark.parametrize("sizes", [(200, 210), (7, 210), (7, 9)])
+def test_a_profile_that_is_interrupted_leaves_no_block_that_is_not_filled(
+    model: Model, plain: Model, sizes: tuple[int, int]
+) -> None:
+    from anydim.runtime import clocked, straight
+
+    class Block(straight.Block):
+        __slots__ = ()
+
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self.memory[:] = 0xFF
+
+    clock, times = clocked.Clock(model.executable), count()
+
+    def now() -> int:  # the first is before the call, the second in a launch of a setup
+        time = next(times)
+        if time == 1:
+            raise Interrupted
+        return time
+
+    with mock.patch.object(straight, "Block", Block):
+        with mock.patch.object(clocked, "now", now), pytest.raises(Interrupted):
+            clock.call(feeds(*sizes))
+        for _ in range(3):
+            same(model(**feeds(*sizes)), plain(**feeds(*sizes)))
+            same(clock.results(feeds(*sizes))[0], plain(**feeds(*sizes)))
 
 
 # ---- what is chosen ------------------------------------------------------------------------------

@@ -172,6 +172,52 @@ def test_a_frame_that_a_signal_takes_away_leaves_room_for_another(
     assert shelf.take() is not held
 
 
+def test_no_call_is_refused_for_a_frame_that_is_looked_at() -> None:
+    shelf = LimitedShelf(Held, 1, 0, "tiny")
+    frame = call(shelf, MIB)
+    begun, end = threading.Event(), threading.Event()
+
+    def look(each: Held) -> None:
+        begun.set()
+        end.wait(20)
+
+    visitor = threading.Thread(target=shelf.visit, args=(look,))
+    visitor.start()
+    begun.wait(20)
+    threading.Timer(0.05, end.set).start()
+    assert shelf.take() is frame
+    with pytest.raises(BusyError):
+        shelf.take()
+    visitor.join()
+    shelf.give(frame)
+
+
+def test_a_signal_handler_that_calls_while_its_thread_looks_at_a_frame_does_not_wait() -> None:
+    shelf = LimitedShelf(Held, 1, 0, "tiny")
+    call(shelf, MIB)
+    refused = []
+
+    def look(each: Held) -> None:
+        with pytest.raises(BusyError):
+            shelf.take()
+        refused.append(each)
+
+    shelf.visit(look)
+    assert refused == [call(shelf, MIB)]
+
+
+@pytest.mark.parametrize("shelf", [Shelf(Held), LimitedShelf(Held, 1, 0, "tiny")])
+def test_a_frame_is_back_where_a_signal_interrupts_who_looks_at_it(shelf: Shelf[Held]) -> None:
+    frame = call(shelf, MIB)
+
+    def look(each: Held) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shelf.visit(look)
+    assert call(shelf, MIB) is frame
+
+
 def test_sixteen_threads_with_three_arenas() -> None:
     made: list[Held] = []
     running, most = 0, 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,14 @@ from anydim.runtime.size_values import Block, SizeValues
 def filled(values: SizeValues, *keys: int, bytes: int = 64) -> None:
     for key in keys:
         values.put(Block((key,), bytes))
+
+
+def fill_three(values: SizeValues) -> None:
+    filled(values, 3)
+
+
+def forget(values: SizeValues) -> None:
+    values.clear()
 
 
 def kept(values: SizeValues) -> set[int]:
@@ -80,6 +91,62 @@ def test_threads_leave_the_bytes_right() -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
     assert values.bytes == 64 * len(values) <= 40 * 64
+
+
+class Interrupted(BaseException):
+    """What a signal's handler raises."""
+
+
+class Fragile(Block):
+    """One that a signal's handler interrupts as its bytes are counted, once."""
+
+    __slots__ = ("act", "asked")
+    act: Callable[[], None]
+    asked: int
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "bytes":
+            self.asked -= 1
+            if self.asked == 0:
+                self.act()
+        return super().__getattribute__(name)
+
+
+def fragile(key: int, asked: int, act: Callable[[], None]) -> Fragile:
+    block = Fragile((key,), 64)
+    block.asked, block.act = asked, act
+    return block
+
+
+def test_a_change_that_was_interrupted_is_counted() -> None:
+    def interrupt() -> None:
+        raise Interrupted
+
+    values = SizeValues(1 << 20)
+    filled(values, 1)
+    block = fragile(2, 2, interrupt)
+    with pytest.raises(Interrupted):
+        values.put(block)
+    filled(values, 3)
+    assert values.bytes == 64 * len(values) == 3 * 64
+    values.put(block)  # by the call that goes on
+    assert values.bytes == 64 * len(values) == 3 * 64 and not block.dropped
+    assert values.clear() == 3 * 64 and values.bytes == 0
+
+
+@pytest.mark.parametrize("other", [fill_three, forget])
+def test_a_signal_handler_may_call_the_model_in_a_change(
+    other: Callable[[SizeValues], None],
+) -> None:
+    values = SizeValues(1 << 20)
+    filled(values, 1)
+    block = fragile(2, 2, lambda: other(values))
+    caller = threading.Thread(target=values.put, args=(block,), daemon=True)
+    caller.start()
+    caller.join(20)
+    assert not caller.is_alive(), "it waits for its own lock"
+    assert values.bytes == 64 * len(values)
+    assert block.dropped == (2 not in kept(values))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
