@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy
 import pytest
 
+import anydim as ad
 from anydim.base import settings
 from anydim.base.dtypes import DTYPES, DType, int4, int8, uint8
 from anydim.kernels.launch import Machine
@@ -336,6 +337,31 @@ def product(A(5,K,3) a, B(P,K,1,N) b) -> (c) {{
         for p, n in ((1, 1), (64, 2), (5, 33)):
             if runs(machine):
                 check(prepared, group, {"p": p, "n": n}, parts=2)
+
+
+@pytest.mark.parametrize(("kernel", "pads"), [
+    ((2, 2), (0, 1, 1, 1)), ((3, 2), (0, 1, 2, 1)), ((3, 3), (0, 1, 2, 1)),
+    ((3, 2), (1, 1, 1, 1)), ((3, 2), (2, 1, 0, 1)),
+])  # fmt: skip
+def test_rows_of_windows_are_summed_over_beyond_the_image(
+    kernel: tuple[int, int], pads: tuple[int, int, int, int]
+) -> None:
+    """A depthwise convolution of images of one row, whose result has one row: rows of the windows
+    that lie behind the image were read from the next channel."""
+    random = numpy.random.default_rng(0)
+    weights = random.integers(-20, 20, (3, 1, *kernel)).astype(numpy.int8)
+    g = ad.Builder("depthwise")
+    x = g.input("x", ad.uint8, (g.dim("n", 0, 4), 3, 1, g.dim("w", 0, 40)))
+    zeros = (g.constant(numpy.uint8(0)), g.constant(numpy.int8(0)))
+    g.output("y", g.conv_integer(x, g.constant(weights), zeros[0], zeros[1], groups=3, pads=pads))
+    model = ad.compile(g, threads=1)
+    for count, width in ((0, 1), (1, 1), (2, 5), (1, 33)):
+        given = random.integers(0, 256, (count, 3, 1, width)).astype(numpy.uint8)
+        top, left, bottom, right = pads
+        padded = numpy.pad(given.astype(int), ((0, 0), (0, 0), (top, bottom), (left, right)))
+        windows = numpy.lib.stride_tricks.sliding_window_view(padded, kernel, (2, 3))
+        expected = numpy.einsum("nchwrs,crs->nchw", windows, weights[:, 0].astype(int))
+        numpy.testing.assert_array_equal(model(x=given)["y"], expected)
 
 
 def test_windows_of_one_place_are_no_windows() -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from operator import is_
 
 from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
-from anydim.kernels.rows.flatten import flatten, rewritten, same_point
+from anydim.kernels.rows.flatten import flatten, same_point, with_bodies
 from anydim.lang.resolve.ranges import INSIDE, read_status
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement
 from anydim.lang.tree.affine import Affine, affine, parts, placed, reads, rewrite, to_expr
@@ -190,30 +191,46 @@ def _within(group: Group, here: _Range, box: Box) -> tuple[Group, frozenset[tupl
     }  # fmt: skip
 
     inside: set[tuple[Expr, Size]] = set()
+    counted = {
+        name: to_expr(Affine.of(low, {name: as_size(1)})) for name, (low, _) in bounds.items()
+    }
+    lengths = {name: high - low for name, (low, high) in bounds.items()}
+
+    def fits(index: Expr, size: Size) -> bool:
+        """Whether an index lies in 0:size wherever the axes are in their bounds."""
+        if not free_axes(index) <= bounds.keys() or reads(index):
+            return False
+        return read_status(placed(index, counted), size, lengths, box)[0] == INSIDE
 
     def change(expr: Expr) -> Expr | None:
-        if isinstance(expr, Apply) and expr.function == "select":
+        if isinstance(expr, Apply) and expr.function == "select":  # in an index, or a default
             taken = here.taken(expr.arguments[0])
             return None if taken is None else expr.arguments[1 if taken else 2]
         if isinstance(expr, Read) and expr.default is not None and not expr.flat:
             asked = False
             for place, pair in enumerate(zip(expr.indices, group.type_of(expr.tensor).shape)):
-                if _fits(*pair, bounds, box):
+                if fits(*pair):
                     inside.add(pair)
                 elif (expr.tensor, place, pair[0]) not in sure:
                     asked = True
             return None if asked else replace(expr, default=None)
         return None
 
-    return rewritten(group, change), frozenset(inside)
+    return with_bodies(group, lambda body: rewrite(_taken(body, here), change)), frozenset(inside)
 
 
-def _fits(index: Expr, size: Size, bounds: Mapping[str, tuple[Size, Size]], box: Box) -> bool:
-    """Whether an index lies in 0:size wherever the axes are in their bounds."""
-    if not free_axes(index) <= bounds.keys() or reads(index):
-        return False
-    counted = {
-        name: to_expr(Affine.of(low, {name: as_size(1)})) for name, (low, _) in bounds.items()
-    }
-    extents = {name: high - low for name, (low, high) in bounds.items()}
-    return read_status(placed(index, counted), size, extents, box)[0] == INSIDE
+def _taken(expr: Expr, here: _Range) -> Expr:
+    """An expression without the branches that are not taken in a range, so that nobody walks them:
+    a chain of n has n - 1 in each of its n ranges."""
+    while isinstance(expr, Apply) and expr.function == "select":
+        taken = here.taken(expr.arguments[0])
+        if taken is None:
+            break
+        expr = expr.arguments[1 if taken else 2]
+    if isinstance(expr, Apply):
+        arguments = tuple(_taken(each, here) for each in expr.arguments)
+        return expr if all(map(is_, arguments, expr.arguments)) else Apply(expr.function, arguments)
+    if isinstance(expr, Cast):
+        argument = _taken(expr.argument, here)
+        return expr if argument is expr.argument else Cast(expr.dtype, argument)
+    return expr

@@ -78,6 +78,12 @@ class BytesForm(InLoops):
         return product(extent for _, extent in self.taps)
 
     @property
+    def extents(self) -> dict[str, Size]:
+        """Those of all names that the reads are over."""
+        walks = {walk.name: walk.extent for walk in (*self.loops, self.m, self.n)}
+        return {**walks, **dict(self.columns), **dict(self.taps), "k": self.k}
+
+    @property
     def work(self) -> Size:
         """Multiply-adds of all."""
         return self.around * self.m.extent * self.n.extent * self.tap_count * self.k

@@ -11,7 +11,7 @@ Padding is not stored. Other windows have an image with it (`image.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -115,7 +115,7 @@ def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -
         own = [column for column in columns if column[0] in free_axes(index)]
         line = affine(index)
         if not own and not free_axes(index) & taps:
-            if read.default is not None and not _is_inside(line, size):
+            if read.default is not None and not _is_inside(line, size, form.extents):
                 return None
             indices.append(index)
             continue
@@ -141,15 +141,19 @@ def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -
     return Phases(moved, flat, tuple(shape), tuple(slides), words, images, form.n.extent)
 
 
-def _is_inside(line: Affine | None, size: Size) -> bool:
+def _is_inside(line: Affine | None, size: Size, extents: Mapping[str, Size]) -> bool:
     """Whether an index along an axis of a size, which windows do not move, leaves it nowhere.
 
-    Axes of images and channels begin at 0. A row of windows that is the only one has a number.
+    Axes of images and channels have all places of it. Where the result has one row, the rows of a
+    window may be summed over as channels are, and reach beyond the image.
     """
-    start = None if line is None else line.constant.constant
-    if line is None or start is None:
+    if line is None or any((step.constant or 0) < 1 for _, step in line.terms):
         return False
-    return start == 0 if line.indices else 0 <= start < (size.constant or 0)
+    last = line.constant + sum(
+        (step * (extents[name] - 1) for name, step in line.terms), as_size(0)
+    )
+    first, beyond = line.constant.constant, (last - size).constant
+    return first is not None and beyond is not None and first >= 0 > beyond
 
 
 def _flat(read: Read, shape: Sequence[Size], kind: TensorType) -> Read | None:
