@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ def _surround() -> str:
 
 
 _HOME = _surround()
+# whether somebody wrote the package's objects or not; settings are read at this import
+import_module("anydim.base.cache").SHIPPED = os.path.join(_HOME, "shipped")
 
 
 def pytest_unconfigure() -> None:

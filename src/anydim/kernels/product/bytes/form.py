@@ -78,7 +78,7 @@ class BytesForm(InLoops):
         return product(extent for _, extent in self.taps)
 
     @property
-    def extents(self) -> dict[str, Size]:
+    def every_extent(self) -> dict[str, Size]:
         """Those of all names that the reads are over."""
         walks = {walk.name: walk.extent for walk in (*self.loops, self.m, self.n)}
         return {**walks, **dict(self.columns), **dict(self.taps), "k": self.k}

@@ -115,7 +115,7 @@ def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -
         own = [column for column in columns if column[0] in free_axes(index)]
         line = affine(index)
         if not own and not free_axes(index) & taps:
-            if read.default is not None and not _is_inside(line, size, form.extents):
+            if read.default is not None and not _is_inside(line, size, form.every_extent):
                 return None
             indices.append(index)
             continue
