@@ -147,8 +147,8 @@ class _Writer:
         """Ranges that are a vector or an element each, of the lanes that are the same for all."""
         each = self.value(product(axis.extent for axis in self.form.inner))
         starts = [scope.name(stop * each) for stop in (constant(0), *stops)]
-        for group, first, mask in zip(self.form.groups, starts, masks):
-            self._enter(group)
+        for number, (first, mask) in enumerate(zip(starts, masks)):
+            group = self._enter(number)
             for copies, made in self._apart(group):
                 with under(scope, copies) as part:
                     self._cell(made, made.statements[0].axes[-1], lanes, mask, part, first)
@@ -158,22 +158,26 @@ class _Writer:
         block, extent = self.value(self.block), self.value(self.form.axis.extent)
         first = scope.name(scope.indices[PART] * block)
         last = scope.name(least(first + block, extent))
-        for group, stop in zip(self.form.groups, stops):
-            self._enter(group)
+        for number, stop in enumerate(stops):
+            group = self._enter(number)
             high = scope.name(least(last, stop))
             with under(scope, first < high) as inner:
                 for copies, made in self._apart(group):
                     with under(inner, copies) as part:
-                        self._range(part, made, first, high)
+                        self._range(part, number, made, first, high)
             first = scope.name(greatest(first, stop))
 
-    def _enter(self, group: Group) -> None:
-        """From here on code is of one range: what is known of its positions and its vectors."""
-        number, lanes = self.form.groups.index(group), self.schedule.lanes
+    def _enter(self, number: int) -> Group:
+        """From here on code is of one range: what is known of its positions and its vectors.
+
+        By its number: ranges apart may have equal groups, as both ends of a pad that wraps around.
+        """
+        lanes = self.schedule.lanes
         low = self.form.stops[number - 1].constant if number else 0
         even = low is not None and low % lanes == 0 and not self.form.inner
         self.context.inside = self.form.inside[number]
         self.context.step = lanes if even and PIECE % lanes == 0 else 0
+        return self.form.groups[number]
 
     def _apart(self, group: Group) -> Iterator[tuple[ir.Value | None, Group]]:
         """What is written of a range: copies where they are none onto themselves, then the rest."""
@@ -188,7 +192,9 @@ class _Writer:
         if others:
             yield None, replace(group, statements=tuple(others))
 
-    def _range(self, scope: Elements, group: Group, low: ir.Value, high: ir.Value) -> None:
+    def _range(
+        self, scope: Elements, number: int, group: Group, low: ir.Value, high: ir.Value
+    ) -> None:
         """All elements from one position of the axis to another, in the same range."""
         axes = group.statements[0].axes
         place = [axis.name for axis in axes].index(self.form.axis.name)
@@ -200,22 +206,21 @@ class _Writer:
         spans = [(low, high), *((constant(0), self.value(axis.extent)) for axis in rest)]
         names = [axis.name for axis in axes[place:]]
         with nested(scope, ((name, *span) for name, span in zip(names[:-1], spans))) as inner:
-            self._sweep(inner, group, axes[-1], *spans[-1])
+            self._sweep(inner, number, group, axes[-1], *spans[-1])
 
-    def _few(self, group: Group) -> bool:
+    def _few(self, number: int) -> bool:
         """Whether a range that is the innermost loop is known to have a few elements."""
         if self.form.inner:
             return False
         ends = self.form.stops
-        number = self.form.groups.index(group)
         length = ends[number] - ends[number - 1] if number else ends[0]
         return length.constant is not None and length.constant <= _ONE_BY_ONE
 
     def _sweep(
-        self, scope: Elements, group: Group, lane: Axis, low: ir.Value, high: ir.Value
-    ) -> None:
+        self, scope: Elements, number: int, group: Group, lane: Axis, low: ir.Value, high: ir.Value,
+    ) -> None:  # fmt: skip
         """A loop over vectors, of single elements where a range has a few."""
-        few = self._few(group)
+        few = self._few(number)
         lanes, unroll = (1, 1) if few else (self.schedule.lanes, self.schedule.unroll)
         for part in segments(scope, low, high, lanes, unroll):
             past = self._past(scope, group, lane, part, lanes)

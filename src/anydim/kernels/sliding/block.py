@@ -288,11 +288,16 @@ class Block:
         return columns.scope, columns.found
 
     def _fine(self, home: int, limits: Sequence[Limit]) -> ir.Value:
-        """Whether the indices that are the same for all lanes are inside."""
+        """Whether the indices that are the same for all lanes are inside.
+
+        Computed before the loops, where nothing of it moves with them: addresses there ask it, too.
+        """
         result: ir.Value | None = None
+        within = False
         loops = {axis.name for axis in self.setting.form.loops}
         for limit in limits:
             inner = bool(loops & set(limit.index.indices))
+            within = within or inner
             scope = (self.scopes if inner else self.outside)[home]
             key = (limit, home)
             if key not in self.found:
@@ -300,7 +305,8 @@ class Block:
             flag = self.found[key]
             both_key = (result, flag)
             if result is not None and both_key not in self.found:
-                self.found[both_key] = self.scopes[home].name(result & flag)
+                both = (self.scopes if within else self.outside)[home]
+                self.found[both_key] = both.name(result & flag)
             result = flag if result is None else self.found[both_key]
         assert result is not None
         return result

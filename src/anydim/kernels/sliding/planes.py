@@ -156,7 +156,7 @@ class Planes:
 def planes_of(group: Group, box: Box, lanes: int) -> Planes | None:
     """A group that reads planes of channels, of which there are enough for vectors; else None."""
     loops, form = sliding_of(group, box, 1), sliding_of(group, box, _UNROLLED)
-    if loops is None or form is None:
+    if loops is None or form is None or not loops.bodies:  # of windows without a place
         return None
     types = {tensor.name: tensor.type for tensor in group.inputs}
     body, _ = loops.bodies[0]
