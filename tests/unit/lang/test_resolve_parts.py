@@ -506,3 +506,14 @@ def test_a_statement_may_read_outside_of_what_it_writes(statement: str, expected
     x = np.array([1, 2, 3], np.float32)
     np.testing.assert_array_equal(run(text, x), np.array(expected, np.float32))
     np.testing.assert_array_equal(ad.define(text, fixed={"N": 3}).f(x), expected)
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_range_that_does_not_follow_is_an_error_where_the_loop_never_runs_too(rows: int) -> None:
+    """A size that is not known became that of a result of no rows."""
+    text = (
+        "def f(R(T,C) x) -> (y) { for t in T { y(t,c) = (y(t - 1,c) else 5) - (x(t,c) else 1) } }"
+    )
+    kind = TensorType(int64, (as_size(rows), as_size(4)))
+    with pytest.raises(LanguageError, match="does not follow from any read"):
+        instantiate(parse_text(text)["f"], [kind], {}, Box())

@@ -49,6 +49,7 @@ def ordered(
     tensors = shapes_of(definition.statements, scope, roles, calls)
     maker = Maker(roles, tensors, calls)
     steps = maker.block(definition.statements, scope)
+    _check_sizes(maker, binding)
     copies = {p.name: calls.fresh(p.name) for p in definition.parameters if p.name in roles}
     steps = (*_copied(copies, binding), *maker.renamed(steps, copies))
     results = [copies.get(name, name) for name in definition.results]
@@ -136,6 +137,18 @@ def _check_definers(binding: Binding, roles: dict[str, Role]) -> None:
                 role.writers[0].position, f"nothing defines '{name}' before this adds to it",
                 "start from the operator's identity, as in '+=!', or assign it first",
             )  # fmt: skip
+
+
+def _check_sizes(maker: Maker, binding: Binding) -> None:
+    """Raise LanguageError for a size that does not follow. Where the loops around a statement have
+    no iterations, nobody has asked its ranges."""
+    for name, role in maker.roles.items():
+        for axis, size in enumerate(maker.tensors[name].shape if name in maker.tensors else ()):
+            if not is_known(size):
+                raise binding.error(
+                    role.writers[0].position, f"the size of '{name}' in dimension {axis} does not"
+                    " follow from any read", "add the range of the index: where i in 0:...",
+                )  # fmt: skip
 
 
 @dataclass
