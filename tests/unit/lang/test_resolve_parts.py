@@ -33,6 +33,7 @@ from anydim.lang.tree import (
     Literal,
     Read,
     SizeTerm,
+    TensorType,
     Write,
 )
 from anydim.sizes import Box, Dim, as_size, maximum, minimum, parse
