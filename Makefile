@@ -44,7 +44,7 @@ docs: setup ## the documentation as a site, in out/site
 	$(PIP) install -c requirements/ci.txt -e '.[docs]'
 	$(BIN)/mkdocs build --strict
 
-test-fast: setup ## some cases of each test, two minutes on two cores
+test-fast: setup ## some cases of each test, a minute on two cores
 	$(BIN)/python -m pytest -p tests.fast -m "not slow" -n 2
 
 test: lint ## style, types and all but the slow tests
