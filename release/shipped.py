@@ -15,12 +15,12 @@ import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy
 
 import anydim as ad
-from anydim.base import settings
-from anydim.base.cache import SHIPPED
+from anydim.base import cache, settings
 from anydim.compiler import compile_source
 from anydim.native.build import prepare
 from anydim.targets.target import Source
@@ -92,15 +92,16 @@ def portable(levels: tuple[str, ...]) -> list[dict[str, Source]]:
 
 def write(folder: Path, levels: tuple[str, ...] = LEVELS) -> int:
     """Fill a folder with objects of some levels and parsed definitions; returns how many."""
+    shutil.rmtree(folder, ignore_errors=True)  # else what it holds would not be made
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
-        with settings.override(cache_dir=first, use_cache=True):
-            modules = portable(levels)
-        with settings.override(cache_dir=second, use_cache=True):
-            for level, wanted in zip(levels, modules):
-                target("llvm", level).compile(wanted)
+        with patch.object(cache, "SHIPPED", str(folder)):
+            with settings.override(cache_dir=first, use_cache=True):
+                modules = portable(levels)
+            with settings.override(cache_dir=second, use_cache=True):
+                for level, wanted in zip(levels, modules):
+                    target("llvm", level).compile(wanted)
         found = sorted(Path(second, "objects").glob("??/*"))
         found += [path for path in sorted(Path(first, "objects").glob("??/*")) if _is_parsed(path)]
-        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         for path in found:
             shutil.copyfile(path, folder / f"{path.parent.name}{path.name}")
@@ -113,4 +114,4 @@ def _is_parsed(path: Path) -> bool:
 
 
 if __name__ == "__main__":
-    print(f"{SHIPPED}: {write(Path(SHIPPED))} objects and definitions")
+    print(f"{cache.SHIPPED}: {write(Path(cache.SHIPPED))} objects and definitions")

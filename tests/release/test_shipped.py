@@ -119,7 +119,9 @@ def test_shipped_objects_serve_a_first_compile(
     if own is None:
         pytest.skip("no level of the table has the vectors of this machine")
     monkeypatch.setattr(shipped, "program", net)
-    assert shipped.write(package, (own.name,)) == len(list(package.iterdir()))
+    written = shipped.write(package, (own.name,))
+    assert written == len(list(package.iterdir())) > 0
+    assert shipped.write(package, (own.name,)) == written  # those that are there do not count
     counts = []
     for name in ("first", "second"):
         with settings.override(cache_dir=str(tmp_path / name), keep_programs=False):
