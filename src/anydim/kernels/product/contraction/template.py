@@ -97,8 +97,10 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     if form.by_place:  # memory has what is no less, in short
         most_tiles, most_panels = minimum(ceil_div(form.all_rows, tile.rows), kept), most
     rows = most_tiles * tile.rows
-    sums = maximum(most_panels * (tile.width * tile.rows), (tile.width - tile.lanes) * tile.tall)
-    return Blocks(tiles, block_tiles - tall, panels, rows, sums, b_bytes, sharing)
+    each = tile.width * tile.rows
+    if tall.constant != 0:  # panels of two vectors, as many of them, with more rows
+        each = max(each, (tile.width - tile.lanes) * tile.tall)
+    return Blocks(tiles, block_tiles - tall, panels, rows, most_panels * each, b_bytes, sharing)
 
 
 def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Size:
