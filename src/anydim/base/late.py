@@ -1,4 +1,4 @@
-"""Names of a package whose modules are imported when a name is first asked for.
+"""Lazy names of a package: a module is imported at the first access to one of its names.
 
     __getattr__ = late_names(__name__, {"box": ("Box", "Dim")})      # in an __init__.py
 

@@ -136,7 +136,7 @@ class _Found:
 
 
 class _Asked:
-    """An attribute that the standard library gives a record when it is first asked for."""
+    """An attribute that the standard library computes at the first access."""
 
     def __init__(self, found: _Found, name: str) -> None:
         self._found, self._name = found, name

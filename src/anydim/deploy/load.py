@@ -218,7 +218,7 @@ def _model(container: Container, level: str | None, how: str, devices: Any = Non
     try:
         return LoadedModel(container, _choose(container, levels, level), levels, how, devices)
     except KeyError as error:
-        raise container.fail(f"its records speak of {error}, which there is not") from None
+        raise container.fail(f"its records refer to {error}, which is missing") from None
 
 
 def levels_of(container: Container) -> tuple[Level, ...]:

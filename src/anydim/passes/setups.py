@@ -164,7 +164,7 @@ def _together(launches: Sequence[Scheduled], touched: Sequence[_Touched]) -> Ite
 
 
 def _dims(item: Scheduled) -> Iterator[str]:
-    """The dims that a launch is told, and those of the shapes that it makes."""
+    """The dims in the sizes of a launch and in the shapes of its results."""
     launch = item.launch
     yield from (dim for size in (*launch.sizes, launch.parallel) for dim in size.symbols)
     yield from (dim for t in item.group.outputs for size in t.type.shape for dim in size.symbols)

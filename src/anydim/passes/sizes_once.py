@@ -39,7 +39,7 @@ _POINTS = 6
 
 @dataclass(frozen=True)
 class SizesOnce:
-    """Split dear values of sizes alone off that take no more than so many bytes."""
+    """Split off expensive values of sizes alone, up to a number of bytes."""
 
     most_bytes: int = 64 << 20
 

@@ -55,7 +55,7 @@ class Library:
     """A module of functions: micro-kernels that many kernels call, or host code.
 
     `identity` tells it apart from every library of other functions; '' where only they can tell.
-    A library that has one may be `made` when its functions are first asked for. A `portable` one
+    With an identity, `made` may build the functions at the first access. A `portable` library
     gains nothing from features beyond its processor's level: it is compiled for that
     (`Processor.level`), so that one object serves many machines.
     """
