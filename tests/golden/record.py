@@ -48,7 +48,10 @@ def fixed_machine(processor: str = NATIVE, target: str = "llvm") -> Iterator[Non
     known = {field.name for field in fields(code_for)}
     sizes = {name: value for name, value in asdict(MACHINE).items() if name in known}
     seen = replace(code_for, name=NATIVE, plain=True, **sizes)
-    with patch.dict(TARGETS, {target: lambda _: make(seen)}), ad.settings.override(winograd=True):
+    with (
+        patch.dict(TARGETS, {target: lambda _: make(seen)}),
+        ad.settings.override(winograd=True, keep_programs=False),
+    ):
         yield
 
 
