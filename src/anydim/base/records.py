@@ -54,25 +54,38 @@ else:
 # ---- fields ------------------------------------------------------------------------------------
 
 _MISSING = dataclasses.MISSING
+_SHOWN_IF_SET = "shown if set"
 _FIELDS = "__record_fields__"  # of a class: those of the classes that it extends come first
 _FINDING = threading.RLock()  # a record looks at those that it extends
+
+
+def shown_if_set(default: Any, *, kw_only: bool = False) -> Any:
+    """A field that `repr` shows only where it differs from its default.
+
+    An identity that hashes the text of a record includes such a field; records that leave it at its
+    default keep the identity that they had before the field was added.
+    """
+    return dataclasses.field(
+        default=default, repr=False, kw_only=kw_only, metadata={_SHOWN_IF_SET: True}
+    )
 
 
 class RecordField:
     """A field of a record: what its methods need to know of it."""
 
-    __slots__ = ("compare", "default", "factory", "init", "kw_only", "name", "repr")
+    __slots__ = ("compare", "default", "factory", "init", "kw_only", "name", "repr", "shown_if_set")
 
     def __init__(self, name: str, given: Any) -> None:
         """`given` is what the class has for it: a field, a default, or nothing."""
         self.name, self.default = name, given
         self.factory: Any = _MISSING
         self.init = self.repr = self.compare = True
-        self.kw_only = False
+        self.kw_only = self.shown_if_set = False
         if isinstance(given, dataclasses.Field):
             self.default, self.factory = given.default, given.default_factory
             self.init, self.repr, self.compare = given.init, given.repr, given.compare
             self.kw_only = given.kw_only is True
+            self.shown_if_set = _SHOWN_IF_SET in given.metadata
 
     @property
     def has_default(self) -> bool:
@@ -262,6 +275,12 @@ def _init_text(cls: type, names: dict[str, Any]) -> str:
 def _repr_text(cls: type, names: dict[str, Any]) -> str:
     shown = (field.name for field in fields_of(cls) if field.repr)
     parts = ", ".join(f"{name}={{self.{name}!r}}" for name in shown)
+    for field in fields_of(cls):
+        if field.shown_if_set:
+            names[f"default_{field.name}"] = field.default
+            value = f"self.{field.name}"
+            text = f"', {field.name}=' + repr({value})"
+            parts += f"{{{text} if {value} != default_{field.name} else ''}}"
     return f'def __repr__(self):\n  return f"{{type(self).__qualname__}}({parts})"'
 
 

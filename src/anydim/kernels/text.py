@@ -80,7 +80,7 @@ def _parameter(parameter: ir.Pointer | ir.Scalar) -> str:
 
 def _place(node: ir.Load | ir.Store, lanes: int) -> str:
     span = f" : {lanes}" if lanes > 1 else ""
-    if isinstance(node, ir.Store) and node.past:
+    if isinstance(node, ir.Store) and node.nontemporal:
         span += " past"
     where = f" if {print_value(node.mask)}" if node.mask is not None else ""
     return f"{node.buffer}[{print_value(node.offset)}{span}{where}]"

@@ -1,4 +1,4 @@
-/* kernel rows_1aaf1a3855f7 */
+/* kernel rows_ad5935b44449 */
 
 #ifndef __has_builtin
 #define __has_builtin(name) 0
@@ -267,7 +267,7 @@ static void main_(f32 *t0, f32 *restrict t1, f32 *t2, i64 p0, i64 start, i64 sto
 
 typedef union { void *pointer; i64 number; } slot;
 
-__attribute__((aligned(16))) void rows_1aaf1a3855f7(const slot *arguments, i64 start, i64 stop, void *scratch);
-void rows_1aaf1a3855f7(const slot *arguments, i64 start, i64 stop, void *scratch) {
+__attribute__((aligned(16))) void rows_ad5935b44449(const slot *arguments, i64 start, i64 stop, void *scratch);
+void rows_ad5935b44449(const slot *arguments, i64 start, i64 stop, void *scratch) {
   main_(arguments[0].pointer, arguments[1].pointer, arguments[2].pointer, arguments[3].number, start, stop, scratch);
 }

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
 from functools import cached_property
 
 from anydim.base.dtypes import DType, float32, float64
-from anydim.base.records import dataclass
+from anydim.base.records import dataclass, shown_if_set
 from anydim.kernels.ir.steps import Step
 from anydim.kernels.ir.values import INDEX, Type
 
@@ -46,8 +45,8 @@ class Function:
     parameters: tuple[Pointer | Scalar, ...]
     body: tuple[Step, ...]
     public: bool = False
-    result: Type | None = field(default=None, repr=False)  # kernels' names hash what is printed
-    quick: bool = field(default=False, repr=False)
+    result: Type | None = shown_if_set(None)
+    quick: bool = shown_if_set(False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field
 from typing import TypeAlias
 
 from anydim.base.dtypes import DType
-from anydim.base.records import dataclass
+from anydim.base.records import dataclass, shown_if_set
 from anydim.kernels.ir.values import Value, Var
 
 
@@ -39,28 +38,28 @@ class Assign:
 class Store:
     """Write the lanes of `value` from `offset` on; only lanes where `mask` is true.
 
-    What goes `past` the caches is a whole vector at a multiple of its bytes, without a mask; others
-    see it after a `Fence`. It is no part of an identity: the question around it is.
+    A `nontemporal` store bypasses the caches: it writes a whole vector at a multiple of its bytes,
+    without a mask, and other threads see it after a `Fence`.
     """
 
     buffer: str
     offset: Value
     value: Value
     mask: Value | None = None
-    past: bool = field(default=False, repr=False, kw_only=True)
+    nontemporal: bool = shown_if_set(False, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Prefetch:
     """A hint that the line at `offset` will be read (or written) soon. Any offset is harmless.
 
-    What is `far` from being read is for the second cache: a hint too, no part of an identity.
+    A `far` prefetch loads the line into the second-level cache.
     """
 
     buffer: str
     offset: Value
     write: bool = False
-    far: bool = field(default=False, repr=False, kw_only=True)
+    far: bool = shown_if_set(False, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -87,13 +86,13 @@ class While:
 class If:
     """Run `then` when the scalar condition holds, else `otherwise`.
 
-    `rare` says that it seldom holds, for where the code lies: no part of a kernel's identity.
+    `rare` marks the condition as unlikely: `then` is placed out of line.
     """
 
     condition: Value
     then: tuple[Step, ...]
     otherwise: tuple[Step, ...] = ()
-    rare: bool = field(default=False, repr=False, kw_only=True)
+    rare: bool = shown_if_set(False, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class Call:
 
     function: str | Value
     arguments: tuple[Value, ...]
-    result: Var | None = field(default=None, repr=False)
+    result: Var | None = shown_if_set(None)
 
 
 @dataclass(frozen=True)

@@ -220,7 +220,7 @@ def _stores_last(context: Context, steps: Iterable[ir.Step]) -> Iterator[ir.Step
     for step in steps:
         if isinstance(step, ir.Store) and _is_whole(step):
             value = ir.Var(step.value.type, context.fresh("stored"))
-            stores.append(replace(step, value=value, past=True))
+            stores.append(replace(step, value=value, nontemporal=True))
             yield ir.Let(value.name, step.value)
         else:
             yield step

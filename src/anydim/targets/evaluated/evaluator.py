@@ -298,7 +298,7 @@ class _Frame:
         mask = self._mask(step.mask, kind.lanes)
         offset = self.integer(step.offset)
         offsets = offset + numpy.arange(kind.lanes)
-        if step.past and self._address(ir.Address(step.buffer, step.offset)) % (
+        if step.nontemporal and self._address(ir.Address(step.buffer, step.offset)) % (
             kind.lanes * kind.dtype.bytes
         ):
             self.fail(f"store of {kind} past the caches at no multiple of its bytes")

@@ -55,7 +55,7 @@ class Steps:
         pointer = values.pointer(step.buffer, step.offset, kind.dtype)
         memory = memory_text(kind.dtype, kind.lanes)
         plain = f"store {memory} {value}, ptr {pointer}, align {kind.dtype.bytes}"
-        if step.past:
+        if step.nontemporal:
             emitter.write_past(
                 f"store {memory} {value}, ptr {pointer}", kind.lanes * kind.dtype.bytes
             )
