@@ -21,58 +21,12 @@ RECORDS = [
     if isinstance(each, type) and is_record(each) and each.__module__ == module.__name__
 ]
 # A class that is renamed gets other names for all kernels that contain it: change this list then.
-NAMES = [
-    "Let",
-    "Declare",
-    "Assign",
-    "Store",
-    "Prefetch",
-    "For",
-    "While",
-    "If",
-    "Switch",
-    "Call",
-    "Return",
-    "StoreAt",
-    "Atomic",
-    "Fence",
-    "Pause",
-    "Barrier",
-    "Fragments",
-    "CopyAside",
-    "CopiesEnd",
-    "CopiesWait",
-    "Tiles",
-    "TileZero",
-    "TileMemory",
-    "TileDots",
-    "Stack",
-    "Type",
-    "Const",
-    "Var",
-    "Get",
-    "Op",
-    "Permute",
-    "Item",
-    "Gather",
-    "Iota",
-    "Convert",
-    "Load",
-    "Splat",
-    "Shuffle",
-    "Extract",
-    "Reduce",
-    "Address",
-    "Bitcast",
-    "LoadAt",
-    "Pointer",
-    "Scalar",
-    "Function",
-    "Library",
-    "Operand",
-    "Local",
-    "Kernel",
-]
+NAMES = """
+Let Declare Assign Store Prefetch For While If Switch Call Return StoreAt Atomic Fence Pause
+Barrier Fragments CopyAside CopiesEnd CopiesWait Tiles TileZero TileMemory TileDots Stack Type
+Const Var Get Op Permute Item Gather Iota Convert Load Splat Shuffle Extract Reduce Address
+Bitcast LoadAt Pointer Scalar Function Library Operand Local Kernel
+""".split()  # noqa: SIM905
 
 
 def made(cls: Any) -> Any:
