@@ -46,11 +46,12 @@ from bench.light import light_model
 from examples.minilm.model import model_path
 
 INPUTS = """
-import numpy
+import os, numpy
+SIZE = int(os.environ.get('START_SIZE', 8))
 def inputs(described):
     made = {}
     for name, shape, kind in described:
-        shape = [size if isinstance(size, int) and size > 0 else 8 for size in shape]
+        shape = [size if isinstance(size, int) and size > 0 else SIZE for size in shape]
         made[name] = numpy.ones(shape, kind)
     return made
 """
@@ -182,10 +183,12 @@ def main() -> None:
     words.add_argument("--rounds", type=int, default=5)
     words.add_argument("--threads", type=int, default=1, help="cores, 1 unless given")
     words.add_argument("--first", action="store_true", help="with empty caches too")
+    words.add_argument("--size", type=int, default=8, help="of open dims in the first call")
     words.add_argument("--tree", action="store_true", help="the tree itself, not installed")
     words.add_argument("--wall", action="store_true", help="time on the wall")
     given = words.parse_args()
     pinned(given.threads)
+    os.environ["START_SIZE"] = str(given.size)
     if not given.tree:
         os.environ["PYTHONPATH"] = installed()
     clock = "perf_counter" if given.wall else "process_time"
