@@ -23,7 +23,7 @@ import numpy as np
 import onnxruntime
 
 import anydim as ad
-from anydim.caches import Cached
+from anydim.cached_model import Cached
 from bench.networks.narrow import narrowed
 from bench.networks.sequences import decoder
 

@@ -14,8 +14,8 @@ import numpy
 from anydim.kernels import ir
 from anydim.native.body import Body, parameter
 from anydim.native.threads import LAUNCH, threads_code
-from anydim.runtime import choices
-from anydim.runtime.choices import Choice, Site
+from anydim.runtime import variant_tables
+from anydim.runtime.variant_tables import Choice, Site
 from anydim.targets.targets import target
 from bench.arguments import no_words
 
@@ -46,7 +46,7 @@ def main() -> None:
     empty = loaded.address("empty")
 
     def nanoseconds(entry: int, sizes: int, bodies: int) -> float:
-        arguments = numpy.zeros(2 + sizes + choices.MORE, numpy.int64)
+        arguments = numpy.zeros(2 + sizes + variant_tables.MORE, numpy.int64)
         found = []
         for _ in range(ROUNDS):
             start = time.perf_counter()
@@ -61,7 +61,7 @@ def main() -> None:
         for sizes in SIZES:
             choice = Choice(Site(empty, 2, sizes + 1))
             choice.change(
-                choices.Body((*[0] * (sizes - 1), number, 1), empty, 1, 1, 0)
+                variant_tables.Body((*[0] * (sizes - 1), number, 1), empty, 1, 1, 0)
                 for number in range(bodies)
             )
             row.append(nanoseconds(choice.entry, sizes, bodies))
@@ -71,10 +71,14 @@ def main() -> None:
         for sizes in SIZES:
             choice = Choice(Site(empty, 2, sizes + 1))
             spans = (
-                choices.Span((*[0] * (sizes - 1), number, 1), (*[9] * (sizes - 1), number, 1))
+                variant_tables.Span(
+                    (*[0] * (sizes - 1), number, 1), (*[9] * (sizes - 1), number, 1)
+                )
                 for number in range(bodies)
             )
-            choice.change(choices.Body(s, empty, choices.AS_LAUNCHED, 1, 0) for s in spans)
+            choice.change(
+                variant_tables.Body(s, empty, variant_tables.AS_LAUNCHED, 1, 0) for s in spans
+            )
             row.append(nanoseconds(choice.entry, sizes, bodies))
         print(f"{f'{bodies} for spans, all hits':36}" + "".join(f"{ns:8.1f}" for ns in row))
     for watching, name in ((False, "a miss"), (True, "a miss that is counted")):

@@ -25,7 +25,7 @@ from rich.table import Table
 import anydim as ad
 from anydim.passes.memory import STACKED, ArenaPlan, Lifetime
 from anydim.passes.options import Options
-from anydim.program.placed import arena
+from anydim.program.memory_map import arena
 from anydim.program.program import Program
 from anydim.sizes import Box, Dim, Guard, as_size, holds
 from bench.networks import NETWORKS

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from anydim.base.dtypes import float32
-from anydim.kernels.attention.template import TEMPLATE
+from anydim.kernels.attention.attention_template import TEMPLATE
 from anydim.kernels.launch import Launch
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition

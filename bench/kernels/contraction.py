@@ -30,7 +30,7 @@ import numpy as np
 
 from anydim.base.dtypes import float32
 from anydim.kernels.launch import Launch
-from anydim.kernels.product.contraction.template import TEMPLATE
+from anydim.kernels.matmul.contraction.contraction_template import TEMPLATE
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType

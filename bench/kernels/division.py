@@ -22,7 +22,7 @@ import anydim as ad
 from anydim.base.dtypes import float32
 from anydim.kernels.launch import Launch
 from anydim.kernels.rows import pointwise
-from anydim.kernels.rows import template as rows
+from anydim.kernels.rows import row_template as rows
 from anydim.kernels.template import Template
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition

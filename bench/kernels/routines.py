@@ -22,7 +22,7 @@ import numpy as np
 import anydim.ops  # noqa: F401  fills the registry
 from anydim.base.dtypes import DTYPES
 from anydim.graph.operator import operator
-from anydim.kernels.routines.record import Steps
+from anydim.kernels.routines.routine import Steps
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.host import machine

@@ -19,7 +19,7 @@ import numpy as np
 from anydim.base.dtypes import float32
 from anydim.kernels.launch import Machine
 from anydim.kernels.rows import pointwise
-from anydim.kernels.rows import template as rows
+from anydim.kernels.rows import row_template as rows
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType

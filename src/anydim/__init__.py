@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         TimeLimitError,
         UserError,
     )
-    from anydim.caches import cached
+    from anydim.cached_model import cached
     from anydim.definitions import define
     from anydim.deploy.inspect import inspect
     from anydim.deploy.load import LoadedModel, load
@@ -119,7 +119,7 @@ _RUNNING = {
 _STARTING = {"Model": "anydim.model", "compile": "anydim.entry"}  # programs may be on disk
 _COMPILING = {
     "Builder": "anydim.frontends.builder",
-    "cached": "anydim.caches",
+    "cached": "anydim.cached_model",
     "define": "anydim.definitions",
 }
 _MODULES = {"settings": "anydim.base.settings", "strategies": "anydim.variants.strategies"}
@@ -146,10 +146,10 @@ def _of_compiler(name: str) -> Any:
         if name in _STARTING:
             with import_module("anydim.base.collector").collector_paused(lasting=True):
                 return getattr(import_module(_STARTING[name]), name)
-        loaded = import_module("anydim.targets.llvm.library").begin_loading()
+        loaded = import_module("anydim.targets.llvm.llvm_api").begin_loading()
         value = getattr(import_module(_COMPILING[name]), name)
     except ModuleNotFoundError as error:
-        raise import_module("anydim.base.missing").missing_module(name, error) from error
+        raise import_module("anydim.base.missing_package").missing_module(name, error) from error
     loaded()
     return value
 

@@ -17,7 +17,7 @@ from anydim.base import log, settings
 from anydim.base.collector import collector_paused
 from anydim.base.dtypes import DType, float64
 from anydim.base.records import dataclass
-from anydim.compiling import (
+from anydim.compile_progress import (
     CompileReport,
     Lowered,
     Progress,
@@ -41,32 +41,32 @@ from anydim.kernels.template import Template
 from anydim.native.build import Assembled, begin, begin_host, build
 from anydim.native.host import host_text
 from anydim.passes.accumulate import Accumulate
-from anydim.passes.ahead import begin_libraries
 from anydim.passes.assemble import Assemble, Store
 from anydim.passes.channels import Channels
-from anydim.passes.form import PLAIN_FORM, Form
+from anydim.passes.early_libraries import begin_libraries
 from anydim.passes.fuse import Fuse
+from anydim.passes.hoist_constants import Numbers
 from anydim.passes.inline import Inline
 from anydim.passes.integers import Integers
 from anydim.passes.joins import Joins
 from anydim.passes.layouts import Layouts
 from anydim.passes.link import Link, Linked
+from anydim.passes.loop_nodes import Recur
 from anydim.passes.lower import Lower
-from anydim.passes.narrow import Narrow
-from anydim.passes.numbers import Numbers
-from anydim.passes.opaque import Opaque, guarded
+from anydim.passes.opaque_launches import Opaque, guarded
 from anydim.passes.options import PLAIN, Options, given_options, known_precision
 from anydim.passes.pad import Pad, known_pads
-from anydim.passes.pieces import Pieces
-from anydim.passes.recur import Recur
+from anydim.passes.program_form import PLAIN_FORM, Form
 from anydim.passes.results import Results
 from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
 from anydim.passes.segment import Cut, Part, Segment, cut_text, devices_of, straight
 from anydim.passes.setups import joined
 from anydim.passes.simplify import Simplify
 from anydim.passes.sizes_once import SizesOnce
+from anydim.passes.split_reduction import Pieces
 from anydim.passes.unit_dimensions import UnitDimensions
 from anydim.passes.views import Views
+from anydim.passes.weight_only_quant import Narrow
 from anydim.program.inputs import Ranges
 from anydim.program.limits import MemoryLimit
 from anydim.program.program import Program
@@ -81,7 +81,7 @@ from anydim.variants.records import tuned_for
 
 if TYPE_CHECKING:
     from anydim.devices.engines.engine import Engine
-    from anydim.targets.placed import Placed
+    from anydim.targets.device_targets import Placed
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def compile_source(
         devices = {name: each.rounding() for name, each in (devices or {}).items()}
     taken: Mapping[str, Engine] = {}
     if devices or engines or placement is not None or _names_devices(graph):
-        placing = import_module("anydim.placing")
+        placing = import_module("anydim.device_placement")
         probe = partial(compile_source, dims=None, threads=threads, progress=_silent)
         tried = partial(probe, options=options, made_by=made_by, form=form, engines=engines)
         asked = placing.Asked(placement, devices or {}, engines or {}, threads, f"{options}")
@@ -278,7 +278,7 @@ def _names_devices(graph: Graph) -> bool:
 
 def _unplaced_text(graph: Graph) -> str:
     """A graph of the host alone, as `show("placed")` has it."""
-    placed = import_module("anydim.passes.place").Placed(graph)
+    placed = import_module("anydim.passes.assign_devices").Placed(graph)
     text: str = import_module("anydim.passes.placement").placed_text(placed)
     return text
 
@@ -451,7 +451,7 @@ def _assembled(
         linked[id(part)] = Linked(segment, graph.guards)
     given = [part for cut in cuts for part in cut.parts if part.device in on.engines]
     if given:
-        hand_over = import_module("anydim.passes.hand_over").HandOver(store)
+        hand_over = import_module("anydim.passes.delegate_step").HandOver(store)
         for part in given:
             step = hand_over.run(part.device, part.graph)
             linked[id(part)] = Linked(step, guarded(part.graph).guards)

@@ -25,13 +25,13 @@ import numpy
 
 from anydim.base.errors import InputError, LanguageError, OptionError
 from anydim.base.frozen import FrozenMapping, freeze_value
-from anydim.base.given import text_of
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.reports import reported
 from anydim.base.text import listed, suggestion
+from anydim.base.user_values import text_of
 from anydim.checking.origins import DefinitionCall
-from anydim.compiling import Schedules
+from anydim.compile_progress import Schedules
 from anydim.entry import compile
 from anydim.frontends.arguments import (
     any_shape,
@@ -53,7 +53,7 @@ from anydim.lang.surface.syntax import Definition
 from anydim.model import Model
 from anydim.passes.options import PLAIN, Options, given_options, known_precision
 from anydim.runtime.arrays import Wrap, shared_array, wrapper
-from anydim.runtime.given import called_into
+from anydim.runtime.output_arrays import called_into
 from anydim.runtime.threads import known_threads
 
 

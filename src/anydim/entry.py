@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from anydim import program_cache
 from anydim.base import log
 from anydim.base.errors import UserError
-from anydim.base.given import function_of, path_of
 from anydim.base.keywords import public
-from anydim.base.missing import missing_module
-from anydim.base.reads import FileState, reads_noted
+from anydim.base.missing_package import missing_module
+from anydim.base.read_files import FileState, reads_noted
 from anydim.base.reports import reported, theirs
+from anydim.base.user_values import function_of, path_of
 from anydim.compile_request import Facts, Request, absolute, applied, strategy_here
 from anydim.model import CompileProgress, Model
 from anydim.program.compile_report import CompileReport, Deferred
@@ -211,8 +211,8 @@ def _log(name: str, facts: Facts | None) -> None:
 def _compiler() -> Any:
     """The module that compiles; LLVM comes into memory while Python reads the rest."""
     try:
-        loaded = import_module("anydim.targets.llvm.library").begin_loading()
-        made = import_module("anydim.building")
+        loaded = import_module("anydim.targets.llvm.llvm_api").begin_loading()
+        made = import_module("anydim.compile_source")
     except ModuleNotFoundError as error:
         raise missing_module("compile", error) from error
     loaded()

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from anydim.base.collector import collector_paused
 from anydim.base.errors import ArtefactError, OptionError
-from anydim.base.given import by_names, function_of, path_of, text_of, whole_within
 from anydim.base.keywords import public
 from anydim.base.text import listed, suggestion
+from anydim.base.user_values import by_names, function_of, path_of, text_of, whole_within
+from anydim.program.callable_program import Held
 from anydim.program.compile_report import CompileReport
-from anydim.program.held import Held
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Listed
 from anydim.sizes import LARGEST, Size, as_size
-from anydim.variants.fitted import Fitted
+from anydim.variants.compiled_variants import Fitted
 
 if TYPE_CHECKING:  # a process that finds its program on disk needs none of it
     from anydim.checking.origins import Origin
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # a process that finds its program on disk needs none of it
     from anydim.graph.nodes import Graph
     from anydim.program.inputs import Ranges
     from anydim.program.profile.limits import Done, Limits
-    from anydim.program.story import Story
+    from anydim.program.program_reports import Story
 
 _HERE = "native"  # the target of files of the cache
 CompileProgress = Callable[[str, int, int], None]
@@ -218,7 +218,7 @@ class Model(Fitted, Held):
         limits: Any = import_module("anydim.program.profile.limits")
         known: Limits | None = limits.kept(threads)
         if known is None or known.passed(done):
-            found: Limits = import_module("anydim.targets.fastest").fastest(threads)
+            found: Limits = import_module("anydim.targets.machine_peak").fastest(threads)
             known = found if known is None else known.most(found)
             limits.keep(known)
         return known

@@ -31,7 +31,7 @@ from anydim.base.cache_folder import is_there, keep, saved_to, used
 from anydim.base.collector import collector_paused
 from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError, UserError
-from anydim.base.reads import CLOCK_NS, FileState, boot
+from anydim.base.read_files import CLOCK_NS, FileState, boot
 from anydim.base.records import dataclass
 from anydim.compile_request import Facts, Request, absolute
 from anydim.deploy.load import LoadedModel, load_kept

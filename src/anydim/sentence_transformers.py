@@ -30,9 +30,9 @@ from anydim.base.errors import MissingError, OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.deploy.checksum import checksum
 from anydim.entry import compile
-from anydim.kept import kept_at, place
 from anydim.model import Model
-from anydim.program.held import Held
+from anydim.model_store import kept_at, place
+from anydim.program.callable_program import Held
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _IGNORED = {"return_dict"}

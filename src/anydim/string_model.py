@@ -10,8 +10,8 @@ from anydim.base.errors import InputError, OptionError
 from anydim.base.text import listed
 from anydim.frontends.onnx.file.strings import StringParts, reader_of
 from anydim.model import CompileProgress, Model
-from anydim.program.held import Held
-from anydim.program.story import Story
+from anydim.program.callable_program import Held
+from anydim.program.program_reports import Story
 from anydim.runtime.arrays import by_name
 
 

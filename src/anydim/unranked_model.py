@@ -8,7 +8,7 @@ from typing import Any
 from anydim.base.errors import OptionError
 from anydim.frontends.onnx.file.variations import Variable
 from anydim.model import Model
-from anydim.program.held import Held
+from anydim.program.callable_program import Held
 from anydim.runtime.arrays import by_name
 
 Serving = Callable[[Any, Mapping[str, Any]], Held | None]

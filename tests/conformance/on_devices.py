@@ -18,10 +18,10 @@ from anydim.base.errors import UserError
 from anydim.frontends.onnx import import_model
 from anydim.frontends.onnx.file.strings import StringsInside
 from anydim.graph.nodes import Graph
-from anydim.passes.place import Place
-from anydim.passes.placing.choice import Device
-from anydim.passes.placing.rules import Rule, all_nodes
-from anydim.passes.placing.speeds import Speed
+from anydim.passes.assign_devices import Place
+from anydim.passes.device_placement.min_cut_choice import Device
+from anydim.passes.device_placement.rules import Rule, all_nodes
+from anydim.passes.device_placement.speeds import Speed
 from tests.conformance import onnx_backend
 
 KINDS: Mapping[str, bool] = {"processors": True, "groups": False}  # name -> whether it is `ordered`

@@ -19,8 +19,8 @@ import numpy
 
 import anydim as ad
 from anydim.kernels.ir import Library
+from anydim.kernels.ir_text import print_function, print_kernel
 from anydim.kernels.launch import Machine
-from anydim.kernels.text import print_function, print_kernel
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.processor import NATIVE, described
 from anydim.targets.targets import TARGETS

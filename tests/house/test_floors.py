@@ -1,7 +1,7 @@
 """Promise: folders inside a room stand in an order, and no file imports in a circle.
 
-A room with folders lists them in its docstring, each on a line of its own (`    write/    ...`), in
-the order of their imports: a folder imports only from those above it, and from the room's files.
+A room with folders lists them in its docstring, each on a line of its own (`    codegen/    ...`),
+in the order of their imports: a folder imports only from those above it, and from the room's files.
 """
 
 from __future__ import annotations

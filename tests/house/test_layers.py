@@ -12,9 +12,11 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "src" / "anydim"
 LAYERS = (
     "base", "sizes", "runtime", "devices", "program", "lang", "kernels", "targets", "native",
-    "graph", "ops", "frontends", "passes", "variants", "deploy", "checking", "compiling", "placing",
+    "graph", "ops", "frontends", "passes", "variants", "deploy", "checking",
+    "compile_progress", "device_placement",
     "compiler", "model", "compile_request", "string_model", "unranked_model", "program_cache",
-    "building", "entry", "backend", "caches", "definitions", "kept", "ort", "report",
+    "compile_source", "entry", "backend", "cached_model", "definitions", "model_store", "ort",
+    "report",
     "sentence_transformers", "__init__", "cli", "__main__",
 )  # fmt: skip
 RUNTIME_MAY_USE = {"base", "sizes", "runtime"}

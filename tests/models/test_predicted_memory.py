@@ -14,7 +14,7 @@ import pytest
 
 import anydim as ad
 from anydim.model import Model
-from anydim.runtime import arena, left, region
+from anydim.runtime import arena, escaped_blocks, region
 from anydim.sizes import Dim
 from tests.unit.native.region_cases import CASES, drawn
 
@@ -118,7 +118,7 @@ class Counting:
         )
         addresses = [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in self._kept]
         monkeypatch.setattr(region, "memory_functions", lambda: (*addresses, *others))
-        monkeypatch.setattr(left, "FREE", self._kept[1])
+        monkeypatch.setattr(escaped_blocks, "FREE", self._kept[1])
 
 
 def sizes_of(model: Model, inputs: dict[str, np.ndarray]) -> dict[str, int]:

@@ -11,9 +11,9 @@ import pytest
 import anydim as ad
 from anydim.base import cache, settings
 from anydim.compiler import compile_source
-from anydim.kernels.product.bytes.library import bytes_library
-from anydim.kernels.product.contraction.library import contraction_libraries
-from anydim.kernels.product.micro import Tile
+from anydim.kernels.matmul.contraction.contraction_micro_kernels import contraction_libraries
+from anydim.kernels.matmul.int8.int8_micro_kernels import bytes_library
+from anydim.kernels.matmul.register_tile import Tile
 from anydim.native.build import prepare
 from anydim.targets.processor import described, every_name
 from anydim.targets.targets import target

@@ -10,8 +10,8 @@ import pytest
 
 import anydim as ad
 from anydim.kernels.knobs import RULES
-from anydim.kernels.product.schedules import Contraction
-from anydim.kernels.rows.template import Rows
+from anydim.kernels.matmul.schedules import Contraction
+from anydim.kernels.rows.row_template import Rows
 from anydim.kernels.schedule import schedule_name
 from anydim.kernels.templates import TEMPLATES
 from anydim.passes.options import WHOLE, Options, given_options, parse_texts

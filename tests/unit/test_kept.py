@@ -19,7 +19,7 @@ import anydim as ad
 from anydim import sentence_transformers
 from anydim.base import settings
 from anydim.deploy.load import LoadedModel
-from anydim.kept import kept, kept_at, place
+from anydim.model_store import kept, kept_at, place
 from anydim.sentence_transformers import _Weights
 
 X = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}

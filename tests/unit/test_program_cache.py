@@ -130,7 +130,7 @@ def test_a_definition_is_found_in_another_process(cache: Path) -> None:
     script = (
         "import sys, numpy, anydim as ad\n"
         "f = ad.define('def scaled(float(N) x) -> (y) { y(i) = x(i) * 3.0 }').scaled\n"
-        "print(f(numpy.ones(5, 'f4')).sum(), 'anydim.building' in sys.modules)"
+        "print(f(numpy.ones(5, 'f4')).sum(), 'anydim.compile_source' in sys.modules)"
     )
     known = {"ANYDIM_CACHE_DIR": str(cache), "ANYDIM_KEEP_PROGRAMS": "1"}
     said = [

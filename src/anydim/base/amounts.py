@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from anydim.base.errors import OptionError
-from anydim.base.given import shown, whole
+from anydim.base.user_values import shown, whole
 
 _UNITS = {
     "": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,

@@ -54,20 +54,14 @@ else:
 # ---- fields ------------------------------------------------------------------------------------
 
 _MISSING = dataclasses.MISSING
-_SHOWN_IF_SET = "shown if set"
+SHOWN_IF_SET = {"shown if set": True}
+"""Metadata of a field that `repr` shows only where it differs from its default.
+
+An identity that hashes the text of a record includes such a field; records that leave it at its
+default keep the identity that they had before the field was added.
+"""
 _FIELDS = "__record_fields__"  # of a class: those of the classes that it extends come first
 _FINDING = threading.RLock()  # a record looks at those that it extends
-
-
-def shown_if_set(default: Any, *, kw_only: bool = False) -> Any:
-    """A field that `repr` shows only where it differs from its default.
-
-    An identity that hashes the text of a record includes such a field; records that leave it at its
-    default keep the identity that they had before the field was added.
-    """
-    return dataclasses.field(
-        default=default, repr=False, kw_only=kw_only, metadata={_SHOWN_IF_SET: True}
-    )
 
 
 class RecordField:
@@ -85,7 +79,7 @@ class RecordField:
             self.default, self.factory = given.default, given.default_factory
             self.init, self.repr, self.compare = given.init, given.repr, given.compare
             self.kw_only = given.kw_only is True
-            self.shown_if_set = _SHOWN_IF_SET in given.metadata
+            self.shown_if_set = SHOWN_IF_SET.items() <= given.metadata.items()
 
     @property
     def has_default(self) -> bool:

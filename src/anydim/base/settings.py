@@ -17,9 +17,9 @@ from types import MappingProxyType
 from typing import Any
 
 from anydim.base.errors import OptionError
-from anydim.base.given import text_of
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
+from anydim.base.user_values import text_of
 
 
 def _user_cache() -> str:

@@ -16,7 +16,7 @@ from anydim.base.dtypes import converted, from_numpy
 from anydim.base.errors import InputError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion, table
-from anydim.program.held import Held
+from anydim.program.callable_program import Held
 from anydim.program.inputs import Ranges, draw
 from anydim.sizes import Size
 

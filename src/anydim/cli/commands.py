@@ -22,7 +22,7 @@ from anydim.cli.options import (
     like_option,
     model_options,
 )
-from anydim.program.placed import arena
+from anydim.program.memory_map import arena
 from anydim.program.plan import LaunchPlan, Plan
 from anydim.report import plot_page
 from anydim.report.console import Console

@@ -22,7 +22,7 @@ from anydim.cli.options import (
     level_option,
     model_options,
 )
-from anydim.program.held import Held
+from anydim.program.callable_program import Held
 from anydim.report.console import Console
 
 OR_FILES = ", or --input FILE.npz"

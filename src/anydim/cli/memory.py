@@ -12,8 +12,8 @@ from anydim.base.text import table
 from anydim.cli import arrays
 from anydim.cli.opening import opened
 from anydim.cli.options import Asked, at_option, level_option, like_option, model_options
-from anydim.program.held import Held
-from anydim.program.placed import arena
+from anydim.program.callable_program import Held
+from anydim.program.memory_map import arena
 from anydim.report.console import Console
 from anydim.report.text import sizes_text
 from anydim.sizes import samples

@@ -13,7 +13,7 @@ from anydim.cli.arrays import Read
 from anydim.cli.options import Asked
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import LoadedModel, load
-from anydim.program.held import Held
+from anydim.program.callable_program import Held
 from anydim.report.console import Console
 from anydim.report.text import duration
 

@@ -17,7 +17,7 @@ from anydim.cli.options import Asked, model_options
 from anydim.report.console import Console
 from anydim.report.curve import curve
 from anydim.targets.targets import target
-from anydim.variants.fitted import TUNED
+from anydim.variants.compiled_variants import TUNED
 
 if TYPE_CHECKING:
     from anydim.variants.ledger import Ledger
@@ -85,7 +85,7 @@ def _team(console: Console, asked: Asked, cluster: str | None) -> Team | None:
     if cluster is None:
         return None
     with console.task("asking the machines of the cluster"):
-        made = import_module("anydim.variants.remote").RayTeam(cluster or None, asked.code)
+        made = import_module("anydim.variants.ray_search").RayTeam(cluster or None, asked.code)
     others = f"; {counted(made.others, 'machine')} of other kinds left out" if made.others else ""
     console.note(f"{made.count} searches at once on {counted(made.machines, 'machine')}{others}")
     found: Team = made

@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from anydim.base.errors import OptionError
-from anydim.base.given import flag_of, path_of
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import counted, listed, table
+from anydim.base.user_values import flag_of, path_of
 from anydim.deploy.container import FORMAT, Container, is_saved
 from anydim.deploy.load import levels_of
 from anydim.deploy.records import parse_record
@@ -163,7 +163,7 @@ def _contents(path: str, verify: bool) -> Contents:
 
 def _level(container: Container, level: Level, saved: Saved) -> LevelContents:
     story = _text(container, level, "story.json")
-    read = parse_record(import_module("anydim.program.story").Story, story)
+    read = parse_record(import_module("anydim.program.program_reports").Story, story)
     records = container.part(member(level.name, "start.json")).length + len(story)
     return LevelContents(
         level, level.missing(this_level()), container.part(member(level.name, "code")).length,

@@ -17,9 +17,9 @@ import numpy
 
 from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError
-from anydim.base.given import flag_of, path_of, text_of
 from anydim.base.keywords import public
 from anydim.base.text import listed, suggestion
+from anydim.base.user_values import flag_of, path_of, text_of
 from anydim.deploy.container import ALIGNMENT, Container
 from anydim.deploy.records import parse_record
 from anydim.deploy.saved import (
@@ -33,14 +33,14 @@ from anydim.deploy.saved import (
 )
 from anydim.deploy.verifying import Beside, verify_of
 from anydim.deploy.verifying import verify as verify_constants
-from anydim.program.bodies import Bodies, Variant
-from anydim.program.held import Held
+from anydim.program.callable_program import Held
+from anydim.program.variants import Bodies, Variant
 from anydim.runtime.cores import available_cores
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.executable import Image
 from anydim.runtime.frames import Callers
 from anydim.runtime.image import MappedImage, map_bytes, map_file
-from anydim.runtime.running import executable
+from anydim.runtime.loading import executable
 from anydim.runtime.threads import MOST
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from anydim.devices.engines.engine import Engine
     from anydim.program.limits import MemoryLimit
     from anydim.program.plan import Plan
+    from anydim.program.program_reports import Story
     from anydim.program.segment import Site
-    from anydim.program.story import Story
     from anydim.variants.strategies import Strategy
 
 
@@ -92,10 +92,10 @@ class LoadedModel(Held):
         threads = min(saved.threads, available_cores())
         hosted = handed = None
         if saved.interface.handed:
-            made = import_module("anydim.deploy.handed")
+            made = import_module("anydim.deploy.delegated")
             devices, handed = made.handed(saved, devices, arrays, threads)
         if saved.interface.devices:
-            made = import_module("anydim.deploy.placed")
+            made = import_module("anydim.deploy.device_binding")
             hosted = made.hosted(saved, devices, image.address, partial(_objects, container, name))
         run = executable(saved.signature, saved.interface, image, arrays, threads, hosted, handed)
         run.guard = Beside(container, beside, run) if beside else None
@@ -151,7 +151,7 @@ def _objects(
 
 def _story(text: bytes) -> Story:
     """The records that plans and explanations are made from; a call needs none of that code."""
-    return parse_record(import_module("anydim.program.story").Story, text)
+    return parse_record(import_module("anydim.program.program_reports").Story, text)
 
 
 @public

@@ -26,8 +26,8 @@ from anydim.deploy.saved import (
 )
 from anydim.kernels.ir import Kernel
 from anydim.native.build import Assembled, prepare
-from anydim.program.bodies import KeptPlace
-from anydim.program.story import Story
+from anydim.program.program_reports import Story
+from anydim.program.variants import KeptPlace
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.image import PAGES
 from anydim.runtime.interface import Interface, OnDevice

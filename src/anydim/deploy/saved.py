@@ -8,7 +8,7 @@ from dataclasses import field
 from anydim.base.digest import sha256
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
-from anydim.program.bodies import KeptPlace
+from anydim.program.variants import KeptPlace
 from anydim.runtime.cpu import Level
 from anydim.runtime.interface import Interface
 from anydim.runtime.lists import Listed
@@ -50,7 +50,7 @@ class SavedDevice:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a loaded program needs to be called; `program/story.py` is what explains it.
+    """What a loaded program needs to be called; `program/program_reports.py` is what explains it.
 
     The entries of the code are the symbols of the interface, in order, then those of devices, then
     those of bodies for certain sizes.

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anydim.base.errors import ArtefactError, OptionError
-from anydim.base.given import shown
+from anydim.base.user_values import shown
 from anydim.deploy.container import LARGE, Container
 from anydim.deploy.saved import SavedArray, constant_member
 from anydim.runtime.executable import Executable

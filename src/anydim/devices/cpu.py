@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 
-from anydim.devices import words
+from anydim.devices import context
 from anydim.devices.device import Device, Launch
 from anydim.devices.host_memory import HostMemory
 
@@ -28,7 +28,7 @@ class CpuDevice(Device):
     def __init__(self, name: str = "cpu") -> None:
         super().__init__(name)
         self._memory = HostMemory()
-        self.words[words.FAMILY] = words.AT_ONCE if self.native else 0
+        self.words[context.FAMILY] = context.AT_ONCE if self.native else 0
         self._code: list[object] = []
         self._kernels: dict[int, ctypes._FuncPointer] = {}
 

@@ -26,15 +26,15 @@ from typing import Any, NamedTuple, Protocol
 
 from anydim.base.errors import DeviceError, DeviceMemoryError, UserError
 from anydim.base.records import dataclass
-from anydim.devices import words
-from anydim.runtime import home
+from anydim.devices import context
+from anydim.runtime import slots
 from anydim.runtime.system import memory_functions
 
 _FAILED = ctypes.CFUNCTYPE(None, *(ctypes.c_int64,) * 3)
 _NATIVE = {
-    "launches": words.LAUNCHES, "copies_in": words.COPIES_IN, "copies_out": words.COPIES_OUT,
-    "copies_within": words.COPIES_WITHIN, "bytes_in": words.BYTES_IN,
-    "bytes_out": words.BYTES_OUT, "bytes_within": words.BYTES_WITHIN, "waits": words.WAITS,
+    "launches": context.LAUNCHES, "copies_in": context.COPIES_IN, "copies_out": context.COPIES_OUT,
+    "copies_within": context.COPIES_WITHIN, "bytes_in": context.BYTES_IN,
+    "bytes_out": context.BYTES_OUT, "bytes_within": context.BYTES_WITHIN, "waits": context.WAITS,
 }  # fmt: skip
 
 
@@ -124,7 +124,9 @@ class Device(ABC):
 
     target: str  # a name of `targets/targets.py`, or that of `made_by`
     workers: int = 1
-    kind: str = ""  # of native verbs (`native/verbs/`) that do what the class says; no subclass's
+    kind: str = (
+        ""  # of native verbs (`native/device_api/`) that do what the class says; no subclass's
+    )
     own_words: int = 0  # that native verbs work with
     on_host: bool = False  # whether it works in the memory of the host
     made_by: Any = None  # the Target that makes its code, where it is none of those with a name
@@ -133,12 +135,12 @@ class Device(ABC):
         self.name = name
         self.link: Link | None = None
         self.kept = threading.local()  # what the last verb has raised in a call of this thread
-        self.words = (ctypes.c_int64 * (words.OWN + self.own_words))()
+        self.words = (ctypes.c_int64 * (context.OWN + self.own_words))()
         self._failed = _telling(weakref.ref(self))
         malloc, free, copy, fill = memory_functions()
-        self.words[words.COPY], self.words[words.FILL_BYTES] = copy, fill
-        self.words[words.ALLOCATE_BYTES], self.words[words.FREE_BYTES] = malloc, free
-        self.words[words.FAILED] = ctypes.cast(self._failed, ctypes.c_void_p).value or 0
+        self.words[context.COPY], self.words[context.FILL_BYTES] = copy, fill
+        self.words[context.ALLOCATE_BYTES], self.words[context.FREE_BYTES] = malloc, free
+        self.words[context.FAILED] = ctypes.cast(self._failed, ctypes.c_void_p).value or 0
         self._counted = Counters()
         _OPEN[self.context] = self
         self._lock = threading.RLock()
@@ -320,7 +322,7 @@ class Device(ABC):
     def _copy_within(self, target: int, source: int, bytes: int) -> None: ...
 
     def _copy_from(self, target: int, origin: Device, source: int, bytes: int) -> bool:
-        if origin.words[words.FAMILY] != words.AT_ONCE:
+        if origin.words[context.FAMILY] != context.AT_ONCE:
             return False
         self._copy_in(target, source, bytes)
         return True
@@ -360,7 +362,7 @@ class Device(ABC):
 
     def keep(self, verb: int, function: int, code: int) -> None:
         """Native code tells that a verb failed: the error of that is kept for the thread."""
-        name = next(name for name, word in home.NAMES.items() if word == verb)
+        name = next(name for name, word in slots.NAMES.items() if word == verb)
         try:
             self._told(name.replace("_", " "), self._raise, function, code)
         except BaseException as error:  # it must not go into native code

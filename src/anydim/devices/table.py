@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from anydim.base.errors import DeviceError, OptionError
-from anydim.base.given import shown, text_of
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
+from anydim.base.user_values import shown, text_of
 from anydim.devices.cpu import CpuDevice
 from anydim.devices.cuda import CudaDevice
 from anydim.devices.cuda import Found as Cuda

@@ -9,7 +9,7 @@ import numpy
 
 from anydim.base.dtypes import DTYPES, of_numbers
 from anydim.base.errors import InputError
-from anydim.base.given import by_names, whole_within
+from anydim.base.user_values import by_names, whole_within
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Parameter, Spread
 from anydim.runtime.arrays import shared_array
 from anydim.sizes import LARGEST

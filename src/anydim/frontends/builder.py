@@ -20,12 +20,12 @@ from typing import Any
 from anydim.base.dtypes import float32, int64
 from anydim.base.errors import GraphError, UserError
 from anydim.base.frozen import FrozenMapping, freeze_value
-from anydim.base.given import text_of
 from anydim.base.keywords import public
 from anydim.base.reports import reported
-from anydim.frontends import counted
+from anydim.base.user_values import text_of
+from anydim.frontends import data_sized
 from anydim.frontends.definition import called
-from anydim.frontends.growing import Growing, Operand, Value
+from anydim.frontends.graph_builder import Growing, Operand, Value
 from anydim.frontends.nesting import Standing, branch, loop, size_of
 from anydim.lang.surface.syntax import Definition
 from anydim.sizes import Guard, Size
@@ -82,16 +82,16 @@ class Builder(Growing):
 
     def nonzero(self, x: Value) -> Value:
         """The indices [axes, count] of the elements that are not zero, in row-major order."""
-        return Value(self, counted.nonzero(Standing(self, "nonzero"), self._own(x).name))
+        return Value(self, data_sized.nonzero(Standing(self, "nonzero"), self._own(x).name))
 
     def compress(self, x: Value, condition: Value, axis: int | None = None) -> Value:
         """The slices along an axis (elements, without one) where a bool vector holds."""
         names = self._own(x).name, self._own(condition).name
-        return Value(self, counted.compress(Standing(self, "compress"), *names, axis))
+        return Value(self, data_sized.compress(Standing(self, "compress"), *names, axis))
 
     def unique(self, x: Value, axis: int | None = None, sorted: bool = True) -> tuple[Value, ...]:
         """(different elements or slices, first index, group of each index, counts)."""
-        made = counted.unique(Standing(self, "unique"), self._own(x).name, axis, sorted)
+        made = data_sized.unique(Standing(self, "unique"), self._own(x).name, axis, sorted)
         return tuple(Value(self, name) for name in made)
 
     def non_max_suppression(
@@ -108,7 +108,7 @@ class Builder(Growing):
         given += [self._one(value, float32) for value in (overlap, least) if value is not None]
         names = [value.name for value in given]
         standing = Standing(self, "non_max_suppression")
-        return Value(self, counted.non_max_suppression(standing, *names, center=center))
+        return Value(self, data_sized.non_max_suppression(standing, *names, center=center))
 
     # ---- control flow ----
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import anydim.ops  # noqa: F401  operators that definitions call
 from anydim.base.errors import OptionError
-from anydim.base.given import path_of, shown
-from anydim.base.reads import note_read
+from anydim.base.read_files import note_read
+from anydim.base.user_values import path_of, shown
 from anydim.frontends.pragmas import domain_of
 from anydim.lang.surface.stored import stored_definitions
 from anydim.lang.surface.syntax import Definition

@@ -15,9 +15,9 @@ import numpy
 from anydim.base.dtypes import DType, boolean
 from anydim.base.errors import GraphError
 from anydim.base.frozen import FrozenMapping
-from anydim.base.given import shown
 from anydim.base.reports import theirs
-from anydim.frontends.growing import Growing, Value
+from anydim.base.user_values import shown
+from anydim.frontends.graph_builder import Growing, Value
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.branches import one_of
 from anydim.frontends.onnx.operators.iterations import Iterations, trips_of

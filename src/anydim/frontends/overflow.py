@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anydim.base.errors import DimError, OptionError
-from anydim.base.given import shown
+from anydim.base.user_values import shown
 from anydim.frontends.builder import Builder
 from anydim.frontends.onnx.file.dims import DimNames, input_shapes
 from anydim.frontends.onnx.file.reading import open_model

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from anydim.base.errors import GraphError
-from anydim.base.given import shown
+from anydim.base.user_values import shown
 from anydim.sizes import Guard, Size, as_size
 
 Applied = tuple[str, dict[str, Any]]  # an operator of one operand, and its attributes

@@ -17,7 +17,7 @@ from anydim.graph.regions import BranchRegion, CallRegion, Foreign, LoopRegion, 
 from anydim.lang.meaning.evaluate import check_guards as check_group_guards
 from anydim.lang.meaning.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import Group, TensorType
-from anydim.runtime.handed import Port
+from anydim.runtime.delegated import Port
 from anydim.runtime.lists import pack, seen
 from anydim.sizes.guard import holds
 

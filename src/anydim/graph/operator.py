@@ -19,14 +19,14 @@ from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.kernels.routines.arguments import expect_inputs
 from anydim.lang.resolve.instantiate import instantiate
-from anydim.lang.surface.library import offer
+from anydim.lang.surface.operator_names import offer
 from anydim.lang.surface.stored import stored_definition
 from anydim.lang.surface.syntax import Definition
 from anydim.lang.tree import Group, Tensor, TensorType
 from anydim.sizes import Box, Guard, Truth, prove
 
 if TYPE_CHECKING:
-    from anydim.kernels.routines.record import Routine
+    from anydim.kernels.routines.routine import Routine
 
 Types = Sequence[TensorType]
 Attributes = Mapping[str, Any]

@@ -118,7 +118,7 @@ class ProductPanels(Panels):
 
 @dataclass(frozen=True)
 class BytesPanels:
-    """Packing of a constant factor of a product of bytes; see `product/bytes/layout.py`.
+    """Packing of a constant factor of a product of bytes; see `matmul/int8/packed_layout.py`.
 
     `batch`, `own` (rows or columns), `taps` and `k` give (size, stride) pairs as in `Panels`.
     `width` columns make a panel; rows are panels of one. `flipped` bytes change by 128, after

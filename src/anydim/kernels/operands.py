@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 
 from anydim.base.dtypes import uint8
 from anydim.base.records import dataclass
+from anydim.kernels.codegen.context import SizeParameters
 from anydim.kernels.ir import Function, Kernel, Library, Local, Operand, Pointer, Scalar, Step
 from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.schedule import print_schedule
-from anydim.kernels.write.context import SizeParameters
 from anydim.lang.tree import Expr, Group, Tensor, TensorType
 from anydim.lang.tree.affine import reads
 from anydim.lang.tree.bounds_checks import checked

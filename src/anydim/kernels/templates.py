@@ -6,19 +6,19 @@ group of one statement, whatever it computes.
 
 from __future__ import annotations
 
-from anydim.kernels.attention import template as attention
-from anydim.kernels.nest import template as nest
-from anydim.kernels.product.bytes import template as bytes_product
-from anydim.kernels.product.contraction import template as contraction
-from anydim.kernels.product.convolution import template as convolution
-from anydim.kernels.product.narrow import template as narrow
-from anydim.kernels.product.winograd import template as winograd
-from anydim.kernels.ranges import template as ranges
+from anydim.kernels.attention import attention_template as attention
+from anydim.kernels.concat import concat_template as ranges
+from anydim.kernels.loop_nest import nest_template as nest
+from anydim.kernels.matmul.contraction import contraction_template as contraction
+from anydim.kernels.matmul.convolution import convolution_template as convolution
+from anydim.kernels.matmul.int8 import int8_template as bytes_product
+from anydim.kernels.matmul.weight_only_quant import quant_template as narrow
+from anydim.kernels.matmul.winograd import winograd_template as winograd
 from anydim.kernels.rows import pointwise
-from anydim.kernels.rows import template as rows
-from anydim.kernels.sliding import template as sliding
+from anydim.kernels.rows import row_template as rows
 from anydim.kernels.template import Template
-from anydim.kernels.transposition import template as transposition
+from anydim.kernels.transpose import transpose_template as transposition
+from anydim.kernels.window_reduction import window_template as sliding
 
 TEMPLATES: tuple[Template, ...] = (
     nest.TEMPLATE,

@@ -2,5 +2,5 @@
 
 In come a program's records (`program/`) and a target; out goes an executable (`runtime/`).
 
-    verbs/      verbs of devices as functions of host code
+    device_api/      verbs of devices as functions of host code
 """

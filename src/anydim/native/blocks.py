@@ -17,7 +17,7 @@ A block of a value without elements has no bytes: only its head takes memory.
     anydim_clear(call) -> number            drop everything in use; how many blocks that was
     anydim_trim(call, bytes)                keep no more than so many bytes
 
-Blocks of a device (`runtime/home.py`) are kept by the same code, with `anydim_device_` before its
+Blocks of a device (`runtime/slots.py`) are kept by the same code, with `anydim_device_` before its
 names and the words of the device for those of the call: only their heads are memory of the host.
 """
 
@@ -31,7 +31,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import apply, greatest, least, select
 from anydim.native.body import Body, overflows, parameter
-from anydim.runtime import context, home
+from anydim.runtime import context, slots
 from anydim.runtime.context import BYTES, HEAD, MEMORY, NEXT, PREVIOUS, REFERENCES
 from anydim.runtime.results import MAPPED
 
@@ -223,30 +223,30 @@ def _copy_memory(body: Body, target: ir.Value, source: ir.Value, bytes: ir.Value
 
 def _take_of_device(body: Body) -> None:
     """A head of the host, and bytes of the device."""
-    block = body.ask(body.load(_CALL, home.MALLOC), HEAD)
+    block = body.ask(body.load(_CALL, slots.MALLOC), HEAD)
     with body.when(block.equals(0)):
         body.give(0)
-    of = body.load(_CALL, home.CONTEXT)
-    data = body.ask(body.load(_CALL, home.ALLOCATE), of, greatest(_BYTES, 64))  # none is empty
+    of = body.load(_CALL, slots.CONTEXT)
+    data = body.ask(body.load(_CALL, slots.ALLOCATE), of, greatest(_BYTES, 64))  # none is empty
     with body.when(data.equals(0)):
-        body.call(body.load(_CALL, home.FREE_HEAD), block)
+        body.call(body.load(_CALL, slots.FREE_HEAD), block)
         body.give(0)
     body.store(block, MEMORY, block)
     body.store(block, BYTES, _BYTES)
-    body.store(block, home.DATA, data)
+    body.store(block, slots.DATA, data)
     body.give(block)
 
 
 def _give_to_device(body: Body, block: ir.Value) -> None:
-    of = body.load(_CALL, home.CONTEXT)
-    body.call(body.load(_CALL, home.FREE), of, body.load(block, home.DATA))
-    body.call(body.load(_CALL, home.FREE_HEAD), block)
+    of = body.load(_CALL, slots.CONTEXT)
+    body.call(body.load(_CALL, slots.FREE), of, body.load(block, slots.DATA))
+    body.call(body.load(_CALL, slots.FREE_HEAD), block)
 
 
 def _copy_of_device(body: Body, target: ir.Value, source: ir.Value, bytes: ir.Value) -> None:
     """What fails is told when the call goes on."""
-    of = body.load(_CALL, home.CONTEXT)
-    failed = body.ask(body.load(_CALL, home.COPY_WITHIN), of, target, source, bytes)
+    of = body.load(_CALL, slots.CONTEXT)
+    failed = body.ask(body.load(_CALL, slots.COPY_WITHIN), of, target, source, bytes)
     with body.when(failed.differs(0)):
         body.give(0)
 
@@ -257,7 +257,7 @@ SYSTEM = Memory(
 )  # fmt: skip
 DEVICE = Memory(
     "anydim_device", _take_of_device, _give_to_device,
-    lambda body, block: body.load(block, home.DATA), _copy_of_device,
+    lambda body, block: body.load(block, slots.DATA), _copy_of_device,
     lambda body: body.load(_CALL, context.ALLOWED),
 )  # fmt: skip
 

@@ -17,8 +17,8 @@ from functools import lru_cache
 
 from anydim.base.dtypes import DType, boolean, int64
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import Like, constant, select
-from anydim.kernels.write.writer import Writer
 
 ZERO, ONE = constant(0), constant(1)
 FALSE, TRUE = constant(False, boolean), constant(True, boolean)

@@ -17,12 +17,12 @@ from anydim.native.threads import threads_code
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable, Image
 from anydim.runtime.interface import Interface
-from anydim.runtime.running import executable
+from anydim.runtime.loading import executable
 from anydim.targets.target import Compiling, Source, Target
 
 if TYPE_CHECKING:
     from anydim.devices.engines.engine import Engine
-    from anydim.targets.placed import Placed
+    from anydim.targets.device_targets import Placed
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def build(
     }
     handed = None
     if prepared.interface.handed:
-        handed = import_module("anydim.devices.engines.handed").HandedParts(
+        handed = import_module("anydim.devices.engines.delegated").HandedParts(
             prepared.interface.handed, engines or {}, made.arrays, program.threads
         )
     run = executable(

@@ -1,4 +1,4 @@
-"""Which body of a site serves a launch: `runtime/choices.py` looked up by native code."""
+"""Which body of a site serves a launch: `runtime/variant_tables.py` looked up by native code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from anydim.kernels import ir
 from anydim.native.body import Body, parameter
-from anydim.runtime import choices
+from anydim.runtime import variant_tables
 
 CHOOSE = "choose"
 _TABLE, _SIZES, _COUNT = (parameter(name) for name in ("table", "sizes", "count"))
@@ -27,8 +27,8 @@ def _hash() -> ir.Function:
     body = Body()
     found = body.variable(0)
     with body.range(0, _COUNT) as number:
-        size = _just_stored(body, number) & choices.BITS
-        found.set((found() * choices.FACTOR + size) & choices.BITS)
+        size = _just_stored(body, number) & variant_tables.BITS
+        found.set((found() * variant_tables.FACTOR + size) & variant_tables.BITS)
     whole = found()
     body.give(whole ^ (whole >> 15))
     return body.function("hash_of", ("sizes", "count"))
@@ -52,14 +52,14 @@ def _same() -> ir.Function:
 
 def _choose() -> ir.Function:
     body, arguments = Body(), parameter("arguments")
-    count = body.load(_TABLE, choices.SIZES)
-    sizes = body.let(arguments + 8 * body.load(_TABLE, choices.OPERANDS))
-    last = body.load(_TABLE, choices.LAST)
+    count = body.load(_TABLE, variant_tables.SIZES)
+    sizes = body.let(arguments + 8 * body.load(_TABLE, variant_tables.OPERANDS))
+    last = body.load(_TABLE, variant_tables.LAST)
     with body.when(last.differs(0)):
         _hit(body, last, sizes, count)
-    mask = body.load(_TABLE, choices.MASK)
+    mask = body.load(_TABLE, variant_tables.MASK)
     with body.when(mask >= 0):
-        index = body.load(_TABLE, choices.INDEX)
+        index = body.load(_TABLE, variant_tables.INDEX)
         at = body.variable(body.ask("hash_of", sizes, count) & mask)
         row = body.variable(body.load(index, at()))
         with body.loop(lambda: row().differs(0)):
@@ -67,7 +67,7 @@ def _choose() -> ir.Function:
             _hit(body, here, sizes, count)
             at.set((at() + 1) & mask)
             row.set(body.load(index, at()))
-    with body.when(body.load(_TABLE, choices.SPANS) > 0):
+    with body.when(body.load(_TABLE, variant_tables.SPANS) > 0):
         span = body.ask("spanned", _TABLE, sizes, count)
         with body.when(span.differs(0)):
             body.give(span)
@@ -78,13 +78,13 @@ def _choose() -> ir.Function:
 def _holds() -> ir.Function:
     """Whether sizes lie in a span, and what its row says of its parallel range holds there."""
     body, row = Body(), parameter("row")
-    low = body.let(row + 8 * choices.FIRST)
+    low = body.let(row + 8 * variant_tables.FIRST)
     high = body.let(low + 8 * _COUNT)
     with body.range(0, _COUNT) as number:
         size = _just_stored(body, number)
         with body.when((size < body.load(low, number)) | (size > body.load(high, number))):
             body.give(0)
-    extent = body.load(row, choices.EXTENT)
+    extent = body.load(row, variant_tables.EXTENT)
     with body.when(extent.differs(0)), body.when(body.ask(extent, _SIZES) < 0):
         body.give(0)
     body.give(1)
@@ -94,11 +94,11 @@ def _holds() -> ir.Function:
 def _spanned() -> ir.Function:
     """The row of a span that has the sizes; 0 where none has."""
     body = Body()
-    last = body.load(_TABLE, choices.LAST_SPAN)
+    last = body.load(_TABLE, variant_tables.LAST_SPAN)
     with body.when(last.differs(0)):
         _within(body, last)
-    rows = body.load(_TABLE, choices.FIRST_SPAN)
-    with body.range(0, body.load(_TABLE, choices.SPANS)) as number:
+    rows = body.load(_TABLE, variant_tables.FIRST_SPAN)
+    with body.range(0, body.load(_TABLE, variant_tables.SPANS)) as number:
         _within(body, body.load(rows, number))
     body.give(0)
     return body.function("spanned", ("table", "sizes", "count"))
@@ -107,28 +107,28 @@ def _spanned() -> ir.Function:
 def _within(body: Body, row: ir.Value) -> None:
     """Leave with a row if it has the sizes."""
     with body.when(body.ask("holds", _SIZES, row, _COUNT).differs(0)):
-        body.store(row, choices.HITS, body.load(row, choices.HITS) + 1)
-        body.store(_TABLE, choices.LAST_SPAN, row)
+        body.store(row, variant_tables.HITS, body.load(row, variant_tables.HITS) + 1)
+        body.store(_TABLE, variant_tables.LAST_SPAN, row)
         body.give(row)
 
 
 def _hit(body: Body, row: ir.Value, sizes: ir.Value, count: ir.Value) -> None:
     """Leave with a row if it is of these sizes."""
-    with body.when(body.ask("same", sizes, row + 8 * choices.FIRST, count).differs(0)):
-        body.store(row, choices.HITS, body.load(row, choices.HITS) + 1)
-        body.store(_TABLE, choices.LAST, row)
+    with body.when(body.ask("same", sizes, row + 8 * variant_tables.FIRST, count).differs(0)):
+        body.store(row, variant_tables.HITS, body.load(row, variant_tables.HITS) + 1)
+        body.store(_TABLE, variant_tables.LAST, row)
         body.give(row)
 
 
 def _miss() -> ir.Function:
     """Count sizes, and have a row made for them where somebody makes rows at once."""
     body = Body()
-    body.store(_TABLE, choices.MISSES, body.load(_TABLE, choices.MISSES) + 1)
-    with body.when(body.load(_TABLE, choices.SEEN).differs(0)):
+    body.store(_TABLE, variant_tables.MISSES, body.load(_TABLE, variant_tables.MISSES) + 1)
+    with body.when(body.load(_TABLE, variant_tables.SEEN).differs(0)):
         body.call("note", _TABLE, _SIZES, _COUNT)
-    missed = body.load(_TABLE, choices.MISSED)
+    missed = body.load(_TABLE, variant_tables.MISSED)
     with body.when(missed.differs(0)):
-        body.give(body.ask(missed, body.load(_TABLE, choices.NUMBER), _SIZES))
+        body.give(body.ask(missed, body.load(_TABLE, variant_tables.NUMBER), _SIZES))
     body.give(0)
     return body.function("miss", ("table", "sizes", "count"))
 
@@ -136,18 +136,18 @@ def _miss() -> ir.Function:
 def _note() -> ir.Function:
     """Count sizes in their row of what was seen, whose other sizes go when they come less often."""
     body = Body()
-    place = body.ask("hash_of", _SIZES, _COUNT) & body.load(_TABLE, choices.SEEN_MASK)
-    words = _COUNT + choices.FIRST_SEEN
-    row = body.let(body.load(_TABLE, choices.SEEN) + 8 * place * words)
-    held = row + 8 * choices.FIRST_SEEN
-    before = body.load(row, choices.COUNT)
+    place = body.ask("hash_of", _SIZES, _COUNT) & body.load(_TABLE, variant_tables.SEEN_MASK)
+    words = _COUNT + variant_tables.FIRST_SEEN
+    row = body.let(body.load(_TABLE, variant_tables.SEEN) + 8 * place * words)
+    held = row + 8 * variant_tables.FIRST_SEEN
+    before = body.load(row, variant_tables.COUNT)
     with body.when(body.ask("same", _SIZES, held, _COUNT).differs(0)):
-        body.store(row, choices.COUNT, before + 1)
+        body.store(row, variant_tables.COUNT, before + 1)
         body.leave()
     with body.when(before > 0):
-        body.store(row, choices.COUNT, before - 1)
+        body.store(row, variant_tables.COUNT, before - 1)
         body.leave()
     with body.range(0, _COUNT) as number:
         body.store(held, number, body.load(_SIZES, number))
-    body.store(row, choices.COUNT, 1)
+    body.store(row, variant_tables.COUNT, 1)
     return body.function("note", ("table", "sizes", "count"), result=False)

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from anydim.kernels import ir
 from anydim.native.body import Body
-from anydim.native.chunk import BLOCK, Chunk, Words, words_of
 from anydim.native.entry import verdict
+from anydim.native.launch_words import BLOCK, Chunk, Words, words_of
 from anydim.program.segment import Segment, Site
-from anydim.runtime import home
+from anydim.runtime import slots
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, POOL, Layout
 from anydim.runtime.positions import FINE
 
@@ -46,7 +46,7 @@ def on_device(program: Segment, layout: Layout, name: str) -> Iterator[ir.Functi
 
 def ask(body: Body, words: ir.Value, verb: int, *given: ir.Value | int) -> ir.Value:
     """What a verb of a device returns, whose words are there."""
-    of = body.load(words, home.CONTEXT)
+    of = body.load(words, slots.CONTEXT)
     return body.ask(body.load(words, verb), of, *given)
 
 
@@ -63,16 +63,16 @@ class _Statuses:
     def clear(self, failed: int) -> None:
         for word in self.words:
             self.body.store(BLOCK, word, FINE)
-        self._try(failed, home.COPY_IN, *self._places())
+        self._try(failed, slots.COPY_IN, *self._places())
 
     def read(self, failed: int) -> None:
         here, there = self._places()[::-1]
-        self._try(failed, home.COPY_OUT, here, there)
+        self._try(failed, slots.COPY_OUT, here, there)
         words = self.body.load(BLOCK, POOL)
-        event = ask(self.body, words, home.RECORD)
+        event = ask(self.body, words, slots.RECORD)
         with self.body.when(event.equals(0)):
             self.body.give(failed)
-        with self.body.when(ask(self.body, words, home.WAIT, event).differs(0)):
+        with self.body.when(ask(self.body, words, slots.WAIT, event).differs(0)):
             self.body.give(failed)
         found = [self.body.load(BLOCK, word) for word in self.words]
         inside = [self.body.let(index.equals(FINE)) for index in found]
@@ -112,7 +112,7 @@ class _Launches(Chunk):
         for word, value in enumerate(values):
             body.store(self.arguments, word, value)
         bad = ask(
-            body, words, home.LAUNCH, body.load(self.load(CODE), site), self.arguments,
+            body, words, slots.LAUNCH, body.load(self.load(CODE), site), self.arguments,
             len(step.operands), len(step.sizes), self.size(step.parallel), self.size(step.grain),
             self.buffer(step.workspace) if step.workspace else 0, self.size(step.scratch),
             self.size(step.flops), self.size(step.moved),

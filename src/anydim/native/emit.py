@@ -15,15 +15,15 @@ from anydim.kernels import ir
 from anydim.kernels.ir import constant
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.body import Body
-from anydim.native.chunk import BLOCK, Chunk, Words, words_of
 from anydim.native.device_emit import STEPS_PER_FUNCTION, on_device
 from anydim.native.entry import Entry, Questions, verdict
+from anydim.native.launch_words import BLOCK, Chunk, Words, words_of
 from anydim.native.stopping import LOOK, STARTED
 from anydim.native.threads import BEGIN, LAUNCH, REST, WAKE, WORTH_WAKING
 from anydim.native.written import written
 from anydim.program.binding import asked
 from anydim.program.segment import Segment, Site
-from anydim.runtime import choices
+from anydim.runtime import variant_tables
 from anydim.runtime.checks import Check
 from anydim.runtime.layout import (
     ADDRESS,
@@ -286,7 +286,7 @@ def _chunk(
     """
     body = Body()
     most = max(len(step.operands) + len(step.sizes) for step in steps)
-    chunk = _Launches(program, words, body, body.array(most + choices.MORE))
+    chunk = _Launches(program, words, body, body.array(most + variant_tables.MORE))
     for site, step in enumerate(steps, first):
         chunk.launch(site, step)
     if stopping:

@@ -8,7 +8,7 @@ from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.kernels.ir import Library
-from anydim.kernels.text import print_library
+from anydim.kernels.ir_text import print_library
 from anydim.native.blocks import CLEAR, DEVICE, LEAVE, TRIM, blocks_code, device_blocks_code
 from anydim.native.emit import BIND, RUN, emit, emit_segment, stops
 from anydim.native.invoke import INVOKE, INVOKE_REGIONS, invoke_code
@@ -19,8 +19,8 @@ from anydim.program.program import Program
 from anydim.program.region_layout import Place, RegionLayout, SegmentPlace
 from anydim.program.segment import Segment
 from anydim.runtime.checks import Check
+from anydim.runtime.delegated import HandedPart, Port
 from anydim.runtime.failures import Failure
-from anydim.runtime.handed import HandedPart, Port
 from anydim.runtime.interface import Interface, OnDevice, SetupPlace
 from anydim.runtime.layout import CODE, CONSTANTS, POINTERS, Layout
 
@@ -160,7 +160,7 @@ def _of_devices() -> dict[str, str]:
 
 
 def _verbs() -> Any:
-    return import_module("anydim.native.verbs.table")
+    return import_module("anydim.native.device_api.table")
 
 
 def _handed(program: Program, layout: RegionLayout) -> Iterator[HandedPart]:

@@ -23,7 +23,7 @@ from anydim.program.binding import told
 from anydim.program.program import Program
 from anydim.program.region import CopyStep, Region, SegmentStep, copies
 from anydim.program.region_layout import Place, RegionLayout, RegionPlaces, Target
-from anydim.runtime import context, home
+from anydim.runtime import context, slots
 from anydim.runtime.checks import Check
 from anydim.runtime.failures import Failure
 from anydim.runtime.signature import Signature, TensorSpec
@@ -237,14 +237,14 @@ class Code:
     ) -> None:
         """Within the memory of a device."""
         if device:
-            self.do(device, home.COPY_WITHIN, target, source, bytes, 0)
+            self.do(device, slots.COPY_WITHIN, target, source, bytes, 0)
         else:
             self.body.call(self.load(context.COPY), target, source, bytes)
 
     def fill(self, target: ir.Value, bytes: ir.Value, device: str = "") -> None:
         """Make all bytes 0."""
         if device:
-            self.do(device, home.FILL, target, 0, bytes)
+            self.do(device, slots.FILL, target, 0, bytes)
         else:
             self.body.call(self.load(context.FILL), target, 0, bytes)
 
@@ -265,11 +265,11 @@ class Code:
 
     def on_host(self, device: str) -> ir.Value:
         """Whether a device works in the memory of the host."""
-        return self.body.load(self.home(device), home.ON_HOST).differs(0)
+        return self.body.load(self.home(device), slots.ON_HOST).differs(0)
 
     def event(self, device: str) -> ir.Value:
         """An event after all that the device was asked for; leave where it fails."""
-        event = ask(self.body, self.home(device), home.RECORD)
+        event = ask(self.body, self.home(device), slots.RECORD)
         self.leave_unless(event.differs(0), self.failure("device", found=self.layout.homes[device]))
         return event
 
@@ -278,7 +278,7 @@ class Code:
         for value in values:
             if value in self.coming:
                 device, word = self.coming.pop(value)
-                self.do(device, home.WAIT, self.load(word))
+                self.do(device, slots.WAIT, self.load(word))
 
     # ---- other regions -------------------------------------------------------------------------
 

@@ -16,9 +16,9 @@ from anydim.kernels.ir import constant, select
 from anydim.native import blocks
 from anydim.native.arithmetic import LARGEST
 from anydim.native.blocks import DROP
+from anydim.native.delegate_emit import handed
 from anydim.native.device_emit import ask
 from anydim.native.emit import needed_dims, part_names, stops
-from anydim.native.handed_emit import handed
 from anydim.native.region_code import BLOCK, MAIN, Code, function_name, tensor_bytes
 from anydim.native.region_loop import loop
 from anydim.native.stopping import KINDS, STARTED
@@ -39,7 +39,7 @@ from anydim.program.region import (
 )
 from anydim.program.region_layout import RegionLayout, region_layout
 from anydim.program.segment import Segment
-from anydim.runtime import context, home
+from anydim.runtime import context, slots
 from anydim.runtime.checks import Check
 from anydim.runtime.failures import Failure
 from anydim.runtime.layout import ARENA, ARENA_BYTES, PARALLEL, POOL, STOPPING
@@ -147,9 +147,9 @@ def _moved(code: Code, number: int, step: CopyStep, data: ir.Value, bytes: ir.Va
     block, memory = code.allocate(bytes, step.source, step.target)
     code.store_block(code.place(step.made), block, memory)
     if not step.origin:
-        code.do(step.target, home.COPY_IN, memory, data, bytes, code.copies[number])
+        code.do(step.target, slots.COPY_IN, memory, data, bytes, code.copies[number])
     elif not step.target:
-        code.do(step.origin, home.COPY_OUT, memory, data, bytes, code.copies[number])
+        code.do(step.origin, slots.COPY_OUT, memory, data, bytes, code.copies[number])
     else:
         _across(code, step, memory, data, bytes, code.copies[number])
 
@@ -168,23 +168,23 @@ def _given_back(code: Code) -> None:
     lent = {code.device(name) for name in code.lent}
     for device in sorted(lent - _waited(code)):
         with code.body.when(code.on_host(device)):
-            code.do(device, home.WAIT, code.event(device))
+            code.do(device, slots.WAIT, code.event(device))
 
 
 def _across(
     code: Code, step: CopyStep, target: ir.Value, source: ir.Value, bytes: ir.Value, which: int
 ) -> None:
     """From one device to another: within it, if they are one; else by way of the host, at need."""
-    contexts = (code.layout.homes[device] + home.CONTEXT for device in (step.origin, step.target))
+    contexts = (code.layout.homes[device] + slots.CONTEXT for device in (step.origin, step.target))
     first, second = map(code.load, contexts)
     with code.body.when(first.equals(second)):
-        code.do(step.target, home.COPY_WITHIN, target, source, bytes, which)
+        code.do(step.target, slots.COPY_WITHIN, target, source, bytes, which)
     with code.body.otherwise():
         home_of = code.home(step.target)
-        found = ask(code.body, home_of, home.COPY_FROM, target, first, source, bytes, which)
+        found = ask(code.body, home_of, slots.COPY_FROM, target, first, source, bytes, which)
         failed = code.failure("device", found=code.layout.homes[step.target])
         code.leave_unless(found.differs(1), failed)
-        with code.body.when(found.equals(home.BY_HOST)):
+        with code.body.when(found.equals(slots.BY_HOST)):
             _by_host(code, step, target, source, bytes, which)
 
 
@@ -192,9 +192,9 @@ def _by_host(
     code: Code, step: CopyStep, target: ir.Value, source: ir.Value, bytes: ir.Value, which: int
 ) -> None:
     block, between = code.allocate(bytes, step.source)
-    code.do(step.origin, home.COPY_OUT, between, source, bytes, which)
-    code.do(step.origin, home.WAIT, code.event(step.origin))
-    code.do(step.target, home.COPY_IN, target, between, bytes, which)
+    code.do(step.origin, slots.COPY_OUT, between, source, bytes, which)
+    code.do(step.origin, slots.WAIT, code.event(step.origin))
+    code.do(step.target, slots.COPY_IN, target, between, bytes, which)
     code.body.call(DROP, BLOCK, block)
 
 

@@ -35,7 +35,7 @@ from anydim.kernels.ir import least, select
 from anydim.native.body import Body, as_word, parameter
 from anydim.native.choosing import CHOOSE, choosing_code
 from anydim.native.stopping import LOOK, stopping_functions
-from anydim.runtime import choices
+from anydim.runtime import variant_tables
 
 LAUNCH, WORKER, STOP = "anydim_launch", "anydim_worker", "anydim_stop"
 WAKE, REST, BEGIN = "anydim_wake", "anydim_rest", "anydim_begin"
@@ -205,19 +205,24 @@ def _launch_chosen() -> ir.Function:
     body = Body()
     with body.when(parallel <= 0):
         body.give(0)
-    table = body.let(kernel - choices.TAG)
-    count = body.load(table, choices.OPERANDS) + body.load(table, choices.SIZES)
+    table = body.let(kernel - variant_tables.TAG)
+    count = body.load(table, variant_tables.OPERANDS) + body.load(table, variant_tables.SIZES)
     body.store(arguments, count - 1, parallel)
     row = body.ask(CHOOSE, table, arguments)
     with body.when(row.differs(0)):
-        words = (choices.CODE, choices.PARALLEL, choices.GRAIN, choices.SCRATCH)
+        words = (
+            variant_tables.CODE,
+            variant_tables.PARALLEL,
+            variant_tables.GRAIN,
+            variant_tables.SCRATCH,
+        )
         code, range, least, bytes = (body.load(row, word) for word in words)
         with body.when(range < 0):
             _launch_spanned(body, table, row, code, least)
         with body.when(bytes <= stride):
             rest = arguments, range, least, scratch, stride, call
             body.give(body.ask(LAUNCH, _POOL, code, *rest))
-    generic = body.load(table, choices.GENERIC)
+    generic = body.load(table, variant_tables.GENERIC)
     rest = arguments, parallel, grain, scratch, stride, call
     body.give(body.ask(LAUNCH, _POOL, generic, *rest))
     return body.function("launch_chosen", _LAUNCHED)
@@ -229,9 +234,9 @@ def _launch_spanned(
     """Launch the body of a span, unless it is none, with the launch's own scratch; and leave."""
     _, _, arguments, parallel, _, scratch, stride, call = map(parameter, _LAUNCHED)
     with body.when(code.differs(0)):
-        range, extent = body.variable(parallel), body.load(row, choices.EXTENT)
+        range, extent = body.variable(parallel), body.load(row, variant_tables.EXTENT)
         with body.when(extent.differs(0)):
-            range.set(body.ask(extent, arguments + 8 * body.load(table, choices.OPERANDS)))
+            range.set(body.ask(extent, arguments + 8 * body.load(table, variant_tables.OPERANDS)))
         rest = arguments, range(), least, scratch, stride, call
         body.give(body.ask(LAUNCH, _POOL, code, *rest))
 
@@ -239,11 +244,11 @@ def _launch_spanned(
 def _launch() -> ir.Function:
     """Run a kernel over 0:parallel, on the caller alone or with the workers of the pool.
 
-    The address of a kernel may be that of a table of several, tagged (`runtime/choices.py`).
+    The address of a kernel may be that of a table of several, tagged (`runtime/variant_tables.py`).
     """
     _, kernel, arguments, parallel, grain, scratch, stride, call = map(parameter, _LAUNCHED)
     body = Body()
-    with body.when((kernel & choices.TAG).differs(0)):
+    with body.when((kernel & variant_tables.TAG).differs(0)):
         body.give(body.ask("launch_chosen", *map(parameter, _LAUNCHED)))
     with body.when(parallel <= 0):
         body.give(0)

@@ -5,7 +5,7 @@ from which size rules, meanings, lowerings and tests come.
 """
 
 from anydim.graph.operator import register
-from anydim.ops.library import scan
+from anydim.ops.definition_index import scan
 from anydim.ops.records import RECORDS
 from anydim.ops.routines import ROUTINES
 

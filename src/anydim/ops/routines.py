@@ -26,7 +26,8 @@ ROUTINES = (
             axis=0, exclusive=False, reverse=False,
         )
         for name, place, what in (
-            ("cum_sum", "running.CUM_SUM", "sum"), ("cum_prod", "running.CUM_PROD", "product"),
+            ("cum_sum", "cumulative.CUM_SUM", "sum"),
+            ("cum_prod", "cumulative.CUM_PROD", "product"),
         )
     ),
     _row(
@@ -56,12 +57,12 @@ ROUTINES = (
         axis=None, sorted=True, indices=True, inverse=True, counts=True,
     ),
     _row(
-        "nonzero_fill", "marks.NONZERO_FILL",
+        "nonzero_fill", "nonzero.NONZERO_FILL",
         "The indices [axes, count] of what is not zero, in order; `count` is known before.",
         count=REQUIRED,
     ),
     _row(
-        "compress_fill", "marks.COMPRESS_FILL",
+        "compress_fill", "nonzero.COMPRESS_FILL",
         "Slices along an axis (elements, without one) where a condition holds; `count` is known "
         "before.",
         count=REQUIRED, axis=None,
@@ -81,12 +82,12 @@ ROUTINES = (
         count=REQUIRED, shortest=1, longest=REQUIRED, skips=0,
     ),
     _row(
-        "find_keys", "lookup.FIND_KEYS",
+        "find_keys", "binary_search.FIND_KEYS",
         "The place of each element among keys in ascending order; as many as there are keys, where "
         "it is none of them. NaN is a key like any other, and the largest.",
     ),
     _row(
-        "pairwise_coupling", "coupling.PAIRWISE_COUPLING",
+        "pairwise_coupling", "pairwise_coupling.PAIRWISE_COUPLING",
         "Probabilities of `count` classes, from those that the first of two is meant, for all "
         "pairs of classes; as libsvm computes them.",
         count=REQUIRED,

@@ -13,7 +13,7 @@ from anydim.base.errors import UserError
 from anydim.ort.errors import ObjectRefused, OrtError, ValueRefused
 from anydim.ort.metadata import NodeArg
 from anydim.ort.values import OrtValue, numpy_of, on_cpu
-from anydim.runtime.given import apart
+from anydim.runtime.output_arrays import apart
 
 Repeat = Callable[[Mapping[str, Any], "Mapping[str, numpy.ndarray] | None"], Any]
 Run = Callable[[Mapping[str, Any], Mapping[str, numpy.ndarray]], dict[str, Any]]

@@ -16,8 +16,8 @@ from anydim.ort.errors import ObjectRefused, of_peer, of_run
 from anydim.ort.options import SessionOptions
 from anydim.ort.profiling import Call, Profile
 from anydim.ort.values import OrtValue
-from anydim.program.held import Held
-from anydim.runtime.given import apart, fill
+from anydim.program.callable_program import Held
+from anydim.runtime.output_arrays import apart, fill
 from anydim.runtime.stopping import STOP
 from anydim.string_model import StringModel
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy
 
-from anydim.base.given import shown
 from anydim.base.records import dataclass
+from anydim.base.user_values import shown
 from anydim.frontends.onnx.file.dims import is_open
 from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
 from anydim.frontends.onnx.file.variations import PLAIN, Variable, Variation, rank_of

@@ -8,8 +8,8 @@ from typing import Any
 from anydim.base.reports import reported
 from anydim.entry import compile
 from anydim.frontends.onnx.file.reading import Opened
-from anydim.kept import kept
-from anydim.program.held import Held
+from anydim.model_store import kept
+from anydim.program.callable_program import Held
 
 
 @reported

@@ -9,7 +9,7 @@ from typing import Any
 from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
 from anydim.ort.values import type_name
-from anydim.program.held import Held
+from anydim.program.callable_program import Held
 from anydim.runtime.signature import TensorSpec
 
 Axis = int | str | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from functools import cache
 
-from anydim.base.given import whole_within
+from anydim.base.user_values import whole_within
 
 LOG = logging.getLogger("anydim.ort")
 LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any
 
 from anydim.base import settings
-from anydim.base.given import shown
+from anydim.base.user_values import shown
 from anydim.ort.errors import ObjectRefused, TypeRefused, Unimplemented
 from anydim.ort.values import OrtValue
 from anydim.runtime.stopping import Stop

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from anydim.program.held import Held
+from anydim.program.callable_program import Held
 from anydim.runtime.clocked import Clock
 
 Call = Callable[..., dict[str, Any]]

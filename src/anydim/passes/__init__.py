@@ -3,6 +3,6 @@
 In come graphs of operators; out go graphs of groups that one kernel each computes, and programs.
 A folder imports from no pass:
 
-    placing/    on which device each node runs
-    handing/    what other engines are given
+    device_placement/    on which device each node runs
+    delegate/    what other engines are given
 """

@@ -19,7 +19,7 @@ from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import STATUS_TENSOR, Packing
 from anydim.lang.tree import TensorType
-from anydim.passes.alike import Found
+from anydim.passes.canonical_groups import Found
 from anydim.passes.in_place import in_place, updates
 from anydim.passes.memory import STACKED, ArenaPlan, Lifetime, Planner
 from anydim.passes.packing import Work, packed

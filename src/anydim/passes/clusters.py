@@ -16,9 +16,9 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
 from anydim.lang.tree import Cast, Expr, Group, Index, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import reads, rewrite
-from anydim.passes.alike import canonical, in_own_sizes
+from anydim.passes.canonical_groups import canonical, in_own_sizes
 from anydim.passes.flow import Line, fused_node, group_of, inputs_of
-from anydim.passes.spaces import loop_names, rename_axes
+from anydim.passes.shared_loops import loop_names, rename_axes
 from anydim.passes.view_forms import is_view
 from anydim.sizes import Box
 

@@ -14,7 +14,7 @@ from dataclasses import field
 
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.micro import tile_of
+from anydim.kernels.matmul.register_tile import tile_of
 from anydim.lang.tree import (
     Apply,
     Axis,

@@ -4,7 +4,7 @@
 
 wherever the scales are the same along k. The integer sum is exact, so the result is at least as
 near to the true one. Padding with 0 is padding with the zero point. What is quantised again is
-counted in steps of its scale then (`steps.py`).
+counted in steps of its scale then (`requantise.py`).
 
 After: no sum of products reads two dequantised values whose scales could stand outside, unless
 the sum might not fit an int32.
@@ -22,8 +22,8 @@ from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, Statement,
 from anydim.lang.tree.affine import body_at, reads, rewrite
 from anydim.lang.tree.bounds_checks import checked
 from anydim.passes.flow import Line, live, pack, unpack, unused
+from anydim.passes.requantise import counted_in_steps
 from anydim.passes.rules import simplified
-from anydim.passes.steps import counted_in_steps
 from anydim.sizes import Box, Truth, product, prove
 
 _DEEPEST = 8  # movements between a dequantisation and the sum

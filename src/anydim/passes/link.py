@@ -1,7 +1,7 @@
 """Cut graphs and the segments of their parts -> a program.
 
 After: every value that a step makes is released behind its last reader, unless it is a result; a
-step reads values of its own device (`copies_between.py`).
+step reads values of its own device (`device_copies.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.regions import BranchRegion, CallRegion, Foreign, LoopRegion, Sizes
 from anydim.passes.assemble import Store
-from anydim.passes.copies_between import CopiesBetween
-from anydim.passes.handing.empty import needed_elsewhere
+from anydim.passes.delegate.empty_tensors import needed_elsewhere
+from anydim.passes.device_copies import CopiesBetween
 from anydim.passes.segment import Cut, Held, Part, straight
 from anydim.program.program import Program
 from anydim.program.region import (

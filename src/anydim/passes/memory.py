@@ -3,7 +3,7 @@
 Each value has an interval of launches in which it lives and a number of bytes, a size expression.
 `Stacked` puts values into an order; each lies upon all those before it that it lives together
 with. That is right at every size by construction; sample sizes only say which order wastes least
-(`order.py`). So nothing has to be proven, and the total is a formula (docs/decisions/010).
+(`arena_order.py`). So nothing has to be proven, and the total is a formula (docs/decisions/010).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy
 
 from anydim.base.records import dataclass
-from anydim.passes.order import Problem, best_order
-from anydim.passes.stack import Stack
+from anydim.passes.arena_layout import Stack
+from anydim.passes.arena_order import Problem, best_order
 from anydim.sizes import Box, Covering, Guard, Sampled, Size, as_size, samples
 
 

@@ -19,9 +19,9 @@ from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
-from anydim.base.given import shown
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
+from anydim.base.user_values import shown
 from anydim.kernels.launch import TF32
 from anydim.kernels.schedule import parse_options, print_schedule
 from anydim.passes.memory import PLANNERS, STACKED, Planner

@@ -27,7 +27,7 @@ from anydim.lang.tree.affine import rewrite, to_expr
 from anydim.passes.flow import fused_node, group_of, unused, with_nodes
 from anydim.passes.pad_analysis import Padding
 from anydim.passes.pad_analysis import group_of as statements_of
-from anydim.passes.pad_places import put_together
+from anydim.passes.padded_addresses import put_together
 from anydim.sizes import Box, Size
 from anydim.sizes.padded import padded_size
 

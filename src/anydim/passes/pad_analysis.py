@@ -17,7 +17,7 @@ from anydim.kernels.inference import free_axes
 from anydim.lang.tree import Group, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import affine, reads
 from anydim.lang.tree.bounds_checks import checked
-from anydim.passes.pad_places import Part, taken_apart
+from anydim.passes.padded_addresses import Part, taken_apart
 from anydim.sizes import Size, Truth, prove
 
 

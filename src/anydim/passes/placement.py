@@ -17,14 +17,14 @@ from anydim.base.records import dataclass
 from anydim.devices.device import Device as OpenDevice
 from anydim.devices.table import unknown_device
 from anydim.graph.nodes import Graph
-from anydim.passes.choosing import Choosing
-from anydim.passes.place import Place, Placed, summary
-from anydim.passes.placing.by_size import crossings
-from anydim.passes.placing.choice import Device
-from anydim.passes.placing.measure import Run, speed_of
-from anydim.passes.placing.rules import HOST, all_nodes, known_rules, unnamed, unused
-from anydim.passes.placing.speeds import Speed
-from anydim.passes.placing.timed import Tell, Timing, Trial
+from anydim.passes.assign_devices import Place, Placed, summary
+from anydim.passes.device_placement.by_size import crossings
+from anydim.passes.device_placement.measure import Run, speed_of
+from anydim.passes.device_placement.min_cut_choice import Device
+from anydim.passes.device_placement.rules import HOST, all_nodes, known_rules, unnamed, unused
+from anydim.passes.device_placement.speeds import Speed
+from anydim.passes.device_placement.timed import Tell, Timing, Trial
+from anydim.passes.placement_choice import Choosing
 
 AUTOMATIC = "auto"
 _SAME_SPEED = Speed()  # where there is nothing to compare

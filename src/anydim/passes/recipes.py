@@ -15,8 +15,8 @@ from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.schedule import parse_options, parse_schedule
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group, TensorType
-from anydim.passes.fitting import size_names
 from anydim.passes.flow import fused_node
+from anydim.passes.site_fitting import size_names
 from anydim.program.recipe import Recipe
 from anydim.sizes import Box
 

@@ -1,9 +1,9 @@
 """Groups -> launches: the first template that takes a group turns it into a kernel.
 
 Groups that differ only in names share one kernel: tensors, checked indices and sizes that follow
-from each other alike are renamed (`alike.py`) before a template sees them, and its answer is kept
-per renamed group.
-A group that only renames bytes (a reshape of a value nobody else needs in place) launches nothing.
+from each other alike are renamed (`canonical_groups.py`) before a template sees them, and its
+answer is kept per renamed group. A group that only renames bytes (a reshape of a value nobody else
+needs in place) launches nothing.
 
 After: every value is an input, a constant, an alias of another value, or written by a launch.
 """
@@ -24,7 +24,7 @@ from anydim.kernels.schedule import parse_options, parse_schedule
 from anydim.kernels.template import Template
 from anydim.lang.surface.printer import print_statement
 from anydim.lang.tree import Group, Read
-from anydim.passes.alike import Found, Own, canonical, in_own_sizes
+from anydim.passes.canonical_groups import Found, Own, canonical, in_own_sizes
 from anydim.passes.flow import unused
 from anydim.passes.options import PLAIN, WHOLE, Options
 from anydim.passes.recipes import template_recipe

@@ -21,7 +21,7 @@ from anydim.graph.evaluate import group_of
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import LoopRegion, Sizes
-from anydim.passes.copies import without_copies
+from anydim.passes.copy_elimination import without_copies
 from anydim.passes.flow import with_nodes
 from anydim.program.binding import told
 from anydim.runtime.signature import TensorSpec

@@ -17,7 +17,7 @@ from anydim.base.errors import InputError
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.inference import dtype_of, free_axes
-from anydim.kernels.rows.passplan import cost
+from anydim.kernels.rows.fusion_plan import cost
 from anydim.lang.meaning.contract import factors
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.ranges import INSIDE, UNDECIDED, read_guards, read_status
@@ -27,7 +27,7 @@ from anydim.lang.tree.bounds_checks import checked, counting, is_inside, numbere
 from anydim.passes.flow import Line, group_of, inputs_of, live, pack, unpack
 from anydim.passes.options import EXACT
 from anydim.passes.rules import simplified
-from anydim.passes.spaces import rename_axes
+from anydim.passes.shared_loops import rename_axes
 from anydim.passes.view_forms import is_reshape, is_view
 from anydim.sizes import Guard, Size, joined
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import OptionError, OutOfMemoryError
-from anydim.base.given import shown, whole
+from anydim.base.user_values import shown, whole
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import LARGEST, Size, as_size
 

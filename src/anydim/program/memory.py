@@ -14,8 +14,8 @@ from functools import cached_property
 
 from anydim.base.amounts import told_bytes
 from anydim.base.errors import DimError, MemoryLimitError
-from anydim.base.given import by_names, text_of, whole_within
 from anydim.base.records import dataclass
+from anydim.base.user_values import by_names, text_of, whole_within
 from anydim.program.binding import check_names, check_sizes
 from anydim.program.program import Program
 from anydim.program.region_plan import needs, values_at

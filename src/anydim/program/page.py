@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from anydim.base.amounts import bytes_text
-from anydim.program.held import Held
+from anydim.program.callable_program import Held
 from anydim.runtime.signature import TensorSpec
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anydim.base.records import dataclass
-from anydim.program.placed import arena
+from anydim.program.memory_map import arena
 from anydim.program.program import Program
 from anydim.program.region_plan import needs, values_at
 

@@ -15,7 +15,7 @@ from dataclasses import field
 from anydim.base.records import dataclass
 from anydim.program.program import Program
 from anydim.program.region import CopyStep, EngineStep, LoopStep, Region, SegmentStep, Stack
-from anydim.runtime import context, home
+from anydim.runtime import context, slots
 from anydim.runtime.layout import Layout
 from anydim.runtime.signature import TensorSpec
 
@@ -108,7 +108,7 @@ class _Words:
 class RegionLayout:
     """All words of a call; `regions` in the order of the program.
 
-    `homes` are the first words of what is kept for each device (`runtime/home.py`).
+    `homes` are the first words of what is kept for each device (`runtime/slots.py`).
     """
 
     regions: tuple[RegionPlaces, ...]
@@ -119,7 +119,7 @@ class RegionLayout:
 def region_layout(program: Program) -> RegionLayout:
     """The layout for a program."""
     words = _Words()
-    homes = {device: words.take(home.WORDS) for device in program.devices}
+    homes = {device: words.take(slots.WORDS) for device in program.devices}
     wanted = aimed(program)
     regions = tuple(
         _Region(region, words, wanted[number]).places()
@@ -209,7 +209,7 @@ class _Region:
         )  # fmt: skip
 
     def _handed(self, step: EngineStep) -> int:
-        """How many words a part of an engine reads: `runtime/handed.py`."""
+        """How many words a part of an engine reads: `runtime/delegated.py`."""
         values = [self.region.values[name] for name in (*step.reads, *step.makes)]
         return sum(1 + spec.rank for spec in values) + sum(len(s) for _, s in step.vectors)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from html import escape
 
 from anydim.base.records import dataclass
-from anydim.program.placed import Arena, Placed
+from anydim.program.memory_map import Arena, Placed
 from anydim.report.text import amount, sizes_text
 
 WIDTH, HEIGHT = 1240, 720

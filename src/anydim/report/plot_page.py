@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from anydim.base.errors import OptionError
-from anydim.program.placed import Arena, Placed
+from anydim.program.memory_map import Arena, Placed
 from anydim.report.pages import MONO, framed
 from anydim.report.plot import escaped, svg
 from anydim.report.text import sizes_text

@@ -3,11 +3,11 @@
 The twin shares code, constants and limits with the one it is made of and has a table of code of its
 own (`interface.py`: entries may be whatever serves). There every word leads to a function that
 reads the clock, runs the kernel, without the interpreter's lock, and reads the clock again. Where
-there are several bodies for a site (`choices.py`), it is the generic one. So a call that is not
-clocked runs what it always ran, and any program can be clocked: branches, loops,
-models from a file. What a call of nothing takes that way is subtracted.
+there are several bodies for a site (`variant_tables.py`), it is the generic one. So a call that is
+not clocked runs what it always ran, and any program can be clocked: branches, loops, models from a
+file. What a call of nothing takes that way is subtracted.
 
-The verbs of devices look at the clock likewise (`devices/hosted.py`), beside what they do.
+The verbs of devices look at the clock likewise (`devices/c_entry_points.py`), beside what they do.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from anydim.base.records import dataclass
+from anydim.runtime.device_calls import Note
 from anydim.runtime.executable import Executable
-from anydim.runtime.hosted import Note
 
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 Words = Sequence[Sequence[tuple[int, int]]]
@@ -66,7 +66,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a device was asked for: a verb by its place in `home.py`, with what it was given.
+    """What a device was asked for: a verb by its place in `slots.py`, with what it was given.
 
     The entry of a launch is its number among all of the program on that device, from 1 on; `sizes`
     are those of its kernel. `done` is when the device did it, by its own clock, where it tells.

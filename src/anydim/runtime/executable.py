@@ -15,17 +15,17 @@ import numpy
 from anydim.base.errors import InputError, OutOfMemoryError, UserError
 from anydim.base.records import dataclass
 from anydim.runtime.arrays import Wrap, check_names, plain, wrapper
-from anydim.runtime.choices import TAG
+from anydim.runtime.call_sizes import Watched
+from anydim.runtime.delegated import Handed, Nothing
 from anydim.runtime.failures import Failure, Words, call_error
 from anydim.runtime.frames import IDLE, Callers, Frame, shelf_of, trim_system
-from anydim.runtime.handed import Handed, Nothing
 from anydim.runtime.interface import Interface
 from anydim.runtime.signature import Signature
 from anydim.runtime.threads import Pool, PoolCode
-from anydim.runtime.watched import Watched
+from anydim.runtime.variant_tables import TAG
 
 if TYPE_CHECKING:
-    from anydim.runtime.hosted import Hosted
+    from anydim.runtime.device_calls import Hosted
 
 WORD = 8  # bytes
 NEVER = 1 << 60  # calls

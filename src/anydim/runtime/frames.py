@@ -21,9 +21,9 @@ from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
 from anydim.base.errors import BusyError, OptionError
-from anydim.base.given import shown
 from anydim.base.records import dataclass
 from anydim.base.text import counted
+from anydim.base.user_values import shown
 
 CALLS = 32
 SMALL = 256 << 10  # bytes

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from anydim.base.errors import ArtefactError
 from anydim.base.records import dataclass
-from anydim.runtime import home
+from anydim.runtime import slots
+from anydim.runtime.delegated import HandedPart
 from anydim.runtime.failures import Failure
-from anydim.runtime.handed import HandedPart
 from anydim.runtime.layout import POINTERS, SETUP
 from anydim.runtime.signature import Signature
 
@@ -107,11 +107,11 @@ class Interface:
         ranks = [spec.rank for spec in signature.inputs]
         straight = set(self.functions) == _STRAIGHT
         expected = _DEVICES if self.devices else _REGIONS
-        known = {name for name in self.functions if not (self.devices and home.is_role(name))}
+        known = {name for name in self.functions if not (self.devices and slots.is_role(name))}
         problems = {
             "functions": not straight and known != expected,
             "devices": not all(
-                self._inside(device.home, home.WORDS) and all(map(self._inside, _filled(device)))
+                self._inside(device.home, slots.WORDS) and all(map(self._inside, _filled(device)))
                 for device in self.devices
             ) or (straight and bool(self.devices)),
             "handed": not all(
@@ -162,7 +162,7 @@ class Interface:
 
     def verbs(self, address: Callable[[str], int]) -> dict[str, int]:
         """The native verbs of devices, by their roles; `address` is where a symbol is."""
-        return {name: address(s) for name, s in self.functions.items() if home.is_role(name)}
+        return {name: address(s) for name, s in self.functions.items() if slots.is_role(name)}
 
     @property
     def symbols(self) -> tuple[str, ...]:

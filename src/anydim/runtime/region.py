@@ -11,13 +11,13 @@ from typing import Any, NoReturn
 
 import numpy
 
-from anydim.runtime import context, home, stopping
+from anydim.runtime import context, slots, stopping
+from anydim.runtime.escaped_blocks import Left, bytes_alone, owned
 from anydim.runtime.executable import UNLIMITED, WORD, Executable, pointer, wrong_shape
 from anydim.runtime.failures import Failure, no_memory
 from anydim.runtime.frames import IDLE, trim_system
 from anydim.runtime.interface import OnDevice
 from anydim.runtime.invoke import POSSIBLE, Invoke, Table
-from anydim.runtime.left import Left, bytes_alone, owned
 from anydim.runtime.pointers import fill, pointers
 from anydim.runtime.results import MAPPED
 from anydim.runtime.system import memory_functions
@@ -264,7 +264,7 @@ class RegionExecutable(Executable["_Frame"]):
         kept = {word: numpy.array(table, numpy.uint64) for word, table in tables.items()}
         words |= {word: pointer(table) for word, table in kept.items()}
         malloc, free = memory_functions()[:2]
-        words |= {placed.home + home.MALLOC: malloc, placed.home + home.FREE_HEAD: free}
+        words |= {placed.home + slots.MALLOC: malloc, placed.home + slots.FREE_HEAD: free}
         return words, list(kept.values())
 
     # ---- memory --------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from anydim.base.errors import OptionError
-from anydim.base.given import shown
+from anydim.base.user_values import shown
 from anydim.runtime import context
 from anydim.sizes import LARGEST
 

@@ -21,10 +21,10 @@ from anydim.base import settings
 from anydim.base.records import dataclass
 from anydim.runtime import context, stopping
 from anydim.runtime.arena import Arena
+from anydim.runtime.device_calls import Hosted
 from anydim.runtime.executable import UNLIMITED, WORD, Executable, wrong_shape
 from anydim.runtime.failures import no_memory
 from anydim.runtime.frames import IDLE
-from anydim.runtime.hosted import Hosted
 from anydim.runtime.invoke import POSSIBLE, Invoke, Table
 from anydim.runtime.layout import (
     ADDRESS,

@@ -14,8 +14,8 @@ import weakref
 from functools import lru_cache
 from typing import Any
 
-from anydim.base.given import whole_within
 from anydim.base.records import dataclass
+from anydim.base.user_values import whole_within
 from anydim.runtime.cores import usual_cores
 
 SPINNING = 50e-6  # seconds that a worker looks for work before it blocks: most calls follow sooner

@@ -6,7 +6,7 @@ given sizes, and answers: proved, refuted or unknown over the whole box.
 
 from typing import TYPE_CHECKING
 
-from anydim.base.late import late_names
+from anydim.base.lazy_names import late_names
 from anydim.sizes import quotients as _quotients  # noqa: F401  the normal forms of all functions
 
 if TYPE_CHECKING:
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from anydim.sizes.divisors import divisor_guard
     from anydim.sizes.expression import Size
     from anydim.sizes.extremes import maximum, minimum
-    from anydim.sizes.given import given_dims, given_sizes
     from anydim.sizes.guard import Guard, holds, joined
     from anydim.sizes.index_range import ADDRESSABLE, SHORT, USUAL, fits, wrapped
     from anydim.sizes.interval import LARGEST, Interval
     from anydim.sizes.largest import largest_value
-    from anydim.sizes.own import OwnSizes, own_sizes
     from anydim.sizes.parsing import as_size, parse
     from anydim.sizes.proofs import Truth, bounds, prove, simplify
+    from anydim.sizes.relative_sizes import OwnSizes, own_sizes
     from anydim.sizes.remedies import remedy
     from anydim.sizes.sampling import Sampled, samples
+    from anydim.sizes.user_sizes import given_dims, given_sizes
 
 __all__ = [
     "ADDRESSABLE",
@@ -79,11 +79,11 @@ _MODULES = {
     "expression": ("Size",),
     "extremes": ("maximum", "minimum"),
     "index_range": ("ADDRESSABLE", "SHORT", "USUAL", "fits", "wrapped"),
-    "given": ("given_dims", "given_sizes"),
+    "user_sizes": ("given_dims", "given_sizes"),
     "guard": ("Guard", "holds", "joined"),
     "interval": ("LARGEST", "Interval"),
     "largest": ("largest_value",),
-    "own": ("OwnSizes", "own_sizes"),
+    "relative_sizes": ("OwnSizes", "own_sizes"),
     "parsing": ("as_size", "parse"),
     "proofs": ("Truth", "bounds", "prove", "simplify"),
     "remedies": ("remedy",),

@@ -13,7 +13,7 @@ from anydim.sizes.printing import atom_text
 
 if TYPE_CHECKING:  # a size is made of atoms
     from anydim.sizes.expression import Size
-    from anydim.sizes.form import Form
+    from anydim.sizes.normal_form import Form
 
 Monomial = tuple[str, ...]  # sorted, an atom repeats for its power; () belongs to the constant
 MOST_CHARACTERS = 1 << 16  # of the text of a size

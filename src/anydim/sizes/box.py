@@ -10,10 +10,10 @@ from itertools import product as combinations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anydim.base.errors import DimError, OptionError
-from anydim.base.given import shown, whole
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
+from anydim.base.user_values import shown, whole
 from anydim.sizes.expression import Size
 from anydim.sizes.interval import LARGEST, Interval
 

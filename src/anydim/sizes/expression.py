@@ -7,8 +7,9 @@ Two sizes that compare equal are equal for every value of their symbols. Two tha
 may still be equal: ask `prove`. The normal form has the value of the expression it came from
 wherever that expression is defined (no divisor is 0).
 
-What is made of atoms is in `atoms.py`, what a size is and its values in `form.py`, the normal form
-of quotients and remainders in `quotients.py`, that of minima and maxima in `extremes.py`.
+What is made of atoms is in `atoms.py`, what a size is and its values in `normal_form.py`, the
+normal form of quotients and remainders in `quotients.py`, that of minima and maxima in
+`extremes.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import NoReturn, cast
 
 from anydim.base.errors import OptionError
 from anydim.sizes.atoms import Atom, Monomial, inside_out, merged, without
-from anydim.sizes.form import Form
+from anydim.sizes.normal_form import Form
 
 NAME = r"[^\W\d](?:[\w$@#]|\.(?=\w))*|[$@#](?:[\w$@#]|\.(?=\w))+"
 

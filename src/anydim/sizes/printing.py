@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from anydim.sizes.expression import Size
-    from anydim.sizes.form import Form
+    from anydim.sizes.normal_form import Form
 
 
 def size_text(size: Form) -> str:

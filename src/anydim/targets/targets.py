@@ -7,9 +7,9 @@ from dataclasses import replace
 from importlib import import_module
 
 from anydim.base.errors import OptionError
-from anydim.base.given import text_of
 from anydim.base.text import listed, suggestion
-from anydim.kernels.product.bytes import template as bytes_product
+from anydim.base.user_values import text_of
+from anydim.kernels.matmul.int8 import int8_template as bytes_product
 from anydim.kernels.template import Template
 from anydim.kernels.templates import TEMPLATES
 from anydim.targets.llvm.compiler import compiling
@@ -87,12 +87,12 @@ def _cuda(processor: Processor) -> Target:
 
 def _of_groups() -> tuple[Template, ...]:
     """The templates of devices whose items work in groups, one lane each."""
-    modules = (import_module(f"anydim.kernels.grouped.{name}") for name in _GROUPED)
+    modules = (import_module(f"anydim.kernels.gpu.{name}") for name in _GROUPED)
     grouped = (module.TEMPLATE for module in modules)
     return (*grouped, *(t for t in TEMPLATES if t.name not in _OF_VECTORS))
 
 
-_GROUPED = ("attention", "fragments", "tiles", "teams")
+_GROUPED = ("gpu_attention", "tensor_core_matmul", "tiled_matmul", "group_rows")
 _OF_VECTORS = ("winograd", "bytes", "narrow")  # templates whose kernels need several lanes
 HOSTS: Mapping[str, Callable[[Processor], Target]] = {"llvm": _llvm, "c": _c}
 OF_DEVICES: Mapping[str, Callable[[Processor], Target]] = {

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from anydim.runtime.choices import Key
+from anydim.runtime.variant_tables import Key
 
 _MARGIN = 2  # a newcomer comes so many times as often as the body that it drops
 _SAMPLE = 10  # of TinyLFU: a sample has so many times the launches that fill the cache

@@ -18,12 +18,12 @@ from anydim.kernels.launch import STATUS_TENSOR, Launch
 from anydim.kernels.schedule import parse_options, parse_schedule, schedule_name
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
-from anydim.passes.fitting import fitted, parameters_of, with_interface
 from anydim.passes.recipes import make, parse_machine
+from anydim.passes.site_fitting import fitted, parameters_of, with_interface
 from anydim.program.recipe import Recipe
-from anydim.runtime.choices import AS_LAUNCHED, Key, Span
+from anydim.runtime.variant_tables import AS_LAUNCHED, Key, Span
 from anydim.sizes import Box, Dim, Size, Truth, as_size, negated, prove
-from anydim.variants.solving import dims_that_give, word_name
+from anydim.variants.solved_dims import dims_that_give, word_name
 from anydim.variants.spans import Spanned, extent_of, spanned_kernel
 
 

@@ -25,7 +25,7 @@ from anydim.base.cache_folder import cache_folder, not_kept, remove, say
 from anydim.base.errors import OptionError
 from anydim.base.files import replaced
 from anydim.base.records import dataclass
-from anydim.runtime.choices import Key, Span
+from anydim.runtime.variant_tables import Key, Span
 from anydim.variants.records import FILE
 
 if TYPE_CHECKING:

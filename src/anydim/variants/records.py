@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from anydim.base import settings
 from anydim.base.cache import key_of, user_cache
 from anydim.base.cache_folder import cache_folder, is_there
-from anydim.base.reads import CLOCK_NS, FileState
+from anydim.base.read_files import CLOCK_NS, FileState
 
 if TYPE_CHECKING:  # a process that loads its program needs none of it
     from anydim.program.recipe import Recipe

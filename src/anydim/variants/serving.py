@@ -20,18 +20,18 @@ from typing import Any
 from anydim.base import settings
 from anydim.base.errors import OptionError
 from anydim.base.text import counted
-from anydim.program.bodies import KeptPlace, Variant
 from anydim.program.program import Program
 from anydim.program.segment import Site as ProgramSite
-from anydim.runtime.choices import Body, Callee, Key, Sizes, key_of
+from anydim.program.variants import KeptPlace, Variant
 from anydim.runtime.cores import available_cores
 from anydim.runtime.executable import NEVER, Executable
+from anydim.runtime.variant_tables import Body, Callee, Key, Sizes, key_of
 from anydim.sizes import LARGEST, Box, Dim, bounds
 from anydim.targets.target import Target
-from anydim.variants.aside import aside
+from anydim.variants.background import aside
+from anydim.variants.call_sites import Event, Place, places_of
 from anydim.variants.ledger import Ledger, Verdict, ledger, name_of
-from anydim.variants.places import Event, Place, places_of
-from anydim.variants.sharing import Row, shared
+from anydim.variants.shared_schedules import Row, shared
 from anydim.variants.strategies import Adaptive, Buckets, Exact, Strategy
 from anydim.variants.strategies.buckets import Between
 from anydim.variants.strategies.strategy import SAME

@@ -1,10 +1,11 @@
 """A body for a span of sizes: it knows what is one number there, and works out what else it needs.
 
 What a kernel needs may be no word of its launch, as it depends on the schedule: `(m + 3)//4` where
-the launch has m and `(m + 7)//8`. So dims are said by the words (`solving.py`), at the beginning of
-the kernel, and once before it in `extent`, a function of the address of the words. That says the
-parallel range, or less than 0 where the sizes are none for the body: a dim is outside of what the
-body was made for, a number does not fit 64 bits, or dims that were guessed do not give the words.
+the launch has m and `(m + 7)//8`. So dims are said by the words (`solved_dims.py`), at the
+beginning of the kernel, and once before it in `extent`, a function of the address of the words.
+That says the parallel range, or less than 0 where the sizes are none for the body: a dim is outside
+of what the body was made for, a number does not fit 64 bits, or dims that were guessed do not give
+the words.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from anydim.kernels.ir import Kernel, Let, Scalar, constant
 from anydim.kernels.launch import Launch
 from anydim.native.arithmetic import Arithmetic, Ranged
 from anydim.native.body import Body, parameter
-from anydim.passes.fitting import parameters_of, places_of, with_interface
+from anydim.passes.site_fitting import parameters_of, places_of, with_interface
 from anydim.program.recipe import Recipe
-from anydim.runtime.choices import Span
+from anydim.runtime.variant_tables import Span
 from anydim.sizes import LARGEST, Box, Dim, Interval, Size, bounds, simplify
-from anydim.variants.solving import Told, dims_of_span, word_name
+from anydim.variants.solved_dims import Told, dims_of_span, word_name
 
 _WORDS = parameter("words")
 _BETWEEN = 5  # points inside a span that are tried

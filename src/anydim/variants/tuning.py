@@ -17,11 +17,11 @@ from anydim.base.records import dataclass
 from anydim.program.recording import Recorded
 from anydim.program.segment import Site
 from anydim.program.site_recording import RecordedSite
-from anydim.runtime.choices import Sizes
+from anydim.runtime.variant_tables import Sizes
 from anydim.sizes import Box
 from anydim.variants.ledger import Verdict
 from anydim.variants.serving import Serving
-from anydim.variants.solving import dims_that_give
+from anydim.variants.solved_dims import dims_that_give
 from anydim.variants.workers import Reply
 
 FLOPS_A_BYTE = 8  # what a core computes while it moves a byte, to compare launches with each other

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 from anydim.program.recording import Recorded
 from anydim.program.site_recording import RecordedSite
-from anydim.runtime.choices import Callee, Sizes
-from anydim.variants.places import Place
+from anydim.runtime.variant_tables import Callee, Sizes
+from anydim.variants.call_sites import Place
 from anydim.variants.serving import MISSED, Serving
 from anydim.variants.tuning import work_of
 

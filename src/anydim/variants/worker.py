@@ -21,14 +21,14 @@ from anydim.base.errors import UserError
 from anydim.base.reports import internal
 from anydim.kernels.ir import Kernel, Library
 from anydim.program.recipe import parse_recipe
-from anydim.runtime.choices import Key, key_of
+from anydim.runtime.variant_tables import Key, key_of
 from anydim.targets.target import Target
 from anydim.targets.targets import target
 from anydim.variants.candidates import Candidate, by_text, sized
+from anydim.variants.child_process import Tied, end_with_parent
+from anydim.variants.general_search import search_whole
 from anydim.variants.search import search
-from anydim.variants.tied import Tied, end_with_parent
 from anydim.variants.trial import Tried
-from anydim.variants.whole import search_whole
 
 IDLE = 120.0  # seconds
 Answer = dict[str, Any]

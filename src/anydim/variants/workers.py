@@ -26,8 +26,8 @@ from typing import Any, Protocol
 from anydim.base import settings
 from anydim.base.records import dataclass
 from anydim.program.recipe import Recipe
-from anydim.runtime.choices import Key, Sizes, Span
-from anydim.variants.tied import beginning
+from anydim.runtime.variant_tables import Key, Sizes, Span
+from anydim.variants.child_process import beginning
 
 _MOST_DEATHS = 3  # in a row
 _PAUSE = 60.0  # seconds after so many, without a process

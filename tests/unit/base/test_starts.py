@@ -15,7 +15,7 @@ from anydim.base import cache
 from anydim.base.cache import package_version
 from anydim.base.collector import collector_paused
 from anydim.base.digest import sha256
-from anydim.base.late import late_names
+from anydim.base.lazy_names import late_names
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, (1 << 17) - 1, 1 << 17, (1 << 17) + 1])

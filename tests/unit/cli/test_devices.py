@@ -10,7 +10,7 @@ from anydim.base import settings
 from anydim.cli.app import main
 from anydim.devices.cuda import Library, found
 from anydim.devices.opencl import inventory
-from anydim.devices.opencl.library import ClError
+from anydim.devices.opencl.libopencl import ClError
 from tests.unit.devices.fake_cuda import FakeCuda
 
 

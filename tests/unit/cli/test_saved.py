@@ -211,7 +211,7 @@ def test_a_saved_model_needs_no_compiler(folder: Path) -> None:
         "llvmlite",
         "lark",
         "anydim.compiler",
-        "anydim.compiling",
+        "anydim.compile_progress",
         "anydim.kernels",
         "anydim.graph",
     )

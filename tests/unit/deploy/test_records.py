@@ -11,8 +11,8 @@ from anydim.base.dtypes import float32
 from anydim.base.errors import ArtefactError, InternalError
 from anydim.deploy.records import parse_json, parse_record, print_record
 from anydim.deploy.saved import SavedArray
+from anydim.program.program_reports import Story
 from anydim.program.region import CallStep, FindStep, Region
-from anydim.program.story import Story
 from anydim.runtime.cpu import Level
 from anydim.runtime.lists import Listed
 from anydim.runtime.signature import Signature, TensorSpec

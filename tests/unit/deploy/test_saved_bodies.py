@@ -11,7 +11,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.errors import ArtefactError
-from anydim.program.bodies import KeptBody, KeptPlace
+from anydim.program.variants import KeptBody, KeptPlace
 from tests.unit.deploy.hostile import DAMAGE, lie, outcome
 from tests.unit.deploy.kinds import KINDS
 from tests.unit.variants.models import Here, depthwise, here, image

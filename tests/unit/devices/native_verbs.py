@@ -6,10 +6,10 @@ import ctypes
 from collections.abc import Callable
 from functools import lru_cache
 
+from anydim.devices.c_entry_points import HostedDevice
 from anydim.devices.device import Device
-from anydim.devices.hosted import HostedDevice
-from anydim.native.verbs.table import VERBS, verbs_code
-from anydim.runtime import home
+from anydim.native.device_api.table import VERBS, verbs_code
+from anydim.runtime import slots
 from anydim.targets.targets import target
 
 PYTHON = (
@@ -32,9 +32,9 @@ class Native:
     def __init__(self, device: Device, code: str = "llvm") -> None:
         self.device = device
         self._hosted = HostedDevice(device, {}, (), _loaded(code)[0])
-        assert device.native and len(self._hosted.native) == len(home.NAMES)
+        assert device.native and len(self._hosted.native) == len(slots.NAMES)
         self._functions = {
-            name: self._function(self._hosted.native[word]) for name, word in home.NAMES.items()
+            name: self._function(self._hosted.native[word]) for name, word in slots.NAMES.items()
         }
 
     def _function(self, address: int) -> Callable[..., int]:

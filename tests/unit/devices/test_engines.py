@@ -18,7 +18,7 @@ from anydim.devices.engines import table
 from anydim.devices.engines.engine import Tensor
 from anydim.devices.engines.openvino import OpenVino
 from anydim.devices.engines.table import open_engine
-from anydim.runtime.handed import Port
+from anydim.runtime.delegated import Port
 from bench.light import light_model
 
 ENGINES = ("onnxruntime", "openvino")

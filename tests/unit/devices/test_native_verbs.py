@@ -14,11 +14,11 @@ import anydim as ad
 from anydim.base.errors import DeviceError, DeviceMemoryError
 from anydim.devices.cpu import CpuDevice
 from anydim.devices.device import Device
-from anydim.devices.opencl import words
+from anydim.devices.opencl import state
 from anydim.devices.opencl.device import OpenClDevice
 from anydim.devices.opencl.opened import opened
 from anydim.devices.opencl.shared import SharedOpenClDevice
-from anydim.runtime import home
+from anydim.runtime import slots
 from tests.kernel_targets import has_device, needs_compiler, needs_device, needs_two_devices
 from tests.unit.devices.native_verbs import Native, forbidden
 from tests.unit.devices.test_opencl import add_one
@@ -174,7 +174,7 @@ def test_verbs_happen_as_if_in_order(shared: SharedOpenClDevice, seed: int, code
     work.end()
     for block in work.blocks:
         shared.free(block)
-    assert shared.counters.blocks == 0 and not shared.words[words.STAGED]
+    assert shared.counters.blocks == 0 and not shared.words[state.STAGED]
 
 
 @needs_device
@@ -254,7 +254,7 @@ def test_what_one_device_cannot_take_from_another_goes_by_the_host() -> None:
     assert not second.copy_from(block[1], first, block[0], 64)
     assert first.copy_from(block[0], second, block[1], 64)
     given = (block[1], first.context, block[0], 64, 0)
-    assert Native(second).copy_from(*given) == home.BY_HOST
+    assert Native(second).copy_from(*given) == slots.BY_HOST
     assert second.counters.copies_in == 0 and first.counters.copies_in == 1
     for device, each in zip((first, second), block):
         device.free(each)
@@ -270,7 +270,7 @@ def test_an_event_that_was_long_ago(shared: SharedOpenClDevice) -> None:
     verbs.launch(work.entry, *given)
     verbs.copy_out(came.ctypes.data, work.blocks[0], BYTES)
     first = verbs.record()
-    for _ in range(words.RING_ROWS + 3):
+    for _ in range(state.RING_ROWS + 3):
         verbs.record()
     verbs.wait(first)
     assert (came == 1).all()
@@ -290,11 +290,11 @@ def test_what_fails_is_an_error_of_ours(
 ) -> None:
     model = ad.compile(graph_of(diamond, "a", "", "a", "a"), devices={"a": shared})
     expected = model(**arrays(9))["y"]
-    right, wrong = shared.words[words.ENQUEUE], failing(code)
-    shared.words[words.ENQUEUE] = ctypes.cast(wrong, ctypes.c_void_p).value  # type: ignore
+    right, wrong = shared.words[state.ENQUEUE], failing(code)
+    shared.words[state.ENQUEUE] = ctypes.cast(wrong, ctypes.c_void_p).value  # type: ignore
     with pytest.raises(error, match=text):
         model(**arrays(9))
-    shared.words[words.ENQUEUE] = right
+    shared.words[state.ENQUEUE] = right
     numpy.testing.assert_array_equal(model(**arrays(9))["y"], expected)
     assert model.executable.leaked == 0
 

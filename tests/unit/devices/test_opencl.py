@@ -14,7 +14,7 @@ import anydim as ad
 from anydim.base import settings
 from anydim.base.errors import DeviceError, DeviceMemoryError
 from anydim.devices.device import Launch
-from anydim.devices.opencl import inventory, library
+from anydim.devices.opencl import inventory, libopencl
 from anydim.devices.opencl.device import OpenClDevice
 from anydim.devices.opencl.opened import opened
 from anydim.targets.opencl.render import render
@@ -160,4 +160,4 @@ def test_a_loader_that_there_is_not() -> None:
     with settings.override(opencl_library=nowhere), refused(match=r"'/nowhere.*\n.*\[opencl\]"):
         OpenClDevice()
     with settings.override(opencl_library=other), refused(match="no OpenCL loader 'libm"):
-        library.library()
+        libopencl.library()

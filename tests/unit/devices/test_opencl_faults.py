@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.devices.opencl import programs, words
+from anydim.devices.opencl import programs, state
 from anydim.devices.opencl.opened import opened
 from anydim.devices.opencl.shared import SharedOpenClDevice
 from tests.kernel_targets import needs_device
@@ -62,7 +62,7 @@ def test_launches_that_fail_in_the_middle(shared: SharedOpenClDevice, last: int)
     given = arrays(9)
     expected = model(**given)
     held = shared.counters.blocks
-    right = shared.words[words.ENQUEUE]
+    right = shared.words[state.ENQUEUE]
     do, left = _ENQUEUE(right), [last]
 
     def enqueue(*arguments: int) -> int:
@@ -70,10 +70,10 @@ def test_launches_that_fail_in_the_middle(shared: SharedOpenClDevice, last: int)
         return -36 if left[0] == 0 else do(*arguments)
 
     failing = _ENQUEUE(enqueue)
-    shared.words[words.ENQUEUE] = ctypes.cast(failing, ctypes.c_void_p).value or 0
+    shared.words[state.ENQUEUE] = ctypes.cast(failing, ctypes.c_void_p).value or 0
     with pytest.raises(ad.DeviceError, match=r"'opencl:0': launch failed: .*INVALID_COMMAND_QUEUE"):
         model(**given)
-    shared.words[words.ENQUEUE] = right
+    shared.words[state.ENQUEUE] = right
     for name, value in model(**given).items():
         numpy.testing.assert_array_equal(value, expected[name])
     assert shared.counters.blocks == held and model.executable.leaked == 0

@@ -14,7 +14,7 @@ import pytest
 import anydim as ad
 from anydim.base import settings
 from anydim.devices.opencl import inventory
-from anydim.devices.opencl.library import _FUNCTIONS, _MAKERS, NO_PLATFORM
+from anydim.devices.opencl.libopencl import _FUNCTIONS, _MAKERS, NO_PLATFORM
 from anydim.targets.c.compilers import compiler
 from tests.kernel_targets import needs_compiler
 

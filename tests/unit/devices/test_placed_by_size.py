@@ -9,11 +9,11 @@ import pytest
 
 import anydim as ad
 from anydim.frontends.builder import Builder, Value
-from anydim.passes.choosing import Choosing
-from anydim.passes.place import Place
-from anydim.passes.placing.choice import Device
-from anydim.passes.placing.speeds import CLASSES, Speed
-from anydim.passes.placing.timed import Timing
+from anydim.passes.assign_devices import Place
+from anydim.passes.device_placement.min_cut_choice import Device
+from anydim.passes.device_placement.speeds import CLASSES, Speed
+from anydim.passes.device_placement.timed import Timing
+from anydim.passes.placement_choice import Choosing
 from anydim.sizes import holds
 
 HOST = Device("", Speed(1e-6, dict.fromkeys(CLASSES, 5e-11), 1e-10))

@@ -5,7 +5,7 @@ from typing import NoReturn
 import pytest
 
 from anydim import compiler
-from anydim.kernels.product import sharing
+from anydim.kernels.matmul import work_partition
 from tests.kernel_targets import kernel_target as kernel_target
 
 
@@ -28,4 +28,4 @@ def _programs_have_a_host(kernel_target: str, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products are small here: were a step no less work, threads would have nothing to share."""
-    monkeypatch.setattr(sharing, "STEP", 50)
+    monkeypatch.setattr(work_partition, "STEP", 50)

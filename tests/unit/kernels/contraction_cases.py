@@ -11,7 +11,7 @@ import numpy
 from anydim.base import settings
 from anydim.base.dtypes import DType, float32
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.product.contraction.template import TEMPLATE
+from anydim.kernels.matmul.contraction.contraction_template import TEMPLATE
 from anydim.lang.tree import (
     Apply,
     Axis,

@@ -13,7 +13,7 @@ import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base.dtypes import DType, float32
 from anydim.graph.operator import operator
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.convolution import template as convolution
+from anydim.kernels.matmul.convolution import convolution_template as convolution
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, parse
 from anydim.targets.llvm.host import machine as host_machine

@@ -12,7 +12,7 @@ import numpy as np
 from anydim.base import settings
 from anydim.base.frozen import FrozenMapping
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routines.record import Routine
+from anydim.kernels.routines.routine import Routine
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box
 from anydim.targets.cuda import dialect as cuda

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anydim.base.dtypes import DType, float32, float64
-from anydim.kernels.attention.template import TEMPLATE
+from anydim.kernels.attention.attention_template import TEMPLATE
 from anydim.kernels.launch import Machine
 from anydim.kernels.schedule import parse_schedule, print_schedule
 from anydim.lang.resolve.instantiate import instantiate

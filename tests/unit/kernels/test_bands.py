@@ -10,7 +10,7 @@ import pytest
 import anydim as ad
 from anydim.base.dtypes import float64
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.convolution import bands, plan
+from anydim.kernels.matmul.convolution import convolution_plan, line_buffer
 from tests.unit.kernels.convolution_cases import Case, check, convolved
 
 SMALL = Machine(16, 16, 4 * 1024, 64 * 1024)
@@ -41,14 +41,14 @@ def _wherever_it_can(kernel_target: str, monkeypatch: pytest.MonkeyPatch) -> Non
     """A band, whatever a panel would cost."""
     if kernel_target == "opencl":
         pytest.skip("kernels of devices have panels alone")
-    monkeypatch.setattr(bands, "_PACKED", 1 << 20)
+    monkeypatch.setattr(line_buffer, "_PACKED", 1 << 20)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_width_has_the_bits_of_panels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[name]
     band = case.prepared()
-    monkeypatch.setattr(plan, "band_of", lambda *given: None)
+    monkeypatch.setattr(convolution_plan, "band_of", lambda *given: None)
     panels = case.prepared()
     assert band.launch.kernel.name != panels.launch.kernel.name
     for number, width in enumerate(WIDTHS):

@@ -6,12 +6,12 @@ import pytest
 
 from anydim.base.dtypes import float32, int32
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import variable
-from anydim.kernels.product.blocked import Level, nested
-from anydim.kernels.product.kernel import function_library, roles_of
-from anydim.kernels.product.sums import Sums, multiply_add
+from anydim.kernels.matmul.accumulators import Sums, multiply_add
+from anydim.kernels.matmul.blocked_loops import Level, nested
+from anydim.kernels.matmul.matmul_kernel import function_library, roles_of
 from anydim.kernels.template import Misfit, form_template
-from anydim.kernels.write.writer import Writer
 
 
 def test_levels_are_loops_around_each_other() -> None:

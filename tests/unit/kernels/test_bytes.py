@@ -16,10 +16,10 @@ import pytest
 import anydim as ad
 from anydim.base import settings
 from anydim.base.dtypes import DTYPES, DType, int4, int8, uint8
+from anydim.kernels.ir_text import print_kernel
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.bytes.form import bytes_form
-from anydim.kernels.product.bytes.template import TEMPLATE
-from anydim.kernels.text import print_kernel
+from anydim.kernels.matmul.int8.int8_form import bytes_form
+from anydim.kernels.matmul.int8.int8_template import TEMPLATE
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse

@@ -13,11 +13,11 @@ import pytest
 
 from anydim.base.dtypes import float32
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.contraction import template as contraction
-from anydim.kernels.product.winograd import template as winograd
-from anydim.kernels.product.winograd.form import Images, images_of
-from anydim.kernels.sliding import template as sliding
+from anydim.kernels.matmul.contraction import contraction_template as contraction
+from anydim.kernels.matmul.winograd import winograd_template as winograd
+from anydim.kernels.matmul.winograd.winograd_form import Images, images_of
 from anydim.kernels.template import Task, Template
+from anydim.kernels.window_reduction import window_template as sliding
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType

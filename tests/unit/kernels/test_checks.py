@@ -14,7 +14,7 @@ from anydim.kernels.templates import TEMPLATES
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
-from anydim.passes.alike import canonical
+from anydim.passes.canonical_groups import canonical
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.kernels.attention_cases import BOX as ATTENTION_BOX

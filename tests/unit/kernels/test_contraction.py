@@ -11,7 +11,7 @@ import pytest
 
 from anydim.base.dtypes import DType, float32, float64, int32, int64
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.contraction.template import TEMPLATE
+from anydim.kernels.matmul.contraction.contraction_template import TEMPLATE
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Cast, Expr, Group, Index, Read, SizeTerm, Statement, TensorType

@@ -9,7 +9,7 @@ import pytest
 
 from anydim.base.dtypes import float32, int64
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.contraction.template import TEMPLATE
+from anydim.kernels.matmul.contraction.contraction_template import TEMPLATE
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Axis, Group, Index, Literal, Read, Statement, TensorType

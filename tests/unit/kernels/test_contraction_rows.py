@@ -7,7 +7,7 @@ import numpy
 import pytest
 
 from anydim.base.dtypes import float32
-from anydim.kernels.product.contraction import template as contraction
+from anydim.kernels.matmul.contraction import contraction_template as contraction
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType

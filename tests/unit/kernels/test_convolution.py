@@ -6,8 +6,8 @@ import numpy
 import pytest
 
 from anydim.base.dtypes import float64, int32
+from anydim.kernels.ir_text import print_kernel
 from anydim.kernels.launch import Machine
-from anydim.kernels.text import print_kernel
 from tests.unit.kernels.convolution_cases import Case, check
 
 AVX2 = Machine(32, 16)

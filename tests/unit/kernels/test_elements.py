@@ -7,9 +7,9 @@ import pytest
 from anydim.base.dtypes import DType, boolean, float32, float64, int8, int32, int64, uint8, uint64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
+from anydim.kernels.codegen.scalar_lowering import Context, Elements, SizeParameters
 from anydim.kernels.inference import common_dtype, dtype_of, free_axes, linear
 from anydim.kernels.launch import Machine
-from anydim.kernels.write.elements import Context, Elements, SizeParameters
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
 from anydim.sizes import Size, as_size
 

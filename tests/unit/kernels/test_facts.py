@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.kernels.write.facts import peaks, settled, shares, totals
+from anydim.kernels.codegen.value_bounds import peaks, settled, shares, totals
 from tests.unit.kernels.row_cases import Case
 
 POWERS = """ top(r) max=! x(r,c)

@@ -8,8 +8,8 @@ import pytest
 import anydim as ad
 from anydim.base.dtypes import float32, int64
 from anydim.kernels.rows.flatten import flatten, reads_own_points
-from anydim.kernels.rows.form import row_form
-from anydim.kernels.rows.passplan import plan_sweeps
+from anydim.kernels.rows.fusion_plan import plan_sweeps
+from anydim.kernels.rows.row_form import row_form
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType

@@ -8,8 +8,8 @@ import pytest
 from anydim.base.dtypes import DType, bfloat16, float16, float32, uint32
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.fragments import SHARES, SUMS, WARP
-from anydim.kernels.text import print_kernel
+from anydim.kernels.ir_text import print_kernel
+from anydim.kernels.mma_fragments import SHARES, SUMS, WARP
 from anydim.targets.evaluated import evaluator
 from anydim.targets.evaluated.fragments import multiplied, rounded
 from tests.unit.targets.test_groups import grouped

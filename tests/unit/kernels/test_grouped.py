@@ -13,13 +13,19 @@ import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base import settings
 from anydim.base.dtypes import DType, bfloat16, float16, float32, float64, int32
 from anydim.graph.operator import operator
-from anydim.kernels.attention import template as host_attention
-from anydim.kernels.grouped import attention, fragments, library, teams, tiles
-from anydim.kernels.grouped.attention import Running
-from anydim.kernels.grouped.fragments import Fragments
-from anydim.kernels.grouped.products import product_form
-from anydim.kernels.grouped.teams import Teams
-from anydim.kernels.grouped.tiles import Tiles
+from anydim.kernels.attention import attention_template as host_attention
+from anydim.kernels.gpu import (
+    gpu_attention,
+    group_rows,
+    library_matmul,
+    tensor_core_matmul,
+    tiled_matmul,
+)
+from anydim.kernels.gpu.gpu_attention import Running
+from anydim.kernels.gpu.gpu_matmul import product_form
+from anydim.kernels.gpu.group_rows import Teams
+from anydim.kernels.gpu.tensor_core_matmul import Fragments
+from anydim.kernels.gpu.tiled_matmul import Tiles
 from anydim.kernels.launch import Machine
 from anydim.kernels.schedule import parse_schedule, print_schedule
 from anydim.lang.tree import Cast, Expr, Group, Read, TensorType
@@ -89,7 +95,7 @@ PRODUCTS = {
 @pytest.mark.parametrize("dtype", [float32, int32], ids=str)
 def test_products(shapes: tuple[str, str], dtype: DType) -> None:
     group = group_of("matmul", *shapes, dtype=dtype)
-    made = Prepared(group, [tiles.TEMPLATE], BOX, MACHINE, schedule=SMALL)
+    made = Prepared(group, [tiled_matmul.TEMPLATE], BOX, MACHINE, schedule=SMALL)
     for sizes in SIZES:
         env = sizes_of(*sizes)
         a, b = drawn(group, env)
@@ -104,7 +110,7 @@ def test_products(shapes: tuple[str, str], dtype: DType) -> None:
 def test_products_on_a_device(dtype: DType) -> None:
     group = group_of("matmul", "b m k", "k n", dtype=dtype)
     with settings.override(target="opencl"):
-        made = Prepared(group, [tiles.TEMPLATE], BOX, MACHINE)
+        made = Prepared(group, [tiled_matmul.TEMPLATE], BOX, MACHINE)
         for sizes in ON_DEVICE:
             env = sizes_of(*sizes)
             a, b = drawn(group, env)
@@ -144,7 +150,7 @@ def halved(group: Group, dtype: DType) -> Group:
 def test_products_by_warps(shapes: tuple[str, str], dtype: DType) -> None:
     group = halved(group_of("matmul", *shapes), dtype)
     schedule = TWO_WARPS if dtype == float32 else ONE_WARP
-    made = Prepared(group, [fragments.TEMPLATE], BOX, WARPS, schedule=schedule)
+    made = Prepared(group, [tensor_core_matmul.TEMPLATE], BOX, WARPS, schedule=schedule)
     for sizes in ((0, 3, 2, 1), (3, 4, 0, 1), (5, 16, 24, 2), (17, 19, 20, 1)):
         env = sizes_of(*sizes)  # copies are of 16 bytes where rows begin at multiples of that
         a, b = drawn(group, env)
@@ -166,7 +172,7 @@ def test_products_by_warps_of_swapped_factors() -> None:
     inputs = tuple(replace(t, type=replace(t.type, shape=t.type.shape[::-1])) for t in group.inputs)
     changed = tuple(s.with_body(rewrite(s.body, turned)) for s in group.statements)
     group = replace(group, statements=changed, inputs=inputs)
-    made = Prepared(group, [fragments.TEMPLATE], BOX, WARPS, schedule=ONE_WARP)
+    made = Prepared(group, [tensor_core_matmul.TEMPLATE], BOX, WARPS, schedule=ONE_WARP)
     for sizes in ((1, 1, 1, 1), (17, 5, 20, 1)):
         env = sizes_of(*sizes)
         a, b = drawn(group, env)
@@ -183,12 +189,14 @@ def test_what_warps_multiply() -> None:
         (halved(plain, float16), MACHINE, False),
         (group_of("matmul", "m k", "k n", dtype=float64), WARPS, False),
     ):  # fmt: skip
-        assert (fragments.TEMPLATE.match(group, BOX, machine, frozenset()) is not None) == fine
+        assert (
+            tensor_core_matmul.TEMPLATE.match(group, BOX, machine, frozenset()) is not None
+        ) == fine
 
 
 def test_products_of_16_bits_without_warps() -> None:
     group = halved(group_of("matmul", "m k", "k n"), bfloat16)
-    made = Prepared(group, [tiles.TEMPLATE], BOX, MACHINE, schedule=SMALL)
+    made = Prepared(group, [tiled_matmul.TEMPLATE], BOX, MACHINE, schedule=SMALL)
     env = sizes_of(5, 7, 4, 1)
     a, b = drawn(group, env)
     (found,) = made.outputs([a, b], env)
@@ -201,7 +209,7 @@ def test_products_for_a_library(shapes: tuple[str, str]) -> None:
     """What is done where it does not take the numbers."""
     for dtype in (float32, float16):
         group = halved(group_of("matmul", *shapes), dtype)
-        made = Prepared(group, [library.TEMPLATE], BOX, MACHINE)
+        made = Prepared(group, [library_matmul.TEMPLATE], BOX, MACHINE)
         for sizes in SIZES[:5]:
             env = sizes_of(*sizes)
             a, b = drawn(group, env)
@@ -212,7 +220,9 @@ def test_products_for_a_library(shapes: tuple[str, str]) -> None:
 
 def test_what_is_no_plain_product() -> None:
     groups = (CONVOLUTIONS[0].group(), group_of("matmul", "m k", "k n", dtype=int32))
-    assert not any(library.TEMPLATE.match(group, BOX, MACHINE, frozenset()) for group in groups)
+    assert not any(
+        library_matmul.TEMPLATE.match(group, BOX, MACHINE, frozenset()) for group in groups
+    )
 
 
 CONVOLUTIONS = [
@@ -224,14 +234,14 @@ CONVOLUTIONS = [
 
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda case: case.w)
 def test_convolutions(case: Case) -> None:
-    made = Prepared(case.group(), [tiles.TEMPLATE], IMAGES, MACHINE, schedule=SMALL)
+    made = Prepared(case.group(), [tiled_matmul.TEMPLATE], IMAGES, MACHINE, schedule=SMALL)
     for n, h, v, c in ((0, 5, 5, 1), (1, 3, 4, 1), (2, 5, 4, 3)):
         check(case, made, {"n": n, "h": h, "v": v, "c": c, "d": 1}, compiled=False)
 
 
 def test_convolutions_by_warps() -> None:
     case = CONVOLUTIONS[0]
-    made = Prepared(case.group(), [fragments.TEMPLATE], IMAGES, WARPS, schedule=ONE_WARP)
+    made = Prepared(case.group(), [tensor_core_matmul.TEMPLATE], IMAGES, WARPS, schedule=ONE_WARP)
     for n, h, v in ((1, 5, 4), (2, 2, 4)):
         env = {"n": n, "h": h, "v": v, "c": 2, "d": 1}
         x, w, bias = case.arrays(env)
@@ -266,7 +276,7 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_and_elements(name: str) -> None:
     group, reference = ROWS[name]
-    made = Prepared(group, [teams.TEMPLATE], BOX, MACHINE, schedule=FEW)
+    made = Prepared(group, [group_rows.TEMPLATE], BOX, MACHINE, schedule=FEW)
     for sizes in ((0, 3, 1, 1), (1, 1, 1, 1), (3, 0, 1, 2), (2, 13, 1, 1), (5, 7, 1, 3)):
         env = sizes_of(*sizes)
         (x,) = drawn(group, env)
@@ -283,7 +293,7 @@ def test_rows_and_elements(name: str) -> None:
 def test_rows_and_elements_on_a_device(name: str) -> None:
     group, reference = ROWS[name]
     with settings.override(target="opencl"):
-        made = Prepared(group, [teams.TEMPLATE], BOX, MACHINE)
+        made = Prepared(group, [group_rows.TEMPLATE], BOX, MACHINE)
         for sizes in ((0, 3, 1, 1), (3, 0, 1, 1), (5, 127, 1, 1), (300, 500, 1, 1)):
             env = sizes_of(*sizes)
             (x,) = drawn(group, env)
@@ -292,9 +302,11 @@ def test_rows_and_elements_on_a_device(name: str) -> None:
 
 
 RUNNING = [
-    case for case in attention_cases.CASES
-    if attention.TEMPLATE.match(case.group(), attention_cases.BOX, MACHINE, frozenset()) is not None
-]  # fmt: skip
+    case
+    for case in attention_cases.CASES
+    if gpu_attention.TEMPLATE.match(case.group(), attention_cases.BOX, MACHINE, frozenset())
+    is not None
+]
 
 
 def test_most_attentions_are_taken() -> None:
@@ -311,7 +323,7 @@ SHORT = [case for case in RUNNING if case.name in ("narrow", "odd", "chosen", "k
 
 def check_attention(case: attention_cases.Case, machine: Machine, schedule: Running) -> None:
     box = attention_cases.BOX
-    made = Prepared(case.group(), [attention.TEMPLATE], box, machine, schedule=schedule)
+    made = Prepared(case.group(), [gpu_attention.TEMPLATE], box, machine, schedule=schedule)
     for queries, keys in ((0, 2), (2, 0), (1, 5), (3, 6)):
         env = {"B": 1, "H": 1 + (queries == 1), "Q": queries, "K": keys}
         arrays = case.arrays(env, 30.0 if queries == 1 else 1.0)  # the largest score moves
@@ -343,7 +355,7 @@ def test_attention_of_16_bits(dtype: DType, schedule: Running) -> None:
     case, box = RUNNING[0], attention_cases.BOX
     group = halved(case.group(), dtype)
     assert host_attention.TEMPLATE.match(group, box, MACHINE, frozenset()) is None
-    made = Prepared(group, [attention.TEMPLATE], box, WARPS, schedule=schedule)
+    made = Prepared(group, [gpu_attention.TEMPLATE], box, WARPS, schedule=schedule)
     env = {"B": 1, "H": 2, "Q": 3, "K": 5}
     arrays = [array.astype(dtype.numpy) for array in case.arrays(env)]
     (found,) = made.outputs(arrays, env)
@@ -354,7 +366,7 @@ def test_attention_of_16_bits(dtype: DType, schedule: Running) -> None:
 def test_rows_of_attention_have_the_same_bits_beside_any_others() -> None:
     """Few queries have another tile, which adds up in the same order."""
     case, box = RUNNING[0], attention_cases.BOX
-    made = Prepared(case.group(), [attention.TEMPLATE], box, WARPS, schedule=PARTS)
+    made = Prepared(case.group(), [gpu_attention.TEMPLATE], box, WARPS, schedule=PARTS)
     env = {"B": 1, "H": 1, "Q": 5, "K": 7}
     queries, keys, values = case.arrays(env, 3.0)
     (whole,) = made.outputs([queries, keys, values], env)
@@ -369,7 +381,7 @@ def test_every_attention_has_a_tile_that_fits(machine: Machine, most: int) -> No
     """OpenCL promises 32 KiB of local memory to a group, CUDA 48 KiB."""
     for depth, width in ((1, 1), (64, 64), (80, 128), (128, 128), (200, 7), (4096, 4096)):
         group = attention_cases.simple("sized", depth=depth, width=width).group()
-        launch = Prepared(group, [attention.TEMPLATE], attention_cases.BOX, machine).launch
+        launch = Prepared(group, [gpu_attention.TEMPLATE], attention_cases.BOX, machine).launch
         used = sum(array.count * array.dtype.bytes for array in launch.kernel.locals)
         assert used <= most, launch.schedule
 
@@ -379,7 +391,7 @@ def test_every_attention_has_a_tile_that_fits(machine: Machine, most: int) -> No
 def test_attention_on_a_device() -> None:
     case, box = RUNNING[0], attention_cases.BOX
     with settings.override(target="opencl"):
-        made = Prepared(case.group(), [attention.TEMPLATE], box, MACHINE)
+        made = Prepared(case.group(), [gpu_attention.TEMPLATE], box, MACHINE)
         for queries, keys in ((0, 2), (2, 0), (5, 63), (7, 200)):
             env = {"B": 2, "H": 3, "Q": queries, "K": keys}
             arrays = case.arrays(env)

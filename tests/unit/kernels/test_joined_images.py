@@ -11,7 +11,7 @@ import pytest
 import anydim as ad
 from anydim.base import settings
 from anydim.base.dtypes import float64
-from anydim.frontends.growing import Value
+from anydim.frontends.graph_builder import Value
 from anydim.kernels.launch import Machine
 from tests.unit.kernels.convolution_cases import Case, check, convolved
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import anydim as ad
+from anydim.kernels.codegen.lane_patterns import Pattern, pattern, runs_of, step_for
 from anydim.kernels.inference import linear
-from anydim.kernels.write.lanes import Pattern, pattern, runs_of, step_for
 from anydim.lang.tree import Apply, Expr, Index, SizeTerm
 from anydim.sizes import Size, as_size
 

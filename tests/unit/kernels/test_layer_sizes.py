@@ -3,7 +3,7 @@
 import pytest
 
 from anydim.base.errors import InternalError
-from anydim.kernels.product.places import LayerSizes
+from anydim.kernels.matmul.window_geometry import LayerSizes
 from anydim.sizes import as_size
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from anydim.base.dtypes import DType, float16, float32, uint8
 from anydim.kernels import ir
+from anydim.kernels.codegen.vector_loops import lines_ahead
 from anydim.kernels.ir import constant, number
-from anydim.kernels.write.loops import lines_ahead
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 import anydim as ad
 from anydim.base.dtypes import DType, float32, int4, int8
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.contraction import template as contraction
-from anydim.kernels.product.narrow import template as narrow
-from anydim.kernels.rows import template as rows
+from anydim.kernels.matmul.contraction import contraction_template as contraction
+from anydim.kernels.matmul.weight_only_quant import quant_template as narrow
+from anydim.kernels.rows import row_template as rows
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType

@@ -9,12 +9,12 @@ import pytest
 
 from anydim.base.dtypes import int64
 from anydim.base.errors import OptionError
+from anydim.kernels.ir_text import print_kernel
 from anydim.kernels.launch import Machine
-from anydim.kernels.nest import template as nest
-from anydim.kernels.nest.form import nest_form
-from anydim.kernels.nest.plan import STAGES
-from anydim.kernels.nest.schedule import Nest
-from anydim.kernels.text import print_kernel
+from anydim.kernels.loop_nest import nest_template as nest
+from anydim.kernels.loop_nest.nest_form import nest_form
+from anydim.kernels.loop_nest.nest_plan import STAGES
+from anydim.kernels.loop_nest.nest_schedule import Nest
 from anydim.lang.tree import Group
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box

@@ -9,10 +9,10 @@ import pytest
 
 from anydim.base.dtypes import float64
 from anydim.kernels.launch import Machine
-from anydim.kernels.nest import template as nest
-from anydim.kernels.nest.form import nest_form
-from anydim.kernels.nest.ordered import _name
-from anydim.kernels.nest.schedule import Nest
+from anydim.kernels.loop_nest import nest_template as nest
+from anydim.kernels.loop_nest.nest_form import nest_form
+from anydim.kernels.loop_nest.nest_lowering import _name
+from anydim.kernels.loop_nest.nest_schedule import Nest
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import Axis, Branch, Expr, Group, Loop, OrderedStep, Tensor, Write
 from anydim.runtime.positions import FINE

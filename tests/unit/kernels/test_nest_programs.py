@@ -10,7 +10,7 @@ import pytest
 
 from anydim.base.dtypes import from_numpy
 from anydim.kernels.launch import Machine
-from anydim.kernels.nest import template as nest
+from anydim.kernels.loop_nest import nest_template as nest
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse
 from anydim.lang.tree import Group, TensorType

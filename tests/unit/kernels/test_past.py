@@ -8,9 +8,9 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import DType, float16, float32, float64, uint8
+from anydim.kernels.ir_text import print_kernel
 from anydim.kernels.launch import Machine
 from anydim.kernels.templates import TEMPLATES
-from anydim.kernels.text import print_kernel
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType

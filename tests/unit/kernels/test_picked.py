@@ -10,9 +10,9 @@ import pytest
 
 from anydim.base import settings
 from anydim.base.dtypes import DTYPES, int64
+from anydim.kernels.ir_text import print_kernel
 from anydim.kernels.launch import Machine
 from anydim.kernels.templates import TEMPLATES
-from anydim.kernels.text import print_kernel
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType

@@ -8,7 +8,7 @@ import pytest
 import anydim as ad
 from anydim.kernels.launch import Machine
 from anydim.kernels.rows import pointwise
-from anydim.kernels.rows import template as rows
+from anydim.kernels.rows import row_template as rows
 from anydim.targets.evaluated.functions import fused
 from tests.unit.kernels.launching import Prepared
 from tests.unit.kernels.row_cases import BOX, Case

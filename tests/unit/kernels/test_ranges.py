@@ -9,11 +9,11 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import DType, boolean, float32, float64, uint8
+from anydim.kernels.concat import concat_template as ranges
+from anydim.kernels.ir_text import print_kernel
 from anydim.kernels.launch import Machine
-from anydim.kernels.ranges import template as ranges
 from anydim.kernels.rows import pointwise
-from anydim.kernels.rows import template as rows
-from anydim.kernels.text import print_kernel
+from anydim.kernels.rows import row_template as rows
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType

@@ -8,8 +8,8 @@ import pytest
 from anydim.base.dtypes import DTYPES, boolean, float32
 from anydim.base.errors import GraphError
 from anydim.kernels.launch import Machine
-from anydim.kernels.routines import marks
-from anydim.kernels.routines.marks import COMPRESS_FILL, NONZERO_FILL
+from anydim.kernels.routines import nonzero
+from anydim.kernels.routines.nonzero import COMPRESS_FILL, NONZERO_FILL
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.kernels.routine_data import ORDERED
@@ -35,7 +35,7 @@ def flags(random, shape, share: float, dtype) -> np.ndarray:
 @pytest.fixture(params=[False, True], ids=["one part", "parts"])
 def cut(request, monkeypatch):
     if request.param:
-        monkeypatch.setattr(marks, "PART", 10)
+        monkeypatch.setattr(nonzero, "PART", 10)
 
 
 @pytest.mark.parametrize("dtype", ORDERED, ids=str)

@@ -7,8 +7,8 @@ import pytest
 
 from anydim.base.dtypes import DTYPES, float16, float32, float64, int32
 from anydim.kernels.launch import Machine
-from anydim.kernels.routines.running import CUM_PROD, CUM_SUM, PIECE, ROWS
-from anydim.kernels.routines.running import LONG as PIECES
+from anydim.kernels.routines.cumulative import CUM_PROD, CUM_SUM, PIECE, ROWS
+from anydim.kernels.routines.cumulative import LONG as PIECES
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.kernels.routine_data import ORDERED

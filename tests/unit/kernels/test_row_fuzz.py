@@ -10,7 +10,7 @@ import pytest
 from anydim.base.dtypes import float64, int64
 from anydim.kernels.launch import Machine
 from anydim.kernels.rows import pointwise
-from anydim.kernels.rows import template as rows
+from anydim.kernels.rows import row_template as rows
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import (
     Apply,

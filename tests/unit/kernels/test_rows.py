@@ -7,12 +7,12 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64, uint8
+from anydim.kernels.ir_text import print_kernel
 from anydim.kernels.launch import Machine
 from anydim.kernels.rows import pointwise
-from anydim.kernels.rows import template as rows
-from anydim.kernels.rows.few import takes_few
-from anydim.kernels.rows.form import row_form
-from anydim.kernels.text import print_kernel
+from anydim.kernels.rows import row_template as rows
+from anydim.kernels.rows.few_columns import takes_few
+from anydim.kernels.rows.row_form import row_form
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse
 from anydim.lang.tree import TensorType

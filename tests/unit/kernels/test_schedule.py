@@ -6,7 +6,7 @@ import pytest
 
 from anydim.base.errors import OptionError
 from anydim.kernels.rows.pointwise import Pointwise
-from anydim.kernels.rows.template import Rows
+from anydim.kernels.rows.row_template import Rows
 from anydim.kernels.schedule import parse_schedule, print_schedule
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from anydim.kernels.product.convolution import bands, plan
+from anydim.kernels.matmul.convolution import convolution_plan, line_buffer
 from tests.unit.kernels.convolution_cases import Case, check
 
 BIASED = {"constant": True, "bias": True}
@@ -36,9 +36,9 @@ def test_what_is_left_out_changes_no_bits(
     case = CASES[name]
     if kernel_target == "opencl":
         pytest.skip("kernels of devices multiply all taps")
-    monkeypatch.setattr(bands, "_PACKED", 1 << 20 if banded else -(1 << 20))
+    monkeypatch.setattr(line_buffer, "_PACKED", 1 << 20 if banded else -(1 << 20))
     some = case.prepared()
-    monkeypatch.setattr(plan, "seen_of", lambda *given: None)
+    monkeypatch.setattr(convolution_plan, "seen_of", lambda *given: None)
     whole = case.prepared()
     assert some.launch.kernel.name != whole.launch.kernel.name
     for number, (height, width) in enumerate(SIZES):

@@ -8,9 +8,9 @@ import pytest
 import anydim as ad
 from anydim.base.dtypes import int64, uint8
 from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import loop
 from anydim.kernels.ir import variable
-from anydim.kernels.product.sharing import GRAIN, Sharing, from_on, work_of
-from anydim.kernels.write.arithmetic import loop
+from anydim.kernels.matmul.work_partition import GRAIN, Sharing, from_on, work_of
 from anydim.sizes import Size, as_size, parse
 from anydim.targets.evaluated.evaluator import run
 from bench.cliffs.family import Family, at

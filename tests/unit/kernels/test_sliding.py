@@ -15,7 +15,7 @@ import anydim.ops
 from anydim.base.dtypes import float32, float64, int8, int32, uint8
 from anydim.graph.operator import operator
 from anydim.kernels.launch import Machine
-from anydim.kernels.sliding import template as sliding
+from anydim.kernels.window_reduction import window_template as sliding
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, parse
 from anydim.targets.llvm.host import machine as host_machine

@@ -11,7 +11,7 @@ import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base.dtypes import float32, float64, int8, uint8
 from anydim.graph.operator import operator
 from anydim.kernels.launch import Machine
-from anydim.kernels.sliding import template as sliding
+from anydim.kernels.window_reduction import window_template as sliding
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse

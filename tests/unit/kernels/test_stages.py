@@ -10,8 +10,8 @@ import pytest
 import anydim as ad
 from anydim.base import settings
 from anydim.kernels.launch import Machine
-from anydim.kernels.nest import plan
-from anydim.kernels.nest import template as nest
+from anydim.kernels.loop_nest import nest_plan
+from anydim.kernels.loop_nest import nest_template as nest
 from anydim.lang.tree import Group
 from tests.unit.kernels.launching import Prepared
 from tests.unit.kernels.nest_cases import BOX, LEVENSHTEIN, STENCIL, levenshtein, stencil
@@ -140,8 +140,8 @@ CASES: dict[str, tuple[str, Callable[[int, int], Arrays], Callable[..., np.ndarr
 
 @pytest.fixture(autouse=True)
 def _all_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(plan, "STAGE_WORK", 1)
-    monkeypatch.setattr(plan, "BAND_WORK", 1)
+    monkeypatch.setattr(nest_plan, "STAGE_WORK", 1)
+    monkeypatch.setattr(nest_plan, "BAND_WORK", 1)
     with ad.settings.override(use_cache=False):
         yield
 
@@ -164,7 +164,7 @@ def test_every_access_is_inside_however_the_range_is_cut(
     made = Prepared(group, (nest.TEMPLATE,), BOX, Machine(32, 16, threads=3))
     if settings.target == "opencl":
         pytest.skip("an accelerator has no stages")
-    assert made.schedule.parallel == plan.STAGES
+    assert made.schedule.parallel == nest_plan.STAGES
     assert "threads wait for each other after each stage" in made.launch.reason
     for n, m in ((0, 0), (0, 4), (1, 1), (5, 9), (9, 5), (17, 3)):
         env = {"T": m, "N": n, "M": m}

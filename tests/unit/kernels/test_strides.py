@@ -6,9 +6,9 @@ import numpy
 import pytest
 
 from anydim.base.dtypes import DType, float32, float64, int64, uint8
+from anydim.kernels.ir_text import print_kernel
 from anydim.kernels.launch import Machine
 from anydim.kernels.rows import pointwise
-from anydim.kernels.text import print_kernel
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse
 from anydim.lang.tree import TensorType

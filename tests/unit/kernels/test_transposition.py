@@ -10,9 +10,9 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import boolean, float16, float32, float64, int64, uint8
+from anydim.kernels.ir_text import print_kernel
 from anydim.kernels.launch import Machine
-from anydim.kernels.text import print_kernel
-from anydim.kernels.transposition import template as transposition
+from anydim.kernels.transpose import transpose_template as transposition
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse
 from anydim.lang.tree import TensorType

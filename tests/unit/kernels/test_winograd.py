@@ -13,9 +13,9 @@ import pytest
 import anydim as ad
 from anydim.base import settings
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.convolution import template as convolution
-from anydim.kernels.product.winograd import template as winograd
-from anydim.kernels.product.winograd.form import Planes, planes_of
+from anydim.kernels.matmul.convolution import convolution_template as convolution
+from anydim.kernels.matmul.winograd import winograd_template as winograd
+from anydim.kernels.matmul.winograd.winograd_form import Planes, planes_of
 from anydim.kernels.template import Task
 from anydim.sizes import as_size
 from anydim.targets.llvm.host import machine as host_machine

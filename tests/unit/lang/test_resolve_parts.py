@@ -17,11 +17,20 @@ from anydim.lang.resolve.binding import fold_sizes
 from anydim.lang.resolve.calls import Calls
 from anydim.lang.resolve.expand import decided
 from anydim.lang.resolve.instantiate import instantiate
-from anydim.lang.resolve.parts import Comb, Part, Range, covered, filled, merged, over, part_of
 from anydim.lang.resolve.ranges import expression_range, uses
 from anydim.lang.resolve.scope import exact_facts, facts_of
 from anydim.lang.resolve.sized import span_in_type
 from anydim.lang.resolve.witness import escape, small_sizes
+from anydim.lang.resolve.written_parts import (
+    Comb,
+    Part,
+    Range,
+    covered,
+    filled,
+    merged,
+    over,
+    part_of,
+)
 from anydim.lang.surface.parser import parse as parse_text
 from anydim.lang.tree import (
     Apply,

@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 from anydim.native.threads import LAUNCH, threads_code
-from anydim.runtime.choices import (
+from anydim.runtime.variant_tables import (
     AS_LAUNCHED,
     SEEN_ROWS,
     Body,

@@ -8,7 +8,7 @@ import pytest
 import anydim as ad
 from anydim.frontends.source import read
 from anydim.passes.accumulate import Accumulate
-from anydim.passes.ahead import libraries_ahead
+from anydim.passes.early_libraries import libraries_ahead
 from anydim.passes.lower import Lower
 from anydim.targets.targets import target
 

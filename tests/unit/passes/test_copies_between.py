@@ -9,7 +9,7 @@ from itertools import combinations, count
 import pytest
 
 from anydim.base.dtypes import float32
-from anydim.passes.copies_between import CopiesBetween
+from anydim.passes.device_copies import CopiesBetween
 from anydim.program.region import BranchStep, CopyStep, LoopStep, Region, SegmentStep, copies
 from anydim.program.segment import Segment
 from anydim.runtime.signature import Signature, TensorSpec

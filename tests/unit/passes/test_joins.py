@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.frontends.growing import Value
+from anydim.frontends.graph_builder import Value
 
 Values = Mapping[str, Value]
 SIZES = ((0, 0, 0), (1, 0, 12), (0, 1, 0), (128, 32, 12), (5, 1, 7))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import anydim as ad
 from anydim.base.errors import OptionError
+from anydim.passes.arena_order import Near
 from anydim.passes.memory import PLANNERS, ArenaPlan, Lifetime, Planner, Stacked
 from anydim.passes.options import given_options
-from anydim.passes.order import Near
 from anydim.sizes import Atom, Box, Dim, Size, align_up, maximum, minimum
 
 N, M = Size.symbol("n"), Size.symbol("m")

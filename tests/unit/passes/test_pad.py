@@ -21,7 +21,7 @@ from anydim.lang.tree import Literal
 from anydim.lang.tree.affine import Affine
 from anydim.passes import pad
 from anydim.passes.options import PLAIN
-from anydim.passes.pad_places import put_together, taken_apart
+from anydim.passes.padded_addresses import put_together, taken_apart
 from anydim.sizes import Box, Dim, Size, as_size
 from anydim.sizes.padded import padded_size
 from tests.unit.passes.graphs import draw, weights

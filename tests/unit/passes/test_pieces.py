@@ -7,7 +7,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import DType
-from anydim.passes.pieces import PIECE
+from anydim.passes.split_reduction import PIECE
 
 LENGTHS = (0, 1, 100, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 9 * PIECE + 5)
 REDUCTIONS = {

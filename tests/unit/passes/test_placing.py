@@ -14,18 +14,18 @@ from anydim.frontends.builder import Builder
 from anydim.graph.evaluate import evaluate
 from anydim.graph.nodes import Graph
 from anydim.graph.verify import verify
-from anydim.passes.place import Place
-from anydim.passes.placing.by_size import (
+from anydim.passes.assign_devices import Place
+from anydim.passes.device_placement.by_size import (
     Taken,
     chosen_by_size,
     crossings,
     formulas,
     points_of,
 )
-from anydim.passes.placing.choice import Device, Problem, Value
-from anydim.passes.placing.rules import Rule, known_rules, unused
-from anydim.passes.placing.speeds import Speed
-from anydim.passes.placing.trees import best_few, compared
+from anydim.passes.device_placement.min_cut_choice import Device, Problem, Value
+from anydim.passes.device_placement.rules import Rule, known_rules, unused
+from anydim.passes.device_placement.speeds import Speed
+from anydim.passes.device_placement.trees import best_few, compared
 from anydim.sizes import holds
 
 HOST = Device("", Speed(1e-6, {"product": 2e-11, "rows": 1e-10, "elements": 1e-10}, 1e-10))

@@ -17,14 +17,13 @@ from anydim.devices.null import NullDevice
 from anydim.frontends.builder import Builder
 from anydim.graph.nodes import Graph
 from anydim.graph.verify import verify
-from anydim.passes.choosing import Choosing
-from anydim.passes.place import Place, Placed
-from anydim.passes.placing import timed
-from anydim.passes.placing.by_size import Taken
-from anydim.passes.placing.choice import Device
-from anydim.passes.placing.speeds import CLASSES, Speed
-from anydim.passes.placing.timed import Timing, Trial
-from anydim.passes.placing.trees import (
+from anydim.passes.assign_devices import Place, Placed
+from anydim.passes.device_placement import timed
+from anydim.passes.device_placement.by_size import Taken
+from anydim.passes.device_placement.min_cut_choice import Device
+from anydim.passes.device_placement.speeds import CLASSES, Speed
+from anydim.passes.device_placement.timed import Timing, Trial
+from anydim.passes.device_placement.trees import (
     WORTH,
     Feature,
     Split,
@@ -34,6 +33,7 @@ from anydim.passes.placing.trees import (
     found,
     leaves,
 )
+from anydim.passes.placement_choice import Choosing
 from anydim.sizes import Size, as_size, holds
 
 Point = Mapping[str, int]

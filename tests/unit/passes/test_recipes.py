@@ -15,8 +15,8 @@ from anydim.base.errors import ArtefactError, InternalError, UserError
 from anydim.kernels.launch import Launch
 from anydim.kernels.templates import TEMPLATES
 from anydim.native.build import Assembled, build
-from anydim.passes.fitting import fitted, size_names
 from anydim.passes.recipes import machine_text, make, parse_machine
+from anydim.passes.site_fitting import fitted, size_names
 from anydim.program.program import Program
 from anydim.program.recipe import Recipe, parse_recipe
 from anydim.sizes import as_size

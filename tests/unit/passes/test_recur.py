@@ -15,7 +15,7 @@ from anydim.kernels.launch import Machine
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse
 from anydim.lang.tree import TensorType
-from anydim.passes.recur import Recur
+from anydim.passes.loop_nodes import Recur
 from anydim.sizes import Box, Dim, as_size
 
 ELMAN = """

@@ -7,7 +7,7 @@ import pytest
 
 import anydim as ad
 from anydim.graph.evaluate import evaluate
-from anydim.kernels.routines.running import PIECE, ROWS
+from anydim.kernels.routines.cumulative import PIECE, ROWS
 from anydim.sizes import as_size
 
 SIZES = [(0, 5), (3, 0), (1, 1), (2, 7), (5, 130), (1, 70000)]

@@ -9,7 +9,7 @@ from anydim.base.dtypes import boolean, float32, int64
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import CALL, LOOP, SIZES, CallRegion, LoopRegion, Sizes
 from anydim.passes.assemble import Store
-from anydim.passes.copies import without_copies
+from anydim.passes.copy_elimination import without_copies
 from anydim.passes.link import Link, Linked
 from anydim.passes.segment import Cut, Held, Part, Segment, straight
 from anydim.program import segment as records

@@ -14,7 +14,7 @@ import anydim as ad
 from anydim.base import settings
 from anydim.program.profile import limits
 from anydim.program.profile.limits import Limits
-from anydim.targets.fastest import fastest
+from anydim.targets.machine_peak import fastest
 
 KEPT = limits.kept
 
@@ -174,7 +174,7 @@ def test_limits_are_kept_and_measured_again_when_they_are_passed(
 ) -> None:
     found = [limits_of(10.0, 5.0), limits_of(8.0, 9.0), limits_of(9.0, 20.0), limits_of(1e18, 1e18)]
     monkeypatch.setattr("anydim.program.profile.limits.kept", KEPT)
-    monkeypatch.setattr("anydim.targets.fastest.fastest", lambda threads: found.pop(0))
+    monkeypatch.setattr("anydim.targets.machine_peak.fastest", lambda threads: found.pop(0))
     model = encoder()
     with settings.override(cache_dir=tmp_path, use_cache=True):
         assert limits.kept(1) is None

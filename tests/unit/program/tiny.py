@@ -17,9 +17,9 @@ from anydim.model import Model
 from anydim.native.host import host_of
 from anydim.program.compile_report import CompileReport
 from anydim.program.program import Constant, Program
+from anydim.program.program_reports import Story
 from anydim.program.segment import Buffer, Segment, Site
-from anydim.program.story import Story
-from anydim.runtime import running
+from anydim.runtime import loading
 from anydim.runtime.executable import Executable, Image
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Guard, Size, align_up, as_size, product
@@ -196,7 +196,7 @@ def executable(made: Program, constants: Mapping[str, numpy.ndarray] | None = No
     jit = llvm.create_lljit_compiler(machine())
     library = builder.link(jit, f"tiny{id(host)}")
     image = Image(library.__getitem__, (library, jit))
-    return running.executable(made.signature, host.interface, image, constants or {}, made.threads)
+    return loading.executable(made.signature, host.interface, image, constants or {}, made.threads)
 
 
 def adder(box: Box, *shape: int | str, threads: int = 1, grain: int = 4) -> Program:

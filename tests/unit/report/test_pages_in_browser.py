@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import anydim as ad
-from anydim.program.placed import arena
+from anydim.program.memory_map import arena
 from anydim.report import plot_page
 from anydim.report.trace_page import page
 from tests.browser import looked_at

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anydim.base.errors import OptionError
-from anydim.program.placed import Arena, Placed, arena
+from anydim.program.memory_map import Arena, Placed, arena
 from anydim.program.segment import Site
 from anydim.report.plot import svg
 from anydim.report.plot_page import page, write

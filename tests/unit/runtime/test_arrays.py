@@ -12,7 +12,7 @@ from anydim.base.dtypes import DTYPES
 from anydim.base.errors import InputError
 from anydim.runtime.arrays import plain, wrapper
 from anydim.runtime.exchange import handed
-from anydim.runtime.given import called_into
+from anydim.runtime.output_arrays import called_into
 from anydim.sizes import Box, Dim
 from tests.unit.program.tiny import adder, executable, spec
 

@@ -21,7 +21,7 @@ from anydim.sizes import (
     minimum,
 )
 from anydim.sizes.derived import negated
-from anydim.sizes.given import given_dims
+from anydim.sizes.user_sizes import given_dims
 
 SMALL = Box.of(Dim("a", 0, 7), Dim("b", 0, 7), Dim("n", 1, 4))
 

@@ -8,7 +8,7 @@ import pytest
 from anydim.base.dtypes import boolean, float32, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.text import print_kernel
+from anydim.kernels.ir_text import print_kernel
 from anydim.sizes import as_size
 from anydim.targets.evaluated import evaluator
 from tests.unit.targets.programs import index, kernel, number, op

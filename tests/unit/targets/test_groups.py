@@ -11,8 +11,8 @@ import pytest
 from anydim.base.dtypes import float32, uint8
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
+from anydim.kernels.ir_text import print_kernel
 from anydim.kernels.naming import named_kernel
-from anydim.kernels.text import print_kernel
 from anydim.targets.evaluated import evaluator
 from anydim.targets.targets import target
 from tests.unit.targets.programs import START, index, loop, number, op

@@ -13,7 +13,7 @@ from anydim.base.dtypes import boolean, float32, int8, int32, uint64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.ir import apply, constant, select
-from anydim.kernels.text import print_function
+from anydim.kernels.ir_text import print_function
 from anydim.native.body import Body, as_word, overflows, parameter
 from anydim.targets.evaluated.evaluator import call
 from anydim.targets.evaluated.space import Space

@@ -10,7 +10,7 @@ from anydim.base import settings
 from anydim.base.dtypes import float32, int32
 from anydim.base.errors import OptionError
 from anydim.kernels import ir
-from anydim.kernels.product.bytes.library import bytes_library, tiles_of_words
+from anydim.kernels.matmul.int8.int8_micro_kernels import bytes_library, tiles_of_words
 from anydim.targets.llvm.compiler import assembly
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.render import render, render_kernel

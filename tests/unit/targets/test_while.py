@@ -9,7 +9,7 @@ import pytest
 
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
-from anydim.kernels.text import print_kernel
+from anydim.kernels.ir_text import print_kernel
 from anydim.targets.evaluated.evaluator import run
 from anydim.targets.run import build, call
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op

@@ -21,7 +21,7 @@ from anydim.variants.candidates import (
     sized,
 )
 from anydim.variants.search import search
-from anydim.variants.solving import dims_that_give
+from anydim.variants.solved_dims import dims_that_give
 from anydim.variants.trial import Trials
 from tests.unit.variants.models import depthwise
 

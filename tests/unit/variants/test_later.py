@@ -14,7 +14,7 @@ import pytest
 import anydim as ad
 from anydim import compile_request as models
 from anydim.base import settings
-from anydim.variants import later
+from anydim.variants import deferred
 from tests.unit.variants.models import Here, depthwise, here, image
 
 __all__ = ["here"]
@@ -59,7 +59,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(later, "time", made)
+    monkeypatch.setattr(deferred, "time", made)
     return made
 
 

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
-from anydim.variants import foreign
-from anydim.variants.foreign import opened
+from anydim.variants import blas_libraries
+from anydim.variants.blas_libraries import opened
 from anydim.variants.strategies import Adaptive, Library, strategy_of
 
 TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
@@ -144,7 +144,9 @@ def test_recorded_sizes_are_prepared_for_what_is_not_the_librarys(tmp_path: Path
 
 
 def test_a_library_that_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign, "KNOWN", {"nobodys": ("a_package_of_nobody", "pip install it")})
+    monkeypatch.setattr(
+        blas_libraries, "KNOWN", {"nobodys": ("a_package_of_nobody", "pip install it")}
+    )
     with pytest.raises(ad.OptionError, match=r"(?s)'nobodys' is not installed.*pip install it"):
         ad.compile(dense(), strategy='library("nobodys")')
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from anydim.variants import tied
+from anydim.variants import child_process
 from anydim.variants.workers import Workers
 from tests.unit.variants.test_workers import orders
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc"
 _SECONDS = 30.0  # this machine may be busy
 _LOOKS = """
 assert not tied[1]
-from anydim.variants.tied import end_with_parent
+from anydim.variants.child_process import end_with_parent
 end_with_parent(tied)
 import time
 print(1, flush=True)
@@ -126,13 +126,16 @@ def test_a_worker_ends_whose_parent_ended_before_its_first_step() -> None:
         while is_there(ended):
             time.sleep(0.01)
         for pid in (ended, 1 << 22):
-            text = tied.beginning(pid, polite=True) + "import time; time.sleep(100)"
+            text = child_process.beginning(pid, polite=True) + "import time; time.sleep(100)"
             done = subprocess.run([sys.executable, "-c", text], timeout=_SECONDS, check=False)
             assert done.returncode == 0
 
 
 def test_a_worker_that_another_process_started_works() -> None:
-    text = tied.beginning(os.getppid(), polite=False) + "raise SystemExit(7 if tied[1] == 0 else 8)"
+    text = (
+        child_process.beginning(os.getppid(), polite=False)
+        + "raise SystemExit(7 if tied[1] == 0 else 8)"
+    )
     done = subprocess.run([sys.executable, "-c", text], timeout=_SECONDS, check=False)
     assert done.returncode == 7
 
@@ -140,7 +143,7 @@ def test_a_worker_that_another_process_started_works() -> None:
 def test_a_worker_without_the_signal_looks_whether_its_parent_is_there() -> None:
     text = f"""
         import os, subprocess, sys, time
-        from anydim.variants.tied import beginning
+        from anydim.variants.child_process import beginning
         looks = beginning(os.getpid(), False).replace("prctl", "none") + {_LOOKS!r}
         made = subprocess.Popen([sys.executable, "-c", looks], stdin=subprocess.PIPE, stdout=-1)
         made.stdout.readline()

@@ -11,7 +11,7 @@ import pytest
 import anydim as ad
 from anydim.base import settings
 from anydim.targets.targets import target
-from anydim.variants import remote
+from anydim.variants import ray_search
 from anydim.variants.ledger import ledger, name_of
 from anydim.variants.workers import Order
 from tests.unit.variants.models import depthwise, image
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow  # a cluster takes 20 s to start
 def team() -> Iterator[Any]:
     """A cluster on this machine with two workers."""
     ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
-    yield remote.RayTeam()
+    yield ray_search.RayTeam()
     ray.shutdown()
 
 
@@ -50,11 +50,13 @@ def test_what_a_machine_cannot_answer_is_a_reply(team: Any) -> None:
 
 def test_other_machines_are_left_out(team: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ad.OptionError, match="is llvm"):
-        remote.answered(Order(dense(threads=1).program.recipes[0], (1,), "llvm"), "another machine")
-    monkeypatch.setattr(remote, "identity", lambda name: f"{name} elsewhere")
-    monkeypatch.setattr(remote.RayTeam, "_on", lambda self, node, what: ray.remote(_far))
+        ray_search.answered(
+            Order(dense(threads=1).program.recipes[0], (1,), "llvm"), "another machine"
+        )
+    monkeypatch.setattr(ray_search, "identity", lambda name: f"{name} elsewhere")
+    monkeypatch.setattr(ray_search.RayTeam, "_on", lambda self, node, what: ray.remote(_far))
     with pytest.raises(ad.OptionError, match="none of 1 machines"):
-        remote.RayTeam()
+        ray_search.RayTeam()
 
 
 def _far(name: str) -> str:

@@ -14,9 +14,9 @@ import pytest
 
 import anydim as ad
 from anydim.base import settings
-from anydim.runtime.choices import Span
+from anydim.runtime.variant_tables import Span
 from anydim.variants import serving
-from anydim.variants.places import Event
+from anydim.variants.call_sites import Event
 from anydim.variants.strategies import Buckets
 from anydim.variants.workers import Order, Reply
 from tests.unit.variants.models import Here, depthwise, here, image
@@ -305,7 +305,7 @@ def test_an_interrupt_reaches_who_waits_for_a_body(
 def test_sizes_that_are_rejected_are_not_kept_without_end(
     here: Here, wanted: dict[int, numpy.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anydim.variants.places.MOST_REJECTED", 2)
+    monkeypatch.setattr("anydim.variants.call_sites.MOST_REJECTED", 2)
     here.problem = "no such luck"
     model = depthwise("exact")
     same(model, wanted, list(HEIGHTS))

@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.runtime.choices import Span
+from anydim.runtime.variant_tables import Span
 from anydim.sizes import Box, Dim, bounds, parse
 from anydim.targets.targets import target
 from anydim.variants.candidates import (
@@ -23,7 +23,7 @@ from anydim.variants.candidates import (
     options_of,
     sized,
 )
-from anydim.variants.solving import dims_of_span
+from anydim.variants.solved_dims import dims_of_span
 from anydim.variants.trial import Trials
 from tests.unit.variants.models import depthwise
 

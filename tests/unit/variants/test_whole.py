@@ -13,14 +13,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
 from anydim.base import settings
-from anydim.kept import kept
 from anydim.kernels.schedule import parse_options, print_schedule
+from anydim.model_store import kept
 from anydim.targets.targets import target
-from anydim.variants import whole
+from anydim.variants import general_search
+from anydim.variants.general_search import search_whole
 from anydim.variants.ledger import Ledger, Verdict, ledger, name_of
 from anydim.variants.records import FILE
 from anydim.variants.tuning import SAMPLES, Wanted, samples
-from anydim.variants.whole import search_whole
 from tests.unit.variants.models import Here, here
 
 __all__ = ["here"]
@@ -59,7 +59,7 @@ def cache(tmp_path: Path):  # type: ignore[no-untyped-def]
 
 def test_a_search_gives_schedules_with_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(0.0, 0.25)  # as many candidates on a slow machine as on a fast one
-    monkeypatch.setattr(whole, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(general_search, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     program, code = dense().program, target("llvm")
     (site,) = program.sites
     assert site.recipe is not None

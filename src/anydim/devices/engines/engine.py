@@ -21,7 +21,7 @@ import numpy
 from anydim.base.dtypes import DType
 from anydim.base.errors import DeviceError, DeviceMemoryError, UserError
 from anydim.base.records import dataclass
-from anydim.runtime.handed import Port
+from anydim.runtime.delegated import Port
 
 
 class Tensor(NamedTuple):

@@ -10,7 +10,7 @@ import numpy
 
 from anydim.devices.engines.engine import Found, Part, Tensor
 from anydim.devices.engines.table import open_engine
-from anydim.runtime.handed import Port
+from anydim.runtime.delegated import Port
 
 
 def evaluated(

@@ -12,7 +12,7 @@ from anydim.base.dtypes import DType
 from anydim.base.peer import peer_module
 from anydim.base.records import dataclass
 from anydim.devices.engines.engine import Engine, Found, Part, Tensor
-from anydim.runtime.handed import Port
+from anydim.runtime.delegated import Port
 
 _PROVIDERS = ["CPUExecutionProvider"]
 _QUIET = 4  # what goes wrong is raised; its log need not tell of it, too

@@ -11,7 +11,7 @@ import numpy
 from anydim.base.dtypes import DType
 from anydim.base.errors import DeviceError, MissingError
 from anydim.devices.engines.engine import Engine, Found, Part, Tensor, view
-from anydim.runtime.handed import Port
+from anydim.runtime.delegated import Port
 
 _CONFIG = {
     "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1,

@@ -16,7 +16,7 @@ from anydim.base.records import dataclass
 from anydim.devices.addresses import Blocks
 from anydim.devices.device import Device, Launch
 from anydim.devices.opencl import inventory
-from anydim.devices.opencl.library import Library, library
+from anydim.devices.opencl.libopencl import Library, library
 from anydim.devices.opencl.programs import build
 from anydim.devices.opencl.watching import PROFILED, Watched
 

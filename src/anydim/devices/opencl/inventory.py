@@ -8,7 +8,7 @@ from anydim.base.amounts import bytes_text
 from anydim.base.errors import DeviceError
 from anydim.base.records import dataclass
 from anydim.base.text import counted
-from anydim.devices.opencl.library import ClError, Library, library
+from anydim.devices.opencl.libopencl import ClError, Library, library
 from anydim.runtime.system import lock_functions
 
 _PLATFORM_NAME, _PLATFORM_VERSION = 0x0902, 0x0901

@@ -7,7 +7,7 @@ import ctypes
 from anydim.base.cache import key_of, user_cache
 from anydim.base.errors import DeviceError
 from anydim.devices.opencl.inventory import Found
-from anydim.devices.opencl.library import ClError, Library
+from anydim.devices.opencl.libopencl import ClError, Library
 
 # What a text means: version 1.2, no warnings, and quotients and roots rounded as numpy rounds them.
 _OPTIONS = "-cl-std=CL1.2 -w"

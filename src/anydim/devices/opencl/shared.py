@@ -2,8 +2,8 @@
 
 Kernels are given addresses of the host. What is copied to or from a block that no command touches
 is copied at once; a copy to the host is made by whoever waits for it, unless the device is asked
-for more before. So is the work of the native verbs (`native/verbs/opencl.py`), which programs use;
-methods of this class wait until nothing is in progress, do their work, and wait for that.
+for more before. So is the work of the native verbs (`native/device_api/opencl.py`), which programs
+use; methods of this class wait until nothing is in progress, do their work, and wait for that.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import ctypes
 from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p
 from functools import lru_cache
 
-from anydim.devices import words as common
+from anydim.devices import context as common
 from anydim.devices.device import Device, Launch
 from anydim.devices.host_memory import HostMemory
-from anydim.devices.opencl import words
+from anydim.devices.opencl import state
 from anydim.devices.opencl.device import Kernel, OpenClDevice, context_of
-from anydim.devices.opencl.library import Library, error_of
+from anydim.devices.opencl.libopencl import Library, error_of
 from anydim.devices.opencl.watching import Watched
 from anydim.runtime.system import Mutex, memory_functions
 
@@ -33,7 +33,7 @@ class SharedOpenClDevice(OpenClDevice):
     """Device `number` of OpenCL, one whose memory is the host's."""
 
     kind = KIND
-    own_words = words.WORDS
+    own_words = state.WORDS
     shared = on_host = True
 
     def __init__(self, name: str = "opencl:0", number: int = 0) -> None:
@@ -45,10 +45,10 @@ class SharedOpenClDevice(OpenClDevice):
         self._records: dict[int, tuple[ctypes.Array[c_int64], Kernel]] = {}
         self.words[common.LOCK], self.words[common.UNLOCK] = self._mutex.functions
         self.words[common.MUTEX] = self._mutex.address
-        for word, function in enumerate(words.FUNCTIONS, words.SET_ARGUMENT):
+        for word, function in enumerate(state.FUNCTIONS, state.SET_ARGUMENT):
             at = ctypes.cast(self.library.functions[function], c_void_p)
             self.words[word] = at.value or 0
-        self.words[words.QUEUE] = self._work
+        self.words[state.QUEUE] = self._work
         self._give_memory = ctypes.CFUNCTYPE(None, c_void_p)(memory_functions()[1])
 
     def _made_context(self) -> int:
@@ -61,13 +61,13 @@ class SharedOpenClDevice(OpenClDevice):
         with self._mutex:  # no thread begins a command between the end of others and a new queue
             self.library.do("clFinish", self._work)
             super()._use(work, copies, watched)
-            self.words[words.QUEUE] = work
-            self.words[words.AT_ONCE] = watched is not None
-            self._seen = self.words[words.LAUNCHED]
+            self.words[state.QUEUE] = work
+            self.words[state.AT_ONCE] = watched is not None
+            self._seen = self.words[state.LAUNCHED]
 
     def noted(self) -> int:
         with self._mutex:
-            launched, event = self.words[words.LAUNCHED], self.words[words.LAST]
+            launched, event = self.words[state.LAUNCHED], self.words[state.LAST]
             if self._watched is None or launched == self._seen:
                 return -1
             self._seen = launched
@@ -93,18 +93,18 @@ class SharedOpenClDevice(OpenClDevice):
         while self._late:
             given = self._late.pop()
             with self._mutex:
-                self._tell([row for row in self._rows() if row[words.FIRST] != given])
+                self._tell([row for row in self._rows() if row[state.FIRST] != given])
             self._memory.give(given)
 
     def _rows(self) -> list[tuple[int, ...]]:
         """The table of blocks."""
         values = list(self._table)
-        return list(zip(*(values[word :: words.BLOCK_WORDS] for word in range(words.BLOCK_WORDS))))
+        return list(zip(*(values[word :: state.BLOCK_WORDS] for word in range(state.BLOCK_WORDS))))
 
     def _tell(self, rows: list[tuple[int, ...]]) -> None:
-        self._table = (c_int64 * (words.BLOCK_WORDS * len(rows)))(*sum(rows, ()))
-        self.words[words.BLOCKS] = ctypes.addressof(self._table)
-        self.words[words.BLOCK_COUNT] = len(rows)
+        self._table = (c_int64 * (state.BLOCK_WORDS * len(rows)))(*sum(rows, ()))
+        self.words[state.BLOCKS] = ctypes.addressof(self._table)
+        self.words[state.BLOCK_COUNT] = len(rows)
 
     def _copy_in(self, target: int, source: int, bytes: int) -> None:
         self._synchronise()
@@ -155,27 +155,27 @@ class SharedOpenClDevice(OpenClDevice):
     def _synchronise(self) -> None:
         """Nothing is in progress any more, and what was pending is copied."""
         known = self.words
-        launched = known[words.LAUNCHED]
+        launched = known[state.LAUNCHED]
         self.library.do("clFinish", self._work)
         with self._mutex:
-            known[words.DONE] = done = max(known[words.DONE], launched)
+            known[state.DONE] = done = max(known[state.DONE], launched)
             left: list[int] = []
-            for row in range(known[words.PENDING]):
-                first = words.PENDINGS + words.PENDING_WORDS * row
-                target, source, bytes, command = held = known[first : first + words.PENDING_WORDS]
+            for row in range(known[state.PENDING]):
+                first = state.PENDINGS + state.PENDING_WORDS * row
+                target, source, bytes, command = held = known[first : first + state.PENDING_WORDS]
                 if command <= done:
                     ctypes.memmove(target, source, bytes)
                 else:
                     left += held
             ctypes.memmove(
-                self.context + 8 * words.PENDINGS, (c_int64 * len(left))(*left), 8 * len(left)
+                self.context + 8 * state.PENDINGS, (c_int64 * len(left))(*left), 8 * len(left)
             )
-            known[words.PENDING] = len(left) // words.PENDING_WORDS
-            while known[words.STAGED]:
-                head = (c_int64 * 2).from_address(known[words.STAGED])
-                if head[words.COMMAND] > done:
+            known[state.PENDING] = len(left) // state.PENDING_WORDS
+            while known[state.STAGED]:
+                head = (c_int64 * 2).from_address(known[state.STAGED])
+                if head[state.COMMAND] > done:
                     break
-                at, known[words.STAGED] = known[words.STAGED], head[words.NEXT]
+                at, known[state.STAGED] = known[state.STAGED], head[state.NEXT]
                 self._give_memory(at)
 
     def _copy_from(self, target: int, origin: Device, source: int, bytes: int) -> bool:
@@ -186,4 +186,4 @@ class SharedOpenClDevice(OpenClDevice):
         return super()._copy_from(target, origin, source, bytes)
 
     def _raise(self, function: int, code: int) -> None:
-        raise error_of(words.FUNCTIONS[function], c_int32(code & 0xFFFFFFFF).value)
+        raise error_of(state.FUNCTIONS[function], c_int32(code & 0xFFFFFFFF).value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import perf_counter_ns
 
-from anydim.devices.opencl.library import ClError, Library
+from anydim.devices.opencl.libopencl import ClError, Library
 
 PROFILED = 1 << 1  # a property of a queue
 _QUEUED, _BEGIN, _END = 0x1280, 0x1282, 0x1283

@@ -6,8 +6,8 @@ Named dims of the file (dim_param) become dims; unnamed ones get a name from the
 What is not supported is reported once, with every node that needs it.
 
 `graphs/inputs.py` reads the inputs, `graphs/scope.py` the nodes, each by its row in
-`operators/table.py`. Graphs inside nodes come from `operators/branches.py`, `operators/loops.py`
-and `graphs/functions.py`; sizes that data decides from `values/found.py`.
+`operators/table.py`. Graphs inside nodes come from `operators/branches.py`,
+`operators/loop_scan.py` and `graphs/functions.py`; sizes that data decides from `values/found.py`.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import field
 from functools import cached_property
 
 from anydim.base.dtypes import DType, float32, float64
-from anydim.base.records import dataclass, shown_if_set
+from anydim.base.records import SHOWN_IF_SET, dataclass
 from anydim.kernels.ir.steps import Step
 from anydim.kernels.ir.values import INDEX, Type
 
@@ -45,8 +46,8 @@ class Function:
     parameters: tuple[Pointer | Scalar, ...]
     body: tuple[Step, ...]
     public: bool = False
-    result: Type | None = shown_if_set(None)
-    quick: bool = shown_if_set(False)
+    result: Type | None = field(default=None, repr=False, metadata=SHOWN_IF_SET)
+    quick: bool = field(default=False, repr=False, metadata=SHOWN_IF_SET)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import field
 from typing import TypeAlias
 
 from anydim.base.dtypes import DType
-from anydim.base.records import dataclass, shown_if_set
+from anydim.base.records import SHOWN_IF_SET, dataclass
 from anydim.kernels.ir.values import Value, Var
 
 
@@ -46,7 +47,7 @@ class Store:
     offset: Value
     value: Value
     mask: Value | None = None
-    nontemporal: bool = shown_if_set(False, kw_only=True)
+    nontemporal: bool = field(default=False, repr=False, kw_only=True, metadata=SHOWN_IF_SET)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Prefetch:
     buffer: str
     offset: Value
     write: bool = False
-    far: bool = shown_if_set(False, kw_only=True)
+    far: bool = field(default=False, repr=False, kw_only=True, metadata=SHOWN_IF_SET)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class If:
     condition: Value
     then: tuple[Step, ...]
     otherwise: tuple[Step, ...] = ()
-    rare: bool = shown_if_set(False, kw_only=True)
+    rare: bool = field(default=False, repr=False, kw_only=True, metadata=SHOWN_IF_SET)
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Call:
 
     function: str | Value
     arguments: tuple[Value, ...]
-    result: Var | None = shown_if_set(None)
+    result: Var | None = field(default=None, repr=False, metadata=SHOWN_IF_SET)
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ class Barrier:
 class Fragments:
     """sums += left @ right, of small matrices whose elements the items of a warp share out.
 
-    Sums are 16 x 8, left 16 x d, right d x 8; `fragments.py` says d, and which items have which
+    Sums are 16 x 8, left 16 x d, right d x 8; `mma_fragments.py` says d, and which items have which
     elements. Factors of 16 bits are words of two, the earlier in the low half; those of float32 are
     rounded to 11 bits, ties away from zero. Sums are registers of float32; how their terms are
     rounded is the machine's own. All items of a group run it together.

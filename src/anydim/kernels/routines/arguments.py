@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anydim.base.errors import GraphError
-from anydim.kernels.routines.record import Types
+from anydim.kernels.routines.routine import Types
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard, Size, Truth, as_size, prove
 

@@ -15,11 +15,11 @@ from anydim.base.dtypes import DType, float64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.fourier_plan import Plan, Sizes, plan_launches
 from anydim.kernels.routines.fourier_signals import Chirp, Places, Signal, Signals
 from anydim.kernels.routines.fourier_steps import Along, Beside, Numbers
-from anydim.kernels.routines.record import Steps
+from anydim.kernels.routines.ir_builder import Code
+from anydim.kernels.routines.routine import Steps
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, ceil_div, minimum, simplify
 

@@ -20,11 +20,11 @@ from functools import partial
 from anydim.base.dtypes import DType, float64, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer, Variable
 from anydim.kernels.ir import apply, constant, fma, iota, select, shuffle
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routines.code import Code
+from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.stockham import LARGEST, WRITTEN_OUT, Complex, product
-from anydim.kernels.write.writer import Buffer, Variable
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, simplify
 

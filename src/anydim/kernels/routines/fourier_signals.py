@@ -8,12 +8,12 @@ from __future__ import annotations
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer
 from anydim.kernels.ir import constant, greatest, iota, least, select
-from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.fourier_plan import apart, interleaved
 from anydim.kernels.routines.fourier_steps import Along, Numbers
+from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.stockham import Complex, product
-from anydim.kernels.write.writer import Buffer
 from anydim.sizes import Size
 
 

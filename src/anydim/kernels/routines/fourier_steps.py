@@ -17,11 +17,11 @@ from contextlib import contextmanager
 
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer
 from anydim.kernels.ir import Like, constant, iota, least
-from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.fourier_plan import Plan
+from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.stockham import Complex, library, passes, product
-from anydim.kernels.write.writer import Buffer
 
 Read = Callable[[ir.Value], Complex]
 Write = Callable[[ir.Value, Complex], None]

@@ -12,11 +12,11 @@ import numpy
 from anydim.base.dtypes import float32, int64
 from anydim.base.errors import GraphError
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer
 from anydim.kernels.ir import constant, greatest, least, select
 from anydim.kernels.launch import Machine
-from anydim.kernels.routines.code import Code
-from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
-from anydim.kernels.write.writer import Buffer
+from anydim.kernels.routines.ir_builder import Code
+from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, as_size
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from anydim.base.dtypes import DType, int64, uint32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer
 from anydim.kernels.ir import constant, least, select
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routines.code import Code
+from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.keys import key_type
 from anydim.kernels.routines.radix import DIGIT, VALUES, Pairs, clear, digit_of, digits, taken
 from anydim.kernels.routines.rows import Rows, fill_pairs
-from anydim.kernels.write.writer import Buffer
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, ceil_div, minimum, simplify
 

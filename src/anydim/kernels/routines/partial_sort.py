@@ -9,12 +9,12 @@ from __future__ import annotations
 from anydim.base.dtypes import DType, int64, uint32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer, Variable
 from anydim.kernels.ir import constant, greatest, iota, least, select
 from anydim.kernels.routines import radix
-from anydim.kernels.routines.code import Code
+from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.radix import Pairs
-from anydim.kernels.write.writer import Buffer, Variable
 from anydim.sizes import Size
 
 BLOCK = 64  # keys that are looked at together

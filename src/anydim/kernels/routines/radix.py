@@ -9,9 +9,9 @@ from __future__ import annotations
 from anydim.base.dtypes import DType, int64, uint32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer, Variable
 from anydim.kernels.ir import Like, constant, iota, least
-from anydim.kernels.routines.code import Code
-from anydim.kernels.write.writer import Buffer, Variable
+from anydim.kernels.routines.ir_builder import Code
 from anydim.sizes import Size
 
 DIGIT = 8  # bits

@@ -5,13 +5,13 @@ from __future__ import annotations
 from anydim.base.dtypes import DType, int64, uint32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer
 from anydim.kernels.ir import Like, iota
 from anydim.kernels.routines.arguments import at_most, axis_of
-from anydim.kernels.routines.code import Code
+from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.keys import order_key
 from anydim.kernels.routines.radix import Pairs
-from anydim.kernels.routines.record import Attributes, Types
-from anydim.kernels.write.writer import Buffer
+from anydim.kernels.routines.routine import Attributes, Types
 from anydim.sizes import Box, Guard, Size, product
 
 MOST = (1 << 32) - 1  # elements of a row: their indices are uint32

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from anydim.base.dtypes import DType, int32, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer, Variable
 from anydim.kernels.ir import apply, constant, iota, select, shuffle
-from anydim.kernels.routines.code import Code
+from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.rows import LANES, Rows
-from anydim.kernels.write.writer import Buffer, Variable
 from anydim.sizes import Size
 
 CHAINS = 4  # of elements whose total grows side by side

@@ -13,7 +13,7 @@ from __future__ import annotations
 from anydim.base.dtypes import int32
 from anydim.kernels import ir
 from anydim.kernels.ir import apply, constant, greatest, iota, select
-from anydim.kernels.routines.code import Code
+from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.rows import LANES
 from anydim.kernels.routines.scans import Way
 

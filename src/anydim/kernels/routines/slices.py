@@ -8,12 +8,12 @@ from __future__ import annotations
 from anydim.base.dtypes import int64, uint32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer, Variable
 from anydim.kernels.ir import least, select
-from anydim.kernels.routines.code import Code
+from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.keys import order_key
-from anydim.kernels.routines.marks import fill
+from anydim.kernels.routines.nonzero import fill
 from anydim.kernels.routines.rows import Rows
-from anydim.kernels.write.writer import Buffer, Variable
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from anydim.base.dtypes import DType, int64, is_float
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines import radix
 from anydim.kernels.routines.arguments import axis_of, expect_ordered
-from anydim.kernels.routines.code import Code
+from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.keys import key_type
 from anydim.kernels.routines.parallel_sort import ParallelSort
 from anydim.kernels.routines.radix import Pairs
-from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
+from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.routines.rows import Rows, fill_pairs, fitting, write_found
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard

@@ -14,7 +14,7 @@ from anydim.kernels.routines.arguments import at_most, axis_of
 from anydim.kernels.routines.fourier import Transform
 from anydim.kernels.routines.fourier_plan import MOST
 from anydim.kernels.routines.fourier_signals import Lines, Places
-from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
+from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard, Size, as_size, maximum, minimum, product, simplify
 

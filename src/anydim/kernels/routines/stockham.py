@@ -18,9 +18,9 @@ from functools import lru_cache, partial
 from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import Name
+from anydim.kernels.codegen.writer import Buffer, Writer
 from anydim.kernels.ir import constant, fma, variable
-from anydim.kernels.write.arithmetic import Name
-from anydim.kernels.write.writer import Buffer, Writer
 
 LARGEST = 31  # the largest factor
 WRITTEN_OUT = (4, 2, 3, 5)

@@ -15,14 +15,14 @@ from anydim.base.dtypes import DType, float32, float64, int64, uint32
 from anydim.base.errors import GraphError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer
 from anydim.kernels.ir import greatest, iota, least, select
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routines.code import Code
+from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.partial_sort import PartialSort
-from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
+from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, fitting
 from anydim.kernels.routines.sort import order
-from anydim.kernels.write.writer import Buffer
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, product
 

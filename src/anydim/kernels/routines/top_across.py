@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from anydim.base.dtypes import int64, uint32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer, Variable
 from anydim.kernels.ir import constant, iota, least, select
-from anydim.kernels.routines.code import Code
+from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.rows import FEWEST, Rows, lanes_of
-from anydim.kernels.write.writer import Buffer, Variable
 from anydim.sizes import Size, ceil_div, minimum
 
 MOST = 8  # elements that are kept in registers

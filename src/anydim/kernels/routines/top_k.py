@@ -16,19 +16,19 @@ import numpy
 from anydim.base.dtypes import DType, int64, uint32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer, Variable
 from anydim.kernels.ir import constant, least
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines import radix
 from anydim.kernels.routines.arguments import axis_of, expect_ordered
-from anydim.kernels.routines.code import Code
+from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.parallel_sort import MANY
 from anydim.kernels.routines.radix import Pairs, insert
-from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
+from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.routines.rows import Rows, fill_pairs, fitting, write_found
 from anydim.kernels.routines.sort import order
 from anydim.kernels.routines.top_across import MOST, Across, fits
-from anydim.kernels.write.writer import Buffer, Variable
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, maximum, minimum, simplify
 

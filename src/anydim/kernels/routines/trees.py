@@ -23,12 +23,12 @@ import numpy
 from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64, uint64
 from anydim.base.errors import GraphError
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer, Variable
 from anydim.kernels.ir import apply, constant, greatest, iota, least, select
 from anydim.kernels.launch import Machine
 from anydim.kernels.routines.arguments import at_most
-from anydim.kernels.routines.code import Code
-from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
-from anydim.kernels.write.writer import Buffer, Variable
+from anydim.kernels.routines.ir_builder import Code
+from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard, Size, as_size
 

@@ -13,17 +13,17 @@ import numpy
 from anydim.base.dtypes import int64, uint32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer
 from anydim.kernels.ir import constant
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines import radix
 from anydim.kernels.routines.arguments import expect_ordered
-from anydim.kernels.routines.code import Code
+from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.keys import numpy_keys
 from anydim.kernels.routines.parallel_sort import BEGINS, INDICES, ParallelSort
-from anydim.kernels.routines.record import Arrays, Attributes, Dims, Results, Routine, Steps, Types
+from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
 from anydim.kernels.routines.slices import Slices, merge_sort
-from anydim.kernels.write.writer import Buffer
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch
-from anydim.kernels.rows.cells import RowForm
-from anydim.kernels.rows.form import lanes_for, row_form, row_launch
+from anydim.kernels.rows.row_body import RowForm
+from anydim.kernels.rows.row_form import lanes_for, row_form, row_launch
 from anydim.kernels.template import Task, form_template
 
 

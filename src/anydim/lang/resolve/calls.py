@@ -14,8 +14,8 @@ from anydim.lang.resolve.binding import agree
 from anydim.lang.resolve.expand import decided
 from anydim.lang.resolve.scope import Scope, new_name
 from anydim.lang.resolve.walker import Walker
-from anydim.lang.surface.library import LIBRARY
-from anydim.lang.surface.library import Callable as Operator
+from anydim.lang.surface.operator_names import LIBRARY
+from anydim.lang.surface.operator_names import Callable as Operator
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Definition,

@@ -12,7 +12,7 @@ from typing import Any
 
 from anydim.base.errors import UserError
 from anydim.base.records import dataclass
-from anydim.lang.resolve import placing
+from anydim.lang.resolve import assignment_steps
 from anydim.lang.resolve.binding import Binding
 from anydim.lang.resolve.calls import Calls, Instantiate
 from anydim.lang.resolve.extents import Work
@@ -163,10 +163,10 @@ class Maker(Walker):
 
     def assignment(self, item: Assignment, scope: Scope) -> list[OrderedStep]:
         role = self.roles[item.target]
-        work = placing.begin(item, scope, self.tensors, item is role.definer)
-        placing.finish(work, role.constrains(item))
+        work = assignment_steps.begin(item, scope, self.tensors, item is role.definer)
+        assignment_steps.finish(work, role.constrains(item))
         kind = self.tensors[item.target]
-        steps = placing.steps_of(work, kind.dtype, self._copy_name)
+        steps = assignment_steps.steps_of(work, kind.dtype, self._copy_name)
         for axis, size in enumerate(kind.shape):
             if not is_known(size):
                 problem = f"the size of dimension {axis} of '{item.target}' does not follow"

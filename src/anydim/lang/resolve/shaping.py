@@ -18,7 +18,7 @@ from typing import ClassVar
 from anydim.base.dtypes import DType
 from anydim.base.errors import LanguageError
 from anydim.base.records import dataclass
-from anydim.lang.resolve import placing, ranges
+from anydim.lang.resolve import assignment_steps, ranges
 from anydim.lang.resolve.binding import Binding
 from anydim.lang.resolve.calls import Calls
 from anydim.lang.resolve.element_types import Source, Types, components, element_types
@@ -158,8 +158,8 @@ class Surveyor(Walker):
 
     def assignment(self, item: Assignment, scope: Scope) -> list[OrderedStep]:
         role = self.roles[item.target]
-        work = placing.begin(item, scope, self.tensors, item is role.definer)
-        placing.survey(work, role.constrains(item), self.ignored)
+        work = assignment_steps.begin(item, scope, self.tensors, item is role.definer)
+        assignment_steps.survey(work, role.constrains(item), self.ignored)
         if self._shapes_target(item, item.target):
             covers = [self._cover(work, place, scope) for place in work.places]
             self.covers.setdefault(item.target, []).append(covers)

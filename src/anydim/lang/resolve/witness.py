@@ -14,7 +14,7 @@ from anydim.base.errors import AnydimError
 from anydim.base.records import dataclass
 from anydim.lang.meaning.evaluate import check_guards, filled, runner
 from anydim.lang.meaning.steps import StepRunner
-from anydim.lang.resolve.parts import bare
+from anydim.lang.resolve.written_parts import bare
 from anydim.lang.tree import Axis, Expr, Group, OrderedStep, Read, Statement, Write
 from anydim.lang.tree.affine import affine, reads
 from anydim.sizes import Box, Size

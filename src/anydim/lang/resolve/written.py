@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from anydim.base.records import dataclass
 from anydim.lang.resolve import ranges
-from anydim.lang.resolve.parts import (
+from anydim.lang.resolve.scope import facts_of, with_facts
+from anydim.lang.resolve.written_parts import (
     Part,
     Range,
     Span,
@@ -21,7 +22,6 @@ from anydim.lang.resolve.parts import (
     parts_of,
     range_of,
 )
-from anydim.lang.resolve.scope import facts_of, with_facts
 from anydim.lang.tree import (
     Axis,
     Branch,

@@ -10,7 +10,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import counted, listed, suggestion
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.surface.hints import BEYOND, OVER_INDICES, shown_read
-from anydim.lang.surface.library import LIBRARY
+from anydim.lang.surface.operator_names import LIBRARY
 from anydim.lang.surface.syntax import (
     FUNCTION_ALIASES,
     RESERVED,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from anydim.lang.surface.check import check
-from anydim.lang.surface.library import LIBRARY
+from anydim.lang.surface.operator_names import LIBRARY
 from anydim.lang.surface.syntax import (
     Assignment,
     BranchBlock,

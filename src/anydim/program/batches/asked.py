@@ -8,8 +8,8 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import OptionError
-from anydim.base.given import by_names, text_of
 from anydim.base.text import listed, suggestion
+from anydim.base.user_values import by_names, text_of
 from anydim.program.batches.layout import Layout
 from anydim.program.binding import solve, told
 from anydim.runtime.signature import Signature, TensorSpec

@@ -23,8 +23,8 @@ from anydim.base.errors import (
     OptionError,
     OutOfMemoryError,
 )
-from anydim.base.given import shown
 from anydim.base.records import dataclass
+from anydim.base.user_values import shown
 from anydim.program.batches import bar
 from anydim.program.batches.cuts import Costs, cut
 from anydim.program.batches.layout import Item, Layout, alike, of_item

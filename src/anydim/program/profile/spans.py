@@ -14,7 +14,7 @@ from anydim.program.program import Program
 from anydim.program.region import copies
 from anydim.program.region_plan import needs
 from anydim.program.segment import Site
-from anydim.runtime import home
+from anydim.runtime import slots
 from anydim.runtime.clocked import Asked, Clocked, Launch
 
 Place = tuple[int, int]  # of a launch: the number of its segment, and its own there
@@ -32,20 +32,20 @@ class _Verb:
     direction: str = ""
 
 
-COPIES = (home.COPY_IN, home.COPY_OUT, home.COPY_WITHIN)  # between memories, or within one
+COPIES = (slots.COPY_IN, slots.COPY_OUT, slots.COPY_WITHIN)  # between memories, or within one
 _VERBS: Mapping[int, _Verb] = {  # what is recorded takes no time
-    home.ALLOCATE: _Verb("allocate", MEMORY, 0),
-    home.FREE: _Verb("free", MEMORY),
-    home.COPY_IN: _Verb("copy in", COPY, 2, "host to {}"),
-    home.COPY_OUT: _Verb("copy out", COPY, 2, "{} to host"),
-    home.COPY_WITHIN: _Verb("copy within", COPY, 2, "within {}"),
-    home.COPY_FROM: _Verb("copy from", COPY, 3),
-    home.FILL: _Verb("fill", COPY, 2, "within {}"),
-    home.WAIT: _Verb("wait", WAIT),
+    slots.ALLOCATE: _Verb("allocate", MEMORY, 0),
+    slots.FREE: _Verb("free", MEMORY),
+    slots.COPY_IN: _Verb("copy in", COPY, 2, "host to {}"),
+    slots.COPY_OUT: _Verb("copy out", COPY, 2, "{} to host"),
+    slots.COPY_WITHIN: _Verb("copy within", COPY, 2, "within {}"),
+    slots.COPY_FROM: _Verb("copy from", COPY, 3),
+    slots.FILL: _Verb("fill", COPY, 2, "within {}"),
+    slots.WAIT: _Verb("wait", WAIT),
 }
 
 
-_COPIES = {home.COPY_FROM, home.COPY_IN, home.COPY_OUT, home.COPY_WITHIN}
+_COPIES = {slots.COPY_FROM, slots.COPY_IN, slots.COPY_OUT, slots.COPY_WITHIN}
 
 
 def spans(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Iterator[Span]:
@@ -110,7 +110,7 @@ class _Known:
     def asked(self, call: Clocked) -> Iterator[Span]:
         """What devices were asked for."""
         for each in call.asked:
-            if each.verb == home.LAUNCH:
+            if each.verb == slots.LAUNCH:
                 yield self._launched(each)
             elif each.verb in _VERBS:
                 verb = _VERBS[each.verb]
@@ -136,7 +136,7 @@ class _Known:
             return {}
         step = self._copies[which - 1]
         about = {"value": step.source or step.value, "makes": step.made}
-        if each.verb == home.COPY_FROM:
+        if each.verb == slots.COPY_FROM:
             about["direction"] = f"{step.origin} to {step.target}"
         return about
 

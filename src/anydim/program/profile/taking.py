@@ -11,8 +11,8 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import InputError, OptionError
-from anydim.base.given import by_names, whole_within
-from anydim.program.held import Held
+from anydim.base.user_values import by_names, whole_within
+from anydim.program.callable_program import Held
 from anydim.program.inputs import Ranges, draw, known_ranges
 from anydim.program.plan import Plan
 from anydim.program.profile.limits import Limits
@@ -20,7 +20,7 @@ from anydim.program.profile.profile import Copied, Profile, Timed
 from anydim.program.profile.spans import COPIES, Place, Places, spans, work_of
 from anydim.program.profile.trace import Trace
 from anydim.program.program import Program
-from anydim.runtime import home
+from anydim.runtime import slots
 from anydim.runtime.arrays import by_name
 from anydim.runtime.clocked import Clock, Clocked
 from anydim.sizes import LARGEST, Size
@@ -155,7 +155,7 @@ def _timed(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Itera
         runs: dict[Place, int] = defaultdict(int)
         times: dict[Place, int] = defaultdict(int)
         took = [(places.host(launch), launch.nanoseconds) for launch in call.launches]
-        there = [each for each in call.asked if each.verb == home.LAUNCH]
+        there = [each for each in call.asked if each.verb == slots.LAUNCH]
         took += [(places.device(each), each.end - each.begin) for each in there]
         for place, nanoseconds in took:
             runs[place] += 1

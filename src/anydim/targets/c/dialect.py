@@ -33,7 +33,7 @@ class Dialect:
     `pointer` is a parameter that no other pointer meets, `alias` one that others may. `stack` is a
     local array, `prefetch` a hint, `shuffle` and `convert` work on whole vectors. `symbol` gives a
     function a name that is no identifier. `quick` begins a function that runs seldom, `entry` one
-    that is launched: its address is no odd number (`runtime/choices.py`). `atomics`
+    that is launched: its address is no odd number (`runtime/variant_tables.py`). `atomics`
     are the lines of a step on an int64 that other threads see, which name what was there before;
     `pause` is what a processor of some architecture does while it waits. `primitives` are what
     loop IR is legalised to.

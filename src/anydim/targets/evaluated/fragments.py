@@ -1,4 +1,4 @@
-"""What a warp makes of fragments of matrices (`kernels/fragments.py`), in numpy."""
+"""What a warp makes of fragments of matrices (`kernels/mma_fragments.py`), in numpy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy
 
 from anydim.base.dtypes import DType, float32
-from anydim.kernels.fragments import COLUMNS, ROWS, SHARES
+from anydim.kernels.mma_fragments import COLUMNS, ROWS, SHARES
 
 _DROPPED = 13  # bits of a float32's fraction that tf32 has not
 

@@ -10,7 +10,7 @@ import numpy
 
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
-from anydim.kernels.fragments import SUMS, WARP
+from anydim.kernels.mma_fragments import SUMS, WARP
 from anydim.targets.evaluated.fragments import multiplied
 from anydim.targets.evaluated.groups import Member
 from anydim.targets.evaluated.space import Copy

@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from anydim.base.dtypes import float64, int64, uint64
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Buffer
 from anydim.kernels.ir import fma, select
-from anydim.kernels.write.writer import Buffer
 from anydim.targets.functions.writer import Expander, Lanes
 
 _LEADING = 34  # bits 0 before those of 2/pi

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from anydim.base.dtypes import DType, boolean, float64, int32, int64, uint32, uint64
 from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import Number, Operators, apply, fma, select
-from anydim.kernels.write.writer import Writer
 from anydim.targets.functions.primitives import PREDICATES
 
 Quotient: TypeAlias = tuple[ir.Value, ir.Value]

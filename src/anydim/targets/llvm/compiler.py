@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from anydim.base.cache import key_of
 from anydim.base.errors import InternalError
 from anydim.targets.compilation import Compilation
-from anydim.targets.llvm.library import OPTIONS, emit, version
+from anydim.targets.llvm.llvm_api import OPTIONS, emit, version
 from anydim.targets.processor import Processor
 from anydim.targets.target import Objects, Source
 

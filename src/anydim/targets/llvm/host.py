@@ -8,7 +8,7 @@ from pathlib import Path
 from anydim.base import settings
 from anydim.kernels.launch import Machine
 from anydim.runtime.cpu import tiles_allowed
-from anydim.targets.llvm.library import asked
+from anydim.targets.llvm.llvm_api import asked
 from anydim.targets.processor import NATIVE, Processor
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 
 from anydim.base.errors import InternalError
-from anydim.targets.llvm.library import Linked
+from anydim.targets.llvm.llvm_api import Linked
 
 _numbers = itertools.count()
 

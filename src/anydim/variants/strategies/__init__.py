@@ -19,12 +19,12 @@ A kind is a record in a file of its own and a row of `kinds.py`.
 
 from typing import TYPE_CHECKING
 
-from anydim.base.late import late_names
+from anydim.base.lazy_names import late_names
 
 if TYPE_CHECKING:
+    from anydim.variants.strategies.blas import Library
     from anydim.variants.strategies.buckets import Buckets
     from anydim.variants.strategies.kinds import KINDS
-    from anydim.variants.strategies.library import Library
     from anydim.variants.strategies.pad import Pad
     from anydim.variants.strategies.plain import GENERIC, USUAL, Adaptive, Exact, Generic
     from anydim.variants.strategies.strategy import MOST, Strategy, strategy_of
@@ -49,7 +49,7 @@ __all__ = [
 _MODULES = {
     "buckets": ("Buckets",),
     "kinds": ("KINDS",),
-    "library": ("Library",),
+    "blas": ("Library",),
     "pad": ("Pad",),
     "plain": ("GENERIC", "USUAL", "Adaptive", "Exact", "Generic"),
     "strategy": ("MOST", "Strategy", "strategy_of"),

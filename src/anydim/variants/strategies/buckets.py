@@ -14,8 +14,8 @@ from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
-from anydim.base.given import shown
 from anydim.base.records import dataclass
+from anydim.base.user_values import shown
 from anydim.sizes import LARGEST
 from anydim.variants.strategies.strategy import MOST, SAME, Strategy, bits_of, text_of, whole
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from anydim.base.errors import OptionError
-from anydim.base.given import shown
 from anydim.base.text import listed
+from anydim.base.user_values import shown
+from anydim.variants.strategies.blas import Library
 from anydim.variants.strategies.buckets import buckets
-from anydim.variants.strategies.library import Library
 from anydim.variants.strategies.pad import pad
 from anydim.variants.strategies.plain import Adaptive, Exact, Generic
 from anydim.variants.strategies.strategy import Strategy

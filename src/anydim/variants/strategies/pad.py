@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
-from anydim.base.given import shown
 from anydim.base.records import dataclass
+from anydim.base.user_values import shown
 from anydim.sizes.padded import BOUND, POWER
 from anydim.variants.strategies.strategy import Strategy, text_of, whole
 

@@ -6,8 +6,8 @@ import math
 from typing import ClassVar
 
 from anydim.base.errors import OptionError
-from anydim.base.given import shown
 from anydim.base.records import dataclass
+from anydim.base.user_values import shown
 from anydim.variants.strategies.strategy import MOST, SAME, Strategy, bits_of, whole
 
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from anydim.base.errors import OptionError
-from anydim.base.given import shown, whole_within
+from anydim.base.user_values import shown, whole_within
 
 MOST = 4096  # bodies of a site
 SAME, ANY = "same", "any"  # bits of a body beside the generic one's

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from anydim.base.errors import DimError, OptionError
-from anydim.base.given import shown
 from anydim.base.records import dataclass
+from anydim.base.user_values import shown
 from anydim.sizes import Size, parse
 from anydim.variants.strategies.plain import GENERIC
 from anydim.variants.strategies.strategy import Strategy, text_of

@@ -11,9 +11,9 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import InputError, ModelError, UserError
-from anydim.base.given import shown
-from anydim.base.reads import note_read
+from anydim.base.read_files import note_read
 from anydim.base.records import dataclass
+from anydim.base.user_values import shown
 from anydim.frontends.onnx.file.mapped import mapped
 from anydim.frontends.onnx.file.marks import no_model
 from anydim.frontends.onnx.file.order import ordered

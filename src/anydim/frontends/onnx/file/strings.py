@@ -19,8 +19,8 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import AnydimError, InputError, ModelError
-from anydim.base.given import shown
 from anydim.base.records import dataclass
+from anydim.base.user_values import shown
 from anydim.frontends.onnx.file.coded import coded
 from anydim.frontends.onnx.file.dims import DimNames, input_shapes
 from anydim.frontends.onnx.file.host import (

@@ -11,7 +11,7 @@ import numpy
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import ModelError
-from anydim.base.reads import note_read
+from anydim.base.read_files import note_read
 
 MOST_AXES = 32
 _MOST_BYTES = 1 << 46

@@ -25,7 +25,7 @@ from anydim.frontends.onnx.values.held import Broken, Held
 from anydim.graph.nodes import Node
 from anydim.graph.regions import FALLBACK, FOREIGN, Foreign
 from anydim.lang.tree import TensorType
-from anydim.runtime.handed import Port
+from anydim.runtime.delegated import Port
 from anydim.sizes import Size, as_size
 
 _CODES: Mapping[str, int] = {dtype.name: number for number, dtype in ELEMENT_TYPES.items()}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from anydim.base.dtypes import int64
-from anydim.frontends.counted import unique
+from anydim.frontends.data_sized import unique
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.microsoft.record import FLOATS, Row, required, row
 from anydim.frontends.onnx.operators import resize, sampling

@@ -3,7 +3,7 @@
 In comes a node with what its inputs stand for (`call.py`); out go nodes, and what its results are.
 Models that were learned have a folder:
 
-    learned/     ai.onnx.ml
+    ml/     ai.onnx.ml
 
 `table.py` has all rows; `iterations.py` and `branches.py` serve the graphs of a `Builder` too.
 """

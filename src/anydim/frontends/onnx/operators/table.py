@@ -18,7 +18,7 @@ from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators import (
     attention,
     division,
-    loops,
+    loop_scan,
     norms,
     quantised,
     sampling,
@@ -29,14 +29,14 @@ from anydim.frontends.onnx.operators import (
     windows,
 )
 from anydim.frontends.onnx.operators import axes as along
-from anydim.frontends.onnx.operators import counted as counting
+from anydim.frontends.onnx.operators import data_sized as counting
 from anydim.frontends.onnx.operators import ngrams as tables
 from anydim.frontends.onnx.operators import random as randoms
 from anydim.frontends.onnx.operators import resize as resizing
 from anydim.frontends.onnx.operators import signal as signals
 from anydim.frontends.onnx.operators.branches import if_
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.frontends.onnx.operators.learned import columns, keys, linear, trees, vectors
+from anydim.frontends.onnx.operators.ml import columns, keys, linear, trees, vectors
 from anydim.frontends.onnx.operators.recurrent import recurrent
 from anydim.frontends.onnx.operators.scatter import scatter, tensor_scatter
 from anydim.frontends.onnx.values.held import Known
@@ -283,7 +283,7 @@ OPERATORS: dict[str, Build] = {
     "LayerNormalization": norms.layer_norm,
     "LeakyRelu": same("leaky_relu", 1, alpha="alpha"),
     "LogSoftmax": softmax("log_softmax"),
-    "Loop": loops.loop,
+    "Loop": loop_scan.loop,
     "LpNormalization": along.lp_normalization,
     "LpPool": windows.pool("lp_pool", p="p"),
     "MatMulInteger": quantised.matmul_integer,
@@ -321,7 +321,7 @@ OPERATORS: dict[str, Build] = {
     "RoiAlign": sampling.roi_align,
     "RotaryEmbedding": attention.rotary_embedding,
     "STFT": signals.short_time_transform,
-    "Scan": loops.scan,
+    "Scan": loop_scan.scan,
     "Scatter": scatter("scatter_elements"),
     "ScatterElements": scatter("scatter_elements"),
     "ScatterND": scatter("scatter_nd"),

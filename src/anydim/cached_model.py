@@ -1,0 +1,223 @@
+"""A model that keeps its caches: what a call adds to them is all that it writes.
+
+step = ad.cached("decoder.onnx", dims={"past": (0, 4096)})
+logits = step(ids=prompt)["logits"]
+logits = step(ids=word)["logits"]       # reads what the calls before have left
+step.forget()                           # begin anew
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import DimError, InputError, OptionError
+from anydim.base.keywords import check_keywords, public
+from anydim.base.text import listed
+from anydim.base.user_values import by_names, whole_within
+from anydim.entry import compile
+from anydim.frontends.growing_caches import Cache, Roomy, with_room
+from anydim.frontends.source import read
+from anydim.model import Model
+from anydim.program.binding import solve
+from anydim.runtime.arrays import by_name
+from anydim.sizes import LARGEST, as_size, given_dims
+
+ROOM = 64  # elements that new caches have room for at least
+
+
+@public
+class Cached:
+    """A compiled model whose results of one call are inputs of the next, in memory of its own.
+
+    Calls run one after the other: they change what the caches hold. `length` is how much that is;
+    memory doubles when it is full.
+    """
+
+    def __init__(self, model: Model, made: Roomy, room: int) -> None:
+        self.model, self.caches = model, made.caches
+        self.length = 0
+        self._past, self._spare, self._room = made.past, made.spare, room
+        self._most = model.dims.dim(made.past).hi
+        self._held: dict[str, numpy.ndarray] = {}
+        self._into: dict[str, numpy.ndarray] = {}  # the same arrays by result
+        self._alike: tuple[Any, int, int] = (None, 0, 0)  # shapes, what they add, room there is
+        self._lock = threading.Lock()
+        own = {each.input for each in made.caches}
+        self._specs = {spec.name: spec for spec in model.inputs if spec.name in own}
+        signature = model.program.signature
+        others = tuple(spec for spec in signature.inputs if spec.name not in own)
+        signature = replace(signature, inputs=others)
+        self._inputs = [spec.name for spec in others]
+        taken = {each.result for each in made.caches}
+        self._results = [spec.key for spec in model.outputs if spec.key not in taken]
+        self._sources = solve(signature, frozenset(), frozenset((self._past,)))
+        pairs = {(each.result, each.input) for each in made.caches}
+        self.in_place = model.executable.direct and pairs <= model.executable.updates
+
+    def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
+        """The results that are no caches, by name; inputs are those that are no caches.
+
+        Raises what a model raises, and DimError for sizes that are not those of the caches; they
+        hold what they held before then.
+        """
+        if values:
+            named = by_name(self.model.name, self._inputs, values, named)
+        for name in named:
+            if name in self._specs:
+                raise InputError(f"{self.model.name} keeps '{name}' itself", "give it to `hold`")
+        with self._lock:
+            count = self._grown(named)
+            executable = self.model.executable
+            executable.watched.sizes = {**executable.watched.sizes, self._past: self.length}
+            feeds = {**named, **self._held}
+            if self.in_place:
+                results = executable(feeds, self._into)
+            else:
+                results = self.model(**feeds, out=self._into)
+            self.length += count
+        return {name: results[name] for name in self._results}
+
+    def forget(self, length: int = 0) -> None:
+        """Keep the first `length` elements of the caches; nothing is written."""
+        whole_within("length", length, 0, LARGEST, "give how many elements to keep")
+        with self._lock:
+            if length > self.length:
+                raise OptionError(f"the caches of {self.model.name} hold {self.length} elements")
+            self.length = length
+            self._alike = self._alike if length else (None, 0, 0)  # another batch may come
+
+    def held(self) -> dict[str, numpy.ndarray]:
+        """What the caches hold, by input: views, beside which the next call may write."""
+        return {
+            each.input: _part(self._held[each.input], each.axis, self.length)
+            for each in self.caches
+            if each.input in self._held
+        }
+
+    def hold(self, caches: Mapping[str, Any]) -> None:
+        """Begin with caches by input, which are copied; raises InputError for what does not fit."""
+        given = {name: numpy.asarray(array) for name, array in by_names("caches", caches).items()}
+        name = self.model.name
+        if set(given) != set(self._specs):
+            raise InputError(f"the caches of {name} are {listed(sorted(self._specs))}")
+        for key, spec in self._specs.items():
+            if given[key].ndim != spec.rank or given[key].dtype != spec.dtype.numpy:
+                raise InputError(f"{name}: cache '{key}' is {spec.dtype} with {spec.rank} axes")
+        lengths = {given[each.input].shape[each.axis] for each in self.caches}
+        if len(lengths) != 1:
+            raise InputError(f"{name}: caches of {listed(sorted(map(str, lengths)))} elements")
+        with self._lock:
+            self.length = lengths.pop()
+            self._alike = (None, 0, 0)
+            self._held = {
+                each.input: _longer(given[each.input], each.axis, self.length, self.length)
+                for each in self.caches
+            }
+
+    # ---- room ----------------------------------------------------------------------------------
+
+    def _grown(self, named: Mapping[str, Any]) -> int:
+        """How many elements a call adds, once there is room for them."""
+        if self._most is not None and self.length > self._most:
+            raise DimError(
+                f"{self.model.name}: its caches hold {self.length} elements, "
+                f"dim '{self._past}' is at most {self._most}",
+                "begin anew: forget(), or declare a higher bound",
+            )
+        shapes = [getattr(named.get(name), "shape", None) for name in self._inputs]
+        known, count, room = self._alike
+        if shapes == known and None not in shapes and self.length + count <= room:
+            return count
+        sizes = self._told(named)
+        count = self.caches[0].count.evaluate(sizes)
+        needed = self.length + count
+        for each in self.caches:
+            held = self._held.get(each.input)
+            if held is None or self.length == 0:
+                shape = self._shape(each, sizes, max(needed, self._room))
+                if held is None or not _alike(shape, held.shape, each.axis):
+                    held = numpy.empty(shape, self._specs[each.input].dtype.numpy)
+            if held.shape[each.axis] < needed:
+                room = 2 * held.shape[each.axis]
+                room = room if self._most is None else min(room, self._most + count)
+                held = _longer(held, each.axis, self.length, max(room, needed))
+            self._held[each.input] = held
+        self._into = {each.result: self._held[each.input] for each in self.caches}
+        rooms = [self._held[each.input].shape[each.axis] for each in self.caches]
+        self._alike = (shapes, count, min(rooms))
+        return count
+
+    def _told(self, named: Mapping[str, Any]) -> dict[str, int]:
+        """The dims that inputs tell which are no caches, but for `past`."""
+        sizes = {self._past: self.length}
+        for source in self._sources:
+            shape = numpy.shape(named.get(self._inputs[source.input], ()))
+            if source.axis < len(shape):
+                rest, factor = (part.evaluate(sizes) for part in (source.rest, source.factor))
+                sizes[source.dim] = max(shape[source.axis] - rest, 0) // max(factor, 1)
+        return sizes
+
+    def _shape(self, cache: Cache, sizes: Mapping[str, int], room: int) -> tuple[int, ...]:
+        """The shape of a cache with so much room."""
+        spec = self._specs[cache.input]
+        shape = list(spec.shape)
+        shape[cache.axis] = as_size(room)
+        lost = {symbol for size in shape for symbol in size.symbols} - set(sizes)
+        if lost and spec.name in self._held:
+            held = self._held[spec.name].shape
+            return (*held[: cache.axis], room, *held[cache.axis + 1 :])
+        if lost:
+            raise DimError(
+                f"{self.model.name}: no input tells dim {listed(sorted(lost))} of '{spec.name}'",
+                "give empty caches to `hold`",
+            )
+        return tuple(size.evaluate(sizes) for size in shape)
+
+
+def _alike(left: tuple[int, ...], right: tuple[int, ...], axis: int) -> bool:
+    """Whether shapes are the same but for an axis."""
+    return (*left[:axis], *left[axis + 1 :]) == (*right[:axis], *right[axis + 1 :])
+
+
+def _part(array: numpy.ndarray, axis: int, count: int) -> numpy.ndarray:
+    """The first elements along an axis."""
+    return array[(slice(None),) * axis + (slice(count),)]
+
+
+def _longer(array: numpy.ndarray, axis: int, count: int, room: int) -> numpy.ndarray:
+    """The first `count` elements along an axis, with room for more."""
+    shape = (*array.shape[:axis], room, *array.shape[axis + 1 :])
+    made = numpy.empty(shape, array.dtype)
+    _part(made, axis, count)[...] = _part(array, axis, count)
+    return made
+
+
+@public
+def cached(
+    source: Any, caches: Mapping[str, str] | None = None, *, dims: Any = None,
+    operators: Any = None, room: int = ROOM, **options: Any,
+) -> Cached:  # fmt: skip
+    """Compile a decoder so that its caches stay in the model and grow in place.
+
+    A cache is an input of which a result is the concatenation with what is new, as exporters write
+    `past` and `present`. `caches` has the result for each input; None: all that are found. The
+    first memory has room for `room` elements. The rest is as for `compile`.
+    Raises GraphError where there is no cache, and what `compile` raises.
+    """
+    check_keywords(compile, options)
+    whole_within("room", room, 1, LARGEST, "give how many elements there is room for at first")
+    pairs = None if caches is None else by_names("caches", caches)
+    made = with_room(read(source, given_dims(dims), operators), pairs)
+    found = Cached(compile(made.graph, **options), made, room)
+    if not found.in_place:
+        warnings.warn(
+            f"{found.model.name}: something else reads its caches; they are copied in every call",
+            stacklevel=2,
+        )
+    return found

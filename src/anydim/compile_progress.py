@@ -1,0 +1,164 @@
+"""What a compilation tells while it goes on and when it is done: times, texts, a report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from itertools import chain
+from typing import Any
+
+from anydim.base import log
+from anydim.base.records import dataclass
+from anydim.base.text import counted
+from anydim.graph.nodes import Graph
+from anydim.kernels.ir import Kernel
+from anydim.kernels.ir_text import print_kernel
+from anydim.kernels.schedule import parse_schedule
+from anydim.lang.surface.printer import print_statement
+from anydim.native.build import Assembled, Built, module_texts
+from anydim.passes.pass_watch import Watch
+from anydim.passes.schedule import Alias, Scheduled
+from anydim.program.compile_report import Chosen, CompileReport
+from anydim.sizes import Size
+from anydim.targets.target import Target
+
+Progress = Callable[[str, int, int], None]
+
+
+class Schedules(Mapping[str, Any]):
+    """The schedules of a function's kernels by what they make; printed, they are options."""
+
+    def __init__(self, function: str, chosen: Sequence[Chosen]) -> None:
+        self.function = function
+        self.reasons: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
+        for kernel in chosen:
+            name = kernel.results[-1].rsplit("/", 1)[-1].rstrip("'")
+            self._texts[name] = kernel.schedule
+            self.reasons[name] = kernel.reason
+
+    def __getitem__(self, name: str) -> Any:
+        return parse_schedule(self._texts[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{self.function}.{name}: {text}  # {self.reasons[name]}"
+            for name, text in self._texts.items()
+        )
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph of so many nodes as a program for a target, what it launches, what passes found.
+
+    `devices` are what makes the code for the devices that parts are on.
+    """
+
+    made: Assembled
+    nodes: int
+    items: tuple[Scheduled | Alias, ...]
+    found: tuple[str, ...] = ()
+    devices: Mapping[str, Target] = field(default_factory=dict)
+
+    @property
+    def launches(self) -> list[Scheduled]:
+        return [item for item in self.items if isinstance(item, Scheduled)]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines on what was fused and which shape arithmetic disappeared."""
+        launches = self.launches
+        return (
+            f"{counted(self.nodes, 'node')} became {counted(len(launches), 'launch', 'es')};"
+            f" {len(self.items) - len(launches)} values are other values' bytes",
+            *self.found,
+            *(f"{item.template}: {item.source}" for item in launches),
+        )
+
+
+class Work:
+    """Times the `total` stages of one compilation and keeps what they would print."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.progress = progress
+        self.notes: tuple[str, ...] = ()
+        self.seconds: dict[str, float] = {}
+        self.stages: dict[str, Callable[[], str]] = {}
+        self.watch = Watch()
+        self.total = total
+
+    def stage(self, name: str, text: Callable[[], str], graphs: Sequence[Graph] = ()) -> None:
+        """Keep what a stage would print, and let the settings look at it."""
+        self.stages[name] = text
+        self.watch.stage(name, text, graphs)
+
+    def tell(self, what: str) -> None:
+        """What is done within a stage, which may take seconds."""
+        log.info("%s", what)
+        self.progress(what, len(self.seconds), self.total)
+
+    def timed(self, stage: str, work: Callable[[], Any]) -> Any:
+        self.progress(stage, len(self.seconds), self.total)
+        start = time.perf_counter()
+        result = work()
+        self.seconds[stage] = time.perf_counter() - start
+        if len(self.seconds) == self.total:
+            self.progress("done", self.total, self.total)
+        return result
+
+    def report(self, lowered: Lowered, built: Built) -> CompileReport:
+        chosen = tuple(
+            Chosen(item.writes, item.launch.schedule, item.launch.reason)
+            for item in lowered.launches
+        )
+        return CompileReport(
+            self.seconds, self.stages, (*self.notes, *lowered.notes), built.compiled, built.cached,
+            chosen, lowered.made.kernels,
+        )  # fmt: skip
+
+
+def parts_text(items: Sequence[Any], text: Callable[[Any], str], notes: Sequence[str] = ()) -> str:
+    """The text of each part, numbered where there are several, under notes on what was chosen."""
+    told = "".join(f"# {note}\n" for note in notes)
+    if len(items) == 1:
+        return told + text(items[0])
+    parts = (f"# part {number}\n{text(item)}" for number, item in enumerate(items))
+    return told + "\n".join(parts)
+
+
+def kernels_text(
+    kernels: Iterable[Kernel], scheduled: Sequence[tuple[Scheduled | Alias, ...]]
+) -> str:
+    """Each kernel, with what its parameters are in the launches of all parts."""
+    launches: dict[str, list[tuple[Size, ...]]] = {kernel.name: [] for kernel in kernels}
+    for item in chain(*scheduled):
+        if isinstance(item, Scheduled):
+            launches[item.launch.kernel.name].append(item.launch.sizes)
+    return "\n".join(print_kernel(kernel, launches[kernel.name]) for kernel in kernels)
+
+
+def llvm_text(made: Assembled, code: Target) -> str:
+    """Every module, by name."""
+    texts = module_texts(made, code)
+    return "\n".join(f"; {name}\n{text}" for name, text in texts.items())
+
+
+def schedule_text(scheduled: tuple[Scheduled | Alias, ...]) -> str:
+    """Each launch with its statements."""
+    lines = []
+    for item in scheduled:
+        if isinstance(item, Alias):
+            lines.append(f"'{item.target}' is the bytes of '{item.source}'")
+            continue
+        lines.append(f"{item.launch.kernel.name}: {item.launch.schedule}  # {item.source}")
+        lines += [f"    {print_statement(statement)}" for statement in item.group.statements]
+    return "\n".join(lines)

@@ -1,0 +1,211 @@
+"""A model compiled from its source, by the whole compiler."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from anydim.base import settings
+from anydim.base.errors import InternalError, OptionError, UserError
+from anydim.base.reports import reported
+from anydim.base.user_values import shown, text_of
+from anydim.checking.origins import DefinitionCall, Origin, origin_of
+from anydim.compile_request import Facts, Request, applied, serve
+from anydim.compiler import Compiled, compile_source
+from anydim.frontends.onnx.file.reading import Opened
+from anydim.frontends.onnx.file.strings import StringParts, StringsInside, cut, own_dims
+from anydim.frontends.onnx.file.variations import PLAIN as PLAIN_VARIATION
+from anydim.frontends.onnx.file.variations import (
+    Variable,
+    Variation,
+    Variations,
+    rank_of,
+    ranked,
+    varied,
+)
+from anydim.frontends.overflow import GROW, expected_bounds
+from anydim.frontends.source import elsewhere, opened_model
+from anydim.frontends.text import TextSource, text_call, text_source
+from anydim.graph.nodes import Graph
+from anydim.graph.regions import FALLBACK
+from anydim.model import Model
+from anydim.passes.options import PLAIN, Options
+from anydim.passes.program_form import Form
+from anydim.program.callable_program import Held
+from anydim.program.findings import findings
+from anydim.program.limits import MemoryLimit
+from anydim.program.program_reports import Story
+from anydim.sizes import Dim, given_dims
+from anydim.string_model import StringModel
+from anydim.unranked_model import Serving, UnrankedModel
+from anydim.variants.strategies import GENERIC
+from anydim.variants.strategy_forms import form_of
+
+if TYPE_CHECKING:
+    from anydim.devices.engines.engine import Engine
+    from anydim.targets.device_targets import Placed
+
+
+def built(request: Request) -> tuple[Model, Facts | None]:
+    """The model of a request, ready to be called, and what was found out beside its program.
+
+    None for a model that no file can hold: with strings, or compiled for what calls give.
+    """
+    opened = opened_model(request.source, request.operators)
+    read = request if opened is None else replace(request, source=opened)
+    bounds, expected = _bounds(read)
+    variable, serving = _variable(opened, request)
+    if variable is not None and serving is not None and variable.open:
+        return UnrankedModel(variable, serving), None
+    try:
+        made = compiled(read, bounds)
+    except StringsInside as found:
+        strings = _around_strings(cut(found.opened), bounds, expected, request)
+        strings._varied = serving
+        return strings, None
+    made.tell()
+    story = Story(made.program, made.report.notes)
+    model = Model(
+        made.executable, lambda: story, lambda: made, made.report, made.lists,
+        request.target or settings.target, made.index_ranges, partial(_itself, origin(request)),
+    )  # fmt: skip
+    facts = Facts(expected, bool(made.program.host_sites), tuple(findings(made.program)))
+    applied(request, model, facts)
+    model._varied = serving
+    return model, facts if serving is None else None
+
+
+def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compiled:
+    """What the compiler makes of a request; StringsInside for a model with strings."""
+    may_fall_back = _fallback(request.fallback)
+    form = form_of(request.known)
+    placed, engines = _devices(request, form)
+    options = PLAIN if request.options is None else request.options
+    if not isinstance(options, Options):
+        raise OptionError(f"options is {shown(options)}, expected anydim's Options")
+    limit = None if request.memory_limit is None else MemoryLimit.of(request.memory_limit)
+    dims = _bounds(request)[0] if bounds is None else bounds
+    build = partial(
+        compile_source, threads=request.threads, progress=request.advance,
+        made_by=request.target, precision=request.precision, limit=limit, form=form,
+    )  # fmt: skip
+    try:
+        return reported(build)(
+            request.source, dims, options=options, operators=request.operators,
+            devices=placed, placement=request.placement, engines=engines,
+            fallback=may_fall_back,
+        )  # fmt: skip
+    except InternalError as error:
+        whole = _elsewhere(request.source, dims, error) if may_fall_back else None
+        if whole is None:
+            raise
+        said = f"{whole.name} runs on {FALLBACK}: a bug of anydim: {error.problem}"
+        warnings.warn(said, RuntimeWarning, stacklevel=7)
+        return build(whole, None)
+
+
+def _devices(
+    request: Request, form: Form
+) -> tuple[dict[str, Placed], dict[str, str | Engine]]:  # fmt: skip
+    """The devices of a request, opened, and its engines, by their names."""
+    if request.devices is None and request.placement is None and not form.on_devices:
+        return {}, {}
+    table = import_module("anydim.devices.engines.table")
+    rules = import_module("anydim.passes.device_placement.rules")
+    targets = import_module("anydim.targets.device_targets")
+    real, engines = table.named_engines(request.devices)
+    placed = targets.placed_devices(real)
+    named = placed or engines or rules.mentions(request.placement, table.ENGINES)
+    if request.placement is not None and not named:
+        raise OptionError("placement without devices", "name them: devices={'accel': 'opencl:0'}")
+    return targets.asked(placed, form.on_devices), engines
+
+
+def _elsewhere(source: Any, dims: Mapping[str, Dim], error: InternalError) -> Graph | None:
+    """The graph that has onnxruntime run a model whole; None where it cannot."""
+    try:
+        return elsewhere(source, dims, error.problem)
+    except UserError:
+        return None
+
+
+def origin(request: Request) -> Origin:
+    """What oracles take of a source: an ONNX model, or a definition with its attributes."""
+    text = text_source(request.source)
+    return origin_of(request.source) if text is None else DefinitionCall(*text_call(text))
+
+
+def _itself(known: Origin) -> Origin:
+    return known
+
+
+def graph_of(request: Request, model: Model) -> tuple[Graph, Any] | None:
+    """The graph that a source in memory was read as, with dims for `compile`; None for a source
+    that can be compiled again as it is."""
+    if isinstance(request.source, TextSource) or isinstance(model, (StringModel, UnrankedModel)):
+        return None
+    if model._varied is not None and not isinstance(request.source, Opened):
+        return None
+    return model.graph, request.dims if request.on_overflow == GROW else None  # the graph has them
+
+
+def _bounds(request: Request) -> tuple[Mapping[str, Dim], dict[str, int]]:
+    """The bounds that a program is compiled for, and those that its sizes may exceed."""
+    return expected_bounds(request.source, given_dims(request.dims), request.on_overflow)
+
+
+def _variable(opened: Opened | None, request: Request) -> tuple[Variable | None, Serving | None]:
+    """What differs from call to call of an ONNX model, and what compiles for it; None: nothing."""
+    if opened is None:
+        return None, None
+    known, bounds = ranked(opened, given_dims(request.dims))
+    variable = Variable.of(known, strings=False)
+    if not (variable.open or variable.overridable):
+        return variable, None
+
+    def make(variation: Variation) -> Held:
+        return built(replace(request, source=varied(known, variation), dims=bounds))[0]
+
+    made: Variations[Held] = Variations(make)
+
+    def serving(model: Held | None, named: Mapping[str, Any]) -> Held | None:
+        variation = variable.variation(named, lambda name: rank_of(named[name]))
+        if variation == PLAIN_VARIATION:
+            return None
+        found = made[variation]
+        if model is not None and model is not found:
+            found._limit_as(model)
+        return found
+
+    return variable, serving
+
+
+def _around_strings(
+    parts: StringParts, bounds: Mapping[str, Dim], expected: Mapping[str, int], request: Request
+) -> StringModel:
+    """A model whose native part, if it has one, is compiled as the request says."""
+    if parts.core is None:
+        return StringModel(parts, None)
+    inner = replace(
+        request, source=parts.core, dims=own_dims(parts.core, bounds), known=GENERIC,
+        strategy=GENERIC, strategies=None, profile=None, on_overflow="error",
+    )  # fmt: skip
+    core, _ = built(inner)
+    core.executable.watched.expect(expected)
+    model = StringModel(parts, core)
+    serve(request, model, request.known)
+    return model
+
+
+def _fallback(given: str | None) -> bool:
+    """Whether onnxruntime may run what cannot be imported; it must be installed then."""
+    if given is None:
+        return False
+    if text_of("fallback", given) != FALLBACK:
+        raise OptionError(f"fallback is '{given}'", f"give '{FALLBACK}', or nothing")
+    import_module("anydim.devices.engines.table").open_engine(FALLBACK)
+    return True

@@ -1,0 +1,37 @@
+"""The engines of a loaded program: what its names stand for, with the parts that the file has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import ArtefactError, DeviceError
+from anydim.deploy.saved import Saved
+from anydim.devices.engines.delegated import HandedParts
+from anydim.devices.engines.table import engine_named, named_engines
+
+
+def handed(
+    saved: Saved, devices: Any, arrays: Mapping[str, numpy.ndarray], threads: int
+) -> tuple[Any, HandedParts]:
+    """The devices that are no engines, and the parts that engines run.
+
+    Raises DeviceError for names that stand for no engine and parts that an engine does not take,
+    MissingError for an engine that is not installed.
+    """
+    rest, engines = named_engines(devices)
+    parts = saved.interface.handed
+    found = {}
+    for part in parts:
+        engine = engine_named(part.engine, engines)
+        if engine is None:
+            raise DeviceError(
+                f"{saved.signature.name} has parts on '{part.engine}', which stands for no engine",
+                f"say what it is: devices={{'{part.engine}': 'onnxruntime'}}",
+            )
+        if part.model not in arrays or arrays[part.model].dtype != numpy.uint8:
+            raise ArtefactError(f"the records of {saved.signature.name} have no model of a part")
+        found[part.engine] = engine
+    return rest, HandedParts(parts, found, arrays, threads)

@@ -1,0 +1,71 @@
+"""The devices of a loaded program: what its names stand for, with the code that the file has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from anydim.base.errors import ArtefactError, DeviceError
+from anydim.deploy.saved import Saved, SavedDevice
+from anydim.devices.c_entry_points import HostedDevice
+from anydim.devices.device import Device
+from anydim.devices.table import opened_devices, unknown_device
+from anydim.runtime.device_calls import Hosted
+
+
+def hosted(
+    saved: Saved, devices: Any, address: Callable[[str], int],
+    objects: Callable[[int, SavedDevice], Mapping[str, bytes]],
+) -> dict[str, Hosted]:  # fmt: skip
+    """The devices with the program's code on them.
+
+    `address` is where a symbol of the host's code is, `objects` gives the code for a device. Raises
+    OptionError and DeviceError for devices that do not fit.
+    """
+    opened = opened_devices(devices)
+    on = {each.name: each for each in saved.interface.devices}
+    missing = [name for name in on if name not in opened]
+    if missing:
+        raise unknown_device(saved.signature.name, missing, tuple(opened))
+    if {each.name for each in saved.devices} != on.keys():
+        raise ArtefactError(f"the records of {saved.signature.name} have code for other devices")
+    found: dict[str, Hosted] = {}
+    for number, each in enumerate(saved.devices):
+        device = opened[each.name]
+        _check(saved.signature.name, each, device)
+        if not each.modules:
+            device.link = partial(_found, address)
+        code, verbs = objects(number, each), saved.interface.verbs(address)
+        found[each.name] = HostedDevice(device, code, on[each.name].symbols, verbs)
+    return found
+
+
+def _found(
+    address: Callable[[str], int], code: Mapping[str, bytes], symbols: Sequence[str]
+) -> tuple[Mapping[str, int], object]:
+    """Symbols that are in the code of the host."""
+    return {symbol: address(symbol) for symbol in symbols}, address
+
+
+_SUCH = {
+    "llvm": ", such as 'cpu:0'",
+    "opencl": ", such as 'opencl:0'",
+    "cuda": ", such as 'cuda:0'",
+}
+
+
+def _check(model: str, saved: SavedDevice, device: Device) -> None:
+    if device.target != saved.target:
+        raise DeviceError(
+            f"{model} has {saved.target} code for '{saved.name}', and device '{device.name}' runs "
+            f"that of {device.target}",
+            f"give a device of that kind{_SUCH.get(saved.target, '')},"
+            " or compile the model for this one and save it again",
+        )
+    if device.workers > saved.workers:
+        raise DeviceError(
+            f"{model} has memory for {saved.workers} workers on '{saved.name}', and device "
+            f"'{device.name}' has {device.workers}",
+            "compile the model for this device and save it again",
+        )

@@ -1,0 +1,81 @@
+"""Where the nodes of a graph run: what a user says of it, and what is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from anydim.base.records import dataclass
+from anydim.compile_progress import Work
+from anydim.devices.engines.engine import Engine
+from anydim.devices.engines.table import ENGINES, engine_named
+from anydim.frontends.onnx.graphs.foreign import elsewhere
+from anydim.graph.nodes import Graph
+from anydim.graph.regions import Foreign
+from anydim.graph.verify import verify
+from anydim.passes.delegate_partition import Take
+from anydim.passes.device_placement.measure import Run
+from anydim.passes.device_placement.rules import all_nodes
+from anydim.passes.device_placement.timed import Trial, trial_of
+from anydim.passes.placement import Placement, placed_notes, placed_text
+from anydim.targets.device_targets import Placed
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user says of where nodes run."""
+
+    placement: Any
+    devices: Mapping[str, Placed]
+    engines: Mapping[str, str | Engine]
+    threads: int
+    options: str
+
+    def engines_of(self, graph: Graph) -> dict[str, Engine]:
+        """The engines that nodes of a graph are on, opened, by the names that these have."""
+        nodes = list(all_nodes(graph))
+        names = {node.device for node in nodes} - self.devices.keys()
+        names |= {node.region.engine for node in nodes if isinstance(node.region, Foreign)}
+        found = {name: engine_named(name, self.engines) for name in sorted(names)}
+        return {name: engine for name, engine in found.items() if engine is not None}
+
+
+def placed_graph(
+    graph: Graph, asked: Asked, work: Work, probe: Callable[..., Any], tried: Callable[..., Any],
+) -> tuple[Graph, dict[str, Engine]]:  # fmt: skip
+    """The graph with a device for each node, and the engines among them.
+
+    `probe` compiles small graphs that tell the speed of a device, `tried` the graph as it may be.
+    """
+    devices, threads = asked.devices, asked.threads
+    wanted = bool(devices or asked.placement is not None or asked.engines)
+
+    def run(small: Graph, name: str) -> Run:
+        ran: Run = probe(small, devices={name: devices[name]} if name else None).executable
+        return ran
+
+    def trial(placed: Graph) -> Trial:
+        made = tried(placed, devices=devices if any(n.device for n in placed.nodes) else None)
+        watched = list(opened.values())
+        return trial_of(made.program, made.executable, made.index_ranges(), watched)
+
+    opened = {name: each.device for name, each in devices.items()}
+    told = (in_order(devices), work.tell, asked.options, (*asked.engines, *ENGINES))
+    work.total += not wanted  # nobody could tell before the graph was read
+    placing = Placement(asked.placement, opened, threads, run, trial, *told)
+    placed = work.timed("place", lambda: placing.run(graph))
+    engines = asked.engines_of(placed.graph)
+    placed = Take(engines).run(placed)
+    work.stage("placed", lambda: placed_text(placed), (placed.graph,))
+    ran = [elsewhere(n) for n in all_nodes(graph) if isinstance(n.region, Foreign)]
+    idle = (
+        f"nothing is on '{n}': placement= or g.on put it"
+        for n in sorted({*asked.engines} - {*engines})
+    )
+    work.notes = (*placed_notes(placed), *ran, *idle)
+    return verify(placed.graph), engines
+
+
+def in_order(devices: Mapping[str, Placed]) -> frozenset[str]:
+    """The devices that run loops in order and routines."""
+    return frozenset(name for name, each in devices.items() if each.target.ordered)

@@ -1,0 +1,433 @@
+"""A graph while it grows: its values, constants and nodes, with types and sizes checked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias, cast
+
+import numpy
+from numpy.typing import DTypeLike
+
+import anydim.ops  # noqa: F401  fills the registry of operators
+from anydim.base.dtypes import DType, boolean, dtype_of
+from anydim.base.errors import GraphError, UserError
+from anydim.base.frozen import FrozenMapping, freeze_value
+from anydim.base.keywords import public
+from anydim.base.records import dataclass
+from anydim.base.reports import reported
+from anydim.base.text import suggestion
+from anydim.base.user_values import shown, text_of
+from anydim.devices.device import HOSTS
+from anydim.frontends.subscripts import subscripts
+from anydim.graph.nodes import Constant, Graph, Node
+from anydim.graph.operator import OPERATORS, operator
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Dim, Guard, Size, as_size, divisor_guard, product
+
+DIVISIONS = ("div", "floor_div", "mod", "fmod")
+Operand: TypeAlias = "Value | numpy.ndarray | int | float | bool"
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A value of the graph that a builder makes."""
+
+    builder: Growing
+    name: str
+    __array_ufunc__ = None  # numpy leaves mixed arithmetic to this class
+
+    @property
+    def type(self) -> TensorType:
+        return self.builder._types[self.name]
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        return self.type.shape
+
+    def __add__(self, other: Operand) -> Value:
+        return self.builder._binary("add", self, other)
+
+    def __radd__(self, other: Operand) -> Value:
+        return self.builder._binary("add", other, self)
+
+    def __sub__(self, other: Operand) -> Value:
+        return self.builder._binary("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Value:
+        return self.builder._binary("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Value:
+        return self.builder._binary("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Value:
+        return self.builder._binary("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Value:
+        return self.builder._binary("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Value:
+        return self.builder._binary("div", other, self)
+
+    def __floordiv__(self, other: Operand) -> Value:
+        return self.builder._binary("floor_div", self, other)
+
+    def __mod__(self, other: Operand) -> Value:
+        return self.builder._binary("mod", self, other)
+
+    def __pow__(self, other: Operand) -> Value:
+        return self.builder._binary("pow", self, other)
+
+    def __matmul__(self, other: Operand) -> Value:
+        return self.builder._binary("matmul", self, other)
+
+    def __lt__(self, other: Value | int | float) -> Value:
+        return self.builder._binary("less", self, other)
+
+    def __le__(self, other: Value | int | float) -> Value:
+        return self.builder._binary("less_equal", self, other)
+
+    def __gt__(self, other: Value | int | float) -> Value:
+        return self.builder._binary("greater", self, other)
+
+    def __ge__(self, other: Value | int | float) -> Value:
+        return self.builder._binary("greater_equal", self, other)
+
+    def __and__(self, other: Operand) -> Value:
+        return self.builder._logical("and", self, other)
+
+    def __or__(self, other: Operand) -> Value:
+        return self.builder._logical("or", self, other)
+
+    def __xor__(self, other: Operand) -> Value:
+        return self.builder._logical("xor", self, other)
+
+    def __neg__(self) -> Value:
+        return self.builder._apply("neg", (self,), {})
+
+    def __invert__(self) -> Value:
+        name = "logical_not" if self.dtype == boolean else "bit_not"
+        return self.builder._apply(name, (self,), {})
+
+    def __abs__(self) -> Value:
+        return self.builder._apply("abs", (self,), {})
+
+    def __getitem__(self, key: Any) -> Value:
+        """A view, as of arrays: integers, slices, sizes, None and `...`."""
+        made = self
+        for name, attributes in subscripts(self.name, self.shape, key, self.builder._need):
+            made = self.builder._apply(name, (made,), attributes)
+        return made
+
+    __iter__ = None  # Python would take elements without end
+    __contains__ = None
+
+    def __repr__(self) -> str:
+        return f"<value {self.name}: {self.type}>"
+
+    def __bool__(self) -> bool:
+        raise GraphError(f"value '{self.name}' has no truth value while the graph is built")
+
+
+@reported
+@public
+class Growing:
+    """Collects a graph; `graph()` hands it over."""
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self._box = Box()
+        self._reserved: set[str] = set()  # names of the dims of all graphs
+        self._types: dict[str, TensorType] = {}
+        self._inputs: list[str] = []
+        self._outputs: dict[str, str] = {}
+        self._constants: dict[str, Constant] = {}
+        self._nodes: list[Node] = []
+        self._guards: list[Guard] = []
+        self._sizes_in: dict[str, tuple[Size, ...]] = {}  # by name, of values that hold sizes
+        self._parent: Growing | None = None  # of the graph around a branch or body
+        self._captured: dict[str, str] = {}  # its values -> own inputs
+        self._stacks: list[str] = []
+        self._going: str | None = None
+        self._device = ""  # of new nodes
+
+    def dim(self, name: str, lo: int = 0, hi: int | None = None) -> Size:
+        """Declare a dim and give its size expression; the same name must keep its bounds."""
+        dim = Dim(name, lo, hi)
+        name = dim.name
+        if name not in self._box.names:
+            self._box = self._box.also(dim)
+            self._reserved.add(name)
+        elif self._box.dim(name) != dim:
+            raise GraphError(f"dim '{name}' is declared as {self._box.dim(name)} and as {dim}")
+        return dim.size
+
+    def input(
+        self, name: str, dtype: DType | DTypeLike,
+        shape: Sequence[Size | int | str],
+    ) -> Value:  # fmt: skip
+        """Declare an input of the graph.
+
+        The element type may be given by name or as numpy's; a text in the shape is the name of a
+        dim, which is declared without bounds if it is not yet.
+        """
+        try:
+            dtype = dtype_of(dtype)
+        except UserError as error:
+            raise GraphError(f"input {shown(name)}: {error.problem}", error.hint) from None
+        sizes = self._shape(name, shape)
+        for size in sizes:
+            for symbol in sorted(size.symbols - set(self._box.names)):
+                raise GraphError(
+                    f"input '{name}': '{symbol}' is not a dim of '{self.name}'",
+                    f"declare it: g.dim('{symbol}', 0, 128)",
+                )
+        self._claim(name)
+        self._types[name] = TensorType(dtype, sizes)
+        self._inputs.append(name)
+        return Value(self, name)
+
+    def _shape(self, name: str, shape: Any) -> tuple[Size, ...]:
+        try:
+            if isinstance(shape, str):
+                raise TypeError
+            return tuple(self._size(size) for size in shape)
+        except UserError:
+            raise
+        except Exception:  # whatever an object raises that is asked for its parts
+            hint = "give sizes: g.input('x', ad.float32, ('n', 4))"
+            raise GraphError(f"input {shown(name)}: {shown(shape)} is no shape", hint) from None
+
+    def _size(self, size: Any) -> Size:
+        if not isinstance(size, str):
+            return as_size(size)
+        return self._box.dim(size).size if size in self._box.names else self.dim(size)
+
+    def constant(self, array: Any, name: str = "") -> Value:
+        """A constant of the graph."""
+        try:
+            held = Constant(numpy.asarray(array))
+        except UserError:
+            raise
+        except Exception as error:  # whatever an object raises that is asked for its elements
+            raise GraphError(f"{shown(array)} is no constant: {shown(error)}") from None
+        name = self._fresh("constant") if isinstance(name, str) and not name else name
+        self._claim(name)
+        self._types[name] = held.type
+        self._constants[name] = held
+        return Value(self, name)
+
+    def output(self, name: str, value: Value) -> None:
+        """Declare a result of the graph."""
+        if text_of("the name of an output", name) in self._outputs:
+            raise GraphError(f"output '{name}' is declared twice")
+        self._outputs[name] = self._own(value).name
+
+    def graph(self) -> Graph:
+        """The graph as far as it was built, without what no output needs."""
+        if not self._outputs:
+            raise GraphError(f"'{self.name}' has no outputs", "declare one: g.output('y', value)")
+        nodes, types = list(self._nodes), dict(self._types)
+        for name, value in self._outputs.items():
+            if name == value:
+                continue
+            if name in types:
+                raise GraphError(f"output '{name}' has the name of another value")
+            types[name] = types[value]
+            nodes.append(Node("identity", (value,), (name,), FrozenMapping(), f"output {name}"))
+        return Graph(
+            self.name, self._box, FrozenMapping(types), tuple(self._inputs), tuple(self._outputs),
+            FrozenMapping(self._constants), tuple(nodes), tuple(self._guards),
+        ).pruned()  # fmt: skip
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_") or name not in OPERATORS:
+            hint = suggestion(name, OPERATORS)
+            raise AttributeError(f"there is no operator '{name}'" + (f"; {hint}" if hint else ""))
+
+        def call(*inputs: Operand | Sequence[Operand], **attributes: Any) -> Any:
+            return self._apply(name, _spread(inputs), attributes)
+
+        call.__name__ = name
+        call.__doc__ = OPERATORS[name].doc
+        return call
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *OPERATORS})
+
+    def _check_divisor(self, divisor: str, result: TensorType, source: str) -> None:
+        """Have calls refused in which integers are divided by a size of 0."""
+        sizes = self._sizes_of(divisor) if result.dtype.is_integer else ()
+        for size in dict.fromkeys(sizes):
+            guard = divisor_guard(size, product(result.shape), self._box, source)
+            if guard is not None:
+                self._need(guard)
+
+    def _sizes_of(self, name: str) -> tuple[Size, ...]:
+        """The sizes that a value of this graph holds, or one of those around it."""
+        outer = {own: value for value, own in self._captured.items()}
+        if self._parent is not None and name in outer:
+            return self._parent._sizes_of(outer[name])
+        return self._sizes_in.get(name, ())
+
+    def _need(self, guard: Guard) -> None:
+        """Have a relation checked in every call."""
+        if guard not in self._guards:
+            self._guards.append(guard)
+
+    # ---- nodes ----
+
+    @contextmanager
+    def on(self, device: str) -> Iterator[None]:
+        """Within it, new nodes run on a device: `with g.on("accel"): y = g.matmul(x, w)`.
+
+        The name is the program's own; `devices={"accel": ...}` says at compilation what it stands
+        for. "", "cpu" and "host" are the host. Nodes that hold graphs or find sizes stay there;
+        branches and bodies made within it begin on the device.
+        """
+        name = text_of("the name of a device", device)
+        before, self._device = self._device, "" if name in HOSTS else name
+        try:
+            yield
+        finally:
+            self._device = before
+
+    @reported
+    def _apply(self, name: str, inputs: Sequence[Operand], attributes: dict[str, Any]) -> Any:
+        """The value, or tuple of values, that a new node makes."""
+        inner = self._innermost(inputs)
+        if inner is not self:
+            return inner._apply(name, inputs, attributes)
+        values = self._values(name, inputs)
+        try:
+            frozen = FrozenMapping({key: freeze_value(value) for key, value in attributes.items()})
+            hash(frozen)
+        except TypeError as error:
+            raise GraphError(f"'{self.name}': an attribute of '{name}': {error}") from None
+        except RecursionError:
+            raise GraphError(f"'{self.name}': an attribute of '{name}' holds itself") from None
+        try:
+            kinds = operator(name).infer([value.type for value in values], frozen, self._box)
+        except UserError as error:
+            raise GraphError(f"'{self.name}': {error.problem}", error.hint) from None
+        outputs = tuple(self._declared(name, kind) for kind in kinds)
+        names, source = tuple(v.name for v in values), f"{self.name}: {name}"
+        if name in DIVISIONS:
+            self._check_divisor(names[1], kinds[0], source)
+        elif name == "size_tensor":
+            self._sizes_in[outputs[0]] = tuple(map(as_size, frozen["values"]))
+        self._nodes.append(Node(name, names, outputs, frozen, source, self._device))
+        made = tuple(Value(self, output) for output in outputs)
+        return made[0] if len(made) == 1 else made
+
+    def _binary(self, name: str, left: Operand, right: Operand) -> Value:
+        made = self._apply(name, (left, right), {})
+        assert isinstance(made, Value)
+        return made
+
+    def _logical(self, name: str, left: Value, right: Operand) -> Value:
+        return self._binary(f"{'logical' if left.dtype == boolean else 'bit'}_{name}", left, right)
+
+    def _values(self, name: str, inputs: Sequence[Operand]) -> list[Value]:
+        """Numbers become constants of the type of the values they meet."""
+        dtypes = [value.dtype for value in inputs if isinstance(value, Value)]
+        values = []
+        for item in inputs:
+            if isinstance(item, Value):
+                values.append(self._own(item))
+            elif isinstance(item, (bool, int, float)) and dtypes:
+                values.append(self.constant(_number(item, dtypes[-1])))
+            elif isinstance(item, (numpy.ndarray, numpy.generic)):
+                values.append(self.constant(item))
+            else:
+                raise GraphError(
+                    f"operator '{name}' cannot take {type(item).__name__}",
+                    "it takes values of a Builder, arrays and, beside a value, numbers",
+                )
+        return values
+
+    def _one(self, value: Operand, dtype: DType) -> Value:
+        """A value of one element; a number becomes a constant of a type."""
+        if isinstance(value, Value):
+            return self._own(value)
+        array = _number(value, dtype) if isinstance(value, (bool, int, float)) else value
+        return self.constant(numpy.asarray(array, dtype.numpy).reshape(1))
+
+    def _value(self, name: str) -> Value:
+        return Value(self, name)
+
+    def _own(self, value: Value) -> Value:
+        """A value of this graph; one of a graph around it becomes an input or a constant."""
+        if isinstance(value, Value) and value.builder is self:
+            return value
+        if self._parent is None or not isinstance(value, Value):
+            raise GraphError(f"{shown(value)} is no value of the graph '{self.name}'")
+        outer = self._parent._own(value)
+        if outer.name in self._captured:
+            return Value(self, self._captured[outer.name])
+        own = self._declared(outer.name, outer.type)
+        if outer.name in self._parent._constants:
+            self._constants[own] = self._parent._constants[outer.name]
+        else:
+            self._captured[outer.name] = own
+        return Value(self, own)
+
+    def _inside(self, stem: str) -> Growing:
+        """The builder of a graph that a node of this one holds."""
+        inner = type(self)(f"{self.name}/{stem}")
+        inner._parent, inner._box, inner._reserved = self, self._box, self._reserved
+        inner._device = self._device
+        return inner
+
+    def _innermost(self, values: Iterable[Any]) -> Growing:
+        """The builder of the innermost graph that these values belong to."""
+        found = self
+        for value in values:
+            around = value.builder if isinstance(value, Value) else None
+            while around is not None and around is not found:
+                around = around._parent
+            if around is found and isinstance(value, Value):
+                found = value.builder
+        return found
+
+    def _claim(self, name: str) -> None:
+        if not text_of("the name of a value", name) or type(name).__hash__ is None:
+            raise GraphError(f"a value of '{self.name}' has no name")
+        if name in self._types:
+            raise GraphError(f"'{name}' is declared twice in '{self.name}'")
+
+    def _declared(self, stem: str, kind: TensorType) -> str:
+        name = self._fresh(stem)
+        self._types[name] = kind
+        return name
+
+    def _fresh(self, stem: str) -> str:
+        number = len(self._types)
+        while f"{stem}_{number}" in self._types:
+            number += 1
+        return f"{stem}_{number}"
+
+
+def _number(value: int | float, dtype: DType) -> numpy.ndarray:
+    """A number as an array of a type; GraphError for one that the type does not hold."""
+    try:
+        array = numpy.array(value, dtype.numpy)
+        held = dtype.is_float or array.item() == value
+    except (OverflowError, ValueError):  # beyond an integer type, or infinity and NaN in one
+        held = False
+    if not held:
+        problem = f"{value} is no value of {dtype}, the type of the values it meets"
+        raise GraphError(problem, "convert these: g.cast(x, to=...)")
+    return array
+
+
+def _spread(inputs: Sequence[Operand | Sequence[Operand]]) -> Sequence[Operand]:
+    """The operands of a call; they may come as one list, as numpy.concatenate takes them."""
+    match inputs:
+        case [[*operands]] if any(isinstance(each, Value) for each in operands):
+            return operands
+    return cast("Sequence[Operand]", inputs)

@@ -1,0 +1,135 @@
+"""The template of attention: softmax(f(queries * keys)) * values in one kernel.
+
+The matrix of scores never exists in memory: a tile of queries meets a block of keys, its scores
+become powers in the nearest cache, and the mixed values are stored where the result wants them.
+When all keys fit one block, as they do for sentences, softmax is the plain one; else the running
+maximum and sum of online softmax (Milakov and Gimelshein, 2018) join the blocks.
+
+A row whose scores are all -inf, or has a NaN, is NaN, as numpy makes it; without keys the result
+is 0. Keys whose score lies 80 below the row's largest count as 0; those behind the last key that
+a mask lets a tile of queries see may be left out, whatever they hold (`key_masks.py`).
+"""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import float32, uint8
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.attention.attention_form import AttentionForm, attention_form
+from anydim.kernels.attention.attention_loops import attention_steps
+from anydim.kernels.attention.attention_plan import Plan
+from anydim.kernels.attention.key_panels import tile_library, tile_rows
+from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
+from anydim.kernels.ir import constant, variable
+from anydim.kernels.launch import Launch, Machine, moved_bytes
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.operands import Operands
+from anydim.kernels.schedule import print_schedule
+from anydim.kernels.template import Task, form_template
+from anydim.lang.tree import Read
+from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, product, prove
+
+MOST_KEYS = 512  # in one block
+_WORTH = 180_000  # multiply-adds that are worth a thread, some 4 us
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Tiles of `rows` queries against blocks of `key_block` keys, `lanes` at a time.
+
+    A unit of parallel work is at most `query_block` queries of one batch position. `copies` says
+    whether values are copied next to the packed keys or read where they are.
+    """
+
+    query_block: int
+    key_block: int
+    lanes: int
+    rows: int
+    copies: bool = False
+
+
+def _propose(form: AttentionForm, task: Task) -> Attention | None:
+    machine, lanes = task.machine, task.machine.lanes(float32)
+    if form.widens or lanes % 4 or lanes & (lanes - 1):
+        return None
+    rows = tile_rows(machine.registers)
+    fitting = machine.l1_bytes * 3 // 4 // (rows * float32.bytes)
+    key_block = max(lanes, min(MOST_KEYS, fitting // lanes * lanes))
+    tiles = 2 if _fit(form, key_block, task.box) else 16
+    return Attention(tiles * rows, key_block, lanes, rows)
+
+
+def _fit(form: AttentionForm, key_block: int, box: Box) -> bool:
+    """Whether all keys always fit one block."""
+    return prove(form.key.extent, "<=", key_block, box) is Truth.PROVED
+
+
+def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
+    group, machine = task.group, task.machine
+    fit = _fit(form, schedule.key_block, task.box)
+    plan = Plan(
+        form=form,
+        library=tile_library(schedule.lanes, schedule.rows),
+        rows=schedule.rows,
+        tiles=max(1, schedule.query_block // schedule.rows),
+        lanes=schedule.lanes,
+        key_block=schedule.key_block,
+        l2_bytes=machine.l2_bytes,
+        blocks=not fit,
+        copies=schedule.copies or (form.width.extent.constant or 0) % schedule.lanes != 0,
+    )
+    factors = (form.queries.tensor, form.keys.tensor, form.values.tensor)
+    touched = Operands.of(group, (form.score, *(Read(name, ()) for name in factors)))
+    sizes = SizeParameters()
+    kernel = _kernel(plan, touched, sizes, machine)
+    way = "all keys in one block" if fit else "online softmax over blocks of keys"
+    return Launch(
+        kernel=kernel,
+        arguments=touched.arguments,
+        sizes=sizes.sizes,
+        parallel=product(axis.extent for axis in form.batch) * plan.chunks,
+        grain=_grain(form, schedule),
+        scratch=plan.scratch,
+        flops=_flops(form),
+        moved=moved_bytes(group),
+        schedule=print_schedule(schedule),
+        reason=f"two products joined by softmax; {way}",
+    )
+
+
+def _grain(form: AttentionForm, schedule: Attention) -> Size:
+    """Blocks of queries that are worth a thread."""
+    queries = minimum(form.query.extent, schedule.query_block)
+    each = queries * form.key.extent * (form.depth.extent + form.width.extent)
+    return maximum(as_size(_WORTH) // maximum(each, 1), 1)
+
+
+def _kernel(plan: Plan, touched: Operands, sizes: SizeParameters, machine: Machine) -> ir.Kernel:
+    """Two functions: `main` cuts the scratch memory into the parts that `units` works with."""
+    context = Context(touched.types, sizes, machine, touched.buffers)
+    steps, operands = attention_steps(plan, context), touched.operands
+    places = [(part.name, sizes.value(part.offset)) for part in plan.parts]
+    shared: tuple[ir.Pointer | ir.Scalar, ...] = (
+        *(ir.Pointer(operand.name, operand.dtype) for operand in operands),
+        *(ir.Scalar(name) for name in (*sizes.names, "start", "stop")),
+    )
+    parts = tuple(ir.Pointer(name, float32) for name, _ in places)
+    units = ir.Function("units", (*shared, *parts), steps)
+    arguments: tuple[ir.Value | ir.Address, ...] = (
+        *(ir.Address(operand.name, constant(0)) for operand in operands),
+        *(variable(name) for name in (*sizes.names, "start", "stop")),
+        *(ir.Address("scratch", at) for _, at in places),
+    )
+    call = ir.Call("units", arguments)
+    main = ir.Function("main", (*shared, ir.Pointer("scratch", uint8)), (call,))
+    return named_kernel("attention", operands, sizes.names, (units, main), (plan.library,))
+
+
+def _flops(form: AttentionForm) -> Size:
+    rows = product(axis.extent for axis in (*form.batch, form.query))
+    return rows * form.key.extent * (form.depth.extent + form.width.extent) * 2
+
+
+TEMPLATE = form_template(
+    "attention", Attention, lambda task: attention_form(task.group), _propose, _lower
+)

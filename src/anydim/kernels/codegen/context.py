@@ -1,0 +1,69 @@
+"""What all code of one function shares: tensors, sizes, names, and what is known of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.launch import Machine
+from anydim.lang.tree import Expr, TensorType
+from anydim.sizes import Size, as_size
+
+
+class SizeParameters:
+    """The size expressions a kernel needs as int64 parameters, in order of first use."""
+
+    def __init__(self) -> None:
+        self._names: dict[Size, str] = {}
+
+    def value(self, size: Size | int) -> ir.Value:
+        """A size as an int64 scalar: a constant, or a parameter p0, p1, ..."""
+        size = as_size(size)
+        if size.constant is not None:
+            return ir.Const(ir.INDEX, size.constant)
+        name = self._names.setdefault(size, f"p{len(self._names)}")
+        return ir.Var(ir.INDEX, name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._names.values())
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        return tuple(self._names)
+
+
+@dataclass
+class Context:
+    """What all Elements of one function share. `buffers` maps tensors to buffer names.
+
+    `running` says that every loop runs at least once wherever this code runs: then any read may
+    move out of the loops it does not depend on. Vectors begin at multiples of `step`, where it is
+    not 0. `totals` are sums of what is never negative, as it is read; `peaks` are largest elements,
+    and of what (`value_bounds.py`). `inside` are indices that lie in an axis of that extent, here.
+    The register `failed` says whether a check failed, where it has a name; `past` whether no cache
+    can hold what is written, where that may be.
+    """
+
+    types: Mapping[str, TensorType]
+    sizes: SizeParameters
+    machine: Machine
+    buffers: Mapping[str, str] = field(default_factory=dict)
+    running: bool = False
+    step: int = 0
+    totals: Mapping[str, Expr] = field(default_factory=dict)
+    peaks: Mapping[str, Expr] = field(default_factory=dict)
+    inside: frozenset[tuple[Expr, Size]] = frozenset()
+    failed: str = ""
+    past: ir.Value | None = None
+    _used: dict[str, int] = field(default_factory=dict)
+    _homes: dict[str, Any] = field(default_factory=dict)
+
+    def fresh(self, prefix: str = "v") -> str:
+        """A name that this function does not use yet."""
+        number = self._used.get(prefix, 0)
+        self._used[prefix] = number + 1
+        return f"{prefix}{number}"

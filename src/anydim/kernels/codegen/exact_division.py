@@ -1,0 +1,229 @@
+"""Many elements divided by one number, each rounded correctly, with one division for all of them.
+
+    z = 1 / d                                      once
+    q = x z,   r = q d - x,   x / d = q - r z      for each x; the last two are fused
+
+z is the float nearest to 1 / d, and r is exact wherever q is near enough. Markstein's theorem
+("Computation of elementary functions on the IBM RISC System/6000 processor", 1990; Handbook of
+Floating-Point Arithmetic, the chapter on division): when q is within one unit of the last place of
+x / d, q - r z rounds to the float nearest to x / d.
+
+float32: x z may be 1.5 units off, when the significand of x is below that of d. Then q - r z is
+within 2.5 * 2**-48 of x / d (significands in 1..2, r rounded to 24 bits included). A quotient that
+near to the middle of two floats has abs(A * 2**25 - B * M) <= 4 for its integer significands A, B
+and an odd M; `tests/unit/kernels/test_quotient.py` goes through all of those, and all come out
+right. float64 has too many to walk: there q = x z + x e with e = z (1 - d z), which is within 0.51
+units, one operation more.
+
+All that holds while nothing overflows, and nothing below the least normal float is rounded: for
+x and d between the bounds of `_RANGES`, where q is normal and r a multiple of the least subnormal.
+In float32 +0 and -0 come out as themselves for d > 0 (x e may have the other sign). A vector with
+any other element is divided; so is every vector of a row whose d is outside (0, negative, tiny,
+infinite, NaN).
+
+Where d is the total of powers of which the largest is 1, d is inside, and no vector asks: elements
+of 2**-63 (float64: 2**-511) up to below 2 are those whose exponent has its second bit, and the bits
+that all powers have in common are kept while they are added up (`any_small`). NaN has that bit
+too: then d is NaN, and so is what the products make of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy
+
+from anydim.base.dtypes import DType, boolean, float32, float64, uint32, uint64
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import Name
+from anydim.kernels.ir import fma, number
+from anydim.lang.tree import Apply, Expr, Literal
+
+
+@dataclass(frozen=True)
+class Range:
+    """Powers of two: d is within 2**-divisor..2**divisor, x within 2**-element..2**element."""
+
+    divisor: int
+    element: int
+    bits: DType
+    fraction: int  # bits after the leading one
+    bias: int
+
+    def pattern(self, power: int) -> int:
+        """The bits of 2**power."""
+        return (self.bias + power) << self.fraction
+
+    @property
+    def every(self) -> int:
+        """All bits."""
+        return (1 << self.bits.bits) - 1
+
+    @property
+    def second(self) -> int:
+        """The second highest bit of the exponent, which numbers from 2**-63 to below 2 have."""
+        return 1 << (self.bits.bits - 3)
+
+
+# the least quotient is 2**-122, and r a multiple of 2**-137; in float64 there is more room
+_RANGES = {float32: Range(32, 90, uint32, 23, 127), float64: Range(100, 700, uint64, 52, 1023)}
+DIVISIONS = ("div", "quotient")
+
+
+@dataclass(frozen=True)
+class Divisor:
+    """What all elements share, as expressions: a literal's are numbers, a row's are computed once.
+
+    `outside` says that d is outside its range; a literal never is.
+    """
+
+    dtype: DType
+    value: Expr
+    inverse: Expr
+    rest: Expr | None
+    outside: Expr | None
+
+    def values(
+        self, at: Callable[[Expr, DType], ir.Value], flag: Callable[[Expr, DType], ir.Value]
+    ) -> Shared:
+        """As values: numbers in every lane by `at`, what is said of d by `flag`."""
+        return Shared(
+            at(self.value, self.dtype),
+            at(self.inverse, self.dtype),
+            None if self.rest is None else at(self.rest, self.dtype),
+            None if self.outside is None else flag(self.outside, boolean),
+        )
+
+
+def divisor(expr: Expr, dtype: DType) -> Divisor | None:
+    """A divisor that many elements share; None where they are better divided."""
+    range_ = _RANGES.get(dtype)
+    if range_ is None:
+        return None
+    low, high = 2.0**-range_.divisor, 2.0**range_.divisor
+    if isinstance(expr, Literal):
+        if not low <= expr.value <= high:
+            return None
+        given = numpy.asarray(expr.value, dtype.numpy)
+        inverse: Expr = Literal(float(dtype.numpy.type(1) / given), dtype)
+        return Divisor(dtype, expr, inverse, _rest(expr, inverse, dtype), None)
+    inverse = Apply("div", (Literal(1.0, dtype), expr))
+    bits = range_.bits
+    start, end = (Literal(range_.pattern(power * range_.divisor), bits) for power in (-1, 1))
+    span = Literal(end.value - start.value, bits)
+    outside = Apply("greater", (Apply("sub", (Apply("bits", (expr,)), start)), span))
+    return Divisor(dtype, expr, inverse, _rest(expr, inverse, dtype), outside)
+
+
+def _rest(value: Expr, inverse: Expr, dtype: DType) -> Expr | None:
+    """What 1 / d has beyond its float."""
+    if dtype == float32:
+        return None
+    lost = Apply("sub", (Literal(1.0, dtype), Apply("mul", (value, inverse))))
+    return Apply("mul", (inverse, lost))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The values of a Divisor, in every lane; `outside` may be one flag for all lanes."""
+
+    value: ir.Value
+    inverse: ir.Value
+    rest: ir.Value | None
+    outside: ir.Value | None
+
+
+def quotient(
+    x: ir.Value, by: Shared, mask: ir.Value | None, name: Name, register: str
+) -> tuple[list[ir.Step], ir.Value]:
+    """x / d, and the steps to take before it is read; `name` makes a Let where they stand.
+
+    Lanes where `mask` is false are not asked about.
+
+    Few vectors fail the first question, which costs three operations; most that do hold 0. What
+    is not asked for is not computed: subnormal products take a hundred times as long.
+    """
+    product, again, exact = (_Branch(f"{register}_{way}") for way in "abc")
+    product.steps.append(ir.Assign(register, corrected(x, by, product.name)))
+    exact.steps.append(ir.Assign(register, corrected(x, by, exact.name)))
+    divide = ir.Assign(register, x / by.value)
+    some = _any(_outside(x, again.name), by, mask, again.name)
+    again.steps.append(ir.If(some, (divide,), tuple(exact.steps), rare=True))
+    unusual = _any(_unusual(x, name), by, mask, name)
+    steps: list[ir.Step] = [
+        ir.Declare(register, x),
+        ir.If(unusual, tuple(again.steps), tuple(product.steps), rare=True),
+    ]
+    return steps, ir.Get(x.type, register)
+
+
+class _Branch:
+    """Steps of a branch, and names for values in it."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.steps: list[ir.Step] = []
+
+    def name(self, value: ir.Value) -> ir.Value:
+        made = ir.Var(value.type, f"{self.prefix}{len(self.steps)}")
+        self.steps.append(ir.Let(made.name, value))
+        return made
+
+
+def corrected(x: ir.Value, by: Shared, name: Name) -> ir.Value:
+    """x / d for elements that need no division."""
+    q = name(x * by.inverse if by.rest is None else fma(x, by.inverse, x * by.rest))
+    return fma(-fma(q, by.value, -x), by.inverse, q)
+
+
+def _unusual(x: ir.Value, name: Name) -> ir.Value:
+    """Elements outside 2**-63..2**65 (float64: 2**-511..2**513), by one bit: 0 is."""
+    range_ = _RANGES[x.dtype]
+    further = x.bits(range_.bits) - range_.second
+    return name(further & 2 * range_.second).differs(0)
+
+
+def _outside(x: ir.Value, name: Name) -> ir.Value:
+    """Elements that are divided. 0 is in float64 alone."""
+    range_ = _RANGES[x.dtype]
+    size = name(x.bits(range_.bits) & range_.every >> 1)
+    huge = size >= range_.pattern(range_.element)
+    least = range_.pattern(-range_.element)
+    if x.dtype == float32:  # 0 less 1 is the largest
+        size, least = size - 1, least - 1
+    return (size < least) | huge
+
+
+def _any(flags: ir.Value, by: Shared, mask: ir.Value | None, name: Name) -> ir.Value:
+    """Whether an element is, or d."""
+    flags = flags if mask is None else flags & mask
+    outside = by.outside
+    if outside is not None and outside.type.lanes > 1:
+        flags, outside = flags | outside, None
+    some = name(flags.any)
+    return some if outside is None else name(some | outside)
+
+
+# ---- powers of which the largest is 1 ----------------------------------------------------------
+
+
+def watchable(dtype: DType) -> bool:
+    """Whether powers of a type are divided by products."""
+    return dtype in _RANGES
+
+
+def bits_of(kind: ir.Type) -> ir.Type:
+    """Unsigned integers as wide as floats."""
+    return ir.Type(_RANGES[kind.dtype].bits, kind.lanes)
+
+
+def all_bits(dtype: DType, lanes: int) -> ir.Value:
+    """What no number has in common."""
+    return number(_RANGES[dtype].bits, _RANGES[dtype].every, lanes)
+
+
+def any_small(common: ir.Value, dtype: DType, name: Name) -> ir.Value:
+    """Whether one of some powers is too small for products, by the bits that all have in common."""
+    second = name(common & _RANGES[dtype].second)
+    return name(second.equals(0).any)

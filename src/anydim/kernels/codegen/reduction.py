@@ -1,0 +1,83 @@
+"""How reductions accumulate: with which function and type, from what on, and in which steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anydim.base.dtypes import DType, bfloat16, boolean, float16, float32, uint8
+from anydim.kernels import ir
+from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.ir import convert, fma, number, operate, select
+from anydim.lang.tree import Apply, Expr
+
+
+def folding(combine: str, dtype: DType) -> tuple[str, DType]:
+    """The function and the type that a reduction accumulates with.
+
+    Bools count as small numbers; a sum of halves stops growing at 2048 when it is a half itself.
+    """
+    if dtype == boolean:
+        return {"add": "max", "mul": "min"}.get(combine, combine), uint8
+    if dtype in (float16, bfloat16) and combine in ("add", "mul"):
+        return combine, float32
+    return combine, dtype
+
+
+def identity(function: str, dtype: DType) -> int | float:
+    """What a reduction over nothing yields."""
+    if function in ("add", "mul"):
+        return 0 if function == "add" else 1
+    if dtype.is_float:
+        return float("inf") if function == "min" else float("-inf")
+    low, high = dtype.range
+    return high if function == "min" else low
+
+
+def nothing_of(function: str, dtype: DType, lanes: int = 1) -> ir.Const:
+    """What a reduction over nothing yields, in every lane."""
+    return number(dtype, identity(function, dtype), lanes)
+
+
+def is_product(body: Expr) -> bool:
+    """Whether an expression is a multiplication."""
+    return isinstance(body, Apply) and body.function == "mul"
+
+
+def factors_of(scope: Elements, body: Expr, function: str, dtype: DType) -> tuple[Expr, ...]:
+    """Of a product that is added up by fused multiply-adds its factors; else ()."""
+    fused = function == "add" and dtype.is_float and is_product(body)
+    return body.arguments if fused and scope.dtype(body) == dtype else ()  # type: ignore[union-attr]
+
+
+def terms_of(
+    scope: Elements, body: Expr, function: str, dtype: DType, own: DType,
+    mask: ir.Value | None = None,
+) -> tuple[ir.Value, ...]:  # fmt: skip
+    """What an element, of type `own`, gives a reduction: its two factors, or its value.
+
+    Lanes off in `mask` give nothing.
+    """
+    factors = factors_of(scope, body, function, dtype) if mask is None else ()
+    if factors:
+        return tuple(scope.value(factor, dtype) for factor in factors)
+    value = scope.name(convert(scope.value(body, own), dtype))
+    if mask is not None:
+        value = scope.name(select(mask, value, nothing_of(function, dtype, mask.type.lanes)))
+    return (value,)
+
+
+def folded(function: str, old: ir.Value, terms: Sequence[ir.Value]) -> ir.Value:
+    """What has been reduced so far with the terms of one more element."""
+    if len(terms) == 2:
+        left, right = terms
+        return fma(left, right, old)
+    both = (*terms, old) if function == "fast_max" else (old, *terms)
+    return operate(function, *both)
+
+
+def joined(function: str, parts: Sequence[ir.Value]) -> ir.Value:
+    """Accumulators in one, pair by pair."""
+    while len(parts) > 1:
+        pairs = [operate(function, *pair) for pair in zip(parts[::2], parts[1::2])]
+        parts = [*pairs, *parts[2 * len(pairs) :]]
+    return parts[0]

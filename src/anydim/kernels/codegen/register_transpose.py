@@ -1,0 +1,148 @@
+"""Squares in vectors transposed in registers: rows become columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import Name
+from anydim.kernels.ir import shuffle
+
+PIECE = 16  # bytes within which processors bring elements together in one step
+
+
+def transposed(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> list[ir.Value]:
+    """The columns of a square of vectors.
+
+    At each stage, off-diagonal halves of pairs swap places (log2 of the rows stages). Vectors that
+    have more lanes than there are rows hold a square after the other: each is transposed.
+    """
+    lanes, side = vector.lanes, len(rows)
+    assert lanes % side == 0
+    values, half = [name(row) for row in rows], side // 2
+    while half:
+        upper = [lane if not lane & half else lanes + lane - half for lane in range(lanes)]
+        lower = [lane + half if not lane & half else lanes + lane for lane in range(lanes)]
+        values = [
+            name(shuffle(values[i & ~half], values[i | half], tuple(lower if i & half else upper)))
+            for i in range(side)
+        ]
+        half //= 2
+    return values
+
+
+def summed_apart(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> ir.Value:
+    """The sum of the lanes of each row, as many rows as lanes; halves of lanes are added up."""
+    lanes, values, half = vector.lanes, list(rows), vector.lanes // 2
+    while half:
+        lower, upper = (
+            tuple(at + first for at in range(0, 2 * lanes, 2 * half) for first in ends)
+            for ends in (range(half), range(half, 2 * half))
+        )
+        values = [
+            name(shuffle(one, other, lower) + shuffle(one, other, upper))
+            for one, other in zip(values[::2], values[1::2])
+        ]
+        half //= 2
+    return values[0]
+
+
+def columns_of(
+    wide: ir.Type, side: int, piece: Callable[[int], ir.Value], name: Name
+) -> list[ir.Value]:
+    """The columns of `side` rows of which `piece` gives as many as PIECE holds.
+
+    A register, `wide`, has pieces of several rows side by side, so that each step works for all of
+    them: row `i * count + j` is piece `i` of register `j`.
+    """
+    first = piece(0)
+    few = first.type.lanes
+    parts = wide.lanes // few
+    count = side // parts
+    assert parts * few == wide.lanes and parts * count == side and count <= few
+    values = []
+    for j in range(count):
+        rows = [first if i + j == 0 else piece(i * count + j) for i in range(parts)]
+        values.append(name(side_by_side(rows)))
+    stages = count.bit_length() - 1
+    for unit in (1 << stage for stage in range(stages)):
+        picks = [_interleaved(wide.lanes, few, unit, upper) for upper in (False, True)]
+        values = [
+            name(shuffle(values[j & ~unit], values[j | unit], picks[bool(j & unit)]))
+            for j in range(count)
+        ]
+    found: dict[int, ir.Value] = {}
+    each = few // count  # columns that a register has now
+    for j, value in enumerate(values):
+        if each > 1 and parts > 1:
+            pick = (
+                i * few + q * count + r
+                for q, i, r in product(range(each), range(parts), range(count))
+            )
+            value = name(shuffle(value, value, tuple(pick)))
+        top = sum(1 << (stages - 1 - bit) for bit in range(stages) if j >> bit & 1)
+        for q in range(each):
+            own = tuple(range(q * side, (q + 1) * side))
+            found[top * each + q] = value if each == 1 else shuffle(value, value, own)
+    return [found[number] for number in range(few)]
+
+
+def side_by_side(parts: Sequence[ir.Value]) -> ir.Value:
+    """One vector of vectors."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    left, right = side_by_side(parts[:half]), side_by_side(parts[half:])
+    return shuffle(left, right, tuple(range(2 * left.type.lanes)))
+
+
+def _interleaved(lanes: int, few: int, unit: int, upper: bool) -> tuple[int, ...]:
+    """Units of the lower or upper half of each piece of two vectors, in turns."""
+    pick: list[int] = []
+    for start in range(0, lanes, few):
+        half = start + (few // 2 if upper else 0)
+        for at in range(half, half + few // 2, unit):
+            pick += [*range(at, at + unit), *range(lanes + at, lanes + at + unit)]
+    return tuple(pick)
+
+
+def zipped(
+    vector: ir.Type, columns: Sequence[ir.Value], name: Name, begin: int = 0
+) -> ir.Value:  # fmt: skip
+    """One vector with an element of each column in turn, as many as it holds, from `begin` on.
+
+    Columns with no more elements than that are put side by side, and brought into order at once.
+    """
+    lanes, count = vector.lanes, len(columns)
+    if columns[0].type.lanes * count == lanes:
+        whole = name(side_by_side(columns))
+        order = tuple(lane % count * (lanes // count) + lane // count for lane in range(lanes))
+        return shuffle(whole, whole, order)
+    value = name(columns[0])
+    for number, column in enumerate(columns[1:], 1):
+        places = [divmod(begin + lane, count) for lane in range(lanes)]
+        picks = tuple(
+            lanes + place if own == number else place if number == 1 else lane
+            for lane, (place, own) in enumerate(places)
+        )
+        value = name(shuffle(value, column, picks))
+    return value
+
+
+def unzipped(vector: ir.Type, parts: Sequence[ir.Value], name: Name) -> list[ir.Value]:
+    """The columns whose elements lie together, in turn, in neighbouring vectors."""
+    lanes, count = vector.lanes, len(parts)
+    parts, columns = [name(part) for part in parts], list[ir.Value]()
+    for number in range(count):
+        value = parts[0]
+        for part in range(1, count):
+            places = [lane * count + number for lane in range(lanes)]
+            kept = [at % lanes if part == 1 else lane for lane, at in enumerate(places)]
+            picks = tuple(
+                lanes + at % lanes if at // lanes == part else kept[lane]
+                for lane, at in enumerate(places)
+            )
+            value = name(shuffle(value, parts[part], picks))
+        columns.append(value)
+    return columns

@@ -1,0 +1,190 @@
+"""What is known inside of a loop, and which loop around it a value is computed in.
+
+Each shared subexpression is computed once, in the outermost loop that knows all it depends on;
+there it is named by a `Let` step.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from copy import copy
+from typing import TypeVar
+
+from anydim.base.dtypes import DType, int64
+from anydim.base.errors import InternalError
+from anydim.kernels import ir
+from anydim.kernels.codegen.context import Context
+from anydim.kernels.inference import (
+    Linear,
+    always_inside,
+    dtype_of,
+    free_axes,
+    linear_expr,
+    weak_dtype,
+)
+from anydim.kernels.ir import convert, operate, splat
+from anydim.lang.tree import Expr, Read
+from anydim.lang.tree.affine import Affine, reads
+from anydim.lang.tree.bounds_checks import Check
+from anydim.sizes import as_size
+
+LocalRead = Callable[[Read], ir.Value | None]
+Inside = TypeVar("Inside", bound="Scope")
+
+
+class Scope(ABC):
+    """The inside of one loop; see `scalar_lowering.py`."""
+
+    def __init__(
+        self, context: Context, indices: Mapping[str, ir.Value] | None = None, *,
+        lane: str | None = None, lanes: int = 1, mask: ir.Value | None = None,
+    ) -> None:  # fmt: skip
+        self.context = context
+        self.indices: dict[str, ir.Value] = dict(indices or {})
+        self.lane, self.lanes, self.mask = lane, lanes, mask
+        self.local: LocalRead | None = None
+        self.answers = self.safe = frozenset[str]()
+        self.certain = True  # it runs whenever what surrounds it runs
+        self.outer: Scope | None = None
+        self.own = frozenset(self.indices)
+        self._begin()
+
+    def inner(
+        self: Inside, indices: Mapping[str, ir.Value], *, lane: str | None = None, lanes: int = 1,
+        mask: ir.Value | None = None, local: LocalRead | None = None,
+        answers: frozenset[str] = frozenset(),
+    ) -> Inside:  # fmt: skip
+        """The inside of a loop over the axes of `indices` (lane 0's value for a lane axis).
+
+        Lanes, mask and `local` of this level stay in force unless new ones are given. `local` may
+        answer a read with a value (None: load it). Tensors in `answers` are asked for at this
+        level even by what could be computed outside it.
+        """
+        inner = copy(self)
+        inner.indices, inner.own = {**self.indices, **indices}, frozenset(indices)
+        inner.answers, inner.outer, inner.local = answers, self, local or self.local
+        if lane is not None:
+            inner.lane, inner.lanes = lane, lanes
+        if lane is not None or mask is not None:
+            inner.mask = mask
+        inner._begin()
+        return inner
+
+    def _begin(self) -> None:
+        """Nothing is known of this level yet."""
+        self.uniform: Scope | None = None  # the same loop without lanes, for what needs none
+        self.steps: list[ir.Step] = []
+        self._known: dict[tuple[Expr, DType], ir.Value] = {}
+        self._spread: dict[tuple[ir.Value, int], ir.Value] = {}
+        self._starts: dict[tuple[ir.Value, int], ir.Value] = {}
+        self._reported: set[Check] = set()
+
+    def dtype(self, expr: Expr) -> DType:
+        """The element type an expression has on its own."""
+        return dtype_of(expr, self.context.types) or weak_dtype(expr)
+
+    def name(self, value: ir.Value) -> ir.Value:
+        """Name a value by a Let step here, so that it is computed once."""
+        if isinstance(value, (ir.Const, ir.Var)):
+            return value
+        name = self.context.fresh()
+        self.steps.append(ir.Let(name, value))
+        self.context._homes[name] = self
+        return ir.Var(value.type, name)
+
+    def spread(self, value: ir.Value, lanes: int) -> ir.Value:
+        """A value in every lane; a scalar is spread where it was named, once."""
+        if value.type.lanes == lanes or isinstance(value, ir.Const):
+            return splat(value, lanes)
+        home = self
+        if isinstance(value, ir.Var):
+            home = self.context._homes.get(value.name, self)
+        key = (value, lanes)
+        if key not in home._spread:
+            home._spread[key] = home.name(splat(value, lanes))
+        return home._spread[key]
+
+    def know(self, expr: Expr, value: ir.Value) -> None:
+        """From here on `expr` (of its own type) is `value`: a scalar, or one per lane."""
+        self._known[expr, self.dtype(expr)] = value
+
+    def alike(self, values: list[ir.Value]) -> list[ir.Value]:
+        """All scalars, or all with as many lanes as the widest."""
+        lanes = max(value.type.lanes for value in values)
+        return [self.spread(value, lanes) for value in values]
+
+    def both(self, left: ir.Value | None, right: ir.Value | None) -> ir.Value | None:
+        if left is None or right is None:
+            known = left if right is None else right
+            return None if known is None else self.spread(known, self.lanes)
+        return self.name(operate("and", *self.alike([left, right])))
+
+    # ---- where a value is computed -------------------------------------------------------------
+
+    @abstractmethod
+    def _compute(self, expr: Expr, dtype: DType) -> ir.Value:
+        """A value of its own type here, which nothing has computed before."""
+
+    def scalar(self, expr: Expr, dtype: DType | None = None) -> ir.Value:
+        """The value of an expression that is the same in all lanes, as a scalar."""
+        found = self._at(expr, dtype or self.dtype(expr))
+        if found.type.lanes != 1:
+            raise InternalError(f"{expr} differs from lane to lane")
+        return found
+
+    def offset(self, form: Affine | Linear) -> ir.Value:
+        """A linear form as an int64 scalar; the lane axis counts with the index of lane 0."""
+        form = Linear(form) if isinstance(form, Affine) else form
+        lane = self.lane if self.lanes > 1 else None
+        own = as_size(0) if lane is None else form.affine.stride(lane)
+        if lane is None or own.constant == 0:
+            return self.scalar(linear_expr(form), int64)
+        start = self.scalar(linear_expr(form.without(lane)), int64)
+        if own.constant == 1:
+            return self._start(start)
+        by = self.context.sizes.value(own)
+        return self.name(start + self.indices[lane] * by)
+
+    def _start(self, rest: ir.Value, stride: int = 1) -> ir.Value:
+        """rest + stride times the index of lane 0."""
+        assert self.lane is not None
+        if (rest, stride) not in self._starts:
+            self._starts[rest, stride] = self.name(rest + self.indices[self.lane] * stride)
+        return self._starts[rest, stride]
+
+    def _at(self, expr: Expr, dtype: DType) -> ir.Value:
+        """Scalar when the expression does not depend on the lane axis, else one per lane."""
+        key = (expr, dtype)
+        if key in self._known:
+            return self._known[key]
+        if self.outer is not None and self._hoistable(expr):
+            found = self.outer._at(expr, dtype)
+        elif self.uniform is not None and not self._needs_lanes(expr):
+            found = self.uniform._at(expr, dtype)
+        else:
+            natural = dtype_of(expr, self.context.types) or dtype
+            if natural != dtype:
+                found = self.name(convert(self._at(expr, natural), dtype))
+            else:
+                found = self.name(self._compute(expr, dtype))
+        self._known[key] = found
+        return found
+
+    def _hoistable(self, expr: Expr) -> bool:
+        """Whether it may be computed outside this loop (which may run zero times)."""
+        if free_axes(expr) & self.own:
+            return False
+        found = reads(expr)
+        if self.answers and any(read.tensor in self.answers for read in found):
+            return False
+        return self.context.running or all(
+            always_inside(read, self.context.types) for read in found
+        )
+
+    def _needs_lanes(self, expr: Expr) -> bool:
+        answers = self.answers if self.outer is None else self.answers | self.outer.answers
+        return self.lane in free_axes(expr) or any(r.tensor in answers for r in reads(expr))
+
+    def _varies(self, expr: Expr) -> bool:
+        return self.lanes > 1 and self.lane in free_axes(expr)

@@ -1,0 +1,221 @@
+"""A writer of loop IR: what stands in a `with` block becomes the body of a loop or a branch.
+
+A value that memory or a register holds is what it was at that place: it is named there. Where a
+function has steps that others write too, a prefix keeps the writer's names apart from theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from anydim.base.dtypes import DType, boolean, int64
+from anydim.base.errors import InternalError
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes, quotient, round_down
+from anydim.kernels.ir import Like, valued
+
+SCRATCH = "scratch"  # the bytes of the calling thread
+
+
+class Variable:
+    """A register: `v()` is its value here, `v.set(x)` gives it another, `v += x` adds."""
+
+    def __init__(self, code: Writer, name: str, kind: ir.Type) -> None:
+        self._code = code
+        self._name = name
+        self._kind = kind
+
+    def __call__(self) -> ir.Value:
+        return self._code.frozen(ir.Get(self._kind, self._name))
+
+    def set(self, value: Like) -> None:
+        """The value from here on."""
+        wanted = valued(value, self._kind.dtype).spread(self._kind.lanes)
+        self._code.emit(ir.Assign(self._name, wanted))
+
+    def __iadd__(self, value: Like) -> Variable:
+        self.set(self() + value)
+        return self
+
+
+class Writer:
+    """The steps of a function that is being written."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._blocks: list[list[ir.Step]] = [[]]
+        self._prefix = prefix  # of all names, where a function has other steps as well
+        self._count = 0
+        self._looking = False
+
+    @property
+    def written(self) -> tuple[ir.Step, ...]:
+        """The steps so far, all blocks being closed."""
+        (steps,) = self._blocks
+        return tuple(steps)
+
+    def emit(self, step: ir.Step) -> None:
+        """One more step."""
+        self._blocks[-1].append(step)
+
+    def fresh(self, letter: str) -> str:
+        """A name that nothing has yet."""
+        self._count += 1
+        return f"{self._prefix}{letter}{self._count}"
+
+    def take(self, steps: Iterable[ir.Step], place: int | None = None) -> None:
+        """Steps that were written elsewhere; at an earlier `here`, or now."""
+        block = self._blocks[-1]
+        at = len(block) if place is None else place
+        block[at:at] = steps
+
+    @property
+    def here(self) -> int:
+        """This place of the block that is being written."""
+        return len(self._blocks[-1])
+
+    def let(self, value: ir.Value, name: str = "") -> ir.Value:
+        """Name a value that is used more than once."""
+        name = name or self.fresh("v")
+        self.emit(ir.Let(name, value))
+        return ir.Var(value.type, name)
+
+    def frozen(self, value: ir.Value) -> ir.Value:
+        """What memory or a register holds now; in a condition of `loop`, at each look at it."""
+        return value if self._looking else self.let(value)
+
+    def variable(self, value: Like, dtype: DType = int64) -> Variable:
+        """A register and its first value; a plain number is of type `dtype`, a bool a flag."""
+        first = valued(value, boolean if isinstance(value, bool) else dtype)
+        name = self.fresh("r")
+        self.emit(ir.Declare(name, first))
+        return Variable(self, name, first.type)
+
+    def stack(self, dtype: DType, count: int) -> Buffer:
+        """A small local array."""
+        name = self.fresh("s")
+        self.emit(ir.Stack(name, dtype, count))
+        return Buffer(self, name, dtype)
+
+    @contextmanager
+    def block(self) -> Iterator[list[ir.Step]]:
+        """What is written inside, in a list of its own."""
+        self._blocks.append([])
+        yield self._blocks[-1]
+        self._blocks.pop()
+
+    @contextmanager
+    def range(self, start: Like, stop: Like, step: Like = 1, name: str = "") -> Iterator[ir.Value]:
+        """A loop over start, start + step, ... below stop."""
+        low, high, by = map(valued, (start, stop, step))
+        name = name or self.fresh("i")
+        with self.block() as body:
+            yield ir.Var(ir.INDEX, name)
+        self.emit(ir.For(name, low, high, by, tuple(body)))
+
+    @contextmanager
+    def loop(self, condition: Callable[[], ir.Value]) -> Iterator[None]:
+        """A loop as long as a condition holds."""
+        self._looking = True
+        again = condition()
+        self._looking = False
+        with self.block() as body:
+            yield
+        self.emit(ir.While(again, tuple(body)))
+
+    @contextmanager
+    def when(self, condition: ir.Value) -> Iterator[None]:
+        """What happens where a condition holds."""
+        with self.block() as body:
+            yield
+        self.emit(ir.If(condition, tuple(body)))
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """What happens where the condition of the `when` just before does not hold."""
+        last = self._blocks[-1].pop()
+        assert isinstance(last, ir.If) and not last.otherwise
+        with self.block() as body:
+            yield
+        self.emit(ir.If(last.condition, last.then, tuple(body)))
+
+    def sweep(
+        self, start: Like, stop: ir.Value, lanes: int,
+        body: Callable[[ir.Value, ir.Value | None], None],
+    ) -> None:  # fmt: skip
+        """`body(index of lane 0, mask)` for whole vectors (no mask), then for what is left."""
+        low = valued(start)
+        whole = self.let(low + round_down(stop - low, lanes))
+        with self.range(low, whole, lanes) as at:
+            body(at, None)
+        if lanes > 1:
+            with self.when(whole < stop):
+                body(whole, self.let(first_lanes(stop - whole, lanes)))
+
+    def split(self, number: ir.Value, inner: Sequence[ir.Value]) -> list[ir.Value]:
+        """The indices of loops inside each other in iteration `number` of them all, the last of
+        which runs fastest; `inner` are the extents of all but the first."""
+        found: list[ir.Value] = []
+        for extent in reversed(inner):
+            above = self.let(quotient(number, extent))
+            found.append(self.let(number - above * extent))
+            number = above
+        return [number, *reversed(found)]
+
+    # ---- threads -------------------------------------------------------------------------------
+
+    def atomic(self, operation: str, address: ir.Value, *arguments: Like) -> ir.Value:
+        """An atomic step on the int64 at an address; what was there before."""
+        result = ir.Var(ir.INDEX, self.fresh("v"))
+        self.emit(ir.Atomic(operation, address, tuple(map(valued, arguments)), result))
+        return result
+
+    def publish(self, address: ir.Value, value: Like) -> None:
+        """An atomic store."""
+        self.emit(ir.Atomic("store", address, (valued(value),)))
+
+
+class Buffer:
+    """Memory that holds elements of one type, from `base` on: `b[i]`, `b[i] = value`."""
+
+    def __init__(self, code: Writer, name: str, dtype: DType, base: ir.Value | None = None) -> None:
+        self._code = code
+        self._name = name
+        self._base = base
+        self.dtype = dtype
+
+    def part(self, start: Like) -> Buffer:
+        """The same memory counted from another element."""
+        return Buffer(self._code, self._name, self.dtype, self._place(start))
+
+    def _place(self, index: Like) -> ir.Value:
+        return valued(index) if self._base is None else self._base + valued(index)
+
+    def address(self, index: Like) -> ir.Address:
+        """Where an element lies, for a function that is called."""
+        scale = self.dtype.bytes if self._name == SCRATCH else 1
+        return ir.Address(self._name, (self._place(index) * scale))
+
+    def load(self, index: Like, lanes: int = 1, where: ir.Value | None = None) -> ir.Value:
+        """Elements from `index` on; lanes where `where` is false are 0 and not touched."""
+        kind = ir.Type(self.dtype, lanes)
+        return self._code.frozen(ir.Load(kind, self._name, self._place(index), where))
+
+    def gather(self, indices: ir.Value, where: ir.Value | None = None) -> ir.Value:
+        """One element for each lane of `indices`."""
+        kind = ir.Type(self.dtype, indices.type.lanes)
+        offsets = indices if self._base is None else self._base + indices
+        return self._code.frozen(ir.Gather(kind, self._name, offsets, where))
+
+    def store(self, index: Like, value: Like, where: ir.Value | None = None) -> None:
+        """Write the lanes of a value from `index` on, where `where` holds."""
+        wanted = valued(value, self.dtype)
+        if wanted.dtype != self.dtype:
+            raise InternalError(f"{wanted.dtype} is stored in '{self._name}' of {self.dtype}")
+        self._code.emit(ir.Store(self._name, self._place(index), wanted, where))
+
+    def __getitem__(self, index: Like) -> ir.Value:
+        return self.load(index)
+
+    def __setitem__(self, index: Like, value: Like) -> None:
+        self.store(index, value)

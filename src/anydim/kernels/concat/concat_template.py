@@ -1,0 +1,257 @@
+"""The template of concatenations, fused with element work: a loop for each range of an axis.
+
+    for o in outer, block of k:              parts for threads
+      for k, d in the block up to P: y = past
+      for k, d in the rest of it: y = new    what is contiguous is one loop
+
+No element asks which range it is in, and no load goes to a tensor that has nothing there. Where a
+result may lie in the bytes of an operand, and does, what it keeps of that is not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial, reduce
+
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import apart
+from anydim.kernels.codegen.nontemporal import goes_past, may_go_past, with_past
+from anydim.kernels.codegen.scalar_lowering import Context, Elements, SizeParameters
+from anydim.kernels.codegen.vector_loops import (
+    Segment,
+    first_lanes,
+    nested,
+    parallel_loop,
+    run_segment,
+    segments,
+    under,
+)
+from anydim.kernels.concat.concat_form import RangesForm, copied_from, kept_in_place, ranges_form
+from anydim.kernels.ir import constant, greatest, least
+from anydim.kernels.launch import Launch, filled
+from anydim.kernels.operands import Operands
+from anydim.kernels.rows.flatten import own_address
+from anydim.kernels.rows.fusion_plan import cost, work
+from anydim.kernels.rows.row_body import PIECE
+from anydim.kernels.rows.row_form import grain_of
+from anydim.kernels.rows.row_passes import FEW
+from anydim.kernels.template import Task, form_template
+from anydim.lang.tree import Axis, Group
+from anydim.lang.tree.affine import reads
+from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
+
+PART = "part of the axis"
+_LARGER = 16  # parts, where most of them may have nothing to do
+_ONE_BY_ONE = 4  # elements that go one by one
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """`lanes` wide vectors, `unroll` of them side by side."""
+
+    lanes: int
+    unroll: int = 4
+
+
+def _propose(form: RangesForm, task: Task) -> Ranges:
+    """Vector lanes by the widest type; fewer where the last axis is short."""
+    group = task.group
+    read = {r.tensor for g in form.groups for s in g.statements for r in reads(s.body)}
+    width = max(group.type_of(n).dtype.bytes for n in {*read, *(t.name for t in group.outputs)})
+    lanes = task.machine.lanes_of(width)
+    most = max((g.statements[0].axes[-1].extent.constant or lanes for g in form.groups), default=1)
+    return Ranges(filled(lanes, most))
+
+
+def _lower(form: RangesForm, schedule: Ranges, task: Task) -> Launch:
+    touched = Operands.of(task.group, (s.body for g in form.groups for s in g.statements))
+    context = Context(touched.types, SizeParameters(), task.machine, touched.buffers)
+    writer, (flops, moved) = _Writer(form, context, schedule), work(task.group)
+    heaviest = max(cost(s.body) for g in form.groups for s in g.statements)
+    may_go_past(context, heaviest, moved, task.box)
+    pairs = tuple(writer.kept.items())
+    body = with_past(context, writer.body(), moved, pairs)
+    return touched.launch(
+        "ranges", context.sizes, body, schedule,
+        "elements that are something else from range to range of an axis",
+        parallel=product(axis.extent for axis in form.outer) * writer.blocks, work=(flops, moved),
+        grain=writer.grain, in_place=pairs,
+    )  # fmt: skip
+
+
+class _Writer:
+    """Writes the body: parts of the axis at one point of the outer loops, range by range."""
+
+    def __init__(self, form: RangesForm, context: Context, schedule: Ranges) -> None:
+        self.form, self.context, self.schedule = form, context, schedule
+        self.kept = kept_in_place(form)
+        each = maximum(product(axis.extent for axis in form.inner), 1)
+        piece = PIECE * _LARGER if self.kept else PIECE
+        self.block = maximum(as_size(piece) // each, 1)  # positions of a part
+        self.blocks = ceil_div(form.axis.extent, self.block)
+
+    @property
+    def grain(self) -> Size:
+        """Parts that are worth a thread."""
+        form = self.form
+        elements = product(axis.extent for axis in (form.axis, *form.inner))
+        statements = [s for group in form.groups for s in group.statements]
+        each = max(cost(s.body) + 1 for s in statements)
+        moved = max(2 * form.groups[0].type_of(s.target).dtype.bytes for s in statements)
+        return grain_of(max(each, moved), minimum(elements, PIECE))
+
+    def value(self, size: Size) -> ir.Value:
+        """A size as an int64 scalar."""
+        return self.context.sizes.value(size)
+
+    def body(self) -> tuple[ir.Step, ...]:
+        """All steps of the main function."""
+        kernel = Elements(self.context)
+        stops: list[ir.Value] = []
+        for stop in self.form.stops:
+            end = self.value(stop)
+            stops.append(kernel.name(greatest(stops[-1], end)) if stops else end)
+        axes = [(axis.name, self.value(axis.extent)) for axis in self.form.outer]
+        parts = kernel.inner({})
+        split = [*axes, (PART, self.value(self.blocks))]
+        parallel_loop(parts, split, lambda scope: self._part(scope, stops))
+        lengths = self._lengths(kernel, stops)
+        if not lengths or not axes or self.schedule.lanes == 1:
+            return (*kernel.steps, *parts.steps)
+        shortest, longest = (reduce(pick, lengths) for pick in (least, greatest))
+        lanes = min(FEW, self.schedule.lanes)
+
+        def short(lanes: int) -> tuple[ir.Step, ...]:
+            rows = kernel.inner({})
+            some = [first_lanes(rows, length, lanes) if lanes > 1 else None for length in lengths]
+            parallel_loop(rows, axes, lambda scope: self._vectors(scope, stops, some, lanes))
+            return tuple(rows.steps)
+
+        is_short = (longest <= lanes) & (shortest > 0)
+        few = (ir.If(longest.equals(1), short(1), short(lanes)),)  # one needs no mask
+        return (*kernel.steps, ir.If(is_short, few, tuple(parts.steps)))
+
+    def _lengths(self, kernel: Elements, stops: list[ir.Value]) -> list[ir.Value]:
+        """Elements of each range, where those of every range are one loop; else ()."""
+        name, each = self.form.axis.name, self.value(product(a.extent for a in self.form.inner))
+        if any(g.statements[0].axes[-1].name != name for g in self.form.groups):
+            return []
+        firsts = (constant(0), *stops)
+        return [kernel.name((stop - first) * each) for first, stop in zip(firsts, stops)]
+
+    def _vectors(
+        self, scope: Elements, stops: list[ir.Value], masks: list[ir.Value | None], lanes: int
+    ) -> None:
+        """Ranges that are a vector or an element each, of the lanes that are the same for all."""
+        each = self.value(product(axis.extent for axis in self.form.inner))
+        starts = [scope.name(stop * each) for stop in (constant(0), *stops)]
+        for number, (first, mask) in enumerate(zip(starts, masks)):
+            group = self._enter(number)
+            for copies, made in self._apart(group):
+                with under(scope, copies) as part:
+                    self._cell(made, made.statements[0].axes[-1], lanes, mask, part, first)
+
+    def _part(self, scope: Elements, stops: list[ir.Value]) -> None:
+        """What a part of the axis has of each range."""
+        block, extent = self.value(self.block), self.value(self.form.axis.extent)
+        first = scope.name(scope.indices[PART] * block)
+        last = scope.name(least(first + block, extent))
+        for number, stop in enumerate(stops):
+            group = self._enter(number)
+            high = scope.name(least(last, stop))
+            with under(scope, first < high) as inner:
+                for copies, made in self._apart(group):
+                    with under(inner, copies) as part:
+                        self._range(part, number, made, first, high)
+            first = scope.name(greatest(first, stop))
+
+    def _enter(self, number: int) -> Group:
+        """From here on code is of one range: what is known of its positions and its vectors.
+
+        By its number: ranges apart may have equal groups, as both ends of a pad that wraps around.
+        """
+        lanes = self.schedule.lanes
+        low = self.form.stops[number - 1].constant if number else 0
+        even = low is not None and low % lanes == 0 and not self.form.inner
+        self.context.inside = self.form.inside[number]
+        self.context.step = lanes if even and PIECE % lanes == 0 else 0
+        return self.form.groups[number]
+
+    def _apart(self, group: Group) -> Iterator[tuple[ir.Value | None, Group]]:
+        """What is written of a range: copies where they are none onto themselves, then the rest."""
+        others = []
+        for statement in group.statements:
+            read = copied_from(statement)
+            if read is None or self.kept.get(statement.target) != read.tensor:
+                others.append(statement)
+                continue
+            buffers = (self.context.buffers[name] for name in (read.tensor, statement.target))
+            yield apart(*buffers), replace(group, statements=(statement,))
+        if others:
+            yield None, replace(group, statements=tuple(others))
+
+    def _range(
+        self, scope: Elements, number: int, group: Group, low: ir.Value, high: ir.Value
+    ) -> None:
+        """All elements from one position of the axis to another, in the same range."""
+        axes = group.statements[0].axes
+        place = [axis.name for axis in axes].index(self.form.axis.name)
+        rest = axes[place + 1 :]
+        inside, left = (product(a.extent for a in some) for some in (self.form.inner, rest))
+        each = inside if left == 0 else inside.divide_exactly(left)
+        assert each is not None, "axes that are left are made of inner ones"
+        low, high = (scope.name(at * self.value(each)) for at in (low, high))
+        spans = [(low, high), *((constant(0), self.value(axis.extent)) for axis in rest)]
+        names = [axis.name for axis in axes[place:]]
+        with nested(scope, ((name, *span) for name, span in zip(names[:-1], spans))) as inner:
+            self._sweep(inner, number, group, axes[-1], *spans[-1])
+
+    def _few(self, number: int) -> bool:
+        """Whether a range that is the innermost loop is known to have a few elements."""
+        if self.form.inner:
+            return False
+        ends = self.form.stops
+        length = ends[number] - ends[number - 1] if number else ends[0]
+        return length.constant is not None and length.constant <= _ONE_BY_ONE
+
+    def _sweep(
+        self, scope: Elements, number: int, group: Group, lane: Axis, low: ir.Value, high: ir.Value,
+    ) -> None:  # fmt: skip
+        """A loop over vectors, of single elements where a range has a few."""
+        few = self._few(number)
+        lanes, unroll = (1, 1) if few else (self.schedule.lanes, self.schedule.unroll)
+        for part in segments(scope, low, high, lanes, unroll):
+            past = self._past(scope, group, lane, part, lanes)
+            cell = partial(self._cell, group, lane, lanes, part.mask)
+            run_segment(scope, part, lanes, cell, past)
+
+    def _past(
+        self, scope: Elements, group: Group, lane: Axis, part: Segment, lanes: int
+    ) -> ir.Value | None:
+        """Whether what a segment stores goes past the caches; None: never."""
+        if part.high is None or lanes == 1:
+            return None
+        buffers, types = self.context.buffers, self.context.types
+        stored = (
+            (buffers[s.target], types[s.target].dtype, own_address(s)) for s in group.statements
+        )
+        return goes_past(scope, lane.name, part.low, lanes, stored)
+
+    def _cell(
+        self, group: Group, lane: Axis, lanes: int, mask: ir.Value | None, outer: Elements,
+        at: ir.Value, copy: int = 0,
+    ) -> None:  # fmt: skip
+        """One vector of a range."""
+        inner = outer.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=mask)
+        for statement in group.statements:
+            value = inner.value(statement.body, self.context.types[statement.target].dtype)
+            to = inner.offset(own_address(statement))
+            inner.steps.append(ir.Store(self.context.buffers[statement.target], to, value, mask))
+        outer.steps += inner.steps
+
+
+TEMPLATE = form_template(
+    "ranges", Ranges, lambda task: ranges_form(task.group, task.box), _propose, _lower
+)

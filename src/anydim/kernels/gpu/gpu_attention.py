@@ -1,0 +1,128 @@
+"""Attention with a running softmax: a group makes a tile of rows, blocks of keys pass by.
+
+The body of a tile is in `running_softmax.py`. Few queries have a tile of fewer rows, whose items
+share out the keys of a block; both tiles are in one kernel, and the number of queries says which
+one runs. Both add up in the same order, so a row has the same bits beside any number of others.
+"""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import float32
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.attention.attention_form import AttentionForm, attention_form
+from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.gpu.group_indices import Work, plain
+from anydim.kernels.gpu.running_softmax import Tile, TileWriter
+from anydim.kernels.launch import Launch
+from anydim.kernels.template import Task, form_template
+from anydim.lang.tree import Group, TensorType
+from anydim.sizes import Size, ceil_div, minimum, product
+
+_LOCAL_BYTES = 32 * 1024  # of a group, on every device that has groups
+_LOCAL_BYTES_OF_WARPS = 48 * 1024
+_SHAPES = ((64, 32), (32, 32), (32, 16))  # rows and keys, the fastest first
+_DEPTH, _COLUMNS = 64, 128  # where more are in parts
+
+
+@dataclass(frozen=True)
+class Running:
+    """A group of `items` makes `rows` x `columns` results from blocks of `keys`.
+
+    Items are a grid, `across` of them side by side. `depth` elements of a query and of a key are in
+    local memory at a time. Below `few` queries the grid is as wide as a block, with fewer rows.
+    """
+
+    items: int = 128
+    rows: int = 64
+    keys: int = 32
+    across: int = 8
+    depth: int = 64
+    columns: int = 64
+    few: int = 16
+
+    @property
+    def tile(self) -> Tile:
+        """The tile of many queries."""
+        return Tile(self.items, self.rows, self.keys, self.across, self.depth, self.columns)
+
+    @property
+    def short_tile(self) -> Tile:
+        """The tile of few queries, whose items have one score of a block each."""
+        rows = self.items // self.keys
+        return Tile(self.items, rows, self.keys, self.keys, self.depth, self.columns)
+
+
+def _form(group: Group) -> AttentionForm | None:
+    form = attention_form(group) if plain(group) else None
+    if form is None or form.nan_is_zero:
+        return None
+    return form if group.type_of(form.output.tensor).dtype == float32 else None
+
+
+def _propose(form: AttentionForm, task: Task) -> Running | None:
+    """The first shape that fits into local memory: with whole queries, else with parts of them."""
+    depth, width = form.depth.extent.constant, form.width.extent.constant
+    assert depth is not None and width is not None  # as its form has it
+    columns = min(max(width, 1), _COLUMNS)
+    most = _LOCAL_BYTES_OF_WARPS if task.machine.warps else _LOCAL_BYTES
+    for part in dict.fromkeys((max(depth, 1), min(max(depth, 1), _DEPTH))):
+        for rows, keys in _SHAPES:
+            found = Running(rows=rows, keys=keys, depth=part, columns=columns)
+            if _bytes(form, found, task) <= most:
+                return found
+    return None
+
+
+def _bytes(form: AttentionForm, schedule: Running, task: Task) -> int:
+    types = {tensor.name: tensor.type.dtype for tensor in task.group.inputs}
+    factors = [types[f.tensor] for f in (form.queries, form.keys, form.values)]
+    arrays = _arrays(schedule.tile.locals(*factors), schedule.short_tile.locals(*factors))
+    return sum(array.count * array.dtype.bytes for array in arrays)
+
+
+def _arrays(*needs: list[ir.Local]) -> list[ir.Local]:
+    """Arrays that are large enough for each of several bodies."""
+    found: dict[str, ir.Local] = {}
+    for array in (array for arrays in needs for array in arrays):
+        if array.name not in found or array.count > found[array.name].count:
+            found[array.name] = array
+    return list(found.values())
+
+
+def _lower(form: AttentionForm, schedule: Running, task: Task) -> Launch:
+    work = Work(task.group, task.machine, {form.raw: TensorType(float32, ())})
+    outside = Elements(work.context)
+    queries, width = form.query.extent, form.width.extent
+    many = minimum(1, queries // schedule.few)
+    tiles = (schedule.short_tile, schedule.tile)  # by `many`
+    writers = [TileWriter(work, outside, form, tile) for tile in tiles]
+    bodies: list[list[ir.Step]] = []
+    for number, writer in enumerate(writers):
+        with work.block() as steps:
+            if many.constant in (None, number):
+                writer.body()
+        bodies.append(steps)
+    short, tall = map(tuple, bodies)
+    if many.constant is None:
+        work.emit(ir.If(work.sizes.value(many).differs(0), tall, short))
+    else:
+        work.take(bodies[many.constant])
+    batch = product(axis.extent for axis in form.batch)
+
+    def groups(tile: Tile) -> Size:
+        return batch * ceil_div(queries, tile.rows) * ceil_div(width, tile.columns)
+
+    pairs = batch * queries * form.key.extent
+    return work.launch(
+        "running", [*outside.steps, *work.written], schedule.items,
+        _arrays(*(writer.locals for writer in writers)),
+        parallel=many * groups(schedule.tile) + (1 - many) * groups(schedule.short_tile),
+        flops=2 * pairs * (form.depth.extent + width), schedule=schedule,
+        reason="an attention in tiles of queries, with a running softmax over blocks of keys",
+    )  # fmt: skip
+
+
+TEMPLATE = form_template(
+    "running", Running, lambda task: _form(task.group), _propose, _lower, keeps=True, widens=True
+)

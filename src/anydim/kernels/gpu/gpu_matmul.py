@@ -1,0 +1,317 @@
+"""What products by groups have in common: their form, tiles, factors on their way, results.
+
+    C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n],  y = f(C, ...)
+
+A and B are any expressions: m are the axes that only A has, n those that only B has, batch those
+of both, k what is summed over. So a convolution is a product whose A reads windows, 0 outside of
+the image. A group makes a tile of m x n; parts of A and B pass through local memory, zeros behind
+their ends. Where a factor is a conversion from 16 bits, these are what passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import ClassVar
+
+from anydim.base.dtypes import DType, bfloat16, float16, float32, float64, int32, int64
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import quotient
+from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.gpu.group_indices import Work, plain, rest
+from anydim.kernels.gpu.shared_memory_copies import LEFT, RIGHT, Around, Factor, Filling, Side
+from anydim.kernels.inference import dtype_of, free_axes
+from anydim.kernels.ir import constant, number
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.matmul.epilogue import (
+    PRODUCT,
+    Output,
+    epilogue_of,
+    outside_reads,
+    place_of,
+    product_of,
+)
+from anydim.lang.tree import Axis, Cast, Expr, Group, Read, TensorType
+from anydim.lang.tree.affine import Affine, address, reads, rewrite, to_expr
+from anydim.sizes import ceil_div, product
+
+_DTYPES = (float32, float64, int32, int64)
+_NARROW = (float16, bfloat16)
+_START = ir.Var(ir.INDEX, "start")
+
+
+@dataclass(frozen=True)
+class ProductForm:
+    """The factors of a product, the axes by what has them, and what is made of the sums."""
+
+    dtype: DType
+    a: Factor
+    b: Factor
+    batch: tuple[Axis, ...]
+    depth: tuple[Axis, ...]
+    outputs: tuple[Output, ...]
+    place: Affine  # of results
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A group makes `rows` x `columns` sums, `depth` steps of which are in local memory at a time.
+
+    A part of the group, `together` items, makes `part_rows` x `part_columns` of them.
+    """
+
+    rows: int = 64
+    columns: int = 64
+    depth: int = 16
+    part_rows: int = 4
+    part_columns: int = 4
+    together: ClassVar[int] = 1
+
+    @property
+    def across(self) -> int:
+        """Parts beside each other in a row of the tile."""
+        return self.columns // self.part_columns
+
+    @property
+    def items(self) -> int:
+        return self.together * self.across * (self.rows // self.part_rows)
+
+
+@lru_cache(maxsize=512)
+def product_form(group: Group) -> ProductForm | None:
+    """The group as a product; None where it is none."""
+    found = product_of(group)
+    if found is None or not plain(group):
+        return None
+    statement, (a, b) = found
+    dtype = group.type_of(statement.target).dtype
+    outputs = epilogue_of(group, statement)
+    if outputs is None or dtype not in _DTYPES:
+        return None
+    in_a, in_b = free_axes(a), free_axes(b)
+    axes = [axis for axis in statement.axes if axis.extent.constant != 1]
+    if axes and axes[-1].name in in_a - in_b:
+        a, b, in_a, in_b = b, a, in_b, in_a
+    rows = tuple(axis for axis in axes if axis.name in in_a - in_b)
+    columns = tuple(axis for axis in axes if axis.name in in_b - in_a)
+    batch = tuple(axis for axis in statement.axes if axis not in rows and axis not in columns)
+    if not columns or not statement.reduced:
+        return None
+    place = place_of(statement)
+    values = (a, b, *(output.value for output in outputs))
+    types = {tensor.name: tensor.type for tensor in group.inputs}
+    loops = merged(Loops((rows, columns, batch, statement.reduced), values, place), types)
+    (rows, columns, batch, depth), (a, b, *made) = loops.axes, loops.values
+    outputs = tuple(Output(old.tensor, value) for old, value in zip(outputs, made))
+    left, right = _factor(a, dtype, rows, depth, types), _factor(b, dtype, columns, depth, types)
+    return ProductForm(dtype, left, right, batch, depth, outputs, loops.place)
+
+
+def _factor(
+    value: Expr, dtype: DType, axes: tuple[Axis, ...], depth: tuple[Axis, ...],
+    types: Mapping[str, TensorType],
+) -> Factor:  # fmt: skip
+    """A factor of a product with sums of `dtype`."""
+    inner = value.argument if isinstance(value, Cast) else value
+    held = dtype_of(inner, types)
+    if inner is not value and held in _NARROW:
+        value, dtype = inner, held
+    found = reads(value)
+    form = address(found[-1], types[found[-1].tensor].shape) if found else None
+    along = form is None or form.stride(depth[-1].name).constant == 1
+    return Factor(value, dtype, axes, along and bool(axes))
+
+
+# ---- axes that lie behind one another -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Axes in lists that are flattened, what is computed in them, and where results are written."""
+
+    axes: tuple[tuple[Axis, ...], ...]
+    values: tuple[Expr, ...]
+    place: Affine
+
+
+def merged(loops: Loops, types: Mapping[str, TensorType]) -> Loops:
+    """The same with neighbours in each list merged as far as they can be: fewer indices to find.
+
+    The place of an item among all rows of a product is a number; each axis more is a division more
+    to find its index. Batch and sequence of an activation are one axis where nothing tells them
+    apart.
+    """
+    for which, _ in enumerate(loops.axes):
+        for at in reversed(range(len(loops.axes[which]) - 1)):
+            loops = _pair(loops, which, at, types)
+    return loops
+
+
+def _pair(loops: Loops, which: int, at: int, types: Mapping[str, TensorType]) -> Loops:
+    """With two neighbours as the second one of them, if they are one walk everywhere."""
+    outer, inner = loops.axes[which][at : at + 2]
+    changes: dict[Read, Read] = {}
+    names = {outer.name, inner.name}
+    for value in loops.values:
+        if free_axes(outside_reads(value)) & names:
+            return loops
+        for read in reads(value):
+            if not free_axes(read) & names or read.tensor == PRODUCT:
+                continue
+            form = address(read, types[read.tensor].shape) if read.default is None else None
+            if form is None or not _one_walk(form, outer, inner):
+                return loops
+            changes[read] = Read(read.tensor, (to_expr(form.without(outer.name)),), flat=True)
+    if not _one_walk(loops.place, outer, inner):
+        return loops
+    whole = Axis(inner.name, outer.extent * inner.extent)
+    axes = list(loops.axes)
+    axes[which] = (*axes[which][:at], whole, *axes[which][at + 2 :])
+
+    def change(expr: Expr) -> Expr | None:
+        return changes.get(expr) if isinstance(expr, Read) else None
+
+    values = tuple(rewrite(value, change) for value in loops.values)
+    return Loops(tuple(axes), values, loops.place.without(outer.name))
+
+
+def _one_walk(form: Affine, outer: Axis, inner: Axis) -> bool:
+    return form.stride(outer.name) == form.stride(inner.name) * inner.extent
+
+
+# ---- code ----------------------------------------------------------------------------------------
+
+
+class ProductWriter:
+    """Writes the body of one kernel, around what `schedule` does with parts of both factors.
+
+    `multiply` and `finish` say how an item adds to its `sums`, and what it does with them.
+    """
+
+    sums: tuple[str, ...]
+
+    def multiply(self, left: Side, right: Side, part: ir.Value | int) -> None:
+        """The sums of an item by one block of both factors."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """The results of an item, where they are inside."""
+        raise NotImplementedError
+
+    def __init__(self, group: Group, form: ProductForm, schedule: Tiled, machine: Machine) -> None:
+        self.form, self.tile = form, schedule
+        self.work = Work(group, machine, {PRODUCT: TensorType(form.dtype, ())})
+        self.rows, self.columns, self.depth, self.batches = (
+            product(axis.extent for axis in axes)
+            for axes in (form.a.axes, form.b.axes, form.depth, form.batch)
+        )
+        self.tiles_down = ceil_div(self.rows, schedule.rows)
+        self.tiles_across = ceil_div(self.columns, schedule.columns)
+        self.outside = Elements(self.work.context)
+        work, value = self.work, self.work.sizes.value
+        across, down = value(self.tiles_across), value(self.tiles_down)
+        left, tile = work.let(quotient(_START, across)), work.let(rest(_START, across))
+        self.column0 = work.let(tile * schedule.columns)
+        self.row0 = work.let(work.let(rest(left, down)) * schedule.rows)
+        batch = work.let(quotient(left, down))
+        self.scope = self.outside.inner(work.indices(batch, form.batch))
+
+    def body(self, left: Side, right: Side) -> list[ir.Step]:
+        """The steps of an item."""
+        work, form = self.work, self.form
+        around = Around(work, self.scope, form.depth, self.depth, self.tile.items)
+        fillings = [Filling(around, side) for side in (left, right)]
+        begun = work.here
+        for name in self.sums:
+            work.emit(ir.Declare(name, number(form.dtype, 0)))
+        self._blocks(fillings, left, right)
+        self.finish()
+        work.take(self.scope.steps, begun)
+        return [*self.outside.steps, *work.written]
+
+    def sides(self, stride: Callable[[bool, int], int], own: bool = True) -> tuple[Side, Side]:
+        """Both factors in local memory; `stride` is told whether steps lie side by side, and how
+        many elements do. Without `own` places do, whatever lies side by side in the tensors."""
+        form, tile = self.form, self.tile
+        parts = 2 if self.work.context.machine.warps else 1
+        made = []
+        for name, factor, first, extent, width in (
+            (LEFT, form.a, self.row0, self.rows, tile.rows),
+            (RIGHT, form.b, self.column0, self.columns, tile.columns),
+        ):
+            along = own and factor.along_depth
+            pitch = stride(along, tile.depth if along else width)
+            made.append(Side(name, factor, first, extent, width, tile.depth, along, pitch, parts))
+        return made[0], made[1]
+
+    def launch(
+        self, name: str, body: Sequence[ir.Step], sides: Sequence[Side], reason: str
+    ) -> Launch:
+        """The launch of the kernel with that body."""
+        return self.work.launch(
+            name, body, self.tile.items, [side.local for side in sides],
+            parallel=self.batches * self.tiles_down * self.tiles_across,
+            flops=2 * self.batches * self.rows * self.columns * self.depth,
+            schedule=self.tile, reason=reason,
+        )  # fmt: skip
+
+    # ---- factors -------------------------------------------------------------------------------
+
+    def _blocks(self, fillings: Sequence[Filling], left: Side, right: Side) -> None:
+        """The loop over the steps of the sums, a block of them in local memory at a time.
+
+        Where there is room for two, the next one is on its way while one is multiplied.
+        """
+        work, depth, step = self.work, self.work.sizes.value(self.depth), self.tile.depth
+
+        def fill(first: ir.Value, part: ir.Value | int) -> None:
+            for filling in fillings:
+                filling.write(first, part)
+
+        before, several = work.here, left.parts > 1
+        with work.range(0, depth, step, "k0") as k0:
+            now: ir.Value | int = 0
+            if several:
+                now = work.let(rest(work.let(quotient(k0, step)), 2))
+                following = k0 + step
+                with work.when(following < depth):
+                    fill(following, 1 - now)
+                work.take([ir.CopiesEnd(), ir.CopiesWait(1)])
+            else:
+                fill(k0, 0)
+            work.emit(ir.Barrier())
+            self.multiply(left, right, now)
+            work.emit(ir.Barrier())
+        if several:
+            with work.block() as first:
+                fill(constant(0), 0)
+            work.take([*first, ir.CopiesEnd()], before)
+
+    # ---- what follows --------------------------------------------------------------------------
+
+    @contextmanager
+    def inside_row(self, row: ir.Value) -> Iterator[dict[str, ir.Value]]:
+        """What is done for a row of sums, if there is one, with its indices."""
+        with self.work.when(row < self.work.sizes.value(self.rows)):
+            yield self.work.indices(row, self.form.a.axes)
+
+    def store(self, rows: dict[str, ir.Value], column: ir.Value, total: ir.Value) -> None:
+        """The results of a sum, if there is such a column."""
+        work = self.work
+
+        def done(read: Read) -> ir.Value | None:
+            return total if read.tensor == PRODUCT else None
+
+        with work.when(column < work.sizes.value(self.columns)):
+            total = work.let(total)
+            columns = work.indices(column, self.form.b.axes)
+            inner = self.scope.inner({**rows, **columns}, local=done, answers=frozenset((PRODUCT,)))
+            values = [
+                (o.tensor, inner.value(o.value, work.types[o.tensor].dtype))
+                for o in self.form.outputs
+            ]
+            place = inner.offset(self.form.place)
+            stores = [ir.Store(work.buffers[name], place, value) for name, value in values]
+            work.take([*inner.steps, *stores])

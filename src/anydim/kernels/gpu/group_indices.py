@@ -1,0 +1,84 @@
+"""Places of flattened axes, and the kernel around the body of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import quotient
+from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
+from anydim.kernels.codegen.writer import Writer
+from anydim.kernels.ir import Like, apply, operate
+from anydim.kernels.launch import Launch, Machine, moved_bytes
+from anydim.kernels.operands import Operands
+from anydim.lang.tree import Axis, Group, TensorType
+from anydim.lang.tree.bounds_checks import checked
+from anydim.sizes import Size
+
+
+class Work(Writer):
+    """The steps of an item, and what their writers share: tensors, sizes, the names of values."""
+
+    def __init__(
+        self, group: Group, machine: Machine, more: Mapping[str, TensorType] | None = None
+    ) -> None:
+        super().__init__()
+        self.group = group
+        self.touched = Operands.of(group, (statement.body for statement in group.statements))
+        self.results = {tensor.name for tensor in group.outputs}
+        self.buffers = self.touched.buffers
+        self.types = {**self.touched.types, **(more or {})}
+        self.sizes = SizeParameters()
+        self.context = Context(self.types, self.sizes, machine, self.buffers)
+
+    def fresh(self, letter: str = "i") -> str:
+        """A name that neither this nor an expression has yet."""
+        return self.context.fresh("i" if letter == "v" else letter)
+
+    def indices(self, flat: ir.Value, axes: Sequence[Axis]) -> dict[str, ir.Value]:
+        """The index on each axis of a place of all of them, row by row."""
+        found: dict[str, ir.Value] = {}
+        for axis in reversed(axes[1:]):
+            extent = self.sizes.value(axis.extent)
+            if axis.extent.constant == 1:
+                found[axis.name] = ir.Const(ir.INDEX, 0)
+                continue
+            found[axis.name] = self.let(rest(flat, extent))
+            flat = self.let(quotient(flat, extent))
+        if axes:
+            found[axes[0].name] = flat
+        return found
+
+    @staticmethod
+    def folded(function: str, value: ir.Value, shared: str, items: int) -> list[ir.Step]:
+        """A value of all items combined, which is the first element of a local array then."""
+        item, kind = ir.Item(), value.type
+        steps: list[ir.Step] = [ir.Store(shared, item, value), ir.Barrier()]
+        half = items // 2
+        while half:
+            pair = (ir.Load(kind, shared, at) for at in (item, item + half))
+            store = ir.Store(shared, item, operate(function, *pair))
+            steps += [ir.If(item < half, (store,)), ir.Barrier()]
+            half //= 2
+        return steps
+
+    def launch(
+        self, name: str, body: Sequence[ir.Step], items: int, locals: Sequence[ir.Local], *,
+        parallel: Size, flops: Size, schedule: object, reason: str,
+    ) -> Launch:  # fmt: skip
+        """The launch of a kernel of groups of so many items, `parallel` of them."""
+        work = flops, moved_bytes(self.group)
+        return self.touched.launch(
+            name, self.sizes, body, schedule, reason, parallel=parallel, work=work, group=items,
+            locals=locals,
+        )  # fmt: skip
+
+
+def rest(value: ir.Value, divisor: Like) -> ir.Value:
+    """What a division of an index leaves."""
+    return apply("fmod", value, value.like(divisor))
+
+
+def plain(group: Group) -> bool:
+    """Whether a group has no loops in order and checks no index."""
+    return not group.steps and not any(checked(s.body) for s in group.statements)

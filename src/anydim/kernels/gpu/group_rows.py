@@ -1,0 +1,208 @@
+"""Rows and elements by groups: a group folds a row in local memory, or an item makes an element.
+
+    top(r) max=! x(r,c);  e(r,c) = exp(x(r,c) - top(r));  total(r) +=! e(r,c);  y(r,c) = e / total
+
+A reduction is folded by each item over every `items`th element of the row, then by halves of the
+group. What is no result is computed again where it is used, but for what belongs to a whole row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.reduction import folding, nothing_of
+from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.gpu.group_indices import Work, plain
+from anydim.kernels.ir import constant, convert, least, operate
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.matmul.epilogue import place_of
+from anydim.kernels.template import Task, form_template
+from anydim.lang.tree import Axis, Group, Index, Read, Statement
+from anydim.lang.tree.affine import reads
+from anydim.sizes import ceil_div, product
+
+_START, _ITEM = ir.Var(ir.INDEX, "start"), ir.Item()
+
+
+@dataclass(frozen=True)
+class Teams:
+    """`items` make a group, each of which does `each` elements of a group without reductions."""
+
+    items: int = 128
+    each: int = 4
+
+
+@dataclass(frozen=True)
+class TeamsForm:
+    """Axes that all statements run over, a group for each place; and those of a row."""
+
+    outer: tuple[Axis, ...]
+    row: tuple[Axis, ...]
+    reduces: bool
+
+
+def teams_form(group: Group) -> TeamsForm | None:
+    """How groups do a group of statements; None where they do not."""
+    if not plain(group) or not _reads_in_place(group):
+        return None
+    reduced = [s for s in group.statements if s.combine]
+    if not reduced:
+        first = group.statements[0]
+        same = all(set(s.axes) == set(first.axes) for s in group.statements)
+        return TeamsForm((), first.axes, False) if same else None
+    outer, row = reduced[0].axes, reduced[0].reduced
+    for statement in group.statements:
+        if statement.combine:
+            fits = set(statement.axes) == set(outer) and set(statement.reduced) == set(row)
+        else:
+            fits = set(statement.axes) in (set(outer), {*outer, *row})
+        if not fits:
+            return None
+    return TeamsForm(outer, row, True)
+
+
+def _reads_in_place(group: Group) -> bool:
+    """Whether what a statement makes is read by later ones at their own place only."""
+    made: dict[str, tuple[Index, ...]] = {}
+    for statement in group.statements:
+        for read in reads(statement.body):
+            if read.tensor in made and (read.indices != made[read.tensor] or read.flat):
+                return False
+        made[statement.target] = tuple(Index(axis.name) for axis in statement.axes)
+    return True
+
+
+def _lower(form: TeamsForm, schedule: Teams, task: Task) -> Launch:
+    writer = _Writer(task.group, form, schedule, task.machine)
+    body = writer.body()
+    total = product(axis.extent for axis in form.outer)
+    elements = product(axis.extent for axis in form.row)
+    if not form.reduces:
+        total = ceil_div(elements, schedule.items * schedule.each)
+    kind = "rows, a group for each" if form.reduces else "elements, one an item"
+    flops = len(task.group.statements) * product(a.extent for a in (*form.outer, *form.row))
+    return writer.work.launch(
+        "teams", body, schedule.items, writer.locals,
+        parallel=total, flops=flops, schedule=schedule, reason=kind,
+    )  # fmt: skip
+
+
+TEMPLATE = form_template(
+    "teams", Teams, lambda task: teams_form(task.group), lambda *_: Teams(), _lower
+)
+
+
+class _Writer:
+    """Writes the body of one kernel."""
+
+    def __init__(self, group: Group, form: TeamsForm, schedule: Teams, machine: Machine) -> None:
+        self.group, self.form, self.schedule = group, form, schedule
+        self.work = Work(group, machine)
+        self.statements = {statement.target: statement for statement in group.statements}
+        self.made = frozenset(self.statements)
+        self.whole: dict[str, ir.Value] = {}  # what belongs to a whole row
+        self.locals: list[ir.Local] = []
+
+    def body(self) -> list[ir.Step]:
+        """The steps of an item."""
+        work = self.work
+        outside = Elements(work.context)
+        row = outside.inner(work.indices(_START, self.form.outer))
+        before = work.here
+        self.last = work.sizes.value(product(axis.extent for axis in self.form.row))
+        waiting: list[Statement] = []  # results of one sweep
+        for statement in self.group.statements:
+            if statement.combine:
+                self._sweep(row, waiting)
+                self._fold(row, statement)
+                waiting = []
+            elif self.form.reduces and set(statement.axes) == set(self.form.outer):
+                self._scalar(row, statement)
+            elif statement.target in work.results:
+                waiting.append(statement)
+        self._sweep(row, waiting)
+        work.take(row.steps, before)
+        return [*outside.steps, *work.written]
+
+    # ---- statements ----------------------------------------------------------------------------
+
+    def _fold(self, row: Elements, statement: Statement) -> None:
+        """A reduction: by items, then by halves of the group."""
+        work, dtype = self.work, self._dtype(statement)
+        function, wide = folding(statement.combine, dtype)
+        kind = ir.Type(wide)
+        name, shared = work.fresh("a"), work.fresh("shared")
+        self.locals.append(ir.Local(shared, wide, self.schedule.items))
+        total = ir.Get(kind, name)
+        work.emit(ir.Declare(name, nothing_of(function, wide)))
+        with self._elements(row) as inner:
+            value = convert(inner.value(statement.body, dtype), wide)
+            inner.steps.append(ir.Assign(name, operate(function, total, value)))
+        work.take(work.folded(function, total, shared, self.schedule.items))
+        whole = work.let(convert(ir.Load(kind, shared, constant(0)), dtype))
+        self._known(row, statement, whole)
+
+    def _scalar(self, row: Elements, statement: Statement) -> None:
+        """What belongs to a whole row: every item computes it."""
+        inner = self._inside(row, {})
+        found = inner.value(statement.body, self._dtype(statement))
+        self.work.take(inner.steps)
+        self._known(row, statement, self.work.let(found))
+
+    def _known(self, row: Elements, statement: Statement, value: ir.Value) -> None:
+        self.whole[statement.target] = value
+        if statement.target in self.work.results:
+            with self.work.when(_ITEM.equals(0)):
+                inner = self._inside(row, {})
+                store = self._store(inner, statement, value)
+                self.work.take([*inner.steps, store])
+
+    def _sweep(self, row: Elements, statements: list[Statement]) -> None:
+        """Results with an element for each of the row."""
+        if not statements:
+            return
+        with self._elements(row) as inner:
+            inner.steps += [
+                self._store(inner, s, inner.value(s.body, self._dtype(s))) for s in statements
+            ]
+
+    def _dtype(self, statement: Statement) -> DType:
+        return self.work.types[statement.target].dtype
+
+    def _store(self, inner: Elements, statement: Statement, value: ir.Value) -> ir.Store:
+        place = inner.offset(place_of(statement))
+        return ir.Store(self.work.buffers[statement.target], place, value)
+
+    # ---- elements ------------------------------------------------------------------------------
+
+    @contextmanager
+    def _elements(self, row: Elements) -> Iterator[Elements]:
+        """The loop of an item over its elements of the row, or of all."""
+        work, items, last = self.work, self.schedule.items, self.last
+        first: ir.Value = _ITEM
+        if not self.form.reduces:
+            share = items * self.schedule.each
+            begin = _START * share
+            first, last = begin + _ITEM, least(last, begin + share)
+        with work.range(first, last, items, work.fresh("at")) as at:
+            inner = self._inside(row, work.indices(at, self.form.row))
+            yield inner
+            work.take(inner.steps)
+
+    def _inside(self, row: Elements, indices: dict[str, ir.Value]) -> Elements:
+        """Where made tensors are what their statements say."""
+
+        def local(read: Read) -> ir.Value | None:
+            if read.tensor in self.whole:
+                return self.whole[read.tensor]
+            if read.tensor in self.made:
+                statement = self.statements[read.tensor]
+                return inner.value(statement.body, self._dtype(statement))
+            return None
+
+        inner = row.inner(indices, local=local, answers=self.made)
+        return inner

@@ -1,0 +1,211 @@
+"""Parts of factors on their way to local memory: 16 bytes at a time, an element, or by registers.
+
+A factor that is read as it lies can be copied aside: in vectors where its rows begin at multiples
+of 16 bytes, which is asked in the kernel, else element by element where these have 4 bytes or more.
+What is computed on its way (0 around an image, a conversion) goes through registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from operator import or_
+
+from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import quotient
+from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.gpu.group_indices import Work, rest
+from anydim.kernels.ir import constant, greatest, least, number, operate, select
+from anydim.lang.tree import Axis, Expr, Read
+from anydim.lang.tree.affine import Affine, address
+from anydim.sizes import Size
+
+_ITEM = ir.Item()
+_BYTES = 16  # that are copied at a time
+_LEAST = 4
+LEFT, RIGHT = "left", "right"  # names of sides
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A factor: its value before any conversion to the type of the sums, and its own axes.
+
+    `along_depth`: neighbours in memory are steps of the sum.
+    """
+
+    value: Expr
+    dtype: DType
+    axes: tuple[Axis, ...]
+    along_depth: bool
+
+
+@dataclass(frozen=True)
+class Side:
+    """Where parts of a factor lie in local memory: `width` of its own places, `depth` steps.
+
+    `along_depth` says which of them lie side by side; the next ones begin `stride` elements on.
+    There is room for so many `parts`.
+    """
+
+    name: str
+    factor: Factor
+    first: ir.Value
+    extent: Size
+    width: int
+    depth: int
+    along_depth: bool
+    stride: int
+    parts: int = 1
+
+    @property
+    def count(self) -> int:
+        """The elements of a part, with what lies between its rows."""
+        return (self.width if self.along_depth else self.depth) * self.stride
+
+    @property
+    def local(self) -> ir.Local:
+        return ir.Local(self.name, self.factor.dtype, self.parts * self.count)
+
+    def place(self, own: ir.Value, step: ir.Value, part: ir.Value | int = 0) -> ir.Value:
+        """Where the element of a place and a step lies, in the part of that number."""
+        outer, inner = (own, step) if self.along_depth else (step, own)
+        return part * self.count + outer * self.stride + inner
+
+
+@dataclass(frozen=True)
+class Around:
+    """What stands around parts of factors: their kernel, where its indices are known, the axes and
+    the number of the steps of the sums, items of a group."""
+
+    work: Work
+    scope: Elements
+    steps: tuple[Axis, ...]
+    depth: Size
+    items: int
+
+
+class Filling:
+    """Writes how all items bring a part of a factor into local memory; 0 behind its ends.
+
+    Begun before all loops.
+    """
+
+    def __init__(self, kernel: Around, side: Side) -> None:
+        self.kernel, self.work, self.side = kernel, kernel.work, side
+        self.read = self._plain()
+        self.aligned = self._aligned()
+
+    def write(self, k0: ir.Value, part: ir.Value | int) -> None:
+        """The steps of an item, for those of the sum from `k0` on."""
+        work, bytes = self.work, self.side.factor.dtype.bytes
+        aside = work.context.machine.warps and self.read is not None
+        with work.block() as single:
+            wide = aside and bytes >= _LEAST
+            self._each(self._aside if wide else self._through_registers, 1, k0, part)
+        if not aside or self.aligned is None:
+            work.take(single)
+            return
+        with work.when(self.aligned):
+            self._each(self._aside, _BYTES // bytes, k0, part)
+        with work.otherwise():
+            work.take(single)
+
+    def _plain(self) -> Affine | None:
+        """Where the elements of a factor lie that is read as it is."""
+        value = self.side.factor.value
+        if not isinstance(value, Read) or value.default is not None:
+            return None
+        return address(value, self.work.types[value.tensor].shape)
+
+    def _aligned(self) -> ir.Value | None:
+        """Whether vectors of the factor begin at multiples of their bytes; None: they never do."""
+        side, factor = self.side, self.side.factor
+        inner = self.kernel.steps if factor.along_depth else factor.axes
+        if self.read is None or side.along_depth != factor.along_depth or not inner:
+            return None
+        if self.read.stride(inner[-1].name).constant != 1:
+            return None
+        several = _BYTES // factor.dtype.bytes
+        width = side.depth if side.along_depth else side.width
+        if width % several or side.stride % several:
+            return None
+        steps = [c for name, c in self.read.terms if name != inner[-1].name]
+        if len(inner) > 1:  # no vector may go from one row to the next
+            steps.append(inner[-1].extent)
+        strides = [size for size in (self.read.constant, *steps) if not _multiple(size, several)]
+        if any(size.constant is not None for size in strides):
+            return None
+        parts = [self.work.sizes.value(size) for size in strides]
+        assert isinstance(factor.value, Read)
+        at: ir.Value = ir.Address(self.work.buffers[factor.value.tensor], constant(0))
+        bits = reduce(or_, (part * factor.dtype.bytes for part in parts), at)
+        return self.work.let((bits & _BYTES - 1).equals(0))
+
+    def _each(
+        self, copied: Callable[[_Place], None], several: int, k0: ir.Value, part: ir.Value | int
+    ) -> None:
+        """A loop of the item over elements of the part, or so many at a time."""
+        work, side = self.work, self.side
+        along = side.factor.along_depth
+        count, name = side.width * side.depth // several, work.fresh(f"{side.name}_at")
+        with work.range(_ITEM, count, self.kernel.items, name) as at:
+            inner = (side.depth if along else side.width) // several  # neighbours read neighbours
+            one, other = work.let(quotient(at, inner)), work.let(rest(at, inner)) * several
+            own, k = (one, other) if along else (other, one)
+            row, step = work.let(side.first + own), work.let(k0 + k)
+            copied(_Place(row, step, work.let(side.place(own, k, part)), several))
+
+    def _inside(self, at: _Place) -> tuple[ir.Value, ir.Value]:
+        """Whether there is such a place of the factor, and such a step."""
+        value = self.work.sizes.value
+        return (at.row < value(self.side.extent), at.step < value(self.kernel.depth))
+
+    def _here(self, at: _Place) -> Elements:
+        """The inside of an element."""
+        own = self.work.indices(at.row, self.side.factor.axes)
+        return self.kernel.scope.inner(own | self.work.indices(at.step, self.kernel.steps))
+
+    def _through_registers(self, at: _Place) -> None:
+        factor = self.side.factor
+        with self.work.block() as then:
+            scope = self._here(at)
+            found = scope.value(factor.value, factor.dtype)
+            self.work.take([*scope.steps, ir.Store(self.side.name, at.place, found)])
+        zero = ir.Store(self.side.name, at.place, number(factor.dtype, 0))
+        self.work.emit(ir.If(operate("and", *self._inside(at)), tuple(then), (zero,)))
+
+    def _aside(self, at: _Place) -> None:
+        """A copy of one element, or of as many as there are side by side."""
+        factor = self.side.factor
+        assert isinstance(factor.value, Read) and self.read is not None
+        scope = self._here(at)
+        offset = scope.offset(self.read)
+        own, step = self._inside(at)
+        valid: ir.Value = constant(1)
+        fine = own & step
+        if at.several > 1:
+            extent = self.kernel.depth if factor.along_depth else self.side.extent
+            left = self.work.sizes.value(extent) - (at.step if factor.along_depth else at.row)
+            valid = least(greatest(left, 0), at.several)
+            fine = own if factor.along_depth else step
+        copy = ir.CopyAside(
+            self.side.name, at.place, self.work.buffers[factor.value.tensor], offset,
+            factor.dtype, at.several, select(fine, valid, 0),
+        )  # fmt: skip
+        self.work.take([*scope.steps, copy])
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An element, or `several`: its own place, its step, and where it goes."""
+
+    row: ir.Value
+    step: ir.Value
+    place: ir.Value
+    several: int
+
+
+def _multiple(size: Size, of: int) -> bool:
+    return (size % of).constant == 0

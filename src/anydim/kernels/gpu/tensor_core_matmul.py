@@ -1,0 +1,153 @@
+"""Products by warps that multiply fragments of matrices, as tensor cores do (`gpu_matmul.py`).
+
+Factors are of 16 bits, or of float32 where these may be rounded to tf32; sums are of float32. A
+group's tile is shared out among its warps, whose items have fragments in registers.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from anydim.base.dtypes import float32, uint16, uint32
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import quotient
+from anydim.kernels.gpu.gpu_matmul import ProductForm, ProductWriter, Tiled, product_form
+from anydim.kernels.gpu.group_indices import rest
+from anydim.kernels.gpu.shared_memory_copies import RIGHT, Side
+from anydim.kernels.launch import TF32, Launch, Machine
+from anydim.kernels.mma_fragments import COLUMNS, ROWS, SHARES, SUMS, WARP, Place
+from anydim.kernels.template import Task, form_template
+from anydim.lang.tree import Group
+
+_ITEM = ir.Item()
+_BANKS = 16  # bytes, four banks of local memory; a warp reads all 32 at a time, each at one place
+
+
+@dataclass(frozen=True)
+class Fragments(Tiled):
+    """The items of a warp make sums together."""
+
+    depth: int = 32
+    part_rows: int = 32
+    part_columns: int = 32
+    together = WARP
+
+
+def _form(task: Task) -> ProductForm | None:
+    """A product whose fragments a machine multiplies."""
+    form, machine = product_form(task.group), task.machine
+    if form is None or form.dtype != float32 or form.a.dtype != form.b.dtype:
+        return None
+    fine = machine.tf32 if form.a.dtype == float32 else machine.warps and form.a.dtype in SHARES
+    return form if fine else None
+
+
+def _lower(form: ProductForm, schedule: Fragments, task: Task) -> Launch:
+    writer = _Writer(task.group, form, schedule, task.machine)
+    sides = writer.sides(writer.stride)
+    body = writer.body(*sides)
+    name = TF32 if form.a.dtype == float32 else form.a.dtype.name
+    return writer.launch(
+        "fragments", body, sides, f"a product by warps that multiply fragments of {name}"
+    )
+
+
+TEMPLATE = form_template("fragments", Fragments, _form, lambda *_: Fragments(), _lower, widens=True)
+
+
+class _Writer(ProductWriter):
+    """Writes the body of one kernel."""
+
+    def __init__(
+        self, group: Group, form: ProductForm, schedule: Fragments, machine: Machine
+    ) -> None:
+        super().__init__(group, form, schedule, machine)
+        self.schedule, self.factors = schedule, form.a.dtype
+        self.shares = SHARES[self.factors]
+        self.tiles = [
+            (i, j)
+            for i in range(schedule.part_rows // ROWS)
+            for j in range(schedule.part_columns // COLUMNS)
+        ]
+        self.sums = tuple(name for tile in self.tiles for name in self._sums(*tile))
+        let = self.work.let
+        warp = let(quotient(_ITEM, WARP))
+        down, across = quotient(warp, schedule.across), rest(warp, schedule.across)
+        self.warp_row = let(down * schedule.part_rows)
+        self.warp_column = let(across * schedule.part_columns)
+        lane = let(rest(_ITEM, WARP))
+        self.lane = let(quotient(lane, 4)), let(rest(lane, 4))
+
+    def stride(self, along_depth: bool, count: int) -> int:
+        """Elements from one row to the next: so many more that the items of a warp, whose places
+        are (g, t) or (t, g) of 8 x 4, read from banks of their own."""
+        return count + (_BANKS // self.factors.bytes if along_depth else 8)
+
+    # ---- fragments -----------------------------------------------------------------------------
+
+    def multiply(self, left: Side, right: Side, part: ir.Value | int) -> None:
+        with self.work.range(0, self.schedule.depth, self.shares.depth, "k") as k:
+            a = {
+                i: [self._held(left, self.warp_row, i * ROWS, place, k, part)
+                    for place in self.shares.left]
+                for i in sorted({i for i, _ in self.tiles})
+            }  # fmt: skip
+            b = {
+                j: [self._held(right, self.warp_column, j * COLUMNS, place, k, part)
+                    for place in self.shares.right]
+                for j in sorted({j for _, j in self.tiles})
+            }  # fmt: skip
+            for i, j in self.tiles:
+                sums = self._sums(i, j)
+                self.work.emit(ir.Fragments(self.factors, sums, tuple(a[i]), tuple(b[j])))
+
+    def _held(
+        self, side: Side, first: ir.Value, more: int, place: Place, k: ir.Value,
+        part: ir.Value | int,
+    ) -> ir.Value:  # fmt: skip
+        """What an item gives of a factor; of the right one columns are its own."""
+        own, step = self._at(place, swapped=side.name == RIGHT)
+        own, step = first + own + more, k + step
+        let = self.work.let
+        if self.factors == float32:
+            return let(ir.Load(ir.Type(float32), side.name, side.place(own, step, part)))
+        if side.along_depth:  # two side by side are a word, whose number is half of theirs
+            at = quotient(side.place(own, step, part), 2)
+            return let(ir.Load(ir.Type(uint32), side.name, at))
+        low, high = (
+            ir.Convert(ir.Type(uint32), ir.Load(
+                ir.Type(uint16), side.name, side.place(own, step + n, part)
+            ))
+            for n in (0, 1)
+        )  # fmt: skip
+        kind = ir.Type(uint32)
+        moved = ir.Op(kind, "shift_left", (high, ir.Const(kind, 16)))
+        return let(ir.Op(kind, "bit_or", (low, moved)))
+
+    def _at(self, place: Place, swapped: bool = False) -> tuple[ir.Value, ir.Value]:
+        """The row and the column of a value of this item; the other way round where `swapped`."""
+        zero, by_g, by_t = place(0, 0), place(1, 0), place(0, 1)
+        made = [
+            self.lane[0] * (g - more) + self.lane[1] * (t - more) + more
+            for more, g, t in zip(zero, by_g, by_t)
+        ]
+        return (made[1], made[0]) if swapped else (made[0], made[1])
+
+    @staticmethod
+    def _sums(i: int, j: int) -> tuple[str, ...]:
+        return tuple(f"sum{i}_{j}_{n}" for n in range(len(SUMS)))
+
+    # ---- what follows --------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """A row of the fragments after the other."""
+        places = [self._at(place) for place in SUMS]
+        down = range(self.schedule.part_rows // ROWS)
+        for i, own in product(down, dict.fromkeys(own for own, _ in places)):
+            with self.inside_row(self.work.let(self.row0 + self.warp_row + own + i * ROWS)) as rows:
+                for j in range(self.schedule.part_columns // COLUMNS):
+                    for name, (row, column) in zip(self._sums(i, j), places):
+                        if row == own:
+                            first = self.column0 + self.warp_column + column + j * COLUMNS
+                            self.store(rows, self.work.let(first), ir.Get(ir.Type(float32), name))

@@ -1,0 +1,140 @@
+"""What threads share of a nest, and how much work that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from anydim.base.records import dataclass
+from anydim.kernels.launch import Machine
+from anydim.kernels.loop_nest.nest_form import NestForm, Ranges, extremes, loop_ranges
+from anydim.kernels.loop_nest.nest_stages import Staged, Tiles, trips
+from anydim.kernels.loop_nest.nest_writes import Way
+from anydim.kernels.rows.fusion_plan import cost
+from anydim.kernels.rows.row_form import PART_WORK, TYPICAL_ROW
+from anydim.lang.dependence.chunks import Chunks
+from anydim.lang.dependence.stages import Stages, stages_of
+from anydim.lang.tree import Axis, Branch, Loop, OrderedStep, Write
+from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.stepping import expressions_of
+from anydim.sizes import Box, Size, align_up, as_size, ceil_div, maximum, minimum, product
+
+STAGES = "stages"  # what threads share, one after the other
+SHORT = 32  # positions of a range that threads would rather not share
+LEAST_SHARE = 8  # parts that one thread does alone are at most one of so many of the work
+STAGE_WORK = PART_WORK // 16  # operations of a stage that are worth a thread: a barrier is near
+BAND_WORK = PART_WORK // 2  # operations of a band that are worth a thread: one at a time
+NARROW, MOST_TILES = 8, 16  # positions of a tile at least, tiles across at most, on few threads
+
+
+def best(all: Sequence[Chunks]) -> Chunks | None:
+    """The outermost range that is not known to be short, else the longest."""
+    known = {chunks: chunks.extent.constant for chunks in all}
+    long = (c for c, extent in known.items() if extent is None or extent >= SHORT)
+    return next(long, max((c for c in known if known[c] != 1), key=lambda c: known[c] or 0,
+                          default=None))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The stages of a kernel, of `each` positions, and the range that all of them are."""
+
+    staged: tuple[Staged, ...]
+    each: Size
+    range: Size
+
+
+def staged(form: NestForm, box: Box, ways: Mapping[int, Way], machine: Machine) -> Plan | None:
+    """How threads share stages; None where most of the work is no use to a second thread.
+
+    A check that fails ends loops, in order: nests with checks have no stages. A band has tiles on
+    one thread too.
+    """
+    threads = max(1, machine.threads)
+    if machine.most_lanes or any(checked(expr) for _, expr in expressions_of(form.steps)):
+        return None
+    types = form.types | {tensor.name: tensor.type for tensor in form.temporaries}
+    all = tuple(stages_of(form.steps, types, box))
+    if threads == 1 and not any(some.band for some in all):
+        return None
+    work, alone = _shares(all, loop_ranges(form.steps))
+    if not work or alone * LEAST_SHARE > sum(work) or (any(s.band for s in all) and form.rings):
+        return None
+    wanted = [_wanted(some, loop_ranges(form.steps)) for some in all if some.loop is not None]
+    each = maximum(1, minimum(threads, *wanted))
+    made = tuple(_cut(some, each, threads, ways) for some in all)
+    count = sum((some.count(each) for some in made), as_size(0))
+    return Plan(made, each, count * each)
+
+
+def _turns(some: Stages) -> Size:
+    return as_size(1) if some.loop is None else trips(some.loop)
+
+
+def _shares(all: Sequence[Stages], ranges: Ranges) -> tuple[list[int], int]:
+    """Operations of stages at typical sizes, and how many of them one thread does alone."""
+    work, alone = [], 0
+    for some in all:
+        for part in some.parts:
+            operations = operations_of(part.steps, _turns(some), ranges)
+            typical = operations.evaluate(dict.fromkeys(operations.symbols, TYPICAL_ROW))
+            work.append(typical)
+            alone += 0 if part.chunks or some.band else typical
+    return work, alone
+
+
+def _wanted(some: Stages, ranges: Ranges) -> Size:
+    """How many threads the work of a stage is worth, of a band that of all."""
+    steps = [step for part in some.parts for step in part.steps]
+    if some.band:
+        return operations_of(steps, _turns(some), ranges) // BAND_WORK
+    return operations_of(steps, as_size(1), ranges) // (STAGE_WORK * len(some.parts))
+
+
+def _cut(some: Stages, each: Size, threads: int, ways: Mapping[int, Way]) -> Staged:
+    if some.band:
+        return Staged(some, (None,), (as_size(1),), _tiles(some, each, threads))
+    cuts = tuple(best(part.chunks) for part in some.parts)
+    return Staged(some, cuts, tuple(_block(cut, each, ways) for cut in cuts))
+
+
+def _block(cut: Chunks | None, each: Size, ways: Mapping[int, Way]) -> Size:
+    """Positions of a range that are one of a stage; whole vectors of what lanes run along."""
+    if cut is None:
+        return as_size(1)
+    found = ((ways[number], own) for number, own in cut.cuts.items())
+    lanes = [w.lanes for w, own in found if w.lane is not None and w.lane.name == own.variable]
+    return align_up(ceil_div(cut.extent, each), max(lanes, default=1))
+
+
+def _tiles(some: Stages, each: Size, threads: int) -> Tiles:
+    """As many rows of tiles as positions; one tile alone where one thread does them."""
+    inner = some.parts[0].steps[0]
+    assert isinstance(inner, Loop)
+    length = trips(inner)
+    many = minimum(
+        length // NARROW, max(MOST_TILES, 4 * threads), (each - 1) * MOST_TILES * threads
+    )
+    across = maximum(1, many)
+    return Tiles(ceil_div(_turns(some), each), ceil_div(length, across), across)
+
+
+def operations_of(steps: Sequence[OrderedStep], iterations: Size, ranges: Ranges) -> Size:
+    """How many there are; what data decides counts once."""
+    total = as_size(0)
+    for step in steps:
+        if isinstance(step, Loop):
+            span = ranges[step.variable]
+            more = as_size(1) if span is None else maximum(0, span[1] - span[0] + 1)
+            total = total + operations_of(step.body, iterations * more, ranges)
+        elif isinstance(step, Branch):
+            total = total + operations_of((*step.then, *step.otherwise), iterations, ranges)
+        elif isinstance(step, Write):
+            points = product(_most(axis, ranges) for axis in (*step.axes, *step.reduced))
+            each = max(1, round(cost(step.body)) + bool(step.combine))
+            total = total + iterations * points * each
+    return total
+
+
+def _most(axis: Axis, ranges: Ranges) -> Size:
+    span = extremes(axis.extent, ranges)
+    return as_size(1) if span is None else span[1]

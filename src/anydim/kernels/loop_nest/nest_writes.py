@@ -1,0 +1,297 @@
+"""Loop IR of one write of a nest: lanes along an axis of the result, along a sum, or none.
+
+elements   for i by lanes: y[i] = ...                      no sums
+across     for i by lanes: for k: total += ...; y[i]       each lane has a sum of its own
+along      for i: for k by lanes: total += ...; y[i]       the lanes share one sum
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from anydim.base.dtypes import DType, int64
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import loop
+from anydim.kernels.codegen.reduction import folded, folding, joined, nothing_of, terms_of
+from anydim.kernels.codegen.vector_loops import nested, segments, vectors_of
+from anydim.kernels.inference import free_axes
+from anydim.kernels.ir import convert, operate, variable
+from anydim.kernels.launch import Machine, filled
+from anydim.kernels.loop_nest.nest_elements import NestElements, Storage
+from anydim.kernels.loop_nest.nest_form import NestForm, one_to_one
+from anydim.kernels.rows.partial_rows import limits, part_along
+from anydim.lang.tree import Axis, Expr, Index, Literal, Read, Write
+from anydim.lang.tree.affine import affine, reads, rewrite
+from anydim.lang.tree.bounds_checks import checked
+from anydim.sizes import product
+
+Range = tuple[ir.Value, ir.Value]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a write is vectorised: the axis that lanes run along, if any, and how many there are.
+
+    `run`, if any, is the same write as one loop: see `as_run`.
+    """
+
+    lane: Axis | None
+    lanes: int
+    along: bool = False  # the lane is a reduced axis
+    run: Write | None = None
+
+
+class WriteCode:
+    """Emits one write over `axes`; `ranges` gives for every axis the values it runs over.
+
+    `register`, if any, gets the element that is stored.
+    """
+
+    def __init__(
+        self, write: Write, axes: Sequence[Axis], ranges: Mapping[str, Range], form: NestForm,
+        way: Way, unroll: int, register: str | None = None,
+    ) -> None:  # fmt: skip
+        self.write = write
+        self.axes = axes
+        self.register = register
+        self.ranges = ranges
+        self.dtype = form.types[write.target].dtype
+        single = way.lane is not None and way.lane not in (*axes, *write.reduced)
+        self.way = way = Way(None, 1) if single else way
+        self.unroll = unroll if way.lanes > 1 else 1
+        self.own = frozenset((write.target,))
+
+    @property
+    def _outer(self) -> list[Axis]:
+        return [axis for axis in self.axes if axis is not self.way.lane]
+
+    def full(self, scope: NestElements) -> None:
+        """The write where all its ranges run."""
+        self._nested(scope, self._outer, self._cells)
+
+    def empty(self, scope: NestElements) -> None:
+        """The write of a reduction over nothing."""
+        nothing = convert(nothing_of(*folding(self.write.combine, self.dtype)), self.dtype)
+        self._nested(scope, self.axes, lambda s: self._store(s, nothing))
+
+    def _nested(
+        self, scope: NestElements, axes: Sequence[Axis], body: Callable[[NestElements], None]
+    ) -> None:
+        spans = ((axis.name, *self.ranges[axis.name]) for axis in axes)
+        with nested(scope, spans, written=self.own) as inner:
+            body(inner)
+
+    # ---- cells ---------------------------------------------------------------------------------
+
+    def _cells(self, scope: NestElements) -> None:
+        """Everything at one point of the outer axes."""
+        lane = self.way.lane
+        if lane is None or self.way.along:
+            self._block([scope.inner({}, written=self.own)], scope)
+        else:
+            self._swept(scope, lane, self.ranges[lane.name], self.unroll, self._block)
+
+    def _swept(
+        self, scope: NestElements, lane: Axis, span: Range, unroll: int,
+        body: Callable[[list[NestElements], NestElements], None],
+    ) -> None:  # fmt: skip
+        """A sweep of lanes along an axis; `body` gets the cells side by side, and their block."""
+        lanes = self.way.lanes
+        for segment in segments(scope, *span, lanes, unroll):
+            block = scope.inner({}, written=self.own)
+            with vectors_of(segment, scope, block, lanes) as (inner, places):
+                cells = [
+                    inner.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=segment.mask,
+                                written=self.own) for at in places
+                ]  # fmt: skip
+                body(cells, inner)
+
+    def _block(self, cells: list[NestElements], into: NestElements) -> None:
+        """Some cells side by side; their steps go to `into`."""
+        if not self.write.reduced:
+            for cell in cells:
+                self._store(cell, cell.value(self.write.body, self.dtype))
+                into.merge(cell)
+            return
+        sums = [_Sum(self, cell, self.unroll if self.way.along else 1) for cell in cells]
+        loops = self._sums(cells, sums, self.write.reduced)
+        for cell in cells:
+            into.merge(cell)
+        into.steps += loops
+        for cell, total in zip(cells, sums):
+            after = cell.inner({}, certain=False)
+            self._store(after, total.value(after))
+            into.merge(after)
+
+    def _sums(
+        self, scopes: list[NestElements], sums: Sequence[_Sum], axes: Sequence[Axis]
+    ) -> list[ir.Step]:
+        """The loops of the sums of some cells, which share them; a scope is inside one cell's."""
+        if not axes:
+            for scope, total in zip(scopes, sums):
+                total.fold(scope, 0, None)
+            return []
+        if self.way.along and len(axes) == 1:
+            block = scopes[0].inner({}, written=self.own)
+            sums[0].along(block, axes[0])
+            return block.steps
+        at = variable(scopes[0].context.fresh("k"))
+        inner = [s.inner({axes[0].name: at}, written=self.own) for s in scopes]
+        loops = self._sums(inner, sums, axes[1:])
+        for other in inner[1:]:
+            inner[0].merge(other)
+        span = self.ranges[axes[0].name]
+        if self.way.lanes == 1 and len(scopes) == 1:
+            span = self._narrowed(scopes[0], axes[0])
+        return [loop(at.name, *span, 1, *inner[0].steps, *loops)]
+
+    def _narrowed(self, scope: NestElements, axis: Axis) -> Range:
+        """The range of a reduced axis: of a part that data gives, that part."""
+        write, span = self.write, self.ranges[axis.name]
+        reduced = frozenset(other.name for other in write.reduced)
+        part = part_along(write.body, write.combine, self.dtype, axis.name, reduced)
+        return limits(part, scope, *span) if part.lows or part.highs else span
+
+    # ---- storing -------------------------------------------------------------------------------
+
+    def _store(self, scope: NestElements, value: ir.Value) -> None:
+        write = self.write
+        for position in write.place:
+            if checked(position):
+                scope.value(position, int64)
+        place = Read(write.target, write.place)
+        inside = scope.inside(place)
+        if write.combine and not write.fresh:
+            function, dtype = folding(write.combine, self.dtype)
+            old = convert(scope.load(place), dtype)
+            value = operate(function, *scope.alike([old, convert(value, dtype)]))
+            value = convert(scope.name(value), self.dtype)
+        value = scope.spread(scope.name(value), scope.lanes)
+        mask = scope.both(scope.mask, inside) if scope.lanes > 1 else None
+        offset = scope.offset(scope.address(write.target, write.place))
+        buffer = scope.context.storage[write.target].buffer
+        store: ir.Step = ir.Store(buffer, offset, value, mask)
+        if inside is not None and scope.lanes == 1:
+            store = ir.If(inside, (store,))
+        scope.steps.append(store)
+        if self.register is not None:
+            scope.steps.append(ir.Assign(self.register, value))
+
+
+class _Sum:
+    """One cell's accumulators: a register, or several along a reduced axis."""
+
+    def __init__(self, code: WriteCode, cell: NestElements, copies: int) -> None:
+        self.code = code
+        self.cell = cell
+        self.function, self.dtype = folding(code.write.combine, code.dtype)
+        self.lanes = code.way.lanes if code.way.along else cell.lanes
+        context = cell.context
+        self.registers = [context.fresh("a") for _ in range(copies)]
+        self.nothing = nothing_of(self.function, self.dtype, self.lanes)
+        cell.steps += [ir.Declare(name, self.nothing) for name in self.registers]
+
+    def fold(self, scope: NestElements, copy: int, mask: ir.Value | None) -> None:
+        """Take in the element at this point; lanes off in `mask` take nothing."""
+        body, register = self.code.write.body, self.registers[copy]
+        terms = terms_of(scope, body, self.function, self.dtype, self.code.dtype, mask)
+        total = folded(self.function, ir.Get(self.nothing.type, register), terms)
+        scope.steps.append(ir.Assign(register, total))
+
+    def along(self, scope: NestElements, axis: Axis) -> None:
+        """Sweep a reduced axis with the lanes."""
+
+        def body(cells: list[NestElements], into: NestElements) -> None:
+            for copy, cell in enumerate(cells):
+                self.fold(cell, copy % len(self.registers), cell.mask)
+                into.merge(cell)
+
+        span = self.code._narrowed(scope, axis)
+        self.code._swept(scope, axis, span, len(self.registers), body)
+
+    def value(self, scope: NestElements) -> ir.Value:
+        """The whole, as the element type of the target."""
+        parts = [ir.Get(self.nothing.type, name) for name in self.registers]
+        total = scope.name(joined(self.function, parts))
+        if self.lanes > 1 and self.code.way.along:
+            total = scope.name(total.combined(self.function))
+        return scope.name(convert(total, self.code.dtype))
+
+
+# ---- which way ---------------------------------------------------------------------------------
+
+
+def as_run(write: Write, form: NestForm) -> Write | None:
+    """A write of a whole tensor from the same places of others, as one loop along its last axis.
+
+    y(i,j) = 2*x(i,j)  i in 0:N, j in 0:M    as    y(0,j) = 2*x(0,j)  j in 0:N*M
+    """
+    plain = tuple(Index(axis.name) for axis in write.axes)
+    shape = tuple(axis.extent for axis in write.axes)
+    if len(plain) < 2 or write.reduced or write.place != plain:
+        return None
+    place: tuple[Expr, ...] = (*[Literal(0, int64)] * (len(plain) - 1), plain[-1])
+
+    def moved(into: Callable[[str], Expr]) -> Expr:
+        """The body, where it reads a tensor of this shape at the same place with `into` instead."""
+
+        def change(expr: Expr) -> Expr | None:
+            if not isinstance(expr, Read) or expr != Read(expr.tensor, plain):
+                return None
+            return into(expr.tensor) if form.types[expr.tensor].shape == shape else None
+
+        return rewrite(write.body, change)
+
+    elsewhere = free_axes(moved(lambda tensor: Literal(0, int64)))
+    if elsewhere or form.types[write.target].shape != shape:
+        return None
+    body = moved(lambda tensor: Read(tensor, place))
+    last = replace(write.axes[-1], extent=product(shape))
+    return replace(write, place=place, axes=(last,), body=body)
+
+
+def way_of(write: Write, form: NestForm, storage: Mapping[str, Storage], machine: Machine) -> Way:
+    """The axis along which most reads, and the write, go through neighbours in memory."""
+    none = Way(None, 1)
+    options = [(_score(write, axis, form, storage), axis, False) for axis in write.axes
+               if _storable(write, axis, storage)]  # fmt: skip
+    if write.reduced:
+        options.append((_score(write, write.reduced[-1], form, storage), write.reduced[-1], True))
+    options = [option for option in options if option[1].extent != 1]
+    if not options:
+        return none
+    score, lane, along = max(options, key=lambda option: (option[0], not option[2]))
+    lanes = _lanes(write, form, machine, lane)
+    return none if score < 0 or lanes < 2 else Way(lane, lanes, along)
+
+
+def _storable(write: Write, axis: Axis, storage: Mapping[str, Storage]) -> bool:
+    """Whether neighbours along an axis are stored as neighbours, in an order that is allowed."""
+    if any(free_axes(i) & {axis.name} and affine(i) is None for i in write.place):
+        return False
+    place = storage[write.target].address(write.place)
+    if place.affine.stride(axis.name) != 1:
+        return False
+    return axis == write.axes[-1] or one_to_one(write)
+
+
+def _score(write: Write, axis: Axis, form: NestForm, storage: Mapping[str, Storage]) -> int:
+    score = 0
+    for read in reads(write.body):
+        address = storage[read.tensor].address(read.indices, read.flat)
+        if any(free_axes(atom) & {axis.name} for atom, _ in address.atoms):
+            score -= 4
+        else:
+            stride = address.affine.stride(axis.name)
+            score += 0 if stride == 0 else 1 if stride == 1 else -4
+    return score
+
+
+def _lanes(write: Write, form: NestForm, machine: Machine, lane: Axis) -> int:
+    target = form.types[write.target].dtype
+    held: DType = folding(write.combine, target)[1] if write.reduced else target
+    found = [form.types[read.tensor].dtype for read in reads(write.body)]
+    width = max([target.bytes, held.bytes, *(-(-d.bytes // 2) for d in found)])
+    return filled(machine.lanes_of(width), lane.extent.constant)

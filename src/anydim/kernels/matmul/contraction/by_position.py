@@ -1,0 +1,53 @@
+"""Windows of some images of few places: rows are the images of one place, a loop goes over places.
+
+Rows that are neighbours are windows of several lines, or images, where lines are short: a tile of
+them has every tap inside somewhere. All windows of one place lack the same taps, which their sums
+leave out (`valid_taps.py`): zeros alone, so an image has its bits in any batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, MatrixWalk
+from anydim.kernels.matmul.contraction.window_rows import SPOT
+from anydim.kernels.matmul.epilogue import ROW, Output
+from anydim.kernels.matmul.work_partition import from_on
+from anydim.lang.tree import Apply, Index, Read, SizeTerm
+from anydim.lang.tree.affine import placed
+from anydim.sizes import Box, as_size, maximum, minimum, product, simplify
+
+_LEAST_IMAGES, _MOST_PLACES, _SHORT = 4, 49, 11
+
+
+def place_by_place(form: ContractionForm, tile: int, box: Box) -> ContractionForm:
+    """The form with this way in it, at sizes where that pays; not where a `tile` of rows is a line
+    or part of one.
+
+    No size is multiplied by another that the choice is in, so their formulas stay short.
+    """
+    side = form.windows
+    if side is None or form.loops:
+        return form
+    images, *inner = side.places
+    if images.name in {bound.place for bound in side.bounds} or len(inner) < 2:
+        return form
+    places, line = (product(axis.extent for axis in axes) for axes in (inner, inner[1:]))
+    few = maximum(places - _MOST_PLACES, as_size(_LEAST_IMAGES) - images.extent)
+    short = maximum(line - _SHORT, line // tile * tile - line + 1, 2 - inner[0].extent)
+    other = simplify(from_on(maximum(few, short), 1), box)
+    if other.constant == 1:
+        return form
+    rows = minimum(side.rows, images.extent + other * side.rows)
+    spots = maximum(places - other * places, 1)
+    row = replace(form.m, extent=rows, c=form.m.c * spots)
+    at = Apply("add", (Apply("mul", (Index(ROW), SizeTerm(spots))), Index(SPOT)))
+    start = None if form.start is None else placed(form.start, {ROW: at})
+    return replace(
+        form,
+        m=row,
+        loops=(MatrixWalk(SPOT, spots, as_size(0), as_size(0), form.m.c),),
+        outputs=tuple(Output(each.tensor, placed(each.value, {ROW: at})) for each in form.outputs),
+        start=start if isinstance(start, Read) else None,
+        windows=replace(side, spots=spots),
+    )

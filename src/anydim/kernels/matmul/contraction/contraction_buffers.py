@@ -1,0 +1,96 @@
+"""Where the data of a contraction kernel is: its operands, its scratch, the counts of its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from anydim.base.records import dataclass
+from anydim.kernels.matmul.contraction.contraction_form import ContractionForm
+from anydim.kernels.matmul.contraction.interleaved_accumulators import filled, long
+from anydim.kernels.matmul.contraction.matrix_vector import WIDE
+from anydim.kernels.matmul.epilogue import Output, read_by
+from anydim.kernels.matmul.matmul_kernel import roles_of
+from anydim.kernels.matmul.register_tile import LINE, Tile
+from anydim.kernels.matmul.work_partition import Sharing
+from anydim.lang.tree import Group
+from anydim.lang.tree.affine import Affine, address, reads
+from anydim.sizes import Size, align_up, as_size, maximum
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Counts of the loops: row tiles in all and of a block; units of the sharing of a block.
+
+    `rows` of a block, `sums` of a tile over its columns and `b_bytes` are not below what is needed,
+    and shorter formulas.
+    """
+
+    tiles: Size
+    block_tiles: Size
+    panels: Size
+    rows: Size
+    sums: Size
+    b_bytes: Size
+    sharing: Sharing
+
+
+def roles_of_form(
+    form: ContractionForm, packed: Collection[str] = ()
+) -> tuple[tuple[tuple[str, str], ...], dict[str, str]]:
+    """The roles of its tensors and their buffers; `b` may be packed."""
+    read = read_by(form.outputs)
+    read += [] if form.start is None else [form.start.tensor]
+    written = [output.tensor for output in form.outputs]
+    return roles_of(((form.a, "a"), (form.b, "b")), packed, read, written)
+
+
+def started_in_place(
+    group: Group, form: ContractionForm, target: Output | None
+) -> tuple[tuple[str, str], ...]:
+    """The result that holds the sums with what they start from, where that is read at their places
+    and for nothing else; see `Launch.in_place`."""
+    if target is None or form.start is None:
+        return ()
+    start = form.start.tensor
+    others = {r.tensor for output in form.outputs for r in reads(output.value)}
+    own = {walk.name: walk.c for walk in form.loops} | {
+        form.m.name: form.m.c,
+        form.n.name: form.n.c,
+    }
+    at = address(form.start, group.type_of(start).shape)
+    alone = start not in {form.a, form.b, *others}
+    return ((target.tensor, start),) if alone and at == Affine.of(as_size(0), own) else ()
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Byte offsets in scratch: a block of A at 0, a block of B, a tile of sums; and all bytes."""
+
+    holds_a: bool
+    holds_b: bool
+    k_padded: Size
+    b_offset: Size
+    sums_offset: Size
+    bytes: Size
+
+
+def scratch_of(
+    form: ContractionForm, tile: Tile, blocks: Blocks, packed: bool, sums: bool, turns: bool
+) -> Scratch:
+    """A is copied where its elements along k are not all neighbours, or take turns, B unless it
+    came packed."""
+    size = form.dtype.bytes
+    k_padded = align_up(filled(form.k.extent) if turns else form.k.extent, tile.lanes)
+    holds_a = form.copies_a
+    if form.cuts_a or form.windows:
+        k_padded = k_padded + tile.lanes  # a piece is copied in whole vectors
+    a_bytes = b_bytes = sum_bytes = as_size(0)
+    if holds_a or turns:
+        a_bytes = align_up(blocks.rows * k_padded * size, LINE)
+        a_bytes = a_bytes * long(form) if turns else a_bytes
+    if not packed:
+        b_bytes = align_up(blocks.b_bytes, LINE)
+    if sums:
+        sum_bytes = (blocks.sums if packed else maximum(blocks.sums, WIDE)) * size
+    total = a_bytes + b_bytes + sum_bytes
+    return Scratch(holds_a, not packed, k_padded, a_bytes, a_bytes + b_bytes, total)

@@ -1,0 +1,346 @@
+"""The loops of a contraction kernel around the library's `row`.
+
+    for each rectangle of a thread's part (`matmul/work_partition.py`)
+        for each block of row tiles, each block of columns
+            pack what has to be packed of A and B for it
+            for each chunk of k
+                for each row tile: all columns of the block; after the last chunk, the epilogue
+
+A block of rows of A stays in the second cache while B streams through it once: the tiles
+prefetch the next chunk or block of columns while they use the present one, the first row tiles
+sharing that work. One that is alone asks a little ahead. Row tiles are of even height: 15 rows with
+tiles of up to 8 are 8 + 7, but up to 13 rows are one tile of fewer columns.
+"""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import int64
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import quotient, quotient_up, round_down
+from anydim.kernels.ir import constant, greatest, least, select, variable
+from anydim.kernels.launch import Machine
+from anydim.kernels.matmul.blocked_loops import Level
+from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, started_in_place
+from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, asked
+from anydim.kernels.matmul.contraction.contraction_micro_kernels import (
+    contraction_libraries,
+    is_thin,
+    prefix_of,
+)
+from anydim.kernels.matmul.contraction.interleaved_accumulators import apart, turn_of
+from anydim.kernels.matmul.contraction.operand_layout import Sides
+from anydim.kernels.matmul.contraction.valid_taps import STEPS, seen_of
+from anydim.kernels.matmul.contraction.window_rows import window_function
+from anydim.kernels.matmul.matmul_kernel import BACKWARDS, call
+from anydim.kernels.matmul.register_tile import GIVEN, Asks, give, zeros_to_start
+from anydim.kernels.matmul.schedules import Contraction
+from anydim.lang.tree import Group
+from anydim.lang.tree.affine import address
+from anydim.sizes import as_size
+
+_ASKING = 16  # row tiles that ask for what is read next
+
+
+class MainWriter(Sides):
+    """The kernel of a matrix product; rows of A lie in place, are copied, or are windows.
+
+    B came packed or in panels, or is packed as it is used.
+    """
+
+    name = "contraction"
+    ordered = True
+
+    def __init__(
+        self, group: Group, form: ContractionForm, blocks: Blocks, schedule: Contraction,
+        machine: Machine,
+    ) -> None:  # fmt: skip
+        super().__init__(group, form, blocks, schedule, machine)
+        self.sharing = blocks.sharing
+        self.prefix = prefix_of(self.tile, form.dtype)
+        self.libraries = contraction_libraries(self.tile, form.dtype)
+        self.in_place = started_in_place(group, form, self.target)
+        self.same_everywhere = not set().union(*(asked(o.value) for o in form.outputs))
+        self.seen = seen_of(form.windows, form.k.extent)
+        self.finished = self.target is not None and [o.is_product for o in form.outputs] == [True]
+
+    def made(self) -> list[ir.Function]:
+        """The copying of windows where rows are any, and the epilogue where there is one."""
+        made = []
+        if not self.finished:
+            self.finish = self.finish_function(self.form, self.machine)
+            made.append(self.finish)
+        if self.form.windows is not None:
+            given = self.form.windows, self.form.dtype, self.tile.lanes, self.sizes
+            self.windows = self.sized(lambda: window_function(*given))
+            made.insert(0, self.windows)
+        return made
+
+    def start(self) -> list[ir.Step]:
+        """Zeros to start from, the block of scalars, and how high tiles of rows are."""
+        steps: list[ir.Step] = []
+        if self.form.start is None:
+            steps += zeros_to_start(self.tile, self.form.dtype)
+        if self.turns:
+            turn = turn_of(self.all_k, self.all_columns, self.schedule.block_k)
+            steps += [ir.Let("turn", turn)]
+        steps += self._given_once()
+        steps += [ir.Declare("b_ready", constant(-1))] if self.held.holds_b else []
+        tiles, rows = self.sizes.role("all_tiles", self.blocks.tiles), self.all_rows
+        steps += [
+            ir.Let("even", quotient(rows, greatest(tiles, 1))),
+            ir.Let("taller", rows - variable("even") * tiles),
+        ]
+        return steps
+
+    @property
+    def c_row(self) -> ir.Value:
+        """Elements between the rows of results."""
+        return self.sizes.role("c_row", self.form.m.c)
+
+    def enter(self) -> list[ir.Step]:
+        panels = variable("stop_panel") - variable("first_panel")
+        blocks = quotient_up(panels, self.block_panels)
+        return [ir.Let("blocks", blocks), self.a_at()]
+
+    def levels(self) -> list[Level]:
+        """Blocks of rows, blocks of columns, pieces of k, tiles."""
+        tiles = self.sizes.role("block_tiles", self.blocks.block_tiles)
+        stop = least(variable("tile0") + tiles, variable("stop_tile"))
+        return [
+            Level(
+                "tile0", variable("first_tile"), variable("stop_tile"), tiles,
+                [
+                    ir.Let("tile1", stop),
+                    ir.Let("tiles", variable("tile1") - variable("tile0")),
+                    *self.pack_a(),
+                ],
+            ),
+            Level("block", 0, variable("blocks"), 1, self._block()),
+            *self.tiles(),
+        ]  # fmt: skip
+
+    def _block(self) -> list[ir.Step]:
+        """One block of columns; blocks come from the end where a launch goes backwards."""
+        panel = variable("first_panel") + variable("place") * self.block_panels
+        stop = least(variable("stop_panel") * self.unit, self.all_columns)
+        forwards = variable(BACKWARDS).equals(0)
+        from_end = variable("blocks") - 1 - variable("block")
+        results = self.start_of("c", as_size(0), lambda w: w.c)
+        return [
+            ir.Let("place", select(forwards, variable("block"), from_end)),
+            ir.Let("column0", panel * self.unit),
+            ir.Let("width", least(stop - variable("column0"), self.block_columns)),
+            ir.Let("c_at", results + variable("column0")),
+            ir.Let("b_at", self._start_of_b()),
+            ir.Let("chunk", self._chunk()),
+            *self.many(),
+            *self._ahead(),
+            *self._pack_b(),
+        ]
+
+    def _chunk(self) -> ir.Value:
+        """Steps of k that all row tiles do before they go on; as many whatever rows there are."""
+        k = self.all_k
+        blocks = quotient_up(k, self.schedule.block_k)
+        even = round_down(quotient_up(k, greatest(blocks, 1)) + 7, 8)
+        usual = select(blocks <= 1, k, even)
+        return select(self.in_turns, apart(variable("turn")), usual) if self.turns else usual
+
+    def tiles(self, vectors: str = "") -> list[Level]:
+        """All row tiles, a piece of k after the other; by the function `vectors` in place.
+
+        Sums that no output holds are those of one row tile: it does all of k before the next one.
+        """
+        all_k = self.all_k if vectors else self.steps_of_k
+        length = least(all_k - variable("k0"), variable("chunk"))
+        if self.turns and not vectors:
+            length = select(self.in_turns, variable("turn"), length)
+        pieces = Level(
+            "k0", 0, greatest(all_k, 1), greatest(variable("chunk"), 1),
+            [ir.Let("length", length)],
+        )  # fmt: skip
+        most = variable("many") if vectors else variable("at_once")
+        before = [*self._place("tile", most, "tile3"), *self._chunk_of_tile(vectors)]
+        tiles = Level("tile", variable("tile2"), variable("tile3"), most, before)
+        groups = self._groups(all_k)
+        return [groups, pieces, tiles] if self.target is None else [pieces, groups, tiles]
+
+    def _groups(self, all_k: ir.Value) -> Level:
+        """As many row tiles as the first cache has results of, and at once what follows them."""
+        stop = least(variable("tile2") + variable("many"), variable("tile1"))
+        finish: list[ir.Step] = []
+        if not self.finished:
+            finish = [*self._place("tile2", variable("many"), "tile1"), self.finish_call()]
+        if finish and self.target is not None:
+            is_last = variable("k0") + variable("chunk") >= all_k
+            finish = [ir.If(is_last, tuple(finish))]
+        start, end = variable("tile0"), variable("tile1")
+        return Level("tile2", start, end, variable("many"), [ir.Let("tile3", stop)], finish)
+
+    def many(self) -> list[ir.Let]:
+        """Row tiles whose results the first cache has; one where these are in scratch.
+
+        At once are those of a few steps of k.
+        """
+        many: ir.Value = constant(1)
+        if self.target is not None:
+            each = variable("width") * (self.tile.rows * self.form.dtype.bytes)
+            half = constant(self.machine.l1_bytes // 2)
+            many = greatest(quotient(half, greatest(each, 1)), 1)
+        at_once = select(is_thin(self.all_k), variable("many"), 1)
+        return [ir.Let("many", many), ir.Let("at_once", at_once)]
+
+    def _ahead(self) -> list[ir.Step]:
+        """What to prefetch: the first row tiles share the next piece of k, or that of a block."""
+        if self.held.holds_b:
+            return []
+        window = constant(self.tile.lanes * self.tile.unroll)
+        return [
+            ir.Let("part", variable("chunk") * self.tile.lanes),
+            ir.Let("next", self.all_k * self.block_columns),
+            ir.Let("asking", least(variable("tiles"), _ASKING)),
+            ir.Let("share", quotient(variable("part"), variable("asking"))),
+            give("step", quotient_up(window, variable("asking"))),
+        ]
+
+    # ---- one row tile --------------------------------------------------------------------------
+
+    def _place(self, tile: str, most: ir.Value | int, end: str) -> list[ir.Step]:
+        """Where row tiles are, up to so many of them, and how high."""
+        stop = least(variable(tile) + most, variable(end))
+        return [
+            ir.Let("row0", self.first_row(variable(tile))),
+            ir.Let("rows", self.first_row(stop) - variable("row0")),
+            ir.Let("sums_at", self.sums_at()),
+        ]
+
+    def _chunk_of_tile(self, vectors: str) -> list[ir.Step]:
+        """A chunk of k of a row tile; the first starts from `init`, others from the sums."""
+        sums, sums_row = self.sums()
+        more = self._row((sums, sums_row, constant(1)), vectors)
+        is_first = variable("k0").equals(0)
+        return [
+            *(self.seen.range(self.sizes) if self.seen else ()),
+            *(STEPS if self.seen else ()),
+            *self._given(),
+            ir.If(is_first, self._row(self._start(), vectors), more),
+        ]
+
+    def sums_at(self) -> ir.Value:
+        if self.target is None:
+            return constant(0)
+        return variable("c_at") + variable("row0") * self.c_row
+
+    def sums(self) -> tuple[ir.Address, ir.Value]:
+        """Where the sums of the row tile go, and the stride of their rows."""
+        target = self.target
+        if target is not None:
+            buffer = self.buffers[target.tensor]
+            return ir.Address(buffer, variable("sums_at")), self.c_row
+        at = self.sizes.known("sums_offset", self.held.sums_offset)
+        return ir.Address("scratch", at), self.block_columns
+
+    def _given_once(self) -> list[ir.Step]:
+        """The block of scalars that rows take, and those that are the same for all."""
+        _, row = self._a()
+        row = select(self.in_turns, self._copied_row, row) if self.turns else row
+        return [
+            ir.Stack("given", int64, len(GIVEN)),
+            give("k_block", constant(self.schedule.block_k)),
+            give("a_row", row),
+            give("b_panel", self.b_panel),
+            give("step", variable("turn") if self.turns else constant(0)),
+            give("c_row", self.sums()[1]),
+        ]
+
+    def _given(self) -> list[ir.Step]:
+        """Scalars of a row tile."""
+        ahead: ir.Value = constant(0)
+        asks: ir.Value = constant(Asks.NOTHING)
+        if not self.held.holds_b:
+            number = variable("tile") - variable("tile0")
+            done = variable("k0") + variable("length")
+            rest = variable("next") - variable("k0") * self.tile.lanes
+            part = select(done < self.all_k, variable("part"), rest)
+            part = part - (self._k_at - variable("k0")) * self.tile.lanes if self.seen else part
+            ahead = part + number * variable("share")
+            asked = number < variable("asking")
+            asks = select(asked, constant(Asks.NEXT), constant(Asks.NOTHING))
+            asks = select(variable("tiles").equals(1), constant(Asks.SOON), asks)
+        return [
+            give("k", variable("steps" if self.seen else "length")),
+            give("rows", variable("rows")),
+            give("columns", variable("width")),
+            give("ahead", ahead),
+            give("asks", asks),
+        ]
+
+    def _row(
+        self, begin: tuple[ir.Address, ir.Value, ir.Value], vectors: str
+    ) -> tuple[ir.Step, ...]:
+        start, start_row, start_step = begin
+        sums, _ = self.sums()
+        k_panel = self._k_at * self.tile.lanes
+        a, _ = self._a()
+        b = ir.Address("b", variable("b_at") + k_panel)
+        if self.held.holds_b:
+            k_bytes = k_panel * self.form.dtype.bytes
+            b = ir.Address("scratch", self._b_offset + k_bytes)
+        if vectors:
+            along = variable("k0") * self.b_step
+            b = ir.Address(self.b, variable("b_at") + along)
+        function = vectors or f"{self.prefix}_row"
+
+        def called(a: ir.Address) -> ir.Step:
+            return ir.Call(function, (a, b, start, sums, ir.Address("given", constant(0))))
+
+        of_row = called(a)
+        if self.turns and not vectors:
+            of_row = ir.If(self.in_turns, (called(self._copied_a()),), (of_row,))
+        return (give("init_row", start_row), give("init_step", start_step), of_row)
+
+    @property
+    def _k_at(self) -> ir.Value:
+        """The first step of k of a row tile in a chunk."""
+        return variable("k_at" if self.seen else "k0")
+
+    def _a(self) -> tuple[ir.Address, ir.Value]:
+        if not self.held.holds_a:
+            at = variable("a_at") + variable("row0") * self.a_row + variable("k0")
+            return ir.Address(self.a, at), self.a_row
+        return self._copied_a(), self._copied_row
+
+    def _copied_a(self) -> ir.Address:
+        inside = variable("row0") - variable("first_row")
+        at = inside * self._copied_row + self._k_at
+        return ir.Address("scratch", at * self.form.dtype.bytes)
+
+    def _start(self) -> tuple[ir.Address, ir.Value, ir.Value]:
+        """What the sums start from: address, stride of rows, 1 if its columns are unlike."""
+        read = self.form.start
+        if read is None:
+            return ir.Address("zeros", constant(0)), constant(0), constant(0)
+        form = address(read, self.group.type_of(read.tensor).shape)
+        assert form is not None
+        row = self.sizes.known("start_row", form.stride("m"))
+        before = self.start_of("start", form.constant, lambda w: form.stride(w.name))
+        at = before + variable("row0") * row + variable("column0")
+        return ir.Address(self.buffers[read.tensor], at), row, constant(1)
+
+    def finish_call(self, apart: ir.Value | None = None) -> ir.Call:
+        """What follows a row tile's sums, whose rows may lie `apart` in scratch as nowhere else."""
+        sums, sums_row = self.sums()
+        if self.target is None and apart is not None:
+            sums_row = apart
+        row = self.c_row
+        rows: ir.Value = variable("rows")
+        columns: ir.Value = variable("width")
+        if self.target is not None and self.same_everywhere:
+            # rows that lie side by side are one
+            one = row.equals(columns)
+            rows, columns = select(one, 1, rows), select(one, rows * columns, columns)
+        out = variable("c_at") + variable("row0") * row
+        return call(
+            self.finish, sums=sums, sums_row=sums_row, out_at=out, out_row=row,
+            rows=rows, columns=columns,
+        )  # fmt: skip

@@ -1,0 +1,176 @@
+"""What no model changes of a contraction: compiled once per register tile and element type.
+
+micro-kernels   a register tile, see `matmul/register_tile.py`
+thin            as much for up to `THIN` steps of k, row by row as results lie: they only write
+row             a row tile times a block of k, over all panels of a block of columns
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache, partial
+
+from anydim.base.dtypes import DType
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes, quotient, quotient_up, round_down
+from anydim.kernels.codegen.vector_loops import lines_ahead
+from anydim.kernels.codegen.writer import Writer
+from anydim.kernels.ir import constant, greatest, least, number, register, select
+from anydim.kernels.matmul.accumulators import multiply_add
+from anydim.kernels.matmul.register_tile import (
+    Asks,
+    Tile,
+    give,
+    micro_kernel,
+    micro_name,
+    strip_pointers,
+    taken,
+)
+
+THIN = 4  # steps of k that go row by row
+
+
+def prefix_of(tile: Tile, dtype: DType) -> str:
+    """What the names of a library's functions begin with: unlike for unlike tiles."""
+    return f"product_{dtype}_{tile.rows}x{tile.vectors}x{tile.lanes}_{tile.unroll}"
+
+
+@lru_cache(maxsize=16)
+def contraction_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
+    """The libraries for the largest register tile of a machine and an element type.
+
+    Two of about the same size, so that two threads share the compiling: the widest tiles of rows up
+    to those of the largest one with the loops around them, and narrower and higher tiles.
+    """
+    prefix = prefix_of(tile, dtype)
+    others = f"{prefix}_others"
+    portable = dtype in ir.PORTABLE
+    return (
+        ir.Library(prefix, partial(_functions, tile, dtype, prefix), prefix, portable),
+        ir.Library(others, partial(_others, tile, dtype, prefix), others, portable),
+    )
+
+
+def _functions(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
+    rows = range(1, tile.rows + 1)
+    widest = (micro_kernel(tile, each, tile.widest(each), dtype, prefix) for each in rows)
+    shared = (
+        micro_kernel(tile, each, tile.vectors, dtype, prefix, asks)
+        for each in tile.shared
+        for asks in (Asks.NEXT, Asks.NOTHING)
+    )
+    thin = (_thin(tile, dtype, k, prefix) for k in range(1, THIN + 1))
+    return (*widest, *shared, *thin, _row(tile, dtype, prefix))
+
+
+def _others(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
+    return tuple(
+        replace(micro_kernel(tile, rows, vectors, dtype, prefix), public=True)
+        for rows in range(1, tile.tall + 1)
+        for vectors in tile.widths(rows)
+        if rows > tile.rows or vectors < tile.widest(rows)
+    )
+
+
+def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
+    """c = init + a b for one row tile and the columns of one block, by tiles as wide as may be."""
+    heights, code = range(1, tile.tall + 1), Writer()
+    most = max(map(tile.widest, heights)) + 1
+    k, rows, asks, columns, b_panel, init_step = taken(
+        code, "k", "rows", "asks", "columns", "b_panel", "init_step"
+    )
+    widest: ir.Value = constant(tile.widest(tile.tall))
+    for height in reversed(heights):
+        if tile.widest(height) != tile.widest(min(height + 1, tile.tall)):
+            widest = select(rows <= height, constant(tile.widest(height)), widest)
+    widest, column = code.let(widest), register("column")
+    arguments = (
+        ir.Address("a", constant(0)),
+        ir.Address("b", quotient(column, tile.lanes) * b_panel),
+        ir.Address("init", column * init_step),
+        ir.Address("c", column),
+        ir.Address("given", constant(0)),
+    )
+
+    def called(height: int, vectors: int) -> ir.Step:
+        names = {each: micro_name(height, vectors, prefix, each) for each in Asks}
+        if height not in tile.shared or vectors != tile.vectors:
+            return ir.Call(names[Asks.SOON], arguments)
+        cases = ((int(each), (ir.Call(name, arguments),)) for each, name in names.items())
+        return ir.Switch(asks, tuple(cases))
+
+    cases = tuple(
+        (height * most + vectors, (called(height, vectors),))
+        for height in heights
+        for vectors in tile.widths(height)
+    )
+    pointers = tuple(ir.Address(each.name, constant(0)) for each in strip_pointers(dtype))
+    thin = ((k, (ir.Call(f"{prefix}_thin{k}", pointers),)) for k in range(1, THIN + 1))
+    few = code.let(is_thin(k))
+    with code.when(few):
+        code.emit(ir.Switch(k, tuple(thin)))
+    code.emit(ir.Declare(column.name, select(few, columns, 0)))
+    with code.loop(lambda: column < columns):
+        width = code.let(columns - column)
+        code.emit(give("width", width))
+        left = quotient_up(width, tile.lanes)
+        vectors = code.let(select(left >= widest, widest, least(left, tile.vectors)))
+        code.emit(ir.Switch(rows * most + vectors, cases))
+        code.emit(ir.Assign(column.name, column + vectors * tile.lanes))
+    return ir.Function(f"{prefix}_row", strip_pointers(dtype), code.written, public=True)
+
+
+def is_thin(k: ir.Value) -> ir.Value:
+    """Whether so many steps go row by row, of which there may be any number."""
+    return (constant(0) < k) & (k <= THIN)
+
+
+def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
+    """c = init + a b for so many steps of k, summed up as in a micro-kernel."""
+    code, lanes, vector = Writer(), tile.lanes, ir.Type(dtype, tile.lanes)
+    all_rows, columns, a_row, b_panel, init_row, init_step, c_row = taken(
+        code, "rows", "columns", "a_row", "b_panel", "init_row", "init_step", "c_row"
+    )
+    whole, b_column = code.let(round_down(columns, lanes)), code.let(quotient(b_panel, lanes))
+    inside = code.let(first_lanes(columns - whole, lanes))
+
+    def written(first: ir.Value, count: int) -> None:
+        """So many rows, whose sums are made vector by vector."""
+        rows = [code.let(first + i) for i in range(count)]
+        places = [(code.let(i * init_row), code.let(i * c_row)) for i in rows]
+        a = [
+            [code.let(ir.Load(ir.Type(dtype), "a", i * a_row + u)) for u in range(k)] for i in rows
+        ]
+
+        def vectors(at: ir.Value, mask: ir.Value | None) -> list[ir.Step]:
+            b = [code.let(ir.Load(vector, "b", at * b_column + u * lanes)) for u in range(k)]
+            stores: list[ir.Step] = []
+            for factors, (init, c) in zip(a, places):
+                total: ir.Value = number(dtype, 0, lanes)
+                for factor, each in zip(factors, b):
+                    total = multiply_add(factor.spread(lanes), each, total)
+                begin = ir.Load(vector, "init", init + at * init_step, mask)
+                stores.append(ir.Store("c", c + at, total + begin, mask))
+            return stores
+
+        with code.range(0, whole, lanes) as at:
+            stores = vectors(at, None)
+            asked = [line for store in stores for line in lines_ahead([store])]
+            code.take([*stores, *asked])
+        with code.when(whole < columns):
+            code.take(vectors(whole, inside))
+
+    some = tile.thin(k)
+    even = code.let(round_down(all_rows, some))
+    with code.range(0, even, some) as i:
+        written(i, some)
+    with code.range(even, all_rows) as i:
+        written(i, 1)
+    return ir.Function(f"{prefix}_thin{k}", strip_pointers(dtype), code.written)
+
+
+def block_of_k(code: Writer, k: ir.Value, most: ir.Value) -> ir.Value:
+    """The steps of k that are one sum, of even blocks of at most so many."""
+    blocks = code.let(greatest(quotient_up(k, most), 1))
+    even = round_down(quotient_up(k, blocks) + 7, 8)
+    return code.let(select(blocks <= 1, k, even))

@@ -1,0 +1,170 @@
+"""Long products by a b of the call whose rows lie along k: steps of k take turns in four sums.
+
+    c[j] = init[j] + sum of steps 0, 4, 8 ... + sum of steps 1, 5, 9 ... + two more
+
+Few rows multiply four steps at once where they lie (`_row`), without squares of b that are turned;
+for many rows both operands are packed turn by turn, and each turn is a piece of k. A turn has at
+most as many steps as other pieces; longer products are even blocks of four turns. Where steps lack
+at the end, zeros are added in either form, so that a row has the same bits.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+from anydim.base.dtypes import DType
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes, quotient, quotient_up, round_down
+from anydim.kernels.codegen.register_transpose import transposed, unzipped
+from anydim.kernels.codegen.writer import Writer
+from anydim.kernels.ir import constant, greatest, least, number, select, variable
+from anydim.kernels.launch import Machine
+from anydim.kernels.matmul.accumulators import multiply_add
+from anydim.kernels.matmul.contraction.contraction_form import ContractionForm
+from anydim.kernels.matmul.matmul_kernel import function_library
+from anydim.kernels.matmul.register_tile import strip_pointers, taken
+from anydim.kernels.matmul.work_partition import from_on
+from anydim.sizes import Size
+
+TURNS = 4
+LONG, BROAD = 288, 128  # steps of k and columns from which on copies of a cost little
+FEW = 2  # rows that go where operands lie
+_LEAST = 128  # of the steps of a turn, where there are several blocks of them
+_ROWS = 8  # rows of b at a time
+_SCALARS = ("src_row", "dst_row", "rows", "columns", "turn")
+
+
+def may_take_turns(form: ContractionForm, packed: bool, machine: Machine, lanes: int) -> bool:
+    """Whether products of some sizes are added up that way."""
+    plain = form.pieces is None and form.windows is None and form.k.a == 1 and form.n.b != 1
+    fits = lanes % TURNS == 0 and not machine.most_lanes
+    return plain and fits and not packed and long(form) != 0
+
+
+def long(form: ContractionForm) -> Size:
+    """1 where a product is, else 0."""
+    return from_on(form.k.extent, LONG) * from_on(form.n.extent, BROAD)
+
+
+def filled(k: Size) -> Size:
+    """No less than where the steps of all turns are."""
+    return k + k // 8
+
+
+def turn_of(k: ir.Value, columns: ir.Value, most: int) -> ir.Value:
+    """The steps of a turn, of at most so many; 0 where there are none."""
+    blocks = greatest(quotient_up(k, TURNS * max(most, _LEAST)), 1)
+    even = quotient_up(k, blocks * TURNS)
+    even = select(blocks <= 1, even, round_down(even + (TURNS - 1), TURNS))
+    return select((k >= LONG) & (columns >= BROAD), even, 0)
+
+
+def apart(turn: ir.Value) -> ir.Value:
+    """From one turn to the next: fours of vectors, of which none are pages apart."""
+    return (turn + (TURNS - 1)) & -TURNS | TURNS
+
+
+@lru_cache(maxsize=16)
+def turns_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
+    """A row by b, as `matrix_vector.py` has others; and copies of rows of a and b, of a block of k:
+    dst[turn(c), r] = src[r, c] of b, panels of a vector of rows being `dst_row` apart, and
+    dst[r, turn(c)] = src[r, c] of a, for rows r and columns c; 0 for those that a turn lacks."""
+    name, vector = f"turns_{dtype}_x{lanes}", ir.Type(dtype, lanes)
+    ends = tuple(ir.Pointer(each, dtype) for each in ("src", "dst"))
+    copied: tuple[ir.Pointer | ir.Scalar, ...] = (*ends, *map(ir.Scalar, _SCALARS))
+    portable = dtype in ir.PORTABLE
+    return (
+        function_library(f"{name}_row", strip_pointers(dtype), partial(_row, vector), portable),
+        function_library(f"{name}_a", copied, partial(_rows_of_a, vector), portable),
+        function_library(f"{name}_b", copied, partial(_rows_of_b, vector), portable),
+    )
+
+
+def _row(vector: ir.Type, code: Writer) -> None:
+    """Of the last columns, those that there are not are read as the last one, and not stored."""
+    lanes, dtype, few = vector.lanes, vector.dtype, ir.Type(vector.dtype, TURNS)
+    k, columns, b_row, turn = taken(code, "k", "columns", "b_panel", "step")
+    all_rows, a_row, init_row, c_row = taken(code, "rows", "a_row", "init_row", "c_row")
+    given = taken(code, "init_step")[0].differs(0)
+    sums = [ir.Get(few, f"t{u}") for u in range(min(_ROWS, lanes))]
+    code.emit(ir.Stack("sums", dtype, lanes * TURNS))
+
+    def add(a: ir.Value, at: ir.Value, rows: list[ir.Value], mask: ir.Value | None = None) -> None:
+        own = code.let(ir.Load(few, "a", a + at, mask))
+        for total, row in zip(sums, rows):
+            b = ir.Load(few, "b", row + at, mask)
+            code.emit(ir.Assign(total.name, multiply_add(own, b, total)))
+
+    def summed(a: ir.Value, j: ir.Value, k0: ir.Value) -> None:
+        """Four sums of a block of k for each column, in scratch."""
+        stop = code.let(k0 + least(k - k0, turn * TURNS))
+        whole = code.let(k0 + round_down(stop - k0, TURNS))
+        with code.range(0, lanes, len(sums)) as i:
+            rows = [code.let(least(j + i + u, columns - 1) * b_row) for u in range(len(sums))]
+            for total in sums:
+                code.emit(ir.Declare(total.name, number(dtype, 0, TURNS)))
+            with code.range(k0, whole, TURNS) as at:
+                add(a, at, rows)
+            with code.range(whole, k0 + turn * TURNS, TURNS) as at:
+                add(a, at, rows, code.let(first_lanes(greatest(stop - at, 0), TURNS)))
+            for u, total in enumerate(sums):
+                code.emit(ir.Store("sums", (i + u) * TURNS, total))
+
+    with code.range(0, columns, lanes) as j, code.range(0, all_rows) as r:
+        inside, c = code.let(first_lanes(columns - j, lanes)), code.let(r * c_row + j)
+        code.emit(ir.Declare("total", number(dtype, 0, lanes)))
+        with code.when(given):
+            begin = ir.Load(vector, "init", r * init_row + j, inside)
+            code.emit(ir.Assign("total", begin))
+        with code.range(0, k, turn * TURNS) as k0:
+            summed(code.let(r * a_row), j, k0)
+            loads = [ir.Load(vector, "sums", constant(u * lanes)) for u in range(TURNS)]
+            for own in unzipped(vector, loads, code.let):
+                code.emit(ir.Assign("total", ir.Get(vector, "total") + own))
+        code.emit(ir.Store("c", c, ir.Get(vector, "total"), inside))
+
+
+def _rows_of_a(vector: ir.Type, code: Writer) -> None:
+    lanes, columns, turn = vector.lanes, variable("columns"), variable("turn")
+    whole, further = code.let(quotient(columns, lanes * TURNS) * lanes), code.let(apart(turn))
+
+    def copied(source: ir.Value, target: ir.Value, at: ir.Value, masked: bool) -> None:
+        starts = [at * TURNS + u * lanes for u in range(TURNS)]
+        ends = [
+            code.let(first_lanes(greatest(columns - start, 0), lanes)) if masked else None
+            for start in starts
+        ]
+        inside = code.let(first_lanes(turn - at, lanes)) if masked else None
+        loads = [ir.Load(vector, "src", source + x, end) for x, end in zip(starts, ends)]
+        for u, own in enumerate(unzipped(vector, loads, code.let)):
+            code.emit(ir.Store("dst", target + further * u + at, own, inside))
+
+    with code.range(0, variable("rows")) as r:
+        source, target = code.let(r * variable("src_row")), code.let(r * variable("dst_row"))
+        with code.range(0, whole, lanes) as at:
+            copied(source, target, at, masked=False)
+        with code.range(whole, turn, lanes) as at:
+            copied(source, target, at, masked=True)
+
+
+def _rows_of_b(vector: ir.Type, code: Writer) -> None:
+    """Of the last rows, those that there are not are read as the last one, and zeros are stored."""
+    lanes, zero = vector.lanes, number(vector.dtype, 0, vector.lanes)
+    rows, columns, row, turn = (variable(each) for each in ("rows", "columns", "src_row", "turn"))
+    whole, further = code.let(round_down(columns, lanes)), code.let(apart(turn))
+
+    def square(c: ir.Value, mask: ir.Value | None) -> None:
+        first = code.let(quotient(c, TURNS))
+        loads = [ir.Load(vector, "src", source + c, mask) for source in sources]
+        for i, column in enumerate(transposed(vector, loads, code.let)):
+            at = (first + further * (i % TURNS) + i // TURNS) * lanes
+            code.emit(ir.Store("dst", panel + at, select(inside, column, zero)))
+
+    with code.range(0, rows, lanes) as r:
+        panel = code.let(quotient(r, lanes) * variable("dst_row"))
+        inside = code.let(first_lanes(rows - r, lanes))
+        sources = [code.let(least(r + i, rows - 1) * row) for i in range(lanes)]
+        with code.range(0, whole, lanes) as c:
+            square(c, None)
+        with code.range(whole, turn * TURNS, lanes) as c:
+            square(c, code.let(first_lanes(greatest(columns - c, 0), lanes)))

@@ -1,0 +1,104 @@
+"""Copies that bring operands of a contraction into place: as they lie, or transposed.
+
+Each is a library of its own, compiled where a kernel calls it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+from anydim.base.dtypes import DType
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes, round_down
+from anydim.kernels.codegen.register_transpose import transposed
+from anydim.kernels.codegen.writer import Writer
+from anydim.kernels.ir import greatest, iota, least, number, select, variable
+from anydim.kernels.matmul.matmul_kernel import function_library
+
+_SCALARS = ("src_row", "dst_row", "dst_column", "rows", "columns", "width")
+
+
+def _library(name: str, write: partial[None], dtype: DType) -> ir.Library:
+    pointers = (ir.Pointer(each, dtype) for each in ("src", "dst"))
+    parameters: tuple[ir.Pointer | ir.Scalar, ...] = (*pointers, *map(ir.Scalar, _SCALARS))
+    return function_library(name, parameters, write, dtype in ir.PORTABLE)
+
+
+@lru_cache(maxsize=16)
+def gather_library(lanes: int, dtype: DType) -> ir.Library:
+    """One function: dst[r, c] = src[r, c] for r < rows, c < columns; 0 from there to `width`.
+
+    Vectors of columns lie `dst_column` times as far apart as vectors do: 1, or panels of them.
+    """
+    return _library(f"gather_{dtype}_x{lanes}", partial(_gather, ir.Type(dtype, lanes)), dtype)
+
+
+@lru_cache(maxsize=16)
+def transpose_library(lanes: int, dtype: DType) -> ir.Library:
+    """One function: dst[c, r] = src[r, c] for r < rows, c < columns; 0 for rows up to `width`.
+
+    Vectors of rows lie `dst_column` times as far apart as vectors do.
+    """
+    name = f"transpose_{dtype}_x{lanes}"
+    return _library(name, partial(_transpose, ir.Type(dtype, lanes)), dtype)
+
+
+@lru_cache(maxsize=16)
+def apart_library(lanes: int, dtype: DType) -> ir.Library:
+    """One function: dst[r, c] = src[r, c] for r < rows, c < columns, wherever those of src lie.
+
+    Its columns are `dst_column` apart, and `width` is as `columns`.
+    """
+    return _library(f"apart_{dtype}_x{lanes}", partial(_apart, ir.Type(dtype, lanes)), dtype)
+
+
+def _apart(vector: ir.Type, code: Writer) -> None:
+    lanes, columns = vector.lanes, variable("columns")
+    steps = code.let(variable("dst_column").spread(lanes) * iota(lanes))
+    with code.range(0, columns, lanes) as c, code.range(0, variable("rows")) as r:
+        inside = code.let(first_lanes(columns - c, lanes))
+        start = r * variable("src_row") + c * variable("dst_column")
+        found = ir.Gather(vector, "src", start.spread(lanes) + steps, inside)
+        code.emit(ir.Store("dst", r * variable("dst_row") + c, found, inside))
+
+
+def _gather(vector: ir.Type, code: Writer) -> None:
+    """`width` counts whole vectors."""
+    lanes, columns = vector.lanes, variable("columns")
+    whole = code.let(round_down(columns, lanes))
+    with code.range(0, variable("rows")) as r:
+        source = code.let(r * variable("src_row"))
+        target = code.let(r * variable("dst_row"))
+
+        def copy(column: ir.Value, mask: ir.Value | None) -> None:
+            value = ir.Load(vector, "src", source + column, mask)
+            code.emit(ir.Store("dst", target + column * variable("dst_column"), value))
+
+        with code.range(0, whole, lanes) as c:
+            copy(c, None)
+        with code.range(whole, variable("width"), lanes) as c:
+            copy(c, code.let(first_lanes(greatest(columns - c, 0), lanes)))
+
+
+def _transpose(vector: ir.Type, code: Writer) -> None:
+    """Square blocks go through registers; what is left of columns is gathered.
+
+    Of the last rows, those that there are not are read as the last one, and zeros are stored.
+    """
+    lanes, zero = vector.lanes, number(vector.dtype, 0, vector.lanes)
+    rows, columns, row = (variable(name) for name in ("rows", "columns", "src_row"))
+    last = code.let(greatest(rows, 1) - 1)
+    whole = code.let(round_down(columns, lanes))
+    with code.range(0, variable("width"), lanes) as r:
+        inside = code.let(first_lanes(greatest(rows - r, 0), lanes))
+        target = code.let(r * variable("dst_column"))
+        sources = [code.let(least(r + i, last) * row) for i in range(lanes)]
+        with code.range(0, whole, lanes) as c:
+            loads = [ir.Load(vector, "src", source + c) for source in sources]
+            for i, column in enumerate(transposed(vector, loads, code.let)):
+                at = (c + i) * variable("dst_row") + target
+                code.emit(ir.Store("dst", at, select(inside, column, zero)))
+        with code.range(whole, columns) as c:
+            apart = (r * row + c).spread(lanes) + row.spread(lanes) * iota(lanes)
+            gathered = ir.Gather(vector, "src", apart, inside)
+            code.emit(ir.Store("dst", c * variable("dst_row") + target, gathered))

@@ -1,0 +1,266 @@
+"""A and B of a contraction: where they lie, and what copies them where they do not lie well.
+
+Rows of A lie in place, are copied, or are windows. B came packed or in panels, or is packed as it
+is used, a block of columns at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import loop, quotient_up, round_down, summed
+from anydim.kernels.ir import constant, greatest, least, register, select, variable
+from anydim.kernels.launch import Machine
+from anydim.kernels.matmul.blocked_loops import Blocked
+from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, roles_of_form, scratch_of
+from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, MatrixWalk
+from anydim.kernels.matmul.contraction.interleaved_accumulators import (
+    TURNS,
+    apart,
+    may_take_turns,
+    turns_libraries,
+)
+from anydim.kernels.matmul.contraction.operand_copies import (
+    apart_library,
+    gather_library,
+    transpose_library,
+)
+from anydim.kernels.matmul.contraction.window_rows import ONE, SPOT
+from anydim.kernels.matmul.epilogue import target_of
+from anydim.kernels.matmul.matmul_kernel import call, packed_at
+from anydim.kernels.matmul.schedules import Contraction
+from anydim.kernels.matmul.window_geometry import LayerSizes
+from anydim.lang.tree import Group
+from anydim.sizes import Size, align_up, as_size
+
+
+class Sides(Blocked):
+    """The part of a kernel that brings operands into place, with the sizes that they have."""
+
+    sizes: LayerSizes
+    windows: ir.Function
+
+    def __init__(
+        self, group: Group, form: ContractionForm, blocks: Blocks, schedule: Contraction,
+        machine: Machine,
+    ) -> None:  # fmt: skip
+        super().__init__(group, form.outputs, form.dtype, schedule.tile, LayerSizes())
+        self.form, self.blocks, self.schedule, self.machine = form, blocks, schedule, machine
+        self.packed = {"b": form.dtype} if schedule.packed else {}
+        self.roles, self.buffers = roles_of_form(form, self.packed)
+        self.a = self.buffers[form.a]
+        self.b = "b" if schedule.packed else self.buffers[form.b]
+        self.target = target_of(form.outputs, group, form.dtype)
+        self.turns = may_take_turns(form, schedule.packed, machine, self.tile.lanes)
+        sums = self.target is None
+        self.held = scratch_of(form, self.tile, blocks, schedule.packed, sums, self.turns)
+
+    @property
+    def scratch(self) -> Size:
+        return self.held.bytes
+
+    def role(self, name: str, size: Size) -> ir.Value:
+        return self.sizes.role(f"all_{name}", size)
+
+    @property
+    def all_rows(self) -> ir.Value:
+        return self.sizes.known("all_rows", self.form.m.extent)
+
+    @property
+    def all_columns(self) -> ir.Value:
+        return self.sizes.known("all_columns", self.form.n.extent)
+
+    @property
+    def all_k(self) -> ir.Value:
+        return self.sizes.role("all_k", self.form.k.extent)
+
+    @property
+    def b_panel(self) -> ir.Value:
+        """Elements between the panels of B."""
+        return self.steps_of_k * self.tile.lanes
+
+    @property
+    def steps_of_k(self) -> ir.Value:
+        """Steps of k as they are packed: something is behind those of turns."""
+        if not self.turns:
+            return self.all_k
+        turn = variable("turn")
+        blocks = quotient_up(self.all_k, greatest(turn * TURNS, 1))
+        return select(self.in_turns, blocks * apart(turn) * TURNS, self.all_k)
+
+    @property
+    def in_turns(self) -> ir.Value:
+        return constant(0) < variable("turn")
+
+    @property
+    def block_columns(self) -> ir.Value:
+        return self.block_panels * self.unit
+
+    @property
+    def block_panels(self) -> ir.Value:
+        return self.sizes.role("block_panels", self.blocks.panels)
+
+    @property
+    def unit(self) -> ir.Value:
+        """Columns that blocks and threads have a multiple of."""
+        return self.sizes.role("unit", as_size(self.blocks.sharing.width))
+
+    def start_of(self, name: str, start: Size, stride: Callable[[MatrixWalk], Size]) -> ir.Value:
+        """Where the iteration of the loops begins in the operand of that name."""
+        known = self.sizes.known
+        parts = [variable(w.name) * known(f"{name}_{w.name}", stride(w)) for w in self.form.loops]
+        return summed(known(f"{name}_start", start), *parts)
+
+    def _start_of_b(self) -> ir.Value:
+        """The first element of the block of columns; in panels of a vector for a packed B."""
+        form = self.form
+        if not self.schedule.packed:
+            columns = variable("column0") * self.b_column
+            return self.start_of("b", form.b_start, lambda w: w.b) + columns
+        group = align_up(form.n.extent, self.tile.lanes) * form.k.extent
+        loops = [(walk.name, walk.extent) for walk in form.loops if walk.b != 0]
+        terms = packed_at(loops, group, self.sizes.role)
+        return summed(*terms, variable("column0") * self.all_k)
+
+    @property
+    def b_column(self) -> ir.Value:
+        """Elements between the columns of B."""
+        return self.sizes.known("b_column", self.form.n.b)
+
+    @property
+    def b_step(self) -> ir.Value:
+        """Elements between neighbours in B along k."""
+        return self.sizes.known("b_step", self.form.k.b)
+
+    def first_row(self, tile: ir.Value) -> ir.Value:
+        return tile * variable("even") + least(tile, variable("taller"))
+
+    def a_at(self) -> ir.Let:
+        return ir.Let("a_at", self.start_of("a", self.form.a_start, lambda w: w.a))
+
+    def pack_a(self) -> list[ir.Step]:
+        """Rows of A whose elements do not lie side by side are copied, for this piece of work.
+
+        Where they are pieces, zeros behind one are where the next one comes.
+        """
+        if not (self.held.holds_a or self.turns):
+            return []
+        known, form, lanes = self.sizes.known, self.form, self.tile.lanes
+        rows = self.first_row(variable("tile1")) - variable("first_row")
+        first = ir.Let("first_row", self.first_row(variable("tile0")))
+        if self.turns:
+            source = variable("a_at") + variable("first_row") * self.a_row
+            strides = (self.a_row, self._copied_row, rows)
+            turns = self._in_turns(1, (self.a, source), constant(0), constant(1), strides)
+            return [first, ir.If(self.in_turns, (turns,))]
+        row = self._copied_row
+        if form.windows is not None:
+            ends = {"x": ir.Address(self.a, constant(0)), "dst": ir.Address("scratch", constant(0))}
+            spot = {} if form.windows.spots != ONE else {SPOT: constant(0)}
+            return [
+                first,
+                call(self.windows, **ends, **spot, x_at=variable("a_at"), rows=rows, dst_row=row),
+            ]
+        source = variable("a_at") + variable("first_row") * self.a_row
+        step = known("a_step", form.k.a)
+        pieces = form.pieces if form.cuts_a else None
+        if pieces is None:
+            to = ir.Address("scratch", constant(0))
+            shape = (step, row, constant(1), self.all_k, rows, row)
+            a = ir.Address(self.a, source)
+            turned = self._copy(transpose_library(lanes, form.dtype), (a, to, *shape))
+            if form.m.a == 1:
+                return [first, turned]
+            shape = (self.a_row, row, step, rows, self.all_k, self.all_k)
+            apart = self._copy(apart_library(lanes, form.dtype), (a, to, *shape))
+            return [first, ir.If(self.a_row.equals(1), (turned,), (apart,))]
+        length = known("piece_length", pieces.length)
+        at = variable("piece") * known("a_piece", pieces.a)
+        each = ir.Address(self.a, source + at)
+        to = ir.Address("scratch", variable("piece") * length * form.dtype.bytes)
+        whole = round_down(length + (lanes - 1), lanes)
+        if form.k.a == 1:
+            shape = (self.a_row, row, constant(1), rows, length, whole)
+            copy = gather_library(lanes, form.dtype)
+        else:
+            shape = (step, row, constant(1), length, rows, whole)
+            copy = transpose_library(lanes, form.dtype)
+        copied = self._copy(copy, (each, to, *shape))
+        return [first, loop("piece", 0, known("pieces", pieces.count), 1, copied)]
+
+    def _pack_b(self) -> list[ir.Step]:
+        """The block of columns of B as panels in scratch, unless the last piece left it there."""
+        if not self.held.holds_b:
+            return []
+        columns = self.all_columns + 1
+        block: ir.Value = variable("column0")
+        if not self.form.same_b:
+            block = variable("around") * columns + block
+        wanted = block * columns + variable("width")
+        missing = register("b_ready").differs(variable("b_wanted"))
+        return [
+            ir.Let("b_wanted", wanted),
+            ir.If(missing, (self._panels(), ir.Assign("b_ready", variable("b_wanted")))),
+        ]
+
+    def _panels(self) -> ir.Step:
+        """The panels of a block of B, of every piece of k where it has some."""
+        form, known, lanes = self.form, self.sizes.known, self.tile.lanes
+        columns, width, length = variable("width"), constant(lanes), self.all_k
+        padded = round_down(columns + (lanes - 1), lanes)
+        offset: ir.Value = self._b_offset
+        at: ir.Value = variable("b_at")
+        pieces = form.pieces if form.cuts_b else None
+        if pieces is not None:
+            length = known("piece_length", pieces.length)
+            offset = offset + variable("piece") * length * (lanes * form.dtype.bytes)
+            at = at + variable("piece") * known("b_piece", pieces.b)
+        ends = ir.Address(self.b, at), ir.Address("scratch", offset)
+        shape: tuple[ir.Value, ...] = (self.b_column, width, self.all_k, columns, length, padded)
+        copy = transpose_library(lanes, form.dtype)
+        if form.n.b == 1:
+            shape = (self.b_step, width, self.all_k, length, columns, padded)
+            copy = gather_library(lanes, form.dtype)
+        copied: ir.Step = self._copy(copy, (*ends, *shape))
+        if self.turns:
+            rows = (self.b_column, self.b_panel, columns)
+            turns = self._in_turns(2, (self.b, at), offset, width, rows)
+            return ir.If(self.in_turns, (turns,), (copied,))
+        if pieces is None:
+            return copied
+        return loop("piece", 0, known("pieces", pieces.count), 1, copied)
+
+    def _in_turns(
+        self, which: int, source: tuple[str, ir.Value], offset: ir.Value, each: ir.Value,
+        shape: tuple[ir.Value, ...],
+    ) -> ir.Step:  # fmt: skip
+        """Rows into scratch, block by block of k, of which a step takes `each` elements there."""
+        buffer, start = source
+        turn, block = variable("turn"), variable("block_of_k")
+        at, to = block * turn * TURNS, block * apart(turn) * TURNS
+        columns, to = least(self.all_k - at, turn * TURNS), to * each * self.form.dtype.bytes
+        ends = ir.Address(buffer, start + at), ir.Address("scratch", offset + to)
+        library = turns_libraries(self.tile.lanes, self.form.dtype)[which]
+        copied = self._copy(library, (*ends, *shape, columns, variable("turn")))
+        return loop("block_of_k", 0, quotient_up(self.all_k, turn * TURNS), 1, copied)
+
+    @property
+    def _b_offset(self) -> ir.Value:
+        """Where B is in scratch."""
+        return self.sizes.known("b_offset", self.held.b_offset)
+
+    @property
+    def a_row(self) -> ir.Value:
+        """Elements between the rows of A, where they lie."""
+        return self.sizes.role("a_row", self.form.m.a)
+
+    @property
+    def _copied_row(self) -> ir.Value:
+        """Elements between the rows of A, where they are copied to."""
+        return self.sizes.role("copied_row", self.held.k_padded)
+
+    def _copy(self, library: ir.Library, arguments: tuple[ir.Value | ir.Address, ...]) -> ir.Call:
+        """A call of the one function of a library, which the kernel then needs."""
+        self.needs(library)
+        return ir.Call(library.name, arguments)

@@ -1,0 +1,179 @@
+"""What a contraction does where its rows or columns are one, or matrices small: nothing is packed.
+
+These are branches of its kernel, with functions of `matrix_vector.py` in the place of
+micro-kernels.
+"""
+
+from __future__ import annotations
+
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import loop
+from anydim.kernels.ir import constant, least, variable
+from anydim.kernels.matmul.blocked_loops import nested
+from anydim.kernels.matmul.contraction.contraction_loops import MainWriter
+from anydim.kernels.matmul.contraction.interleaved_accumulators import FEW, turns_libraries
+from anydim.kernels.matmul.contraction.matrix_vector import (
+    SHORT,
+    SMALL_K,
+    WIDE,
+    small_library,
+    vector_libraries,
+)
+from anydim.kernels.matmul.register_tile import give
+from anydim.sizes import as_size
+
+DONE = "done"  # iterations of the loop that a rectangle has done
+
+
+class ContractionWriter(MainWriter):
+    """The kernel with these ways."""
+
+    def rectangle(self) -> list[ir.Step]:
+        steps = [*super().rectangle()]
+        at = self.a_at()
+        small = [_small(self)] if self.done else []
+        for condition, way in (*small, *vector_ways(self)):
+            steps = [at, ir.If(condition, tuple(way), tuple(s for s in steps if s != at))]
+        return steps
+
+    @property
+    def done(self) -> str:
+        """Small matrices in one loop around them are done several at a time."""
+        form = self.form
+        plain = self.finished and not (form.start or form.pieces or form.windows)
+        in_place = not self.schedule.packed and len(form.loops) == 1
+        return DONE if plain and in_place else ""
+
+
+def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
+    """Conditions under which nothing is packed, and what is done then; the last one counts."""
+    form = writer.form
+    if writer.schedule.packed or form.cuts_b:
+        return []
+    row, across, dots, short = vector_libraries(writer.tile.lanes, form.dtype)
+    found: list[tuple[ir.Value, list[ir.Step]]] = []
+    one_row, one_column = (extent.equals(1) for extent in (writer.all_rows, writer.all_columns))
+    along = one_column & writer.b_step.equals(1)
+    rows, columns = (walk.extent.constant for walk in (form.m, form.n))
+    if rows in (None, 1):
+        way, step = (row, writer.b_step) if form.n.b == 1 else (across, writer.b_column)
+        writer.needs(way)
+        found.append((one_row, _one_row(writer, way.name, step)))
+        if writer.turns:
+            way = turns_libraries(writer.tile.lanes, form.dtype)[0]
+            writer.needs(way)
+            given = give("a_row", writer.a_row)
+            few = (writer.all_rows <= FEW) & writer.in_turns
+            # rows of sums that no output holds are as far apart as those of a block
+            wide = WIDE if writer.target is not None else writer.block_columns
+            found.append((few, [given, *_one_row(writer, way.name, step, wide)]))
+    if form.cuts_a or form.windows is not None or columns not in (None, 1):
+        return found
+    if form.k.a == 1:
+        ways = [(along, dots)]
+        if not writer.machine.most_lanes:  # compilers of devices take long as it is
+            ways.append((along & (writer.all_k <= SHORT * writer.tile.lanes), short))
+        for condition, way in ways:
+            writer.needs(way)
+            found.append((condition, _one_column(writer, way.name)))
+    elif form.windows is None and form.start is None:
+        writer.needs(row)
+        side = along & writer.c_row.equals(1)
+        side = side if form.m.a == 1 else side & writer.a_row.equals(1)
+        found.append((side, _turned(writer, row.name)))
+    return found
+
+
+def _small(writer: MainWriter) -> tuple[ir.Value, list[ir.Step]]:
+    """As of `vector_ways`: pairs of matrices of a few elements, all that are left of the part."""
+    form, known, lanes = writer.form, writer.sizes.known, writer.tile.lanes
+    (walk,), target = form.loops, writer.target
+    assert target is not None
+    library = small_library(lanes, form.dtype, form.n.b == 1)
+    writer.needs(library)
+    sizes = (writer.all_rows, writer.all_columns, writer.all_k)
+    most = (writer.tile.rows, lanes, SMALL_K)
+    rows, columns, depth = (size <= limit for size, limit in zip(sizes, most))
+    matrices = (
+        ir.Address(writer.a, variable("a_at")),
+        ir.Address(writer.b, writer.start_of("b", form.b_start, lambda w: w.b)),
+        ir.Address(writer.buffers[target.tensor], writer.start_of("c", as_size(0), lambda w: w.c)),
+    )
+    scalars = (
+        variable("left"), *sizes, known("a_row", form.m.a), known("a_step", form.k.a),
+        writer.b_column, writer.b_step, writer.c_row,
+        *(known(f"{each}_{walk.name}", getattr(walk, each)) for each in "abc"),
+    )  # fmt: skip
+    called = ir.Call(library.name, (*matrices, *scalars))
+    condition = rows & columns & depth
+    return condition, [called, ir.Assign(DONE, variable("left"))]
+
+
+def _one_row(
+    writer: MainWriter, function: str, b_row: ir.Value, wide: int | ir.Value = WIDE
+) -> list[ir.Step]:
+    """Rows or columns of B as they lie, `b_row` apart, for `wide` blocks of columns."""
+    stop = least(variable("stop_panel") * writer.unit, writer.all_columns)
+    first = variable("first_panel") * writer.unit
+    return [
+        ir.Let("tile0", variable("first_tile")),
+        ir.Let("tile1", variable("stop_tile")),
+        *(writer.pack_a() if writer.held.holds_a else ()),
+        give("b_panel", b_row),
+        loop(
+            "column0", first, stop, wide,
+            ir.Let("width", least(stop - variable("column0"), wide)),
+            *_whole_k(writer, function),
+        ),
+    ]  # fmt: skip
+
+
+def _one_column(writer: MainWriter, function: str) -> list[ir.Step]:
+    """Rows of A by the one column of B."""
+    return [
+        ir.Let("tile0", variable("first_tile")),
+        ir.Let("tile1", variable("stop_tile")),
+        ir.Let("column0", constant(0)),
+        ir.Let("width", constant(1)),
+        *_whole_k(writer, function),
+    ]
+
+
+def _whole_k(writer: MainWriter, function: str) -> list[ir.Step]:
+    start = writer.start_of("b", writer.form.b_start, lambda w: w.b)
+    columns = variable("column0") * writer.b_column
+    results = writer.start_of("c", as_size(0), lambda w: w.c)
+    return [
+        ir.Let("c_at", results + variable("column0")),
+        ir.Let("b_at", start + columns),
+        ir.Let("chunk", writer.all_k),
+        *writer.many(),
+        *nested(writer.tiles(function)),
+    ]
+
+
+def _turned(writer: MainWriter, function: str) -> list[ir.Step]:
+    """The one column of B by rows of A that lie along k: a row by a matrix."""
+    form = writer.form
+    first, stop = (writer.first_row(variable(f"{end}_tile")) for end in ("first", "stop"))
+    a = ir.Address(writer.a, variable("a_at") + variable("row0"))
+    b = ir.Address(writer.b, writer.start_of("b", form.b_start, lambda w: w.b))
+    sums, _ = writer.sums()
+    zeros = ir.Address("zeros", constant(0))
+    call = ir.Call(function, (b, a, zeros, sums, ir.Address("given", constant(0))))
+    return [
+        ir.Let("c_at", writer.start_of("c", as_size(0), lambda w: w.c)),
+        ir.Let("column0", constant(0)),
+        ir.Let("width", constant(1)),
+        give("k", writer.all_k),
+        give("b_panel", writer.sizes.known("a_step", form.k.a)),
+        give("init_step", constant(0)),
+        loop(
+            "row0", first, stop, WIDE,
+            ir.Let("rows", least(stop - variable("row0"), WIDE)),
+            ir.Let("sums_at", writer.sums_at()),
+            give("columns", variable("rows")),
+            call,
+            *(() if writer.finished else (writer.finish_call(apart=constant(1)),)),
+        ),
+    ]  # fmt: skip

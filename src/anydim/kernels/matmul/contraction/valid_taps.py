@@ -1,0 +1,87 @@
+"""Taps of a window that no row of a tile has inside of x are left out of its sums.
+
+Rows that are neighbours are windows side by side: at the edge of an image all of them lack the same
+taps, far dilated ones everywhere in a small image. Steps of k run over the outermost tap last, so
+what is left of them is one range, and what is left out would have added zeros.
+"""
+
+from __future__ import annotations
+
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import quotient, quotient_up
+from anydim.kernels.ir import greatest, least, select, variable
+from anydim.kernels.matmul.contraction.window_rows import ONE, SPOT, WindowSide
+from anydim.kernels.matmul.window_geometry import SMALL, Bound, LayerSizes
+from anydim.sizes import Size, product
+
+_WORTH = 64  # steps of k for each tap, from which on asking takes a hundredth of the time at most
+_END = variable("k0") + variable("length")
+STEPS = (  # those that a row tile does of a chunk of k
+    ir.Let("k_at", greatest(least(variable("seen"), _END), variable("k0"))),
+    ir.Let("steps", greatest(least(variable("unseen"), _END) - variable("k_at"), 0)),
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The outermost tap: `taps` of `steps` of k each, and the axis of places that it moves along,
+    of `extent` places that have `inner` rows each."""
+
+    bound: Bound
+    taps: Size
+    steps: Size
+    extent: Size
+    inner: Size
+    spots: Size
+
+    def range(self, sizes: LayerSizes) -> list[ir.Step]:
+        """`seen` and `unseen`: where the steps begin and end that one of `rows` from `row0` on
+        has inside; both behind all of them where none has."""
+        known, bound = sizes.known, self.bound
+        extent, inner = known("seen_places", self.extent), known("seen_rows", self.inner)
+        taps, steps = known("seen_taps", self.taps, SMALL), sizes.role("seen_steps", self.steps)
+        stride, spread = (
+            known(f"seen_{name}", size, SMALL)
+            for name, size in (("stride", bound.stride), ("spread", bound.spread))
+        )
+        before = known("seen_base", bound.constant, SMALL)
+        room = known("seen_bound", bound.extent) - before
+        line, last, image = map(variable, ("line", "last_line", "image"))
+        one_image = last < (image + 1) * extent
+        low = select(one_image, line - image * extent, 0)
+        high = select(one_image, last - image * extent, extent - 1)
+        missing = greatest(0 - before - high * stride, 0)
+        reached = greatest(room - low * stride, 0)
+        first: ir.Value = variable("row0")
+        more = variable("rows") - 1
+        if self.spots != ONE:
+            spots = known("x_spots", self.spots)
+            first, more = first * spots + variable(SPOT), select(spots > 1, 0, more)
+        return [
+            ir.Let("line", quotient(first, inner)),
+            ir.Let("last_line", quotient(first + more, inner)),
+            ir.Let("image", quotient(line, extent)),
+            ir.Let("seen", least(quotient_up(missing, spread), taps) * steps),
+            ir.Let("unseen", least(quotient_up(reached, spread), taps) * steps),
+        ]
+
+
+def seen_of(side: WindowSide | None, k: Size) -> Seen | None:
+    """What is known of the outermost tap; None where asking is not worth it."""
+    if side is None:
+        return None
+    tap = side.taps[0] if side.taps else side.tap
+    if tap is None:
+        return None
+    bounds = [bound for bound in side.bounds if bound.tap == tap.name]
+    steps = k.divide_exactly(tap.extent)
+    if len(bounds) != 1 or steps is None or (steps.constant or 0) < _WORTH:
+        return None
+    (bound,) = bounds
+    stride, spread = bound.stride.constant, bound.spread.constant
+    at = next((n for n, place in enumerate(side.places) if place.name == bound.place), None)
+    if at is None or stride is None or spread is None or stride < 0 or spread < 1:
+        return None
+    inner = product(place.extent for place in side.places[at + 1 :])
+    return Seen(bound, tap.extent, steps, side.places[at].extent, inner, side.spots)

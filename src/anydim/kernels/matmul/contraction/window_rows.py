@@ -1,0 +1,324 @@
+"""Rows of A that are windows of a tensor, as convolutions of channels-last tensors have them.
+
+    a[m, k] = x[position(m, k)], 0 outside of x     m over places, k over taps and then a run
+
+Reduced axes that lie behind one another in x are one run, which is copied in whole vectors: all
+channels, with them the taps along a row of an image. Where a window leaves x, what is inside of
+a run is copied and zeros are put around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from itertools import product as every
+
+from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes
+from anydim.kernels.codegen.writer import Writer
+from anydim.kernels.ir import constant, greatest, least, select
+from anydim.kernels.matmul.window_geometry import (
+    SMALL,
+    Bound,
+    LayerSizes,
+    WindowAxis,
+    bounds_of,
+    merged_places,
+)
+from anydim.lang.tree import Axis, Read
+from anydim.lang.tree.affine import Affine, affine
+from anydim.sizes import Box, Size, as_size, product
+
+SPOT = "spot"
+ONE = as_size(1)
+_STRAIGHT = 48  # short runs of a window that are copied without a loop
+WINDOW_SCALARS = ("x_at", "first_row", "rows", "dst_row", SPOT)
+
+
+@dataclass(frozen=True)
+class WindowSide:
+    """How rows of A lie in x: `places` are the axes of m, `taps` those of k around a run.
+
+    Rows are those of all places, the last axis the fastest; or, of the places of an image, `spots`
+    of them, those of one in all images: that is then the loop `SPOT` around the product.
+    A run has `run` elements; where it may leave x, its outermost axis is `tap`.
+    """
+
+    places: tuple[WindowAxis, ...]
+    taps: tuple[WindowAxis, ...]
+    run: Size
+    tap: WindowAxis | None
+    bounds: tuple[Bound, ...]
+    spots: Size = ONE
+
+    @property
+    def rows(self) -> Size:
+        """All of them, those of all places."""
+        return product(place.extent for place in self.places)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether rows lie evenly and leave nothing, as those of 1 x 1 windows do."""
+        return not self.bounds and not self.taps and len(self.places) == 1
+
+    @property
+    def run_bound(self) -> Bound | None:
+        """What a run may leave."""
+        return next((b for b in self.bounds if self.tap and b.tap == self.tap.name), None)
+
+
+def moves(read: Read, rows: Sequence[Axis], reduced: Sequence[Axis]) -> bool:
+    """Whether a read is one of windows: it may be outside, or steps over places."""
+    if read.default is not None:
+        return True
+    own, summed = {axis.name for axis in rows}, {axis.name for axis in reduced}
+    for form in () if read.flat else map(affine, read.indices):
+        used = own & set(() if form is None else form.indices)
+        if form is not None and used:
+            if summed & set(form.indices) or any(form.stride(name) != 1 for name in used):
+                return True
+    return False
+
+
+def window_side(
+    read: Read,
+    x: Affine,
+    shape: tuple[Size, ...],
+    rows: Sequence[Axis],
+    reduced: Sequence[Axis],
+    box: Box,
+) -> tuple[WindowSide, tuple[Axis, ...]] | None:
+    """The windows that rows are, and the reduced axes in their order; None for other reads."""
+    extents = {axis.name: axis.extent for axis in (*rows, *reduced)}
+    bounds = bounds_of(read, shape, rows, reduced, extents, box)
+    if bounds is None or not rows:
+        return None
+    taps, run, length = list(reduced), list[Axis](), as_size(1)
+    tap: WindowAxis | None = None
+    while taps and tap is None:
+        inner = next((axis for axis in taps if x.stride(axis.name) == length), None)
+        if inner is None:
+            break
+        taps.remove(inner)
+        run.insert(0, inner)
+        if any(bound.tap == inner.name for bound in bounds):
+            tap = _axis(inner, x)
+        length = length * inner.extent
+    side = WindowSide(
+        merged_places([_axis(a, x) for a in rows], bounds), tuple(_axis(a, x) for a in taps),
+        length, tap, bounds,
+    )  # fmt: skip
+    own = [bound for bound in bounds if tap is not None and bound.tap == tap.name]
+    if len(own) > 1 or any(bound.spread != 1 for bound in own):
+        return None
+    return side, (*taps, *run)
+
+
+def _axis(axis: Axis, x: Affine) -> WindowAxis:
+    return WindowAxis(axis.name, axis.extent, x.stride(axis.name), as_size(0))
+
+
+def window_function(side: WindowSide, dtype: DType, lanes: int, sizes: LayerSizes) -> ir.Function:
+    """dst[i, :k] for the rows from `first_row` on; what lies behind a row in dst is written over.
+
+    Call it when the sizes are complete.
+    """
+    body = _Windows(side, ir.Type(dtype, _lanes_of(side, lanes)), sizes).rows()
+    scalars = (*WINDOW_SCALARS, *sizes.names)
+    pointers = (ir.Pointer("x", dtype), ir.Pointer("dst", dtype))
+    return ir.Function("windows", (*pointers, *map(ir.Scalar, scalars)), body)
+
+
+def _lanes_of(side: WindowSide, lanes: int) -> int:
+    """Those that copy a run: the fewest that hold a short one, as stores of more of them overlap
+    and most lie across two lines of the cache."""
+    run = side.run.constant
+    return lanes if run is None else min(lanes, 1 << max(run - 1, 1).bit_length())
+
+
+def _given(name: str) -> ir.Value:
+    return ir.Var(ir.INDEX, name)
+
+
+class _Windows:
+    """Writes the body of the function."""
+
+    def __init__(self, side: WindowSide, vector: ir.Type, sizes: LayerSizes) -> None:
+        self.side, self.vector, self.sizes = side, vector, sizes
+        self.code = Writer()
+        self.steps = {
+            place.name: self._size(f"step{n}", place.x) for n, place in enumerate(side.places)
+        }
+        self.taps = [self._size(f"tap{n}", tap.x) for n, tap in enumerate(side.taps)]
+        self.extents = {
+            bound: self._size(f"bound{n}", bound.extent) for n, bound in enumerate(side.bounds)
+        }
+        self.run = self._size("run", side.run, vector.lanes)
+
+    def _size(self, name: str, size: Size, most: int = 0) -> ir.Value:
+        """A size of this role, in the text where it is a constant up to `most`."""
+        return self.sizes.known(f"x_{name}", size, most)
+
+    def rows(self) -> tuple[ir.Step, ...]:
+        """Row by row; the place of the next one follows from that of the last."""
+        code, side = self.code, self.side
+        extents = [
+            code.let(greatest(self._size(f"places{n}", place.extent), 1))
+            for n, place in enumerate(side.places)
+        ]
+        spots = self._size("spots", side.spots, 1)
+        first = _given("first_row") * spots + _given(SPOT)
+        counters = [code.variable(place) for place in code.split(first, extents[1:])]
+        with code.range(0, _given("rows")) as row:
+            places = {place.name: c() for place, c in zip(side.places, counters)}
+            self._row(places, code.let(row * _given("dst_row")))
+            with ExitStack() as place_by_place:
+                if side.spots != ONE:
+                    with code.when(spots > 1):
+                        counters[0] += 1
+                    place_by_place.enter_context(code.otherwise())
+                self._advance(counters, extents)
+        return code.written
+
+    def _advance(self, counters: list, extents: list[ir.Value]) -> None:
+        code = self.code
+        counters[-1] += 1
+        if len(counters) > 1:
+            with code.when(counters[-1]() >= extents[-1]):
+                counters[-1].set(0)
+                self._advance(counters[:-1], extents[:-1])
+
+    def _row(self, places: Mapping[str, ir.Value], to: ir.Value) -> None:
+        """One window: as it lies where it is inside of x, else run by run."""
+        code, side = self.code, self.side
+        source = _given("x_at")
+        for place in side.places:
+            source = source + places[place.name] * self.steps[place.name]
+        source = code.let(source)
+        inside: ir.Value | None = None
+        bases = {}
+        for n, bound in enumerate(side.bounds):
+            base = self._size(f"base{n}", bound.constant, SMALL)
+            if bound.place:
+                stride = self._size(f"stride{n}", bound.stride, SMALL)
+                base = base + places[bound.place] * stride
+            bases[bound] = base = code.let(base)
+            last = (self._extent(bound.tap) - 1) * bound.spread if bound.tap else as_size(0)
+            reach = self._size(f"reach{n}", last, SMALL)
+            fine = (base >= 0) & (base + reach < self.extents[bound])
+            inside = fine if inside is None else inside & fine
+        if inside is None:
+            self._whole(source, to)
+            return
+        with code.when(inside):
+            self._whole(source, to)
+        with code.otherwise():
+            self._taps(source, to, bases)
+
+    def _extent(self, tap: str) -> Size:
+        axes = self.side.taps if self.side.tap is None else (*self.side.taps, self.side.tap)
+        return next(axis.extent for axis in axes if axis.name == tap)
+
+    def _whole(self, source: ir.Value, to: ir.Value) -> None:
+        """All of a window, in a row of copies where runs are short and these are few."""
+        side, code, lanes = self.side, self.code, self.vector.lanes
+        run, count = side.run.constant, product(tap.extent for tap in side.taps).constant
+        if run is None or run > lanes or count is None or count > _STRAIGHT:
+            self._taps(source, to, {})
+            return
+        ranges = [range(int(tap.extent.constant or 0)) for tap in side.taps]
+        mask = code.let(first_lanes(constant(run), lanes)) if run < lanes else None
+        for number, places in enumerate(every(*ranges)):
+            at = source
+            for place, step in zip(places, self.taps):
+                at = at + step * place
+            self._copy(code.let(at), to + number * run, mask)
+
+    def _copy(self, source: ir.Value, to: ir.Value, mask: ir.Value | None = None) -> None:
+        load = ir.Load(self.vector, "x", source, None if mask is None else mask)
+        self.code.emit(ir.Store("dst", to, load))
+
+    def _taps(self, source: ir.Value, to: ir.Value, bases: Mapping[Bound, ir.Value]) -> None:
+        """Run by run; what is outside of x is 0."""
+        side, code = self.side, self.code
+        low, high = constant(0), self.run
+        own = side.run_bound
+        if side.tap is not None and own is not None and bases:
+            unit, base = self._size("unit", side.tap.x), bases[own]
+            steps = self._size("steps", side.tap.extent, SMALL)
+            first = least(greatest(0 - base, 0), steps)
+            low = code.let(first * unit)
+            behind = least(greatest(self.extents[own] - base, first), steps)
+            high = code.let(behind * unit)
+        self._tap(0, source, constant(0), to, (low, high), bases, None)
+
+    def _tap(
+        self,
+        number: int,
+        source: ir.Value,
+        at: ir.Value,
+        to: ir.Value,
+        ends: tuple[ir.Value, ir.Value],
+        bases: Mapping[Bound, ir.Value],
+        fine: ir.Value | None,
+    ) -> None:
+        """The loops over the taps around a run."""
+        side, code = self.side, self.code
+        if number == len(side.taps):
+            self._one(code.let(source), code.let(to + at * self.run), ends, fine, bases)
+            return
+        tap = side.taps[number]
+        extent = self._size(f"taps{number}", tap.extent, SMALL)
+        with code.range(0, extent) as place:
+            now = fine
+            for bound, base in bases.items():
+                if bound.tap == tap.name:
+                    spread = self._size(f"spread{number}", bound.spread, SMALL)
+                    index = code.let(base + place * spread)
+                    here = (index >= 0) & (index < self.extents[bound])
+                    now = here if now is None else now & here
+            inner = at * extent + place
+            moved = source + place * self.taps[number]
+            self._tap(number + 1, moved, inner, to, ends, bases, now)
+
+    def _one(
+        self,
+        source: ir.Value,
+        to: ir.Value,
+        ends: tuple[ir.Value, ir.Value],
+        fine: ir.Value | None,
+        bases: Mapping[Bound, ir.Value],
+    ) -> None:
+        """A run: zeros, what is inside, zeros."""
+        code, lanes = self.code, self.vector.lanes
+        low, high = ends
+        for bound, base in bases.items():
+            if not bound.tap:
+                here = (base >= 0) & (base < self.extents[bound])
+                fine = here if fine is None else fine & here
+        if fine is not None:
+            low = code.let(select(fine, low, self.run))
+            high = code.let(select(fine, high, self.run))
+        if self.side.run.constant == 1:
+            self._element(source, to, high > low)
+            return
+        if bases:
+            self._zeros(to, constant(0), low)
+        code.sweep(low, high, lanes, lambda at, mask: self._copy(source + at, to + at, mask))
+        if bases:
+            self._zeros(to, high, self.run)
+
+    def _element(self, source: ir.Value, to: ir.Value, fine: ir.Value) -> None:
+        """A run of one element."""
+        kind, code = ir.Type(self.vector.dtype), self.code
+        with code.when(fine):
+            code.emit(ir.Store("dst", to, ir.Load(kind, "x", source)))
+        with code.otherwise():
+            code.emit(ir.Store("dst", to, constant(0, self.vector.dtype)))
+
+    def _zeros(self, to: ir.Value, low: ir.Value, high: ir.Value) -> None:
+        zero = constant(0, self.vector.dtype, self.vector.lanes)
+        with self.code.range(low, high, self.vector.lanes) as place:
+            self.code.emit(ir.Store("dst", (to + place), zero))

@@ -1,0 +1,131 @@
+"""Many images of few places: place by place, by the taps alone that it has inside of x.
+
+A place of 2 x 2 sees 4 of 3 x 3 taps, and in a panel with the others (`batched_columns.py`) the
+rest of them as zeros. Here columns are the images of one place. What a panel of images has of the
+channels of a chunk is transposed, so that all images of an element are a row; the windows of a
+place are some of these rows, its weights those of the taps that are inside. Sums lie in scratch, as
+rows of places of images, and are transposed into the images. They leave out zeros alone: an image
+has its bits in any batch.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import summed
+from anydim.kernels.codegen.scalar_lowering import SizeParameters
+from anydim.kernels.codegen.writer import Writer
+from anydim.kernels.ir import constant, greatest, least, select, variable
+from anydim.kernels.matmul.convolution.batched_columns import apart_of
+from anydim.kernels.matmul.convolution.convolution_form import Windows
+from anydim.kernels.matmul.convolution.convolution_micro_kernels import STRIP
+from anydim.kernels.matmul.convolution.cropped_taps import FIRST, KEPT
+from anydim.kernels.matmul.convolution.tile_strips import LAST, Strips
+from anydim.kernels.matmul.matmul_kernel import call
+from anydim.kernels.matmul.transposed import turned_library
+from anydim.kernels.matmul.window_geometry import taps_inside
+from anydim.sizes import Size, as_size
+
+
+def place_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
+    """All of a panel, by the `rows` of `rows_function`."""
+    plan, kernel = strips.plan, strips.kernel
+    code, form, tile, value = Writer("place_"), plan.given, plan.tile, kernel.sizes.value
+    turn = turned_library(tile.lanes, form.dtype)
+    kernel.needs(turn)
+    bytes, row, images = form.dtype.bytes, constant(plan.panel_row), variable("images")
+    channels, places = variable("channels"), value(form.columns)
+    start = value(_start(form) - plan.form.x_start)
+    x = variable("x_at") + variable("image") * variable("x_image") + start
+    turned = ir.Address("scratch", value(plan.scratch.turned_at))
+    copy, panel = value(plan.scratch.panel), ir.Address("scratch", constant(0))
+    elements = value(form.channels.x)
+    x_shape = variable("x_image"), row, images, channels * elements
+    code.emit(ir.Call(turn.name, (ir.Address("x", x), turned, *x_shape)))
+    sums, sums_row = value(plan.scratch.sums_at), variable("block_columns")
+    wide, copying = code.let(sums_row / places), strips.weights.copying()
+    with code.range(0, places) as number:
+        place = _place(form, number, code, kernel.sizes)
+        k, all_of = code.let(channels * place.window), place.window.equals(elements)
+        code.emit(copying(**place.taps))
+        with code.when(~all_of):
+            own = {n: at for n, at in place.taps.items() if n.startswith(KEPT)}
+            code.emit(call(rows, src=turned, dst=panel, x_row=place.row, **own))
+        b = ir.Address("scratch", code.let(select(all_of, turned.offset, 0)))
+        with code.range(0, variable("rows"), tile.rows * STRIP) as at:
+            code.emit(ir.Let("m", variable("row0") + at))
+            code.emit(ir.Let("height", least(variable("rows") - at, tile.rows * STRIP)))
+            c = ir.Address("scratch", sums + (at * sums_row + number * wide) * bytes)
+            a = ir.Address("scratch", copy + at * k * bytes)
+            strip = strips.call(c, sums_row, b=b, b_row=row)
+            code.emit(strip(a=a, a_row=k, k=k, span=k, gap=constant(0), columns=images))
+    to = variable("y_unit") + variable("row0") * places
+    to = ir.Address(strips.y, to + variable("image") * variable("y_image"))
+    y_shape = wide, variable("y_image"), variable("rows") * places, images
+    with code.when(LAST):
+        code.emit(ir.Call(turn.name, (ir.Address("scratch", sums), to, *y_shape)))
+    return list(code.written)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What a place has inside of x: `first` and `kept` taps of each axis, `window` of them all,
+    and the `row` that the first tap of the first channel is."""
+
+    taps: dict[str, ir.Value]
+    window: ir.Value
+    row: ir.Value
+
+
+def _start(form: Windows) -> Size:
+    """Where the first element of the first channel lies in x."""
+    apart = ((bound, apart_of(form, bound)) for bound in form.bounds)
+    return form.x_start - sum((b.constant * by for b, by in apart if by is not None), as_size(0))
+
+
+def _place(form: Windows, number: ir.Value, code: Writer, sizes: SizeParameters) -> _Place:
+    """A place by its number."""
+    value, at = sizes.value, {"": constant(0)}
+    places = code.split(number, [value(step.extent) for step in form.places[1:]])
+    at |= {step.name: place for step, place in zip(form.places, places)}
+    taps, rows, window = dict[str, ir.Value](), list[ir.Value](), constant(1)
+    for number_of, tap in enumerate(form.taps):
+        bound = next(bound for bound in form.bounds if bound.tap == tap.name)
+        apart, spread = apart_of(form, bound), value(bound.spread)
+        assert apart is not None, "`columns_of` looked at it"
+        here = at[bound.place]
+        low = code.let(value(bound.constant) + here * value(bound.stride))
+        first, behind = map(code.let, taps_inside(bound, here, here, tap.extent, value))
+        kept = code.let(greatest(behind - first, 0))
+        taps |= {f"{FIRST}{number_of}": first, f"{KEPT}{number_of}": kept}
+        rows.append((low + first * spread) * value(apart))
+        window = code.let(window * kept)
+    return _Place(taps, window, code.let(summed(*rows)))
+
+
+def rows_function(form: Windows, sizes: SizeParameters, lanes: int, row: int) -> ir.Function:
+    """dst[channel, kept tap, :images] = src[channel, element], of elements from `x_row` on.
+
+    Rows are `row` elements apart, and written in whole vectors.
+    """
+    code, value, window = Writer(), sizes.value, constant(1)
+    inner = list[ir.Value]()
+    kept = [variable(f"{KEPT}{n}") for n in range(len(form.taps))]
+    for extent in reversed(kept):
+        inner.insert(0, window)
+        window = code.let(window * extent)
+    with ExitStack() as loops:
+        taps = [loops.enter_context(code.range(0, extent)) for extent in kept]
+        at = loops.enter_context(code.range(0, variable("images"), lanes))
+        steps = (tap * value(axis.x) for tap, axis in zip(taps, form.taps))
+        source = code.let(summed(variable("x_row"), *steps) * row + at)
+        to = code.let(summed(*(tap * step for tap, step in zip(taps, inner))) * row + at)
+        with code.range(0, variable("channels")) as channel:
+            found = source + channel * (value(form.channels.x) * row)
+            found = ir.Load(ir.Type(form.dtype, lanes), "src", found)
+            code.emit(ir.Store("dst", to + channel * (window * row), found))
+    pointers = (ir.Pointer(name, form.dtype) for name in ("src", "dst"))
+    names = ("x_row", "images", "channels", *(f"{KEPT}{n}" for n in range(len(kept))))
+    return ir.Function("rows", (*pointers, *map(ir.Scalar, (*names, *sizes.names))), code.written)

@@ -1,0 +1,89 @@
+"""What the register tile of a convolution does at the end: a bias, a residual, a clamp.
+
+Other epilogues are computed by a loop over the finished sums (`matmul/epilogue_loop.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
+from anydim.kernels.matmul.convolution.convolution_form import Windows
+from anydim.kernels.matmul.epilogue import COLUMN, PRODUCT, ROW, Output
+from anydim.lang.tree import Apply, Expr, Group, Literal, Read
+from anydim.lang.tree.affine import Affine, affine
+from anydim.sizes import Size, as_size
+
+
+@dataclass(frozen=True)
+class Ending:
+    """min(max(sums + bias[m] + more[place], low), high); None for what is not there."""
+
+    bias: Read | None = None
+    more: Read | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def in_place(self, factors: Iterable[str], result: str) -> tuple[tuple[str, str], ...]:
+        """The result with what is added to it: that is read nowhere else. See `Launch.in_place`."""
+        if self.more is None:
+            return ()
+        others = {*factors, "" if self.bias is None else self.bias.tensor}
+        return () if self.more.tensor in others else ((result, self.more.tensor),)
+
+
+def ending_of(form: Windows, group: Group) -> Ending | None:
+    """The epilogue of a single result as an ending; None when it is something else."""
+    strides = {loop.name: loop.y for loop in form.loops}
+    own = Affine.of(as_size(0), {**strides, ROW: form.row_y, COLUMN: as_size(1)})
+    return ending(form.outputs, form.dtype, group, own, {COLUMN: as_size(0)})
+
+
+def ending(
+    outputs: tuple[Output, ...],
+    dtype: DType,
+    group: Group,
+    own: Affine,
+    bias_steps: dict[str, Size],
+) -> Ending | None:
+    """Outputs as an ending; `own` is where an element lies, a bias steps by `bias_steps`."""
+    if len(outputs) != 1 or group.type_of(outputs[0].tensor).dtype != dtype:
+        return None
+    expr = outputs[0].value
+    expr, high = _limit(expr, "min")
+    expr, low = _limit(expr, "max")
+    bias: Read | None = None
+    more: Read | None = None
+    sums = 0
+    for term in _terms(expr):
+        if not isinstance(term, Read):
+            return None
+        if term.tensor == PRODUCT:
+            sums += 1
+            continue
+        place = affine(term.indices[0]) if term.flat else None
+        if place is None or group.type_of(term.tensor).dtype != dtype:
+            return None
+        if all(place.stride(n) == by for n, by in bias_steps.items()) and bias is None:
+            bias = term
+        elif place == own and more is None:
+            more = term
+        else:
+            return None
+    return Ending(bias, more, low, high) if sums == 1 else None
+
+
+def _limit(expr: Expr, function: str) -> tuple[Expr, float | None]:
+    if isinstance(expr, Apply) and expr.function == function:
+        left, right = expr.arguments
+        for value, limit in ((left, right), (right, left)):
+            if isinstance(limit, Literal) and not isinstance(value, Literal):
+                return value, limit.value
+    return expr, None
+
+
+def _terms(expr: Expr) -> tuple[Expr, ...]:
+    if isinstance(expr, Apply) and expr.function == "add":
+        return tuple(term for argument in expr.arguments for term in _terms(argument))
+    return (expr,)

@@ -1,0 +1,224 @@
+"""The loops of a convolution kernel.
+
+    for each rectangle of a thread's part (`matmul/work_partition.py`)
+        for each block of rows, each block of columns
+            for each chunk of channels
+                pack the weights, unless they came packed
+                for each panel of columns of the block (`batched_columns.py`)
+                    windows of x -> a panel of B in the first cache, or a band (`line_buffer.py`)
+                    for each strip of rows: sums += A B; after the last chunk, the epilogue
+
+A panel is used by all tiles of rows while it is in the first cache; the weights of a block of rows
+and a chunk stay in the second one for all panels of a block.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import quotient_up
+from anydim.kernels.ir import constant, greatest, least, number, select, variable
+from anydim.kernels.matmul.blocked_loops import Blocked, Level
+from anydim.kernels.matmul.convolution.batched_columns import images_of
+from anydim.kernels.matmul.convolution.by_position import place_steps, rows_function
+from anydim.kernels.matmul.convolution.convolution_micro_kernels import STRIP
+from anydim.kernels.matmul.convolution.convolution_packing import WindowPack
+from anydim.kernels.matmul.convolution.convolution_plan import Plan
+from anydim.kernels.matmul.convolution.line_buffer import banding_of
+from anydim.kernels.matmul.convolution.merged_rows import MergedPack, can_merge
+from anydim.kernels.matmul.convolution.tile_strips import JOINED, Strips, libraries
+from anydim.kernels.matmul.convolution.weight_blocks import weights_of
+from anydim.kernels.matmul.epilogue import read_by
+from anydim.kernels.matmul.matmul_kernel import call, roles_of
+from anydim.kernels.matmul.window_geometry import LayerSizes
+from anydim.lang.tree import Group
+from anydim.sizes import Size, product
+
+
+class ConvolutionWriter(Blocked):
+    """The kernel of a convolution: rows are channels of the result, columns its places."""
+
+    name = "convolution"
+    sizes: LayerSizes
+
+    def __init__(self, group: Group, plan: Plan) -> None:
+        form, ending = plan.form, plan.ending
+        super().__init__(group, form.outputs, form.dtype, plan.tile, LayerSizes())
+        self.plan, self.form, self.columns = plan, form, plan.columns
+        self.libraries, self.sharing = libraries(plan), plan.blocks.sharing
+        if ending is not None:
+            self.in_place = ending.in_place((form.x, form.w), form.outputs[0].tensor)
+        if plan.schedule.packed:
+            self.packed = {"w": form.dtype}
+        self.roles, self.buffers = roles_of(
+            ((form.w, "w"), (form.x, "x")), self.packed, read_by(form.outputs),
+            (output.tensor for output in form.outputs),
+        )  # fmt: skip
+
+    @property
+    def scratch(self) -> Size:
+        return self.plan.scratch.all
+
+    def role(self, name: str, size: Size) -> ir.Value:
+        return self.sizes.role(name, size)
+
+    def made(self) -> list[ir.Function]:
+        """The epilogue where the tile does not do it, and the packing."""
+        plan, finish = self.plan, None
+        if not plan.finished:
+            finish = self.finish_function(self.form, plan.machine)
+        self.windows = self._packing() if plan.joins or not plan.schedule.direct else []
+        self.banding = banding_of(plan.band, self.form, self, plan.seen is not None)
+        self.weights = weights_of(plan, self)
+        self.strips = Strips(plan, self, self.banding, self.weights, finish)
+        self.rows = []
+        if plan.goes_by_place:
+            own = plan.given, self.sizes, plan.tile.lanes, plan.panel_row
+            self.rows = [self.sized(partial(rows_function, *own))]
+        made = *self.windows, *self.banding.functions, *self.weights.functions, *self.rows
+        return [*made] if finish is None else [finish, *made]
+
+    def _packing(self) -> list[ir.Function]:
+        """What brings windows into a panel, and what does so where rows have few places."""
+        plan = self.plan
+        seen = plan.seen is not None
+        given = self.form, self.sizes, plan.tile.lanes, plan.panel_row, plan.joins, seen
+        pack = WindowPack(*given)
+        windows = [self.sized(pack.function)]
+        if pack.turned is not None:
+            self.needs(pack.turned)
+        if can_merge(self.form):
+            x = product(self.group.type_of(self.form.x).shape)
+            merged = MergedPack(*given, x if plan.machine.permutes else None)
+            self.worth_merging = merged.worth_it()
+            windows.append(self.sized(merged.function))
+        return windows
+
+    def start(self) -> list[ir.Step]:
+        zero = ir.Store("zeros", constant(0), number(self.form.dtype, 0))
+        return [*self.banding.start(), ir.Stack("zeros", self.form.dtype, 1), zero]
+
+    # ---- the loops -----------------------------------------------------------------------------
+
+    def enter(self) -> list[ir.Step]:
+        plan, row_stop = self.plan, variable("stop_tile") * self.tile.rows
+        column_stop = variable("stop_panel") * self._width
+        rows, columns = self.role("all_rows", self.form.rows), self.sizes.value(self.columns.all)
+        banded, most = self.banding.enter(constant(plan.schedule.block_panels))
+        panels = self.role("panels", self.sharing.panels)
+        if plan.goes_by_place:
+            most = select(self._goes_by_place, 1, most)
+        blocks = greatest(quotient_up(panels, greatest(most, 1)), 1)
+        return [
+            *banded,
+            ir.Let("block_columns", quotient_up(panels, blocks) * self._width),
+            ir.Let("row_stop", least(row_stop, rows)),
+            ir.Let("column_stop", least(column_stop, columns)),
+        ]
+
+    @property
+    def _width(self) -> ir.Value:
+        """Columns of a panel."""
+        width = self.columns.width
+        return self.role("panel", width) if self.plan.joins else constant(self.tile.width)
+
+    def levels(self) -> list[Level]:
+        """Blocks of rows, of columns, chunks of channels, panels, strips."""
+        tile, form = self.tile, self.form
+        rows = self.role("block_rows", self.plan.blocks.rows)
+        columns = variable("block_columns")
+        first_row = variable("first_tile") * tile.rows
+        first_column = variable("first_panel") * self._width
+        left = variable("row_stop") - variable("row0")
+        end = least(variable("column0") + columns, variable("column_stop"))
+        all_channels, channels = greatest(self._channels, 1), self._chunk_channels
+        width = least(variable("columns") - variable("column"), self._width)
+        place = self.banding.either(self.banding.head(), self._pack_windows())
+        strips: ir.Value = variable("rows")
+        if self.plan.goes_by_place:
+            used = self._goes_by_place
+            place = [ir.If(used, tuple(place_steps(self.strips, *self.rows)), tuple(place))]
+            strips = select(used, 0, strips)
+        return [
+            Level(
+                "row0", first_row, variable("row_stop"), rows, [ir.Let("rows", least(left, rows))]
+            ),
+            Level(
+                "column0", first_column, variable("column_stop"), columns,
+                [
+                    ir.Let("columns", end),
+                    ir.Let("x_unit", self.at(form.x_start, ((w.name, w.x) for w in form.loops))),
+                    ir.Let("y_unit", self.at(0, ((w.name, w.y) for w in form.loops))),
+                    ir.Let("w_unit", self.weights.start()),
+                ],
+            ),
+            Level("channel0", 0, all_channels, channels, self._chunk()),
+            Level(
+                "column", variable("column0"), variable("columns"), self._width,
+                [
+                    ir.Let("width", width), *images_of(self.columns, self.sizes.value),
+                    *self._taps(), *place,
+                ],
+            ),
+            Level("row", 0, strips, tile.rows * STRIP, self.strips.steps()),
+        ]  # fmt: skip
+
+    @property
+    def _channels(self) -> ir.Value:
+        return self.role("all_channels", self.form.channels.extent)
+
+    @property
+    def _chunk_channels(self) -> ir.Value:
+        channels, band = self.plan.blocks.channels, self.plan.band
+        if band is not None:
+            channels = channels + band.used * (band.channels - channels)
+        return self.role("chunk", channels)
+
+    def _chunk(self) -> list[ir.Step]:
+        """What all panels and tiles know of a chunk of channels."""
+        value, form = self.sizes.value, self.form
+        channels = least(self._channels - variable("channel0"), self._chunk_channels)
+        end = variable("channel0") + self._chunk_channels
+        last = end >= self._channels
+        first = select(variable("channel0").equals(0), 1, constant(0))
+        x = variable("x_unit") + variable("channel0") * value(form.channels.x)
+        return [
+            ir.Let("channels", channels),
+            ir.Let("first", first),
+            ir.Let("last", last),
+            ir.Let("x_at", x),
+            *self.weights.copy(),
+            *self.banding.unknown(),
+            *self.banding.either(self.banding.make(), ()),
+        ]
+
+    def _taps(self) -> list[ir.Step]:
+        """Those of a panel."""
+        seen, value = self.plan.seen, self.sizes.value
+        if seen is None:
+            k = variable("channels") * value(self.form.window)
+            return [ir.Let("k", k), ir.Let("span", variable("k"))]
+        first, width = variable("column"), variable("width")
+        if self.plan.joins:
+            first, width = select(JOINED, 0, first), select(JOINED, variable("run"), width)
+        row = self.banding.row(value(product(step.extent for step in self.form.places[1:])))
+        return seen.range(value, first, width, row)
+
+    @property
+    def _goes_by_place(self) -> ir.Value:
+        return self.sizes.value(self.columns.by_place).differs(0)
+
+    def _pack_windows(self) -> list[ir.Step]:
+        if not self.windows:
+            return []
+        own = {}
+        if self.plan.joins:
+            x = variable("x_at") + variable("image") * variable("x_image")
+            own = {"x_at": x, "column": variable("place"), "width": variable("run")}
+        rows, *merged = (
+            call(made, dst=ir.Address("scratch", constant(0)), **own) for made in self.windows
+        )
+        worth = self.worth_merging if merged else None
+        steps: ir.Step = rows if worth is None else ir.If(worth, tuple(merged), (rows,))
+        return [ir.If(JOINED, (steps,))] if self.plan.schedule.direct else [steps]

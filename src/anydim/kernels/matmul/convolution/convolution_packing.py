@@ -1,0 +1,291 @@
+"""Bringing the operands of a convolution into place: windows of x as rows of B, weights as A.
+
+    b[k, p] = x[position(k, p)], 0 outside x     k over the channels of a chunk and all taps
+
+Vectors run along the last axis of the places; for each of them and each tap one loop over the
+channels loads and stores. Strides up to 4 load all they step over and shuffle; by larger ones, rows
+of windows that are inside as a whole are matrices of places and taps, which are transposed in
+registers, and others gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from anydim.base.dtypes import boolean
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes, quotient, quotient_up, summed
+from anydim.kernels.codegen.scalar_lowering import SizeParameters
+from anydim.kernels.codegen.writer import Writer
+from anydim.kernels.ir import constant, greatest, iota, least, select, shuffle, variable
+from anydim.kernels.matmul.convolution.convolution_form import Windows
+from anydim.kernels.matmul.transposed import turned_library
+from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
+from anydim.sizes import product
+
+PACK_SCALARS = ("x_at", "column", "width", "channels")
+IMAGE_SCALARS = ("images", "x_image")  # as many, so far apart, each with `width` columns
+SEEN_SCALARS = ("seen", "unseen")  # the first tap along the outermost axis, and behind the last
+SHUFFLED_STRIDES = 4
+Place = Callable[[ir.Value], ir.Value]  # of a channel
+
+
+class WindowPack:
+    """Writes the function `windows`: a panel of B from `column` on, rows `row` elements apart.
+
+    `places` and `taps` have the indices of axes by their names, `x` and `to` say where the vector
+    of places lies in x and in the panel, `wanted` which lanes of what is loaded.
+    """
+
+    name = "windows"
+    first: ir.Value
+    x: ir.Value
+    to: ir.Value
+    wanted: Sequence[ir.Value]
+
+    def __init__(
+        self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool, seen: bool
+    ) -> None:  # fmt: skip
+        self.form, self.sizes, self.lanes, self.row = form, sizes, lanes, row
+        self.joined, self.seen = joined, seen
+        self.vector = ir.Type(form.dtype, lanes)
+        self.last = form.places[-1]
+        self.stride = int(self.last.x.constant or 1)
+        steps = self.stride > SHUFFLED_STRIDES and bool(form.taps) and form.taps[-1].x == 1
+        self.turned = turned_library(lanes, form.dtype) if steps else None
+        self.places: dict[str, ir.Value] = {}
+        self.taps: dict[str, ir.Value] = {}
+
+    def function(self) -> ir.Function:
+        """dst[k, :width] for the channels from `x_at` on; call when the sizes are complete."""
+        self.code = Writer()
+        self._images()
+        pointers = (ir.Pointer(name, self.form.dtype) for name in ("x", "dst"))
+        own = (*PACK_SCALARS, *IMAGE_SCALARS * self.joined, *SEEN_SCALARS * self.seen)
+        scalars = map(ir.Scalar, (*own, *self.sizes.names))
+        return ir.Function(self.name, (*pointers, *scalars), self.code.written)
+
+    def _images(self) -> None:
+        """One image behind the other: vectors reach over the end of one into the next."""
+        with self._each_image() as (x, to):
+            self.first, self.begin = variable("x_at") + x, variable("column") - to
+            self._rows()
+
+    @contextmanager
+    def _each_image(self) -> Iterator[tuple[ir.Value, ir.Value]]:
+        """A loop over the images: where each begins in x and in the panel."""
+        if not self.joined:
+            yield constant(0), constant(0)
+            return
+        with self.code.range(0, variable("images")) as image:
+            x, to = image * variable("x_image"), image * variable("width")
+            yield self.code.let(x), self.code.let(to)
+
+    def _rows(self) -> None:
+        """All stretches of the panel that lie in one row of places."""
+        code, value, places = self.code, self.sizes.value, self.form.places
+        column, extent = variable("column"), value(self.last.extent)
+        end = column + variable("width")
+        with code.range(quotient(column, extent), quotient(end - 1, extent) + 1) as line:
+            start = code.let(line * extent)
+            begin = code.let(greatest(column, start))
+            stop = code.let(least(end, start + extent))
+            # the place along the last axis is set for each vector
+            found = code.split(line, [value(step.extent) for step in places[1:-1]])
+            self.places = {step.name: place for step, place in zip(places, found)}
+            row = (self.places[step.name] * value(step.x) for step in places[:-1])
+            x = code.let(summed(self.first, *row))
+            if self.turned is not None:
+                self.places[self.last.name] = code.let(begin - start)
+                whole = self._whole(stop - 1 - begin)
+                with code.when(whole):
+                    self.x = code.let(x + self.places[self.last.name] * self.stride)
+                    self._turn(self.turned.name, begin - self.begin, stop - begin)
+                begin = code.let(select(whole, stop, begin))
+            with code.range(begin, stop, self.lanes) as at:
+                place = self.places[self.last.name] = code.let(at - start)
+                count = code.let(least(stop - at, self.lanes))
+                self.x = code.let(x + place * self.stride)
+                self.to = code.let(at - self.begin)
+                self._vector(count)
+
+    def _whole(self, more: ir.Value) -> ir.Value:
+        """Whether the windows of the place and of so many more of its row are all inside of x."""
+        found, value = constant(True, boolean), self.sizes.value
+        extents = {tap.name: value(tap.extent) for tap in self.form.taps}
+        self.taps = dict.fromkeys(extents, constant(0))
+        for bound in self.form.bounds:
+            low = self.code.let(self._position(bound))
+            high = low + extents.get(bound.tap, constant(1)) * value(bound.spread)
+            high = high - value(bound.spread)
+            if bound.place == self.last.name:
+                high = high + more * value(bound.stride)
+            found = found & (low >= 0) & (high < value(bound.extent))
+        return self.code.let(found)
+
+    def _turn(self, function: str, to: ir.Value, count: ir.Value) -> None:
+        """So many places of a row, each of which has the taps of a row behind each other."""
+        form, value = self.form, self.sizes.value
+        *outer, tap = form.taps
+        self.taps = {tap.name: constant(0)}
+        with self.code.range(0, variable("channels")) as channel, self._over(outer):
+            steps = (self.taps[each.name] * value(each.x) for each in outer)
+            x = summed(self.x, channel * value(form.channels.x), *steps)
+            row = self._tap_number() + channel * self._window
+            source, target = ir.Address("x", x), ir.Address("dst", row * self.row + to)
+            sizes = constant(self.stride), constant(self.row), count, value(tap.extent)
+            self.code.emit(ir.Call(function, (source, target, *sizes)))
+
+    def _vector(self, count: ir.Value) -> None:
+        """One vector of places, for all taps; those that lanes depend on are the outer loops."""
+        lanes = {bound.tap for bound in self.form.bounds if bound.place == self.last.name}
+        with self._over([tap for tap in self.form.taps if tap.name in lanes]):
+            masks = self._masks(*self._inside(count))
+            with self._over([tap for tap in self.form.taps if tap.name not in lanes]):
+                self._channels(masks)
+
+    @contextmanager
+    def _over(self, taps: Sequence[WindowAxis]) -> Iterator[None]:
+        """Loops over some of the taps."""
+        with ExitStack() as loops:
+            for tap in taps:
+                start, stop = constant(0), self.sizes.value(tap.extent)
+                if self.seen and tap.name == self.form.taps[0].name:
+                    start, stop = map(variable, SEEN_SCALARS)
+                self.taps[tap.name] = loops.enter_context(self.code.range(start, stop))
+            yield
+
+    def _tap_number(self) -> ir.Value:
+        """The number of a tap among those of a channel."""
+        taps = [self.taps[tap.name] for tap in self.form.taps]
+        if self.seen:
+            taps[0] = taps[0] - variable(SEEN_SCALARS[0])
+        return tap_number(self.form, taps, self.sizes)
+
+    @property
+    def _window(self) -> ir.Value:
+        """How many taps there are."""
+        if not self.seen:
+            return self.sizes.value(self.form.window)
+        first, stop = map(variable, SEEN_SCALARS)
+        rest = product(tap.extent for tap in self.form.taps[1:])
+        return (stop - first) * self.sizes.value(rest)
+
+    def _channels(self, masks: Sequence[ir.Value] = ()) -> None:
+        form, value = self.form, self.sizes.value
+        steps = (self.taps[tap.name] * value(tap.x) for tap in form.taps)
+        x = self.code.let(summed(self.x, *steps))
+        self.wanted = self._wanted(masks)
+        first, window = self._tap_number(), self.code.let(self._window)
+
+        def source(channel: ir.Value) -> ir.Value:
+            return x + channel * value(form.channels.x)
+
+        def target(channel: ir.Value) -> ir.Value:
+            return self.to + summed(first, channel * window) * self.row
+
+        self._each_channel(source, target)
+
+    def _each_channel(self, source: Place, target: Place) -> None:
+        with self.code.range(0, variable("channels")) as channel:
+            found = self._loaded(self.code.let(source(channel)))
+            self.code.emit(ir.Store("dst", target(channel), found))
+
+    # ---- what is inside x ----------------------------------------------------------------------
+
+    def _inside(self, count: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The lanes whose positions along their own dimension are inside: from, to."""
+        low, high = constant(0), count
+        for bound in self.form.bounds:
+            if bound.place == self.last.name:
+                extent, by = self.sizes.value(bound.extent), self.sizes.value(bound.stride)
+                at = self.code.let(self._position(bound))
+                low = greatest(low, quotient_up(greatest(0 - at, 0), by))
+                high = least(high, quotient_up(greatest(extent - at, 0), by))
+        return self.code.let(low), self.code.let(high)
+
+    def _wanted(self, masks: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        """The masks of what is loaded: none of it where another dimension is left."""
+        fine: ir.Value | None = None
+        for bound in self.form.bounds:
+            if bound.place != self.last.name:
+                at = self.code.let(self._position(bound))
+                inside = (at >= 0) & (at < self.sizes.value(bound.extent))
+                fine = inside if fine is None else fine & inside
+        return masks if fine is None else [self.code.let(mask & fine) for mask in masks]
+
+    def _position(self, bound: Bound) -> ir.Value:
+        """The position of lane 0 along a dimension of x."""
+        value = self.sizes.value
+        at = value(bound.constant)
+        if bound.place:
+            at = at + self.places[bound.place] * value(bound.stride)
+        return at + self.taps[bound.tap] * value(bound.spread) if bound.tap else at
+
+    def _masks(self, low: ir.Value, high: ir.Value) -> list[ir.Value]:
+        """The lanes of what is loaded that are wanted and inside."""
+        code, parts = self.code, self.stride if self.stride <= SHUFFLED_STRIDES else 1
+        if parts > 1:
+            high = select(high > 0, (high - 1) * self.stride + 1, 0)
+            low = low * self.stride
+        low, high = code.let(low), code.let(high)
+        padded = any(bound.place == self.last.name for bound in self.form.bounds)
+        masks = []
+        for first in range(0, parts * self.lanes, self.lanes):
+            after, before = (first_lanes(end - first, self.lanes) for end in (high, low))
+            masks.append(code.let(after & ~before if padded else after))
+        return masks
+
+    # ---- loading -------------------------------------------------------------------------------
+
+    def _loaded(self, source: ir.Value) -> ir.Value:
+        """The places of a vector from an element of x on."""
+        code, vector = self.code, self.vector
+        if self.stride > SHUFFLED_STRIDES:
+            offsets = source + iota(self.lanes) * self.stride
+            return code.let(ir.Gather(vector, "x", offsets, self.wanted[0]))
+        found, *parts = (
+            code.let(ir.Load(vector, "x", source + number * self.lanes, wanted))
+            for number, wanted in enumerate(self.wanted)
+        )
+        for number, part in enumerate(parts, 1):
+            found = shuffle(found, part, picked(number, self.stride, self.lanes))
+        return code.let(found)
+
+
+def tap_number(form: Windows, taps: Sequence[ir.Value], sizes: SizeParameters) -> ir.Value:
+    """The number of a tap in its window, by its indices."""
+    behind = (product(tap.extent for tap in form.taps[n + 1 :]) for n in range(len(taps)))
+    return summed(*(tap * sizes.value(each) for tap, each in zip(taps, behind)))
+
+
+def weights_function(form: Windows, sizes: SizeParameters, rows: int) -> ir.Function:
+    """dst[tile, k, :rows] = w[row, k]: tiles of `rows` rows, `channels` channels from `w_at` on.
+
+    Rows behind the last one are left as they are: nobody reads their sums.
+    """
+    code, value, channels = Writer(), sizes.value, variable("channels")
+    with code.range(0, variable("rows")) as row:
+        tile = code.let(quotient(row, rows))
+        source = code.let(variable("w_at") + row * value(form.row_w))
+        to = code.let(tile * (channels * value(form.window)) * rows + (row - tile * rows))
+        with code.range(0, channels) as channel, ExitStack() as loops:
+            taps = [loops.enter_context(code.range(0, value(tap.extent))) for tap in form.taps]
+            steps = (each * value(tap.w) for each, tap in zip(taps, form.taps))
+            at = summed(source, channel * value(form.channels.w), *steps)
+            k = summed(channel * value(form.window), tap_number(form, taps, sizes))
+            code.emit(ir.Store("dst", to + k * rows, ir.Load(ir.Type(form.dtype), "w", at)))
+    pointers = (ir.Pointer(name, form.dtype) for name in ("w", "dst"))
+    scalars = map(ir.Scalar, ("w_at", "rows", "channels", *sizes.names))
+    return ir.Function("weights", (*pointers, *scalars), code.written)
+
+
+def picked(part: int, stride: int, lanes: int) -> tuple[int, ...]:
+    """Lanes for the positions up to those of a part, out of what is chosen and that part."""
+
+    def pick(lane: int) -> int:
+        own, place = divmod(lane * stride, lanes)
+        return lanes + place if own == part else place if part == 1 and own == 0 else lane
+
+    return tuple(map(pick, range(lanes)))

@@ -1,0 +1,76 @@
+"""The convolution template: products of weights with windows of a tensor, and what follows them.
+
+`convolution_form.py` reads the group, `convolution_plan.py` decides how it is cut,
+`convolution_loops.py` writes the loops, `tile_strips.py` the innermost ones;
+`convolution_packing.py` brings windows into panels, and what no model changes is in
+`convolution_micro_kernels.py`. Constant weights are packed when they are loaded. Every size is a
+run-time argument.
+"""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import float32, float64, int32, int64
+from anydim.base.errors import OptionError
+from anydim.kernels.launch import Launch, Panels, known_number, known_parts
+from anydim.kernels.matmul.convolution.convolution_form import Windows, windows_of
+from anydim.kernels.matmul.convolution.convolution_loops import ConvolutionWriter
+from anydim.kernels.matmul.convolution.convolution_plan import plan_of
+from anydim.kernels.matmul.register_tile import Tile, tile_of
+from anydim.kernels.matmul.schedules import Convolution
+from anydim.kernels.template import Task, form_template
+
+_DTYPES = (float32, float64, int32, int64)
+_BLOCK_ROWS = 256  # their weights of a chunk stay in the second cache
+_DIRECT_ROWS = 64  # up to so many output channels, copying what lies well already does not pay
+
+
+def _form(task: Task) -> Windows | None:
+    form = windows_of(task.group, task.box, task.constants)
+    return form if form is not None and form.dtype in _DTYPES else None
+
+
+def _propose(form: Windows, task: Task) -> Convolution:
+    machine = task.machine
+    tile = tile_of(machine, form.dtype)
+    row_bytes = (tile.width + tile.lanes) * form.dtype.bytes
+    weights = machine.l2_bytes // 2 // (_BLOCK_ROWS * form.dtype.bytes)
+    few = form.rows.constant is not None and form.rows.constant <= _DIRECT_ROWS
+    return Convolution(
+        *tile.options,
+        chunk_k=max(8, min(machine.l1_bytes * 3 // row_bytes, weights) // 8 * 8),
+        block_tiles=_BLOCK_ROWS // tile.rows,
+        block_panels=4,
+        direct=form.is_plain and few,
+        packed=form.w in task.constants,
+    )
+
+
+def _lower(form: Windows, schedule: Convolution, task: Task) -> Launch:
+    """The launch of a group by a schedule; OptionError for `direct` where windows are no rows."""
+    if schedule.direct and not form.is_plain:
+        raise OptionError(
+            "'direct' reads the rows of a matrix where they lie, and these windows are none",
+            "it can be chosen for a window of one element with steps of one",
+        )
+    plan = plan_of(task.group, form, schedule, task.machine)
+    writer = ConvolutionWriter(task.group, plan)
+    packing = _panels(form, schedule.tile) if schedule.packed else None
+    reason = _reason(form, schedule, plan.finished)
+    return writer.launch(schedule, {"w": packing}, form.work, reason)
+
+
+TEMPLATE = form_template("convolution", Convolution, _form, _propose, _lower)
+
+
+def _panels(form: Windows, tile: Tile) -> Panels:
+    """How constant weights are packed: tiles of rows, the rows of a tile next to one another."""
+
+    batch, k, rows = (known_parts(part) for part in form.w_parts)
+    return Panels(tile.rows, batch, k, rows, known_number(form.w_start))
+
+
+def _reason(form: Windows, schedule: Convolution, finished: bool) -> str:
+    what = "a matrix product" if schedule.direct else "windows packed into panels"
+    epilogue = "what follows is done in registers" if finished else "its epilogue fused"
+    weights = "constant weights packed when loaded" if schedule.packed else "weights packed as used"
+    return f"a convolution as {what}, {epilogue}; {weights}"

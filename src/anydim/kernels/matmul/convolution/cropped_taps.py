@@ -1,0 +1,99 @@
+"""Taps that no place has inside of x are left out: most of a window, where an image is tiny.
+
+Of 3 x 3 taps with padding an image of one place sees one, a row of places three; far dilated ones
+leave narrow images. Which ones do is a formula of sizes. What is left is a smaller window; constant
+weights that came packed for all of it are copied without what lies between.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes, summed
+from anydim.kernels.codegen.scalar_lowering import SizeParameters
+from anydim.kernels.codegen.writer import Writer
+from anydim.kernels.ir import constant, variable
+from anydim.kernels.matmul.convolution.convolution_form import Windows
+from anydim.kernels.matmul.convolution.convolution_packing import tap_number
+from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
+from anydim.sizes import Size, as_size, ceil_div, maximum, minimum
+
+FIRST, KEPT = "first", "kept"  # of an axis of the window: the first tap, and how many there are
+
+
+def cropped(form: Windows) -> Windows:
+    """The form without the first and the last taps of each axis that read nothing but zeros."""
+    for tap in form.taps:
+        bounds = [bound for bound in form.bounds if bound.tap == tap.name]
+        kept = _kept(form, tap, bounds[0]) if len(bounds) == 1 else None
+        if kept is None:
+            continue
+        first, extent = kept
+        moved = replace(bounds[0], constant=bounds[0].constant + first * bounds[0].spread)
+        form = replace(
+            form,
+            x_start=form.x_start + first * tap.x,
+            w_start=form.w_start + first * tap.w,
+            taps=tuple(replace(t, extent=extent) if t is tap else t for t in form.taps),
+            bounds=tuple(moved if bound is bounds[0] else bound for bound in form.bounds),
+        )
+    return form
+
+
+def first_taps(given: Windows, form: Windows) -> list[Size]:
+    """The first tap of each axis that a cropped form has."""
+    starts = []
+    for tap in given.taps:
+        own = [bound for bound in given.bounds if bound.tap == tap.name]
+        kept = _kept(given, tap, own[0]) if len(own) == 1 else None
+        starts.append(as_size(0) if kept is None else kept[0])
+    return starts
+
+
+def _kept(form: Windows, tap: WindowAxis, bound: Bound) -> tuple[Size, Size] | None:
+    """The first tap that some place has inside, and how many there are; None of unusual strides."""
+    stride, spread = bound.stride.constant, bound.spread.constant
+    if stride is None or spread is None or stride < 0 or spread < 1:
+        return None
+    places = {place.name: place.extent for place in form.places}
+    last = bound.constant + (places.get(bound.place, as_size(1)) - 1) * stride
+    first = minimum(maximum(ceil_div(0 - last, spread), 0), tap.extent)
+    stop = minimum(maximum(ceil_div(bound.extent - bound.constant, spread), 0), tap.extent)
+    return first, maximum(stop - first, 0)
+
+
+def kept_weights_function(
+    given: Windows, sizes: SizeParameters, rows: int, lanes: int
+) -> ir.Function:
+    """dst[tile, channel, kept tap, :rows] = w[tile, channel, tap, :rows], from `w_at` on.
+
+    Of each axis of the window `kept` taps are from the `first` one on; those along the last axis
+    lie together. `w_row` elements are between the rows of w.
+    """
+    code, value = Writer(), sizes.value
+    axes = range(len(given.taps))
+    firsts, kept = ([variable(f"{name}{n}") for n in axes] for name in (FIRST, KEPT))
+    inner = [constant(1)]
+    for extent in reversed(kept):
+        inner.insert(0, code.let(inner[0] * extent))
+    window, run = inner[0], code.let(kept[-1] * rows)
+    with ExitStack() as loops:
+        row = loops.enter_context(code.range(0, variable("rows"), rows))
+        taps = [loops.enter_context(code.range(0, extent)) for extent in kept[:-1]]
+        at = loops.enter_context(code.range(0, run, lanes))
+        mask = code.let(first_lanes(run - at, lanes))
+        theirs = [tap + first for tap, first in zip((*taps, constant(0)), firsts)]
+        own = summed(*(tap * step for tap, step in zip(taps, inner[1:])))
+        to = code.let(row * (variable("channels") * window) + own * rows + at)
+        source = row * variable("w_row") + tap_number(given, theirs, sizes) * rows
+        source = code.let(variable("w_at") + source + at)
+        with code.range(0, variable("channels")) as channel:
+            found = source + channel * (value(given.window) * rows)
+            found = ir.Load(ir.Type(given.dtype, lanes), "w", found, mask)
+            code.emit(ir.Store("dst", to + channel * (window * rows), found, mask))
+    pointers = (ir.Pointer(name, given.dtype) for name in ("w", "dst"))
+    own_scalars = (f"{name}{n}" for name in (FIRST, KEPT) for n in axes)
+    scalars = map(ir.Scalar, ("w_at", "w_row", "rows", "channels", *own_scalars, *sizes.names))
+    return ir.Function("weights", (*pointers, *scalars), code.written)

@@ -1,0 +1,377 @@
+"""Windows that are read where they lie: in a band, a copy of some rows of x with zeros around.
+
+A panel has every element of x once for each tap. A copy of those rows of x that a block of columns
+reads does for all taps: what a tap reads of it is a vector so far behind that of the first one.
+Where windows step by s places along an axis, a band has the places 0, s, 2s, ... together, a phase
+of it, then 1, s + 1, ...
+
+    band[channel, phase, row, i] = x[channel, place(phase, row, i)]     0 outside of x
+
+A row of the result is followed by columns that nobody asks for. Either they fill up its last
+vector, or there are just those for which windows go on in the next row of the band, so that a
+vector may have the end of a row and the beginning of the next one; whichever are fewer. A table
+says where a vector of columns begins in the band, which lanes go where in the result, and how far
+on each step of k reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import field, replace
+from itertools import product as every
+
+from anydim.base.dtypes import int64
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes, quotient, quotient_up
+from anydim.kernels.codegen.scalar_lowering import SizeParameters
+from anydim.kernels.codegen.writer import Writer
+from anydim.kernels.ir import constant, greatest, least, number, register, select, variable
+from anydim.kernels.matmul.blocked_loops import Blocked
+from anydim.kernels.matmul.convolution.convolution_form import Windows
+from anydim.kernels.matmul.convolution.convolution_micro_kernels import banded_libraries
+from anydim.kernels.matmul.convolution.convolution_packing import (
+    SEEN_SCALARS,
+    SHUFFLED_STRIDES,
+    WindowPack,
+)
+from anydim.kernels.matmul.convolution.convolution_tile import ENTRY
+from anydim.kernels.matmul.matmul_kernel import call
+from anydim.kernels.matmul.register_tile import Tile
+from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
+from anydim.kernels.matmul.work_partition import from_on
+from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
+
+PANELS = 8  # up to so many times as many of a block: they share the rows around it
+# what takes as long as so many rows of a tile: to load or store a vector of a panel, for each tap,
+# and up to as much for its masks, which a chunk of channels shares; to copy one into a band, for
+# all taps (fitted to 8 layers at 4 to 10 sizes, Zen 4)
+_PACKED, _MASKS, _COPIED = 2, 24, 27
+_MOST_K = 1024  # steps of a table
+_KNOWN = ("table_from", "table_to")  # the taps that it has
+
+
+@dataclass(frozen=True)
+class _Slide:
+    """A dimension of x, whose neighbours are so far `apart`: the places of windows, their taps.
+
+    Windows move by `step` places of it, taps by `spread`; the last one is at most `reach` further.
+    """
+
+    place: WindowAxis
+    tap: WindowAxis
+    bound: Bound
+    apart: Size
+    step: int
+    spread: int
+    reach: int
+
+
+def _slides(form: Windows, given: Windows) -> tuple[_Slide, ...]:
+    """Those of all places; none where a place or a tap has another form."""
+    taps = {tap.name: (tap, own.extent.constant) for tap, own in zip(form.taps, given.taps)}
+    found: list[_Slide] = []
+    for place in form.places:
+        for bound in form.bounds:
+            step, spread = bound.stride.constant, bound.spread.constant
+            if bound.place != place.name or bound.tap not in taps or not step or not spread:
+                continue
+            tap, count = taps.pop(bound.tap)
+            apart = tap.x.divide_exactly(spread)
+            if apart is not None and count and min(step, spread) > 0 and place.x == apart * step:
+                reach = (count - 1) * spread
+                found.append(_Slide(place, tap, bound, apart, step, spread, reach))
+    if taps or not 0 < len(found) == len(form.places) == len(form.bounds) <= 2:
+        return ()
+    return tuple(found) if found[-1].apart == 1 and found[-1].step <= SHUFFLED_STRIDES else ()
+
+
+@dataclass(frozen=True)
+class Band:
+    """Where it is `used` (1, not 0), a block has up to so many `panels`, a chunk `channels`,
+    which have so many `steps` of k."""
+
+    slides: tuple[_Slide, ...]
+    tile: Tile
+    channels: Size
+    steps: int
+    used: Size = field(default_factory=lambda: as_size(0))
+    panels: Size = field(default_factory=lambda: as_size(1))
+
+    @property
+    def rows(self) -> Size:
+        """Rows of the result."""
+        return product(slide.place.extent for slide in self.slides[:-1])
+
+    @property
+    def filled(self) -> Size:
+        """Columns of a row that is filled up."""
+        return align_up(self.slides[-1].place.extent, self.tile.lanes)
+
+    @property
+    def reaching(self) -> Size:
+        """Those of one with all that windows reach, of at least a vector."""
+        last = self.slides[-1]
+        return maximum(last.place.extent + last.reach // last.step, self.tile.lanes)
+
+    @property
+    def width(self) -> Size:
+        """Columns of a row."""
+        return minimum(self.filled, self.reaching)
+
+    @property
+    def line(self) -> Size:
+        """Elements between rows of a phase."""
+        last = self.slides[-1]
+        behind = align_up(last.reach // last.step, self.tile.lanes)
+        return self.width + from_on(self.reaching - self.filled, 0) * behind
+
+    @property
+    def phases(self) -> int:
+        return math.prod(slide.step for slide in self.slides)
+
+    @property
+    def further(self) -> int:
+        """Rows of a phase that more than one row of the result reads, and that vectors end in."""
+        return 1 + sum(slide.reach // slide.step for slide in self.slides[:-1])
+
+
+def band_of(
+    form: Windows, given: Windows, tile: Tile, panels: int, most_k: int, most_bytes: int
+) -> Band | None:  # fmt: skip
+    """The band of a form, for blocks of `panels` and more, of so many steps of k and bytes; None
+    without one.
+
+    Whether it is used must not depend on the batch: chunks of channels do, which bits depend on.
+    """
+    slides, window, rows = _slides(form, given), given.window.constant, form.rows.constant
+    channels = form.channels.extent.constant
+    if not slides or not window or not rows or rows % tile.rows or not channels:
+        return None
+    most_k = max(min(most_k, _MOST_K), window)
+    each = ceil_div(channels, ceil_div(channels, most_k // window))
+    band = Band(slides, tile, each, (each * window).constant or 0)
+    row = maximum(each * (band.phases * form.dtype.bytes) * band.line, 1)
+    lines = as_size(most_bytes) // row - band.further
+    fitting = (lines - 1) * band.width // tile.width  # a block may begin and end within a row
+    filled = ceil_div(band.rows * band.width, tile.lanes) * (rows * window + _COPIED)
+    masks = min(_MASKS // max(each.constant or 0, 1), _PACKED)
+    each_tap = rows + (_PACKED + masks) * (1 + slides[-1].step)
+    packed = ceil_div(form.columns, tile.lanes) * each_tap * window
+    used = from_on(packed - filled, 1) * from_on(form.columns, tile.width // 2 + 1)
+    used = used * from_on(fitting, panels)
+    if window > _MOST_K or used.constant == 0:
+        return None
+    return replace(band, used=used, panels=minimum(fitting, panels * PANELS))
+
+
+class BandPack(WindowPack):
+    """Writes the functions that make a band and its table."""
+
+    def __init__(self, form: Windows, band: Band, sizes: SizeParameters, seen: bool) -> None:
+        super().__init__(form, sizes, band.tile.lanes, 0, False, seen)
+        self.band = band
+
+    def function(self) -> ir.Function:
+        """`band`: all channels from `x_at` on, `lines` rows of each phase, from those on that row
+        `row` of the result reads."""
+        self.code = Writer()
+        code, value, band = self.code, self.sizes.value, self.band
+        line, last = value(band.line), band.slides[-1]
+        plane = code.let(variable("lines") * line)
+        steps = [range(slide.step) for slide in band.slides]
+        with (
+            code.range(0, variable("channels")) as channel,
+            code.range(0, line, self.lanes) as i,
+        ):
+            x = code.let(variable("x_at") + channel * value(self.form.channels.x))
+            to = code.let(channel * plane * band.phases + i)
+            exist = code.let(first_lanes(line - i, self.lanes))
+            for phase, firsts in enumerate(every(*steps)):
+                ends = code.let(x + (i * last.step + firsts[-1])), code.let(to + plane * phase)
+                self._phase(*ends, firsts, i, exist)
+        return self._written("band", ("x", "dst"), ("x_at", "row", "lines", "channels"))
+
+    def _phase(
+        self, x: ir.Value, to: ir.Value, firsts: Sequence[int], i: ir.Value, exist: ir.Value
+    ) -> None:
+        """The vector from `i` on of all rows of the phase that begins with these places."""
+        code, value, lines = self.code, self.sizes.value, variable("lines")
+        *above, last = self.band.slides
+        line = value(self.band.line)
+        apart: ir.Value = constant(0)
+        first, stop = apart, apart + lines
+        for slide, place in zip(above, firsts):
+            begin = code.let(variable("row") * slide.step + place)
+            apart = code.let(value(slide.apart) * slide.step)
+            x = code.let(x + begin * value(slide.apart))
+            at = value(slide.bound.constant) + begin
+            ends = (0 - at, value(slide.bound.extent) - at)
+            first, stop = (
+                code.let(least(quotient_up(greatest(end, 0), slide.step), lines)) for end in ends
+            )
+        self.wanted = self._inside_of(last.bound, code.let(i * last.step + firsts[-1]))
+        zero = number(self.form.dtype, 0, self.lanes)
+        for low, high in ((constant(0), first), (stop, lines)):
+            with code.range(low, high) as row:
+                code.emit(ir.Store("dst", to + row * line, zero, exist))
+        with code.range(first, stop) as row:
+            found = self._loaded(code.let(x + row * apart))
+            code.emit(ir.Store("dst", to + row * line, found, exist))
+
+    def _inside_of(self, bound: Bound, further: ir.Value) -> list[ir.Value]:
+        """The masks of a vector of places, by so many places behind the first one of a row."""
+        at = self.code.let(self.sizes.value(bound.constant) + further)
+        ends = (0 - at, self.sizes.value(bound.extent) - at)
+        low, high = (quotient_up(greatest(end, 0), self.stride) for end in ends)
+        return self._masks(least(low, self.lanes), least(high, self.lanes))
+
+    def steps(self) -> ir.Function:
+        """`steps`, behind the words of a tile's vectors: how far on each step of k reads, where a
+        band has `lines` rows."""
+        self.code = Writer()
+        code, value, band = self.code, self.sizes.value, self.band
+        at, line = code.variable(band.tile.vectors * ENTRY), value(band.line)
+        plane = code.let(variable("lines") * line)
+        with code.range(0, variable("channels")) as channel, self._over(self.form.taps):
+            phase: ir.Value = channel
+            found: ir.Value = constant(0)
+            for slide in band.slides:
+                along = code.let(self.taps[slide.tap.name] * slide.spread)
+                moved = code.let(quotient(along, slide.step))
+                phase = phase * slide.step + (along - moved * slide.step)
+                found = found * line + moved
+            code.emit(ir.Store("table", at(), phase * plane + found))
+            at += 1
+        own = SEEN_SCALARS if self.seen else ()
+        return self._written("steps", ("table",), ("lines", "channels", *own))
+
+    def head(self) -> ir.Function:
+        """`head`: of each vector from `column` on, in the order of `ENTRY`, its place in the band,
+        which begins with row `row`; where its lanes lie in the result, how many; the same of lanes
+        of the next row, from one on and up to one."""
+        self.code = Writer()
+        code, value, band = self.code, self.sizes.value, self.band
+        own, width = value(band.slides[-1].place.extent), value(band.width)
+        for vector in range(band.tile.vectors):
+            column = code.let(variable("column") + vector * self.lanes)
+            row = code.let(quotient(column, width))
+            along = code.let(column - row * width)
+            begin = (row - variable("row")) * value(band.line) + along
+            place, from_lane = row * own + along, width - along
+            more = select(row + 1 < value(band.rows), own, 0)
+            entry = (begin, place, own - along, place + own - width, from_lane, from_lane + more)
+            for n, each in enumerate(entry):
+                code.emit(ir.Store("table", constant(vector * ENTRY + n), each))
+        return self._written("head", ("table",), ("column", "row"))
+
+    def _written(
+        self, name: str, pointers: tuple[str, ...], scalars: tuple[str, ...]
+    ) -> ir.Function:
+        own = (ir.Pointer(n, int64 if n == "table" else self.form.dtype) for n in pointers)
+        sizes = map(ir.Scalar, (*scalars, *self.sizes.names))
+        return ir.Function(name, (*own, *sizes), self.code.written)
+
+
+@dataclass(frozen=True)
+class Banding:
+    """The steps of a kernel that make a band and find vectors in it; none where there is none."""
+
+    band: Band | None
+    sizes: SizeParameters
+    functions: tuple[ir.Function, ...]  # `band`, `steps` and `head`
+    seen: bool
+
+    @property
+    def _used(self) -> Size:
+        return as_size(0) if self.band is None else self.band.used
+
+    def either(self, band: Sequence[ir.Step], panels: Sequence[ir.Step]) -> list[ir.Step]:
+        """Steps where a band is read, and where panels are."""
+        if self._used.constant is not None:
+            return [*(band if self._used == 1 else panels)]
+        return [ir.If(ir.Var(ir.FLAG, "banded"), tuple(band), tuple(panels))]
+
+    @property
+    def _used_value(self) -> ir.Value:
+        return self.sizes.value(self._used).differs(0)
+
+    def start(self) -> list[ir.Step]:
+        """The memory of its table."""
+        if self.band is None:
+            return []
+        return [ir.Stack("table", int64, ENTRY * self.band.tile.vectors + self.band.steps)]
+
+    def enter(self, most: ir.Value) -> tuple[list[ir.Step], ir.Value]:
+        """Whether it is used; how many panels a block has, which are `most` without."""
+        if self.band is None:
+            return [], most
+        used, panels = self._used_value, self.sizes.value(self.band.panels)
+        return [ir.Let("banded", used)], select(used, panels, most)
+
+    def make(self) -> list[ir.Step]:
+        """The rows of x that a block of columns reads."""
+        if self.band is None:
+            return []
+        dst = ir.Address("scratch", constant(0))
+        return [call(self.functions[0], dst=dst, row=self._first_row, lines=self._lines)]
+
+    def unknown(self) -> list[ir.Step]:
+        """The table has nothing."""
+        return [ir.Declare(name, constant(-1)) for name in _KNOWN if self.band is not None]
+
+    @property
+    def _lines(self) -> ir.Value:
+        """Rows of each phase."""
+        assert self.band is not None
+        rows = quotient(variable("columns") - 1, self._width) + 1 - self._first_row
+        return rows + self.band.further
+
+    def head(self) -> list[ir.Step]:
+        """Where the vectors of a panel are; where steps of k read, unless those are of its taps."""
+        if self.band is None:
+            return []
+        _, table, head = self.functions
+        now = list(map(variable, SEEN_SCALARS)) if self.seen else [constant(0), constant(0)]
+        first, last = (register(known).differs(at) for known, at in zip(_KNOWN, now))
+        notes = (ir.Assign(known, at) for known, at in zip(_KNOWN, now))
+        return [
+            call(head, row=self._first_row),
+            ir.If(first | last, (*notes, call(table, lines=self._lines))),
+        ]
+
+    def place(self, column: ir.Value) -> ir.Value:
+        """Places of the result before a column of filled rows."""
+        assert self.band is not None
+        row = quotient(column, self._width)
+        extent = self.sizes.value(self.band.slides[-1].place.extent)
+        return row * extent + least(column - row * self._width, extent)
+
+    def row(self, row: ir.Value) -> ir.Value:
+        """Columns of a row of the outermost places, which are `row` in panels."""
+        if self.band is None or not self.band.slides[1:]:
+            return row
+        return select(self._used_value, self._width, row)
+
+    @property
+    def _width(self) -> ir.Value:
+        """Columns of a row that is filled up."""
+        assert self.band is not None
+        return self.sizes.value(self.band.width)
+
+    @property
+    def _first_row(self) -> ir.Value:
+        """The first row of a block of columns."""
+        return quotient(variable("column0"), self._width)
+
+
+def banding_of(band: Band | None, form: Windows, kernel: Blocked, seen: bool) -> Banding:
+    """That of a kernel, which has the functions and the libraries then."""
+    if band is None:
+        return Banding(None, kernel.sizes, (), seen)
+    pack = BandPack(form, band, kernel.sizes, seen)
+    functions = tuple(kernel.sized(write) for write in (pack.function, pack.steps, pack.head))
+    for library in banded_libraries(kernel.tile, form.dtype):
+        kernel.needs(library)
+    return Banding(band, kernel.sizes, functions, seen)

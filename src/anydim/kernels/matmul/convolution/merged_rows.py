@@ -1,0 +1,193 @@
+"""Windows brought into panels by vectors that go on from row to row of the result.
+
+A row of 3, 7 or 17 places fills vectors badly. Where the result is as wide as x and windows step by
+one, neighbours in the result read neighbours in x wherever rows end, so that a vector is loaded
+as it lies; what else are rows of few places is gathered, or picked out of the vectors it lies in.
+Which lanes of a tap are inside of x is found once for all channels; taps that no lane has inside
+are zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from anydim.base.dtypes import float32, int32, int64
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes, quotient, summed
+from anydim.kernels.codegen.scalar_lowering import SizeParameters
+from anydim.kernels.ir import constant, greatest, least, select, variable
+from anydim.kernels.matmul.convolution.convolution_form import Windows
+from anydim.kernels.matmul.convolution.convolution_packing import Place, WindowPack
+from anydim.kernels.matmul.lane_select import PICKED, are_near, picked
+from anydim.kernels.matmul.window_geometry import Bound
+from anydim.sizes import Size, product
+
+_MOST = 1 << 24  # places along an axis, and in all further out: they are counted in int32
+_STRIDE = 32
+_FEW = 4  # channels for which masks of long rows cost more than vectors that end with a row
+_FAR = 1 << 30
+
+
+def follows_on(form: Windows) -> bool:
+    """Whether neighbouring places read neighbours in x, also from row to row."""
+    return all(
+        step.x == product(later.extent for later in form.places[number + 1 :])
+        for number, step in enumerate(form.places)
+    )
+
+
+def can_merge(form: Windows) -> bool:
+    """Whether there are rows, and what they read can be counted."""
+    strides = [bound.stride.constant for bound in form.bounds if bound.place]
+    return len(form.places) > 1 and all(s is not None and 0 < s <= _STRIDE for s in strides)
+
+
+class MergedPack(WindowPack):
+    """Writes the function `windows_merged`, which does what `windows` does."""
+
+    name = "windows_merged"
+
+    def __init__(
+        self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool,
+        seen: bool, elements: Size | None,
+    ) -> None:  # fmt: skip
+        super().__init__(form, sizes, lanes, row, joined, seen)
+        self.gathered = not follows_on(form)
+        self.elements = elements if self.gathered and form.dtype.bits == 32 else None
+        self.whole = ir.Type(int32, lanes)
+
+    def worth_it(self) -> ir.Value:
+        """Whether a call has rows that this is the faster way for."""
+        value = self.sizes.value
+        few = (self.form.channels.extent.constant or _FEW) < _FEW
+        most = self.lanes // 8 if self.gathered else self.lanes if few else _MOST
+        found = value(self.last.extent) <= most
+        if self.elements is not None and not few:
+            near = value(self.form.places[-2].x) <= PICKED * value(self.last.extent)
+            found = found | near & (value(self.last.extent) <= self.lanes // 3)
+        if self.gathered and self.joined:
+            found = found & (variable("images") <= 1)
+        for step in self.form.places[:-1]:
+            fits = value(step.extent) < _MOST
+            found = found & fits
+        return found
+
+    def _images(self) -> None:
+        """Vectors of places, whatever rows they are in: of all images at once, the last first.
+
+        So what a vector writes behind its image is written again, by the first one of the next.
+        """
+        code, lanes = self.code, self.lanes
+        end = code.let(variable("column") + variable("width"))
+        last = code.let((variable("width") - 1) / lanes * lanes + variable("column"))
+        with code.range(0, variable("width"), lanes) as before, ExitStack() as loops:
+            at = code.let(last - before)
+            self._places(at)
+            self.exist = code.let(first_lanes(end - at, self.lanes))
+            self._start(at)
+            self.within: dict[Bound, ir.Value] = {}
+            self._inside_of("")
+            for tap in reversed(self.form.taps):
+                loops.enter_context(self._over([tap]))
+                self._inside_of(tap.name)
+            self._channels()
+
+    def _places(self, at: ir.Value) -> None:
+        """Of each axis, the first lane's index, and in `off` how far the others are off."""
+        let = self.code.let
+        further: ir.Value = ir.Iota(self.whole)
+        self.off: dict[str, ir.Value] = {}
+        for step in reversed(self.form.places[1:]):
+            extent = self.sizes.value(step.extent)
+            outer = let(quotient(at, extent))
+            place = self.places[step.name] = let(at - outer * extent)
+            few, left = let(least(extent, self.lanes)), let(least(extent - place, self.lanes))
+            ends = let(self._ended(further, few, left))
+            self.off[step.name] = let(further - self._scaled(ends, extent))
+            at, further = outer, ends
+        first = self.form.places[0].name
+        self.places[first], self.off[first] = at, further
+
+    def _ended(self, off: ir.Value, few: ir.Value, left: ir.Value) -> ir.Value:
+        """How many rows of `few` places end before a lane, `left` of them being left of the first.
+
+        Numbers of a few lanes: quotients of float32, rounded down, are exact.
+        """
+        shifted = off + self._spread(few - left)
+        return (shifted.as_(float32) / self._spread(few).as_(float32)).as_(int32)
+
+    def _spread(self, value: ir.Value) -> ir.Value:
+        return value.as_(int32).spread(self.lanes)
+
+    def _scaled(self, lanes: ir.Value, by: ir.Value) -> ir.Value:
+        return lanes if by == constant(1) else lanes * self._spread(by)
+
+    def _start(self, at: ir.Value) -> None:
+        """What the first lane reads, and how far behind it the others do."""
+        places = [(step.name, self.sizes.value(step.x)) for step in self.form.places]
+        if self.gathered:
+            first, *more = (self.off[name].as_(int64) * step for name, step in places)
+            self.apart = self.code.let(sum(more, first))
+            self.near = self.code.let(are_near(self.apart, self.exist))
+        steps = (self.places[name] * step for name, step in places)
+        self.x = self.code.let(summed(variable("x_at"), *steps))
+        self.to = self.code.let(at - variable("column"))
+        if self.joined:  # zeros behind a vector are those of the next image, or written again
+            short = variable("width") <= self.lanes
+            self.step = self.code.let(select(short, constant(self.lanes), variable("width")))
+
+    def _inside_of(self, tap: str) -> None:
+        """The lanes that do not leave x along the bounds of a tap."""
+        value = self.sizes.value
+        for bound in self.form.bounds:
+            if bound.tap != tap:
+                continue
+            base = self.code.let(self._position(bound))
+            low, high = (
+                self._spread(greatest(least(end - base, _FAR), -_FAR))
+                for end in (constant(0), value(bound.extent))
+            )
+            lane: ir.Value = ir.Const(self.whole, 0)
+            if bound.place:
+                lane = self._scaled(self.off[bound.place], value(bound.stride))
+            self.within[bound] = self.code.let((lane >= low) & (lane < high))
+
+    def _wanted(self, masks: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        mask = self.exist
+        for bound in self.form.bounds:
+            mask = mask & self.within[bound]
+        return [self.code.let(mask)]
+
+    def _each_channel(self, source: Place, target: Place) -> None:
+        if not self.form.bounds:
+            self._channels_of_images(source, target)
+            return
+        with self.code.when(self.wanted[0].any):
+            self._channels_of_images(source, target)
+        with self.code.otherwise(), self.code.range(0, variable("channels")) as channel:
+            self._zeros(self.code.let(target(channel)))
+
+    def _channels_of_images(self, source: Place, target: Place) -> None:
+        with self._each_image() as (x, to):
+            super()._each_channel(lambda c: source(c) + x, lambda c: target(c) + to)
+
+    def _zeros(self, to: ir.Value) -> None:
+        zero = ir.Const(self.vector, 0)
+        if not self.joined:
+            self.code.emit(ir.Store("dst", to, zero))
+            return
+        end = self.code.let(to + variable("images") * variable("width"))
+        with self.code.range(to, end, self.step) as at:
+            self.code.emit(ir.Store("dst", at, zero))
+
+    def _loaded(self, source: ir.Value) -> ir.Value:
+        mask = self.wanted[0]
+        if not self.gathered:
+            return self.code.let(ir.Load(self.vector, "x", source, mask))
+        gathered = ir.Gather(self.vector, "x", self.apart + source, mask)
+        if self.elements is None:
+            return self.code.let(gathered)
+        last = self.sizes.value(self.elements) - PICKED * self.lanes
+        fits = self.near & (source >= 0) & (source <= last)
+        return picked(self.code, gathered, source, self.apart, fits)

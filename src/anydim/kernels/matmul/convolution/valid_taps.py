@@ -1,0 +1,68 @@
+"""Taps along the outermost axis that no column of a panel has inside of x are left out of it.
+
+Columns of a panel are places side by side, of a few rows: at the edge of an image all of them lack
+the same taps, far dilated ones everywhere in a small image. A panel, or the table of a band, has
+what is left of a window, and tiles step over the weights of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import quotient
+from anydim.kernels.ir import greatest, variable
+from anydim.kernels.matmul.convolution.convolution_form import Windows
+from anydim.kernels.matmul.convolution.convolution_packing import SEEN_SCALARS, SHUFFLED_STRIDES
+from anydim.kernels.matmul.window_geometry import Bound, taps_inside
+from anydim.sizes import Size, product
+
+FROM, TO = SEEN_SCALARS
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The outermost axis of taps, which move along the outermost places: `taps`, each of so many as
+    the `rest` of the axes have."""
+
+    taps: Size
+    rest: Size
+    bound: Bound
+
+    @property
+    def kept(self) -> ir.Value:
+        return variable(TO) - variable(FROM)
+
+    def range(
+        self, value: Callable[[Size], ir.Value], first: ir.Value, width: ir.Value, row: ir.Value
+    ) -> list[ir.Step]:
+        """Those of so many columns from `first` on, `row` of which are one of the outermost places;
+        and the products of all channels, and of one."""
+        row, last = greatest(row, 1), first + (width - 1)
+        low, high = quotient(first, row), quotient(last, row)
+        start, stop = taps_inside(self.bound, low, high, self.taps, value)
+        return [
+            ir.Let(FROM, start),
+            ir.Let(TO, greatest(stop, variable(FROM))),
+            ir.Let("k", variable("channels") * self.kept * value(self.rest)),
+            ir.Let("span", greatest(self.kept * value(self.rest), 1)),
+        ]
+
+
+def rest_of(form: Windows) -> Size:
+    """The taps of all axes but the outermost."""
+    return product(tap.extent for tap in form.taps[1:])
+
+
+def seen_of(form: Windows) -> Seen | None:
+    """That of a form; None where all its taps are multiplied."""
+    bounds = [bound for bound in form.bounds if form.taps and bound.tap == form.taps[0].name]
+    if len(bounds) != 1 or bounds[0].place != form.places[0].name:
+        return None
+    stride, spread = bounds[0].stride.constant, bounds[0].spread.constant
+    if stride is None or spread is None or min(stride, spread) < 1:
+        return None
+    if len(form.taps) == 1 and stride > SHUFFLED_STRIDES:  # rows of taps are turned as a whole
+        return None
+    return Seen(form.taps[0].extent, rest_of(form), bounds[0])

@@ -1,0 +1,116 @@
+"""The weights of a block of rows and a chunk of channels: where they lie, and copies of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import summed
+from anydim.kernels.ir import constant, select, variable
+from anydim.kernels.matmul.blocked_loops import Blocked
+from anydim.kernels.matmul.convolution.convolution_form import Windows
+from anydim.kernels.matmul.convolution.convolution_packing import weights_function
+from anydim.kernels.matmul.convolution.convolution_plan import Plan
+from anydim.kernels.matmul.convolution.cropped_taps import (
+    FIRST,
+    KEPT,
+    first_taps,
+    kept_weights_function,
+)
+from anydim.kernels.matmul.convolution.valid_taps import FROM
+from anydim.kernels.matmul.matmul_kernel import call, packed_at
+from anydim.sizes import Size, align_up
+
+COPIED = ir.Var(ir.FLAG, "copied")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Those of a kernel, whose `functions` are what copies them, or none."""
+
+    plan: Plan
+    kernel: Blocked
+    functions: tuple[ir.Function, ...]
+
+    @property
+    def row(self) -> ir.Value:
+        """Elements between rows of packed weights."""
+        return self.kernel.role("all_k", self.plan.given.k)
+
+    def start(self) -> ir.Value:
+        """The first weight of the block of rows."""
+        kernel, form = self.kernel, self.plan.form
+        if not self.plan.schedule.packed:
+            first = kernel.at(form.w_start, ((walk.name, walk.w) for walk in form.loops))
+            return first + variable("row0") * kernel.sizes.value(form.row_w)
+        group = align_up(form.rows, self.plan.tile.rows) * self.plan.given.k
+        row = variable("row0") * self.row
+        loops = [(walk.name, walk.extent) for walk in form.loops if walk.w != 0]
+        return summed(row, *packed_at(loops, group, kernel.role))
+
+    def copy(self) -> list[ir.Step]:
+        """Those of a chunk, where they are copied."""
+        plan, value = self.plan, self.kernel.sizes.value
+        if plan.copied == 0:
+            return []
+        if not plan.schedule.packed:
+            dst, step = self._copy, value(plan.form.channels.w)
+            at = variable("w_unit") + variable("channel0") * step
+            return [call(self.functions[0], dst=dst, w_at=at)]
+        copy = self.copying()
+        starts = first_taps(plan.given, plan.form)
+        own = {f"{FIRST}{n}": value(start) for n, start in enumerate(starts)}
+        own |= {f"{KEPT}{n}": value(tap.extent) for n, tap in enumerate(plan.form.taps)}
+        copied = ir.Let("copied", value(plan.copied).differs(0))
+        return [copied, ir.If(COPIED, (copy(**own),))]
+
+    def copying(self) -> Callable[..., ir.Call]:
+        """What copies some taps, those of its arguments, of a chunk of packed weights."""
+        dst = self._copy
+        at = variable("w_unit") + variable("channel0") * self._channel
+        return partial(call, self.functions[0], dst=dst, w_at=at, w_row=self.row)
+
+    def tile(self) -> list[dict[str, ir.Value | ir.Address]]:
+        """What a call says of those of a tile as they were copied, and as they came."""
+        given, form = self.plan.given, self.plan.form
+        k = variable("channels") * self.kernel.sizes.value(form.window)
+        k0 = variable("channel0") * self._channel
+        kept, copied = self._kept(form, ())
+        first, came = self._kept(given, first_taps(given, form)[:1])
+        at = (variable("row") * k + kept) * form.dtype.bytes + self._copy.offset
+        first = variable("w_unit") + variable("row") * self.row + k0 + first
+        return [
+            {"a": ir.Address("scratch", at), "a_row": k, **copied},
+            {"a": ir.Address("w", first), "a_row": self.row, **came},
+        ]
+
+    def _kept(self, held: Windows, firsts: Sequence[Size]) -> tuple[ir.Value, dict[str, ir.Value]]:
+        """Where the first tap of a panel is in a channel of the taps of a form, of which those
+        before `firsts` are none of the plan's; the steps of k without a gap, and the gap."""
+        seen, value = self.plan.seen, self.kernel.sizes.value
+        if seen is None:
+            return constant(0), {"span": variable("k"), "gap": constant(0)}
+        tap = value(seen.rest * self.plan.tile.rows)
+        gap = (value(held.taps[0].extent) - seen.kept) * tap
+        span = select(gap.equals(0), variable("k"), variable("span"))
+        return summed(variable(FROM), *map(value, firsts)) * tap, {"span": span, "gap": gap}
+
+    @property
+    def _channel(self) -> ir.Value:
+        """Elements of a channel of a tile."""
+        return self.kernel.sizes.value(self.plan.given.window * self.plan.tile.rows)
+
+    @property
+    def _copy(self) -> ir.Address:
+        return ir.Address("scratch", self.kernel.sizes.value(self.plan.scratch.panel))
+
+
+def weights_of(plan: Plan, kernel: Blocked) -> Weights:
+    """Those of a kernel, which has the function then."""
+    write = partial(weights_function, plan.form, kernel.sizes, plan.tile.rows)
+    if plan.schedule.packed:
+        own = plan.given, kernel.sizes, plan.tile.rows, plan.tile.lanes
+        write = partial(kept_weights_function, *own)
+    return Weights(plan, kernel, (kernel.sized(write),) if plan.copies else ())

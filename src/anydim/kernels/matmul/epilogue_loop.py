@@ -1,0 +1,87 @@
+"""The loop over a tile of finished sums that computes what follows the product."""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import DType
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes, loop, quotient, round_down
+from anydim.kernels.codegen.scalar_lowering import Context, Elements
+from anydim.kernels.ir import constant, greatest, select, variable
+from anydim.kernels.matmul.epilogue import PRODUCT, Output
+from anydim.lang.tree import Read
+
+FINISH_SCALARS = ("sums_row", "out_at", "out_row", "row0", "rows", "column0", "columns")
+
+
+def finish_function(
+    outputs: tuple[Output, ...],
+    dtype: DType,
+    lanes: int,
+    loops: tuple[str, ...],
+    context: Context,
+    pointers: tuple[ir.Pointer, ...],
+) -> ir.Function:
+    """Write the outputs of one tile of sums, `rows` x `columns` from (row0, column0) on.
+
+    `sums` and the outputs at `out_at` point to the tile's first element. `pointers` are the
+    kernel's own; then come the scalars of FINISH_SCALARS, the loops and the sizes in use.
+
+    A load waits for a masked store just before into bytes that the vector spans. So where rows end
+    in one, those that follow each other are as far apart as a vector and the row.
+    """
+    root = Elements(context, {name: variable(name) for name in loops})
+    row = root.inner({"m": variable("row0") + variable("i")})
+
+    def lane(name: str, mask: ir.Value | None) -> Elements:
+        at = variable("i") * variable("sums_row") + variable(name)
+        vector = ir.Type(dtype, lanes)
+
+        def sums(read: Read) -> ir.Value | None:
+            return ir.Load(vector, "sums", at, mask) if read.tensor == PRODUCT else None
+
+        column = variable("column0") + variable(name)
+        return row.inner({"n": column}, lane="n", lanes=lanes, mask=mask, local=sums)
+
+    mask = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
+    whole, cut = lane("j0", None), lane("j1", mask)
+    stores = [_stores(outputs, whole, "j0", None), _stores(outputs, cut, "j1", mask)]
+    left = variable("columns") - variable("j1")
+    columns = variable("columns")
+    apart = quotient(constant(lanes), greatest(columns, 1)) + 2
+    body = (
+        ir.Let("whole", round_down(columns, lanes)),
+        ir.Let("apart", select(variable("whole").equals(columns), 1, apart)),
+        *root.steps,
+        loop(
+            "first", 0, variable("apart"), 1,
+            loop(
+                "i", variable("first"), variable("rows"), variable("apart"),
+                *row.steps,
+                loop("j0", 0, variable("whole"), lanes, *whole.steps, *stores[0]),
+                loop(
+                    "j1", variable("whole"), columns, lanes,
+                    ir.Let("inside", first_lanes(left, lanes)), *cut.steps, *stores[1],
+                ),
+            ),
+        ),
+    )  # fmt: skip
+    return ir.Function(
+        "finish",
+        (
+            ir.Pointer("sums", dtype, alias=True),
+            *pointers,
+            *(ir.Scalar(n) for n in (*FINISH_SCALARS, *loops, *context.sizes.names)),
+        ),
+        body,
+    )
+
+
+def _stores(
+    outputs: tuple[Output, ...], lane: Elements, column: str, mask: ir.Value | None
+) -> list[ir.Step]:
+    """All values first: an output may lie where the sums are."""
+    row = variable("i") * variable("out_row")
+    at = variable("out_at") + row + variable(column)
+    types = lane.context.types
+    values = [(o.tensor, lane.value(o.value, types[o.tensor].dtype)) for o in outputs]
+    return [ir.Store(lane.context.buffers[name], at, value, mask) for name, value in values]

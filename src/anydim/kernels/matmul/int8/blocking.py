@@ -1,0 +1,87 @@
+"""How a product of bytes is cut: blocks of rows, panels of columns, what threads share."""
+
+from __future__ import annotations
+
+from anydim.base.records import dataclass
+from anydim.kernels.inference import free_axes
+from anydim.kernels.launch import Machine
+from anydim.kernels.matmul.convolution.batched_columns import Columns, joined_columns
+from anydim.kernels.matmul.int8.im2col import Image
+from anydim.kernels.matmul.int8.int8_form import BytesForm, ByteWalk
+from anydim.kernels.matmul.int8.packed_layout import WORD, Layout
+from anydim.kernels.matmul.int8.stride_phases import Phases
+from anydim.kernels.matmul.register_tile import LINE, Tile
+from anydim.kernels.matmul.work_partition import Sharing, from_on, work_of
+from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
+
+MOST_ROWS = 256  # of a block
+_FASTER, _TILED = 4, 20  # times a product of floats; by tiles of words that came packed
+_FEW_PANELS, _MANY_ROWS = 4, 128  # then threads share the rows alone
+
+
+@dataclass(frozen=True)
+class ByteBlocks:
+    """Rows of a block, columns in panels, bytes of scratch, shares of threads.
+
+    `panels` are those of b where it came packed, `images` so many as a panel has columns of.
+    """
+
+    rows: Size
+    columns: Columns[ByteWalk]
+    panels: Size
+    images: Size
+    b_offset: Size
+    image_offset: Size
+    scratch: Size
+    sharing: Sharing
+
+
+def joinable(form: BytesForm, layout: Layout) -> ByteWalk | None:
+    """The innermost loop over images that are multiplied by the same rows."""
+    own, rows = free_axes(form.b.read), free_axes(form.a.read)
+    for walk in reversed(form.loops):
+        if walk.name in own - rows and not layout.b_packed:
+            return walk if walk.extent.constant != 1 else None
+    return None
+
+
+def cut_of(
+    form: BytesForm, layout: Layout, tile: Tile, machine: Machine, image: Image | Phases | None
+) -> ByteBlocks:
+    """Panels of even width, blocks of even height: rows packed here fill part of a cache."""
+    row_bytes = layout.row * WORD
+    panels = ceil_div(form.n.extent, layout.width)
+    columns = as_size(layout.width)
+    if not layout.b_packed:
+        columns = align_up(ceil_div(form.n.extent, maximum(panels, 1)), tile.lanes)
+        columns = maximum(columns, tile.lanes)
+    joined = joined_columns(
+        joinable(form, layout), form.n.extent, layout.width, columns, form.loops
+    )
+    width = align_up(maximum(joined.width, 1), tile.lanes)
+    whole = joined.all + joined.joined * (joined.panels * width - joined.all)  # as if all full
+    around = product(extent for _, extent in joined.loops)
+    tiles = ceil_div(form.m.extent, tile.rows)
+    blocks, room = as_size(1), tiles  # of a block: not below the tiles that it has
+    if not layout.a_packed:
+        kept = maximum(as_size(machine.l2_bytes * 3 // 8) // (row_bytes * tile.rows), 1)
+        most = minimum(kept * tile.rows, MOST_ROWS)
+        blocks = maximum(ceil_div(form.m.extent, most), 1)
+        room = minimum(tiles, ceil_div(most, tile.rows))
+    a_bytes = room * align_up(row_bytes * tile.rows, LINE) + 2 * LINE
+    if layout.a_packed:
+        a_bytes = as_size(0)
+    b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD
+    work = work_of(around, form.m.extent, tiles, joined.all, form.tap_count * form.k)
+    only_rows = layout.b_packed and not layout.a_packed  # by columns, each thread would pack a
+    few_panels = as_size(1) if only_rows else from_on(_FEW_PANELS - joined.panels, 0)
+    fewest = max(machine.threads, 2) * tile.rows if only_rows else _MANY_ROWS
+    sharing = Sharing(
+        joined.loops, tiles, whole, width,
+        tile.lanes, few_panels * from_on(form.m.extent, fewest),
+        ceil_div(work, _TILED if layout.depth > 1 and layout.b_packed else _FASTER),
+    )  # fmt: skip
+    rows = ceil_div(tiles, blocks) * tile.rows
+    images = maximum(joined.joined * joined.width // maximum(joined.places, 1), 1)
+    scratch = a_bytes + b_bytes + (as_size(0) if image is None else image.bytes(images))
+    return ByteBlocks(rows, joined, panels, images, a_bytes, a_bytes + b_bytes, scratch, sharing)

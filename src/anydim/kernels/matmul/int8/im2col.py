@@ -1,0 +1,273 @@
+"""What windows of a product of bytes overlap in is brought into words once, as an image.
+
+    image   [word][place][place]...     a word of four bytes along k for every place, as int32
+
+Places are those that windows come to, padding and all, so that columns and taps are steps of
+known lengths from one to another. A panel is copied from there run by run, as vectors that end with
+a row, or gathered where neighbours among the columns are none among the places, or are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from anydim.base.dtypes import int32, int64
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes, loop, quotient, quotient_up, summed
+from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.inference import free_axes
+from anydim.kernels.ir import constant, least, number, register, variable
+from anydim.kernels.matmul.int8.int8_form import BytesForm
+from anydim.kernels.matmul.int8.int8_packing import BytesPack
+from anydim.kernels.matmul.int8.packed_layout import WORD
+from anydim.kernels.matmul.lane_select import PICKED, are_near, picked
+from anydim.lang.tree import Expr, Read
+from anydim.lang.tree.affine import Affine, affine, row_major_strides, to_expr
+from anydim.sizes import Size, as_size, ceil_div, maximum, product
+
+_REUSED = 2  # a place is in so many windows at least
+_FEW = 8  # runs of at most a vector by so many are gathered
+_PICKED = 3  # or, where lanes are picked out of vectors, by so many
+
+
+@dataclass(frozen=True)
+class Image:
+    """The read of b over k and places, the extents of these, and where windows lie among them.
+
+    `steps` are the int32s from one column or tap to the next, `start` those before the first.
+    """
+
+    read: Read
+    extents: tuple[Size, ...]
+    steps: Affine
+    words: Size
+    images: str  # their loop, where panels may have columns of several
+
+    @property
+    def plane(self) -> Size:
+        """Places of a word."""
+        return product(self.extents)
+
+    @property
+    def apart(self) -> Size:
+        """Bytes from one image to the next."""
+        return self.words * self.plane * WORD
+
+    def bytes(self, count: Size) -> Size:
+        """Those of so many images."""
+        return count * self.apart
+
+
+def place(number: int) -> str:
+    """The name of an axis of the image."""
+    return f"place{number}"
+
+
+def columns_of(form: BytesForm) -> tuple[tuple[str, Size], ...]:
+    """The columns as b is read by them."""
+    return form.columns or ((form.n.name, form.n.extent),)
+
+
+def image_of(form: BytesForm, is_packed: bool, images: str) -> Image | None:
+    """The image of b; None where it came packed, or its windows are not such, or overlap little."""
+    read, columns = form.b.read, columns_of(form)
+    moving = {name: maximum(extent, 1) - 1 for name, extent in (*columns, *form.taps)}
+    if is_packed or read.flat or not form.taps:
+        return None
+    indices: list[Expr] = []
+    lines: list[Affine] = []
+    extents: list[Size] = []
+    for index in read.indices:
+        if not free_axes(index) & moving.keys():
+            indices.append(index)
+            continue
+        line = affine(index)
+        if line is None or not moving.keys() >= {*line.indices}:
+            return None
+        lengths = {name: step.constant for name, step in line.terms}
+        reach, low = as_size(1), line.constant
+        for name, length in lengths.items():
+            if length is None:
+                return None
+            reach = reach + abs(length) * moving[name]
+            low = low + min(length, 0) * moving[name]
+        indices.append(to_expr(Affine.of(low, {place(len(lines)): as_size(1)})))
+        lines.append(Affine(line.constant - low, line.terms))
+        extents.append(reach)
+    if not overlaps(form, [name for name, _ in columns], lines):
+        return None
+    steps = Affine(as_size(0))
+    for line, stride in zip(lines, row_major_strides(tuple(extents))):
+        steps = steps + line.scaled(stride)
+    moved = Read(read.tensor, tuple(indices), default=read.default)
+    return Image(moved, tuple(extents), steps, ceil_div(form.k, WORD), images)
+
+
+def overlaps(form: BytesForm, columns: Sequence[str], lines: Sequence[Affine]) -> bool:
+    """Whether most places are in several windows."""
+    apart = product(line.stride(name) for line in lines for name in columns if name in line.indices)
+    taps, stride = form.tap_count.constant, apart.constant
+    return taps is None or (stride is not None and taps >= _REUSED * abs(stride))
+
+
+@dataclass(frozen=True)
+class ImagePack:
+    """Writes the functions that make the image and bring panels from there."""
+
+    pack: BytesPack
+    image: Image
+
+    def fill(self) -> ir.Function:
+        """An image, at dst."""
+        root = self.pack.root()
+        with self.pack.behind(root):
+            self._places_from(root, 0, constant(0))
+        return self.pack.function("image")
+
+    def _places_from(self, level: Elements, depth: int, at: ir.Value) -> None:
+        """All words of a place together, so that what lies inside of b is found once for them."""
+        pack, image = self.pack, self.image
+        name, extent = place(depth), pack.sizes.value(image.extents[depth])
+        if depth == len(image.extents) - 1:
+            pack.along(level, name, extent, lambda lane, here, mask: self._words(
+                lane, at + here, mask
+            ))  # fmt: skip
+            return
+        stride = pack.sizes.value(row_major_strides(image.extents)[depth])
+        with pack.code.range(0, extent) as here:
+            inner = level.inner({name: here})
+            with pack.behind(inner):
+                self._places_from(inner, depth + 1, at + here * stride)
+
+    def _words(self, lane: Elements, at: ir.Value, mask: ir.Value | None) -> None:
+        plane = self.pack.sizes.value(self.image.plane)
+
+        def store(group: ir.Value, word: ir.Value) -> None:
+            self.pack.code.emit(ir.Store("dst", group * plane + at, word, mask))
+
+        self.pack.words(lane, self.image.read, store)
+
+    def panel(self) -> ir.Function:
+        """The panel of columns `first` to `first + count`, from dst on."""
+        pack, code = self.pack, self.pack.code
+        root, lanes = pack.root(), pack.lanes
+        vector, wide = ir.Type(int32, lanes), ir.Type(int64, lanes)
+        for name in ("places", "runs"):
+            code.emit(ir.Stack(name, int64, pack.layout.width))
+        code.emit(ir.Declare("sum", number(int32, 0, lanes)))
+        with pack.behind(root):
+            code.take(self._places())
+            name, extent = columns_of(pack.form)[-1]
+            run = pack.sizes.value(extent)
+            picks = pack.context.machine.permutes
+            beside = run > lanes // (_PICKED if picks else _FEW)
+            if self.image.steps.stride(name).constant != 1:
+                beside = ir.number(ir.FLAG.dtype, 0)
+            with code.when(beside):
+                self._runs(root, vector, run)
+            with code.otherwise(), code.range(0, variable("count"), lanes) as j:
+                places = code.let(ir.Load(wide, "places", j))
+                load: Callable[[ir.Value], ir.Value] = partial(self._gathered, vector, places)
+                if picks:
+                    first = code.let(ir.Load(ir.INDEX, "places", j))
+                    apart = code.let(places - first.spread(lanes))
+                    all_of = pack.sizes.value(self.image.words * self.image.plane)
+                    room = code.let(all_of - first - PICKED * lanes)
+                    near = code.let(are_near(apart))
+                    load = partial(self._picked, vector, places, first, apart, near, room)
+                self._copy(root, j, load, None)
+        return pack.function("panel", ir.Pointer("image", int32))
+
+    def _gathered(self, vector: ir.Type, places: ir.Value, at: ir.Value) -> ir.Gather:
+        return ir.Gather(vector, "image", places + at)
+
+    def _picked(
+        self, vector: ir.Type, places: ir.Value, first: ir.Value, apart: ir.Value, near: ir.Value,
+        room: ir.Value, at: ir.Value,
+    ) -> ir.Value:  # fmt: skip
+        """What is gathered, or picked out of vectors that lie in the image, which has `room`."""
+        code, at = self.pack.code, self.pack.code.let(at)
+        gathered = self._gathered(vector, places, at)
+        return picked(code, gathered, first + at, apart, near & (at <= room))
+
+    def _runs(self, root: Elements, vector: ir.Type, extent: ir.Value) -> None:
+        """Columns from run to run, at most a vector of them at a time."""
+        code, lanes = self.pack.code, vector.lanes
+        column = code.variable(constant(0))
+        with code.loop(lambda: column() < variable("count")):
+            j = code.let(column())
+            at = code.let(ir.Load(ir.INDEX, "places", j))
+            left = least(extent - ir.Load(ir.INDEX, "runs", j), variable("count") - j)
+            length = code.let(least(left, lanes))
+            with code.when(length.equals(lanes)):
+                self._copy(root, j, lambda by: ir.Load(vector, "image", at + by), None)
+            with code.otherwise():
+                few = code.let(first_lanes(length, lanes))
+                self._copy(root, j, lambda by: ir.Load(vector, "image", at + by, few), few)
+            column += length
+
+    def _places(self) -> list[ir.Step]:
+        """Where the window of each column begins, and its place in its run: places of a run follow
+        one another. Those behind the last column are like it."""
+        value = self.pack.sizes.value
+        columns = [
+            (name, extent, self.image.steps.stride(name))
+            for name, extent in columns_of(self.pack.form)
+        ]
+        if self.image.images:  # one behind the other
+            columns.insert(0, (self.image.images, as_size(1), self.image.words * self.image.plane))
+        at: list[ir.Value] = [value(self.image.steps.constant)]
+        starts: list[ir.Step] = []
+        rest: ir.Value = variable("first")
+        advance: list[ir.Step] = []
+        for number_, (name, extent, step) in enumerate(reversed(columns)):
+            index = f"at_{name}"
+            above = quotient(rest, value(extent)) if number_ < len(columns) - 1 else constant(0)
+            starts.append(ir.Declare(index, rest - above * value(extent)))
+            at.append(register(index) * value(step))
+            rest = above
+        for name, extent, step in columns:  # the last one advances most often
+            index = f"at_{name}"
+            ended = register(index).equals(value(extent))
+            wrapped = [ir.If(ended, (
+                ir.Assign(index, constant(0)),
+                ir.Assign("place", register("place") - value(extent * step)),
+                *advance,
+            ))] if advance else []  # fmt: skip
+            advance = [
+                ir.Assign(index, register(index) + 1),
+                ir.Assign("place", register("place") + value(step)),
+                *wrapped,
+            ]
+        whole = quotient_up(variable("count"), self.pack.lanes) * self.pack.lanes
+        more = variable("column") + 1 < variable("count")
+        return [
+            *starts,
+            ir.Declare("place", summed(*at)),
+            loop(
+                "column", 0, whole, 1,
+                ir.Store("places", variable("column"), register("place")),
+                ir.Store("runs", variable("column"), register(f"at_{columns[-1][0]}")),
+                ir.If(more, tuple(advance)),
+            ),
+        ]  # fmt: skip
+
+    def _copy(
+        self, root: Elements, j: ir.Value, load: Callable[[ir.Value], ir.Value],
+        mask: ir.Value | None,
+    ) -> None:  # fmt: skip
+        """All words of the columns of a vector, or of a part of one."""
+        pack, image, value = self.pack, self.image, self.pack.sizes.value
+        words = value(image.words)
+
+        def tap(_: Elements, number_: ir.Value) -> None:
+            taps = (at * value(image.steps.stride(name)) for name, at in pack.tap_at.items())
+            with pack.code.range(0, words) as g:
+                further = summed(*taps, g * value(image.plane))
+                pack.stored(load(further), number_ * words + g, j, mask)
+
+        pack.code.emit(ir.Assign("sum", number(int32, 0, pack.lanes)))
+        pack.taps(root, tap)
+        pack.column_sums(j, mask)

@@ -1,0 +1,89 @@
+"""The template for sums of products of integers of at most eight bits, with pointwise epilogues.
+
+`int8_form.py` reads the group, `packed_layout.py` says how bytes lie and are signed,
+`int8_loops.py` writes the loops, and what no model changes is in `int8_micro_kernels.py`. Matrix
+products and convolutions are the same to it: a factor that is no constant is evaluated into
+place while it runs. All sums are exact as int32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anydim.base.dtypes import int32
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.launch import BytesPanels, Launch, known_number, known_parts
+from anydim.kernels.matmul.int8.int8_form import Bytes, BytesForm, bytes_form
+from anydim.kernels.matmul.int8.int8_loops import BytesWriter
+from anydim.kernels.matmul.int8.int8_micro_kernels import FEW_ROWS, MOST_TILES, tiles_of_words
+from anydim.kernels.matmul.int8.packed_layout import Layout, Side, layout_of
+from anydim.kernels.matmul.register_tile import TileSchedule, tile_of
+from anydim.kernels.template import Task, form_template
+
+
+@dataclass(frozen=True)
+class BytesProduct(TileSchedule):
+    """The register tile of a product of bytes, which takes `depth` words at once.
+
+    Tiles of words have a shape of their own: a tile of any other takes one word at a time.
+    """
+
+    depth: int = 1
+
+    @property
+    def words(self) -> int:
+        """The words that a product takes at once."""
+        whole = self.depth > 1 and self.rows % self.depth == 0 and self.lanes == self.depth
+        fits = self.rows <= MOST_TILES * self.depth and self.vectors <= MOST_TILES
+        return self.depth if whole and fits else 1
+
+
+def _propose(form: BytesForm, task: Task) -> BytesProduct:
+    rows = form.m.extent.constant
+    wide = None if rows is not None and rows <= FEW_ROWS else tiles_of_words(task.machine)
+    tile = wide or tile_of(task.machine, int32)
+    vectors = tile.vectors
+    if form.n.extent.constant is not None:  # panels of even width
+        needed = -(-max(form.n.extent.constant, 1) // tile.lanes)
+        vectors = -(-needed // -(-needed // tile.vectors))
+    return BytesProduct(tile.rows, vectors, tile.lanes, 2, ir.TILE if wide else 1)
+
+
+def _lower(form: BytesForm, schedule: BytesProduct, task: Task) -> Launch:
+    tile = schedule.tile
+    layout = layout_of(form, tile.width, schedule.words, task.constants)
+    writer = BytesWriter(task.group, form, layout, tile, task.machine)
+    packings = {
+        "a": _panels(form.a, layout.a, layout, 1),
+        "b": _panels(form.b, layout.b, layout, tile.width),
+    }
+    used = replace(schedule, depth=schedule.words)
+    return writer.launch(used, packings, form.work, _reason(form, layout))
+
+
+TEMPLATE = form_template(
+    "bytes", BytesProduct, lambda task: bytes_form(task.group, task.constants), _propose, _lower
+)  # fmt: skip
+
+
+def _panels(factor: Bytes, side: Side, layout: Layout, width: int) -> BytesPanels | None:
+    """How a constant factor is packed; all of its sizes are known."""
+    packed = layout.a_packed if width == 1 else layout.b_packed
+    if not packed or factor.parts is None:
+        return None
+
+    batch, own, taps, k = (known_parts(part) for part in factor.parts)
+    unsigned = layout.a_unsigned == (width == 1)
+    start, by = known_number(factor.start), (layout.b if width == 1 else layout.a).factor
+    depth = layout.depth
+    spare = depth - 1 if width == 1 else 0  # rows: tiles have all theirs
+    return BytesPanels(width, batch, own, taps, k, start, side.flipped, unsigned, by, depth, spare)
+
+
+def _reason(form: BytesForm, layout: Layout) -> str:
+    epilogue = "no epilogue" if all(o.is_product for o in form.outputs) else "its epilogue fused"
+    packed = [name for name, is_packed in
+              (("rows", layout.a_packed), ("columns", layout.b_packed)) if is_packed]  # fmt: skip
+    where = f"constant {packed[0]} packed when loaded" if packed else "both factors packed as used"
+    return f"a product of bytes added up in int32, {epilogue}; {where}"

@@ -1,0 +1,35 @@
+"""Lanes that lie near each other, picked out of whole vectors: faster than a gather on a Zen 4."""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import int32, uint64
+from anydim.kernels import ir
+from anydim.kernels.codegen.writer import Writer
+from anydim.kernels.ir import number, select
+
+PICKED = 4  # vectors that lanes are picked out of
+
+
+def are_near(apart: ir.Value, exist: ir.Value | None = None) -> ir.Value:
+    """Whether lanes so far behind the first one, those that exist, lie in so many vectors."""
+    far = apart.bits(uint64) >= PICKED * apart.type.lanes
+    return ~(far if exist is None else far & exist).any
+
+
+def picked(
+    code: Writer, gathered: ir.Gather, source: ir.Value, apart: ir.Value, fits: ir.Value
+) -> ir.Value:
+    """What is gathered, `apart` behind `source`: picked where it `fits`, as all vectors from there
+    on may be read, and lanes lie in them."""
+    vector, mask, lanes = gathered.type, gathered.mask, gathered.type.lanes
+    zero = number(vector.dtype, 0, lanes)
+    found = code.variable(zero)
+    with code.when(fits):
+        parts = [ir.Load(vector, gathered.buffer, source + n * lanes) for n in range(PICKED)]
+        places = apart.as_(int32)
+        low, high = (ir.Permute(vector, *pair, places) for pair in zip(parts[::2], parts[1::2]))
+        chosen = select(apart < 2 * lanes, low, high)
+        found.set(chosen if mask is None else select(mask, chosen, zero))
+    with code.otherwise():
+        found.set(gathered)
+    return found()

@@ -1,0 +1,193 @@
+"""What kernels of products share: operands, functions, the launch; where packed constants lie."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from anydim.base.dtypes import DType, uint8
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import summed
+from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
+from anydim.kernels.codegen.writer import Writer
+from anydim.kernels.ir import constant, variable
+from anydim.kernels.launch import Argument, Launch, Machine, Packing, moved_bytes
+from anydim.kernels.matmul.epilogue import PRODUCT, Output
+from anydim.kernels.matmul.epilogue_loop import finish_function
+from anydim.kernels.matmul.window_geometry import InLoops
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.schedule import print_schedule
+from anydim.lang.tree import Group, TensorType
+from anydim.sizes import Size, as_size
+
+BACKWARDS = "backwards"  # the size that is 1 where blocks of columns come in the opposite order
+
+
+class ProductKernel(ABC):
+    """Writes the functions of a kernel, and collects the sizes that it needs.
+
+    `name` begins that of the kernel. `roles` are (tensor, operand) of its operands, those of
+    `packed` tensors with their types; `buffers` the operands of tensors that lie as they are.
+    `grain` and `in_place` are as in `Launch`. An `ordered` kernel has a last size, `BACKWARDS`.
+    """
+
+    name: str
+    grain: int
+    ordered: bool = False
+    libraries: tuple[ir.Library, ...] = ()
+    in_place: tuple[tuple[str, str], ...] = ()
+    packed: Mapping[str, DType] = {}
+    roles: Sequence[tuple[str, str]]
+    buffers: Mapping[str, str]
+
+    def __init__(
+        self, group: Group, outputs: tuple[Output, ...], dtype: DType, lanes: int,
+        sizes: SizeParameters,
+    ) -> None:  # fmt: skip
+        self.group, self.outputs, self.dtype, self.lanes = group, outputs, dtype, lanes
+        self.sizes = sizes
+
+    @abstractmethod
+    def functions(self) -> tuple[ir.Function, ...]:
+        """All functions of the kernel, main the last."""
+
+    @property
+    @abstractmethod
+    def parallel(self) -> Size:
+        """The range of the launch."""
+
+    @property
+    @abstractmethod
+    def scratch(self) -> Size:
+        """Bytes of scratch."""
+
+    @property
+    def moved(self) -> Size:
+        """Bytes that are read and written."""
+        return moved_bytes(self.group)
+
+    @property
+    def operands(self) -> tuple[ir.Operand, ...]:
+        """The kernel's operands, in the order of their roles."""
+        written = {output.tensor for output in self.outputs}
+        return tuple(
+            ir.Operand(role, self.packed.get(role, self.group.type_of(tensor).dtype),
+                       tensor in written)
+            for tensor, role in self.roles
+        )  # fmt: skip
+
+    @property
+    def pointers(self) -> tuple[ir.Pointer, ...]:
+        """The operands as parameters of functions."""
+        shared = {self.buffers[tensor] for pair in self.in_place for tensor in pair}
+        return tuple(ir.Pointer(o.name, o.dtype, o.written or o.name in shared)
+                     for o in self.operands)  # fmt: skip
+
+    @property
+    def _size_names(self) -> tuple[str, ...]:
+        return (*self.sizes.names, BACKWARDS) if self.ordered else self.sizes.names
+
+    def main(self, body: Sequence[ir.Step]) -> ir.Function:
+        """The function that a launch calls; it is made when all sizes are known."""
+        scalars = map(ir.Scalar, (*self._size_names, "start", "stop"))
+        scratch = ir.Pointer("scratch", uint8)
+        return ir.Function(self.name, (*self.pointers, *scalars, scratch), tuple(body))
+
+    def finish_function(self, form: InLoops, machine: Machine) -> ir.Function:
+        """What computes outputs from the sums of a tile, see `epilogue_loop.py`."""
+        types = {t.name: t.type for t in (*self.group.inputs, *self.group.outputs)}
+        types[PRODUCT] = TensorType(self.dtype, ())
+        context, loops = Context(types, self.sizes, machine, self.buffers), dict(form.extents)
+        given = self.outputs, self.dtype, self.lanes, tuple(loops)
+        return finish_function(*given, context, self.pointers)
+
+    def at(self, start: Size | int, steps: Iterable[tuple[str, Size]]) -> ir.Value:
+        """start and, for each loop, its index times the elements between neighbours."""
+        value = self.sizes.value
+        return summed(value(start), *(variable(name) * value(by) for name, by in steps))
+
+    def launch(
+        self, schedule: object, packings: Mapping[str, Packing | None], work: Size, reason: str
+    ) -> Launch:
+        """The launch of a product of `work` multiply-adds; `packings` are those of operands."""
+        functions, sizes = self.functions(), self.sizes.sizes
+        return Launch(
+            kernel=named_kernel(
+                self.name, self.operands, self._size_names, functions, self.libraries
+            ),
+            arguments=tuple(Argument(tensor, packings.get(role)) for tensor, role in self.roles),
+            sizes=(*sizes, as_size(0)) if self.ordered else sizes,
+            parallel=self.parallel,
+            grain=self.grain,
+            scratch=self.scratch,
+            flops=2 * work,
+            moved=self.moved,
+            schedule=print_schedule(schedule),
+            reason=reason,
+            order=len(sizes) if self.ordered else None,
+            in_place=self.in_place,
+        )
+
+
+def function_library(
+    name: str, parameters: Iterable[ir.Pointer | ir.Scalar], write: Callable[[Writer], None],
+    portable: bool = False,
+) -> ir.Library:  # fmt: skip
+    """A library of one function of the same name, which `write` writes when it is asked for."""
+    own = tuple(parameters)
+
+    def made() -> tuple[ir.Function, ...]:
+        code = Writer()
+        write(code)
+        return (ir.Function(name, own, code.written, public=True),)
+
+    return ir.Library(name, made, name, portable)
+
+
+def call(function: ir.Function, **own: ir.Value | ir.Address) -> ir.Call:
+    """A call that passes on whatever has the name of a parameter, but for its `own`."""
+    arguments: list[ir.Value | ir.Address] = []
+    for parameter in function.parameters:
+        if parameter.name in own:
+            arguments.append(own[parameter.name])
+        elif isinstance(parameter, ir.Pointer):
+            arguments.append(ir.Address(parameter.name, constant(0)))
+        else:
+            arguments.append(ir.Var(parameter.type, parameter.name))
+    return ir.Call(function.name, tuple(arguments))
+
+
+def packed_at(
+    loops: Sequence[tuple[str, Size]], group: Size | int, role: Callable[[str, Size], ir.Value]
+) -> list[ir.Value]:
+    """The terms of where the loops are in a packed constant that has a `group` for each of them."""
+    terms: list[ir.Value] = []
+    inner = as_size(1)
+    for name, extent in reversed(loops):
+        terms.append(variable(name) * role(f"{name}_packed", inner * group))
+        inner = inner * extent
+    return terms
+
+
+def roles_of(
+    factors: Iterable[tuple[str, str]], packed: Iterable[str], read: Iterable[str],
+    written: Iterable[str],
+) -> tuple[tuple[tuple[str, str], ...], dict[str, str]]:  # fmt: skip
+    """(tensor, operand) of factors, of what else is read, of results; and operands of tensors.
+
+    A packed factor is an operand of its own; any other tensor is one, however often it is read.
+    """
+    apart = set(packed)
+    roles: list[tuple[str, str]] = []
+    buffers: dict[str, str] = {}
+    for tensor, role in factors:
+        if role in apart or tensor not in buffers:
+            roles.append((tensor, role))
+        if role not in apart:
+            buffers.setdefault(tensor, role)
+    for letter, tensors in (("r", read), ("y", written)):
+        for tensor in tensors:
+            if tensor not in buffers:
+                buffers[tensor] = f"{letter}{len(roles)}"
+                roles.append((tensor, buffers[tensor]))
+    return tuple(roles), buffers

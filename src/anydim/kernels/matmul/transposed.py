@@ -1,0 +1,76 @@
+"""A function that transposes a matrix of any size, by squares in registers."""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+from anydim.base.dtypes import DType
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes
+from anydim.kernels.codegen.register_transpose import PIECE, columns_of, transposed
+from anydim.kernels.codegen.writer import Writer
+from anydim.kernels.ir import least, shuffle, variable
+from anydim.kernels.matmul.matmul_kernel import function_library
+
+
+@lru_cache(maxsize=16)
+def turned_library(lanes: int, dtype: DType) -> ir.Library:
+    """One function: dst[c, r] = src[r, c] for r < rows, c < columns, and nothing else."""
+    pointers = (ir.Pointer(each, dtype) for each in ("src", "dst"))
+    scalars = map(ir.Scalar, ("src_row", "dst_row", "rows", "columns"))
+    write = partial(_turned, ir.Type(dtype, lanes))
+    parameters: tuple[ir.Pointer | ir.Scalar, ...] = (*pointers, *scalars)
+    portable = dtype in ir.PORTABLE
+    return function_library(f"turned_{dtype}_x{lanes}", parameters, write, portable)
+
+
+def _turned(vector: ir.Type, code: Writer) -> None:
+    """Squares in registers, the last ones over those before; pieces where there is none."""
+    lanes, rows, columns = vector.lanes, variable("rows"), variable("columns")
+    source, target = variable("src_row"), variable("dst_row")
+    with code.when(columns < lanes):
+        _turned_columns(vector, code)
+    with code.otherwise():
+        with code.when(rows < lanes):
+            _turned_rows(vector, code)
+        with code.otherwise(), code.range(0, rows, lanes) as row:
+            r = code.let(least(row, rows - lanes))
+            with code.range(0, columns, lanes) as column:
+                c = code.let(least(column, columns - lanes))
+                loads = [ir.Load(vector, "src", (r + n) * source + c) for n in range(lanes)]
+                for place, each in enumerate(transposed(vector, loads, code.let)):
+                    code.emit(ir.Store("dst", (c + place) * target + r, each))
+
+
+def _turned_columns(vector: ir.Type, code: Writer) -> None:
+    """Pieces of fewer columns than lanes; what does not exist is written over by what does."""
+    lanes, rows, columns = vector.lanes, variable("rows"), variable("columns")
+    few = ir.Type(vector.dtype, min(lanes, PIECE // vector.dtype.bytes))
+    with code.range(0, rows, lanes) as r, code.range(0, columns, few.lanes) as c:
+        below, beside = first_lanes(rows - r, lanes), first_lanes(columns - c, few.lanes)
+        below, beside = code.let(below), code.let(beside)
+
+        def piece(place: int) -> ir.Value:
+            at = least(r + place, rows - 1) * variable("src_row") + c
+            return ir.Load(few, "src", at, beside)
+
+        made = [code.let(each) for each in columns_of(vector, lanes, piece, code.let)]
+        for place in reversed(range(few.lanes)):
+            at = least(c + place, columns - 1) * variable("dst_row") + r
+            code.emit(ir.Store("dst", at, made[place], below))
+
+
+def _turned_rows(vector: ir.Type, code: Writer) -> None:
+    """Pieces of fewer rows than lanes."""
+    lanes, rows, columns = vector.lanes, variable("rows"), variable("columns")
+    few = ir.Type(vector.dtype, min(lanes, PIECE // vector.dtype.bytes))
+    with code.range(0, rows, few.lanes) as r, code.range(0, columns, lanes) as column:
+        c = code.let(least(column, columns - lanes))
+        below = code.let(first_lanes(rows - r, few.lanes))
+        places = (least(r + place, rows - 1) * variable("src_row") for place in range(few.lanes))
+        made = transposed(vector, [ir.Load(vector, "src", at + c) for at in places], code.let)
+        for place in range(lanes):
+            start = place // few.lanes * few.lanes
+            own, picks = made[place % few.lanes], tuple(range(start, start + few.lanes))
+            at = (c + place) * variable("dst_row") + r
+            code.emit(ir.Store("dst", at, shuffle(own, own, picks), below))

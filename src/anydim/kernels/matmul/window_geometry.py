@@ -1,0 +1,259 @@
+"""Where windows lie in a tensor: the dimensions they may leave, the groups of its channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import quotient_up
+from anydim.kernels.codegen.scalar_lowering import SizeParameters
+from anydim.kernels.ir import greatest, least
+from anydim.lang.resolve.ranges import running
+from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, SizeTerm
+from anydim.lang.tree.affine import Affine, affine, placed, rewrite
+from anydim.sizes import Box, Size, Truth, as_size, product, prove
+
+SMALL = 8  # strides, windows and paddings
+
+
+@dataclass(frozen=True)
+class Walk:
+    """An axis of a product: its name and its extent; kinds of products add how far neighbours lie
+    apart in their tensors."""
+
+    name: str
+    extent: Size
+
+
+@dataclass(frozen=True)
+class WindowAxis(Walk):
+    """An axis of the places, the channels or the window: distance of neighbours in x, w."""
+
+    x: Size
+    w: Size
+
+
+class InLoops:
+    """A form of a product in loops."""
+
+    loops: tuple[Walk, ...]
+
+    @property
+    def extents(self) -> tuple[tuple[str, Size], ...]:
+        """The names and extents of the loops."""
+        return tuple((walk.name, walk.extent) for walk in self.loops)
+
+    @property
+    def around(self) -> Size:
+        """Iterations of the loops."""
+        return product(walk.extent for walk in self.loops)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A dimension of x that a window may leave.
+
+    Inside is 0 <= constant + place * stride + tap * spread < extent; a name may be ''.
+    """
+
+    constant: Size
+    place: str
+    stride: Size
+    tap: str
+    spread: Size
+    extent: Size
+
+
+def bounds_of(
+    read: Read,
+    shape: tuple[Size, ...],
+    places: Sequence[Axis],
+    taps: Sequence[Axis],
+    extents: Mapping[str, Size],
+    box: Box,
+) -> tuple[Bound, ...] | None:
+    """The bounds of a read that yields 0 outside; None when they are not those of a window."""
+    if read.default is None:
+        return ()
+    if read.flat or not (isinstance(read.default, Literal) and read.default.value == 0):
+        return None
+    found = []
+    for index, extent in zip(read.indices, shape):
+        form = affine(index)
+        if form is None:
+            return None
+        if inside_always(form, extent, extents, box):
+            continue
+        mine = [name for name in form.indices if any(name == a.name for a in places)]
+        theirs = [name for name in form.indices if any(name == a.name for a in taps)]
+        if len(mine) > 1 or len(theirs) > 1 or len(mine) + len(theirs) != len(form.indices):
+            return None
+        place, tap = "".join(mine), "".join(theirs)
+        found.append(Bound(form.constant, place, form.stride(place), tap, form.stride(tap), extent))
+    return tuple(found)
+
+
+def taps_inside(
+    bound: Bound, low: ir.Value, high: ir.Value, taps: Size, value: Callable[[Size], ir.Value]
+) -> tuple[ir.Value, ir.Value]:
+    """The first of `taps` that some place from `low` to `high` has inside, the one behind the last;
+    that may be before the first where there is none."""
+    start = value(bound.constant)
+    missing = greatest(0 - start - high * value(bound.stride), 0)
+    reached = greatest(value(bound.extent) - start - low * value(bound.stride), 0)
+    first, stop = (quotient_up(each, value(bound.spread)) for each in (missing, reached))
+    return least(first, value(taps)), least(stop, value(taps))
+
+
+def inside_always(form: Affine, extent: Size, extents: Mapping[str, Size], box: Box) -> bool:
+    """Whether a position stays in 0:extent wherever its axes run at all."""
+    low = high = form.constant
+    for name, coefficient in form.terms:
+        if prove(coefficient, ">=", 0, box) is not Truth.PROVED:
+            return False
+        high = high + coefficient * (extents[name] - 1)
+    inside = running(extents.values(), box)
+    return (
+        prove(low, ">=", 0, box) is Truth.PROVED
+        and prove(extent - high, ">", as_size(0), inside) is Truth.PROVED
+    )
+
+
+def without(read: Expr, units: set[str]) -> Read:
+    """The read with 0 for axes that run once."""
+
+    changed = placed(read, dict.fromkeys(units, SizeTerm(as_size(0))))
+    assert isinstance(changed, Read)
+    return changed
+
+
+def merged_places(places: Sequence[WindowAxis], bounds: Sequence[Bound]) -> tuple[WindowAxis, ...]:
+    """Neighbouring places as one where x is stepped over as over one, and no bound has them."""
+    bounded = {bound.place for bound in bounds}
+    merged: list[WindowAxis] = []
+    for step in places:
+        last = merged[-1] if merged else None
+        if (
+            last is not None
+            and not bounded & {last.name, step.name}
+            and last.x == step.extent * step.x
+        ):
+            merged[-1] = replace(step, extent=last.extent * step.extent)
+        else:
+            merged.append(step)
+    return tuple(merged)
+
+
+class LayerSizes(SizeParameters):
+    """The sizes of a kernel that layers share: only small constants are part of its text.
+
+    A size with a `role` is a parameter whatever it is, and of its own: layers share the kernel
+    although it is small in one of them, or happens to be another size too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._roles: dict[str, Size] = {}
+
+    def role(self, name: str, size: Size) -> ir.Value:
+        """The parameter of that name; InternalError where it is another size already."""
+        known = self._roles.setdefault(name, size)
+        if known != size:
+            raise InternalError(f"size '{name}' of a kernel is {known}, and {size}")
+        return ir.Var(ir.INDEX, name)
+
+    def known(self, name: str, size: Size, most: int = 1) -> ir.Value:
+        """A role, but a small constant is part of the text: one of `most` at most."""
+        constant = size.constant
+        if constant is not None and abs(constant) <= most:
+            return ir.Const(ir.INDEX, constant)
+        return self.role(name, size)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*super().names, *self._roles)
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        return (*super().sizes, *self._roles.values())
+
+    def value(self, size: Size | int) -> ir.Value:
+        size = as_size(size)
+        known = size.constant
+        if known is not None and abs(known) <= SMALL:
+            return ir.Const(ir.INDEX, known)
+        name = self._names.setdefault(size, f"p{len(self._names)}")
+        return ir.Var(ir.INDEX, name)
+
+
+Split = tuple[tuple[Axis, ...], tuple[Size, ...], Callable[..., Expr]]
+
+
+def split_groups(axes: tuple[Axis, ...], strides: tuple[Size, ...], x: Read) -> Split | None:
+    """Axes and strides of the result with `m // share` in a read as an axis of its own.
+
+    Also returns what rewrites expressions over the old axes. None when `m // share` does not cut m
+    into whole groups.
+    """
+    shares = {part for index in x.indices for part in _quotients(index)}
+    if not shares:
+        return axes, strides, lambda expr: expr
+    if len(shares) > 1:
+        return None
+    (name, share) = shares.pop()
+    at = next((n for n, axis in enumerate(axes) if axis.name == name), None)
+    if at is None:
+        return None
+    groups = axes[at].extent.divide_exactly(as_size(share))
+    if groups is None:
+        return None
+    group = f"{name} group"
+
+    def change(expr: Expr) -> Expr:
+        whole = Apply("mul", (Index(group), SizeTerm(as_size(share))))
+
+        def replaced(part: Expr) -> Expr | None:
+            if isinstance(part, Apply) and _quotient(part) == (name, share):
+                return Index(group)
+            return None
+
+        def moved(part: Expr) -> Expr | None:
+            return Apply("add", (whole, Index(name))) if part == Index(name) else None
+
+        return rewrite(rewrite(expr, replaced), moved)
+
+    outer, inner = Axis(group, groups), Axis(name, as_size(share))
+    parts = (strides[at] * share, strides[at])
+    return (
+        (*axes[:at], outer, inner, *axes[at + 1 :]),
+        (*strides[:at], *parts, *strides[at + 1 :]),
+        change,
+    )
+
+
+def _quotients(expr: Expr) -> set[tuple[str, int]]:
+    found: set[tuple[str, int]] = set()
+
+    def look(part: Expr) -> Expr | None:
+        known = _quotient(part)
+        if known is not None:
+            found.add(known)
+        return None
+
+    rewrite(expr, look)
+    return found
+
+
+def _quotient(expr: Expr) -> tuple[str, int] | None:
+    """(axis, divisor) of an axis divided by a constant."""
+    if not (isinstance(expr, Apply) and expr.function == "floordiv"):
+        return None
+    axis, by = expr.arguments
+    divisor = affine(by)
+    if not isinstance(axis, Index) or divisor is None or divisor.terms:
+        return None
+    known = divisor.constant.constant
+    return None if known is None or known < 1 else (axis.name, known)

@@ -1,0 +1,204 @@
+"""Winograd's transforms of tensors whose channels lie last: vectors of channels, none shuffled.
+
+A function is made of the values of its sizes and little else: layers for which these are alike
+share one that is written and compiled once, in a library of its own.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import lru_cache, partial
+
+from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import near, summed
+from anydim.kernels.ir import constant, variable
+from anydim.kernels.matmul.window_geometry import SMALL, LayerSizes
+from anydim.kernels.matmul.winograd.winograd_form import Images
+from anydim.kernels.matmul.winograd.winograd_transforms import REACH, STEP, End, Transforms
+from anydim.kernels.naming import shared_library
+from anydim.sizes import Size
+
+_AXES = ("x_image", "x_down", "x_along")
+Values = tuple[tuple[str, ir.Value], ...]  # of sizes, by what they are
+
+
+def spread_values(images: Images, sizes: LayerSizes, row: Size, apart: Size) -> Values:
+    """The sizes of `spread`: transformed windows are `row` elements apart, their matrices
+    `apart`."""
+    x = {axis: place.x for axis, place in zip(_AXES[-len(images.places) :], images.places)}
+    return (
+        ("x_start", sizes.known("x_start", images.form.a_start)),
+        *((name, sizes.role(name, size)) for name, size in x.items()),
+        *((f"x_extent{n}", sizes.role(f"x_extent{n}", images.extent(n))) for n in (0, 1)),
+        *((f"x_first{n}", sizes.known(f"x_first{n}", images.first(n), SMALL)) for n in (0, 1)),
+        ("x_copied", sizes.role("x_copied", row)),
+        ("channels", sizes.role("all_channels", images.channels)),
+        ("apart", sizes.role("apart", apart)),
+        *_across(images, sizes),
+    )
+
+
+def collect_values(images: Images, sizes: LayerSizes) -> Values:
+    """The sizes of `collect`."""
+    down, along = images.places[-2:]
+    return (
+        ("images", constant(len(images.places) - 2)),
+        ("height", sizes.role("y_height", down.extent)),
+        ("width", sizes.role("y_width", along.extent)),
+        ("c_row", sizes.role("c_row", images.form.m.c)),
+        *_across(images, sizes),
+    )
+
+
+def _across(images: Images, sizes: LayerSizes) -> Values:
+    """Windows down and along an image."""
+    roles = zip(("windows_down", "windows_along"), images.across)
+    return tuple((name, sizes.role(name, size)) for name, size in roles)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What layers share that have one function: the type and lanes of its vectors, its sizes."""
+
+    dtype: DType
+    lanes: int
+    values: Values
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Parameters: the sizes that are no constants."""
+        return tuple(dict.fromkeys(v.name for _, v in self.values if isinstance(v, ir.Var)))
+
+
+@lru_cache(maxsize=32)
+def spread_library(shared: Shared) -> ir.Library:
+    """The function `spread`: V of a block of windows, [36] `apart` elements each, in `dst`."""
+    return shared_library(_Spread(shared).function(), shared.dtype in ir.PORTABLE)
+
+
+@lru_cache(maxsize=32)
+def collect_library(shared: Shared, width: int, apart: int, end: End) -> ir.Library:
+    """The function `collect`: results of a panel of sums, [36] `apart` elements each, into y."""
+    return shared_library(
+        _Collect(shared, width, apart, end).function(), shared.dtype in ir.PORTABLE
+    )
+
+
+class _Windows(Transforms):
+    """A function over the windows of a block."""
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared.dtype, shared.lanes)
+        self.names, self.values = shared.names, dict(shared.values)
+
+    def _windows(self, name: str, pointers: str, *own: str) -> ir.Function:
+        """A function that does `_window` for each window of a block; the last pointers, from y on,
+        may be of the same bytes."""
+        code, values = self.code, self.values
+        with code.range(0, variable("count")) as at:
+            extents = [values[f"windows_{each}"] for each in ("down", "along")]
+            number = code.let(variable("first") + at)
+            self._window(at, *code.split(number, extents))
+        names = pointers.split()
+        shared = names[names.index("y") :] if "y" in names else []
+        return ir.Function(
+            name,
+            (
+                *(ir.Pointer(each, self.dtype, alias=each in shared) for each in names),
+                *map(ir.Scalar, ("first", "count", *own, *self.names)),
+            ),
+            code.written,
+        )
+
+    @abstractmethod
+    def _window(self, at: ir.Value, image: ir.Value, down: ir.Value, along: ir.Value) -> None:
+        """What is done for one, which is number `at` of the block."""
+
+
+class _Spread(_Windows):
+    def function(self) -> ir.Function:
+        return self._windows("winograd_spread", "x dst")
+
+    def _window(self, at: ir.Value, image: ir.Value, down: ir.Value, along: ir.Value) -> None:
+        code, values = self.code, self.values
+        steps = zip(_AXES, (image, down, along), (1, STEP, STEP))
+        x = (each * values[name] * step for name, each, step in steps if name in values)
+        self.x = code.let(summed(values["x_start"], *x))
+        firsts = [code.let(values[f"x_first{n}"] + at * STEP) for n, at in enumerate((down, along))]
+        extents = [values[f"x_extent{n}"] for n in (0, 1)]
+        ends = [(a >= 0) & (a + REACH <= extent) for a, extent in zip(firsts, extents)]
+        self.to = code.let(at * values["x_copied"])
+        with code.when(ends[0] & ends[1]):
+            code.sweep(0, values["channels"], self.lanes, self._one)
+        with code.otherwise():
+            fine = [
+                [code.let((a + i >= 0) & (a + i < extent)) for i in range(REACH)]
+                for a, extent in zip(firsts, extents)
+            ]
+            code.sweep(0, values["channels"], self.lanes, partial(self._one, fine=fine))
+
+    def _one(
+        self, channel: ir.Value, rest: ir.Value | None, fine: list[list[ir.Value]] | None = None
+    ) -> None:
+        """One vector of channels of a window; with `fine`, what is outside of x is 0."""
+        row, column = self.values["x_down"], self.values["x_along"]
+        code, half = self.code, []
+        at = code.let(self.x + channel)
+        for j in range(REACH):
+            loaded = []
+            for i in range(REACH):
+                place, mask = at + row * i + column * j, rest
+                if fine:
+                    both = code.let(fine[0][i] & fine[1][j])
+                    place = near(place, both)
+                    mask = both.spread(self.lanes) if rest is None else both & rest
+                loaded.append(self.load("x", place, mask))
+            half.append(self.spread(loaded))
+        to = code.let(self.to + channel)
+        for i, rows in enumerate(zip(*half)):
+            for j, each in enumerate(self.spread(rows)):
+                place = to + self.values["apart"] * (i * REACH + j)
+                code.emit(ir.Store("dst", place, each))
+
+
+class _Collect(_Windows):
+    def __init__(self, shared: Shared, width: int, apart: int, end: End) -> None:
+        super().__init__(shared)
+        self.width, self.apart, self.end = width, apart, end
+
+    def function(self) -> ir.Function:
+        return self._windows("winograd_collect", "sums y bias more", "column0", "columns")
+
+    def _window(self, at: ir.Value, image: ir.Value, down: ir.Value, along: ir.Value) -> None:
+        code, values = self.code, self.values
+        height, width = values["height"], values["width"]
+        before = image * (height * width) if values["images"] != constant(0) else constant(0)
+        place = before + down * STEP * width + along * STEP
+        self.rows = code.let(height - down * STEP)
+        self.across = code.let(width - along * STEP)
+        self.y = code.let(place * values["c_row"] + variable("column0"))
+        self.sums = code.let(at * self.width)
+        code.sweep(0, variable("columns"), self.lanes, self._one)
+
+    def _one(self, column: ir.Value, mask: ir.Value | None) -> None:
+        """One vector of columns: the results of a window that there are."""
+        code, step, half = self.code, self.values["c_row"], []
+        at = code.let(self.sums + column)
+        for j in range(REACH):
+            places = [at + (i * REACH + j) * self.apart for i in range(REACH)]
+            half.append(self.collected([self.load("sums", place) for place in places]))
+        bias: ir.Value = ir.Load(self.vector, "bias", column, mask)
+        if self.end.bias:
+            bias = code.let(bias)
+        y = code.let(self.y + column)
+        for i, values in enumerate(zip(*half)):
+            with code.when(self.rows > i):
+                line = self.values["width"] * step * i
+                for j, found in enumerate(self.collected(values)):
+                    with code.when(self.across > j):
+                        place = code.let(y + line + step * j)
+                        more = ir.Load(self.vector, "more", place, mask)
+                        done = self.ended(self.end, found, bias, more)
+                        code.emit(ir.Store("y", place, done, mask))

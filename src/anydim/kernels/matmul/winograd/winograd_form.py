@@ -1,0 +1,181 @@
+"""What Winograd's templates see in a group: a 3 x 3 convolution, and whether it pays to transform.
+
+Channels of its tensors lie first (`Planes`) or last (`Images`). Small images, and rows of few
+windows, take a plain convolution less time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from anydim.base.dtypes import float32
+from anydim.base.records import dataclass
+from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, form_of
+from anydim.kernels.matmul.convolution.convolution_epilogue import Ending, ending, ending_of
+from anydim.kernels.matmul.convolution.convolution_form import Windows, windows_of
+from anydim.kernels.matmul.epilogue import COLUMN, ROW
+from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
+from anydim.kernels.matmul.winograd.winograd_transforms import (
+    PRODUCTS,
+    STEP,
+    first_position,
+    positions,
+    windows_across,
+)
+from anydim.kernels.matmul.work_partition import from_on
+from anydim.kernels.template import Task
+from anydim.lang.tree.affine import Affine
+from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
+
+_LEAST_CHANNELS = 16  # in and out: with fewer the transforms cost more than they save
+_VECTOR, _PANEL = 16, 48  # windows or channels
+_READ, _TRANSFORM, _PACK = 12, 9_000, 10  # multiply-adds that a number, a vector, a window takes
+_TRANSFORM_LAST, _COPY = 8_000, 10  # that a vector of a window, a copied number take
+_KEPT, _FROM_MEMORY = ((1 << 19, 0), (1 << 21, 7), (1 << 22, 20)), 26  # see `_read`
+_BLOCK, _LARGE_BLOCK = 32, 64  # windows of a block, and where the weights come from memory
+_MANY_WEIGHTS = 1 << 22
+_OWN_BIAS = {ROW: as_size(0), COLUMN: as_size(1)}  # how a bias steps where channels lie last
+
+
+@dataclass(frozen=True)
+class Planes:
+    """The convolution and what follows."""
+
+    form: Windows
+    ending: Ending
+
+    @property
+    def pays(self) -> Size:
+        """1 where it takes less time than a plain convolution, else 0.
+
+        In multiply-adds: products of whole vectors; weights, for each panel of windows, from
+        memory; both transforms, a row of a vector's windows at a time. Measured on a Xeon with
+        AVX-512 (16 to 512 channels, 5 x 5 to 56 x 56, 3 x 100, 200 x 3): the slower way is taken
+        where it is 1.07 at most.
+        """
+        form = self.form
+        down, along = windows_across(form)
+        channels, rows, windows = form.channels.extent, form.rows, down * along
+        weights = channels * rows
+        products = align_up(windows, _VECTOR) + _READ * ceil_div(windows, _PANEL)
+        transforms = _TRANSFORM * down * ceil_div(along, _VECTOR) * (channels + rows)
+        taps = 9 * align_up(form.columns, _VECTOR)
+        plain = taps * weights * 9 // 10 + _PACK * taps * channels
+        return from_on(plain - PRODUCTS * products * weights - transforms, 0)
+
+
+@dataclass(frozen=True)
+class Images:
+    """The convolution: its product, what follows, the axes of places (images, rows, columns)."""
+
+    form: ContractionForm
+    ending: Ending
+    places: tuple[WindowAxis, ...]
+    bounds: tuple[Bound, ...]
+
+    @property
+    def channels(self) -> Size:
+        return self.form.b_parts[1][-1][0]
+
+    @property
+    def across(self) -> tuple[Size, Size]:
+        """Windows down and along an image."""
+        down, along = (ceil_div(place.extent, STEP) for place in self.places[-2:])
+        return down, along
+
+    @property
+    def windows(self) -> Size:
+        down, along = self.across
+        images = self.places[0].extent if len(self.places) == 3 else as_size(1)
+        return images * down * along
+
+    def first(self, axis: int) -> Size:
+        """The position in x of the first window, along rows (0) or columns (1) of an image."""
+        return first_position(self.bounds, self.places[axis - 2])
+
+    def extent(self, axis: int) -> Size:
+        """Positions of x."""
+        return positions(self.bounds, self.places[axis - 2])
+
+    @property
+    def block(self) -> int:
+        """Windows that use the weights together."""
+        weights = (PRODUCTS * self.channels * self.form.n.extent).constant or 0
+        return _LARGE_BLOCK if weights > _MANY_WEIGHTS else _BLOCK
+
+    @property
+    def pays(self) -> Size:
+        """1 where it takes less time than a plain product of windows, else 0.
+
+        As for a single image, so that it has the same bits in every batch. In multiply-adds:
+        products, weights that no cache holds, both transforms. Measured on a Xeon with AVX-512 (16
+        to 512 channels, 2 x 2 to 28 x 28): the slower way is taken for one image where it is 1.18
+        at most. Large weights count as if they came from memory, as in a network of such layers.
+        """
+        channels, columns, windows = self.channels, self.form.n.extent, product(self.across)
+        places = product(place.extent for place in self.places[-2:])
+        weights = channels * columns
+        vectors = ceil_div(channels, _VECTOR) + ceil_div(columns, _VECTOR)
+        transformed = PRODUCTS * weights
+        blocks = ceil_div(windows, self.block)
+        taken = transformed * (maximum(windows, 4) + _read(transformed) * blocks)
+        plain = 9 * places * (weights * 9 // 10 + _COPY * channels)
+        plain = plain + 9 * weights * _read(9 * weights)
+        return from_on(plain - taken - _TRANSFORM_LAST * windows * vectors, 0)
+
+
+def planes_of(task: Task) -> Planes | None:
+    """The group as a convolution of channels-first tensors that fits; else None."""
+    form = windows_of(task.group, task.box, task.constants)
+    if form is None or form.w not in task.constants or form.dtype != float32:
+        return None
+    if len(form.places) != 2 or [tap.extent.constant for tap in form.taps] != [3, 3]:
+        return None
+    if any(place.x != tap.x for place, tap in zip(form.places, form.taps)):
+        return None
+    pairs = [(place.name, tap.name) for place, tap in zip(form.places, form.taps)]
+    if form.places[1].x != 1 or not _plain(form.bounds, pairs):
+        return None
+    if min(form.channels.extent.constant or 0, form.rows.constant or 0) < _LEAST_CHANNELS:
+        return None
+    last = ending_of(form, task.group)
+    found = None if last is None else Planes(form, last)
+    return None if found is None or found.pays.constant == 0 else found
+
+
+def _plain(bounds: Sequence[Bound], pairs: Collection[tuple[str, str]]) -> bool:
+    """Whether all bounds are those of a place and its own tap, one for each, in steps of one."""
+    steps = all(b.stride == 1 and b.spread == 1 and (b.place, b.tap) in pairs for b in bounds)
+    return steps and len({b.place for b in bounds}) == len(bounds)
+
+
+def images_of(task: Task) -> Images | None:
+    """The group as a convolution of channels-last tensors that fits; else None."""
+    form = form_of(task.group, task.constants, task.machine, task.box, starts=False)
+    side = None if form is None else form.windows
+    if form is None or side is None or form.dtype != float32 or form.loops:
+        return None
+    sums = [extent.constant for extent, _ in form.b_parts[1]]
+    if sums[:2] != [3, 3] or len(sums) != 3 or len(side.taps) != 1:
+        return None
+    if len(side.places) not in (2, 3):
+        return None
+    rows, columns = side.places[-2:]
+    channels = form.b_parts[1][-1][0]
+    if rows.x != side.taps[0].x or columns.x != channels or side.run != 3 * channels:
+        return None
+    tap = "" if side.tap is None else side.tap.name
+    pairs = ((rows.name, side.taps[0].name), (columns.name, tap))
+    if not _plain(side.bounds, pairs):
+        return None
+    if min(channels.constant or 0, form.n.extent.constant or 0) < _LEAST_CHANNELS:
+        return None
+    own = Affine.of(as_size(0), {ROW: form.m.c, COLUMN: as_size(1)})
+    last = ending(form.outputs, form.dtype, task.group, own, _OWN_BIAS)
+    found = None if last is None else Images(form, last, side.places, side.bounds)
+    return None if found is None or found.pays.constant == 0 else found
+
+
+def _read(weights: Size) -> int:
+    """Multiply-adds in the time that a weight takes to come."""
+    return next((each for most, each in _KEPT if (weights.constant or 0) <= most), _FROM_MEMORY)

@@ -1,0 +1,171 @@
+"""The loops of a Winograd convolution.
+
+for each rectangle of a thread's part (`matmul/work_partition.py`), each panel of windows
+    the transformed windows of the panel: V[36][channels]
+    for each block of rows
+        for each of the 36 products, each strip of rows: sums = U V
+        for each row: the results of its windows, with what follows
+"""
+
+from __future__ import annotations
+
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import loop, summed
+from anydim.kernels.ir import constant, least, number, variable
+from anydim.kernels.matmul.blocked_loops import Level
+from anydim.kernels.matmul.convolution.convolution_micro_kernels import (
+    STRIP,
+    called,
+    strip_function,
+    strips,
+)
+from anydim.kernels.matmul.matmul_kernel import call, packed_at
+from anydim.kernels.matmul.register_tile import LINE
+from anydim.kernels.matmul.schedules import Winograd
+from anydim.kernels.matmul.winograd.winograd_form import Planes
+from anydim.kernels.matmul.winograd.winograd_kernel import WinogradKernel
+from anydim.kernels.matmul.winograd.winograd_transforms import (
+    PRODUCTS,
+    Collect,
+    Spread,
+    windows_across,
+)
+from anydim.kernels.matmul.work_partition import MOST_PACKED, Sharing, work_of
+from anydim.lang.tree import Group, Read
+from anydim.lang.tree.affine import affine
+from anydim.sizes import Size, align_up, as_size, ceil_div
+
+
+class WinogradWriter(WinogradKernel):
+    """The kernel of tensors whose channels lie first: lanes are windows."""
+
+    name = "winograd"
+
+    def __init__(self, group: Group, planes: Planes, schedule: Winograd) -> None:
+        form = planes.form
+        super().__init__(group, form.outputs, (form.w, form.x), planes.ending, schedule.tile)
+        self.form, self.schedule = form, schedule
+        micro_kernel, libraries = called(self.tile, form.dtype, form.rows)
+        self.strips = strips(self.tile, form.dtype, micro_kernel)
+        self.libraries = (*libraries, self.strips)
+        down, along = windows_across(form)
+        self.windows = down * along
+        tiles = ceil_div(form.rows, self.tile.rows)
+        self.sharing = Sharing(
+            form.extents, tiles, self.windows,
+            self.tile.width, self.tile.lanes, as_size(0),
+            work_of(form.around * PRODUCTS, form.rows, tiles, self.windows, form.channels.extent),
+            MOST_PACKED,
+        )  # fmt: skip
+
+    @property
+    def spread_bytes(self) -> Size:
+        """Bytes of the transformed windows of a panel."""
+        each = PRODUCTS * self.tile.width * self.form.dtype.bytes
+        return align_up(self.form.channels.extent * each, LINE)
+
+    @property
+    def scratch(self) -> Size:
+        """Those, and the sums of a block of rows; a vector may reach over the last ones."""
+        sums = PRODUCTS * self.schedule.block_rows * self.tile.width + self.tile.lanes
+        return self.spread_bytes + sums * self.form.dtype.bytes
+
+    def _transforms(self) -> tuple[ir.Function, ir.Function]:
+        def made() -> tuple[ir.Function, ir.Function]:
+            spread = Spread(self.form, self.sizes, self.tile.lanes, self.tile.width)
+            collect = Collect(self.form, self.sizes, self.tile.lanes, self.ending)
+            return spread.function(), collect.function()
+
+        made()  # for all of the sizes they need
+        return made()
+
+    def start(self) -> list[ir.Step]:
+        zero = number(self.form.dtype, 0)
+        return [ir.Stack("zeros", self.form.dtype, 1), ir.Store("zeros", constant(0), zero)]
+
+    def enter(self) -> list[ir.Step]:
+        form = self.form
+        stop = least(variable("stop_tile") * self.tile.rows, self.sizes.value(form.rows))
+        return [
+            ir.Let("row_stop", stop),
+            ir.Let("x_unit", self.at(form.x_start, ((walk.name, walk.x) for walk in form.loops))),
+            ir.Let("y_unit", self.at(0, ((walk.name, walk.y) for walk in form.loops))),
+        ]
+
+    def levels(self) -> list[Level]:
+        """Panels of windows, blocks of rows, products, strips."""
+        rows, tile = self.schedule.block_rows, self.tile
+        left = self.sizes.value(self.windows) - variable("column")
+        behind = variable("row_stop") - variable("row0")
+        results = loop("m", 0, variable("rows"), 1, *self._results())
+        return [
+            Level(
+                "panel", variable("first_panel"), variable("stop_panel"), 1,
+                [
+                    ir.Let("column", variable("panel") * tile.width),
+                    ir.Let("width", least(left, tile.width)),
+                    call(self.spread, dst=ir.Address("scratch", constant(0))),
+                ],
+            ),
+            Level(
+                "row0", variable("first_tile") * tile.rows, variable("row_stop"), rows,
+                [ir.Let("rows", least(behind, rows)), ir.Let("w_unit", self._weights())],
+                [results],
+            ),
+            Level("product", 0, PRODUCTS, 1),
+            Level("row", 0, variable("rows"), tile.rows * STRIP, self._strip()),
+        ]  # fmt: skip
+
+    def _weights(self) -> ir.Value:
+        """The first weight of the block of rows, of the first product."""
+        value, form = self.sizes.value, self.form
+        group = align_up(form.rows, self.tile.rows) * form.channels.extent * PRODUCTS
+        row = variable("row0") * value(form.channels.extent)
+        loops = [(walk.name, walk.extent) for walk in form.loops if walk.w != 0]
+        return summed(row, *packed_at(loops, group, self.sizes.role))
+
+    def _strip(self) -> list[ir.Step]:
+        """Some tiles of one product."""
+        value, form = self.sizes.value, self.form
+        channels = form.channels.extent
+        each = value(align_up(form.rows, self.tile.rows) * channels)
+        a = variable("w_unit") + variable("product") * each + variable("row") * value(channels)
+        b = variable("product") * value(channels * self.tile.width * form.dtype.bytes)
+        row = variable("product") * self.schedule.block_rows + variable("row")
+        c = row * (self.tile.width * form.dtype.bytes)
+        sums = ir.Address("scratch", value(self.spread_bytes) + c)
+        zeros, zero = ir.Address("zeros", constant(0)), number(form.dtype, 0)
+        nothing, width = constant(0), constant(self.tile.width)
+        return [
+            call(
+                strip_function(self.strips.name, form.dtype), a=ir.Address("w", a),
+                b=ir.Address("scratch", b), bias=zeros, more=sums, low=zero, high=zero,
+                c=sums, k=value(channels), span=value(channels), gap=nothing,
+                b_row=width, c_row=width, bias_step=nothing, start=constant(1), finish=nothing,
+                rows=least(variable("rows") - variable("row"), self.tile.rows * STRIP),
+                columns=variable("width"), a_row=value(channels),
+            )
+        ]  # fmt: skip
+
+    def _results(self) -> list[ir.Step]:
+        value, form = self.sizes.value, self.form
+        row = variable("row0") + variable("m")
+        y_at = variable("y_unit") + variable("channel") * value(form.row_y)
+        sums = variable("m") * (self.tile.width * form.dtype.bytes)
+        return [
+            ir.Let("channel", row),
+            ir.Let("y_at", y_at),
+            call(
+                self.collect, sums=ir.Address("scratch", value(self.spread_bytes) + sums),
+                more_at=variable("y_at"),
+                sums_step=constant(self.schedule.block_rows * self.tile.width),
+                **self._added(),
+            ),
+        ]  # fmt: skip
+
+    def _bias(self, read: Read) -> ir.Value:
+        form = affine(read.indices[0])
+        assert form is not None
+        loops = ((w.name, form.stride(w.name)) for w in self.form.loops)
+        channel = variable("channel") * self.sizes.value(form.stride("m"))
+        return self.at(form.constant, loops) + channel

@@ -1,0 +1,83 @@
+"""The templates of 3 x 3 convolutions by Winograd's algorithm: a quarter of the products.
+
+16 results of a 3 x 3 window take 36 products instead of 144, and additions before and after; the
+weights are transformed when they are loaded and take four times the memory. Sums are of larger
+terms than those of a plain convolution: errors are about ten times as large, some 1e-6 of the
+largest result. `settings.winograd` turns it off.
+
+There is one for tensors whose channels lie first, and one for those whose lie last. A plain
+convolution of small images takes less time: where sizes are open, a kernel has both, and the
+weights are there for both.
+"""
+
+from __future__ import annotations
+
+from anydim.base import settings
+from anydim.base.dtypes import float32
+from anydim.kernels.launch import Launch, ProductPanels, known_number, known_parts
+from anydim.kernels.matmul.contraction import contraction_template as contraction
+from anydim.kernels.matmul.convolution import convolution_template as convolution
+from anydim.kernels.matmul.multiversion import either_launch
+from anydim.kernels.matmul.register_tile import tile_of
+from anydim.kernels.matmul.schedules import Winograd, WinogradAcross
+from anydim.kernels.matmul.winograd.channels_last import AcrossWriter
+from anydim.kernels.matmul.winograd.winograd_form import Images, Planes, images_of, planes_of
+from anydim.kernels.matmul.winograd.winograd_loops import WinogradWriter
+from anydim.kernels.matmul.winograd.winograd_transforms import WEIGHTS
+from anydim.kernels.template import Task, Template, form_template
+
+_REASON = "a 3 x 3 convolution in 36 products for 16 results (Winograd)"
+
+
+def _propose_planes(found: Planes, task: Task) -> Winograd | None:
+    if not settings.winograd:
+        return None
+    tile = tile_of(task.machine, float32)
+    return Winograd(*tile.options, 64 // tile.rows)
+
+
+def _lower_planes(found: Planes, schedule: Winograd, task: Task) -> Launch:
+    form = found.form
+    batch, k, rows = (known_parts(part) for part in form.w_parts)
+    panels = ProductPanels(
+        schedule.tile.rows, batch, k[:1], rows, known_number(form.w_start), k[1:], WEIGHTS
+    )
+    writer = WinogradWriter(task.group, found, schedule)
+    launch = writer.launch(schedule, {"w": panels}, form.work, _REASON)
+    return _beside(launch, found, convolution.TEMPLATE, task)
+
+
+def _propose_images(found: Images, task: Task) -> WinogradAcross | None:
+    if not settings.winograd:
+        return None
+    tile = tile_of(task.machine, float32)
+    block = found.block // tile.rows * tile.rows
+    return WinogradAcross(*tile.options, block)
+
+
+def _lower_images(found: Images, schedule: WinogradAcross, task: Task) -> Launch:
+    form = found.form
+    batch, k, n = (known_parts(part) for part in form.b_parts)
+    panels = ProductPanels(
+        schedule.lanes, batch, k[2:], n, known_number(form.b_start), k[:2], WEIGHTS
+    )
+    writer = AcrossWriter(task.group, found, schedule, task.machine.threads)
+    launch = writer.launch(schedule, {"w": panels}, form.work, f"{_REASON}, along channels")
+    return _beside(launch, found, contraction.TEMPLATE, task)
+
+
+def _beside(transformed: Launch, found: Planes | Images, plain: Template, task: Task) -> Launch:
+    """The launch with a plain convolution in the same kernel, where sizes say which one pays."""
+    rest = task.box, task.machine, task.constants
+    proposed = plain.match(task.group, *rest)
+    if found.pays.constant is not None or proposed is None:
+        return transformed
+    other = plain.lower(task.group, proposed, *rest)
+    reason = f"{transformed.reason}; small images: {other.reason}"
+    return either_launch(found.pays, transformed, other, reason)
+
+
+PLANES = form_template("winograd", Winograd, planes_of, _propose_planes, _lower_planes, keeps=True)
+IMAGES = form_template(
+    "winograd_across", WinogradAcross, images_of, _propose_images, _lower_images, keeps=True
+)

@@ -1,0 +1,225 @@
+"""Running sums and products along an axis, in time linear in the tensor.
+
+A row that is longer than a piece is done piece after piece, on any number of threads:
+
+    total(p) = x(p*PIECE) + ... + x(p*PIECE + PIECE - 1)     in an order of its own
+    start(0) = 0,  start(p + 1) = start(p) + total(p)
+    y(p*PIECE + i) = start(p) + x(p*PIECE) + ... + x(p*PIECE + i)
+
+One sweep does this, adding up the totals by the way. Where few rows are long, threads share the
+pieces: each takes the next one, makes its total, waits for where it starts, tells where the next
+one does, and only then writes its sums (Merrill and Garland, Single-pass parallel prefix scan with
+decoupled look-back, 2016). Who waits long, as where the other thread has lost its core, makes the
+total that is missing. A thread that is alone goes on as if it were one.
+float16 and bfloat16 add up in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy
+
+from anydim.base.dtypes import DType, converted, float32, from_numpy, int64
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.ir import iota
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.routines.arguments import axis_of, expect_ordered
+from anydim.kernels.routines.ir_builder import Code
+from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
+from anydim.kernels.routines.rows import LANES, Rows
+from anydim.kernels.routines.scans import FIRST, STARTS, STATE, Columns, Row, Taken, Way
+from anydim.kernels.routines.short_scans import FEW, short_rows
+from anydim.lang.tree import Tensor, TensorType
+from anydim.sizes import Box, Size, as_size, bounds, ceil_div, maximum, minimum, simplify
+
+PIECE = 1 << 12  # elements of a row
+ROWS = 1 << 9  # elements of a column
+LONG = 16  # pieces of a row from which on threads share it
+MANY = 16  # rows, or blocks of columns, that keep the threads busy without that
+PART = 4  # pieces that are worth a thread
+
+
+@dataclass(frozen=True)
+class Running:
+    """`function` is 'add' or 'mul', `identity` what it starts from."""
+
+    name: str
+    function: str
+    identity: int
+    ufuncs: tuple[numpy.ufunc, numpy.ufunc]  # of numbers, of flags
+
+    def routine(self) -> Routine:
+        return Routine((1, 1), self.infer, self.evaluate, self.lower)
+
+    def infer(self, types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
+        expect_ordered(self.name, types[0])
+        axis_of(self.name, attributes["axis"], types[0].rank)
+        return (types[0],)
+
+    def evaluate(self, arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
+        x, axis = arrays[0], attributes["axis"]
+        wide = x.astype(numpy.float32) if _is_narrow(x) else x
+        wide = numpy.flip(wide, axis) if attributes["reverse"] else wide
+        if attributes["exclusive"] and x.shape[axis]:
+            first = numpy.full_like(wide.take([0], axis), self.identity)
+            wide = numpy.concatenate([first, wide.take(range(x.shape[axis] - 1), axis)], axis)
+        sums = self.ufuncs[x.dtype == bool].accumulate(wide, axis)
+        sums = numpy.flip(sums, axis) if attributes["reverse"] else sums
+        return (converted(sums, x.dtype) if _is_narrow(x) else sums.astype(x.dtype),)
+
+    def lower(self, types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
+        rows = Rows.of(self.name, types, attributes)
+        wide = _wide(types[0].dtype)
+        piece = PIECE if rows.contiguous else ROWS
+        full = simplify(maximum(rows.length - 1, 0) // piece, box)
+        exclusive, reverse = bool(attributes["exclusive"]), bool(attributes["reverse"])
+        kinds = types[0].dtype, wide
+        way = Way(self.function, self.identity, *kinds, rows, piece, full, exclusive, reverse)
+        scan = _Scan(self.name, way, machine, box)
+        return Steps(tuple(scan.launches()), scan.temporaries())
+
+
+def _is_narrow(x: numpy.ndarray) -> bool:
+    return x.dtype != object and _wide(from_numpy(x.dtype)) != from_numpy(x.dtype)
+
+
+def _wide(dtype: DType) -> DType:
+    """The type that sums have while they grow."""
+    return float32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """The launches; a unit is a row, or a block of columns that lie side by side."""
+
+    name: str
+    way: Way
+    machine: Machine
+    box: Box
+
+    @property
+    def rows(self) -> Rows:
+        return self.way.rows
+
+    @property
+    def lanes(self) -> int:
+        return LANES if self.rows.contiguous else self.machine.lanes(self.way.wide)
+
+    @property
+    def width(self) -> int:
+        """Columns of a unit."""
+        vectors = 8 if self.machine.registers >= 32 else 2
+        return 1 if self.rows.contiguous else vectors * self.lanes
+
+    @property
+    def blocks(self) -> Size:
+        return ceil_div(self.rows.inner, self.width)
+
+    @property
+    def units(self) -> Size:
+        return self.rows.outer * self.blocks
+
+    @property
+    def columns(self) -> Size:
+        """All columns, those included that fill up blocks; lanes for a row."""
+        return self.units * (self.lanes if self.rows.contiguous else self.width)
+
+    @property
+    def shared(self) -> Size:
+        """1 where threads share pieces, else 0."""
+        least = LONG * self.way.piece
+        accelerator = self.machine.most_lanes > 0  # whose items need not run at the same time
+        if accelerator or bounds(self.rows.length, self.box).high < least:
+            return as_size(0)
+        long, few = minimum(1, self.rows.length // least), 1 - minimum(1, self.units // MANY)
+        return simplify(long * few, self.box)
+
+    def temporaries(self) -> tuple[Tensor, ...]:
+        if self.shared == 0:
+            return ()
+        places = simplify(self.columns * (self.way.full + 1) * self.shared, self.box)
+        words = as_size(FIRST + self.most)
+        kinds = (STARTS, self.way.wide, places), (STATE, int64, words)
+        return tuple(Tensor(name, TensorType(dtype, (size,))) for name, dtype, size in kinds)
+
+    @property
+    def most(self) -> int:
+        """Vectors of columns, at most, where threads share pieces."""
+        return MANY * max(1, self.width // self.lanes)
+
+    def launches(self) -> Iterator[Launch]:
+        if self.shared != 0:
+            yield self._begin()
+        yield self._sweep()
+
+    def _begin(self) -> Launch:
+        """No piece is taken, and none known to start anywhere."""
+        code = Code(f"{self.name}_begin", self.machine, self.box)
+        state = code.output(STATE, int64)
+        with code.range(0, FIRST + self.most) as word:
+            state[word] = 0
+        return code.launch(self.shared, FIRST + self.most, 1, "no piece is taken yet")
+
+    def _sweep(self) -> Launch:
+        """A position is a piece of a unit where threads share those, else a unit."""
+        code = Code(self.name, self.machine, self.box)
+        shared, full = self.shared, self.way.full
+        how = "each row in one sweep" if self.rows.contiguous else "columns side by side"
+
+        def each() -> None:
+            with code.range(code.start, code.stop) as unit:
+                self._columns(code, unit, Columns.sweep)
+
+        def whole() -> None:
+            if not self.rows.contiguous or bounds(self.rows.length, self.box).low > FEW:
+                each()
+                return
+            with code.when(code.size(self.rows.length) <= FEW):
+                short_rows(self.way, code)
+            with code.otherwise():
+                each()
+
+        if shared == 0:
+            whole()
+            return code.launch(self.units, self._work, 1, how)
+        with code.when(code.size(shared).equals(0)):
+            whole()
+        with code.otherwise():
+            pieces = code.size(full + 1)
+            taken = Taken(code, code.let(code.size(self.units) * pieces))
+            with taken.each() as item:
+                piece, alone = code.let(item % pieces), taken.alone
+                take = partial(Columns.take, piece=piece, alone=alone)
+                self._columns(code, code.let(item // pieces), take)
+        grain = simplify(1 + shared * (PART - 1), self.box)
+        positions = simplify(1 + shared * full, self.box)
+        return code.launch(self.units * positions, self._work, grain, how)
+
+    @property
+    def _work(self) -> Size:
+        return self.rows.count * self.rows.length
+
+    def _columns(self, code: Code, unit: ir.Value, do: Callable[[Columns], None]) -> None:
+        """Do something for all columns of a unit, or for its row."""
+        if self.rows.contiguous:
+            start, place = self.rows.start(code, unit), unit * self.lanes
+            do(Row(self.way, code, start, self.lanes, 1, place, self.columns))
+            return
+        inner, blocks = code.size(self.rows.inner), code.size(self.blocks)
+        block = code.size(self.rows.length * self.rows.inner)
+        base, column = code.let(unit // blocks * block), code.let(unit % blocks * self.width)
+        own, lanes = (self.way, code), self.lanes
+        with code.when(column + self.width <= inner):
+            place, vectors = unit * self.width, self.width // lanes
+            do(Columns(*own, base + column, lanes, vectors, place, self.columns))
+        with code.otherwise(), code.range(column, inner, lanes) as c:
+            there = iota(lanes) < code.let(inner - c)
+            place = unit * self.width + (c - column)
+            do(Columns(*own, base + c, lanes, 1, place, self.columns, there))
+
+
+CUM_SUM = Running("cum_sum", "add", 0, (numpy.add, numpy.logical_or)).routine()
+CUM_PROD = Running("cum_prod", "mul", 1, (numpy.multiply, numpy.logical_and)).routine()

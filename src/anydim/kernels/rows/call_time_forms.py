@@ -1,0 +1,104 @@
+"""Forms for what a call alone says: operands that are repeated along the lanes, or lanes of one.
+
+Where two inputs broadcast and nothing relates their dims, an operand's index is the lane times a
+size that is 0 or 1. Gathering along it takes several times as long as either way needs, so there
+is a version of the loops for each of them.
+
+    y(n,c,p) = x(n,c,p) * s(c) where p in 0:H*W
+
+has lanes along p, of which one is busy where H*W is 1, as of images that were pooled to one place.
+There the lanes go along c instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from anydim.base.dtypes import int64
+from anydim.kernels import ir
+from anydim.kernels.rows.flatten import rewritten
+from anydim.kernels.rows.row_body import RowForm
+from anydim.lang.tree import Axis, Expr, Group, Index, Literal, Read
+from anydim.lang.tree.affine import Affine, flat_address, reads, to_expr
+from anydim.sizes import Box, Size, as_size, bounds
+
+_MOST_OPEN = 2  # sizes of 0 or 1: twice the code for each
+
+
+def open_strides(form: RowForm, box: Box) -> tuple[Size, ...]:
+    """The strides along the lanes that are 0 or 1, as a call will say; () for too many."""
+    found: dict[Size, None] = {}
+    for statement in form.group.statements:
+        for read in reads(statement.body):
+            address = flat_address(read)
+            stride = as_size(0) if address is None else address.stride(form.lane.name)
+            if stride.constant is None:
+                values = bounds(stride, box)
+                if values.low >= 0 and values.high <= 1:
+                    found[stride] = None
+    return tuple(found) if len(found) <= _MOST_OPEN else ()
+
+
+def versions(
+    form: RowForm, strides: tuple[Size, ...], size: Callable[[Size], ir.Value],
+    written: Callable[[RowForm], tuple[ir.Step, ...]],
+) -> tuple[ir.Step, ...]:  # fmt: skip
+    """The code of a form, `written` for each way in which its open strides may be."""
+    if not strides:
+        return written(form)
+    first, *rest = strides
+    ways = [versions(_with(form, {first: number}), tuple(rest), size, written) for number in (1, 0)]
+    return (ir.If(size(first).equals(1), *ways),)
+
+
+def _with(form: RowForm, known: Mapping[Size, int]) -> RowForm:
+    """The form where these strides along the lanes are numbers."""
+    lane = form.lane.name
+
+    def change(expr: Expr) -> Expr | None:
+        address = flat_address(expr) if isinstance(expr, Read) else None
+        if address is None or address.stride(lane) not in known:
+            return None
+        assert isinstance(expr, Read)
+        terms = dict(address.terms)
+        terms[lane] = as_size(known[terms[lane]])
+        return Read(expr.tensor, (to_expr(Affine.of(address.constant, terms)),), flat=True)
+
+    return replace(form, group=rewritten(form.group, change))
+
+
+# ---- a last axis of one element ----------------------------------------------------------------
+
+
+def unit_form(form: RowForm, box: Box, along: Callable[[Group], RowForm | None]) -> RowForm | None:
+    """The form of a group of elements for a last axis of 1; None where it is never that."""
+    if form.across or form.plan.made or not form.outer or len(form.row) != 1:
+        return None
+    extent = form.lane.extent
+    if extent.constant is not None or bounds(extent, box).low > 1:
+        return None
+    found = along(_without(form.group, form.lane))
+    return None if found is None or len(found.row) != 1 or found.plan.made else found
+
+
+def _without(group: Group, axis: Axis) -> Group:
+    """A flat group without an axis of one element; multiples of its extent are divided by it."""
+
+    def divided(size: Size) -> Size:
+        found = size.divide_exactly(axis.extent)
+        return size if found is None else found
+
+    def change(expr: Expr) -> Expr | None:
+        if isinstance(expr, Index) and expr.name == axis.name:
+            return Literal(0, int64)
+        form = flat_address(expr) if isinstance(expr, Read) else None
+        if form is None or not isinstance(expr, Read):
+            return None
+        terms = {name: divided(by) for name, by in form.terms}
+        return replace(expr, indices=(to_expr(Affine.of(form.constant, terms)),))
+
+    group = rewritten(group, change)
+    kept = (tuple(other for other in s.axes if other != axis) for s in group.statements)
+    made = tuple(replace(s, axes=axes) for s, axes in zip(group.statements, kept))
+    return replace(group, statements=made)

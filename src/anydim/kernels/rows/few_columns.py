@@ -1,0 +1,203 @@
+"""Reductions across a few columns: vectors hold several rows.
+
+    top(c) max=! x(r,c) where c in 0:3
+
+A row that fills 3 of 16 lanes wastes the rest, so a vector takes 5 rows, which follow each other.
+Largest and smallest elements are joined at the end; what rounds is added up one row after the
+other, as where columns are many, so a column has the same bits beside others and alone. How many
+columns there are is told apart where lanes move, and nowhere else. What asks for the number of its
+row reads a vector that says which rows the lanes are of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from anydim.base.dtypes import int64
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import loop
+from anydim.kernels.codegen.reduction import folded, terms_of
+from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.vector_loops import first_lanes
+from anydim.kernels.inference import free_axes
+from anydim.kernels.ir import Like, constant, iota, least, operate, select, shuffle, variable
+from anydim.kernels.rows.flatten import own_address
+from anydim.kernels.rows.row_body import Cell, Row, RowForm, Setting
+from anydim.lang.tree import Apply, Cast, Expr, Index, Read, Statement, TensorType
+from anydim.lang.tree.affine import Affine, flat_address, parts, reads
+
+_NUMBER = "number of the row"
+
+
+def takes_few(form: RowForm, lanes: int) -> bool:
+    """Whether rows of a form follow each other in all that it reads and writes by elements."""
+    known = form.lane.extent.constant
+    if lanes < 4 or len(form.row) != 1 or form.plan.slots or (known or 0) > lanes // 2:
+        return False
+    statements = form.group.statements
+    stored = (own_address(s) for s in statements if s.target in form.plan.stored)
+    return all(_follow(address, form) for address in stored) and all(
+        _plain(part, form) for s in statements for part in parts(s.body)
+    )
+
+
+def _follow(address: Affine, form: RowForm) -> bool:
+    row, lane = (address.stride(axis.name) for axis in (form.row[0], form.lane))
+    return lane == 1 and row == form.lane.extent
+
+
+def _plain(part: Expr, form: RowForm) -> bool:
+    moving = {form.row[0].name, form.lane.name}
+    if isinstance(part, Index):
+        return part.name != form.lane.name
+    if not isinstance(part, Read) or part.tensor in form.plan.kinds or not free_axes(part) & moving:
+        return True
+    address = flat_address(part)
+    return address is not None and _follow(address, form)
+
+
+def _numbered(expr: Expr, row: str) -> Expr:
+    """An expression that reads the number of its row, but where that says a place."""
+    if isinstance(expr, Apply):
+        return Apply(expr.function, tuple(_numbered(part, row) for part in expr.arguments))
+    if isinstance(expr, Cast):
+        return Cast(expr.dtype, _numbered(expr.argument, row))
+    return Read(_NUMBER, ()) if expr == Index(row) else expr
+
+
+class FewColumns:
+    """The steps for one place of the outer axes but the columns."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.form, self.lanes = setting.form, setting.lanes
+        row = self.form.row[0].name
+        group = self.form.group
+        made = tuple(s.with_body(_numbered(s.body, row)) for s in group.statements)
+        self.numbered = any(r.tensor == _NUMBER for s in made for r in reads(s.body))
+        if self.numbered:
+            form = replace(self.form, group=replace(group, statements=made))
+            setting = Setting(form, setting.context, self.lanes, setting.unroll)
+            setting.elements |= {_NUMBER}
+        self.setting = setting
+        self.columns = setting.value(setting.form.lane.extent)
+
+    def steps(self, outer: Elements) -> tuple[ir.Step, ...]:
+        """All sweeps over the rows, and what is stored after them."""
+        shared = outer.inner({})
+        types = {**outer.context.types, _NUMBER: TensorType(int64, ())}
+        shared.context = replace(outer.context, types=types)
+        lane, zero = self.form.lane.name, constant(0)
+        mask = first_lanes(shared, self.columns, self.lanes)
+        scope = shared.inner(
+            {lane: zero}, lane=lane, lanes=self.lanes, mask=mask, answers=self.setting.scalars
+        )
+        scope.steps = shared.steps
+        if self.numbered:
+            self.rows_of_lanes = self._rows_of_lanes(shared)
+        row = Row(self.setting, scope, 0)
+        for sweep in range(self.setting.plan.sweeps):
+            row.begin(sweep, 1)
+            self._sweep(shared, row, sweep)
+            for name in self.setting.plan.made_by(sweep):
+                self._join(scope, name, row.accumulators[name][0])
+            row.end(sweep)
+        row.finish()
+        return tuple(shared.steps)
+
+    def _sweep(self, shared: Elements, row: Row, sweep: int) -> None:
+        """Vectors of rows, as many as there is room for."""
+        axis = self.form.row[0]
+        rows = self.setting.value(axis.extent)
+        step = shared.name(constant(self.lanes) // self.columns)  # rows of a vector
+        at = variable(self.setting.context.fresh("i"))
+        uniform = shared.inner({axis.name: at})
+        left = uniform.name(least(uniform.name(rows - at), step))
+        mask = first_lanes(uniform, uniform.name(left * self.columns), self.lanes)
+        _FewCell(self, row, uniform, {axis.name: at}, sweep, 0, mask).emit()
+        if self.setting.plan.made_by(sweep):
+            shared.steps.append(loop(at.name, 0, rows, step, *uniform.steps))
+        else:
+            shared.steps.append(every_other(at, rows, step, uniform.steps, shared))
+
+    def _rows_of_lanes(self, scope: Elements) -> ir.Value:
+        """How many rows after that of lane 0 the row of each lane is."""
+        total = constant(0, lanes=self.lanes)
+        for row in range(1, self.lanes):
+            begins = self.columns * row
+            total = scope.name(select(iota(self.lanes) >= begins, total + 1, total))
+        return total
+
+    def _join(self, scope: Elements, name: str, register: str) -> None:
+        """Every row of a vector gets the result of its column."""
+        function, dtype = self.setting.folding(name)
+        old = ir.Get(ir.Type(dtype, self.lanes), register)
+
+        def joined(count: int) -> ir.Value:
+            total: ir.Value = old
+            for row in range(1, self.lanes // count if self.free_order(name) else 1):
+                total = operate(function, total, self.row_of(old, row, count))
+            return shuffle(total, total, tuple(lane % count for lane in range(self.lanes)))
+
+        scope.steps.append(self.by_columns(register, joined))
+
+    def free_order(self, name: str) -> bool:
+        """Whether a reduction has the same bits in any order."""
+        function, dtype = self.setting.folding(name)
+        return not dtype.is_float or function not in ("add", "mul")
+
+    def row_of(self, vector: ir.Value, row: int, count: int) -> ir.Value:
+        """A row of `count` columns of a vector, in its first lanes."""
+        places = tuple(min(row * count + lane, self.lanes - 1) for lane in range(self.lanes))
+        return shuffle(vector, vector, places)
+
+    def by_columns(self, register: str, value: Callable[[int], ir.Value]) -> ir.Step:
+        """A register becomes what `value` says for the number of columns."""
+        counts = range(1, self.lanes // 2 + 1)
+        return ir.Switch(self.columns, tuple((n, (ir.Assign(register, value(n)),)) for n in counts))
+
+
+class _FewCell(Cell):
+    """The elements of several rows in a vector."""
+
+    def __init__(self, few: FewColumns, *arguments: object) -> None:
+        super().__init__(*arguments)  # type: ignore[arg-type]
+        self.few = few
+
+    def read(self, read: Read) -> ir.Value | None:
+        if read.tensor != _NUMBER:
+            return super().read(read)
+        first = self.scope.indices[self.setting.form.row[0].name]
+        return first + self.few.rows_of_lanes
+
+    def _fold(self, statement: Statement) -> None:
+        name, body = statement.target, statement.body
+        function, dtype = self.setting.folding(name)
+        register, nothing = self.row.accumulators[name][0], self.setting.nothing(name)
+        old = ir.Get(nothing.type, register)
+        assert self.mask is not None
+        terms = terms_of(self.scope, body, function, dtype, self.setting.dtype(name))
+        values = [self.scope.name(select(self.mask, term, nothing)) for term in terms]
+        if self.few.free_order(name):
+            self.scope.steps.append(ir.Assign(register, folded(function, old, values)))
+            return
+
+        def added(count: int) -> ir.Value:
+            total: ir.Value = old
+            for row in range(self.setting.lanes // count):
+                total = folded(function, total, [self.few.row_of(v, row, count) for v in values])
+            return total
+
+        self.scope.steps.append(self.few.by_columns(register, added))
+
+
+def every_other(
+    at: ir.Var, end: ir.Value, step: Like, body: Iterable[ir.Step], scope: Elements
+) -> ir.Step:
+    """A loop that goes to every other place up to `end`, and then to those between.
+
+    A vector's store ends, by its mask, in bytes with which the next one begins: where that loads
+    what was kept there, it would wait for the store.
+    """
+    begin, twice = variable(scope.context.fresh("i")), step + step
+    return loop(begin.name, 0, twice, step, loop(at.name, begin, end, twice, *body))

@@ -1,0 +1,349 @@
+"""Finds the row form of a group: which loops are the row, and which axis the lanes run along."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.lane_patterns import step_for
+from anydim.kernels.codegen.nontemporal import may_go_past, with_past
+from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
+from anydim.kernels.codegen.value_bounds import peaks, totals
+from anydim.kernels.inference import free_axes, read_address
+from anydim.kernels.ir import Operand
+from anydim.kernels.launch import Argument, Launch, Machine, filled
+from anydim.kernels.operands import Operands
+from anydim.kernels.rows.call_time_forms import open_strides, unit_form, versions
+from anydim.kernels.rows.flatten import all_axes, flatten, own_address, reads_own_points
+from anydim.kernels.rows.fusion_plan import cost, plan_sweeps, work
+from anydim.kernels.rows.partial_rows import part_of
+from anydim.kernels.rows.row_body import PIECE, RowForm, Setting
+from anydim.kernels.rows.row_in_place import in_place
+from anydim.kernels.rows.row_passes import RowProgram, lookups
+from anydim.kernels.rows.short_rows import Panels, short_form
+from anydim.kernels.rows.split_rows import Parts, PhaseProgram, is_cut, shared
+from anydim.lang.tree import Apply, Axis, Expr, Group, Index, Read, Statement, Tensor
+from anydim.lang.tree.affine import reads, to_expr
+from anydim.sizes import Box, Size, Truth, as_size, bounds, maximum, minimum, product, prove
+
+LOOKED_UP = 32  # cheap operations that take as long as an element whose place is looked up
+PART_WORK = 1 << 18  # cheap operations on elements, or bytes read, that are worth a thread
+TYPICAL_ROW = 128  # elements, where only data knows
+RAW = " raw"
+
+
+def row_form(group: Group, across: bool) -> RowForm | None:
+    """The form with lanes along the reduced axes, or across them; None when there is none."""
+    form = _along(group)
+    if form is None or (across and not (form.outer and form.plan.made)):
+        return None
+    form = replace(form, lane=form.outer[-1]) if across else form
+    return form if _stores_lanes(form) else None
+
+
+@lru_cache(maxsize=512)
+def _along(group: Group) -> RowForm | None:
+    """The form with lanes along the reduced axes, wherever what is stored lies."""
+    group = flatten(group)
+    row = _row_axes(group) if reads_own_points(group) else None
+    if row is None:
+        return None
+    if not row:
+        group = _with_unit_axis(group)
+        row = (group.statements[0].axes[-1],)
+    names = frozenset(axis.name for axis in row)
+    outer = _outer_axes(group, names)
+    if outer is None:
+        return None
+    alone = len(group.statements) == 1
+    group, scaled = _factors_last(group, names)
+    if not alone and any(_is_contraction(statement) for statement in group.statements):
+        return None
+    plan = plan_sweeps(group, names)
+    return None if plan is None else RowForm(group, outer, row, row[-1], plan, scaled)
+
+
+def _row_axes(group: Group) -> tuple[Axis, ...] | None:
+    """The reduced axes; without reductions, the last axis of the first result; () for none."""
+    reduced = [s for s in group.statements if s.reduced]
+    if not reduced:
+        axes = max((s.axes for s in group.statements), key=len)
+        return axes[-1:]
+    names = {axis.name for axis in reduced[0].reduced}
+    if any({axis.name for axis in s.reduced} != names for s in reduced):
+        return None
+    for statement in group.statements:
+        if names <= {axis.name for axis in statement.axes}:
+            return tuple(axis for axis in statement.axes if axis.name in names)
+    return reduced[0].reduced
+
+
+def _outer_axes(group: Group, row: frozenset[str]) -> tuple[Axis, ...] | None:
+    """The axes that all statements share, in the order of the last one."""
+    outer = tuple(axis for axis in group.statements[-1].axes if axis.name not in row)
+    wanted = {axis.name for axis in outer}
+    for statement in group.statements:
+        if {axis.name for axis in statement.axes} - row != wanted:
+            return None
+    return outer
+
+
+def _factors_last(group: Group, row: frozenset[str]) -> tuple[Group, frozenset[str]]:
+    """Sums of scaled elements as scaled sums: a mean divides once per row, not per element.
+
+    Also returns the targets that became scaled sums; over nothing they are 0 all the same.
+    """
+    statements: list[Statement] = []
+    raw: list[Tensor] = []
+    for statement in group.statements:
+        dtype = group.type_of(statement.target).dtype
+        rest, scale = _factors(statement.body, row)
+        if statement.combine != "add" or not dtype.is_float or not scale:
+            statements.append(statement)
+            continue
+        tensor = Tensor(statement.target + RAW, group.type_of(statement.target))
+        raw.append(tensor)
+        total: Expr = Read(tensor.name, (to_expr(own_address(statement)),), flat=True)
+        for function, factor in reversed(scale):
+            total = Apply(function, (total, factor))
+        statements.append(replace(statement, target=tensor.name, body=rest))
+        statements.append(replace(statement, body=total, combine="", reduced=()))
+    group = replace(group, statements=tuple(statements), temporaries=(*group.temporaries, *raw))
+    return group, frozenset(tensor.name.removesuffix(RAW) for tensor in raw)
+
+
+def _factors(expr: Expr, row: frozenset[str]) -> tuple[Expr, list[tuple[str, Expr]]]:
+    """An expression without the factors and divisors that are the same along the row."""
+    found: list[tuple[str, Expr]] = []
+    while isinstance(expr, Apply) and expr.function in ("mul", "div"):
+        left, right = expr.arguments
+        if not free_axes(right) & row and free_axes(left) & row:
+            found.append((expr.function, right))
+            expr = left
+        elif expr.function == "mul" and not free_axes(left) & row and free_axes(right) & row:
+            found.append(("mul", left))
+            expr = right
+        else:
+            break
+    return expr, found
+
+
+def _with_unit_axis(group: Group) -> Group:
+    unit = Axis("unit axis", as_size(1))
+    return replace(
+        group, statements=tuple(replace(s, axes=(*s.axes, unit)) for s in group.statements)
+    )
+
+
+def _stores_lanes(form: RowForm) -> bool:
+    """Whether everything stored by vectors has lanes at neighbouring places."""
+    outputs = {tensor.name for tensor in form.group.outputs}
+    for statement in form.group.statements:
+        by_vectors = form.across or form.plan.kinds[statement.target] == "element"
+        kept = statement.target in outputs or statement.target in form.plan.kept
+        if by_vectors and kept and own_address(statement).stride(form.lane.name).constant != 1:
+            return False
+    return True
+
+
+def _is_contraction(statement: Statement) -> bool:
+    """Whether each factor of a sum of products lacks an axis: then elements are used many times."""
+    body = statement.body
+    if statement.combine != "add" or not isinstance(body, Apply) or body.function != "mul":
+        return False
+    factors = [free_axes(factor) for factor in body.arguments if reads(factor)]
+    written = {axis.name for axis in statement.axes}
+    return len(factors) == 2 and all(written - factor for factor in factors)
+
+
+# ---- choices -----------------------------------------------------------------------------------
+
+
+def lane_score(form: RowForm) -> int:
+    """How well reads go along the lanes: contiguous ones count for, scattered ones against."""
+    score = 0
+    for statement in form.group.statements:
+        if form.plan.kinds[statement.target] == "scalar":
+            continue
+        for read in reads(statement.body):
+            if read.tensor not in form.plan.kinds:
+                score += _read_score(read, form)
+    return score
+
+
+def _read_score(read: Read, form: RowForm) -> int:
+    address = read_address(read, form.group.type_of(read.tensor).shape)
+    stride = address.affine.stride(form.lane.name).constant
+    if stride == 0:
+        return 0
+    return 1 if stride == 1 else -4
+
+
+def lanes_for(form: RowForm, machine: Machine) -> int:
+    """Vector lanes by the widest type that elements are stored, folded or read in."""
+    made = {n for n, k in form.plan.kinds.items() if k != "scalar" or form.across}
+    stored = [form.group.type_of(name).dtype for name in made]
+    read = [
+        form.group.type_of(r.tensor).dtype
+        for s in form.group.statements
+        for r in reads(s.body)
+        if s.target in made
+    ]
+    width = max([d.bytes for d in stored] + [-(-d.bytes // 2) for d in read], default=4)
+    return filled(machine.lanes_of(width), form.lane.extent.constant)
+
+
+# ---- launch ------------------------------------------------------------------------------------
+
+
+def _step(form: RowForm, lanes: int) -> int:
+    """How far vectors are apart: as they are long, across rows and where elements are folded."""
+    if form.across or not form.independent:
+        return lanes
+    read = (i for s in form.group.statements for r in reads(s.body) for i in r.indices)
+    return step_for((*read, *(s.body for s in form.group.statements)), form.lane.name, lanes)
+
+
+def row_launch(
+    name: str, form: RowForm, schedule: Any, box: Box, machine: Machine, reason: str
+) -> Launch:
+    """The launch of a form with the width that a schedule says, its `lanes` and `unroll`."""
+    lanes, unroll = schedule.lanes, schedule.unroll
+    longest = bounds(form.lane.extent, box).high
+    form = replace(form, pieces=bool(form.outer) and form.independent and longest > 2 * PIECE)
+    apart = shared(form, box, machine)
+    form = replace(form, cut=is_cut(form, box))
+    touched = Operands.of(form.group, (statement.body for statement in form.group.statements))
+    context = _context(form, touched, machine, lanes)
+    sizes, (flops, moved) = context.sizes, work(form.group)
+    if form.independent:
+        heaviest = max(cost(statement.body) for statement in form.group.statements)
+        may_go_past(context, heaviest, moved, box)
+    short = _short(form, context, box)
+    program = RowProgram(Setting(form, context, lanes, unroll), short)
+    rows = product(axis.extent for axis in form.row)
+    never_empty = prove(rows, ">=", 1, box) is Truth.PROVED
+    opened = open_strides(form, box)
+    body = versions(
+        form, opened, sizes.value,
+        lambda way: RowProgram(Setting(way, context, lanes, unroll), short).body(never_empty),
+    )  # fmt: skip
+    unit = None if opened else unit_form(form, box, _along)
+    if unit is not None and lane_score(unit) > 0:
+        inside = replace(context, step=0 if unit.whole else lanes)
+        units = RowProgram(Setting(unit, inside, lanes, unroll), unit=True).body(True)
+        one = sizes.value(form.lane.extent).equals(1)
+        body = (ir.If(one, units, body),)
+    pairs = in_place(form)
+    return touched.launch(
+        name, sizes, with_past(context, body, moved, pairs), schedule, reason,
+        parallel=program.parallel * (1 - apart),
+        work=(flops * (1 - apart), moved * (1 - apart)), grain=_grain(program),
+        scratch=program.scratch, in_place=pairs,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RowPhase:
+    """Launch number `phase` of those for long rows that threads share."""
+
+    lanes: int
+    unroll: int
+    phase: int
+
+
+def phases(form: RowForm, box: Box, machine: Machine) -> int:
+    """How many launches go before that of a form for rows that threads share; 0: there are none."""
+    if shared(form, box, machine) == 0:
+        return 0
+    outputs = {tensor.name for tensor in form.group.outputs}
+    scalars = any(form.plan.kinds[name] != "element" for name in outputs)
+    return form.plan.sweeps + scalars
+
+
+def phase_launch(
+    form: RowForm, schedule: RowPhase, box: Box, machine: Machine
+) -> tuple[Launch, tuple[Tensor, ...]]:
+    """The launch of a phase, and the tensors that phases leave to each other."""
+    touched = Operands.of(form.group, (statement.body for statement in form.group.statements))
+    context = _context(form, touched, machine, schedule.lanes)
+    setting = Setting(form, context, schedule.lanes, schedule.unroll)
+    apart = shared(form, box, machine)
+    parts = Parts.of(setting)
+    program = PhaseProgram(setting, parts, schedule.phase)
+    steps = program.steps()
+    own = tuple(Operand(t.name, t.type.dtype, written=True) for t in parts.tensors)
+    arguments = (*touched.arguments, *(Argument(t.name) for t in parts.tensors))
+    touched = replace(touched, operands=(*touched.operands, *own), arguments=arguments)
+    count = phases(form, box, machine)
+    flops, moved = ((estimate * apart) // count for estimate in work(form.group))
+    launch = touched.launch(
+        "rows_phase", context.sizes, steps, schedule, "pieces of rows that threads share",
+        parallel=program.positions * apart, work=(flops, moved), in_place=in_place(form),
+        grain=_grain(program) if schedule.phase < form.plan.sweeps else 1,
+    )  # fmt: skip
+    return replace(launch, in_place=()), parts.tensors  # the last launch says where results lie
+
+
+def _context(form: RowForm, touched: Operands, machine: Machine, lanes: int) -> Context:
+    group = form.group
+    return Context(
+        touched.types,
+        SizeParameters(),
+        machine,
+        touched.buffers,
+        step=0 if form.whole or part_of(form) is not None else _step(form, lanes),
+        totals=totals(group),
+        peaks=peaks(group),
+        inside=frozenset(
+            (Index(axis.name), axis.extent) for s in group.statements for axis in all_axes(s)
+        ),
+    )
+
+
+def _short(form: RowForm, context: Context, box: Box) -> Setting | None:
+    """How rows are written that do not fill a vector; None where none is so short."""
+    widest = max(t.dtype.bytes for t in context.types.values())
+    lanes = context.machine.lanes_of(max(4, widest))
+    found = short_form(form, box, lanes)
+    return None if found is None else Setting(found, context, lanes, 1, Panels(found).names())
+
+
+def _grain(program: RowProgram) -> Size:
+    """Positions of the parallel range that make one part worth a thread."""
+    form = program.form
+    statements, lane = form.group.statements, form.lane.name
+    operations = sum(cost(s.body) + 1 + LOOKED_UP * len(lookups(s.body, lane)) for s in statements)
+    each = max(operations, _moved(form))
+    if form.whole:
+        return grain_of(each, as_size(1))
+    if part_of(form) is not None:
+        return grain_of(each, as_size(TYPICAL_ROW))
+    elements = product(axis.extent for axis in form.row)
+    if form.pieces or isinstance(program, PhaseProgram):
+        elements = minimum(elements, PIECE)
+    return grain_of(each, elements * (program.setting.width if form.across else 1))
+
+
+def _moved(form: RowForm) -> int:
+    """Bytes that are read for an element of a row, where nothing is written for each.
+
+    Results are new memory, which the system hands out one page after the other.
+    """
+    if form.plan.stored:
+        return 0
+    found = {r.tensor for s in form.group.statements for r in reads(s.body)
+             if form.row[-1].name in free_axes(r)}  # fmt: skip
+    return sum(form.group.type_of(name).dtype.bytes for name in found - form.plan.kinds.keys())
+
+
+def grain_of(each: float, elements: Size) -> Size:
+    """How many positions are worth a thread that have so many `elements`, which take `each`."""
+    each = each or 1.0  # the estimate of sums over nothing
+    known = elements.constant
+    if known is not None:
+        return as_size(max(1, round(PART_WORK / (each * max(1, known)))))
+    return maximum(as_size(round(PART_WORK / each)) // maximum(elements, 1), 1)

@@ -1,0 +1,366 @@
+"""Code for groups that work row by row: sweeps with vector lanes along or across the rows.
+
+Along: the lanes are neighbours in one row; reductions end with a sum over lanes.
+Across: the lanes are neighbouring rows; each lane has its own row, walked element by element.
+
+    along  (softmax over c)          across (mean over s)
+    for r:                           for b, block of 64 c:
+      for c by 16: top = max(...)      for s: total[64] += x(b, s, block)
+      for c by 16: e, total            y(b, block) = total[64] / S
+      for c by 16: y = e / total
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+
+from anydim.kernels import ir
+from anydim.kernels.codegen import arithmetic
+from anydim.kernels.codegen.nontemporal import goes_past
+from anydim.kernels.codegen.scalar_lowering import Context, Elements
+from anydim.kernels.codegen.vector_loops import (
+    START,
+    STOP,
+    Segment,
+    first_lanes,
+    nested,
+    open_segments,
+    over,
+    parallel_loop,
+    run_segment,
+    segments,
+)
+from anydim.kernels.inference import free_axes
+from anydim.kernels.ir import constant, least, variable
+from anydim.kernels.rows.few_columns import FewColumns, every_other, takes_few
+from anydim.kernels.rows.flatten import own_address
+from anydim.kernels.rows.partial_rows import limits, part_of
+from anydim.kernels.rows.row_body import PIECE, Cell, Row, Setting, whole_pieces
+from anydim.kernels.rows.short_rows import Short, most_columns
+from anydim.lang.tree import Axis, Expr, Read
+from anydim.lang.tree.affine import reads
+from anydim.sizes import Size, ceil_div, product
+
+FEW = 16  # elements of a row that is one vector, if no vector holds fewer
+FEWER = (8, 4)  # where they are looked up
+PART = "part of a row"  # the axis over pieces of rows, or blocks of rows that lanes share
+
+
+def lookups(body: Expr, lane: str) -> list[Read]:
+    """What is read one by one along a row, where other elements say."""
+    return [r for r in reads(body) if any(lane in free_axes(i) and reads(i) for i in r.indices)]
+
+
+class RowProgram:
+    """Emits the body of a kernel for a form."""
+
+    def __init__(
+        self, setting: Setting, short: Setting | None = None, single: bool = False,
+        unit: bool = False,
+    ) -> None:  # fmt: skip
+        self.setting, self.form, self.plan = setting, setting.form, setting.plan
+        self.unit = unit  # a `unit_form`: the range is that of its elements
+        self.single = single  # rows are a vector each, of the lanes that are the same in all
+        self.short = short  # for rows that fill no vector
+        self.sweeps: tuple[Segment, ...] = ()
+
+    # ---- the whole -----------------------------------------------------------------------------
+
+    def body(self, never_empty: bool) -> tuple[ir.Step, ...]:
+        """All steps of the main function. `never_empty` says that rows have elements."""
+        running = replace(self.setting.context, running=True)
+        steps = self._rows(running, empty=False)
+        extent = self.setting.value(self.form.lane.extent)
+        for lanes in self._singles():
+            single = self._single(lanes)
+            is_short = extent <= single.setting.lanes
+            steps = (ir.If(is_short, single._rows(running, empty=False), steps),)
+        if self.short is not None:
+            few = RowProgram(self.short).short_rows()
+            is_short = extent <= most_columns(self.form, self.short.lanes)
+            steps = few if isinstance(extent, ir.Const) else (ir.If(is_short, few, steps),)
+        if not never_empty and not self.form.whole:
+            count = self.setting.value(product(axis.extent for axis in self.form.row))
+            stored = self.setting.scalars & self.setting.outputs
+            nothing = self._rows(self.setting.context, empty=True) if stored else ()
+            steps = (ir.If(count > 0, steps, nothing),)
+        return (ir.If(START < STOP, steps),)
+
+    def _singles(self) -> tuple[int, ...]:
+        """Lanes of rows of a few elements that depend on no others, where a call may have them."""
+        form, lanes = self.form, min(FEW, self.setting.lanes)
+        some = bool(form.outer) and form.lane.extent.constant is None and lanes > 1
+        if form.across:
+            return self._fewer() if some else ()
+        return (lanes, *self._fewer()) if some and form.independent else ()
+
+    def _fewer(self) -> tuple[int, ...]:
+        """Lanes where elements are looked up, which takes its time for each lane, in it or not."""
+        form = self.form
+        looked_up = any(lookups(s.body, form.lane.name) for s in form.group.statements)
+        kept = form.across and form.plan.slots
+        return tuple(n for n in FEWER if n < self.setting.lanes and looked_up and not kept)
+
+    def _single(self, lanes: int) -> RowProgram:
+        form = replace(self.form, pieces=False)
+        setting = Setting(form, self.setting.context, lanes, 1)
+        return RowProgram(setting, single=True, unit=self.unit)
+
+    @property
+    def parallel(self) -> Size:
+        """The extent of the parallel range."""
+        if self.form.whole:
+            return self.form.row[0].extent
+        if self.form.across:
+            rest = product(axis.extent for axis in self._shared())
+            return rest * ceil_div(self.form.lane.extent, self.setting.width)
+        rows = product(axis.extent for axis in self.form.outer)
+        return rows * self._pieces_of_a_row if self.form.pieces else rows
+
+    @property
+    def _pieces_of_a_row(self) -> Size:
+        return ceil_div(self.form.lane.extent, self.setting.piece)
+
+    @property
+    def scratch(self) -> Size:
+        """Bytes of the rows kept in scratch."""
+        return self.setting.slot_start(len(self.plan.slots))
+
+    def short_rows(self) -> tuple[ir.Step, ...]:
+        """Blocks of rows side by side, through panels."""
+        context = replace(self.setting.context, running=True, step=0)
+        kernel, short = Elements(context), Short(self.setting)
+        kernel.steps += short.declared()
+        with over(kernel, STOP, START, self.setting.lanes, PART, "r") as (scope, first):
+            short.block(scope, first, lambda left: self._block(scope, first, left, False, 1))
+        return tuple(kernel.steps)
+
+    def _shared(self) -> tuple[Axis, ...]:
+        return tuple(axis for axis in self.form.outer if axis != self.form.lane)
+
+    def _rows(self, context: Context, empty: bool) -> tuple[ir.Step, ...]:
+        kernel = Elements(context)
+        if self.form.across:
+            self._rows_across(kernel, empty)
+        else:
+            self._rows_along(kernel, empty)
+        return tuple(kernel.steps)
+
+    def _distances(self, kernel: Elements) -> None:
+        """Rows too long for two of them to stay in the nearest cache are not read ahead."""
+        if self.setting.ahead:
+            bytes_of = max(t.type.dtype.bytes for t in self.form.group.inputs)
+            most = self.setting.context.machine.l1_bytes // (4 * bytes_of * len(self.setting.ahead))
+            self.setting.near = kernel.name(self.setting.value(self.form.lane.extent) < most)
+
+    # ---- along ---------------------------------------------------------------------------------
+
+    def _rows_along(self, kernel: Elements, empty: bool) -> None:
+        extent = self.setting.value(self.form.lane.extent)
+        low, high = (START, STOP) if self.form.whole else (constant(0), extent)
+        part = None if empty else part_of(self.form)
+        if self.single:
+            mask = first_lanes(kernel, extent, self.setting.lanes)
+            self.sweeps = (Segment(1, constant(0), None, mask),)
+        elif self.form.cut and not empty:
+            whole = self.setting.value(whole_pieces(self.form) * PIECE)
+            lanes, unroll = self.setting.lanes, self.setting.unroll
+            self.sweeps = open_segments(kernel, whole, extent, lanes, unroll, lanes)
+            self._distances(kernel)
+        elif not empty and not self.form.pieces and part is None:
+            self.sweeps = self._segments(kernel, low, high)
+            self._distances(kernel)
+
+        def one(scope: Elements) -> None:
+            if self.form.pieces:
+                first = scope.name(scope.indices[PART] * self.setting.piece)
+                last = scope.name(least(first + self.setting.piece, extent))
+                self.sweeps = self._segments(scope, first, last)
+            elif part is not None:
+                first, last = limits(part, scope, constant(0), extent)
+                self.sweeps = self._segments(scope, first, last)
+            row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
+            if empty:
+                row.empty()
+            for sweep in range(0 if empty else self.plan.sweeps):
+                self._sweep_along(row, sweep)
+            row.finish()
+            scope.steps += row.scope.steps
+
+        if self.form.whole:
+            one(kernel)
+        else:
+            axes = [(axis.name, self.setting.value(axis.extent)) for axis in self.form.outer]
+            if self.form.pieces:
+                axes.append((PART, self.setting.value(self._pieces_of_a_row)))
+            parallel_loop(kernel, axes, one, *self._range(kernel))
+
+    def _segments(self, scope: Elements, low: ir.Value, high: ir.Value) -> tuple[Segment, ...]:
+        setting = self.setting
+        return segments(scope, low, high, setting.lanes, setting.unroll, setting.step)
+
+    def _range(self, kernel: Elements) -> tuple[ir.Value, ir.Value]:
+        """The rows to do: of a unit form those that begin in the part of the range."""
+        if not self.unit:
+            return START, STOP
+        extent = self.setting.value(self.form.lane.extent)
+        first, last = (kernel.name((end + (extent - 1)) // extent) for end in (START, STOP))
+        return first, last
+
+    def _sweep_along(self, row: Row, sweep: int) -> None:
+        copies = max((segment.copies for segment in self.sweeps), default=1)
+        row.begin(sweep, copies)
+
+        def part(scope: Elements, segment: Segment) -> None:
+            def cell(inner: Elements, at: ir.Value, copy: int) -> None:
+                Cell(row, inner, {self.form.lane.name: at}, sweep, copy, segment.mask).emit()
+
+            past = self._past(scope, segment)
+            run_segment(scope, segment, self.setting.step, cell, past)
+
+        def vectors(scope: Elements) -> None:
+            if self.form.cut:
+                self._pieces(scope, row, sweep, part)
+            for segment in self.sweeps:
+                part(scope, segment)
+
+        def swept(scope: Elements) -> None:
+            axes = self.form.row[:-1]
+            with nested(scope, ((a.name, 0, self.setting.value(a.extent)) for a in axes)) as inner:
+                vectors(inner)
+
+        self._by_ways(row, swept)
+        self._swept(row, sweep)
+
+    def _past(self, scope: Elements, segment: Segment) -> ir.Value | None:
+        """Whether what a segment stores goes past the caches; None: never."""
+        setting, lane = self.setting, self.form.lane.name
+        if not self.form.independent or segment.high is None or setting.step != setting.lanes:
+            return None
+        buffers, statements = setting.context.buffers, setting.statements
+        stored = (
+            (buffers[name], setting.dtype(name), own_address(statements[name]))
+            for name in self.plan.stored
+        )
+        return goes_past(scope, lane, segment.low, setting.lanes, stored)
+
+    def _swept(self, row: Row, sweep: int) -> None:
+        row.end(sweep)
+
+    def _pieces(
+        self, scope: Elements, row: Row, sweep: int, part: Callable[[Elements, Segment], None]
+    ) -> None:
+        """All pieces of a row but the last one."""
+        count = self.setting.value(whole_pieces(self.form))
+        with over(scope, count, letter="piece") as (inner, piece):
+            first = inner.name(piece * PIECE)
+            part(inner, Segment(self.setting.unroll, first, inner.name(first + PIECE)))
+            row.piece_done(inner, sweep)
+
+    def _by_ways(self, row: Row, body: Callable[[Elements], None]) -> None:
+        """A sweep that divides by a total: as products where no part is too small for them."""
+        if not row.small:
+            body(row.scope)
+            return
+        ways = []
+        for safe in (frozenset(), frozenset(row.small)):
+            scope = row.scope.inner({})
+            scope.safe = safe
+            body(scope)
+            ways.append(tuple(scope.steps))
+        row.scope.steps.append(ir.If(reduce(or_, row.small.values()), *ways, rare=True))
+
+    # ---- across --------------------------------------------------------------------------------
+
+    def _rows_across(self, kernel: Elements, empty: bool) -> None:
+        lane = self.form.lane
+        extent = self.setting.value(lane.extent)
+        blocks = self.setting.value(ceil_div(lane.extent, self.setting.width))
+        axes = [(axis.name, self.setting.value(axis.extent)) for axis in self._shared()]
+
+        def one(scope: Elements) -> None:
+            first = scope.name(scope.indices[PART] * self.setting.width)
+            known = lane.extent.constant
+            lanes, vectors = self.setting.lanes, self.setting.unroll
+            if known is not None and known % self.setting.width == 0:
+                scope.steps += self._block(scope, first, None, empty, vectors)
+                return
+            left = scope.name(extent - first)
+            if empty or (known is not None and known <= lanes):
+                copies = vectors if empty else 1
+                scope.steps += self._block(scope, first, left, empty, copies)
+                return
+            full = self._block(scope, first, None, empty, vectors)
+            part = self._pairs(scope, first, left, min(vectors, 2))
+            fewer = self._fewer()
+            if fewer:
+                part = self._single(fewer[0])._pairs(scope, first, left, 1)
+            elif vectors > 1:  # columns for one vector are not worth the work of two
+                few = self._block(scope, first, left, empty, 1)
+                part = (ir.If(left <= lanes, few, part),)
+            steps: tuple[ir.Step, ...] = (ir.If(left >= self.setting.width, full, part),)
+            if takes_few(self.form, lanes):
+                few = FewColumns(self.setting).steps(scope)
+                steps = (ir.If(extent <= lanes // 2, few, steps),)
+            scope.steps += steps
+
+        parallel_loop(kernel, [*axes, (PART, blocks)], one)
+
+    def _pairs(
+        self, outer: Elements, first: ir.Value, left: ir.Value, vectors: int
+    ) -> tuple[ir.Step, ...]:
+        """The `left` rows from `first` on, that fill no whole block, in smaller ones."""
+        part = outer.inner({})
+        with over(part, left, 0, vectors * self.setting.lanes, letter="done") as (scope, done):
+            at, rest = scope.name(first + done), scope.name(left - done)
+            scope.steps += self._block(scope, at, rest, False, vectors)
+        return tuple(part.steps)
+
+    def _block(
+        self, outer: Elements, first: ir.Value, left: ir.Value | None, empty: bool, vectors: int
+    ) -> tuple[ir.Step, ...]:
+        """`vectors` of rows from `first` on; only `left` rows exist when it is given."""
+        shared, lane, lanes = outer.inner({}), self.form.lane.name, self.setting.lanes
+        rows: list[Row] = []
+        for copy in range(vectors):
+            at, mask = shared.name(first + copy * lanes), None
+            if left is not None:
+                mask = first_lanes(shared, left - copy * lanes, lanes)
+            scope = shared.inner(
+                {lane: at}, lane=lane, lanes=lanes, mask=mask, answers=self.setting.scalars
+            )
+            scope.steps = shared.steps
+            rows.append(Row(self.setting, scope, copy))
+        for sweep in range(0 if empty else self.plan.sweeps):
+            self._sweep_across(shared, rows, sweep)
+        for row in rows:
+            if empty:
+                row.empty()
+            row.finish()
+        return tuple(shared.steps)
+
+    def _sweep_across(self, shared: Elements, rows: list[Row], sweep: int) -> None:
+        for row in rows:
+            row.begin(sweep, 1)
+        masked = rows[-1].scope.mask is not None and not self.plan.made_by(sweep)
+
+        def nest(uniform: Elements, indices: dict[str, ir.Value], axes: tuple[Axis, ...]) -> None:
+            if axes:
+                at = variable(self.setting.context.fresh("i"))
+                inner = uniform.inner({axes[0].name: at})
+                nest(inner, {**indices, axes[0].name: at}, axes[1:])
+                extent = self.setting.value(axes[0].extent)
+                if masked and len(axes) == 1:
+                    uniform.steps.append(every_other(at, extent, 1, inner.steps, uniform))
+                else:
+                    uniform.steps.append(arithmetic.loop(at.name, 0, extent, 1, *inner.steps))
+                return
+            for row in rows:
+                Cell(row, uniform, indices, sweep, 0, row.scope.mask).emit()
+
+        nest(shared, {}, self.form.row)
+        for row in rows:
+            row.end(sweep)

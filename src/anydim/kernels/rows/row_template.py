@@ -1,0 +1,95 @@
+"""The template of softmax, layer normalisation and their kin: reductions fused with elements.
+
+All statements share their outer loops; every reduction runs over the same row axes. Axes of the
+same name in different statements are the same loop (fusion names them so).
+
+    mean(r) +=! x(r,c) / C;  v(r) +=! (x(r,c) - mean(r))**2 / C;  y(r,c) = ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from anydim.base.records import dataclass
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.rows.row_body import RowForm
+from anydim.kernels.rows.row_form import (
+    RowPhase,
+    lane_score,
+    lanes_for,
+    phase_launch,
+    phases,
+    row_form,
+    row_launch,
+)
+from anydim.kernels.template import Template
+from anydim.lang.tree import Group, Tensor
+from anydim.sizes import Box, product
+
+SHORT_ROW = 32  # elements; joining the lanes of a shorter row costs as much as the row
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`lanes` wide vectors, `unroll` of them side by side, along the rows or across them."""
+
+    lanes: int
+    unroll: int = 4
+    across: bool = False
+
+
+def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Rows | None:
+    """A schedule for a group with reductions over one row; None for other groups."""
+    if not any(statement.reduced for statement in group.statements):
+        return None
+    forms = [row_form(group, across) for across in (False, True)]
+    fitting = [form for form in forms if form is not None]
+    if not fitting:
+        return None
+    form = max(fitting, key=_merit)
+    return Rows(lanes_for(form, machine), 4, form.across)
+
+
+def _merit(form: RowForm) -> tuple[bool, int, bool]:
+    """Contiguous reads decide, after rows too short to fill vectors; ties go along.
+
+    Short rows that follow each other are no reason: see `short_rows.py`.
+    """
+    count = product(axis.extent for axis in form.row).constant
+    short = count is not None and count < SHORT_ROW and not form.across and len(form.outer) > 1
+    return not short, lane_score(form), not form.across
+
+
+def lower(
+    group: Group, schedule: Rows, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a matched group."""
+    form = row_form(group, schedule.across)
+    assert form is not None
+    way = "across" if schedule.across else "along"
+    return row_launch(
+        "rows", form, schedule, box, machine,
+        f"reductions over one row, fused with its elements; lanes {way} the row",
+    )  # fmt: skip
+
+
+def before(
+    group: Group, schedule: Rows, box: Box, machine: Machine
+) -> Iterator[tuple[Launch, tuple[Tensor, ...]]]:
+    """The launches for long rows that threads share; see `split_rows.py`."""
+    form = row_form(group, schedule.across)
+    assert form is not None
+    for phase in range(phases(form, box, machine)):
+        yield phase_launch(form, RowPhase(schedule.lanes, schedule.unroll, phase), box, machine)
+
+
+def _lower_phase(
+    group: Group, schedule: RowPhase, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    form = row_form(group, across=False)
+    assert form is not None
+    return phase_launch(form, schedule, box, machine)[0]
+
+
+TEMPLATE = Template("rows", Rows, match, lower, before=before)
+PHASES = Template("row_phase", RowPhase, lambda *_: None, _lower_phase)

@@ -1,0 +1,197 @@
+"""Rows that do not fill a vector: as many of them as lanes, side by side.
+
+    top(r) max=! x(r,c) where c in 0:3
+
+One row after the other would load 3 of 16 lanes and then join them. Instead 16 rows are brought
+into a panel [c][16] by squares of vectors that are transposed in registers; there the lanes are
+rows (`across`), and results of elements go back the same way. Which way a row goes depends on its
+length alone, so it has the same bits in every batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+
+from anydim.base.dtypes import boolean
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.register_transpose import side_by_side, transposed
+from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.vector_loops import STOP, first_lanes, over
+from anydim.kernels.ir import constant, select
+from anydim.kernels.rows.flatten import own_address
+from anydim.kernels.rows.fusion_plan import cost
+from anydim.kernels.rows.partial_rows import part_of
+from anydim.kernels.rows.row_body import RowForm, Setting
+from anydim.lang.tree import Read
+from anydim.lang.tree.affine import Affine, affine, flat_address, reads
+from anydim.sizes import Box, bounds
+
+_STRIP = 4  # columns that are brought in at a time
+_DEAR = 12.0  # operations for each element that are worth bringing in twice as many
+_EXTREMES = ("max", "min")  # a vector's lanes take longer to join than those of a sum
+
+
+def most_columns(form: RowForm, lanes: int) -> int:
+    """The length of the longest short row."""
+    statements = form.group.statements
+    dear = sum(cost(statement.body) for statement in statements) > _DEAR
+    return lanes * (2 if dear or any(s.combine in _EXTREMES for s in statements) else 1)
+
+
+def short_form(form: RowForm, box: Box, lanes: int) -> RowForm | None:
+    """The form with rows along the lanes, where rows may be short; None where that is no way."""
+    if form.across or len(form.outer) != 1 or len(form.row) != 1 or not form.plan.made:
+        return None
+    long = bounds(form.lane.extent, box).low > most_columns(form, lanes)
+    if long or lanes == 1 or part_of(form) is not None:
+        return None
+    found = replace(form, lane=form.outer[0])
+    moved = Panels(found)
+    boxed = [found.group.type_of(name).dtype for name in (*moved.inputs.values(), *moved.written)]
+    scalars = (s for s in form.group.statements if form.plan.kinds[s.target] != "element")
+    alone = all(own_address(s).stride(found.lane.name).constant == 1 for s in scalars)
+    return found if alone and boolean not in boxed else None
+
+
+@dataclass(frozen=True)
+class Panels:
+    """What a short form has in panels: operands read along rows, results, what is kept."""
+
+    form: RowForm
+
+    @cached_property
+    def inputs(self) -> dict[Read, str]:
+        """Reads whose lanes lie apart and whose columns are neighbours, with their tensors."""
+        row, lane = self.form.row[0].name, self.form.lane.name
+        found: dict[Read, str] = {}
+        for statement in self.form.group.statements:
+            for read in reads(statement.body):
+                address = flat_address(read)
+                if address is None or read.tensor in self.form.plan.kinds:
+                    continue
+                if address.stride(row) == 1 and address.stride(lane).constant not in (0, 1):
+                    found[read] = read.tensor
+        return found
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The results of elements."""
+        return tuple(self.form.plan.stored)
+
+    def names(self) -> dict[Read | str, str]:
+        """The buffer of each panel."""
+        everything: tuple[Read | str, ...]
+        everything = (*self.inputs, *self.written, *self.form.plan.slots)
+        return {each: f"panel{number}" for number, each in enumerate(everything)}
+
+
+class Short:
+    """The steps around those of the rows: blocks of rows, into panels and out of them.
+
+    Columns go in strips of four: what four neighbours of 16 rows are is four vectors, in each a
+    square of every fourth row beside the next.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting, self.form, self.lanes = setting, setting.form, setting.lanes
+        self.side = min(_STRIP, setting.lanes)
+        self.columns = setting.value(self.form.row[0].extent)
+
+    def block(
+        self, scope: Elements, first: ir.Value, rows: Callable[[ir.Value], tuple[ir.Step, ...]]
+    ) -> None:
+        """A block of rows from `first` on; `rows` gives its steps between panels."""
+        left, panels = scope.name(STOP - first), Panels(self.form)
+        for read in panels.inputs:
+            self._bring_in(scope, read, first, left)
+        scope.steps += rows(left)
+        for name in panels.written:
+            self._bring_out(scope, name, first, left)
+
+    def declared(self) -> list[ir.Step]:
+        """Room for the panels."""
+        count = most_columns(self.form, self.lanes) * self.lanes
+        names = [each.tensor if isinstance(each, Read) else each for each in self.setting.panels]
+        return [
+            ir.Stack(panel, self.form.group.type_of(name).dtype, count)
+            for name, panel in zip(names, self.setting.panels.values())
+        ]
+
+    def _bring_in(self, scope: Elements, read: Read, first: ir.Value, left: ir.Value) -> None:
+        """Fill the panel of a read."""
+        form, few = affine(read.indices[0]), self._vector(read.tensor, self.side)
+        assert form is not None
+        buffer, panel = self.setting.context.buffers[read.tensor], self.setting.panels[read]
+        places = self._places(scope, form, first, left)
+
+        def strip(inner: Elements, at: ir.Value, mask: ir.Value) -> None:
+            pieces = [
+                inner.name(ir.Load(few, buffer, inner.name(place + at), mask)) for place in places
+            ]
+            rows = [side_by_side(pieces[row :: self.side]) for row in range(self.side)]
+            for number, column in enumerate(self._squares(inner, rows)):
+                inner.steps.append(ir.Store(panel, self._column(inner, at, number), column))
+
+        self._strips(scope, strip)
+
+    def _bring_out(self, scope: Elements, name: str, first: ir.Value, left: ir.Value) -> None:
+        """Write a result that is in a panel."""
+        vector = self._vector(name, self.lanes)
+        buffer, panel = self.setting.context.buffers[name], self.setting.panels[name]
+        places = self._places(scope, own_address(self.setting.statements[name]), first, left)
+        whole = scope.name(constant(self.lanes) <= left)
+
+        def strip(inner: Elements, at: ir.Value, mask: ir.Value) -> None:
+            columns: list[ir.Value] = [
+                ir.Load(vector, panel, self._column(inner, at, number))
+                for number in range(self.side)
+            ]
+            squares = self._squares(inner, columns)
+            stores = []
+            for row, place in enumerate(places):
+                few = self._part(squares[row % self.side], row // self.side)
+                stores.append(ir.Store(buffer, inner.name(place + at), few, mask))
+            some = [ir.If(constant(n) < left, (s,)) for n, s in enumerate(stores)]
+            inner.steps.append(ir.If(whole, tuple(stores), tuple(some)))
+
+        self._strips(scope, strip)
+
+    def _vector(self, name: str, lanes: int) -> ir.Type:
+        return ir.Type(self.form.group.type_of(name).dtype, lanes)
+
+    def _strips(
+        self, scope: Elements, body: Callable[[Elements, ir.Value, ir.Value], None]
+    ) -> None:
+        """Strips of columns: where they begin, and which of their columns there are."""
+        with over(scope, self.columns, 0, self.side, letter="c") as (inner, at):
+            body(inner, at, first_lanes(inner, inner.name(self.columns - at), self.side))
+
+    def _places(
+        self, scope: Elements, form: Affine, first: ir.Value, left: ir.Value
+    ) -> list[ir.Value]:
+        """Where the rows of a block begin; of those that do not exist, the last one."""
+        inner = scope.inner({self.form.lane.name: first})
+        at = inner.offset(form.without(self.form.row[0].name))
+        scope.steps += inner.steps
+        apart = self.setting.value(form.stride(self.form.lane.name))
+        found = [at]
+        for row in range(1, self.lanes):
+            at = scope.name(at + select(constant(row) < left, apart, 0))
+            found.append(at)
+        return found
+
+    def _column(self, scope: Elements, at: ir.Value, number: int) -> ir.Value:
+        """Where a column of a strip is in a panel."""
+        return scope.name((at + number) * self.lanes)
+
+    def _squares(self, scope: Elements, rows: list[ir.Value]) -> list[ir.Value]:
+        return transposed(ir.Type(rows[0].dtype, self.lanes), rows, scope.name)
+
+    def _part(self, whole: ir.Value, number: int) -> ir.Value:
+        """The square of that number out of those of a vector."""
+        few = ir.Type(whole.type.dtype, self.side)
+        lanes = tuple(range(number * self.side, (number + 1) * self.side))
+        return ir.Shuffle(few, whole, whole, lanes)

@@ -1,0 +1,201 @@
+"""Long rows that threads share: a launch for each sweep over pieces of rows, and one for the end.
+
+    top(r) max=! x(r,c);  e(r,c) = exp(x(r,c) - top(r));  total(r) +=! e(r,c);  y(r,c) = e / total
+
+    phase 0   part0(r,p) max=! x(r,c)                     for the c of piece p
+    phase 1   top(r) from part0(r,*); part1(r,p) +=! e(r,c)
+    phase 2   top(r), total(r) from part0(r,*), part1(r,*); y(r,c) = e(r,c) / total(r)
+
+A part is a vector, whose lanes are joined when the whole is known. Whoever does a row alone goes
+through the same pieces in the same order (`RowForm.cut`), so a row has the same bits either way.
+The launches have an empty range where rows are short or keep the threads busy as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.exact_division import all_bits, bits_of
+from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.vector_loops import START, STOP, open_segments, over, parallel_loop
+from anydim.kernels.ir import constant, greatest, least, operate
+from anydim.kernels.launch import Machine
+from anydim.kernels.rows.call_time_forms import open_strides
+from anydim.kernels.rows.partial_rows import part_of
+from anydim.kernels.rows.row_body import PIECE, Row, RowForm, Setting
+from anydim.kernels.rows.row_passes import RowProgram
+from anydim.lang.tree import Tensor, TensorType
+from anydim.lang.tree.bounds_checks import checked
+from anydim.sizes import Box, Size, as_size, bounds, ceil_div, maximum, minimum, product, simplify
+
+LONG = 8 * PIECE  # elements of a row from which on threads share it
+MANY = 16  # rows that keep the threads busy without that
+
+
+def rows_of(form: RowForm) -> Size:
+    return product(axis.extent for axis in form.outer)
+
+
+def pieces_of(form: RowForm) -> Size:
+    return ceil_div(form.lane.extent, PIECE)
+
+
+def is_cut(form: RowForm, box: Box) -> bool:
+    """Whether reductions of a form add up pieces of a row, so that threads may share it.
+
+    How many rows there are has no say, nor how few pieces: a row has its bits at all sizes.
+    """
+    wanted = bool(form.outer) or bool(
+        form.plan.stored
+    )  # else `passes/split_reduction.py` has cut it
+    along = wanted and not form.across and len(form.row) == 1 and bool(form.plan.made)
+    fixed = part_of(form) is None and not form.plan.slots and not open_strides(form, box)
+    fine = not any(checked(statement.body) for statement in form.group.statements)
+    return along and fixed and fine and bounds(form.lane.extent, box).high > PIECE
+
+
+def shared(form: RowForm, box: Box, machine: Machine) -> Size:
+    """1 where threads share rows, else 0.
+
+    Several rows are gone through one after the other in each phase, so that is for rows which no
+    cache holds from one sweep to the next.
+    """
+    rows, length = rows_of(form), form.lane.extent
+    if not is_cut(form, box) or machine.most_lanes:  # an accelerator's rows are other templates'
+        return as_size(0)
+    if bounds(length, box).high < LONG or bounds(rows, box).low >= MANY:
+        return as_size(0)
+    bytes = max(t.type.dtype.bytes for t in (*form.group.inputs, *form.group.outputs))
+    few = (1 - minimum(1, rows // MANY)) * minimum(1, length * bytes // machine.l2_bytes)
+    return simplify(minimum(1, length // LONG) * maximum(1 - minimum(1, rows // 2), few), box)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The tensors that hold parts: of reductions, and of the bits that parts have in common."""
+
+    totals: Mapping[str, Tensor]
+    common: Mapping[str, Tensor]
+
+    @staticmethod
+    def of(setting: Setting) -> Parts:
+        """As large as for the most rows that are shared; nothing where rows are short."""
+        form, lanes = setting.form, setting.lanes
+        places = minimum(rows_of(form), MANY) * (form.lane.extent // (PIECE // 2)) * lanes
+
+        def tensor(name: str, dtype: DType) -> Tensor:
+            return Tensor(name, TensorType(dtype, (places,)))
+
+        made = {name: setting.folding(name)[1] for name in form.plan.made}
+        wide = {name: ir.Type(dtype, lanes) for name, dtype in made.items()}
+        return Parts(
+            {n: tensor(f"part{k}", dtype) for k, (n, dtype) in enumerate(made.items())},
+            {n: tensor(f"common{k}", bits_of(wide[n]).dtype) for k, n in enumerate(made)
+             if n in setting.shares},
+        )  # fmt: skip
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (*self.totals.values(), *self.common.values())
+
+
+class PhaseProgram(RowProgram):
+    """Emits a phase: a sweep over the pieces of all rows, or after all of them what rows give."""
+
+    def __init__(self, setting: Setting, parts: Parts, phase: int) -> None:
+        super().__init__(setting)
+        setting.ahead = ()
+        self.parts, self.phase = parts, phase
+
+    @property
+    def positions(self) -> Size:
+        """The extent of the parallel range."""
+        rows = rows_of(self.form)
+        return rows if self.phase == self.plan.sweeps else rows * pieces_of(self.form)
+
+    def steps(self) -> tuple[ir.Step, ...]:
+        """All steps of the main function."""
+        kernel = Elements(replace(self.setting.context, running=True))
+        axes = [(axis.name, self.setting.value(axis.extent)) for axis in self.form.outer]
+        first: ir.Value = START
+        stop: ir.Value = STOP
+        if self.phase < self.plan.sweeps:
+            pieces = self.setting.value(pieces_of(self.form))
+            first = kernel.name(START // pieces)
+            stop = kernel.name((STOP + (pieces - 1)) // pieces)
+        parallel_loop(kernel, axes, self._row, first, stop)
+        return (ir.If(START < STOP, tuple(kernel.steps)),)
+
+    def _row(self, scope: Elements) -> None:
+        row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
+        first = self._first(scope)
+        for sweep in range(self.phase):
+            self._gather(row, sweep, first)
+        if self.phase == self.plan.sweeps:
+            row.finish()
+        else:
+            self._own_pieces(row, first)
+        scope.steps += row.scope.steps
+
+    def _own_pieces(self, row: Row, first: ir.Value) -> None:
+        """The pieces of a row that are in this part of the range."""
+        scope, lanes, unroll = row.scope, self.setting.lanes, self.setting.unroll
+        begin = scope.name(greatest(START - first, 0))
+        end = scope.name(least(STOP - first, self.setting.value(pieces_of(self.form))))
+        with over(scope, end, begin, letter="piece") as (inner, piece):
+            inner.answers = self.setting.scalars
+            low = inner.name(piece * PIECE)
+            high = inner.name(least(low + PIECE, self.setting.value(self.form.lane.extent)))
+            self.sweeps = open_segments(inner, low, high, lanes, unroll, lanes)
+            self.own = inner.name(first + piece)
+            part = Row(self.setting, inner, None)
+            part.known, part.small = dict(row.known), dict(row.small)
+            self._sweep_along(part, self.phase)
+
+    def _first(self, scope: Elements) -> ir.Value:
+        """The number of the row's first piece."""
+        place = constant(0)
+        for axis in self.form.outer:
+            place = place * self.setting.value(axis.extent) + scope.indices[axis.name]
+        return scope.name(place * self.setting.value(pieces_of(self.form)))
+
+    def _swept(self, row: Row, sweep: int) -> None:
+        """Keep what the sweep made of this piece."""
+        lanes, steps = self.setting.lanes, row.scope.steps
+        offset = row.scope.name(self.own * lanes)
+        for name in self.plan.made_by(sweep):
+            total = row.scope.name(row.joined(name))
+            steps.append(ir.Store(self.parts.totals[name].name, offset, total))
+            if name in self.parts.common:
+                tensor = self.parts.common[name]
+                bits = ir.Get(ir.Type(tensor.type.dtype, lanes), row.common[name])
+                steps.append(ir.Store(tensor.name, offset, bits))
+
+    def _gather(self, row: Row, sweep: int, first: ir.Value) -> None:
+        """Make the reductions of a sweep known, from all pieces of the row."""
+        for name in self.plan.made_by(sweep):
+            function, nothing = self.setting.folding(name)[0], self.setting.nothing(name)
+            total = self._joined(row, self.parts.totals[name], function, nothing, first)
+            if name in self.parts.common:
+                every = all_bits(nothing.dtype, nothing.type.lanes)
+                row.common[name] = self._joined(
+                    row, self.parts.common[name], "bit_and", every, first
+                )
+            row.know(name, ir.Get(nothing.type, total))
+
+    def _joined(
+        self, row: Row, tensor: Tensor, function: str, nothing: ir.Value, first: ir.Value
+    ) -> str:
+        """The register that has the parts of all pieces joined, one after the other."""
+        scope, kind, register = row.scope, nothing.type, self.setting.context.fresh("total")
+        scope.steps.append(ir.Declare(register, nothing))
+        count = self.setting.value(pieces_of(self.form))
+        with over(scope, count, letter="piece") as (inner, piece):
+            offset = inner.name((first + piece) * kind.lanes)
+            part = inner.name(ir.Load(kind, tensor.name, offset))
+            inner.steps.append(ir.Assign(register, operate(function, ir.Get(kind, register), part)))
+        return register

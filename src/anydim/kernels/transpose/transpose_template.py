@@ -1,0 +1,113 @@
+"""The template of copies whose neighbours in memory are another axis than in the source, and of
+functions of them.
+
+    y(..., k, w) = f(x(..., w, k))
+
+Squares of vectors go through registers, so that both sides move whole cache lines: gathering
+along the source's rows takes several times as long. Of copies they are as wide as half the widest
+registers, which more units shuffle, but for 8 lanes of 8 bytes. A guarded read yields 0 where its
+lanes leave the source. A function that is more than a copy is computed where the square has been
+transposed.
+
+Where rows of the target lie so far apart that their lines share a set of the first cache, a strip
+of squares is put together in a panel and goes to its rows line by line.
+
+Which axes are long is known in a call alone: where one of the two is a few elements, squares would
+be nearly empty, and elements go one by one; where neighbours of one side are so on the other too
+(a batch of 1 that goes to the end), whole vectors go over as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anydim.base.dtypes import boolean, uint8
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
+from anydim.kernels.codegen.writer import Writer
+from anydim.kernels.launch import Launch
+from anydim.kernels.operands import Operands
+from anydim.kernels.template import Task, form_template
+from anydim.kernels.transpose.transpose_form import (
+    TranspositionForm,
+    blocks_of,
+    form_of,
+    grain_of,
+    parts_of,
+)
+from anydim.kernels.transpose.transpose_loops import FEW, MOST_LANES, Pieces
+from anydim.lang.tree import Group, Tensor
+from anydim.sizes import as_size, product
+
+_REGISTER = 32  # bytes of those that copies go through: there are two units that shuffle these
+_LEAST = 8  # lanes all the same, where there are registers for them: whole lines of 8 bytes each
+
+
+@dataclass(frozen=True)
+class Transposition:
+    """Squares of `lanes` x `lanes`."""
+
+    lanes: int
+
+
+def _propose(form: TranspositionForm, task: Task) -> Transposition | None:
+    group = _group_of(form, task)
+    kinds = {tensor.type.dtype for tensor in (*group.inputs, *group.outputs)}
+    lanes = min(MOST_LANES, *map(task.machine.lanes, kinds))
+    if boolean in kinds or len(group.inputs) != 1 or lanes < 4:
+        return None
+    dtype = group.inputs[0].type.dtype
+    short = [axis.extent.constant for axis in (form.row, form.lane)]
+    if _goes_together(form):
+        short.pop()
+    if any(extent is not None and 2 * extent < lanes for extent in short) and dtype.bytes > 2:
+        return None
+    if form.value == form.read:
+        lanes = min(lanes, max(_LEAST, _REGISTER // dtype.bytes))
+    return Transposition(lanes)
+
+
+def _goes_together(form: TranspositionForm) -> bool:
+    """Whether a few columns are known to lie side by side in the target, and nothing else there."""
+    columns, copies = form.lane.extent, form.value == form.read
+    packed = form.target.stride(form.row.name) == columns and form.inside is None
+    return copies and packed and columns.constant in FEW
+
+
+def _lower(form: TranspositionForm, schedule: Transposition, task: Task) -> Launch:
+    group = _group_of(form, task)
+    (given,), (made,) = group.inputs, group.outputs
+    dtype = given.type.dtype
+    sizes = SizeParameters()
+    touched = Operands.of(group, (form.value,), {given.name: "x", made.name: "y"})
+    context = Context(touched.types, sizes, task.machine)
+    code, vector = Writer(), ir.Type(dtype, schedule.lanes)
+    Pieces(code, form, context, made.type.dtype, vector).write()
+    outer = product(axis.extent for axis in form.outer)
+    moved = (dtype.bytes + made.type.dtype.bytes) * product(made.type.shape)
+    return touched.launch(
+        "transposition", sizes, code.written, schedule,
+        "a copy whose neighbours are another axis than in its source",
+        parallel=outer * blocks_of(form, dtype) * parts_of(form), work=(as_size(0), moved),
+        grain=grain_of(form, dtype),
+    )  # fmt: skip
+
+
+def _group_of(form: TranspositionForm, task: Task) -> Group:
+    """The group of a task; flags that are copied are bytes."""
+    group = task.group
+    if form.value != form.read:
+        return group
+
+    def bytes_of(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        flags = (t.type.dtype == boolean for t in tensors)
+        as_bytes = (replace(t, type=replace(t.type, dtype=uint8)) for t in tensors)
+        return tuple(b if flag else t for t, b, flag in zip(tensors, as_bytes, flags))
+
+    return replace(group, inputs=bytes_of(group.inputs), outputs=bytes_of(group.outputs))
+
+
+TEMPLATE = form_template(
+    "transposition", Transposition, lambda task: form_of(task.group, task.box), _propose, _lower
+)

@@ -1,0 +1,284 @@
+"""Squares of a transposed copy: as many lanes as rows, transposed in registers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes, round_down, summed
+from anydim.kernels.codegen.register_transpose import PIECE, columns_of
+from anydim.kernels.codegen.scalar_lowering import Context, Elements
+from anydim.kernels.codegen.writer import Writer
+from anydim.kernels.ir import constant, greatest, least, select, variable
+from anydim.kernels.transpose.transpose_form import TranspositionForm
+from anydim.lang.tree.affine import Affine
+from anydim.sizes import Size, product
+
+_SQUARE, _PANEL = "square", "panel"
+_LEAST_SQUARE = 8  # lanes; those of 4 are no faster than the masks of 8
+_NEAR, _KEPT = 512, 1 << 22  # bytes: between lanes of a source that are near, of it in a cache
+STRIP = 256  # lanes that are written before the next rows: a square's rows are streams
+_LINE, _WAY, _WAYS = 64, 4096, 8  # bytes of a line and of a way of the first cache, and its ways
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Writes a piece of work in squares: a block of rows, at one place of the outer axes.
+
+    `vector` is of the source, with as many lanes as a square has; `made` of the target.
+    """
+
+    code: Writer
+    form: TranspositionForm
+    context: Context
+    made: DType
+    vector: ir.Type
+
+    @property
+    def _copies(self) -> bool:
+        return self.form.value == self.form.read
+
+    @property
+    def _panels(self) -> bool:
+        """Whether a square may have too many rows for a set of the first cache."""
+        return self.vector.lanes >= _WAYS and self._copies and self.form.inside is None
+
+    @property
+    def _panel_width(self) -> int:
+        """A strip, and what its last square may begin before it."""
+        return STRIP + self.vector.lanes
+
+    @property
+    def _wide(self) -> ir.Type:
+        """As much of the source as a register holds."""
+        dtype = self.vector.dtype
+        return ir.Type(dtype, self.context.machine.lanes(dtype))
+
+    @property
+    def _row_stride(self) -> ir.Value:
+        """From one row of the target to the next."""
+        return self._value(self.form.target.stride(self.form.row.name))
+
+    def _value(self, size: Size) -> ir.Value:
+        return self.context.sizes.value(size)
+
+    # ---- squares -------------------------------------------------------------------------------
+
+    def _room(self) -> None:
+        """For a square whose elements go through a function, or for a panel."""
+        dtype, lanes = self.vector.dtype, self.vector.lanes
+        if not self._copies:
+            self.code.emit(ir.Stack(_SQUARE, dtype, lanes**2))
+        if self._panels:
+            self.code.emit(ir.Stack(_PANEL, dtype, lanes * self._panel_width))
+
+    def _squares(self) -> None:
+        """The piece in squares of vectors, row after row of them.
+
+        The last ones of an axis lie over those before, or are masked where it is shorter than a
+        vector or guarded.
+        """
+        code, form, lanes = self.code, self.form, self.vector.lanes
+        low, high = variable("row0"), variable("row1")
+        width: ir.Value = variable("width")
+        inside, whole = width, select(width >= lanes, width, 0)
+        if form.inside is not None:
+            known = self._at(form.inside) - variable("lane_first")
+            inside = least(width, greatest(known, 0))
+            whole = round_down(inside, lanes)
+        inside = code.let(inside, "inside")
+        end = code.let(select(high - low >= lanes, whole, 0), "whole")
+        if self._panels:
+            with code.when(self._crowded()):
+                self._by_panels(low, high, end)
+            with code.otherwise():
+                self._whole(low, high, end)
+        else:
+            self._whole(low, high, end)
+        with code.range(end, width, lanes, "lane0") as lane:
+            left = code.let(width - lane, "left")
+            code.let(inside - lane, "known")
+            half = lanes // 2
+            if half < _LEAST_SQUARE or form.inside is not None:
+                self._last_lanes(low, high)
+            else:
+                with code.when(left <= half):
+                    few = replace(self, vector=ir.Type(self.vector.dtype, half))
+                    few._last_lanes(low, high)
+                with code.otherwise():
+                    self._last_lanes(low, high)
+
+    def _whole(self, low: ir.Value, high: ir.Value, end: ir.Value) -> None:
+        """Squares of lanes up to `end`: a strip of lanes, then the same lanes of the next rows."""
+        code, lanes = self.code, self.vector.lanes
+        with code.range(0, end, STRIP, "strip") as at, code.range(low, high, lanes, "row") as row:
+            code.let(least(row, high + -lanes), "k")
+            with code.range(at, least(end, at + STRIP), lanes, "lane") as lane:
+                lane0 = lane if self.form.inside is not None else least(lane, end + -lanes)
+                code.let(lane0, "lane0")
+                self._square("k")
+
+    def _crowded(self) -> ir.Value:
+        """Whether the rows of a square fill a set of the first cache, which loses lines then before
+        they are full.
+
+        Where rows of the source are long, too, or come from memory, panels take longer.
+        """
+        bytes, lanes = self.vector.dtype.bytes, self.vector.lanes
+        apart = self._row_stride * bytes
+        rest = (apart + _LINE) & (_WAY * _WAYS // lanes - 1)
+        same = (rest <= 2 * _LINE) & (apart > 2 * _LINE)
+        axes = (*self.form.outer, self.form.row, self.form.lane)
+        all = self._value(product(axis.extent for axis in axes) * bytes)
+        return same & (variable("lane_step") * bytes <= _NEAR) & (all <= _KEPT)
+
+    def _by_panels(self, low: ir.Value, high: ir.Value, end: ir.Value) -> None:
+        """The same, each strip by way of a panel, from where whole lines go to their rows."""
+        code, lanes, wide, width = self.code, self.vector.lanes, self._wide, self._panel_width
+        with code.range(0, end, STRIP, "strip") as at, code.range(low, high, lanes, "row") as row:
+            code.let(least(row, high + -lanes), "k")
+            first = code.let(least(at, end + -lanes), "first")
+            length = code.let(least(end, at + STRIP) - first, "length")
+            with code.range(0, length, lanes, "lane") as lane:
+                place = code.let(least(lane, length + -lanes), "place")
+                code.let(self._places(variable("k"), first + place)[0], "k_from")
+                for each, column in enumerate(self._columns("k", edge=False, narrow=False)):
+                    code.emit(ir.Store(_PANEL, place + each * width, column))
+            whole = code.let(round_down(length, wide.lanes), "whole_lines")
+            with code.range(row - variable("k"), lanes, name="number") as number:
+                _, target = self._places(variable("k") + number, first)
+                code.let(target, "to")
+                for begin, stop in ((constant(0), whole), (whole, length)):
+                    with code.range(begin, stop, wide.lanes, "lane") as lane:
+                        mask = first_lanes(length - lane, wide.lanes) if begin is whole else None
+                        found = ir.Load(wide, _PANEL, number * width + lane, mask)
+                        code.emit(ir.Store("y", variable("to") + lane, found, mask))
+
+    def _last_lanes(self, low: ir.Value, high: ir.Value) -> None:
+        """Lanes that fill no vector, or whose places are guarded."""
+        lanes = self.vector.lanes
+        done = self._narrow(low, low + round_down(high - low, lanes))
+        with self.code.range(done, high, lanes, "e"):
+            self._square("e", edge=True)
+
+    def _narrow(self, begin: ir.Value, squares: ir.Value) -> ir.Value:
+        """Squares of whole vectors that fewer lanes than a vector has are wanted of; their end.
+
+        Where rows of the target follow each other, each is written over by what is behind the one
+        before: whole vectors do then, but for the last square of a piece.
+        """
+        code, lanes = self.code, self.vector.lanes
+        if self.form.inside is not None:
+            return code.let(begin, "done")
+        done, left = code.let(squares, "done"), variable("left")
+        few = code.let(first_lanes(least(left, lanes), lanes), "few")
+        if self._copies:
+            packed, last = self._row_stride.equals(left), greatest(squares - lanes, begin)
+            over = code.let(select(packed, last, begin), "over")
+            with code.range(begin, over, lanes, "o"):
+                self._square("o", narrow=True)
+            begin = over
+        with code.range(begin, done, lanes, "n"):
+            self._square("n", narrow=True, mask=few)
+        return done
+
+    def _square(
+        self, row: str, edge: bool = False, narrow: bool = False, mask: ir.Value | None = None
+    ) -> None:
+        """One square from `row` and lane0 on; at an edge, what is outside is left alone.
+
+        A narrow one has all rows: where lanes end, the first one is read again. `mask` has the
+        lanes that are written, where not all are.
+        """
+        code, lanes = self.code, self.vector.lanes
+        source, target = self._places(variable(row), variable("lane0"))
+        left = code.let(variable("row1") - variable(row), f"{row}_left")
+        code.let(source, f"{row}_from")
+        target = code.let(target, f"{row}_to")
+        columns = self._columns(row, edge, narrow)
+        if not self._copies:
+            self._computed(row, columns, edge or narrow)
+            return
+        for number, column in enumerate(columns):
+            at = target + self._row_stride * number
+            if edge:
+                at = select(left > number, at, 0)
+                mask = _some(number, left, variable("left"), lanes)
+            code.emit(ir.Store("y", at, column, mask))
+
+    def _columns(self, row: str, edge: bool, narrow: bool) -> list[ir.Value]:
+        """What is loaded for a square, transposed: pieces of rows side by side, or whole rows."""
+        side, first = self.vector.lanes, variable(f"{row}_from")
+        dtype, known = self.vector.dtype, variable("known")
+
+        def piece(kind: ir.Type, begin: int, number: int) -> ir.Value:
+            at: ir.Value = first + variable("lane_step") * number
+            if narrow or edge:
+                at = select(known > number, at, first if narrow else constant(0))
+            wanted = None
+            if edge:
+                rest = variable(f"{row}_left") + -begin
+                wanted = _some(number, known, rest, kind.lanes)
+            return ir.Load(kind, "x", at + begin, wanted)
+
+        few = ir.Type(dtype, min(side, PIECE // dtype.bytes))
+        most = few.lanes * side if few.lanes == side else side
+        wide = ir.Type(dtype, max(side, min(self._wide.lanes, most)))
+        columns: list[ir.Value] = []
+        for begin in range(0, side, few.lanes):
+            columns += columns_of(wide, side, partial(piece, few, begin), self.code.let)
+        return columns
+
+    def _computed(self, row: str, columns: list[ir.Value], edge: bool) -> None:
+        """The function of the columns of a square, one after the other."""
+        lanes = self.vector.lanes
+        for number, part in enumerate(columns):
+            self.code.emit(ir.Store(_SQUARE, constant(number * lanes), part))
+        mask = first_lanes(least(variable("left"), lanes), lanes) if edge else None
+        count = least(variable(f"{row}_left"), lanes)
+        with self.code.range(0, count, name=f"{row}_column") as column:
+            found = ir.Load(self.vector, _SQUARE, column * lanes)
+            self._write(variable(f"{row}_to") + self._row_stride * column, found, mask)
+
+    # ---- elements ------------------------------------------------------------------------------
+
+    def _at(self, form: Affine) -> ir.Value:
+        """A form over the outer axes; lane and row are 0."""
+        own = {axis.name for axis in self.form.outer}
+        terms = [variable(name) * self._value(c) for name, c in form.terms if name in own]
+        return summed(self._value(form.constant), *terms)
+
+    def _places(self, row: ir.Value, lane: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Where an element comes from, and where it goes."""
+        return (
+            variable("source") + row + lane * variable("lane_step"),
+            variable("target") + lane + row * self._row_stride,
+        )
+
+    def _ends(self, axis: str) -> tuple[ir.Value, ir.Value]:
+        """Where the piece begins and ends along an axis."""
+        if axis == "row":
+            return variable("row0"), variable("row1")
+        return constant(0), variable("width")
+
+    def _write(self, place: ir.Value, found: ir.Value, mask: ir.Value | None) -> ir.Store:
+        """Write the function of some elements."""
+        value = found
+        if not self._copies:
+            lanes = found.type.lanes
+            scope = Elements(self.context, lane=self.form.lane.name, lanes=lanes, mask=mask)
+            scope.know(self.form.read, scope.name(found))
+            value = scope.value(self.form.value, self.made)
+            self.code.take(scope.steps)
+        store = ir.Store("y", place, value, mask)
+        self.code.emit(store)
+        return store
+
+
+def _some(number: int, count: ir.Value, first: ir.Value, lanes: int) -> ir.Value:
+    """The `first` lanes of vector `number`, which has `lanes`; none from vector `count` on."""
+    kept = select(count > number, greatest(first, 0), 0)
+    return first_lanes(least(kept, lanes), lanes)

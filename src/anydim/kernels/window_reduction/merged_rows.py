@@ -1,0 +1,188 @@
+"""Windows over images of a few columns: vectors of as many whole rows as fit.
+
+Where a window moves by one place and the result is as wide as the image, element q of an image of
+the result reads the elements that lie as far from q as the window's places do. Vectors begin with
+a row, so that their lanes are the same columns in all of them: which are inside is asked once for
+all images, rows only where some are outside. Three columns fill 15 lanes of a vector of 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import reduce
+from operator import and_
+
+from anydim.base.dtypes import int32, int64, uint32
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes, quotient
+from anydim.kernels.codegen.scalar_lowering import Elements, SizeParameters
+from anydim.kernels.inference import free_axes
+from anydim.kernels.ir import constant, convert, greatest, iota, least, splat
+from anydim.kernels.matmul.epilogue import PRODUCT, Output
+from anydim.kernels.window_reduction.window_columns import Columns, Level, Setting
+from anydim.kernels.window_reduction.window_form import Limit, Sliding, Window
+from anydim.lang.tree import Axis, Expr, Index, Literal, Read
+from anydim.lang.tree.affine import placed, reads, rewrite, to_expr
+from anydim.sizes import Box, Size, simplify
+
+ROW, COLUMN = "row of the lane", "column of the lane"  # tensors that stand for them
+_MOST = 1 << 24  # rows of an image: they are counted in int32
+
+
+@dataclass(frozen=True)
+class Image:
+    """The two axes that are merged.
+
+    `equal` are sizes that must be the width of the result; where windows move by more than a place,
+    or the result is not as wide as the image, lanes are `gathered`.
+    """
+
+    rows: Axis
+    columns: Axis
+    equal: tuple[Size, ...] = ()
+    gathered: bool = False
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.rows.name, self.columns.name
+
+    def worth_it(self, sizes: SizeParameters, lanes: int) -> ir.Value:
+        """Whether a vector has room for three rows in a call, of gathered lanes for eight."""
+        width, height = sizes.value(self.columns.extent), sizes.value(self.rows.extent)
+        found = [
+            width <= lanes // (8 if self.gathered else 3),
+            height < _MOST,
+            *(sizes.value(size).equals(width) for size in self.equal),
+        ]
+        return reduce(and_, found)
+
+
+def image_of(form: Sliding, wide: int, box: Box) -> Image | None:
+    """The axes of a form that may be merged; None where they never can, or never need."""
+    if not form.outer or wide < 4:
+        return None
+    rows, columns = form.outer[-1], form.lane
+    both = {rows.name, columns.name}
+    width = columns.extent.constant
+    if width is not None and width * 3 > wide:
+        return None
+    others = (r for o in form.outputs for r in reads(o.value) if r.tensor != PRODUCT)
+    if any(len(free_axes(read) & both) > 1 for read in others):
+        return None  # a table of rows or of columns is gathered from
+    equal: dict[Size, None] = {}
+    gathered = False
+    for body, windows in form.bodies:
+        if _uses(body, {w.read for w in windows}, both):
+            return None
+        for window in windows:
+            apart = window.address.stride(rows.name)
+            left = simplify(apart - columns.extent, box).constant
+            if not _counted(window, both):
+                return None
+            gathered |= window.stride != 1 or left not in (None, 0)
+            if left is None:
+                equal[apart] = None
+    return Image(rows, columns, () if gathered else tuple(equal), gathered)
+
+
+def _counted(window: Window, both: set[str]) -> bool:
+    """Whether all it may leave is known numbers of rows and columns."""
+    return all(
+        limit.index.stride(name).constant is not None for limit in window.limits for name in both
+    )
+
+
+def _uses(expr: Expr, known: Collection[Read], axes: set[str]) -> bool:
+    """Whether an expression depends on axes but by reads that are known."""
+
+    def left_out(part: Expr) -> Expr | None:
+        return Literal(0) if isinstance(part, Read) and part in known else None
+
+    return bool(free_axes(rewrite(expr, left_out)) & axes)
+
+
+class MergedColumns(Columns):
+    """The lanes of vectors that begin with a row: `height` rows of them, the same everywhere."""
+
+    def __init__(self, setting: Setting, scope: Elements, image: Image) -> None:
+        value, lanes = setting.context.sizes.value, setting.lanes
+        self.setting, self.scope, self.image = setting, scope, image
+        self.width = value(image.columns.extent)
+        self.height = scope.name(quotient(constant(lanes), greatest(self.width, 1)))
+        self.at: ir.Value = constant(0)
+        self.inside = scope.name(first_lanes(self.height * self.width, lanes))
+        whole = splat(convert(greatest(self.width, 1), int32), lanes)
+        self.row = scope.name(iota(lanes, int32) / whole)
+        self.column = scope.name(iota(lanes, int32) - self.row * whole)
+        self.offsets: dict[tuple[Size, ...], ir.Value] = {}
+        self.found: dict[object, list[ir.Value]] = {}
+
+    def part(self, scope: Elements, rows: ir.Value) -> ir.Value:
+        """The lanes of the rows that are left."""
+        count = greatest(least(rows, self.height), 0) * self.width
+        return scope.name(first_lanes(count, self.setting.lanes))
+
+    def uniform(self, limit: Limit) -> bool:
+        return not set(limit.index.indices) & set(self.image.names)
+
+    def spread(self, window: Window) -> int:
+        return 1
+
+    def masks(
+        self, level: Level, scope: Elements, at: ir.Value, mask: ir.Value | None,
+        limits: tuple[Limit, ...], spread: int,
+    ) -> list[ir.Value | None]:  # fmt: skip
+        """The lanes that are inside of all limits."""
+        assert mask is not None
+        for limit in limits:
+            where, found = level((limit,))
+            if limit not in found:
+                found[limit] = [self._inside(where, limit)]
+            mask = scope.name(mask & found[limit][0])
+        return [mask]
+
+    def _inside(self, scope: Elements, limit: Limit) -> ir.Value:
+        """The lanes whose index is inside."""
+        lanes = self.setting.lanes
+        rest = limit.index.without(self.image.columns.name)
+        index: ir.Value = splat(convert(scope.scalar(to_expr(rest)), int32), lanes)
+        for name, value in zip(self.image.names, (self.row, self.column)):
+            by = limit.index.stride(name).constant
+            if by:
+                index = index + (value if by == 1 else value * by)
+        bits = scope.name(index).bits(uint32)
+        extent = self.setting.context.sizes.value(limit.extent)
+        return scope.name(bits < splat(convert(extent, uint32), lanes))
+
+    def load(
+        self, vector: ir.Type, window: Window, start: ir.Value, mask: ir.Value | None
+    ) -> ir.Value:
+        buffer = self.setting.buffer(window)
+        if not self.image.gathered:
+            return ir.Load(vector, buffer, start, mask)
+        offsets = self._apart(window) + splat(start, vector.lanes)
+        return ir.Gather(vector, buffer, offsets, mask)
+
+    def _apart(self, window: Window) -> ir.Value:
+        """How far apart the elements are that the lanes read, as int64."""
+        strides = tuple(window.address.stride(name) for name in self.image.names)
+        if strides not in self.offsets:
+            lanes, size = self.setting.lanes, self.setting.context.sizes.value
+            row, column = (
+                convert(place, int64) * splat(size(stride), lanes)
+                for place, stride in zip((self.row, self.column), strides)
+            )
+            self.offsets[strides] = self.scope.name(row + column)
+        return self.offsets[strides]
+
+    def known(self, scope: Elements) -> dict[str, ir.Value]:
+        first = splat(scope.indices[self.image.rows.name], self.setting.lanes)
+        row, column = (convert(place, int64) for place in (self.row, self.column))
+        return {ROW: scope.name(first + row), COLUMN: scope.name(column)}
+
+    def result(self, output: Output) -> Expr:
+        """Rows and columns are those of each lane."""
+        own = tuple(map(Index, self.image.names))
+        places = {name: Read(n, own) for name, n in zip(self.image.names, (ROW, COLUMN))}
+        return output.value if output.is_product else placed(output.value, places)

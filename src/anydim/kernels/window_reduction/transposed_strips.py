@@ -1,0 +1,261 @@
+"""Strips of narrow images, transposed: vectors along channels.
+
+    for each block of channels: what all images read, as weights, transposed
+        for each image, a strip of its rows at a time: the rows that the strip reads, transposed
+            each column of the result, as windows walk where channels lie last (`channels_last.py`)
+            the strip of the result, transposed back
+
+Columns outside of an image are left out: what they would read changes nothing. Rows outside have in
+scratch what would be read, so that rows of the result are done some at a time; where there are not
+as many, they are left out too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from copy import copy
+from dataclasses import replace
+from functools import reduce
+
+from anydim.base.dtypes import DType
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes, quotient, quotient_up
+from anydim.kernels.codegen.scalar_lowering import Context, Elements, SizeParameters
+from anydim.kernels.codegen.vector_loops import START, STOP, over, parallel_loop, under
+from anydim.kernels.codegen.writer import SCRATCH
+from anydim.kernels.ir import constant, greatest, least, number
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.matmul.epilogue import PRODUCT, Output
+from anydim.kernels.matmul.transposed import turned_library
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.operands import Operands, assemble
+from anydim.kernels.window_reduction.channel_vectors import LARGEST, STRIP, Planes, Source, walked
+from anydim.kernels.window_reduction.channels_last import AcrossWriter, Part, Row
+from anydim.kernels.window_reduction.window_form import Sliding, Window
+from anydim.lang.tree import Read, TensorType
+from anydim.lang.tree.affine import Affine, address, row_major_strides, to_expr
+from anydim.sizes import Size, as_size, ceil_div, product
+
+_LANE_BYTES = 8
+_PLACES = 4  # of a column, that share what their windows read
+_FIRST = "first row of the result"
+
+
+class PlanesWriter(AcrossWriter):
+    """Writes one kernel. `slots` are where scratch has what is transposed, in vectors."""
+
+    def __init__(self, planes: Planes, machine: Machine, touched: Operands) -> None:
+        self.planes, self.touched, self.sizes = planes, touched, SizeParameters()
+        types = {**touched.types, PRODUCT: TensorType(planes.form.dtype, ())}
+        context = Context(types, self.sizes, machine, touched.buffers)
+        places = _PLACES if machine.registers >= 32 else _PLACES // 2
+        super().__init__(walked(planes, planes.form), planes.lanes, places, context, machine)
+        self.slots: dict[str, Size] = {}
+        self.room = as_size(0)
+        held = {source.tensor: source.held for source in planes.sources}
+        held |= {output.tensor: planes.width for output in planes.form.outputs}
+        for tensor, elements in held.items():  # bounds, as formulas of memory are to be short
+            self.slots[tensor] = self.room
+            self.room = self.room + (min(elements.constant or LARGEST, LARGEST) + STRIP)
+        self.libraries: dict[DType, ir.Library] = {}
+        self.form = self._from_scratch(self.form)
+        self.flat = copy(self)  # for images of few rows
+        if self.form.loops:
+            self.flat.form = self._from_scratch(walked(planes, planes.looped))
+        else:
+            flat = walked(planes, planes.form, -1)
+            self.flat.form, self.flat.walk = self._from_scratch(flat), planes.places[-1]
+
+    def _from_scratch(self, form: Sliding) -> Sliding:
+        """A form whose windows read scratch."""
+        bodies = tuple(
+            (expr, tuple(replace(w, address=self._inside_scratch(w.read)) for w in windows))
+            for expr, windows in form.bodies
+        )
+        return replace(form, bodies=bodies)
+
+    # ---- where scratch has what ------------------------------------------------------------------
+
+    @property
+    def held(self) -> tuple[Window, ...]:
+        return self.still
+
+    def source(self, window: Window) -> str:
+        return SCRATCH
+
+    def target(self, output: Output) -> tuple[str, Affine]:
+        """Where scratch has what is transposed back later."""
+        axes = self.planes.places
+        strides = row_major_strides(tuple(axis.extent for axis in axes))
+        own = Affine.of(as_size(0), {axis.name: by for axis, by in zip(axes, strides)})
+        first = Affine.of(as_size(0), {_FIRST: self.planes.width})
+        return SCRATCH, self._slot(output.tensor, own - first)
+
+    def _inside_scratch(self, read: Read) -> Affine:
+        """Where a read finds a vector of channels."""
+        found = address(read, self.context.types[read.tensor].shape)
+        source = next(s for s in self.planes.sources if s.tensor == read.tensor)
+        assert found is not None
+        outer = (axis.name for axis in (*self.planes.outer, self.planes.channels))
+        first = Affine.of(as_size(0), {source.low: source.width if source.by else as_size(0)})
+        return self._slot(read.tensor, found.without(*outer) - first)
+
+    def _slot(self, tensor: str, index: Affine) -> Affine:
+        """Where scratch has a vector, in elements."""
+        wide = _LANE_BYTES // self.context.types[tensor].dtype.bytes
+        return (Affine(self.slots[tensor] * wide) + index).scaled(as_size(self.lanes))
+
+    # ---- the loops -------------------------------------------------------------------------------
+
+    def launch(self, other: Launch) -> Launch:
+        """The launch that does the same as another one."""
+        planes = self.planes
+        body = self.body()
+        libraries = self.libraries.values()
+        kernel = assemble("sliding", self.touched.operands, self.sizes.names, body)
+        main = replace(kernel.main, name="planes")  # the other one may lie beside it
+        return replace(
+            other,
+            kernel=named_kernel("sliding", kernel.operands, kernel.sizes, (main,), libraries),
+            sizes=self.sizes.sizes,
+            parallel=self._each * ceil_div(planes.channels.extent, self.lanes),
+            scratch=self.room * (self.lanes * _LANE_BYTES),
+            reason="a reduction over windows of narrow images, vectors along channels",
+        )
+
+    @property
+    def _each(self) -> Size:
+        """Rows of the result of a vector of channels, in all images."""
+        return product(axis.extent for axis in (*self.planes.outer, self.planes.rows))
+
+    def body(self) -> tuple[ir.Step, ...]:
+        """Blocks of channels from start to stop, of each the rows of its images."""
+        scope, channels, lanes = Elements(self.context), self.planes.channels, self.lanes
+        each = self.value(self._each)
+        first, last = quotient(START, each), quotient_up(STOP, each)
+        with over(scope, last, first, letter="block") as (block, number):
+            at, before = block.name(number * lanes), block.name(number * each)
+            self.left = block.name(least(self.value(channels.extent) - at, lanes))
+            mask = block.name(first_lanes(self.left, lanes))
+            part = block.inner({channels.name: at}, lane=channels.name, lanes=lanes, mask=mask)
+            for source in self.planes.sources:
+                if not source.by:
+                    self._bring(part, source, constant(0), constant(0), self.value(source.plane))
+            low, high = greatest(START - before, 0), least(STOP - before, each)
+            self._images(part, part.name(low), part.name(high))
+            block.steps += part.steps
+        return (ir.If(START < STOP, tuple(scope.steps)),)
+
+    def _images(self, part: Elements, low: ir.Value, high: ir.Value) -> None:
+        """The rows from low to high of all images of a block, image by image."""
+        outer, rows = self.planes.outer, self.value(self.planes.rows.extent)
+        strides = row_major_strides(tuple(axis.extent for axis in (*outer, self.planes.rows)))
+        number = Affine.of(as_size(0), {axis.name: by for axis, by in zip(outer, strides)})
+
+        def image(scope: Elements) -> None:
+            before = scope.scalar(to_expr(number))
+            first, last = greatest(low - before, 0), least(high - before, rows)
+            with over(scope, scope.name(last), scope.name(first), self._strip, letter="strip") as (
+                strip,
+                row,
+            ):
+                self._rows(strip, row, strip.name(least(row + self._strip, last)))
+
+        wide = (self.planes.width, *(source.width * source.by for source in self.planes.sources))
+        most = greatest(reduce(greatest, map(self.value, wide)), 1)
+        self._strip = part.name(greatest(quotient(constant(STRIP), most), 1))
+        axes = [(axis.name, self.value(axis.extent)) for axis in outer]
+        parallel_loop(part, axes, image, quotient(low, rows), quotient_up(high, rows))
+
+    def _rows(self, scope: Elements, first: ir.Value, last: ir.Value) -> None:
+        """A strip: what it reads, its columns, what is written."""
+        indices = {_FIRST: first}
+        for source in (source for source in self.planes.sources if source.by):
+            begin = scope.name(first * source.by + self.value(source.first))
+            end = scope.name((last - 1) * source.by + self.value(source.first + source.reach))
+            indices[source.low] = begin
+            self._strip_of(scope, source, begin, end)
+        strip = scope.inner(indices)
+        self._columns(strip, first, last)
+        scope.steps += strip.steps
+        width = self.value(self.planes.width)
+        for output in self.form.outputs:
+            self._bring_back(scope, output, scope.name((last - first) * width), first * width)
+
+    def _strip_of(self, scope: Elements, source: Source, begin: ir.Value, end: ir.Value) -> None:
+        """Rows of a source from begin to end; those outside of it have what reads have there."""
+        width = self.value(source.width)
+        low, high = begin, end
+        if source.outside is not None:
+            kind = ir.Type(self.context.types[source.tensor].dtype, self.lanes)
+            low = scope.name(least(greatest(begin, 0), end))
+            high = scope.name(least(greatest(low, self.value(source.extent)), end))
+            for start, stop in ((begin, low), (high, end)):
+                one, other = scope.name((start - begin) * width), scope.name((stop - begin) * width)
+                with over(scope, other, one, letter="e") as (each, at):
+                    place = each.offset(self._slot(source.tensor, Affine(as_size(0))))
+                    fill = number(kind.dtype, source.outside.value, self.lanes)
+                    each.steps.append(ir.Store(SCRATCH, place + at * self.lanes, fill))
+        inside = scope.name((low - begin) * width), scope.name((high - low) * width)
+        self._bring(scope, source, low * width, *inside)
+
+    def _columns(self, strip: Elements, first: ir.Value, last: ir.Value) -> None:
+        """Windows walk down each column, or along each row where rows and taps are few."""
+        own = first, last
+        if self.walk != self.planes.rows:
+            self._walk(strip, self, own, Row.written)
+            return
+        few = self.value(self.walk.extent) < self.places
+        with under(strip, few) as scope:
+            self._walk(scope, self.flat, own, Row.asked if self.form.loops else Row.written)
+        with under(strip, ~few) as scope:
+            self._walk(scope, self, own, Row.padded)
+
+    def _walk(
+        self, strip: Elements, writer: PlanesWriter, own: tuple[ir.Value, ir.Value],
+        write: Callable[[Row, Part], None],
+    ) -> None:  # fmt: skip
+        """All places of a strip; `own` are its rows."""
+        rows = self.planes.rows
+        with ExitStack() as loops:
+            scope = strip
+            for axis in writer.form.outer[:-1]:
+                ends = own if axis == rows else (constant(0), self.value(axis.extent))
+                inside = over(scope, ends[1], ends[0], axis=axis.name, letter="place")
+                scope, _ = loops.enter_context(inside)
+            row = Row(writer, scope, own, own if writer.walk == rows else None)
+            write(row, Part(scope, constant(0), None))
+
+    # ---- between images and scratch --------------------------------------------------------------
+
+    def _bring(
+        self, scope: Elements, source: Source, at: ir.Value, to: ir.Value, count: ir.Value
+    ) -> None:
+        """So many elements of the planes of a source, from one on; where the first one goes to."""
+        dtype = self.context.types[source.tensor].dtype
+        plane = self.value(source.plane)
+        first = scope.offset(source.start) + scope.indices[self.planes.channels.name] * plane + at
+        scratch = self._scratch(source.tensor, to * (self.lanes * dtype.bytes))
+        image = ir.Address(self.touched.buffers[source.tensor], first)
+        self._turn(scope, dtype, image, scratch, plane, constant(self.lanes), self.left, count)
+
+    def _bring_back(self, scope: Elements, output: Output, count: ir.Value, at: ir.Value) -> None:
+        """So many places of the result's planes, from one on."""
+        plane = self.value(product(axis.extent for axis in self.planes.places))
+        moving = (axis.name for axis in (self.planes.channels, *self.planes.places))
+        start = scope.offset(self.planes.form.own.without(*moving))
+        first = start + scope.indices[self.planes.channels.name] * plane + at
+        scratch = self._scratch(output.tensor, constant(0))
+        result = ir.Address(self.touched.buffers[output.tensor], first)
+        dtype = self.context.types[output.tensor].dtype
+        self._turn(scope, dtype, scratch, result, constant(self.lanes), plane, count, self.left)
+
+    def _scratch(self, tensor: str, offset: ir.Value) -> ir.Address:
+        """An address so many bytes behind the first one of a tensor."""
+        start = self.value(self.slots[tensor] * (self.lanes * _LANE_BYTES))
+        return ir.Address(SCRATCH, start + offset)
+
+    def _turn(self, scope: Elements, dtype: DType, *arguments: ir.Value) -> None:
+        library = self.libraries.setdefault(dtype, turned_library(self.lanes, dtype))
+        scope.steps.append(ir.Call(library.name, arguments))

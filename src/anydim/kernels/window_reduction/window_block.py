@@ -1,0 +1,383 @@
+"""Vectors of the result that are reduced at the same time, in shared loops over what is reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby, zip_longest
+
+from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import loop, near
+from anydim.kernels.codegen.reduction import folded, identity, is_product, nothing_of, terms_of
+from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.ir import constant, select, shuffle, splat
+from anydim.kernels.matmul.convolution.convolution_packing import picked
+from anydim.kernels.matmul.epilogue import PRODUCT
+from anydim.kernels.window_reduction.window_columns import Columns, Setting, inside, narrowed
+from anydim.kernels.window_reduction.window_form import Limit, Sliding, Window
+from anydim.lang.tree import Apply, Axis, Cast, Expr, Literal, Read
+from anydim.lang.tree.affine import Affine, to_expr
+from anydim.sizes import Size
+
+Tap = tuple[int, tuple[Expr, tuple[Window, ...]]]
+"""Which vector takes what from which windows."""
+Rows = tuple[tuple[Limit, ...], ...]  # what all lanes leave or none, of each window
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One vector: its columns, the indices of its first lane, how far it lies behind the first.
+
+    Vectors `by` a number further along an axis share what they load. `inside` are the lanes that
+    exist, where those are not the ones of the columns.
+    """
+
+    columns: Columns
+    indices: Mapping[str, ir.Value]
+    by: tuple[str, int] | None = None
+    inside: ir.Value | None = None
+
+    @property
+    def mask(self) -> ir.Value | None:
+        return self.inside or self.columns.inside
+
+
+class Block:
+    """Writes the reduction of some vectors and what follows it.
+
+    What windows may leave is not asked where it is `known`. Rows from `high` on do not exist.
+    """
+
+    def __init__(
+        self, setting: Setting, scope: Elements, cells: Sequence[Cell],
+        known: frozenset[Limit], high: ir.Value | None = None,
+    ) -> None:  # fmt: skip
+        self.setting, self.cells, self.known, self.high = setting, cells, known, high
+        self.scope = scope
+        self.vector = ir.Type(setting.form.dtype, setting.lanes)
+        self.outside = self._joined([self._inner(scope, cell) for cell in cells], scope.steps)
+        self.scopes = self.outside
+        self.registers = [setting.context.fresh("a") for _ in cells]
+        self.found: dict[object, ir.Value] = {}
+        self.masks: list[list[dict[object, list[ir.Value]]]] = [[{} for _ in cells] for _ in "ab"]
+
+    def steps(self) -> tuple[ir.Step, ...]:
+        """The loops over the reduced axes that are not unrolled, the taps inside, the stores."""
+        form, context = self.setting.form, self.setting.context
+        start = start_of(form, self.setting.lanes)
+        self.scope.steps += [ir.Declare(register, start) for register in self.registers]
+        nest = []
+        for axis in form.loops:
+            name, outer = context.fresh("k"), self.scopes
+            at = {axis.name: ir.Var(ir.INDEX, name)}
+            span = self._span(axis, outer[0])
+            self.scopes = self._joined([scope.inner(at) for scope in outer], [])
+            nest.append((name, span, outer[0].steps))
+        for taps in self._together():
+            copy, (_, windows) = taps[0]
+            asked = dict.fromkeys(self._asked(copy, window) for window in windows)
+            self.scopes[0].steps += self._folded(taps, [limits for limits in asked if limits])
+        inner = self.scopes[0].steps
+        for name, span, outside in reversed(nest):
+            outside.append(loop(name, *span, 1, *inner))
+            inner = outside
+        for copy in range(len(self.cells)):
+            self._finish(copy)
+        return tuple(self.scope.steps)
+
+    def _span(self, axis: Axis, scope: Elements) -> tuple[ir.Value, ir.Value]:
+        """The taps of a loop that may be inside: of one vector those that are, where all lanes are.
+
+        What they leave otherwise is known in the loop.
+        """
+        form, value = self.setting.form, self.setting.context.sizes.value
+        span: tuple[ir.Value, ir.Value] = constant(0), value(axis.extent)
+        if len(self.cells) > 1:
+            return span
+        for limit in _common(form):
+            by, moving = limit.index.stride(axis.name), {a.name for a in form.loops} - {axis.name}
+            alone = not moving & set(limit.index.indices) and (by.constant or 0) > 0
+            if alone and self.cells[0].columns.uniform(limit) and limit not in self.known:
+                first = scope.scalar(to_expr(limit.index.without(axis.name)))
+                span = narrowed(scope, *span, first, value(limit.extent) - first, value(by))
+                self.known |= {limit}
+        return span
+
+    def _together(self) -> Iterator[list[Tap]]:
+        """Taps in the text's order for each vector, those that read the same rows together."""
+        queues = [self._runs(copy) for copy in range(len(self.cells))]
+        while any(queues):
+            heads = [queue[0][0] for queue in queues if queue]
+            later = {rows for queue in queues for rows, _ in queue[1:]}
+            chosen = next((rows for rows in heads if rows not in later), heads[0])
+            first = [queue for queue in queues if queue and queue[0][0] == chosen]
+            taken = zip_longest(*(queue.pop(0)[1] for queue in first))
+            yield [tap for taps in taken for tap in taps if tap is not None]
+
+    def _runs(self, copy: int) -> list[tuple[Rows, list[Tap]]]:
+        """The taps of a vector, neighbours that read the same rows as one."""
+        cell = self.cells[copy]
+
+        def rows(tap: Tap) -> Rows:
+            return tuple(
+                tuple(limit.moved(*cell.by or ("", 0)) for limit in self._uniform(cell, window))
+                for window in tap[1][1]
+            )
+
+        taps = [(copy, each) for each in self.setting.form.bodies]
+        return [(key, list(run)) for key, run in groupby(taps, rows)]
+
+    def _uniform(self, cell: Cell, window: Window) -> list[Limit]:
+        """What all lanes of a window leave, or none."""
+        limits = (*window.limits, *(window.beyond if self.high is not None else ()))
+        return [limit for limit in limits if cell.columns.uniform(limit)]
+
+    def _asked(self, copy: int, window: Window) -> tuple[Limit, ...]:
+        """What has to be asked before a window is read."""
+        cell = self.cells[copy]
+        found = (limit for limit in self._uniform(cell, window) if limit not in self.known)
+        return tuple(limit.moved(*cell.by or ("", 0)) for limit in found)
+
+    def _folded(
+        self, taps: Sequence[Tap], asked: Sequence[tuple[Limit, ...]],
+        absent: frozenset[tuple[Limit, ...]] = frozenset(),
+    ) -> list[ir.Step]:  # fmt: skip
+        """Some taps combined with their sums, by branches on what is `asked`.
+
+        Windows that leave what is `absent` are outside. What changes nothing then is left out.
+        """
+        if asked:
+            first, rest = asked[0], asked[1:]
+            home = taps[0][0] if self.cells[taps[0][0]].by is None else 0
+            flag = self._fine(home, first)
+            ways = [tuple(self._folded(taps, rest, left)) for left in (absent, absent | {first})]
+            return [ir.If(flag, *ways)]
+        steps, loaded = list[ir.Step](), dict[object, ir.Value]()
+        for copy, (expr, windows) in taps:
+            outside = [w for w in windows if self._asked(copy, w) in absent]
+            if any(changes_nothing(w.read, expr, self.setting.form) for w in outside):
+                continue
+            answers = frozenset(window.read.tensor for window in windows)
+            scope = self.scopes[copy].inner({}, answers=answers)
+            scope.steps = steps
+            for window in windows:
+                default = window.read.default if window in outside else None
+                if default is None:
+                    value = self._window(copy, window, scope, loaded)
+                else:
+                    value = scope.value(default, self._dtype(window))
+                scope.know(window.read, value)
+            old = ir.Get(self.vector, self.registers[copy])
+            found = combined(self.setting.form, scope, expr, old)
+            steps.append(ir.Assign(self.registers[copy], found))
+        return steps
+
+    def _inner(self, scope: Elements, cell: Cell, **more: object) -> Elements:
+        lane = self.setting.form.lane.name
+        indices, lanes = {**cell.indices, lane: cell.columns.at}, self.setting.lanes
+        return scope.inner(indices, lane=lane, lanes=lanes, mask=cell.mask, **more)  # type: ignore[arg-type]
+
+    def _joined(self, scopes: list[Elements], steps: list[ir.Step]) -> list[Elements]:
+        """Scopes whose steps are the same ones."""
+        for scope in scopes:
+            scope.steps = steps
+        return scopes
+
+    def _finish(self, copy: int) -> None:
+        """Everything that follows the reduction, and the stores."""
+        context, cell = self.setting.context, self.cells[copy]
+        total = ir.Var(self.vector, context.fresh())
+        at = self._inner(self.scope, cell)
+        known = {**cell.columns.known(at), PRODUCT: total}
+        scope = self._inner(
+            self.scope, cell, local=lambda read: known.get(read.tensor), answers=frozenset(known)
+        )
+        scope.steps += [*at.steps, ir.Let(total.name, ir.Get(self.vector, self.registers[copy]))]
+        for output in self.setting.form.outputs:
+            result = cell.columns.result(output)
+            value = scope.value(result, context.types[output.tensor].dtype)
+            place = scope.offset(self.setting.form.own)
+            scope.steps.append(ir.Store(context.buffers[output.tensor], place, value, cell.mask))
+        steps = tuple(scope.steps)
+        axis, by = cell.by or ("", 0)
+        if self.high is not None and by and axis in cell.indices:
+            steps = (ir.If(cell.indices[axis] < self.high, steps),)
+        self.scope.steps += steps
+
+    # ---- windows -------------------------------------------------------------------------------
+
+    def _dtype(self, window: Window) -> DType:
+        return self.setting.context.types[window.read.tensor].dtype
+
+    def _window(
+        self, copy: int, window: Window, scope: Elements, loaded: dict[object, ir.Value]
+    ) -> ir.Value:
+        """The lanes of a window whose rows are inside; its default where columns are not."""
+        cell, home, asked = self.cells[copy], copy, self._asked(copy, window)
+        limits = tuple(
+            x for x in window.limits if x not in self.known and not cell.columns.uniform(x)
+        )
+        window = replace(window, limits=limits, beyond=())
+        if cell.by is not None:
+            window, home = window.moved(*cell.by), 0
+        read = window.read
+        key = (read.tensor, read.default, window.address, window.stride, window.limits)
+        same = (*key, id(cell.columns), home)
+        if same not in loaded:
+            loaded[same] = self._load(copy, home, window, asked, scope)
+        return loaded[same]
+
+    def _load(
+        self, copy: int, home: int, window: Window, asked: tuple[Limit, ...], into: Elements
+    ) -> ir.Value:
+        setting, cell, scope = self.setting, self.cells[copy], self.scopes[home]
+        columns, first = cell.columns, self.cells[home].columns.at
+        vector = ir.Type(self._dtype(window), setting.lanes)
+        level = partial(self._level, home, columns)
+        masks = partial(columns.masks, level, scope, first, cell.mask, window.limits)
+        start, found = self._start(home, first, window, asked), None
+        for part, mask in enumerate(masks(columns.spread(window))):
+            at = start + part * setting.lanes
+            load = into.name(columns.load(vector, window, at, mask))
+            if found is not None:
+                lanes = picked(part, window.stride, setting.lanes)
+                load = into.name(shuffle(found, load, lanes))
+            found = load
+        assert found is not None
+        default = window.read.default
+        if default is None or not window.limits:
+            return found
+        other = scope.scalar(default, vector.dtype)
+        if isinstance(other, ir.Const) and other.value == 0:
+            return found
+        (inside,) = masks(1)
+        assert inside is not None
+        return into.name(select(inside, found, splat(other, setting.lanes)))
+
+    def _start(self, home: int, at: ir.Value, window: Window, asked: tuple[Limit, ...]) -> ir.Value:
+        """Where the first lane lies; windows some elements apart share all but these.
+
+        A choice is computed before the loops, where sums would be part of each address.
+        """
+        scope, form = self.scopes[home], window.address
+        fixed = whole_number(form.constant)
+        rest = Affine(form.constant - fixed, form.terms).without(self.setting.form.lane.name)
+        key = (rest, window.stride, asked, home)
+        if key not in self.found:
+            moving = {axis.name for axis in self.setting.form.loops}
+            outer = rest.without(*moving)
+            inner = rest - outer
+            first = scope.scalar(to_expr(outer)) + at * window.stride
+            if asked and moving and not any(moving & set(x.index.indices) for x in asked):
+                first = self.outside[home].name(near(first, self._fine(home, asked)))
+            self.found[key] = scope.name(first + scope.scalar(to_expr(inner)))
+        return self.found[key] + fixed
+
+    def _level(
+        self, home: int, columns: Columns, limits: tuple[Limit, ...]
+    ) -> tuple[Elements, dict[object, list[ir.Value]]]:
+        """Where what depends on limits is computed: before the loops, where it can be."""
+        used = {name for limit in limits for name in limit.index.indices}
+        if used & {axis.name for axis in self.setting.form.loops}:
+            return self.scopes[home], self.masks[1][home]
+        if used & set(self.cells[home].indices):
+            return self.outside[home], self.masks[0][home]
+        return columns.scope, columns.found
+
+    def _fine(self, home: int, limits: Sequence[Limit]) -> ir.Value:
+        """Whether the indices that are the same for all lanes are inside.
+
+        Computed before the loops, where nothing of it moves with them: addresses there ask it, too.
+        """
+        result: ir.Value | None = None
+        within = False
+        loops = {axis.name for axis in self.setting.form.loops}
+        for limit in limits:
+            inner = bool(loops & set(limit.index.indices))
+            within = within or inner
+            scope = (self.scopes if inner else self.outside)[home]
+            key = (limit, home)
+            if key not in self.found:
+                self.found[key] = inside(scope, limit)
+            flag = self.found[key]
+            both_key = (result, flag)
+            if result is not None and both_key not in self.found:
+                both = (self.scopes if within else self.outside)[home]
+                self.found[both_key] = both.name(result & flag)
+            result = flag if result is None else self.found[both_key]
+        assert result is not None
+        return result
+
+
+def _common(form: Sliding) -> Iterator[Limit]:
+    """What all taps may leave, and change nothing then."""
+    _, windows = form.bodies[0]
+    for limit in dict.fromkeys(limit for window in windows for limit in window.limits):
+        if all(
+            any(limit in w.limits and changes_nothing(w.read, e, form) for w in found)
+            for e, found in form.bodies
+        ):
+            yield limit
+
+
+def combined(form: Sliding, scope: Elements, expr: Expr, old: ir.Value) -> ir.Value:
+    """What is reduced so far with one tap's value."""
+    return folded(form.combine, old, terms_of(scope, expr, form.combine, form.dtype, form.dtype))
+
+
+def changes_nothing(read: Read, expr: Expr, form: Sliding) -> bool:
+    """Whether what a read has outside of its tensor leaves sums as they are, as 0 times w does."""
+    if read.default is None:
+        return True  # of a row that the result does not have
+    if form.combine == "add" and isinstance(expr, Apply) and is_product(expr):
+        return any(_outside(factor, read) == 0 for factor in expr.arguments)
+    least = _least(read, expr, form)
+    outside = _outside(expr, read) if least is not None else None
+    return outside is not None and outside == least
+
+
+def start_of(form: Sliding, lanes: int) -> ir.Value:
+    """What a reduction begins with: what is read outside, where that changes nothing."""
+    found = {
+        _least(window.read, expr, form) or 0
+        for expr, windows in form.bodies
+        for window in windows
+        if window.limits and isinstance(expr, Cast) and changes_nothing(window.read, expr, form)
+    }
+    if len(found) != 1:
+        return nothing_of(form.combine, form.dtype, lanes)
+    return ir.number(form.dtype, found.pop(), lanes)
+
+
+def _least(read: Read, expr: Expr, form: Sliding) -> int | float | None:
+    """What a reduction of an expression is no less than (of maxima), or no more."""
+    kind = read.default.dtype if isinstance(read.default, Literal) else None
+    if isinstance(expr, Cast) and expr.argument == read and kind is not None and kind.is_integer:
+        wider = expr.dtype.is_integer and expr.dtype.bits > kind.bits  # all its numbers fit
+        return identity(form.combine, kind) if wider and form.combine in ("max", "min") else None
+    return identity(form.combine, form.dtype) if expr == read else None
+
+
+def _outside(expr: Expr, read: Read) -> int | float | None:
+    """What an expression is where a read is outside of its tensor: of bytes, the zero point less
+    the zero point; None where that is not known."""
+    match expr:
+        case Literal(value=number):
+            return number
+        case Read(default=default):
+            return _outside(default, read) if expr == read and default is not None else None
+        case Cast(dtype=dtype, argument=argument) if dtype.is_integer:
+            value, (low, high) = _outside(argument, read), dtype.range
+            return value if isinstance(value, int) and low <= value <= high else None
+        case Apply(function="sub", arguments=(one, other)):
+            left, right = _outside(one, read), _outside(other, read)
+            return 0 if left is not None and left == right else None
+    return None
+
+
+def whole_number(size: Size) -> int:
+    """The part of a size that is the same for all sizes."""
+    return size.coefficients.get((), 0)

@@ -1,0 +1,122 @@
+"""The columns of a vector of the result: which lanes exist, and which are inside of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up
+from anydim.kernels.codegen.scalar_lowering import Context, Elements
+from anydim.kernels.ir import constant, greatest, least
+from anydim.kernels.matmul.epilogue import Output
+from anydim.kernels.window_reduction.window_form import Limit, Sliding, Window
+from anydim.lang.tree import Expr
+from anydim.lang.tree.affine import to_expr
+
+Level = Callable[[tuple[Limit, ...]], tuple[Elements, dict[object, list[ir.Value]]]]
+"""Where what depends on some limits is computed, and what has been computed there."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the ways of a kernel share, and how wide they are written."""
+
+    form: Sliding
+    context: Context
+    lanes: int
+
+    def buffer(self, window: Window) -> str:
+        return self.context.buffers[window.read.tensor]
+
+
+class Columns:
+    """The lanes from `at` + `by` on, of which so many exist as are left, or all."""
+
+    def __init__(
+        self, setting: Setting, scope: Elements, at: ir.Value, extent: ir.Value, by: int = 0,
+        whole: bool = False,
+    ) -> None:  # fmt: skip
+        lanes = setting.lanes
+        self.setting, self.scope = setting, scope
+        self.at = scope.name(at + by)
+        self.count: ir.Value = constant(lanes)
+        self.inside: ir.Value | None = None
+        if not whole:
+            self.count = scope.name(greatest(least(extent - self.at, lanes), 0))
+            self.inside = scope.name(first_lanes(self.count, lanes))
+        self.found: dict[object, list[ir.Value]] = {}
+
+    def uniform(self, limit: Limit) -> bool:
+        """Whether all lanes are inside, or none."""
+        return limit.index.stride(self.setting.form.lane.name).constant == 0
+
+    def spread(self, window: Window) -> int:
+        """How many vectors are loaded for one."""
+        return window.stride
+
+    def masks(
+        self, level: Level, scope: Elements, at: ir.Value, mask: ir.Value | None,
+        limits: tuple[Limit, ...], spread: int,
+    ) -> list[ir.Value | None]:  # fmt: skip
+        """The lanes to load of each of the vectors that a stride steps over, None: all."""
+        if not limits and spread == 1:
+            return [mask]
+        home, found = level(limits)
+        key = (spread, limits, id(self))
+        if key not in found:
+            found[key] = self._made(home, at, limits, spread)
+        return list(found[key])
+
+    def _made(
+        self, home: Elements, at: ir.Value, limits: tuple[Limit, ...], spread: int
+    ) -> list[ir.Value]:
+        """Masks of the lanes that are inside, lanes `spread` elements apart."""
+        lanes, lane = self.setting.lanes, self.setting.form.lane.name
+        value = self.setting.context.sizes.value
+        low: ir.Value = constant(0)
+        high = self.count
+        for limit in limits:
+            by = value(limit.index.stride(lane))
+            first = home.scalar(to_expr(limit.index.without(lane)))
+            first = home.name(first + at * by)
+            low, high = narrowed(home, low, high, first, value(limit.extent) - first, by)
+        if spread > 1:
+            behind = (high - 1) * spread + 1
+            high, low = home.name(greatest(behind, 0)), home.name(low * spread)
+        masks: list[ir.Value] = []
+        for part in range(spread):
+            mask = first_lanes(high - part * lanes, lanes)
+            if limits:
+                mask = mask & ~first_lanes(low - part * lanes, lanes)
+            masks.append(home.name(mask))
+        return masks
+
+    def load(
+        self, vector: ir.Type, window: Window, start: ir.Value, mask: ir.Value | None
+    ) -> ir.Value:
+        """The lanes of a window from an element on."""
+        return ir.Load(vector, self.setting.buffer(window), start, mask)
+
+    def known(self, scope: Elements) -> dict[str, ir.Value]:
+        """What an output may read beside the sums that is no tensor."""
+        return {}
+
+    def result(self, output: Output) -> Expr:
+        """What is written."""
+        return output.value
+
+
+def inside(scope: Elements, limit: Limit) -> ir.Value:
+    """Whether an index that is the same for all lanes is inside."""
+    at = scope.scalar(to_expr(limit.index))
+    return scope.name((at >= 0) & (at < scope.context.sizes.value(limit.extent)))
+
+
+def narrowed(
+    scope: Elements, low: ir.Value, high: ir.Value, first: ir.Value, room: ir.Value, by: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """Of the places from `low` to `high` those of which `first` + `by` * place is not below 0,
+    and `by` * place below `room`."""
+    below, above = (quotient_up(greatest(ends, 0), by) for ends in (0 - first, room))
+    return scope.name(greatest(low, below)), scope.name(least(high, above))

@@ -1,0 +1,231 @@
+"""What the sliding template sees in a group: one reduction over windows, and what follows it.
+
+    y[..., v] combine= body(x[..., v * stride + tap ...], ...),  then pointwise statements
+
+Vectors run along v, the last axis of the result. Reads that step along v by a small constant are
+windows; all others are the same for all lanes or left to `Elements`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from math import prod
+
+from anydim.base.dtypes import DType, float32, float64, int32, int64
+from anydim.base.records import dataclass
+from anydim.kernels.inference import dtype_of, free_axes
+from anydim.kernels.matmul.epilogue import Output, epilogue_of
+from anydim.kernels.matmul.window_geometry import inside_always
+from anydim.lang.tree import Axis, Expr, Group, Read, SizeTerm, Statement, TensorType
+from anydim.lang.tree.affine import Affine, address, affine, placed, reads, row_major_strides
+from anydim.lang.tree.bounds_checks import checked
+from anydim.sizes import Box, Size, as_size
+
+DTYPES = (float32, float64, int32, int64)
+LARGEST_STRIDE = 4  # of lanes: what is stepped over is loaded too
+UNROLLED_TAPS = 16
+UNROLLED_BELOW = 25  # where rows lie below each other: what they share is loaded once
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A dimension that a read may leave: inside is 0 <= index < extent."""
+
+    index: Affine
+    extent: Size
+
+    def moved(self, axis: str, by: int) -> Limit:
+        """The same further along an axis."""
+        return Limit(_moved(self.index, axis, by), self.extent) if by else self
+
+
+@dataclass(frozen=True)
+class Window:
+    """A read along the lanes: its address, the elements between lanes, and what it may leave.
+
+    It leaves `beyond` only from a row on that the result does not have.
+    """
+
+    read: Read
+    address: Affine
+    stride: int
+    limits: tuple[Limit, ...]
+    beyond: tuple[Limit, ...] = ()
+
+    def moved(self, axis: str, by: int) -> Window:
+        """The window of a place further along an axis."""
+        if not by:
+            return self
+        limits, beyond = (
+            tuple(limit.moved(axis, by) for limit in found) for found in (self.limits, self.beyond)
+        )
+        return Window(self.read, _moved(self.address, axis, by), self.stride, limits, beyond)
+
+
+def _moved(form: Affine, axis: str, by: int) -> Affine:
+    return Affine(form.constant + form.stride(axis) * by, form.terms)
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """A group of this form.
+
+    `bodies` are what is reduced for each of the unrolled taps, with the windows in it; `loops` the
+    reduced axes that are loops. Outputs are expressions over `outer` and `lane`. Where windows move
+    along the rows too, those of neighbouring rows `share` what they load.
+    """
+
+    dtype: DType
+    combine: str
+    outer: tuple[Axis, ...]
+    lane: Axis
+    loops: tuple[Axis, ...]
+    bodies: tuple[tuple[Expr, tuple[Window, ...]], ...]
+    outputs: tuple[Output, ...]
+    share: bool = False
+
+    @property
+    def own(self) -> Affine:
+        """Where an element of the result lies."""
+        axes = (*self.outer, self.lane)
+        strides = row_major_strides(tuple(axis.extent for axis in axes))
+        return Affine.of(as_size(0), {a.name: by for a, by in zip(axes, strides)})
+
+
+def sliding_of(
+    group: Group, box: Box, unrolled: int = UNROLLED_TAPS, below: bool = True
+) -> Sliding | None:
+    """The group as a reduction over windows, so many taps at a time; None when it is not one.
+
+    Taps `below` each other are unrolled before those along a row.
+    """
+    sums = [s for s in group.statements if s.combine]
+    if len(sums) != 1 or not sums[0].reduced or any(checked(s.body) for s in group.statements):
+        return None
+    statement = sums[0]
+    inputs = {tensor.name: tensor.type for tensor in group.inputs}
+    dtype = group.type_of(statement.target).dtype
+    if dtype not in DTYPES or not _slides(statement):
+        return None
+    if any(read.tensor not in inputs for read in reads(statement.body)):
+        return None
+    axes = [axis for axis in statement.axes if axis.extent.constant != 1]
+    if not axes or dtype_of(statement.body, inputs) != dtype:
+        return None
+    reduced = [axis for axis in statement.reduced if axis.extent.constant != 1]
+    units = [a for a in (*statement.axes, *statement.reduced) if a.extent.constant == 1]
+    body = _placed(statement.body, {axis.name: 0 for axis in units})
+    outputs = epilogue_of(group, statement)
+    if outputs is None:
+        return None
+    rows = axes[-2].name if len(axes) > 1 else ""
+    together = _along(statement, rows) & {axis.name for axis in reduced}
+    loops, taps = _unrolled(reduced, together if below else set(), unrolled)
+    extents = {axis.name: axis.extent for axis in (*axes, *loops)}
+    bodies = []
+    for places in taps:
+        part = _placed(body, places)
+        windows = [_window(read, inputs, axes[-1], rows, extents, box) for read in reads(part)]
+        if any(window is None for window in windows):
+            return None
+        found = tuple(dict.fromkeys(w for w in windows if w is not None and w.stride))
+        if not found:
+            return None
+        bodies.append((part, found))
+    share = bool(rows) and all(
+        _steady(window, rows) and _by_windows(body, windows, rows)
+        for body, windows in bodies
+        for window in windows
+    )
+    return Sliding(
+        dtype, statement.combine, tuple(axes[:-1]), axes[-1], loops, tuple(bodies), outputs, share
+    )
+
+
+def _by_windows(body: Expr, windows: tuple[Window, ...], rows: str) -> bool:
+    """Whether what is reduced depends on rows by windows alone."""
+    known = {window.read for window in windows}
+    return not any(rows in free_axes(read) for read in reads(body) if read not in known)
+
+
+def _along(statement: Statement, axis: str) -> set[str]:
+    """The axes that stand in one index with an axis."""
+    found = [free_axes(i) for read in reads(statement.body) if not read.flat for i in read.indices]
+    return {name for names in found if axis in names for name in names}
+
+
+def _steady(window: Window, rows: str) -> bool:
+    """Whether what a window may leave is known for all rows: they are counted upwards."""
+    strides = [limit.index.stride(rows).constant for limit in (*window.limits, *window.beyond)]
+    return not window.read.flat and all(by is not None and by >= 0 for by in strides)
+
+
+def _slides(statement: Statement) -> bool:
+    """Whether some read combines an axis of the result with one that is reduced, in one index."""
+    written = {axis.name for axis in statement.axes if axis.extent.constant != 1}
+    reduced = {axis.name for axis in statement.reduced}
+    return any(
+        free_axes(index) & written and free_axes(index) & reduced
+        for read in reads(statement.body)
+        if not read.flat
+        for index in read.indices
+    )
+
+
+def _unrolled(
+    reduced: list[Axis], together: set[str], most: int
+) -> tuple[tuple[Axis, ...], tuple[Mapping[str, int], ...]]:
+    """The reduced axes that stay loops, and the places of the others in the text's order.
+
+    Those along which windows of neighbouring rows lie over each other come first.
+    """
+    extents: dict[str, int] = {}
+    last_first = {axis.name: -place for place, axis in enumerate(reduced)}
+    for axis in sorted(reduced, key=lambda a: (a.name not in together, last_first[a.name])):
+        extent = axis.extent.constant
+        if extent is None or extent * prod(extents.values()) > most:
+            break
+        extents[axis.name] = extent
+    names = [axis.name for axis in reduced if axis.name in extents]
+    places = product(*(range(extents[name]) for name in names))
+    kept = tuple(axis for axis in reduced if axis.name not in extents)
+    return kept, tuple(dict(zip(names, each)) for each in places)
+
+
+def _placed(expr: Expr, places: Mapping[str, int]) -> Expr:
+    """The expression at given places of some axes."""
+    return placed(expr, {name: SizeTerm(as_size(place)) for name, place in places.items()})
+
+
+def _window(
+    read: Read, inputs: Mapping[str, TensorType], lane: Axis, rows: str,
+    extents: Mapping[str, Size], box: Box,
+) -> Window | None:  # fmt: skip
+    """A read as a window, of stride 0 when it is the same for all lanes; None when neither."""
+    shape = inputs[read.tensor].shape
+    if lane.name not in free_axes(read):
+        return Window(read, Affine(as_size(0)), 0, ())
+    form = address(read, shape)
+    stride = None if form is None else form.stride(lane.name).constant
+    if form is None or stride is None or not 1 <= stride <= LARGEST_STRIDE:
+        return None
+    if read.flat:
+        return Window(read, form, stride, ()) if read.default is None else None
+    default = read.default
+    if default is not None and (lane.name in free_axes(default) or reads(default)):
+        return None
+    limits, beyond = [], []
+    for index, extent in zip(read.indices, shape):
+        place = affine(index)
+        if place is None:
+            return None
+        if read.default is None or inside_always(place, extent, extents, box):
+            if place.stride(rows).constant != 0:
+                beyond.append(Limit(place, extent))
+            continue
+        by = place.stride(lane.name).constant
+        if by is None or by < 0:
+            return None
+        limits.append(Limit(place, extent))
+    return Window(read, form, stride, tuple(limits), tuple(beyond))

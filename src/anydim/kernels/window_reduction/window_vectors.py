@@ -1,0 +1,259 @@
+"""The inside of sliding kernels: vectors of the result, windows loaded, folded and finished.
+
+Several vectors are reduced at a time (`window_block.py`): below each other where their windows
+share rows of the tensor, otherwise side by side. What depends on columns alone, as masks do, is
+computed before the loop over rows. A block whose windows leave the tensor nowhere, or in columns
+alone, is written without the questions that the others ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from anydim.base.dtypes import int64
+from anydim.kernels import ir
+from anydim.kernels.codegen.arithmetic import loop, quotient, quotient_up
+from anydim.kernels.codegen.scalar_lowering import Context, Elements, SizeParameters
+from anydim.kernels.codegen.vector_loops import START, STOP, over, parallel_loop, under
+from anydim.kernels.ir import constant, greatest, least, variable
+from anydim.kernels.launch import Machine
+from anydim.kernels.matmul.epilogue import PRODUCT
+from anydim.kernels.operands import Operands
+from anydim.kernels.window_reduction.channel_vectors import FLAT
+from anydim.kernels.window_reduction.merged_rows import COLUMN, ROW, Image, MergedColumns, image_of
+from anydim.kernels.window_reduction.window_block import Block, Cell, whole_number
+from anydim.kernels.window_reduction.window_columns import Columns, Setting
+from anydim.kernels.window_reduction.window_form import Limit, Sliding
+from anydim.lang.tree import Axis, TensorType
+from anydim.lang.tree.affine import Affine, row_major_strides, to_expr
+from anydim.sizes import Box, Size, as_size, product
+
+_STRIP = 32  # rows that are done before the next columns: they stay in the first cache
+_NEAR = 2  # second caches full: what tensors of more have comes from far
+_GATHERED = 4  # bytes of the smallest elements that machines gather
+_FEW = 4  # rows that have steps of their own where blocks are of more
+
+
+class SlidingWriter:
+    """Writes the body of one kernel, and collects the sizes it needs.
+
+    `below` is the form for vectors below each other: more of its taps are unrolled. In `flat`, for
+    images of few rows, these are taps of one row.
+    """
+
+    def __init__(
+        self, form: Sliding, below: Sliding, flat: Sliding, lanes: int, vectors: int,
+        machine: Machine, touched: Operands, box: Box,
+    ) -> None:  # fmt: skip
+        self.form, self.vectors = form, vectors
+        self.sizes = SizeParameters()
+        types = {PRODUCT: TensorType(form.dtype, ())}
+        types |= {name: TensorType(int64, ()) for name in (ROW, COLUMN)}
+        types = {**touched.types, **types}
+        self.context = Context(types, self.sizes, machine, touched.buffers)
+        self.setting = Setting(below if form.share else form, self.context, lanes)
+        self.flat = Setting(flat, self.context, lanes)
+        self.wide = Setting(form, self.context, machine.lanes(form.dtype))
+        image = image_of(form, self.wide.lanes, box)
+        sources = {window.read.tensor for _, windows in form.bodies for window in windows}
+        if any(types[tensor].dtype.bytes < _GATHERED for tensor in sources):
+            image = None if image is None or image.gathered else image
+        self.image = image
+
+    def body(self) -> tuple[ir.Step, ...]:
+        """The steps of main: rows from start to stop, merged where they are short."""
+        scope = Elements(self.context)
+        if self.form.share:
+            few = self.sizes.value(self.form.outer[-1].extent) <= FLAT
+            with under(scope, few) as inner:
+                self._strips(inner, self.flat, self._each)
+            with under(scope, ~few) as inner:
+                self._strips(inner, self.setting, self._blocks)
+        else:
+            axes = [(axis.name, self.sizes.value(axis.extent)) for axis in self.form.outer]
+            parallel_loop(scope, axes, self._row)
+        rows = tuple(scope.steps)
+        if self.image is not None:
+            merged = self.image.worth_it(self.sizes, self.wide.lanes)
+            rows = (ir.If(merged, self._merged(self.image), rows),)
+        return (ir.If(START < STOP, rows),)
+
+    def _images(
+        self, scope: Elements, first: ir.Value, last: ir.Value,
+        inside: Callable[[Elements, ir.Value, ir.Value], None], home: Elements | None = None,
+    ) -> None:  # fmt: skip
+        """Images from the first to the last one; `inside` gets the ends of the rows to do."""
+        outer, rows = self.form.outer[:-1], self.form.outer[-1]
+        strides = row_major_strides(tuple(axis.extent for axis in self.form.outer))
+        number = Affine.of(as_size(0), {axis.name: by for axis, by in zip(outer, strides)})
+
+        def image(inner: Elements) -> None:
+            before = inner.scalar(to_expr(number))
+            low = inner.name(greatest(START - before, 0))
+            high = inner.name(least(STOP - before, self.sizes.value(rows.extent)))
+            inside(inner, low, high)
+
+        axes = [(axis.name, self.sizes.value(axis.extent)) for axis in outer]
+        parallel_loop(scope, axes, image, first, last, home)
+
+    def _span(self, scope: Elements) -> tuple[ir.Value, ir.Value]:
+        """The images of which rows are to be done."""
+        height = self.sizes.value(self.form.outer[-1].extent)
+        return scope.name(quotient(START, height)), scope.name(quotient_up(STOP, height))
+
+    # ---- vectors below each other ----------------------------------------------------------------
+
+    def _strips(
+        self, scope: Elements, setting: Setting,
+        write: Callable[[Columns, Elements, ir.Value, ir.Value], None],
+    ) -> None:  # fmt: skip
+        """Strips of rows, of one image or of several that have few; of those vector by vector."""
+        (first, last), extent = self._span(scope), self.sizes.value(self.form.lane.extent)
+        height = self.sizes.value(self.form.outer[-1].extent)
+        some = scope.name(greatest(quotient(constant(_STRIP), height), 1))
+        with over(scope, last, first, some, letter="image") as (images, image):
+            end = images.name(least(image + some, last))
+            with (
+                over(images, height, 0, _STRIP, letter="strip") as (strip, top),
+                over(strip, extent, 0, setting.lanes, self.form.lane.name) as (inner, at),
+            ):
+                columns = Columns(setting, inner, at, extent)
+
+                def rows(scope: Elements, low: ir.Value, high: ir.Value) -> None:
+                    begin = scope.name(greatest(low, top))
+                    write(columns, scope, begin, scope.name(least(high, top + _STRIP)))
+
+                self._images(inner, image, end, rows, images)
+
+    def _blocks(self, columns: Columns, image: Elements, low: ir.Value, high: ir.Value) -> None:
+        """Rows of an image, some at a time, which share what their windows read."""
+        rows, copies = self.form.outer[-1], self.vectors
+        with over(image, high, low, copies, rows.name, "row") as (block, row):
+            cells = [
+                Cell(columns, {rows.name: row + copy}, (rows.name, copy)) for copy in range(copies)
+            ]
+            span = constant(copies - 1)
+            self._ask(columns, block, row)
+            self._either(self.setting, block, rows, copies, span, high, cells, cells)
+
+    def _ask(self, columns: Columns, block: Elements, row: ir.Value) -> None:
+        """Ask for what these columns read in the next strip, where tensors lie far away.
+
+        No processor foresees the order of lines in strips.
+        """
+        rows, form, value = self.form.outer[-1].name, self.setting.form, self.sizes.value
+        moved = {rows: row + _STRIP, form.lane.name: columns.at}
+        for window in {w.read.tensor: w for _, windows in form.bodies for w in windows}.values():
+            source, buffer = self.context.types[window.read.tensor], self.setting.buffer(window)
+            bytes = value(product(source.shape) * source.dtype.bytes)
+            with under(block, bytes > _NEAR * self.context.machine.l2_bytes) as far:
+                place = window.address.without(*(axis.name for axis in form.loops))
+                lines = far.inner(moved)
+                first, step = lines.name(lines.offset(place)), value(place.stride(rows))
+                lines.steps += [ir.Prefetch(buffer, first + step * n) for n in range(self.vectors)]
+                far.steps += lines.steps
+
+    def _each(self, columns: Columns, image: Elements, low: ir.Value, high: ir.Value) -> None:
+        """Rows of an image one by one: few share nothing."""
+        rows = self.form.outer[-1].name
+        with over(image, high, low, 1, rows, "row") as (block, row):
+            cell = Cell(columns, {rows: row})
+            block.steps += Block(self.flat, block.inner({}), [cell], frozenset()).steps()
+
+    # ---- vectors side by side --------------------------------------------------------------------
+
+    def _row(self, row: Elements) -> None:
+        """All vectors of a row, a block of them at a time."""
+        lane, lanes, at = self.form.lane, self.setting.lanes, variable("at")
+        extent, step = self.sizes.value(lane.extent), lanes * self.vectors
+        block = row.inner({lane.name: at})
+        whole, parts = (
+            [
+                Cell(Columns(self.setting, block, at, extent, by, full), {}, (lane.name, by))
+                for by in range(0, step, lanes)
+            ]
+            for full in (True, False)
+        )
+        self._either(self.setting, block, lane, step, constant(step - 1), extent, whole, parts)
+        end = row.name(quotient(extent, step) * step)
+        row.steps.append(loop("at", 0, end, step, *block.steps))
+        single = row.inner({lane.name: variable("last")})
+        last = Cell(Columns(self.setting, single, variable("last"), extent), {}, (lane.name, 0))
+        steps = Block(self.setting, single.inner({}), [last], frozenset(), extent).steps()
+        row.steps.append(loop("last", end, extent, lanes, *single.steps, *steps))
+
+    # ---- images of a few columns -----------------------------------------------------------------
+
+    def _merged(self, image: Image) -> tuple[ir.Step, ...]:
+        """Vectors of as many rows as fit, each from the beginning of a row on."""
+        scope, copies = Elements(self.context), 1 if image.gathered else min(self.vectors, _FEW)
+        columns = MergedColumns(self.wide, scope, image)
+        step = scope.name(columns.height * copies)
+        rows, row = image.rows.name, variable("row")
+
+        def inside(inner: Elements, low: ir.Value, high: ir.Value) -> None:
+            block = inner.inner({rows: row})
+            at = [block.name(row + columns.height * n) for n in range(copies)]
+            whole = [Cell(columns, {rows: first}) for first in at]
+            parts = [
+                Cell(columns, {rows: first}, inside=columns.part(block, high - first))
+                for first in at
+            ]
+            span = step - 1
+            self._either(self.wide, block, image.rows, step, span, high, whole, parts)
+            inner.steps.append(loop("row", low, high, step, *block.steps))
+
+        self._images(scope, *self._span(scope), inside)
+        return tuple(scope.steps)
+
+    # ---- with and without questions --------------------------------------------------------------
+
+    def _either(
+        self, setting: Setting, block: Elements, axis: Axis, step: ir.Value | int, span: ir.Value,
+        high: ir.Value, whole: Sequence[Cell], parts: Sequence[Cell],
+    ) -> None:  # fmt: skip
+        """`whole` where all of a block exists and leaves nothing that can be known, or `parts`."""
+        known = self._knowable(setting.form, axis)
+        at = block.indices[axis.name]
+        clear = at + step <= high
+        for part in self._clear(setting.form, block, axis, span, known):
+            clear = clear & part
+        fast = Block(setting, block.inner({}), whole, known).steps()
+        slow = Block(setting, block.inner({}), parts, frozenset(), high).steps()
+        if len(parts) > _FEW:
+            few = Block(setting, block.inner({}), parts[:_FEW], frozenset(), high).steps()
+            slow = (ir.If(high - at <= _FEW, few, slow),)
+        block.steps.append(ir.If(clear, fast, slow))
+
+    def _knowable(self, form: Sliding, axis: Axis) -> frozenset[Limit]:
+        """What windows may leave, but not where places between the first and the last are inside.
+
+        Where blocks go along rows, columns are left to masks.
+        """
+        lane, counted = form.lane.name, {a.name for a in (*form.loops, axis)}
+        limits = {x for _, windows in form.bodies for window in windows for x in window.limits}
+        return frozenset(
+            limit
+            for limit in limits
+            if axis.name == lane or limit.index.stride(lane).constant == 0
+            if all((by.constant or -1) > 0 for n, by in limit.index.terms if n in counted)
+        )
+
+    def _clear(
+        self, whole: Sliding, block: Elements, axis: Axis, span: ir.Value, known: frozenset[Limit]
+    ) -> Iterator[ir.Value]:
+        """Whether all windows are inside of limits, from the first index on to `span` more."""
+        found: dict[tuple[Affine, Size], list[int]] = {}
+        for limit in sorted(known, key=str):
+            fixed = whole_number(limit.index.constant)
+            form = Affine(limit.index.constant - fixed, limit.index.terms)
+            found.setdefault((form, limit.extent), []).append(fixed)
+        extents = {loop.name: loop.extent for loop in whole.loops}
+        for (form, extent), fixed_ones in found.items():
+            first = Affine.of(form.constant, {n: c for n, c in form.terms if n not in extents})
+            more = sum(((extents[n] - 1) * c for n, c in form.terms if n in extents), as_size(0))
+            low = block.scalar(to_expr(first))
+            last = low + span * self.sizes.value(form.stride(axis.name))
+            last = last + self.sizes.value(more) + max(fixed_ones)
+            yield low + min(fixed_ones) >= 0
+            yield last < self.sizes.value(extent)

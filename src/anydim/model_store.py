@@ -1,0 +1,79 @@
+"""Compiled models that outlive the process: what is made of the same things is there at once.
+
+A model that was compiled is saved beside the compiler's objects, under the hash of everything that
+it depends on: what the caller names, settings, the processor, what tuning found, and the code of
+anydim. Models with strings, or with weights that the cache does not admit, are made every time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterable
+
+from anydim.base import settings
+from anydim.base.cache import DiskCache, disk_cache, key_of, package_version
+from anydim.base.cache_folder import is_there, keep, saved_to, used
+from anydim.base.errors import UserError
+from anydim.deploy.load import load
+from anydim.model import Model
+from anydim.program.callable_program import Held
+from anydim.runtime.cpu import this_level
+from anydim.string_model import StringModel
+from anydim.variants.records import tuned_state
+
+_SETTINGS = ("winograd", "layout", "target", "c_compiler", "vector_bits", "most_nodes")
+
+
+def kept(parts: Iterable[str | memoryview], make: Callable[[], Model]) -> Held:
+    """The model that was made of these parts before, or else `make()`, whose errors it raises.
+
+    `parts` are all that it depends on beside anydim and the machine; they are read where there is
+    a cache.
+    """
+    return kept_at(place(parts), make)
+
+
+def place(parts: Iterable[str | memoryview]) -> str | None:
+    """The file of a model that is made of these parts; None where there is no cache."""
+    folder = disk_cache("models")
+    return None if folder is None else folder.path(_key(parts))
+
+
+def kept_at(path: str | None, make: Callable[[], Model]) -> Held:
+    """The model of a file that `place` gave, in this process or another, or else `make()`."""
+    if path is None:
+        return make()
+    if is_there(path):
+        with contextlib.suppress(UserError, OSError):
+            found = load(path, verify="checksums")  # what is damaged is made again
+            used(path)
+            return found
+    made, folder = make(), disk_cache("models")
+    if folder is not None:
+        _keep(made, path, folder)
+    return made
+
+
+def _key(parts: Iterable[str | memoryview]) -> str:
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    level = this_level()
+    return key_of(
+        state.hexdigest(), level.architecture, *sorted(level.flags),
+        *(f"{name}={settings.get(name)}" for name in _SETTINGS), package_version(), tuned_state(),
+    )  # fmt: skip
+
+
+def _keep(made: Model, path: str, folder: DiskCache) -> None:
+    """Save a model; a folder that cannot be used costs time, never an error."""
+    if isinstance(made, StringModel):
+        return
+    if not folder.admits(made.executable.constant_bytes):
+        return
+    with contextlib.suppress(UserError):
+        keep(folder.root, path, lambda name: saved_to(name, made.save))
+        folder.tidy()

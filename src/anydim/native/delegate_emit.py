@@ -1,0 +1,97 @@
+"""A part that an engine runs: what it reads goes into words, results are where it puts them.
+
+A result whose sizes are known before has its block before, and the engine writes there. One whose
+sizes the engine finds gets its block when it has run, and is copied there: once.
+"""
+
+from __future__ import annotations
+
+from anydim.kernels import ir
+from anydim.kernels.ir import constant
+from anydim.native.body import ONE, ZERO
+from anydim.native.region_code import Code, tensor_bytes
+from anydim.program.region import EngineStep
+from anydim.runtime.delegated import FETCH, RUN
+
+
+def handed(code: Code, number: int, step: EngineStep) -> None:
+    """The code of a step."""
+    place = code.places.handed[number]
+    word = _inputs(code, step, place.first)
+    arithmetic = code.arithmetic()
+    for _, sizes in step.vectors:
+        for size in sizes:
+            code.store(word, arithmetic.size(size))
+            word += 1
+    known = [name for name in step.makes if _known(code, name)]
+    bytes = {name: arithmetic.size(tensor_bytes(code.spec(name))) for name in known}
+    for name in known:
+        for axis, size in enumerate(code.spec(name).shape):
+            code.store(code.place(name).shape + axis, arithmetic.size(size))
+    code.fits(arithmetic, step.source)
+    for name in known:
+        code.store_block(code.place(name), *code.allocate(bytes[name], step.source))
+    first = word
+    _outputs(code, step, first, known)
+    some = ZERO if len(known) == len(step.makes) else ONE  # elements that there are
+    for name in known:
+        some = code.body.let(some | bytes[name])
+    with code.body.when(some.differs(0)):
+        sizes_needed = [arithmetic.size(size) for size in step.needed]
+        empty = code.failure("empty", step.source)
+        code.leave_first([(code.body.let(size.differs(0)), empty) for size in sizes_needed])
+        _ask(code, step, place.function, place.first, RUN)
+    found = [name for name in step.makes if name not in known]
+    if found:
+        _found(code, step, first, found)
+        _ask(code, step, place.function, place.first, FETCH)
+    code.made(step.makes, step.source)
+
+
+def _known(code: Code, name: str) -> bool:
+    """Whether the sizes of a result are known before the engine runs."""
+    symbols = frozenset().union(*(size.symbols for size in code.spec(name).shape))
+    return symbols <= code.known
+
+
+def _inputs(code: Code, step: EngineStep, word: int) -> int:
+    """Where inputs lie, and their sizes; the word behind them."""
+    for name in step.reads:
+        place, rank = code.place(name), code.spec(name).rank
+        code.copy(place.data, word)
+        code.copy(place.shape, word + 1, rank)
+        word += 1 + rank
+    return word
+
+
+def _outputs(code: Code, step: EngineStep, word: int, known: list[str]) -> None:
+    """Where results are wanted, and their sizes; 0 and -1 where the engine finds them."""
+    for name in step.makes:
+        place, rank = code.place(name), code.spec(name).rank
+        if name in known:
+            code.copy(place.data, word)
+            code.copy(place.shape, word + 1, rank)
+        else:
+            code.store(word, 0)
+            for axis in range(rank):
+                code.store(word + 1 + axis, -1)
+        word += 1 + rank
+
+
+def _found(code: Code, step: EngineStep, word: int, found: list[str]) -> None:
+    """Blocks for results of which the engine has found the sizes."""
+    for name in step.makes:
+        place, spec = code.place(name), code.spec(name)
+        if name in found:
+            code.copy(word + 1, place.shape, spec.rank)
+            bytes: ir.Value = constant(spec.dtype.bytes)
+            for axis in range(spec.rank):
+                bytes = code.body.let(bytes * code.load(place.shape + axis))
+            code.store_block(place, *code.allocate(bytes, step.source))
+            code.copy(place.data, word)
+        word += 1 + spec.rank
+
+
+def _ask(code: Code, step: EngineStep, function: int, first: int, what: int) -> None:
+    failed = code.body.ask(code.load(function), code.address(first), what)
+    code.leave_unless(failed.equals(0), code.failure("engine", step.source))

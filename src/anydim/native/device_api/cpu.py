@@ -1,0 +1,56 @@
+"""Verbs of the processor as a device: kernels are called, bytes are copied, nothing is waited for.
+
+Threads that call the same device do so side by side: they have no memory in common that they write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anydim.devices import context
+from anydim.devices.cpu import KIND
+from anydim.native.body import parameter
+from anydim.native.device_api.entry_points import Verb, Written, count_across
+from anydim.runtime import slots
+
+__all__ = ["KIND", "VERBS"]
+
+
+def _launch(body: Verb) -> None:
+    parallel = parameter("parallel")
+    with body.when(parallel > 0):
+        body.call(parameter("entry"), parameter("arguments"), 0, parallel, parameter("scratch"))
+    body.give(0)
+
+
+def _copy(body: Verb) -> None:
+    given = map(parameter, ("target", "source", "bytes"))
+    body.call(body.word(context.COPY), *given)
+    body.give(0)
+
+
+def _fill(body: Verb) -> None:
+    given = map(parameter, ("target", "value", "bytes"))
+    body.call(body.word(context.FILL_BYTES), *given)
+    body.give(0)
+
+
+def _record(body: Verb) -> None:
+    body.give(1)
+
+
+def _wait(body: Verb) -> None:
+    body.give(0)
+
+
+def _copy_from(body: Verb) -> None:
+    with body.when(body.load(parameter("origin"), context.FAMILY).differs(context.AT_ONCE)):
+        body.give(slots.BY_HOST)
+    count_across(body)
+    _copy(body)
+
+
+VERBS: Mapping[str, Written] = {
+    "launch": _launch, "copy_in": _copy, "copy_out": _copy, "copy_within": _copy, "fill": _fill,
+    "record": _record, "wait": _wait, "copy_from": _copy_from,
+}  # fmt: skip

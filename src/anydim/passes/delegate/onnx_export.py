@@ -1,0 +1,105 @@
+"""A graph of one part -> an ONNX model whose sizes stay free, and what goes in and comes out.
+
+Values have short names there, in the order in which they are met: equal parts are equal models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from anydim.base.errors import OptionError
+from anydim.base.records import dataclass
+from anydim.graph.nodes import FUSED, Graph, Node
+from anydim.lang.tree import TensorType
+from anydim.passes.delegate.onnx_operators import ROWS
+from anydim.passes.delegate.onnx_writer import CODES, Call, Refused, Writer, tensor
+from anydim.runtime.delegated import Port
+from anydim.sizes import Size
+
+OPSET, IR_VERSION = 21, 10
+_MOST_BYTES = (1 << 31) - (1 << 20)  # that a model in ONNX's format has
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An ONNX model, the ports of its graph's inputs and outputs, and the sizes that go in."""
+
+    model: bytes
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    vectors: tuple[tuple[str, tuple[Size, ...]], ...]
+
+
+def exported(graph: Graph, named: bool = True) -> Exported:
+    """The model of a part. Raises Refused for a node that ONNX cannot say, OptionError for weights
+    that are too many. `named`: nodes have their names, for the errors of engines."""
+    names = {name: f"v{number}" for number, name in enumerate(_values(graph))}
+    writer = Writer(graph, names)
+    for node in graph.nodes:
+        first = len(writer.nodes)
+        _row(node)(Call(writer, node))
+        for number, made in enumerate(writer.nodes[first:] if named else ()):
+            made.name = f"{node.outputs[0]}: {node.source}{f' {number}' if number else ''}"
+    held = {name: graph.constants[name] for name in graph.constants if name in names}
+    bytes = sum(constant.array.nbytes for constant in held.values())
+    if bytes > _MOST_BYTES:
+        raise OptionError(
+            f"{graph.name}: a part for an engine has {bytes} bytes of weights, and a model of ONNX"
+            f" at most {_MOST_BYTES}",
+            "hand over fewer nodes at a time",
+        )
+    onnx = writer.onnx
+    kept = [tensor(onnx, names[name], constant.array) for name, constant in held.items()]
+    inputs = [_value(onnx, names[name], graph.types[name]) for name in graph.inputs]
+    inputs += [_vector(onnx, name, len(sizes)) for sizes, name in writer.vectors.items()]
+    outputs = [_value(onnx, names[name], graph.types[name]) for name in graph.outputs]
+    made = onnx.helper.make_graph(
+        writer.nodes, "part", inputs, outputs, [*kept, *writer.constants.values()]
+    )
+    model = onnx.helper.make_model(
+        made, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+    )
+    return Exported(
+        model.SerializeToString(deterministic=True), ports(graph, graph.inputs, names),
+        ports(graph, graph.outputs, names), tuple((n, s) for s, n in writer.vectors.items()),
+    )  # fmt: skip
+
+
+def ports(graph: Graph, values: Iterable[str], names: Mapping[str, str]) -> tuple[Port, ...]:
+    """The ports of some values of a graph."""
+    kinds = graph.types
+    return tuple(Port(names[name], kinds[name].dtype, kinds[name].rank) for name in values)
+
+
+def _row(node: Node) -> Any:
+    if node.operator == FUSED:
+        raise Refused("a definition of one's own has no operator of ONNX")
+    if node.operator not in ROWS:
+        raise Refused(f"no operator of ONNX stands for '{node.operator}'")
+    return ROWS[node.operator]
+
+
+def _values(graph: Graph) -> list[str]:
+    """The values in the order in which they are met."""
+    read = (name for node in graph.nodes for name in (*node.given, *node.outputs))
+    return list(dict.fromkeys((*graph.inputs, *read)))
+
+
+def _value(onnx: Any, name: str, kind: TensorType) -> Any:
+    if kind.dtype.name not in CODES or (kind.dtype.stored and kind.dtype.bits < 8):
+        raise Refused(f"a value of type {kind.dtype} goes in or comes out")
+    shape: Sequence[Any] = [_size(size) for size in kind.shape]
+    return onnx.helper.make_tensor_value_info(name, CODES[kind.dtype.name], shape)
+
+
+def _size(size: Size) -> int | str | None:
+    """How a size is declared: a number, a dim, or anything."""
+    if size.constant is not None:
+        return size.constant
+    text = str(size)
+    return text if size.symbols == {text} else None
+
+
+def _vector(onnx: Any, name: str, count: int) -> Any:
+    return onnx.helper.make_tensor_value_info(name, CODES["int64"], [count])

@@ -1,0 +1,107 @@
+"""Nodes that are to run on an engine: which of them it takes.
+
+After: a node whose device is an engine's name can be said in ONNX, and the engine takes it; all
+others are on the host, with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import field, replace
+
+from anydim.base.errors import DeviceError
+from anydim.base.frozen import FrozenMapping
+from anydim.base.records import dataclass
+from anydim.devices.engines.engine import Engine
+from anydim.graph.evaluate import group_of
+from anydim.graph.nodes import FUSED, Graph, Node
+from anydim.graph.operator import operator
+from anydim.graph.regions import REGION
+from anydim.passes.assign_devices import Placed
+from anydim.passes.delegate.empty_tensors import hidden
+from anydim.passes.delegate.inexact_nodes import inexact
+from anydim.passes.delegate.onnx_export import exported
+from anydim.passes.delegate.onnx_writer import Refused
+from anydim.passes.device_placement.rules import HOST
+from anydim.passes.flow import with_nodes
+
+_SMALL = 64  # elements of a constant that may decide whether an engine takes a node
+
+
+@dataclass(frozen=True)
+class Take:
+    """Leave nodes on the `engines`, by the program's names, where these take them."""
+
+    engines: Mapping[str, Engine]
+    known: dict[tuple[str, str], str] = field(default_factory=dict)  # by engine and model
+
+    def run(self, placed: Placed) -> Placed:
+        """The graph with the nodes that engines refuse on the host, and why."""
+        reasons = dict(placed.reasons)
+        graph = self._level(placed.graph, reasons)
+        return replace(placed, graph=graph, reasons=reasons, engines=frozenset(self.engines))
+
+    def _level(self, graph: Graph, reasons: dict[str, str]) -> Graph:
+        nodes = []
+        for node in graph.nodes:
+            name = (*node.outputs, node.source)[0]
+            if node.region is not None and node.region.held:
+                held = {k: self._level(each, reasons) for k, each in node.region.held.items()}
+                inner = replace(node.region, **held)  # type: ignore[arg-type]
+                node = replace(node, attributes=FrozenMapping({**node.attributes, REGION: inner}))
+            if node.device in self.engines:
+                why = self._refusal(graph, node)
+                asked = reasons.get(name, f"the graph says {node.device}")
+                if why:
+                    reasons[name] = f"{asked}, but {node.device} does not take it: {why}"
+                    node = replace(node, device=HOST)
+            nodes.append(node)
+        return graph.replace(nodes=tuple(nodes))
+
+    def _refusal(self, graph: Graph, node: Node) -> str:
+        """Why an engine does not take a node, '' where it does."""
+        if node.region is not None:
+            return "it runs other graphs, or finds sizes"
+        if node.operator != FUSED and operator(node.operator).routine is not None:
+            return f"no operator of ONNX stands for '{node.operator}'"
+        if group_of(graph, node).steps:
+            return "it runs loops in order"
+        bare = hidden(graph, node)
+        if bare:
+            sizes = ", ".join(map(str, bare))
+            return f"it takes no empty tensors, and {sizes} may be 0: give dims bounds from 1"
+        engine = self.engines[node.device]
+        odd = inexact(engine.name, graph, node)
+        if odd:
+            return odd
+        try:
+            made = exported(_alone(graph, node), named=False)
+        except Refused as reason:
+            return str(reason)
+        for port in (*made.inputs, *made.outputs):
+            if not engine.holds(port.dtype):
+                return f"it has no tensors of {port.dtype}"
+        key = (node.device, hashlib.sha256(made.model).hexdigest())
+        if key not in self.known:
+            try:
+                engine.check(made.model)
+                self.known[key] = ""
+            except DeviceError as error:
+                self.known[key] = error.problem
+        return self.known[key]
+
+
+def _alone(graph: Graph, node: Node) -> Graph:
+    """A graph of one node; what it reads goes in, but for small constants."""
+    constants = {
+        name: graph.constants[name]
+        for name in node.given
+        if name in graph.constants and graph.constants[name].array.size <= _SMALL
+    }
+    inputs = dict.fromkeys(name for name in node.given if name not in constants)
+    whole = graph.replace(
+        inputs=tuple(inputs), outputs=node.outputs, guards=(), lists={},
+        constants=FrozenMapping(constants),
+    )  # fmt: skip
+    return with_nodes(whole, (node,), graph.types)

@@ -1,0 +1,79 @@
+"""How long nodes take on devices: work as formulas over dims, and measured speeds.
+
+A node takes a launch, its operations at the speed of its class, and its bytes at that of memory.
+The sum of the three is more than what overlaps really takes, but it is linear in formulas: the
+time of a whole placement is a formula, too, and two placements can be compared by a guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from anydim.base.records import dataclass
+from anydim.graph.evaluate import group_of
+from anydim.graph.nodes import FUSED, Graph, Node
+from anydim.graph.operator import operator
+from anydim.kernels.launch import moved_bytes
+from anydim.kernels.rows.fusion_plan import work
+from anydim.lang.tree import Apply, Statement, TensorType
+from anydim.sizes import Size, as_size, product
+
+PRODUCT, ROWS, ELEMENTS = "product", "rows", "elements"  # classes of nodes
+CLASSES = (PRODUCT, ROWS, ELEMENTS)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of a device: of a launch, an operation by class, a byte that is read or written.
+
+    `copy` and `copied` are those of a copy to or from the host: of each, and of a byte.
+    """
+
+    launch: float = 0.0
+    flop: Mapping[str, float] = field(default_factory=dict)
+    moved: float = 0.0
+    copy: float = 0.0
+    copied: float = 0.0
+
+    def seconds(self, work: Work) -> tuple[float, float, float]:
+        """Seconds for a launch, an operation and a byte of such work."""
+        return self.launch, self.flop.get(work.kind, 0.0), self.moved
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a node does: its class, operations and bytes that it moves."""
+
+    kind: str
+    flops: Size
+    moved: Size
+
+
+NOTHING = Work(ELEMENTS, as_size(0), as_size(0))
+
+
+def work_of(graph: Graph, node: Node) -> Work:
+    """The work of a node, by its comprehensions; a routine is guessed from what it reads."""
+    if node.region is not None:
+        return NOTHING
+    group = group_of(graph, node)
+    if node.operator != FUSED and operator(node.operator).routine is not None:
+        return Work(ROWS, moved_bytes(group), moved_bytes(group))
+    if not group.statements:  # loops in order
+        return Work(ROWS, moved_bytes(group), moved_bytes(group))
+    kinds = [_kind(statement) for statement in group.statements]
+    return Work(next(kind for kind in CLASSES if kind in kinds), *work(group))
+
+
+def bytes_of(kind: TensorType) -> Size:
+    """Bytes of a value."""
+    return product(kind.shape) * kind.dtype.bytes
+
+
+def _kind(statement: Statement) -> str:
+    if not statement.reduced:
+        return ELEMENTS
+    body = statement.body
+    sums = statement.combine == "add" and isinstance(body, Apply) and body.function == "mul"
+    return PRODUCT if sums else ROWS

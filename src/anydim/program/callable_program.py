@@ -1,0 +1,414 @@
+"""What a user holds: a program that can be called, with what its records say of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from anydim.base.errors import DimError, OptionError
+from anydim.base.keywords import public
+from anydim.base.text import listed
+from anydim.base.user_values import path_of, shown, text_of
+from anydim.runtime.arrays import by_name
+from anydim.runtime.executable import UNLIMITED, Executable
+from anydim.runtime.lists import Listed, pack, seen
+from anydim.runtime.output_arrays import called_into
+from anydim.runtime.signature import TensorSpec
+from anydim.runtime.stopping import known_timeout
+from anydim.sizes import Box, given_sizes
+
+if TYPE_CHECKING:  # a process that only calls needs none of it
+    from anydim.program.inputs import Ranges
+    from anydim.program.limits import MemoryLimit
+    from anydim.program.memory import Memory
+    from anydim.program.plan import Plan
+    from anydim.program.profile.limits import Done, Limits
+    from anydim.program.profile.profile import Profile
+    from anydim.program.profile.trace import Trace
+    from anydim.program.program import Program
+    from anydim.program.program_reports import Story
+    from anydim.program.recording import Recording
+
+
+@public
+class Held:
+    """A model that runs, compiled here or loaded.
+
+    Calls are thread-safe; results are new arrays owned by the caller. `story` is asked for when
+    plans, memory or explanations are.
+    """
+
+    # which model serves a call with these inputs; None: this one
+    _varied: Callable[[Any, Mapping[str, Any]], Held | None] | None = None
+
+    def __init__(
+        self,
+        executable: Executable[Any],
+        story: Callable[[], Story],
+        lists: Mapping[str, Listed],
+    ) -> None:
+        self.executable = executable
+        self._tell = story
+        self._lists = dict(lists)
+        self._made: Callable[[], Held] | None = None  # makes it again, in any process
+
+    @cached_property
+    def story(self) -> Story:
+        """The records of what runs, and how they came to be."""
+        return self._tell()
+
+    @property
+    def program(self) -> Program:
+        """The records of what runs."""
+        return self.story.program
+
+    def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
+        """Run the model on inputs by position or by name; its outputs by name.
+
+        numpy arrays, other DLPack arrays on the CPU, numbers or nested lists. Raises InputError
+        or DimError, before anything runs, for inputs that do not fit; InputError for what data
+        decides and does not fit: an index outside its axis, a size outside the bounds of its dim.
+
+        `out=` gives arrays for results: one, a sequence with one for each (None: a new one), or a
+        mapping by name. They are checked, filled and handed back. They may be inputs, or overlap
+        them: what is read is what was there before the call.
+        """
+        out = named.pop("out") if "out" in named and "out" not in self._given_names else None
+        if values:
+            named = by_name(self.name, self._given_names, values, named)
+        if self._varied is not None:
+            other = self.serving(named)
+            if other is not self:
+                return other(**named) if out is None else other(**named, out=out)
+        if self._lists:
+            return self._with_lists(named, out)
+        if out is None:
+            return self.executable(named)
+        results, given = called_into(self.executable, named, out)
+        return {**results, **given}
+
+    def serving(self, given: Mapping[str, Any]) -> Held:
+        """The model that serves a call with these inputs: this one, or one compiled for them."""
+        other = None if self._varied is None else self._varied(self, given)
+        return self if other is None else other
+
+    def _limit_as(self, other: Held) -> None:
+        """Take the limits and set sizes of another model of the same file."""
+        run, known = self.executable, other.executable
+        run.timeout = known.timeout
+        if other.memory_limit not in (None, self.memory_limit):
+            made = import_module("anydim.program.limits").MemoryLimit
+            self.limit_memory(made(other.memory_limit, True))
+        if run.watched.sizes != known.watched.sizes:
+            self.set_sizes(**known.watched.sizes)
+
+    def input_names(self) -> list[str]:
+        """The inputs as a caller sees them: a list is one."""
+        return list(self._given_names)
+
+    @cached_property
+    def _given_names(self) -> tuple[str, ...]:
+        of = {parts.elements: name for name, parts in self._lists.items()}
+        hidden = {parts.shapes for parts in self._lists.values()}
+        names = [spec.name for spec in self.inputs]
+        return tuple(of.get(name, name) for name in names if name not in hidden)
+
+    def _with_lists(self, named: Mapping[str, Any], out: Any) -> dict[str, Any]:
+        """Run with lists of arrays, each as its two arrays."""
+        if out is not None:
+            problem = f"{self.name} has {self._shown_lists()}, and `out` is for results of one rank"
+            raise OptionError(problem, "leave `out` away: results are new arrays")
+        specs = {spec.name: spec for spec in self.inputs}
+        given = dict(named)
+        for name, parts in self._lists.items():
+            if name in given and parts.elements in specs:
+                arrays = given.pop(name)
+                if parts.optional:
+                    arrays = [] if arrays is None else [arrays]
+                rank = specs[parts.shapes].shape[1].constant
+                both = pack(name, arrays, specs[parts.elements].dtype, rank)
+                given[parts.elements], given[parts.shapes] = both
+        return seen(self.executable(given), self._lists)
+
+    @property
+    def lists(self) -> Mapping[str, Listed]:
+        """The inputs and outputs that a user sees as lists, each as the two values it is."""
+        return self._lists
+
+    @property
+    def name(self) -> str:
+        """What errors and reports call it."""
+        return self.executable.signature.name
+
+    @property
+    def dims(self) -> Box:
+        """The dims with bounds, and the constraints between them."""
+        return self.executable.signature.box
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Names, dtypes and shapes of the inputs, in order."""
+        return self.executable.signature.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Names, dtypes and shapes of the outputs, in order."""
+        return self.executable.signature.outputs
+
+    @property
+    def memory(self) -> Memory:
+        """The bytes that a call takes of its own, as a size expression, and their bound."""
+        return self.story.memory
+
+    @property
+    def memory_limit(self) -> int | None:
+        """The most bytes that a call may take of its own; None: as many as it needs."""
+        most = self.executable.most_bytes
+        return None if most == UNLIMITED else most
+
+    def limit_memory(self, given: MemoryLimit | int | str) -> None:
+        """Refuse calls that would take more bytes of their own, with a MemoryLimitError.
+
+        Bytes as a number or a text such as "512 MiB". Raises MemoryLimitError at once for what
+        `MemoryLimit` says. Nothing is allocated for a refused call; the next one works.
+        """
+        limit = self.story.limit(given)
+        self.executable.refusal = lambda sizes: self.story.refusal(limit, sizes)
+        self.executable.most_bytes = limit.bytes
+
+    def limit_time(self, seconds: float | None) -> None:
+        """End calls that take longer with a TimeLimitError, between two iterations or kernels.
+
+        None: calls may take as long as they do, which is so from the beginning. Raises OptionError
+        for what is no number of seconds.
+        """
+        self.executable.timeout = known_timeout(seconds)
+
+    def set_sizes(self, **sizes: int) -> None:
+        """Set dims, for all calls from now on: those that no input tells, or that inputs must have.
+
+        Without a name, nothing is set any more. A call whose inputs disagree raises DimError before
+        anything runs. `plan` and `largest` take what is set where nothing else is given; a dim that
+        nothing uses may be set for them alone. Raises DimError for what is no dim, outside its
+        bounds, or decided by data.
+        """
+        given = given_sizes(self.name, sizes)
+        told = {symbol for spec in self.inputs for size in spec.shape for symbol in size.symbols}
+        told |= {name for name, _ in self.executable.interface.asked}
+        for name, value in given.items():
+            dim = self.dims.dim(name)
+            if value not in dim:
+                raise DimError(f"{self.name}: dim '{name}' is set to {value}", f"declared {dim}")
+            if name not in told and name in self.program.spoken_of:
+                hint = "leave it out: plans count it with its upper bound"
+                raise DimError(f"{self.name}: data decides the size of dim '{name}'", hint)
+        box = self.dims.without({name for name in self.dims.names if name not in given})
+        violations = box.violations(given)
+        if violations:
+            raise DimError(f"{self.name}: {violations[0]}", f"declared {self.dims}")
+        self.executable.watched.fix(given)
+
+    def largest(self, dim: str, memory: int | str | None = None, **sizes: int) -> int | None:
+        """The largest size of a dim at which a call stays within `memory`; None: any size does.
+
+        `memory` is bytes as a number or a text such as "2 GiB", without it the model's limit;
+        `sizes` gives the other dims, one that is left out counts with its upper bound. It is the
+        largest size of all that fit, also where a smaller one needs more. Raises DimError for dims
+        that do not fit, MemoryLimitError where no size fits.
+
+            model.largest("batch", seq=512, memory="2 GiB")
+        """
+        given = self.memory_limit if memory is None else memory
+        self._check_names((text_of("the dim", dim), *sizes), "memory")
+        if given is None:
+            raise OptionError("largest: there is no limit", 'give one: memory="2 GiB"')
+        known = {**self.executable.watched.sizes, **sizes}
+        bytes_of = import_module("anydim.base.amounts").bytes_of
+        return self.memory.largest(dim, bytes_of(given), known)
+
+    def record(self, path: str | os.PathLike[str]) -> Recording:
+        """Note the sizes of calls and their seconds in a file, from now to `stop` of what is given.
+
+        It is a context manager, too. Lines are appended, every ten seconds and at the end; several
+        processes may write to one file. Raises OptionError for a file that cannot be written.
+
+            with model.record("sizes.jsonl"):
+                serve(model)
+        """
+        made = import_module("anydim.program.recording").Recording
+        recording: Recording = made(path_of("path", path), self.executable)
+        return recording.start()
+
+    def plan(self, **sizes: int) -> Plan:
+        """What a call at these sizes will do; runs nothing. Raises DimError for what is no size."""
+        known = {**self.executable.watched.sizes, **given_sizes(self.name, sizes)}
+        return self.story.plan(known)
+
+    def map(
+        self,
+        inputs: Iterable[Any],
+        memory: int | str = "1 GiB",
+        *,
+        batch: str | None = None,
+        pad: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] | None = None,
+        window: int = 4096,
+        check: bool = True,
+        progress: Any = None,
+    ) -> list[dict[str, Any]] | Iterator[dict[str, Any]]:
+        """Run many inputs of unlike sizes, in groups that fit `memory`; results in their order.
+
+        `inputs` is a list, which gives a list, or an iterator, which gives an iterator. An item is
+        what a call takes: a mapping by name, a tuple, or the array of the only input; with an axis
+        of the dim `batch` (any number of rows) or without it, and its results likewise. Items are
+        put together along `batch`; without it, along the first dim that is axis 0 of all inputs and
+        outputs, and where there is none each item is a call of its own. Inputs without that axis
+        are equal for all items of a group. Other sizes of items in a group agree, but for those of
+        inputs that `pad` gives a fill value: `pad={"ids": 0, "mask": 0}` fills them up to the
+        longest, and results are cropped.
+
+        A group's arena, inputs and outputs together stay below `memory`, a number of bytes or a
+        text such as "512 MiB". Which items make a group is decided by the plan's work and the times
+        of calls so far, among `window` items at a time. With `check`, an item of the first group is
+        also run alone and compared. `outputs` are the results to keep, without it all of them.
+        `progress` True shows a bar; a function is called with (done, total or None, detail).
+
+        Raises MemoryLimitError for an item that does not fit alone, InputError and DimError for one
+        that does not fit the model, OptionError for options that do not.
+        """
+        if self._lists:
+            raise OptionError(f"{self.name} has {self._shown_lists()}", "call it for each item")
+        mapped = import_module("anydim.program.batches.mapped")
+        found: list[dict[str, Any]] | Iterator[dict[str, Any]] = mapped.mapped(
+            self._mapper, inputs, memory, batch, pad, outputs, window, check, progress
+        )
+        return found
+
+    @cached_property
+    def _mapper(self) -> Any:
+        """What it remembers of its times."""
+        mapping = import_module("anydim.program.batches.mapping")
+        return mapping.Mapper(self.executable, self.program)
+
+    @property
+    def devices(self) -> dict[str, Any]:
+        """The open devices that parts run on, by the names that the program has for them."""
+        return {name: each.device for name, each in self.executable.devices.items()}
+
+    def profile(
+        self, inputs: Any = None, *, repeat: int = 20, seed: int = 0,
+        integers: Ranges | None = None, **sizes: int,
+    ) -> Profile:  # fmt: skip
+        """Where the time of a call goes, launch by launch: medians of `repeat` calls.
+
+        `inputs` are those of a call, by name or in order; without them random ones are drawn at
+        `sizes`: integers that are indices from where they have to lie, others from 0 and 1.
+        Printed, it has the costliest launches with their share of the machine's limits;
+        `costliest()`, `json()` and `save_trace(path)` have the rest.
+        Other calls of the model go on as ever. Raises what `plan` and calls raise.
+
+            print(model.profile(batch=8, seq=77))
+            model.profile(inputs).save_trace("trace.json")      # for ui.perfetto.dev
+        """
+        self._refuse_lists("profile")
+        self._check_names(sizes, "inputs", "repeat", "seed", "integers")
+        taking = import_module("anydim.program.profile.taking")
+        found: Profile = taking.profiled(self, inputs, sizes, repeat, seed, integers, self._limits)
+        return found
+
+    def trace(
+        self, path: str | os.PathLike[str] | None = None, inputs: Any = None, *, calls: int = 1,
+        seed: int = 0, integers: Ranges | None = None, waited: bool = False, **sizes: int,
+    ) -> Trace:  # fmt: skip
+        """What a call does, and when: launches, copies and waits, on the host and on each device.
+
+        After a call that is not traced, `calls` calls are; inputs are those of `profile`. The file
+        at `path` is in Chrome's format of trace events, which ui.perfetto.dev opens; `save(path)`
+        of the result writes it too, and printed it is a summary. What a device was asked for has
+        the times of its own clock, where it has one (`told`), else it ends when the device has
+        taken it; with `waited` it is seen through before the next thing, so that nothing overlaps.
+        Other calls of the model go on as ever. Raises what `plan` and calls raise, OptionError for
+        a file that cannot be written.
+
+            print(model.trace("trace.json", batch=8, seq=77))
+        """
+        self._refuse_lists("trace")
+        self._check_names(sizes, "path", "inputs", "calls", "seed", "integers", "waited")
+        place = None if path is None else path_of("path", path)
+        if not isinstance(waited, bool):
+            raise OptionError(f"waited is {shown(waited)}", "give True or False")
+        taking = import_module("anydim.program.profile.taking")
+        found: Trace = taking.traced(self, inputs, sizes, calls, seed, integers, waited)
+        if place is not None:
+            found.save(place)
+        return found
+
+    def _check_names(self, dims: Iterable[str], *keywords: str) -> None:
+        """Raise DimError for what is no dim; it may be a misspelled keyword."""
+        import_module("anydim.program.binding").check_names(self.name, self.dims, dims, keywords)
+
+    def _refuse_lists(self, what: str) -> None:
+        lists = [parts for parts in self._lists.values() if not parts.single]
+        if lists:
+            problem = f"{self.name} takes lists of arrays, and `{what}` single ones"
+            raise OptionError(problem, f"{what} what makes and takes no sequences")
+
+    def _shown_lists(self) -> str:
+        """What is not one tensor among inputs and outputs, in words."""
+        ranked = [name for name, parts in self._lists.items() if parts.single]
+        if len(ranked) < len(self._lists):
+            return "lists of arrays"
+        return f"results with as many axes as the sizes of a call decide ({listed(ranked)})"
+
+    def _limits(self, threads: int, done: Sequence[Done]) -> Limits | None:
+        """What the machine can do at most; None where it is not known.
+
+        `done` are operations, bytes and seconds of launches.
+        """
+        known: Limits | None = import_module("anydim.program.profile.limits").kept(threads)
+        return known
+
+    @property
+    def index_ranges(self) -> Ranges:
+        """(0, last) for the inputs that are indices; the last one may depend on the dims."""
+        return {name: (0, last) for name, last in self.story.last_indices.items()}
+
+    def explain(self) -> str:
+        """What was fused, which kernels and schedules serve it, and why."""
+        return self.story.explain()
+
+    def trim(self) -> int:
+        """Give idle memory back to the system at once; how many bytes of arenas that was.
+
+        What calls keep for the next ones, and, with glibc, what the C library keeps of arrays that
+        are gone. The next call takes memory anew. Without it, memory follows use within 64 calls.
+        """
+        return self.executable.trim()
+
+    def __repr__(self) -> str:
+        return f"<anydim model {self.executable.signature}>"
+
+    def _repr_html_(self) -> str | None:
+        """A table for notebooks."""
+        shown: str = import_module("anydim.program.page").html(self)
+        return shown
+
+    # ---- pickling ------------------------------------------------------------------------------
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How it was made, and what was set since: whoever unpickles it makes it again."""
+        if self._made is None:
+            raise OptionError(f"{self.name} cannot be pickled: it was made by hand")
+        run = self.executable
+        return self._made, (), (dict(run.watched.sizes), run.timeout, self.memory_limit)
+
+    def __setstate__(self, state: tuple[Mapping[str, int], float | None, int | None]) -> None:
+        sizes, timeout, limit = state
+        if sizes:
+            self.set_sizes(**sizes)
+        self.limit_time(timeout)
+        if limit is not None and limit != self.memory_limit:
+            self.limit_memory(import_module("anydim.program.limits").MemoryLimit(limit, True))

@@ -1,0 +1,203 @@
+"""Bodies beside the generic ones: what is told of them, and those that a saved model has.
+
+A saved body is code of the image of its model; it is chosen by sizes as one that was made here
+(`runtime/variant_tables.py`), and nothing is made where none fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import ArtefactError
+from anydim.base.records import dataclass
+from anydim.runtime.executable import Executable
+from anydim.runtime.variant_tables import AS_LAUNCHED, Body, Choice, Key, Site, Sizes, Span, key_of
+from anydim.sizes import LARGEST, Interval
+
+_MOST_OPERANDS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A body beside the generic one of a kernel: for which sizes, and what became of it.
+
+    `sources` are the nodes whose launches it serves; `sizes` those that it is for, a pair where it
+    is for all between. `ratio` is its share of the generic body's time, None where nobody measured;
+    `seconds` is what it took to make and try. `hits` are launches that it served, `misses` those of
+    its kernel that no body served; both are only about right where several threads count.
+    """
+
+    kernel: str
+    sources: tuple[str, ...]
+    sizes: Mapping[str, int | tuple[int, int]]
+    schedule: str
+    ratio: float | None
+    seconds: float
+    hits: int
+    misses: int = 0
+
+    @property
+    def guard(self) -> str:
+        """The sizes that it is for, as a text."""
+        plain = {name: value for name, value in self.sizes.items() if name.isidentifier()}
+        return shown_sizes(plain or self.sizes)
+
+    def __str__(self) -> str:
+        share = "not measured" if self.ratio is None else f"{self.ratio:.2f} of the generic time"
+        made = f"made in {self.seconds:.2f} s" if self.seconds else "from a file"
+        return f"{self.kernel} at {self.guard}: {self.schedule}, {share}, {self.hits} hits, {made}"
+
+
+def shown_sizes(sizes: Mapping[str, int | tuple[int, int]]) -> str:
+    """`n=4, m=17..32, k=1..`."""
+    ends = {
+        name: str(Interval(*map(_end, size))) if isinstance(size, tuple) else size
+        for name, size in sizes.items()
+    }
+    return ", ".join(f"{name}={size}" for name, size in ends.items())
+
+
+def _end(size: int) -> int | None:
+    """None for what is no bound."""
+    return size if abs(size) < LARGEST else None
+
+
+def sizes_of(names: Sequence[str], key: Key) -> dict[str, int | tuple[int, int]]:
+    """The sizes of a body by name; pairs where it is for all between."""
+    if not isinstance(key, Span):
+        return dict(zip(names, key))
+    pairs = zip(names, key.low, key.high)
+    return {name: low if low == high else (low, high) for name, low, high in pairs}
+
+
+@dataclass(frozen=True)
+class KeptBody:
+    """A body as a file has it: the sizes from `low` to `high`, its symbols, how it is launched.
+
+    `thousandths` of the generic body's time were measured, where anybody did.
+    """
+
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    symbol: str
+    parallel: int
+    grain: int
+    scratch: int
+    schedule: str
+    extent: str = ""
+    thousandths: int | None = None
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """What its image has for it."""
+        return (self.symbol, *filter(None, [self.extent]))
+
+
+@dataclass(frozen=True)
+class KeptPlace:
+    """Launches, by their numbers in the program, that have the same bodies.
+
+    `names` are those of the sizes of a launch, its parallel range last; it has so many operands.
+    """
+
+    kernel: str
+    sources: tuple[str, ...]
+    launches: tuple[int, ...]
+    operands: int
+    names: tuple[str, ...]
+    bodies: tuple[KeptBody, ...]
+
+    def lines(self) -> Iterator[str]:
+        """A text for each body."""
+        for body in self.bodies:
+            guard = shown_sizes(sizes_of(self.names, key_of(body.low, body.high)))
+            yield f"{self.kernel} at {guard}: {body.schedule}"
+
+    def check(self, kernels: Sequence[str]) -> None:
+        """Raises ArtefactError for what no launch of these kernels can have."""
+        inside = all(0 <= number < len(kernels) for number in self.launches)
+        if not inside or {kernels[number] for number in self.launches} != {self.kernel}:
+            raise ArtefactError(f"bodies of '{self.kernel}' are for launches of another kernel")
+        wide = len(self.names)
+        for body in self.bodies:
+            single = body.low == body.high
+            fine = (
+                len(body.low) == len(body.high) == wide
+                and all(low <= high for low, high in zip(body.low, body.high))
+                and body.grain >= 1
+                and body.scratch >= 0
+                and body.parallel >= (0 if single else AS_LAUNCHED)
+            )
+            if not fine or not 0 <= self.operands <= _MOST_OPERANDS:
+                raise ArtefactError(f"a body of '{self.kernel}' is none of its sizes")
+
+
+class Bodies:
+    """The bodies of a loaded model, chosen by launches from now on."""
+
+    def __init__(
+        self, executable: Executable[Any], places: Sequence[KeptPlace],
+        address: Callable[[str], int],
+    ) -> None:  # fmt: skip
+        words = list(_words(executable))
+        kernels = [name for *_, name in words]
+        self._words, self._held = words, list[tuple[KeptPlace, Choice]]()
+        for place in places:
+            place.check(kernels)
+            table, word, _ = words[place.launches[0]] if place.launches else (None, 0, "")
+            if table is None:
+                continue
+            choice = Choice(Site(int(table[word]), place.operands, len(place.names)))
+            choice.change([_body(body, address) for body in place.bodies])
+            for number in place.launches:
+                table, word, _ = words[number]
+                table[word] = choice.entry
+            self._held.append((place, choice))
+
+    def close(self) -> None:
+        """The generic bodies alone, before the first call."""
+        for place, choice in self._held:
+            for number in place.launches:
+                table, word, _ = self._words[number]
+                table[word] = choice.site.generic
+
+    def serving(self, number: int, sizes: Sizes) -> str:
+        """The body that a launch has at its sizes, the parallel range last."""
+        for place, _ in self._held:
+            if number in place.launches:
+                keys = [(key_of(body.low, body.high), body) for body in place.bodies]
+                for key, body in sorted(keys, key=lambda each: isinstance(each[0], Span)):
+                    if isinstance(key, Span) and sizes in key:
+                        return f"span {body.schedule}"
+                    if key == sizes:
+                        return f"exact {body.schedule}"
+        return "generic"
+
+    def variants(self) -> tuple[Variant, ...]:
+        """All of them, with their hits."""
+        return tuple(
+            Variant(
+                place.kernel, place.sources, sizes_of(place.names, key), body.schedule,
+                None if body.thousandths is None else body.thousandths / 1000, 0.0,
+                choice.hits(key), choice.misses,
+            )
+            for place, choice in self._held
+            for body in place.bodies
+            for key in [key_of(body.low, body.high)]
+        )  # fmt: skip
+
+
+def _words(executable: Executable[Any]) -> Iterator[tuple[numpy.ndarray, int, str]]:
+    """The entry of each launch, in the order of the program: its table, its word, its kernel."""
+    for entries, names in executable.interface.entries:
+        table = executable.entries[entries]
+        yield from ((table, word, name) for word, name in enumerate(names))
+
+
+def _body(kept: KeptBody, address: Callable[[str], int]) -> Body:
+    extent = address(kept.extent) if kept.extent else 0
+    launched = (kept.parallel, kept.grain, kept.scratch)
+    return Body(key_of(kept.low, kept.high), address(kept.symbol), *launched, None, extent)

@@ -1,0 +1,81 @@
+"""The devices that a program's names stand for, with the targets that make code for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from anydim.base.errors import OptionError
+from anydim.base.records import dataclass
+from anydim.devices.c_entry_points import HostedDevice
+from anydim.devices.device import Device
+from anydim.devices.table import opened_devices
+from anydim.kernels.ir import Kernel
+from anydim.kernels.launch import TF32
+from anydim.kernels.template import Template
+from anydim.targets.target import Load, Target
+from anydim.targets.targets import CUDA, target
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An open device, and what makes code for it."""
+
+    device: Device
+    target: Target
+
+    def rounding(self) -> Placed:
+        """The same where products of float32 may be rounded to tf32, as far as it can do that."""
+        if self.target.name != CUDA or self.device.made_by is not None:
+            return self
+        processor = target(CUDA, f"{self.device.processor}+{TF32}").processor
+        return replace(self, target=replace(self.target, processor=processor))
+
+    def hosted(self, kernels: Sequence[Kernel], native: Mapping[str, int]) -> HostedDevice:
+        """The device with these kernels on it; `native` are verbs that the host's code has."""
+        sources = self.target.sources(kernels, self.target.processor)
+        code = self.target.compile(sources).code
+        if self.target.load is not None:
+            self.device.link = partial(_link, self.target.load)
+        return HostedDevice(self.device, code, [kernel.name for kernel in kernels], native)
+
+
+def placed_devices(devices: Any) -> dict[str, Placed]:
+    """What `devices={"accel": "opencl:0"}` says, opened, with the targets that make their code.
+
+    Errors are those of `opened_devices`.
+    """
+    opened = opened_devices(devices)
+    return {
+        name: Placed(each, each.made_by or target(each.target, each.processor))
+        for name, each in opened.items()
+    }
+
+
+def asked(
+    devices: Mapping[str, Placed], templates: Mapping[str, tuple[Template, ...]]
+) -> dict[str, Placed]:
+    """The devices with templates that go before those of their targets, by the targets' names.
+
+    Raises OptionError where there is no device of such a target.
+    """
+    for name in templates:
+        if all(each.target.name != name for each in devices.values()):
+            hint = f"put parts on one: devices={{'accel': '{name}:0'}}, or take another strategy"
+            raise OptionError(f"a library for '{name}' devices, and there is none of them", hint)
+    return {
+        name: replace(each, target=replace(
+            each.target,
+            templates=(*templates.get(each.target.name, ()), *each.target.templates),
+        ))
+        for name, each in devices.items()
+    }  # fmt: skip
+
+
+def _link(
+    load: Load, code: Mapping[str, bytes], symbols: Sequence[str]
+) -> tuple[Mapping[str, int], object]:
+    loaded = load(code.values(), symbols)
+    return {symbol: loaded.address(symbol) for symbol in symbols}, loaded

@@ -1,0 +1,87 @@
+"""BLAS libraries that are not ours: where their functions lie, and that they use no threads.
+
+`openblas` is that of the package scipy-openblas32, whose symbols begin with `scipy_`; a path is any
+shared library with the C interface of the Reference BLAS. Libraries stay open.
+
+A model's own threads share a product. Threads of a library would wait for each other awake beside
+them: where other work keeps the cores busy, a small product took 25 ms with two of each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from anydim.base.errors import OptionError
+from anydim.base.records import dataclass
+from anydim.kernels.matmul.blas.blas_template import FUNCTIONS
+
+KNOWN = {"openblas": ("scipy_openblas32", "pip install 'anydim[openblas]'")}
+_NAMES = ("{}", "scipy_{}", "{}64_", "scipy_{}64_")  # how builds spell a function
+_THREADS = (
+    "openblas_set_num_threads", "MKL_Set_Num_Threads", "bli_thread_set_num_threads",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """An open library: the addresses of its products, in the order of `FUNCTIONS`."""
+
+    addresses: tuple[int, ...]
+    _library: Any
+
+    def alone(self) -> bool:
+        """Have each call use its own thread, in this whole process; whether it can be told."""
+        for function in filter(None, (_found(self._library, name) for name in _THREADS)):
+            function.argtypes, function.restype = (ctypes.c_int64,), None
+            function(1)
+            return True
+        return False
+
+
+@cache
+def opened(name: str) -> Foreign:
+    """The library of a name in `KNOWN`, or of a path; raises OptionError where there is none."""
+    path = _installed(name) if name in KNOWN else Path(name)
+    try:
+        library = ctypes.CDLL(os.fspath(path))
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"library '{name}' cannot be opened: {error}",
+            f"give {' or '.join(KNOWN)}, or the path of a shared library with the cblas interface",
+        ) from None
+    found = [_found(library, function) for function in FUNCTIONS.values()]
+    if None in found:
+        missing = next(n for n, function in zip(FUNCTIONS.values(), found) if function is None)
+        raise OptionError(f"library '{name}' has no function {missing}", "it needs to be a cblas")
+    addresses = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in found)
+    return Foreign(tuple(addresses), library)
+
+
+def _installed(name: str) -> Path:
+    """The shared library that a package brings."""
+    package, remedy = KNOWN[name]
+    try:
+        found: Any = import_module(package)
+    except ImportError:
+        raise OptionError(f"library '{name}' is not installed", remedy) from None
+    folder = Path(found.get_lib_dir())
+    return next(_shared(folder, found.get_library()), folder)
+
+
+def _shared(folder: Path, stem: str) -> Iterator[Path]:
+    """Its file, whatever the system calls shared libraries."""
+    for path in sorted(folder.glob(f"*{stem}*")):
+        if path.suffix in (".so", ".dylib", ".dll"):
+            yield path
+
+
+def _found(library: Any, name: str) -> Any:
+    """A function by its name as any build spells it, or None."""
+    names = (form.format(name) for form in _NAMES)
+    return next((f for f in (getattr(library, each, None) for each in names) if f), None)

@@ -1,0 +1,153 @@
+"""The search for a schedule of all sizes of a site: the fastest one on some, by their weights.
+
+Sizes that come are samples; a schedule for all of them is what any other size gets, too. So it may
+cost no other size much: `guards` are sizes beside those that came. The bits stay those of the
+schedule that was there before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from anydim.base.errors import OptionError
+from anydim.base.records import dataclass
+from anydim.kernels.knobs import TRIED_WHOLE, wished
+from anydim.kernels.launch import Launch
+from anydim.kernels.schedule import parse_options, print_schedule, schedule_name
+from anydim.passes.recipes import parse_machine
+from anydim.program.recipe import Recipe
+from anydim.runtime.variant_tables import Sizes
+from anydim.targets.target import Target
+from anydim.variants.candidates import Sized, sized
+from anydim.variants.search import SURE
+from anydim.variants.trial import GUARDED, Trials
+
+_HOPELESS = 1.06  # of the best time: after two samples no third one is tried
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A schedule and its share of the time before, over all samples; None: not one to take."""
+
+    schedule: str
+    ratio: float | None
+    problem: str = ""
+
+
+class _Samples:
+    """A site at several sizes, each with its weight, the heaviest first."""
+
+    def __init__(
+        self, recipe: Recipe, weights: Sequence[tuple[Sizes, float]], guards: Sequence[Sizes],
+        target: Target, threads: int,
+    ) -> None:  # fmt: skip
+        self.templates = target.templates
+        rows = sorted(weights, key=lambda row: -row[1])
+        made = [(sized(recipe, target.templates, sizes), weight) for sizes, weight in rows]
+        kept = [(site, weight) for site, weight in made if site is not None and weight > 0]
+        self._rows = [(Trials(site, target, threads=threads), weight) for site, weight in kept]
+        self._rows = [(trials, weight) for trials, weight in self._rows if trials.possible]
+        others = [sized(recipe, target.templates, sizes) for sizes in guards]
+        self._guards = [Trials(o, target, threads=threads) for o in others if o is not None]
+        self.site: Sized | None = kept[0][0] if self._rows else None
+
+    def launch(self, text: str) -> Launch | None:
+        """The launch of a schedule; None where the site has none."""
+        site = self.site
+        assert site is not None
+        machine, constants = parse_machine(site.recipe.machine), frozenset(site.recipe.constants)
+        box = site.graph.box
+        try:
+            template, schedule = wished(text, self.templates, site.group, box, machine, constants)
+            return template.lower(site.group, schedule, box, machine, constants)
+        except (OptionError, ValueError, ZeroDivisionError):  # values that do not go together
+            return None
+
+    def score(self, launch: Launch, most: float, rounds: int = 0) -> Scored:
+        """How a launch does; not measured to the end where it is far above `most`."""
+        total = weights = 0.0
+        for number, (trials, weight) in enumerate(self._rows):
+            ratio, problem = trials.launched(launch, rounds)
+            if ratio is None:
+                return Scored(launch.schedule, None, problem)
+            total, weights = total + weight * ratio, weights + weight
+            if number and total / weights > _HOPELESS * most:
+                break
+        return Scored(launch.schedule, total / weights)
+
+    def guarded(self, launch: Launch) -> bool:
+        """Whether a launch costs the other sizes little, and has their bits."""
+        found = [trials.launched(launch, SURE)[0] for trials in self._guards if trials.possible]
+        return all(ratio is not None and ratio <= GUARDED for ratio in found)
+
+
+def search_whole(
+    recipe: Recipe, weights: Sequence[tuple[Sizes, float]], guards: Sequence[Sizes],
+    target: Target, threads: int, seconds: float,
+) -> list[Scored]:  # fmt: skip
+    """Schedules that were tried for so many seconds, the best one last; measured anew, and guarded.
+
+    Empty where none of the sizes can be tried.
+    """
+    end = time.monotonic() + seconds
+    samples = _Samples(recipe, weights, guards, target, threads)
+    if samples.site is None:
+        return []
+    best = Scored(recipe.schedule, 1.0)
+    tried = list(_search(samples, best, end))
+    good = sorted((each for each in tried if each.ratio is not None), key=lambda e: e.ratio or 0)
+    for each in good[:3]:
+        launch = samples.launch(each.schedule)
+        if launch is None or each.ratio is None or each.ratio >= 1:
+            continue
+        sure = samples.score(launch, 1.0, SURE)
+        if sure.ratio is not None and sure.ratio < 1 and samples.guarded(launch):
+            return [*tried, sure]
+    return [*tried, best]
+
+
+def _search(samples: _Samples, best: Scored, end: float) -> Iterator[Scored]:
+    """Neighbours of the best one so far, one option after another.
+
+    Once more where that found something, until nothing is left to try.
+    """
+    taken = {best.schedule}
+    before = None
+    while best is not before:
+        before = best
+        for option, values in TRIED_WHOLE.get(_kind(best.schedule), {}).items():
+            at = best.schedule
+            for value in values:
+                if time.monotonic() > end:
+                    return
+                found = _tried(samples, _changed(at, option, value), best, taken)
+                if found is not None:
+                    best = _better(best, found)
+                    yield found
+
+
+def _tried(samples: _Samples, text: str, best: Scored, taken: set[str]) -> Scored | None:
+    """What becomes of a schedule; None for one that is none, or was tried before."""
+    launch = samples.launch(text)
+    if launch is None or launch.schedule in taken:
+        return None
+    taken.add(launch.schedule)
+    assert best.ratio is not None
+    return samples.score(launch, best.ratio)
+
+
+def _better(one: Scored, other: Scored) -> Scored:
+    if other.ratio is None or one.ratio is None:
+        return one
+    return other if other.ratio < one.ratio else one
+
+
+def _kind(schedule: str) -> str:
+    return schedule_name(parse_options(schedule)[0])
+
+
+def _changed(schedule: str, option: str, value: int) -> str:
+    """A schedule with another value of an option."""
+    kind, options = parse_options(schedule)
+    return print_schedule(kind(**{**options, option: value}))

@@ -1,0 +1,138 @@
+"""Which strategy a launch has: by the nodes that it is of, and by its sizes under `where`.
+
+A launch knows its sizes and no dims. `Decision` says a condition on dims with these sizes, where
+they tell it; where they do not, as with `seq` for a launch of `batch*seq` rows, it counts as not
+held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from anydim.base.errors import OptionError
+from anydim.base.text import listed, suggestion
+from anydim.program.segment import Site
+from anydim.runtime.variant_tables import Key, Sizes, Span
+from anydim.sizes import LARGEST, Size
+from anydim.variants.solved_dims import Told, dims_of_span, word_name
+from anydim.variants.strategies import Strategy, Where
+from anydim.variants.strategies.where import Relation
+
+_SHOWN = 6  # names that an error lists
+
+
+class Decision:
+    """The strategy of launches whose sizes are `words` over the dims of the model."""
+
+    def __init__(self, strategy: Strategy, words: Sequence[Size]) -> None:
+        self.strategy, self._words = strategy, tuple(words)
+        self.leaves = tuple(dict.fromkeys(strategy.leaves()))
+        self.untold: list[str] = []  # conditions that the words do not tell
+        self._relations: dict[str, list[Relation] | None] = {}
+        if len(self.leaves) > 1:
+            self._learn(strategy)
+
+    def at(self, key: Key) -> Strategy:
+        """That of a launch of these sizes; of a span: what serves both of its ends, or generic."""
+        if isinstance(key, Span):
+            low, high = (self._chosen(self.strategy, ends) for ends in (key.low, key.high))
+            return low if low == high else self._generic
+        return self._chosen(self.strategy, key)
+
+    @property
+    def _generic(self) -> Strategy:
+        strategy = self.strategy
+        while isinstance(strategy, Where):
+            strategy = strategy.else_
+        return strategy
+
+    def _chosen(self, strategy: Strategy, sizes: Sizes) -> Strategy:
+        values = {word_name(number): size for number, size in enumerate(sizes)}
+        while isinstance(strategy, Where):
+            known = self._relations[strategy.condition]
+            held = known is not None and all(each.holds(values) for each in known)
+            strategy = strategy.then if held else strategy.else_
+        return strategy
+
+    def _learn(self, strategy: Strategy) -> None:
+        """Conditions said by words."""
+        everywhere = Span((0,) * len(self._words), (LARGEST,) * len(self._words))
+        told = dims_of_span(self._words, everywhere)
+        for where in _wheres(strategy):
+            made = [self._by_words(relation, told) for relation in where.relations]
+            known = [relation for relation in made if relation is not None]
+            self._relations[where.condition] = known if len(known) == len(made) else None
+            if len(known) < len(made):
+                self.untold.append(where.condition)
+
+    def _by_words(self, relation: Relation, told: Sequence[Told] | None) -> Relation | None:
+        left, right = (_by_words(s, self._words, told) for s in (relation.left, relation.right))
+        return None if left is None or right is None else Relation(left, relation.relation, right)
+
+
+def _wheres(strategy: Strategy) -> Iterable[Where]:
+    if isinstance(strategy, Where):
+        yield strategy
+        yield from _wheres(strategy.then)
+        yield from _wheres(strategy.else_)
+
+
+def _by_words(size: Size, words: Sequence[Size], told: Sequence[Told] | None) -> Size | None:
+    """A size over dims as one over words; None where words do not tell it."""
+    if size in words:
+        return Size.symbol(word_name(words.index(size)))
+    known: dict[str, Size] = {}
+    for each in told or ():
+        if each.word is None:
+            known[each.name] = Size.constant_of(1)
+            continue
+        word, rest = Size.symbol(word_name(each.word)), each.rest.substitute(known)
+        known[each.name] = (word - rest) // each.factor.substitute(known)
+    if size.symbols - known.keys():
+        return None
+    made = size.substitute(known)
+    needed = {each.name for each in told or () if each.word is None}
+    back = made.substitute({word_name(number): word for number, word in enumerate(words)})
+    return made if not needed or back == size else None
+
+
+# ---- by nodes ------------------------------------------------------------------------------------
+
+
+def strategies_of(
+    sites: Sequence[Site], strategy: Strategy, parts: Mapping[str, Strategy],
+    every: Sequence[Site] = (),
+) -> list[Strategy]:  # fmt: skip
+    """The strategy of each site: that of the first pattern that one of its names matches.
+
+    Names are those of the nodes that a site is of, of its kernel, and of the kind of that. Raises
+    OptionError for a pattern that matches none; `every` site of the program includes those on
+    devices, which have one body.
+    """
+    found, used = [], set()
+    for site in sites:
+        names = names_of(site)
+        pattern = next((p for p in parts if any(fnmatchcase(name, p) for name in names)), None)
+        used |= {p for p in parts if any(fnmatchcase(name, p) for name in names)}
+        found.append(strategy if pattern is None else parts[pattern])
+    for pattern in parts:
+        if pattern not in used and any(
+            fnmatchcase(name, pattern) for site in every for name in names_of(site)
+        ):
+            problem = f"strategies: '{pattern}' is on a device, where each launch has one body"
+            raise OptionError(problem, "leave that pattern away")
+        if pattern not in used:
+            known = list(dict.fromkeys(name for site in sites for name in names_of(site)))
+            some = f"{listed(known[:_SHOWN])}{' and others' if len(known) > _SHOWN else ''}"
+            hint = suggestion(pattern, known) or f"names are those of nodes and kernels: {some}"
+            raise OptionError(f"strategies: no node or kernel is called '{pattern}'", hint)
+    return found
+
+
+def names_of(site: Site) -> tuple[str, ...]:
+    """What patterns find a site by: names of nodes, without a `/` before them too, of kernels."""
+    _, _, nodes = site.source.rpartition(": ")
+    named = [part.strip() for part in nodes.split(" + ") if part.strip()]
+    plain = [name[1:] for name in named if name.startswith("/")]
+    return (*named, *plain, site.kernel.rpartition("_")[0], site.kernel)

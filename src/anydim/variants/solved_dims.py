@@ -1,0 +1,138 @@
+"""Dims of sizes that launches have: numbers at numbers, formulas over a span.
+
+A body is a function of the sizes of its launch, so any dims that give these sizes give the right
+one. A dim that only products with others tell is taken to be 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from anydim.base.records import dataclass
+from anydim.runtime.variant_tables import Span
+from anydim.sizes import LARGEST, Box, Dim, Size, bounds
+
+ONE = Size.constant_of(1)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A dim: (word - rest) // factor, both of dims before it; 1 where `word` is None.
+
+    `low` and `high` are what it is in the span of the words.
+    """
+
+    name: str
+    word: int | None
+    factor: Size
+    rest: Size
+    low: int
+    high: int
+
+    @property
+    def dim(self) -> Dim:
+        """The dim with its bounds."""
+        return Dim(self.name, self.low, None if self.high >= LARGEST else self.high)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is in its bounds just where the word is in its own."""
+        known = self.factor.constant is not None and self.rest.constant is not None
+        return self.word is not None and known
+
+
+def word_name(number: int) -> str:
+    """The name of a word of a launch in formulas; no dim has it."""
+    return f"launch.word.{number}"
+
+
+def dims_of_span(words: Sequence[Size], span: Span) -> tuple[Told, ...] | None:
+    """How words tell the dims that they are made of; None where some are in no span."""
+    found: dict[str, Told] = {}
+    left = {name for word in words for name in word.symbols}
+    while left - found.keys():
+        told = _told_in_span(words, span, found) or _guessed_in_span(words, found)
+        if told is None or told.low > told.high:
+            return None
+        found[told.name] = told
+    return tuple(found.values())
+
+
+def _told_in_span(words: Sequence[Size], span: Span, known: Mapping[str, Told]) -> Told | None:
+    """The next dim that a word tells, by a known factor rather than by others."""
+    box = Box.of(*(told.dim for told in known.values()))
+    found = []
+    for number, word in enumerate(words):
+        unknown = word.symbols - known.keys()
+        linear = word.linear_in(unknown) if len(unknown) == 1 else None
+        if linear is None or not linear[0]:
+            continue
+        ((name, factor),) = linear[0].items()
+        by, rest = bounds(factor, box), bounds(linear[1], box)
+        if by.lo is None or by.lo < 1 or rest.lo is None or rest.hi is None:
+            continue
+        low = max(
+            0, _up(span.low[number] - rest.hi, by.hi if span.low[number] > rest.hi else by.lo)
+        )
+        high = LARGEST
+        if span.high[number] < LARGEST:
+            high = (span.high[number] - rest.lo) // by.lo
+        found.append(Told(name, number, factor, linear[1], low, high))
+    return min(found, key=lambda told: not told.plain, default=None)
+
+
+def _up(value: int, by: int | None) -> int:
+    """Divided and rounded up; by None: by more than anything."""
+    return -(-value // by) if by is not None else int(value > 0)
+
+
+def _guessed_in_span(words: Sequence[Size], known: Mapping[str, Told]) -> Told | None:
+    """1 for a dim that only products tell; the words say at a launch whether that is right."""
+    given = dict.fromkeys(known, ONE)  # what is known is no unknown, whatever it is
+    name = _factor_to_guess([word.substitute(given) for word in words])
+    return Told(name, None, ONE, ONE, 1, 1) if name else None
+
+
+def dims_that_give(sizes: Sequence[Size], values: Sequence[int]) -> dict[str, int] | None:
+    """Dims at which size expressions have these values; None where none are found."""
+    known: dict[str, int] = {}
+    left = {name for size in sizes for name in size.symbols}
+    while left - known.keys():
+        found = next(filter(None, (_told(s, v, known) for s, v in zip(sizes, values))), None)
+        if found is None:
+            found = _guessed(sizes, known)
+        if found is None:
+            return None
+        known[found[0]] = found[1]
+    right = all(size.evaluate(known) == value for size, value in zip(sizes, values))
+    return known if right else None
+
+
+def _told(size: Size, value: int, known: Mapping[str, int]) -> tuple[str, int] | None:
+    """The one dim that a size does not know yet, where the size is linear in it."""
+    rest = size.substitute(known)
+    if len(rest.symbols) != 1:
+        return None
+    (name,) = rest.symbols
+    linear = rest.linear_in([name])
+    if linear is None or name not in linear[0]:
+        return None
+    factor, offset = linear[0][name].constant, linear[1].constant
+    if not factor or offset is None or (value - offset) % factor:
+        return None
+    found = (value - offset) // factor
+    return (name, found) if found >= 0 else None
+
+
+def _guessed(sizes: Sequence[Size], known: Mapping[str, int]) -> tuple[str, int] | None:
+    """1 for a dim that only products with others tell; of what nothing tells, too."""
+    open = [size.substitute(known) for size in sizes]
+    others = (name for size in open for name in size.symbols)
+    name = _factor_to_guess(open) or min(others, default="")
+    return (name, 1) if name else None
+
+
+def _factor_to_guess(open: Sequence[Size]) -> str:
+    """A factor of a product; empty where there is none."""
+    products = (s for s in open if len(s.symbols) > 1 and len(s.monomials) <= 2)
+    return next((min(size.symbols) for size in products), "")

@@ -1,0 +1,32 @@
+"""Products by a library that is not ours."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from anydim.base.errors import OptionError
+from anydim.base.records import dataclass
+from anydim.base.user_values import path_of
+from anydim.variants.strategies.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class Library(Strategy):
+    """Plain matrix products go to a BLAS, the rest to generic code; decided by `compile`.
+
+    `name` is "openblas", or the path of a shared library with the cblas interface; "cublas" is for
+    parts on CUDA devices. Whether it is there, a model finds out when it is made.
+    """
+
+    formed: ClassVar[bool] = True
+
+    name: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", path_of("a library", self.name))
+        if not self.name or '"' in self.name or "\\" in self.name:
+            hint = 'give "openblas", "cublas", or a path'
+            raise OptionError(f"library '{self.name}' is no name", hint)
+
+    def __str__(self) -> str:
+        return f'library("{self.name}")'

@@ -1,0 +1,33 @@
+"""What a strategy has `compile` do otherwise: the form of a program, not bodies beside it."""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+
+from anydim.base.frozen import FrozenMapping, freeze
+from anydim.passes.program_form import PLAIN_FORM, Form
+from anydim.targets.targets import CUDA
+from anydim.variants.blas_libraries import opened
+from anydim.variants.strategies import Library, Pad, Strategy
+
+CUBLAS = "cublas"
+LOG = logging.getLogger("anydim.variants")
+
+
+def form_of(strategy: Strategy) -> Form:
+    """The form that a strategy asks for; a library is opened.
+
+    Raises OptionError for a library that there is not.
+    """
+    if isinstance(strategy, Library) and strategy.name == CUBLAS:
+        import_module("anydim.devices.cublas").cublas()
+        library = import_module("anydim.kernels.gpu.library_matmul")
+        return Form(on_devices=FrozenMapping({CUDA: (library.TEMPLATE,)}))
+    if isinstance(strategy, Library):
+        found = opened(strategy.name)
+        if not found.alone():
+            LOG.info("%s: it has no function that sets its threads", strategy)
+        blas = import_module("anydim.kernels.matmul.blas.blas_template")
+        return Form(templates=(blas.blas_template(found.addresses),))
+    return Form(pads=freeze(strategy.pads)) if isinstance(strategy, Pad) else PLAIN_FORM
