@@ -165,11 +165,16 @@ class Size(Form):
 
     # ---- substitution --------------------------------------------------------------------------
 
-    def substitute(self, env: Mapping[str, Size | int]) -> Size:
-        """Replace symbols, all at once, and normalise again."""
+    def substitute(
+        self, env: Mapping[str, Size | int], known: dict[str, Size] | None = None
+    ) -> Size:
+        """Replace symbols, all at once, and normalise again.
+
+        `known` maps atoms to their replacements under the same `env`; new ones are added.
+        """
         if self.symbols.isdisjoint(env):
             return self
-        known: dict[str, Size] = {}
+        known = {} if known is None else known
 
         def value(atom: str) -> Size:
             if isinstance(atom, Atom):

@@ -8,6 +8,7 @@ for one of them holds for all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 from anydim.base.records import dataclass
 from anydim.sizes.atoms import Atom
@@ -34,7 +35,20 @@ class OwnSizes:
 
     def back(self, size: Size) -> Size:
         """What a size over the names stands for."""
-        return size.substitute(self.sizes)
+        found = self._back.get(size)
+        if found is None:
+            found = self._back[size] = size.substitute(self.sizes, self._atoms_back)
+        return found
+
+    @cached_property
+    def _back(self) -> dict[Size, Size]:
+        """Sizes over the names -> what they stand for: launches of a group share most of them."""
+        return {}
+
+    @cached_property
+    def _atoms_back(self) -> dict[str, Size]:
+        """Atoms over the names -> what they stand for."""
+        return {}
 
 
 def own_sizes(sizes: Iterable[Size], box: Box) -> OwnSizes | None:
