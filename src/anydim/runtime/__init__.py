@@ -1,4 +1,4 @@
-"""Calls of a program: arrays in, native code, arrays out, without a compiler.
+"""Runs compiled programs without a compiler.
 
-In come native code, constants and the arguments of a call; out go new arrays, or an error in words.
+Input: native code, constants and the arguments of a call. Output: new arrays, or an error.
 """

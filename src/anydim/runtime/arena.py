@@ -1,9 +1,8 @@
-"""Memory for intermediate values: one arena per concurrent call, reused from call to call.
+"""Memory for intermediate values: one arena per concurrent call, reused across calls.
 
-An arena takes exactly the bytes that the program's formula asks for. It grows and shrinks in place,
-so that pages in use are not touched for the first time again; when it shrinks, `frames.py` says.
-New pages are taken in one go, large ones where the system has them: several times faster than one
-page fault after the other in the first call at a size.
+An arena has exactly the size that the program's formula computes. It is resized in place, so that
+resident pages stay resident; `frames.py` decides when it shrinks. New pages are populated at once,
+as huge pages where available: several times faster than page faults during the first call.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ class Arena:
         self._memory: mmap.mmap | None = None
 
     def reserve(self, needed: int) -> int:
-        """The address of memory for a call. Raises MemoryError, and stays usable."""
+        """Return the address of `needed` bytes. After a MemoryError the arena stays usable."""
         if needed > self.bytes:
             self._resize(needed)
         self.needed = needed
         return self.address
 
     def keep(self, most: int) -> None:
-        """Give back to the system what is more than so many bytes."""
+        """Return all but `most` bytes to the system."""
         if self.bytes > most:
             with contextlib.suppress(MemoryError):  # then it has none
                 self._resize(most)
 
     def _resize(self, size: int) -> None:
-        """It has no memory where an exception ends this, such as one that a signal's handler raises
-        after the mapping was changed."""
+        """Resize the mapping. If an exception interrupts this, for example from a signal handler,
+        the arena is left empty."""
         memory, kept = self._memory, self.bytes
         self._memory, self.bytes, self.address = None, 0, 0
         if memory is not None and (size == 0 or not _moved(memory, size)):
@@ -66,7 +65,7 @@ def _new(size: int) -> mmap.mmap:
 
 
 def _moved(memory: mmap.mmap, size: int) -> bool:
-    """Whether the mapping could be made `size` long with its pages kept."""
+    """Resize the mapping and keep its pages; return whether that succeeded."""
     try:
         memory.resize(size)
     except (OSError, OverflowError, SystemError, ValueError):
@@ -75,7 +74,7 @@ def _moved(memory: mmap.mmap, size: int) -> bool:
 
 
 def _populate(memory: mmap.mmap, start: int, stop: int) -> None:
-    """Have the pages from byte `start` on now, large ones if possible. Only a matter of speed."""
+    """Populate the pages from byte `start` on, with huge pages if possible; an optimisation."""
     start -= start % mmap.PAGESIZE
     if sys.platform != "linux" or start >= stop:
         return

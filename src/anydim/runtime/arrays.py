@@ -1,8 +1,8 @@
-"""Arguments of a call -> numpy arrays, checked; results -> the kind of array that came in.
+"""Checks and converts the arguments of a call to numpy arrays, and results back.
 
-numpy arrays and every array with `__dlpack__` on the CPU are taken without a copy when they are
-contiguous and aligned. Nothing here imports another array library: its module is there already
-when an array of it comes in.
+numpy arrays and CPU arrays with `__dlpack__` are used without a copy if they are contiguous and
+aligned. Results have the library of the arguments. This module imports no other array library: the
+library of an argument is already imported.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Wrap = Callable[[numpy.ndarray], Any]
 def plain(
     value: Any, spec: TensorSpec, dtype: numpy.dtype, name: str, box: Box | None = None
 ) -> numpy.ndarray:
-    """The argument as a contiguous, aligned numpy array of the right dtype and rank.
+    """Return the argument as a contiguous, aligned numpy array of the expected dtype and rank.
 
-    Raises InputError that says what was expected, what came and how to convert.
+    Raises InputError with the expected and the given type, and a conversion.
     """
     array = value if isinstance(value, numpy.ndarray) else _foreign(value, spec, dtype, name)
     if isinstance(array, numpy.ma.MaskedArray):
         raise InputError(
-            f"{_where(spec, name)}: a masked array came, expected a plain one",
+            f"{_where(spec, name)}: expected a plain array, got a masked array",
             "fill in the masked elements: array.filled(value)",
         )
     if array.dtype != dtype:
@@ -59,25 +59,25 @@ def plain(
 
 
 def _check_bounds(array: numpy.ndarray, spec: TensorSpec, box: Box, name: str) -> None:
-    """Raise DimError for sizes that no call takes, before anything is copied."""
+    """Raise DimError for sizes outside the declared bounds, before anything is copied."""
     for axis, size in enumerate(spec.shape):
-        bounds, came = box.interval(size), array.shape[axis]
-        if came not in bounds:
+        bounds, given = box.interval(size), array.shape[axis]
+        if given not in bounds:
             wanted = ", ".join(map(str, spec.shape))
             raise DimError(
-                f"{_where(spec, name)}: axis {axis} is {came}, expected {size} in {bounds}",
+                f"{_where(spec, name)}: axis {axis} is {given}, expected {size} in {bounds}",
                 f"expected shape [{wanted}], got {list(array.shape)}",
             )
 
 
 def _copied(array: numpy.ndarray, spec: TensorSpec, dtype: numpy.dtype, name: str) -> numpy.ndarray:
-    """The elements in one piece; of an array without strides there may be more than memory."""
+    """Copy to contiguous memory; a broadcast array may need more than there is."""
     try:
         return numpy.require(array, dtype, requirements=("C", "A"))
-    except (MemoryError, ValueError):  # numpy's word for more than an array can have
+    except (MemoryError, ValueError):  # ValueError: above numpy's maximum
         bytes = math.prod(array.shape) * array.dtype.itemsize
         raise OutOfMemoryError(
-            f"{_where(spec, name)}: a contiguous copy needs {bytes} bytes, which there are not",
+            f"{_where(spec, name)}: out of memory for a contiguous copy of {bytes} bytes",
             "give a contiguous array in this machine's byte order",
         ) from None
 
@@ -89,63 +89,64 @@ def _where(spec: TensorSpec, name: str) -> str:
 def _native_order(
     array: numpy.ndarray, spec: TensorSpec, dtype: numpy.dtype, name: str
 ) -> numpy.ndarray:
-    """The array in this machine's byte order; another dtype is an error."""
+    """Convert to native byte order; raise InputError for another dtype."""
     if array.dtype.newbyteorder("=") == dtype:
         return _copied(array, spec, dtype, name)
     numbers = array.dtype.kind not in "OSUmM" and array.dtype.names is None
-    came = {"O": "Python objects", "S": "bytes", "U": "text"}.get(
+    given = {"O": "Python objects", "S": "bytes", "U": "text"}.get(
         array.dtype.kind, array.dtype.name if array.dtype.names is None else "records"
     )
     raise InputError(
-        f"{_where(spec, name)}: expected dtype {dtype.name}, got {came}",
+        f"{_where(spec, name)}: expected dtype {dtype.name}, got {given}",
         f"convert it: array.astype('{dtype.name}')" if numbers else f"give an array of {spec}",
     )
 
 
 def _foreign(value: Any, spec: TensorSpec, dtype: numpy.dtype, name: str) -> numpy.ndarray:
-    """A numpy array over the memory of a DLPack array, or of a number or nested lists, which take
-    the type that the model declares."""
+    """Convert a DLPack array without a copy; numbers and nested lists take the declared type."""
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         return shared_array(value, _where(spec, name))
     if isinstance(value, Mapping):
-        raise InputError(f"{_where(spec, name)}: a mapping came", _unpacked([value], 1))
+        raise InputError(
+            f"{_where(spec, name)}: expected an array, got a mapping", _unpacked([value], 1)
+        )
     try:
         if isinstance(value, _NUMBERS) and not isinstance(value, numpy.generic):
             return of_numbers(value, dtype)
         return numpy.asarray(value)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{_where(spec, name)}: {type(value).__name__} is no array: {error}",
+            f"{_where(spec, name)}: {type(value).__name__} is not an array: {error}",
             f"expected {spec}",
         ) from None
 
 
 def is_negated(value: Any) -> bool:
-    """Whether an array's memory holds its numbers negated, as torch's `x.conj().imag` does."""
+    """Whether an array has torch's negative bit set, as `x.conj().imag` has."""
     negated = getattr(value, "is_neg", None)
     return negated is not None and bool(negated())
 
 
 def detached(value: Any, where: str) -> Any:
-    """The array; of one that records gradients its memory alone, where nobody records now.
+    """Detach an array that requires gradients while gradient recording is disabled.
 
-    `where` begins the InputError where somebody does: a model gives no gradients back.
+    Raises InputError, prefixed by `where`, while recording is enabled: models compute no gradients.
     """
     if not getattr(value, "requires_grad", False):
         return value
     recording = _of_library(value, "is_grad_enabled")
-    if recording is None:  # a library without such a mode says itself whether it shares it
+    if recording is None:  # a library without such a mode decides itself whether it exports
         return value
     if recording():
         raise InputError(
-            f"{where}: the array records gradients, and a model gives none back",
-            "call under torch.no_grad(), or give x.detach()",
+            f"{where}: the array requires gradients, but models compute no gradients",
+            "call under torch.no_grad(), or pass x.detach()",
         )
     return value.detach()
 
 
 def _of_library(value: Any, name: str) -> Any:
-    """A function of the library that an array is of, or that its class is made from one of."""
+    """Find a function in the library that defines the array's class or one of its bases."""
     for kind in type(value).__mro__:
         library = sys.modules.get(kind.__module__.partition(".")[0])
         found = getattr(library, name, None)
@@ -155,9 +156,11 @@ def _of_library(value: Any, name: str) -> Any:
 
 
 def shared_array(value: Any, where: str) -> numpy.ndarray:
-    """A numpy array over the memory of a DLPack array; `where` begins the InputError that is raised
-    for one on another device, or one that its library does not share. Of one whose memory holds
-    its numbers negated, which DLPack does not say, it is over the memory of a copy."""
+    """Return a numpy array that shares the memory of a DLPack array.
+
+    Raises InputError, prefixed by `where`, for an array on another device or one that its library
+    does not export. An array with torch's negative bit, which DLPack cannot express, is copied.
+    """
     value = detached(value, where)
     try:
         if is_negated(value):
@@ -175,7 +178,7 @@ def shared_array(value: Any, where: str) -> numpy.ndarray:
 
 
 def wrapper(values: Sequence[Any]) -> Wrap | None:
-    """What turns results into the kind of the first argument that is no numpy array, if any."""
+    """Return a converter of results to the library of the first non-numpy argument, if any."""
     for value in values:
         if not isinstance(value, numpy.ndarray) and hasattr(value, "__dlpack__"):
             found = _of_library(value, "from_dlpack")
@@ -187,7 +190,7 @@ def wrapper(values: Sequence[Any]) -> Wrap | None:
 
 
 def _shared(take: Wrap, array: numpy.ndarray) -> Any:
-    """A result in the hands of another library; a type it cannot be told stays a numpy array."""
+    """Convert a result to another library; dtypes without a DLPack code stay numpy arrays."""
     dtype = from_numpy(array.dtype)
     if dtype.is_native:
         return take(array)
@@ -195,7 +198,7 @@ def _shared(take: Wrap, array: numpy.ndarray) -> Any:
 
 
 def check_names(given: Mapping[str, Any], signature: Signature) -> None:
-    """Raise InputError when an input is missing or is none of the signature's."""
+    """Raise InputError for missing and unknown inputs."""
     names = [spec.name for spec in signature.inputs]
     extra = [name for name in given if name not in names]
     missing = [name for name in names if name not in given]
@@ -212,33 +215,33 @@ def check_names(given: Mapping[str, Any], signature: Signature) -> None:
 def by_name(
     model: str, names: Sequence[str], values: Sequence[Any], named: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Positional and named arguments of a call together; `names` are the inputs in order."""
+    """Merge positional and named arguments; `names` are the inputs in order."""
     together = dict(zip(names, values))
     if len(values) <= len(names) and not named:
         return together
-    takes = f"it takes {', '.join(names) or 'no inputs'}"
+    takes = f"inputs: {', '.join(names) or 'none'}"
     if len(values) > len(names):
         raise InputError(
-            f"{model}: {len(values)} positional inputs came, it has {len(names)}", takes
+            f"{model}: got {len(values)} positional inputs, expected at most {len(names)}", takes
         )
     twice = [name for name in together if name in named]
     if twice:
         raise InputError(
-            f"{model}: input {listed(twice)} came twice, by position and by name", takes
+            f"{model}: input {listed(twice)} was given twice, by position and by name", takes
         )
     together.update(named)
     return together
 
 
 def _unpacked(values: Sequence[Any], count: int) -> str:
-    """What to write where all inputs came in one argument; an empty text where they did not."""
+    """Return advice for a call with all inputs in one argument, otherwise an empty text."""
     (first,) = values if len(values) == 1 else (None,)
     if isinstance(first, Mapping):
-        return "give the inputs of a mapping by name: model(**inputs)"
+        return "unpack the mapping: model(**inputs)"
     if isinstance(first, (list, tuple)) and len(first) == count:
-        return f"give the inputs of a {type(first).__name__} one by one: model(*inputs)"
+        return f"unpack the {type(first).__name__}: model(*inputs)"
     return ""
 
 
 def _takes(signature: Signature) -> str:
-    return "it takes " + (", ".join(map(str, signature.inputs)) or "no inputs")
+    return "inputs: " + (", ".join(map(str, signature.inputs)) or "none")

@@ -1,4 +1,4 @@
-"""Sizes that are looked at before a call: set ones, which inputs must have, and expected bounds."""
+"""Checks of input shapes before a call: sizes fixed by the user, and expected upper bounds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from anydim.sizes import Size
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of an input, the `place` of its size among all, its formula and a value of that."""
+    """An axis of an input: its index among all axes, its size expression and a value."""
 
-    place: int
+    index: int
     input: str
     axis: int
     size: Size
@@ -26,18 +26,18 @@ class Axis:
 
 
 def axes_with(signature: Signature, sizes: Mapping[str, int]) -> tuple[Axis, ...]:
-    """The axes whose size follows from these sizes of dims."""
+    """Return the axes whose sizes are determined by these dims."""
     axes = [(spec.name, axis, size) for spec in signature.inputs
             for axis, size in enumerate(spec.shape)]  # fmt: skip
     return tuple(
-        Axis(place, name, axis, size, size.evaluate(sizes))
-        for place, (name, axis, size) in enumerate(axes)
+        Axis(index, name, axis, size, size.evaluate(sizes))
+        for index, (name, axis, size) in enumerate(axes)
         if size.symbols and size.symbols <= sizes.keys()
     )
 
 
 class Watched:
-    """What is looked at in each call of a program; nothing at first."""
+    """The sizes that a program checks in each call; initially none."""
 
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
@@ -48,45 +48,47 @@ class Watched:
         self.busy = False
 
     def fix(self, sizes: Mapping[str, int]) -> None:
-        """These sizes and no others from now on."""
+        """Accept only these sizes of dims from now on."""
         self.sizes, self._fixed = dict(sizes), axes_with(self.signature, sizes)
         self.busy = bool(self._fixed or self._bounded)
 
     def expect(self, bounds: Mapping[str, int]) -> None:
-        """Say so, once, where a dim is above what was expected."""
+        """Warn once if a dim exceeds its expected bound."""
         single = {name: axes_with(self.signature, {name: most}) for name, most in bounds.items()}
         self.bounds, self._bounded = dict(bounds), sum(single.values(), ())
         self.busy = bool(self._fixed or self._bounded)
 
     def look(self, shapes: Sequence[int]) -> None:
-        """Raise DimError where an input disagrees with a size that was set."""
+        """Raise DimError if an input contradicts a fixed size; warn above an expected bound."""
         name = self.signature.name
         for axis in self._fixed:
-            if shapes[axis.place] != axis.value:
+            if shapes[axis.index] != axis.value:
                 at = ", ".join(f"{dim} = {self.sizes[dim]}" for dim in sorted(axis.size.symbols))
                 raise DimError(
-                    f"{name}: {axis} is {shapes[axis.place]}, but {at} was set",
-                    "give inputs of that size, or set another: model.set_sizes(...)",
+                    f"{name}: {axis} is {shapes[axis.index]}, but {at} was set",
+                    "pass inputs of that size, or set another: model.set_sizes(...)",
                 )
         for axis in self._bounded:
-            if shapes[axis.place] > axis.value:
+            if shapes[axis.index] > axis.value:
                 self.expect({})
                 warnings.warn(
-                    f"{name}: {axis} is {shapes[axis.place]}, above {axis.value}, which its dims "
-                    "were expected to stay within: memory grows beyond the bound",
+                    f"{name}: {axis} is {shapes[axis.index]}, above the expected bound "
+                    f"{axis.value}: memory exceeds the predicted bound",
                     stacklevel=5,
                 )
                 return
 
     def size(self, dim: str) -> int:
-        """The size of a dim that no input tells: the one that was set, or the only one inside its
-        bounds. Raises DimError where it is neither."""
+        """Return the size of a dim that no input determines: the fixed size, or its only value.
+
+        Raises DimError if it has neither.
+        """
         if dim not in self.sizes:
             for known in self.signature.box.dims:
                 if known.name == dim and known.lo == known.hi:
                     return known.lo
             raise DimError(
-                f"{self.signature.name}: dim '{dim}' has no size, and no input tells it",
+                f"{self.signature.name}: dim '{dim}' has no size, and no input determines it",
                 f"set it: model.set_sizes({dim}=...)",
             )
         return self.sizes[dim]

@@ -1,4 +1,4 @@
-"""What is checked when a program binds its sizes, and the errors for what does not hold."""
+"""Checks that a program performs when it binds sizes, and their errors."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from anydim.runtime.signature import Signature
 from anydim.sizes import Box, Guard, Size
 
 Shapes = Sequence[tuple[int, ...]]
-_READABLE = 48  # letters of a relation between sizes that a reader takes in
+_READABLE = 48  # maximum length of a relation in an error, in characters
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check of native code; its position in a table is the failure code minus 1.
+    """A check in native code; its index in the table is the failure code minus 1.
 
-    kind: 'multiple' (an axis linear in a dim has a whole solution), 'low' and 'high' (a dim is
-    inside its bounds), 'axis' (an axis has the size that the dims ask for), 'constraint' (a size
-    is >= 0), 'guard' (a relation holds), 'large' (all sizes fit 64 bits).
+    kind: 'multiple' (an axis that is linear in a dim has an integer solution), 'low' and 'high' (a
+    dim is within its bounds), 'axis' (an axis has the size that the dims imply), 'constraint' (a
+    size is >= 0), 'guard' (a relation holds), 'large' (all sizes fit 64 bits).
     """
 
     kind: str
@@ -34,7 +34,7 @@ class Check:
 def failure(
     check: Check, signature: Signature, shapes: Shapes, dims: Mapping[str, int]
 ) -> InputError:
-    """The error for a check that failed at a call with inputs of these shapes."""
+    """Return the error for a failed check in a call with inputs of these shapes."""
     return _ERRORS[check.kind](check, signature, shapes, dims)
 
 
@@ -44,8 +44,8 @@ def _where(check: Check, signature: Signature) -> str:
 
 def _expected(check: Check, signature: Signature, shapes: Shapes) -> str:
     wanted = ", ".join(map(str, signature.inputs[check.input].shape))
-    came = ", ".join(map(str, shapes[check.input]))
-    return f"expected shape [{wanted}], got [{came}]"
+    given = ", ".join(map(str, shapes[check.input]))
+    return f"expected shape [{wanted}], got [{given}]"
 
 
 def _at(size: Size, dims: Mapping[str, int]) -> str:
@@ -58,7 +58,7 @@ def _multiple(
     size = signature.inputs[check.input].shape[check.axis]
     return DimError(
         f"{_where(check, signature)}: axis {check.axis} is {shapes[check.input][check.axis]}, "
-        f"which tells no size for dim '{check.dim}' in {size}",
+        f"from which dim '{check.dim}' in {size} cannot be determined",
         _expected(check, signature, shapes),
     )
 
@@ -84,20 +84,20 @@ def _axis(
     problem += str(shapes[check.input][check.axis])
     if size.constant is not None:
         return DimError(f"{problem}, expected {size}", _expected(check, signature, shapes))
-    told = f"{size} is {size.evaluate(dims)}"
+    expected = f"{size} is {size.evaluate(dims)}"
     if size.atom in signature.box.names:
-        told = f"dim '{size}' is {size.evaluate(dims)}"
+        expected = f"dim '{size}' is {size.evaluate(dims)}"
     else:
-        told += f" at {_at(size, dims)}"
-    other = _told_by(size, check, signature)
+        expected += f" at {_at(size, dims)}"
+    other = _source_of(size, check, signature)
     return DimError(
-        f"{problem}, but {told}{other}",
+        f"{problem}, but {expected}{other}",
         f"{_expected(check, signature, shapes)}; {signature.noun}s must agree on every dim",
     )
 
 
-def _told_by(size: Size, check: Check, signature: Signature) -> str:
-    """Which input has an axis of that very size, before the one that failed."""
+def _source_of(size: Size, check: Check, signature: Signature) -> str:
+    """Name another axis with the same size expression, if there is one."""
     for position, spec in enumerate(signature.inputs):
         for axis, other in enumerate(spec.shape):
             if other == size and (position, axis) != (check.input, check.axis):
@@ -124,7 +124,7 @@ def _guard(
 
 
 def broken(guard: Guard, what: str, dims: Mapping[str, int], box: Box) -> DimError:
-    """The error for sizes of `what` at which a guard does not hold: what to do, then why."""
+    """Return the error for a violated guard: first the remedy, then the reason."""
     at = _at(guard.left - guard.right, dims)
     needed = sizes.remedy(guard, dims, box)
     return DimError(
@@ -134,7 +134,7 @@ def broken(guard: Guard, what: str, dims: Mapping[str, int], box: Box) -> DimErr
 
 
 def _relation(guard: Guard, dims: Mapping[str, int]) -> str:
-    """The relation that does not hold; of one that nobody reads, the numbers of its two sides."""
+    """Return the violated relation; a long one as the values of its two sides."""
     text = f"{guard.left} {guard.relation} {guard.right}"
     if len(text) <= _READABLE:
         return f": {text} does not hold"

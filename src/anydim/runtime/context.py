@@ -1,21 +1,20 @@
-"""The first words of the memory of a call that runs regions; `native/blocks.py` works on them.
+"""Layout of the header of a region call's memory, in 8-byte words; used by `native/blocks.py`.
 
 functions   malloc, free, memcpy, memset of the system
-pool        of worker threads, 0: the caller works alone
+pool        of worker threads, 0: single-threaded
 live        list of the blocks in use, their number and bytes
-cached      bytes of free blocks that are kept
-peak        the most bytes in use at a time, in this call
-limit       the most bytes, in use and kept together
-found       what a check that failed has found: a value, and where; bytes that there were not
+cached      bytes of cached free blocks
+peak        maximum bytes in use during this call
+limit       maximum bytes, in use and cached
+found       operands of a failed check: a value and its position; bytes of a failed allocation
 arena       the block of intermediate values
-allowed     one more than the bytes that may be taken yet, on the host and on devices, 0: any
-            number; whether more were asked for
-clock       of the system, and what Python has for signals; `native/stopping.py` calls them. The
-            numbers of an exact clock and of a quick one, and where the main thread's number is
-countdown   iterations until a loop looks at the clock, how many it counts, when it last did
-deadline    when a call has to end, in nanoseconds, 0: never
-listened    when signals were last looked at
-raised      the exception that a handler of a signal raised: three words of Python's
+allowed     remaining byte budget on host and devices, plus 1; 0: unlimited; whether it was exceeded
+clock       the system clock and Python's signal functions, for `native/stopping.py`; the ids of an
+            exact and of a fast clock, and the address of the main thread's id
+countdown   iterations until a loop reads the clock, their reset value, time of the last reading
+deadline    end of the time limit in nanoseconds, 0: none
+listened    time of the last signal check
+raised      the exception that a signal handler raised: three words of Python
 bins        free blocks by their size: powers of two
 """
 
@@ -30,4 +29,4 @@ BINS = RAISED + 3
 WORDS = BINS + 64
 
 MEMORY, NEXT, PREVIOUS, REFERENCES, BYTES = range(5)  # words at the head of a block
-HEAD = 64  # bytes; what a block holds lies behind
+HEAD = 64  # bytes in front of the content of a block

@@ -1,4 +1,4 @@
-"""The processor that this process runs on, as the system describes it: no compiler is asked."""
+"""The processor of this process, as the operating system describes it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from anydim.base.records import dataclass
 
 _SAME = {"AMD64": "x86_64", "amd64": "x86_64", "arm64": "aarch64"}
 _TILES_PLEASE = (158, 0x1023, 18)  # arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-_ENOUGH = 1 << 14  # bytes of /proc/cpuinfo that hold the first processor; all of it takes long
+_ENOUGH = 1 << 14  # bytes of /proc/cpuinfo with the first processor; reading all of it is slow
 
 
 @dataclass(frozen=True)
 class Level:
-    """A kind of processor: its `name` for users, its architecture, and what it must have.
+    """A processor level: a name, an architecture, and required features.
 
-    `flags` are Linux's names of features, those of /proc/cpuinfo.
+    `flags` are feature names as in /proc/cpuinfo.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Level:
     flags: frozenset[str]
 
     def missing(self, other: Level) -> frozenset[str] | None:
-        """What `other` lacks to run code of this level; None where it never does."""
+        """Return the features that `other` lacks; None for another architecture."""
         if self.architecture != other.architecture:
             return None
         return self.flags - other.flags
@@ -33,9 +33,9 @@ class Level:
 
 @cache
 def this_level() -> Level:
-    """This machine; its flags are empty where the system does not tell them.
+    """Return the level of this machine, without features that this process may not use.
 
-    Features that the system does not let this process use are not among them.
+    The flags are empty if the system does not report them.
     """
     flags = frozenset(_said("flags", "Features").split())
     if not tiles_allowed():
@@ -45,8 +45,8 @@ def this_level() -> Level:
 
 @cache
 def tiles_allowed() -> bool:
-    """Whether this process may use the processor's tiles (AMX): Linux wants to be asked once, for
-    all threads and what is forked. Source: Documentation/arch/x86/xstate.rst."""
+    """Request permission for AMX tiles and return whether it was granted; it holds for all threads
+    and children. Source: Linux, Documentation/arch/x86/xstate.rst."""
     if _architecture() != "x86_64" or "amx_tile" not in _said("flags").split():
         return False
     system = ctypes.CDLL(None)
@@ -59,12 +59,12 @@ def _architecture() -> str:
 
 
 def processor_name() -> str:
-    """What its maker calls the processor, '' where the system does not tell."""
+    """Return the processor's model name, '' if unknown."""
     return _said("model name")
 
 
 def _said(*names: str) -> str:
-    """What the system says of the first processor under one of some names."""
+    """Return the first processor's value for one of several keys of /proc/cpuinfo."""
     try:
         with open("/proc/cpuinfo", "rb") as file:
             text = file.read(_ENOUGH).decode("ascii", "replace")

@@ -27,7 +27,7 @@ GUARD = Guard(parse("n % 3"), "!=", parse("1"), "lengths 4 and 7 are not taken")
 FAILURES = {
     "an even size for 2*n+1": (
         Check("multiple", 0, 0, "n"), ((8, 5), (5, 3), (0, 0), (0,)), {},
-        "input 'x' of f.onnx: axis 0 is 8, which tells no size for dim 'n' in 2*n + 1\n"
+        "input 'x' of f.onnx: axis 0 is 8, from which dim 'n' in 2*n + 1 cannot be determined\n"
         "  expected shape [2*n + 1, m], got [8, 5]",
     ),
     "below": (

@@ -26,7 +26,7 @@ def wide() -> Model:
 def test_a_dim_that_no_input_tells_is_set(wide: Model, tmp_path: Path) -> None:
     x = np.arange(4, dtype=np.float32)
     wide.set_sizes()
-    with pytest.raises(ad.DimError, match=r"dim 'n' has no size, and no input tells it"):
+    with pytest.raises(ad.DimError, match=r"dim 'n' has no size, and no input determines it"):
         wide(x=x)
     wide.save(tmp_path / "wide.anydim")
     for model in (wide, ad.load(tmp_path / "wide.anydim")):
@@ -51,7 +51,7 @@ def test_programs_of_regions_ask_too(placed: bool) -> None:
     where = {"devices": {"a": CpuDevice()}, "placement": {"*": "a"}} if placed else {}
     model = ad.compile(g, **where)
     x0 = np.float32([0, 1, 2, 0])
-    with pytest.raises(ad.DimError, match=r"dim 'n' has no size, and no input tells it"):
+    with pytest.raises(ad.DimError, match=r"dim 'n' has no size, and no input determines it"):
         model(x=x0)
     for size in (3, 0, 50, 3):
         model.set_sizes(n=size)
@@ -140,7 +140,7 @@ def test_sizes_above_the_bound_run_and_say_so_once() -> None:
         for rows in (5, 100):
             np.testing.assert_allclose(model(x=x[:rows])["y"], np.full((rows, 8), 0.125))
     assert len(caught) == 1
-    assert "axis 0 of input 'x' is 5, above 4" in str(caught[0].message)
+    assert "axis 0 of input 'x' is 5, above the expected bound 4" in str(caught[0].message)
     assert Path(caught[0].filename).name == Path(__file__).name
     assert model.executable.arena_bytes == model.plan(n=100).bytes > model.plan(n=4).bytes
 
