@@ -112,8 +112,8 @@ def test_wrong_values(mistake: Mistake) -> None:
 
 
 TEXTS = {
-    "Slice": r"dim 'y0.length' is -1, below its bound 0\n.*; -1 is what a step of 0 makes",
-    "Range": r"dim 'y0.count' is -1, below its bound 0\n.*; -1 is what a step of 0 makes",
+    "Slice": r"dim 'y0.length' is -1, below its bound 0\n.*; -1 results from a step of 0",
+    "Range": r"dim 'y0.count' is -1, below its bound 0\n.*; -1 results from a step of 0",
     "ReverseSequence": r"node of g: value 5 is outside 0\.\.4\n *give values from 0 to 4; "
     "they come from input 'n'",
 }

@@ -20,7 +20,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[ad.UserError], str]] = {
     "an array for the result of another type": (
         lambda: LIBRARY.matmul(A, A.T, out=WRONG), ad.InputError,
         "matmul: the array for 'C' has dtype float64, the result has float32\n"
-        "  make it with dtype 'float32'",
+        "  allocate it with dtype 'float32'",
     ),
     "an array for the result of another shape": (
         lambda: LIBRARY.matmul(A, A.T, out=WRONG.astype("float32")[:1].copy()), ad.InputError,

@@ -164,7 +164,7 @@ def stacking(scan: Scan) -> Model:
 def test_slices_of_different_shapes_do_not_stack(extent: Any) -> None:
     model = stacking(Scan(as_size("t"), extent))
     assert model(x=floats(4), k=floats(1))["y"].shape == (1, 0)
-    parts = ("/Loop", "an iteration made a slice of shape [1]", "slices of shape [0]")
+    parts = ("/Loop", "an iteration produced a slice of shape [1]", "slices of shape [0]")
     refused(model, InputError, *parts, x=floats(4), k=floats(2))
 
 

@@ -1,13 +1,12 @@
-"""Times of launches: a twin of an executable, each of whose launches goes through a clock.
+"""Launch times, measured on a twin of an executable whose launches read a clock.
 
-The twin shares code, constants and limits with the one it is made of and has a table of code of its
-own (`interface.py`: entries may be whatever serves). There every word leads to a function that
-reads the clock, runs the kernel, without the interpreter's lock, and reads the clock again. Where
-there are several bodies for a site (`variant_tables.py`), it is the generic one. So a call that is
-not clocked runs what it always ran, and any program can be clocked: branches, loops, models from a
-file. What a call of nothing takes that way is subtracted.
+The twin shares code, constants and limits with the original, but has its own table of code
+(`interface.py`). Each entry of that table is a function that reads the clock, runs the kernel
+without the interpreter's lock, and reads the clock again. Sites with variants (`variant_tables.py`)
+run the generic kernel. The original is unchanged, and every program can be measured: branches,
+loops, loaded models. The duration of an empty call is subtracted.
 
-The verbs of devices look at the clock likewise (`devices/c_entry_points.py`), beside what they do.
+Entry points of devices (`devices/c_entry_points.py`) are timed in the same way.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from anydim.runtime.executable import Executable
 
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 Words = Sequence[Sequence[tuple[int, int]]]
-_TRIED = 2000  # calls of nothing
+_TRIED = 2000  # empty calls
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one thread did of a launch: elements `first`:`stop` of its range; times in ns.
+    """One thread's part of a launch: elements `first`:`stop` of its range; times in ns.
 
-    `table` and `site` say which launch: the table of code, and the word in it. `sizes` are those
-    that its kernel was called with, where the clock was told to look at them.
+    `table` and `site` identify the launch: the table of code, and the index in it. `sizes` are the
+    sizes passed to its kernel, if the clock records them.
     """
 
     table: int
@@ -59,17 +58,17 @@ class Launch:
 
     @property
     def nanoseconds(self) -> int:
-        """From the first part's begin to the last one's end: 1 at the least."""
+        """From the begin of the first part to the end of the last one; at least 1."""
         ends, begins = [part.end for part in self.parts], [part.begin for part in self.parts]
         return max(ends) - min(begins)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a device was asked for: a verb by its place in `slots.py`, with what it was given.
+    """A call of a device's runtime API: the slot of its entry point (`slots.py`) and the arguments.
 
-    The entry of a launch is its number among all of the program on that device, from 1 on; `sizes`
-    are those of its kernel. `done` is when the device did it, by its own clock, where it tells.
+    The entry of a launch is its number among the program's launches on that device, from 1 on;
+    `sizes` are those of its kernel. `done` is begin and end by the device's clock, if it has one.
     """
 
     device: str
@@ -84,8 +83,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Clocked:
-    """A call: the clock around all of it, in ns, its launches on the host in order, and what its
-    devices were asked for, in order. `looking` is what it took to note its parts."""
+    """A measured call: begin and end in ns, its host launches and its device API calls in order.
+
+    `looking` is the time spent on recording.
+    """
 
     begin: int
     end: int
@@ -95,17 +96,17 @@ class Clocked:
 
     @property
     def beside(self) -> int:
-        """Nanoseconds outside of launches, without those that looking at the clock takes."""
+        """Nanoseconds outside launches, without the time spent on recording."""
         inside = sum(launch.nanoseconds for launch in self.launches)
         return max(0, self.end - self.begin - inside - self.looking)
 
 
 class Clock:
-    """A twin of an executable; one thread calls it at a time.
+    """A measured twin of an executable; not reentrant.
 
-    `words` are, for each launch of each table, how many operands and how many sizes its kernel
-    takes: then its sizes are noted too. `waited`: what a device was asked for is seen through
-    before the next thing. `told`: devices that can tell when they did what they were asked for.
+    `words`: for each launch of each table, the numbers of operands and sizes of its kernel; with
+    them, sizes are recorded. `waited`: each device API call completes before the next one. `told`:
+    read the devices' own clocks where they have one.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class Clock:
         self._twin = original.twin(devices)
         self._raised: list[BaseException] = []
         self._spent, self._noting = spent_on_nothing(), spent_on_noting()
-        self._kept = []  # the functions that the tables lead to
+        self._kept = []  # functions that the tables refer to
         for number, table in enumerate(self._twin.entries.values()):
             for site, address in enumerate(table.tolist()):
                 counts = (0, 0) if words is None else words[number][site]
@@ -145,19 +146,19 @@ class Clock:
                 kernel(arguments, start, stop, scratch)
                 end = now()
                 parts.append((table, site, get_ident(), start, begin, end, stop, sizes))
-            except BaseException as error:  # a signal: ctypes would drop it
+            except BaseException as error:  # from a signal handler; ctypes would ignore it
                 raised.append(error)
 
         return run
 
     def call(self, given: Mapping[str, Any]) -> Clocked:
-        """Call the twin; errors are those of a call."""
+        """Call the twin; raises the errors of a call."""
         return self.results(given)[1]
 
     def results(
         self, given: Mapping[str, Any], into: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], Clocked]:
-        """The same with the outputs of the call, in arrays of the caller where `into` has them."""
+        """Call the twin and return its outputs, in the arrays of `into` where given, and times."""
         self._parts.clear()
         self._asked.clear()
         self._raised.clear()
@@ -170,7 +171,7 @@ class Clock:
         finally:
             for each in watched:
                 times[each] = each.unwatch()
-            if self._raised:  # a launch that was to fill a block may not have run
+            if self._raised:  # a launch that fills a block of size values may not have run
                 self._twin.trim()
         if self._raised:
             raise self._raised.pop()
@@ -187,7 +188,7 @@ class Clock:
 
 
 def _told(asked: Asked, times: Sequence[tuple[int, int]], last: int) -> Asked:
-    """With the time of its command, no earlier than it was asked for, nor later than the call."""
+    """Add the device time of a command, clamped to the time between its call and `last`."""
     if not 0 <= asked.command < len(times):
         return asked
     begin, end = (min(max(time, asked.begin), last) for time in times[asked.command])
@@ -195,7 +196,7 @@ def _told(asked: Asked, times: Sequence[tuple[int, int]], last: int) -> Asked:
 
 
 def _noting(device: str, asked: list[Asked]) -> Note:
-    """What is told of the verbs of a device; it holds no clock, which would never end."""
+    """Return a callback that records a device's API calls; it has no reference to the clock."""
 
     def note(
         verb: int, given: Sequence[int], sizes: Sequence[int], begin: int, end: int, command: int
@@ -206,7 +207,7 @@ def _noting(device: str, asked: list[Asked]) -> Note:
 
 
 def _launches(parts: list[Part]) -> Iterator[Launch]:
-    """Parts in the order of their begin, as launches: those run one after the other."""
+    """Group parts, sorted by begin, into launches, which run one after the other."""
     held: list[Part] = []
     for part in parts:
         same = held and (held[0].table, held[0].site) == (part.table, part.site)
@@ -220,9 +221,9 @@ def _launches(parts: list[Part]) -> Iterator[Launch]:
 
 @cache
 def spent_on_nothing() -> int:
-    """Nanoseconds between two readings of the clock around a native function that does nothing.
+    """Nanoseconds between two readings of the clock around an empty native function.
 
-    The least of many: what is subtracted from a launch is never more than the clock took.
+    The minimum of many, so that no more than the clock's own time is subtracted from a launch.
     """
     system = ctypes.CDLL(None) if os.name == "posix" else ctypes.cdll.msvcrt
     nothing = ENTRY(ctypes.cast(system.labs, ctypes.c_void_p).value or 0)
@@ -236,7 +237,7 @@ def spent_on_nothing() -> int:
 
 @cache
 def spent_on_noting() -> int:
-    """Nanoseconds that noting a part takes outside of its own two looks at the clock."""
+    """Nanoseconds that recording a part takes outside its own two clock readings."""
     system = ctypes.CDLL(None) if os.name == "posix" else ctypes.cdll.msvcrt
     nothing = ENTRY(ctypes.cast(system.labs, ctypes.c_void_p).value or 0)
     parts: list[tuple[int, ...]] = []

@@ -1,7 +1,4 @@
-"""What a call needs of the parts that another engine runs: words, functions, what went wrong.
-
-`devices/engines/delegated.py` makes the functions; this room knows no more.
-"""
+"""Interface of a call to subgraphs that other engines run; see `devices/engines/delegated.py`."""
 
 from __future__ import annotations
 
@@ -11,12 +8,12 @@ from typing import Protocol
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 
-RUN, FETCH = range(2)  # what the function of a part is asked for
+RUN, FETCH = range(2)  # requests to the function of a part
 
 
 @dataclass(frozen=True)
 class Port:
-    """A value that goes into a part or comes out, by the name that the part's model has for it."""
+    """An input or output of a part, by its name in the part's ONNX model."""
 
     name: str
     dtype: DType
@@ -25,14 +22,14 @@ class Port:
 
 @dataclass(frozen=True)
 class HandedPart:
-    """A part of a program that engine `engine` runs: an ONNX model, the constant `model`.
+    """A part of a program that engine `engine` runs: an ONNX model, stored as constant `model`.
 
-    `function` is the word that holds the address of what runs it. That takes the address of the
-    words `first` and following, and RUN or FETCH: for each input where it lies and its sizes; the
-    elements of `vectors`, int64 inputs of the part that hold sizes of the program, so many each;
-    for each output where it is wanted and its sizes, in place of those that are not known before 0
-    and -1. RUN puts what was found there. FETCH copies outputs that were not known to where they
-    are wanted by then. Both return 0, or 1 where they fail.
+    Slot `function` holds the address of the function that runs it. Its arguments are the address of
+    slot `first`, and RUN or FETCH. From `first` on, the slots hold: for each input its address and
+    sizes; the elements of `vectors`, int64 inputs that contain sizes of the program, with their
+    counts; for each output its destination and sizes, or 0 and -1 where they are unknown. RUN
+    stores addresses and sizes of the unknown outputs there; FETCH copies these outputs to the
+    destinations that were allocated since. Both return 0, or 1 on failure.
     """
 
     engine: str
@@ -46,26 +43,26 @@ class HandedPart:
 
     @property
     def words(self) -> int:
-        """How many words its function reads and writes."""
+        """The number of slots that its function reads and writes."""
         ports = sum(1 + port.rank for port in (*self.inputs, *self.outputs))
         return ports + sum(count for _, count in self.vectors)
 
 
 class Handed(Protocol):
-    """The parts of a program that engines run, ready to be called."""
+    """The callable parts of a program that engines run."""
 
     def functions(self) -> Iterator[tuple[int, int]]:
-        """The word of each part's function, and the function's address."""
+        """Yield the slot and the address of each part's function."""
 
     def begin(self) -> None:
-        """Forget what a part has raised in this thread: a call begins."""
+        """Clear this thread's stored exception at the begin of a call."""
 
     def raise_kept(self) -> None:
-        """Raise what a part has raised last in this thread in this call, if anything."""
+        """Raise this thread's stored exception of this call, if any."""
 
 
 class Nothing:
-    """No part is handed to another engine."""
+    """A program without delegated parts."""
 
     def functions(self) -> Iterator[tuple[int, int]]:
         """None."""

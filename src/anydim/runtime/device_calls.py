@@ -1,7 +1,4 @@
-"""What a call needs of a device: words for its memory, and what went wrong.
-
-`devices/c_entry_points.py` makes it of a device; this room knows no more.
-"""
+"""Interface of a call to a device; `devices/c_entry_points.py` implements it for drivers."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy
 
-# a verb by its place in `slots.py`, what it was given, the sizes of a launch, its begin and end in
-# ns, and which command of the device it began
+# the slot of an entry point (`slots.py`), its arguments, the sizes of a launch, begin and end in
+# ns, and the number of the device command that it enqueued
 Note: TypeAlias = Callable[[int, Sequence[int], Sequence[int], int, int, int], None]
 
 
@@ -24,27 +21,26 @@ class Hosted(Protocol):
 
     @property
     def words(self) -> Mapping[int, int]:
-        """The verbs and the context, by their places in `slots.py`."""
+        """Addresses of the entry points and the context, by slot (`slots.py`)."""
 
     def entry(self, symbol: str) -> int:
-        """What launches a kernel."""
+        """Return the launch handle of a kernel."""
 
     def upload(self, arrays: Mapping[str, numpy.ndarray]) -> Mapping[str, int]:
-        """The addresses of constants, copied there when they are first asked for."""
+        """Return device addresses of constants; the first request copies them."""
 
     def begin(self) -> None:
-        """Forget what a verb has raised in this thread: a call begins."""
+        """Clear this thread's stored exception at the begin of a call."""
 
     def raise_kept(self) -> None:
-        """Raise what a verb has raised last in this thread in this call, if anything."""
+        """Raise this thread's stored exception of this call, if any."""
 
     def settle(self) -> None:
-        """Return when nothing is in progress; raises nothing."""
+        """Wait until the device is idle; raises nothing."""
 
     def clocked(self, note: Note, waited: bool) -> Hosted:
-        """The same device and code, by verbs that are timed and noted.
+        """Return the same device and code with entry points that are timed and recorded by `note`.
 
-        The entries of its launches are numbers from 1 on, in the order in which `entry` is asked:
-        they say which launch it is, not which kernel. `waited`: a verb that begins something ends
-        when nothing is in progress any more.
+        `entry` returns consecutive numbers from 1 on: they identify launches, not kernels. With
+        `waited`, asynchronous entry points return when the device is idle.
         """

@@ -1,7 +1,7 @@
-"""Blocks of a call of regions that results are the owners of, from then on.
+"""Memory blocks of region calls that outlive the call as results.
 
-A block goes back to the system with the last array that looks at it. Those that the C library maps
-anew in each call are kept for next calls, as `results.py` does for straight programs.
+A block is freed with the last array that refers to it. Blocks so large that the C library maps them
+anew for each allocation are cached for later calls, as `results.py` does for straight programs.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(memory_functions()[1])
 
 
 def _free(block: int, to_system: Any, head: Any = _Head, memory: int = context.MEMORY) -> None:
-    """Back to the system; names of the module may be gone when the interpreter ends."""
+    """Free a block; uses no globals, which may be gone at interpreter exit."""
     to_system(head.from_address(block)[memory])
 
 
 class Left:
-    """Large blocks that no array lies in any more, for the next calls of a model.
+    """A cache of large free blocks for the next calls of a model; thread-safe like `Results`.
 
-    Threads may share it, as they may `Results`. At most so many bytes are kept as large results of
-    the last call took.
+    It holds at most as many bytes as the large results of the last call.
     """
 
     def __init__(self) -> None:
@@ -40,18 +39,18 @@ class Left:
 
     @property
     def kept(self) -> int:
-        """Bytes that are kept for next calls."""
+        """Cached bytes."""
         return sum(bytes for bytes, _ in list(self._free))
 
     def expect(self, most: int) -> None:
-        """So many bytes are what large results of the last call took."""
+        """Set the limit: the bytes of large results of the last call."""
         if most != self._most:
             self._most = most
             if self.kept > most:
                 self.trim()
 
     def give(self, block: int) -> None:
-        """Keep a block, unless that is too much."""
+        """Cache a block if the limit allows, otherwise free it."""
         bytes = _Head.from_address(block)[context.BYTES]
         if self.kept + bytes <= self._most:
             self._free.append((bytes, block))
@@ -59,8 +58,11 @@ class Left:
             _free(block, self._to_system)
 
     def lend(self, call: Any) -> None:
-        """All of them to the memory of a call, which keeps them as its own, with room for small
-        blocks beside what the last call took: it would give back a large one for these."""
+        """Move all blocks to the free lists of a call.
+
+        The limit of the call is raised by a sixteenth of its last peak for small blocks; otherwise
+        it would free a large block for them.
+        """
         while self._free:
             try:
                 bytes, block = self._free.pop()
@@ -73,7 +75,7 @@ class Left:
             call[context.LIMIT] = max(call[context.LIMIT], peak + peak // 16)
 
     def trim(self, free: Callable[[int, Any], None] = _free) -> None:
-        """Keep nothing."""
+        """Free all cached blocks."""
         while self._free:
             try:
                 free(self._free.pop()[1], self._to_system)
@@ -85,7 +87,7 @@ class Left:
 
 
 class _Owner:
-    """A block that goes back, or is kept, with the last array that looks at it."""
+    """Owner of a block, which is freed or cached with the last array that refers to it."""
 
     __slots__ = ("__array_interface__", "_block", "_keep", "_to_system")
 
@@ -109,15 +111,17 @@ class _Owner:
 def owned(
     block: int, dtype: numpy.dtype, shape: tuple[int, ...], keep: weakref.ref[Left] | None
 ) -> numpy.ndarray:
-    """The array in a block that has left its call; types that numpy does not have are bytes to it
-    at first."""
+    """Return an array over an escaped block; dtypes unknown to numpy are viewed from bytes."""
     array = numpy.asarray(_Owner(block, dtype, shape, keep))
     return array if array.dtype is dtype else array.view(dtype)
 
 
 def bytes_alone(data: int, owner: int, bytes: int) -> int:
-    """Those of a block that is held once, for this tensor; 0 for other ones, and for those that are
-    much larger. The largest lay under other results before: they may be up to twice as large."""
+    """Return the size of a block that only this tensor refers to, else 0.
+
+    Also 0 for blocks much larger than the tensor. Mapped blocks, which earlier results may have
+    used, may be up to twice as large.
+    """
     if not owner or data != owner + context.HEAD:
         return 0
     head = _Head.from_address(owner)

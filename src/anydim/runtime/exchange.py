@@ -1,8 +1,8 @@
-"""DLPack for element types that numpy does not exchange: bfloat16 and what has a byte or less.
+"""DLPack exchange of element types that numpy does not support: bfloat16, float8, sub-byte types.
 
-A capsule says its element type by a code and a number of bits. numpy knows neither code nor bits
-of these types, so they are handed to it, and taken from it, as unsigned integers of the same
-width; the code in the capsule is changed on the way. The memory is shared, never copied.
+A capsule stores its element type as a code and a number of bits. numpy rejects the codes of these
+types, so the code in the capsule is replaced by that of unsigned integers of the same width in
+both directions. The memory is shared, never copied.
 https://dmlc.github.io/dlpack/latest/c_api.html
 """
 
@@ -36,7 +36,7 @@ _name.restype, _name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
 
 
 class Exchange(ctypes.Structure):
-    """DLPackExchangeAPI: functions of C for the tensors of a type."""
+    """DLPackExchangeAPI: the C functions of a tensor class."""
 
     _fields_ = (
         ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("older", ctypes.c_void_p),
@@ -46,7 +46,7 @@ class Exchange(ctypes.Structure):
 
 
 def exchange_of(kind: type) -> Exchange | None:
-    """The functions of a type of tensors; None where it has none, or not all that a call needs."""
+    """Return the C functions of a tensor class; None if any that a call needs is missing."""
     capsule = kind.__dict__.get("__dlpack_c_exchange_api__")
     if type(capsule).__name__ != "PyCapsule" or _name(capsule) != _EXCHANGE:
         return None
@@ -60,14 +60,14 @@ class _Element(ctypes.Structure):
 
 
 def _element(capsule: Any) -> _Element:
-    """The element type inside a capsule, to be read and changed in place."""
+    """Return the element type field of a capsule, writable in place."""
     name = _name(capsule)
     start = _VERSIONED_AT if name == b"dltensor_versioned" else 0
     return _Element.from_address(_pointer(capsule, name) + start + _TYPE_AT)
 
 
 class _Handed:
-    """A capsule on its way to a library that asks an object for one."""
+    """An object that exports a given capsule through `__dlpack__`."""
 
     def __init__(self, capsule: Any, device: tuple[int, int]) -> None:
         self.capsule, self.device = capsule, device
@@ -80,9 +80,9 @@ class _Handed:
 
 
 def _capsule(value: Any) -> Any:
-    """A capsule of an array: one that says whether it may be written, where both sides know of it.
+    """Export a capsule: a versioned one, with a read-only flag, if both sides support it.
 
-    Without that numpy takes the memory as read-only.
+    numpy treats the memory of unversioned capsules as read-only.
     """
     if _SAYS_READ_ONLY:
         try:
@@ -93,15 +93,15 @@ def _capsule(value: Any) -> Any:
 
 
 def is_read_only(value: Any, array: numpy.ndarray) -> bool:
-    """Whether the library of a DLPack array says that nobody may write it; `array` is its memory.
+    """Whether the library of a DLPack array marks it read-only; `array` views its memory.
 
-    One that says nothing of it gives leave by handing the array over.
+    An unversioned capsule has no such flag and counts as writable.
     """
     return not array.flags.writeable and _name(_capsule(value)) == b"dltensor_versioned"
 
 
 def taken(value: Any) -> numpy.ndarray:
-    """A numpy array over the memory of a DLPack array; raises what numpy.from_dlpack raises."""
+    """Return a numpy array that shares the memory of a DLPack array; raises as from_dlpack does."""
     capsule = _capsule(value)
     element = _element(capsule)
     name = _NAMES.get(element.code)
@@ -113,7 +113,7 @@ def taken(value: Any) -> numpy.ndarray:
 
 
 def handed(array: numpy.ndarray, dtype: DType) -> Any:
-    """An array of a type of `_CODES` as an object that other libraries take by DLPack."""
+    """Wrap an array of a dtype in `_CODES` for export to other libraries by DLPack."""
     bits = array.view(f"u{array.itemsize}")
     capsule = bits.__dlpack__()
     _element(capsule).code = _CODES[dtype.name]
@@ -121,10 +121,10 @@ def handed(array: numpy.ndarray, dtype: DType) -> Any:
 
 
 def code_of(dtype: DType) -> int | None:
-    """DLPack's code of an element type; None for one that it does not have as we hold it."""
+    """Return DLPack's code of an element type; None if DLPack has no equivalent representation."""
     return _KINDS[dtype.kind] if dtype.is_native else _CODES.get(dtype.name)
 
 
 def is_exchanged(dtype: DType) -> bool:
-    """Whether `handed` can hand an array of this type out."""
+    """Whether `handed` supports this element type."""
     return dtype.name in _CODES

@@ -1,7 +1,7 @@
-"""What can go wrong in a call, and the errors for it.
+"""Failures of a call, and their errors.
 
-Native code returns the number of a failure; what it found stands in the memory of the call, at
-words that the failure names.
+Native code returns the number of a failure and stores its operands in slots of the call's memory
+that the failure's record names.
 """
 
 from __future__ import annotations
@@ -32,19 +32,18 @@ class Words(Protocol):
 
 @dataclass(frozen=True)
 class Failure:
-    """One thing that can go wrong; `dims` are the words of the dims that have values there.
+    """A kind of failure; `dims` are the slots of the dims that have values at that point.
 
-    kind: 'check' (shapes that came, or dims just found, against `signature`; `shapes` are the
-    words of the sizes of each tensor), 'found' (a dim outside its bounds, by data), 'given' (one
-    from outside), 'count' (more or fewer values than dims, at word `found`), 'position' (an index
-    that left its axis, at word `found`), 'memory' (there is none, for as many bytes as word `found`
-    says), 'slice' (a slice of a stack has another shape than the stack; `shapes` are those of slice
-    and stack), 'place' (the slice at `found` is outside the stack whose size is in word `size`),
-    'time' (the call takes longer than it may), 'loop' (the same, of a program that has loops),
-    'interrupted' (a signal ended it), 'device' (a verb
-    failed of the device whose words begin at `found`; what it raised is raised, where it is known),
-    'engine' (one that runs a part failed; the same), 'empty' (a part of an engine has an empty
-    tensor that the engine does not take).
+    kind: 'check' (shapes, or dims defined by data, violate `signature`; `shapes` are the slots of
+    the sizes of each tensor), 'found' (data defines a dim outside its bounds), 'given' (a dim
+    passed to a region is outside its bounds), 'count' (the number of sizes, in slot `found`,
+    differs from the number of dims), 'position' (the index in slot `found` is out of range),
+    'memory' (allocation of as many bytes as slot `found` holds failed), 'slice' (a slice of a stack
+    has another shape; `shapes` are those of slice and stack), 'place' (slice `found` is outside a
+    stack of `size` slices), 'time' (the time limit was exceeded), 'loop' (the same, in a program
+    with loops), 'interrupted' (by a signal), 'device' (an entry point of the device at slot `found`
+    failed; its exception is raised if known), 'engine' (an engine failed; likewise), 'empty' (an
+    engine does not support an empty tensor).
     """
 
     kind: str
@@ -58,7 +57,7 @@ class Failure:
     size: int = 0
 
     def fits(self, words: int) -> bool:
-        """Whether it can be told of a call's memory of so many words."""
+        """Whether all its slots are inside a call's memory of `words` slots."""
         named = (*self.dims.values(), self.found, self.size, *sum(self.shapes, ()))
         tensors = self.signature.inputs if self.check is not None else ()
         ranks = [spec.rank for spec in tensors]
@@ -71,7 +70,7 @@ class Failure:
 
 
 def call_error(failed: Failure, words: Words, name: str) -> UserError:
-    """The error for a failure in a call of the program `name`."""
+    """Return the error for a failure in a call of the program `name`."""
     return _ERRORS[failed.kind](failed, words, name)
 
 
@@ -94,20 +93,20 @@ def _outside(failed: Failure, words: Words, name: str) -> InputError:
     side, bound = ("below", dim.lo) if value < dim.lo else ("above", dim.hi)
     return DimError(
         f"{failed.signature.name}: dim '{dim.name}' is {value}, {side} its bound {bound}",
-        f"declared {dim}; {_TOLD[failed.kind]}{_NO_COUNT if value == -1 else ''}",
+        f"declared {dim}; {_REMEDIES[failed.kind]}{_NO_COUNT if value == -1 else ''}",
     )
 
 
-_NO_COUNT = "; -1 is what a step of 0 makes, and more elements than 63 bits count"
-_TOLD = {
-    "found": "the data of the inputs gave this size; change them, or the bound",
-    "given": "what runs there takes fewer sizes than what is around it; change the input",
+_NO_COUNT = "; -1 results from a step of 0, or from more elements than 63 bits can count"
+_REMEDIES = {
+    "found": "the data of the inputs defines this size; change the data or the bound",
+    "given": "the inner graph supports a smaller range than the outer one; change the input",
 }
 
 
 def _count(failed: Failure, words: Words, name: str) -> InputError:
     return InputError(
-        f"{failed.signature.name}: {words[failed.found]} sizes came for the dims {failed.dim}",
+        f"{failed.signature.name}: got {words[failed.found]} sizes for the dims {failed.dim}",
         "give one size for each dim",
     )
 
@@ -118,46 +117,44 @@ def _position(failed: Failure, words: Words, name: str) -> InputError:
 
 
 def _memory(failed: Failure, words: Words, name: str) -> InputError:
-    """For regions: the bytes of the block that there was not."""
+    """Return the error for an allocation in a region program."""
     return no_memory(failed, words, words[failed.found] if failed.found else 0)
 
 
 def no_memory(failed: Failure, words: Words, arena: int, results: int = 0) -> OutOfMemoryError:
-    """The error for memory that the system refused: bytes of intermediate values and results."""
+    """Return the error for a failed allocation of intermediate values and results, in bytes."""
     at = ", ".join(f"{dim} = {value}" for dim, value in _dims(failed, words).items())
     where = f" at {at}" if at else ""
     parts = {"intermediate values": arena, "results": results}
     needed = " and ".join(f"{bytes} bytes of {part}" for part, bytes in parts.items() if bytes)
     return OutOfMemoryError(
         f"{failed.signature.name}: not enough memory{where}" + (needed and f" for {needed}"),
-        "use smaller inputs, or give other memory back; the model can be called again",
+        "use smaller inputs, or free other memory; the model remains usable",
     )
 
 
 def _slice(failed: Failure, words: Words, name: str) -> InputError:
-    came, expected = _shapes(failed, words)
+    given, expected = _shapes(failed, words)
     return InputError(
-        f"{failed.signature.name}: an iteration made a slice of shape {list(came)}, those before "
-        f"it slices of shape {list(expected)}",
-        "all slices that are stacked must have one shape",
+        f"{failed.signature.name}: an iteration produced a slice of shape {list(given)}, earlier "
+        f"iterations slices of shape {list(expected)}",
+        "all slices of a stacked output must have the same shape",
     )
 
 
 def _place(failed: Failure, words: Words, name: str) -> InputError:
     return InputError(
-        f"{failed.signature.name}: slice {words[failed.found]} is outside of a stack of "
+        f"{failed.signature.name}: slice {words[failed.found]} is outside a stack of "
         f"{words[failed.size]} slices",
-        "the iterations must not leave it",
+        "keep the iterations inside the stack",
     )
 
 
 def _time(failed: Failure, words: Words, name: str) -> UserError:
-    allow = "allow more with model.limit_time(seconds), or give smaller inputs"
+    allow = "raise the limit with model.limit_time(seconds), or use smaller inputs"
     if failed.kind == "loop":
-        allow = f"a loop may never end; if none does so, {allow}"
-    return TimeLimitError(
-        f"{failed.signature.name}: the call takes longer than its time limit", allow
-    )
+        allow = f"check for an endless loop; otherwise {allow}"
+    return TimeLimitError(f"{failed.signature.name}: the call exceeded its time limit", allow)
 
 
 def _interrupted(failed: Failure, words: Words, name: str) -> UserError:
@@ -175,8 +172,9 @@ def _engine(failed: Failure, words: Words, name: str) -> UserError:
 def _empty(failed: Failure, words: Words, name: str) -> UserError:
     at = ", ".join(f"{dim} = {value}" for dim, value in _dims(failed, words).items())
     return InputError(
-        f"{failed.signature.name}: an engine takes no empty tensors, and at {at} one is empty",
-        "give its dims bounds from 1, or let anydim compile that part: placement={...: 'cpu'}",
+        f"{failed.signature.name}: an engine does not support empty tensors, and one is empty at "
+        f"{at}",
+        "declare bounds from 1, or compile that part by anydim: placement={...: 'cpu'}",
     )
 
 

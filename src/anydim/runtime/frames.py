@@ -1,14 +1,14 @@
-"""Memory of calls: a frame for each call in progress, kept for the next ones while it is used.
+"""Memory of calls: one frame per call in progress, cached between calls.
 
-This is the one place that decides how much is kept. Every `CALLS` calls it looks back at them:
+This module alone decides how much memory is cached. Every `CALLS` calls it reviews the last ones:
 
-- an idle frame keeps no more bytes than one of those calls needed at most,
-- and there are no more idle frames than calls ran at once at most;
+- an idle frame keeps at most the maximum number of bytes that one of them needed,
+- the number of idle frames is at most the maximum number of concurrent calls;
 
-the rest goes back to the system. So what one large call took is back at the latest `2 * CALLS`
-calls later, and what is needed once in `CALLS` calls is always there: a stream of large and small
-calls in turns takes no memory anew. Less than a sixteenth, or `SMALL` bytes, is not worth the
-pages that would have to be taken again. `trim` gives back everything that is idle, at once.
+the rest is returned to the system. The memory of one large call is thus freed after at most
+`2 * CALLS` calls, and memory that is needed once in `CALLS` calls stays cached: alternating large
+and small calls allocate nothing. Savings below a sixteenth, or below `SMALL` bytes, are ignored,
+since the pages would have to be faulted in again. `trim` frees all idle memory at once.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ from anydim.base.user_values import shown
 CALLS = 32
 SMALL = 256 << 10  # bytes
 _MOMENT = 1e-3  # seconds
-IDLE = 1 << 62  # the epoch of a frame that no call has
+IDLE = 1 << 62  # the epoch of an idle frame
 
 
 class Frame(Protocol):
-    """The memory of one call in progress, or kept for the next one."""
+    """The memory of a call in progress, or cached for the next one."""
 
-    needed: int  # bytes, by the call that has it
-    since: int  # the epoch of code in which that call began
-    shapes: Any  # the sizes that it is bound to
+    needed: int  # bytes that the current call needs
+    since: int  # epoch of the code when the current call began
+    shapes: Any  # the shapes that it is bound to
 
     @property
     def bytes(self) -> int:
-        """What it keeps for the next call."""
+        """Cached bytes."""
 
     def keep(self, most: int) -> None:
-        """Give back to the system what is more than so many bytes."""
+        """Return all but `most` bytes to the system."""
 
 
 Item = TypeVar("Item", bound=Frame)
 
 
 class Shelf(Generic[Item]):
-    """Frames that concurrent calls take and give back; made when none is free.
+    """A LIFO pool of frames for concurrent calls; grows on demand.
 
-    The last one given back is taken first. There is no lock that a fork could leave taken: single
-    list operations are atomic, and counts need not be exact.
+    It has no lock that a fork could leave locked: list operations are atomic, and counts may be
+    inexact.
     """
 
     def __init__(self, make: Callable[[], Item]) -> None:
         self._make = make
         self._free: list[Item] = []
-        self._calls = 0  # since what is kept was last decided
-        self._most = 0  # bytes that one of them needed
-        self._idle = 0  # frames that none of them took
+        self._calls = 0  # since the last review
+        self._most = 0  # maximum bytes that one of them needed
+        self._idle = 0  # frames that none of them used
         self._keep = 0  # bytes that an idle frame may keep
 
     def take(self) -> Item:
-        """A free frame, or a new one. Raises BusyError where there is a limit."""
+        """Return a free or new frame; raises BusyError if the number of frames is limited."""
         free = self._free
         try:
             item = free.pop()
@@ -76,7 +76,7 @@ class Shelf(Generic[Item]):
         return item
 
     def give(self, item: Item) -> None:
-        """Back on the shelf, after a call."""
+        """Return a frame to the pool after a call."""
         needed, item.needed = item.needed, 0
         if needed > self._most:
             self._most = needed
@@ -89,11 +89,11 @@ class Shelf(Generic[Item]):
         self._free.append(item)
 
     def free(self) -> list[Item]:
-        """What lies there now."""
+        """A snapshot of the idle frames."""
         return list(self._free)
 
     def visit(self, look: Callable[[Item], None]) -> None:
-        """Look at the idle frames, none of which a call can take meanwhile."""
+        """Call `look` for each idle frame, which no call can use meanwhile."""
         for _ in range(len(self._free)):
             item = self._borrow()
             if item is None:  # other threads were faster
@@ -104,7 +104,7 @@ class Shelf(Generic[Item]):
                 self._return(item)
 
     def trim(self) -> int:
-        """Idle frames keep nothing; the bytes that they had."""
+        """Free the memory of idle frames; return the number of bytes."""
         self._keep = self._most = 0
         return self._keep_at_most(0)
 
@@ -118,7 +118,7 @@ class Shelf(Generic[Item]):
             self._keep_at_most(most)
 
     def _keep_at_most(self, most: int) -> int:
-        """Have idle frames keep so many bytes; how many went back to the system."""
+        """Shrink idle frames to `most` bytes; return the number of freed bytes."""
         given = 0
 
         def look(item: Item) -> None:
@@ -132,14 +132,14 @@ class Shelf(Generic[Item]):
         return given
 
     def _borrow(self) -> Item | None:
-        """An idle frame, if there is one: no call can take it now."""
+        """Remove an idle frame from the pool, if there is one."""
         try:
             return self._free.pop()
         except IndexError:
             return None
 
     def _return(self, item: Item) -> None:
-        """Below the others, so that all of them come up in turn."""
+        """Insert at the bottom, so that `visit` reaches all frames."""
         self._free.insert(0, item)
 
 
@@ -148,53 +148,51 @@ class Shelf(Generic[Item]):
 
 @dataclass(frozen=True)
 class Callers:
-    """How many calls may run at once, each with an arena, and how long others wait for one.
+    """The maximum number of concurrent calls, each with an arena, and the wait for one.
 
-    `arenas` None: any number. `wait` in seconds; None: without end, 0: not at all.
+    `arenas` None: unlimited. `wait` in seconds; None: unlimited, 0: no waiting.
     """
 
     arenas: int | None = None
     wait: float | None = None
 
     def __post_init__(self) -> None:
-        """Raises OptionError for what is no number of arenas or seconds."""
+        """Raises OptionError for invalid numbers of arenas or seconds."""
         arenas, wait = self.arenas, self.wait
         whole = isinstance(arenas, int) and not isinstance(arenas, bool) and arenas > 0
         if arenas is not None and not whole:
-            hint = "give how many calls may run at once, 1 or more, or None for any number"
+            hint = "give the maximum number of concurrent calls, 1 or more, or None for no limit"
             raise OptionError(f"arenas is {shown(arenas)}", hint)
         if wait is None:
             return
         number = isinstance(wait, (int, float)) and not isinstance(wait, bool)
         if not number or not 0 <= wait <= threading.TIMEOUT_MAX:
-            raise OptionError(f"wait is {shown(wait)}", "give seconds, or None to wait without end")
+            raise OptionError(f"wait is {shown(wait)}", "give seconds, or None for no limit")
         if arenas is None:
-            hint = "say how many there are: arenas=8"
-            raise OptionError("wait is given, but calls never wait for an arena", hint)
+            hint = "limit the number of arenas: arenas=8"
+            raise OptionError("wait has no effect without a limit of arenas", hint)
 
 
 class LimitedShelf(Shelf[Item]):
-    """One with so many frames at most; who finds none waits. `name` is the model's, for errors.
+    """A pool with at most `arenas` frames; further calls wait. `name` is the model's, for errors.
 
-    A child of a fork begins with all frames free: calls that other threads of its parent had in
-    progress do not go on in it.
+    After a fork, all frames of the child are free: calls of the parent's other threads do not
+    continue in it.
     """
 
     def __init__(self, make: Callable[[], Item], arenas: int, wait: float | None, name: str):
         super().__init__(make)
         self._arenas, self._wait, self._name = arenas, wait, name
         self._gates: dict[int, threading.Semaphore] = {}
-        self._visits: list[
-            tuple[int, int]
-        ] = []  # process and thread of those that have a frame now
+        self._visits: list[tuple[int, int]] = []  # process and thread of each visitor of a frame
 
     def take(self) -> Item:
         if not self._acquired():
-            at_once = counted(self._arenas, "call")
-            waited = f", waited {self._wait:g} s for one to end" if self._wait else ""
+            running = counted(self._arenas, "call")
+            waited = f" after waiting {self._wait:g} s" if self._wait else ""
             raise BusyError(
-                f"{self._name}: {at_once} run already, as many as there are arenas{waited}",
-                "call again later, or allow more: arenas=..., or a longer wait=...",
+                f"{self._name}: {running} in progress, the limit of arenas{waited}",
+                "call again later, or raise arenas=... or wait=...",
             )
         try:
             return super().take()
@@ -209,7 +207,7 @@ class LimitedShelf(Shelf[Item]):
             self._gate().release()
 
     def _acquired(self) -> bool:
-        """Whether there is a frame for a call. One that is looked at is free in a moment."""
+        """Wait for a frame; frames that are being visited become free within a moment."""
         gate = self._gate()
         if gate.acquire(timeout=self._wait):
             return True
@@ -221,7 +219,7 @@ class LimitedShelf(Shelf[Item]):
                 return False
 
     def _visited(self) -> bool:
-        """Whether another thread looks at a frame; this one does where a signal's handler calls."""
+        """Whether another thread visits a frame; this thread may, if a signal handler calls."""
         process, thread = _here()
         return any(p == process and t != thread for p, t in list(self._visits))
 
@@ -242,7 +240,7 @@ class LimitedShelf(Shelf[Item]):
         self._visits.remove(_here())
 
     def _gate(self) -> threading.Semaphore:
-        """That of this process; setdefault is atomic."""
+        """The semaphore of this process; setdefault is atomic."""
         process = os.getpid()
         gate = self._gates.get(process)
         return gate or self._gates.setdefault(process, threading.Semaphore(self._arenas))
@@ -253,17 +251,17 @@ def _here() -> tuple[int, int]:
 
 
 def shelf_of(make: Callable[[], Item], callers: Callers, name: str) -> Shelf[Item]:
-    """A shelf for so many callers."""
+    """Return a pool for the given limit of concurrent calls."""
     if callers.arenas is None:
         return Shelf(make)
     return LimitedShelf(make, callers.arenas, callers.wait, name)
 
 
-# ---- what the C library keeps --------------------------------------------------------------------
+# ---- memory cached by the C library --------------------------------------------------------------
 
 
 def trim_system() -> None:
-    """Have the C library give back what was freed: of numpy's arrays, too. Milliseconds."""
+    """Have the C library return freed memory to the system, also of numpy; takes milliseconds."""
     trim = _malloc_trim()
     if trim is not None:
         trim(0)
@@ -271,7 +269,7 @@ def trim_system() -> None:
 
 @cache
 def _malloc_trim() -> Callable[[int], int] | None:
-    """That of glibc; others have none, or need none."""
+    """Return glibc's malloc_trim, if available."""
     system = ctypes.CDLL(None) if os.name == "posix" else None
     found = getattr(system, "malloc_trim", None)
     if found is not None:

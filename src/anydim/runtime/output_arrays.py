@@ -1,4 +1,4 @@
-"""Arrays that a caller gives for results: checked, told from the inputs, filled."""
+"""Checks and fills arrays that a caller passes for results (`out=`)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _READY = 0x0101  # numpy's flags C_CONTIGUOUS and ALIGNED
 def called_into(
     executable: Executable[Any], feeds: Mapping[str, Any], out: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The results of a call by name, and the arrays of `out` that some of them are in.
+    """Call a program; return its results by name, and the arrays of `out` that were filled.
 
-    What is read is what was there before the call: where an array shares memory with an input, the
-    result is made elsewhere and copied, but for an array that is just an input of which nothing is
-    read after its place was written (`Executable.updates`). Raises InputError for arrays that do
-    not fit, before anything runs but where only the call tells shapes.
+    A call reads its inputs as they were before it: the result for an array that overlaps an input
+    is computed elsewhere and copied, unless the array is exactly an input that is not read after
+    the result is written (`Executable.updates`). Raises InputError for unsuitable arrays, before
+    the call unless only the call determines shapes.
     """
     name = executable.signature.name
     arrays, given = results_given(out, executable.signature.outputs, name)
@@ -53,7 +53,7 @@ def _may_be_written(
     result: str, array: numpy.ndarray, inputs: Mapping[str, numpy.ndarray],
     updates: Collection[tuple[str, str]],
 ) -> bool:  # fmt: skip
-    """Whether a result can be made in an array at once: no input lies there that is read later."""
+    """Whether a result can be written to an array directly: it overlaps no input read later."""
     for name, other in inputs.items():
         if not numpy.may_share_memory(array, other):
             continue
@@ -65,7 +65,7 @@ def _may_be_written(
 
 
 def _memory(name: str, value: Any) -> numpy.ndarray:
-    """An input as an array that shows its memory; of numbers and lists, memory of nobody."""
+    """Return an array over the memory of an input; an empty array for numbers and lists."""
     if isinstance(value, numpy.ndarray):
         return value
     if hasattr(value, "__dlpack__"):
@@ -76,10 +76,10 @@ def _memory(name: str, value: Any) -> numpy.ndarray:
 def results_given(
     out: Any, specs: Sequence[TensorSpec], name: str
 ) -> tuple[dict[str, numpy.ndarray], dict[str, Any]]:
-    """The arrays behind `out` by the result they are for, and the objects that were given.
+    """Return numpy arrays over `out` by result name, and the given objects.
 
-    `out` is an array for the one result, a sequence with one for each (None: a new one), or a
-    mapping by name. Raises InputError for what does not fit; shapes are checked by the call.
+    `out` is an array for a single result, a sequence with one entry per result (None: allocate), or
+    a mapping by name. Raises InputError for unsuitable arrays; the call checks shapes.
     """
     if out is None:
         return {}, {}
@@ -94,7 +94,7 @@ def results_given(
             if numpy.may_share_memory(arrays[left], arrays[right]):
                 raise InputError(
                     f"{name}: the arrays for '{left}' and '{right}' share memory",
-                    "give an array of its own for each result",
+                    "pass a separate array for each result",
                 )
     return arrays, given
 
@@ -110,45 +110,45 @@ def _by_name(out: Any, keys: Sequence[str], name: str) -> dict[str, Any]:
         out = (out,)
     if len(out) != len(keys):
         raise InputError(
-            f"{name} has {len(keys)} results, {len(out)} arrays were given for them",
+            f"{name} has {len(keys)} results, got {len(out)} arrays",
             f"its results are {listed(keys)}",
         )
     return {key: array for key, array in zip(keys, out) if array is not None}
 
 
 def _array(value: Any, spec: TensorSpec, name: str) -> numpy.ndarray:
-    """The memory of one array that was given."""
+    """Return a writable numpy array over a given array."""
     where = f"{name}: the array for '{spec.key}'"
     if isinstance(value, numpy.ndarray):
         array = value
         if not array.flags.writeable:
-            raise InputError(f"{where} cannot be written", "give one that is not read-only")
+            raise InputError(f"{where} is read-only", "pass a writable array")
     elif hasattr(value, "__dlpack__"):
         value = detached(value, where)
         if is_negated(value):
-            raise InputError(f"{where} holds its numbers negated", "give one of its own memory")
+            raise InputError(f"{where} has the negative bit set", "pass a separate array")
         array = shared_array(value, where)
         if is_read_only(value, array):
-            raise InputError(f"{where} cannot be written", "give one that is not read-only")
+            raise InputError(f"{where} is read-only", "pass a writable array")
     else:
         raise InputError(f"{where}: expected an array, got {type(value).__name__}")
     if array.dtype != spec.dtype.numpy:
         order = "" if array.dtype.isnative else " in the other byte order"
         raise InputError(
             f"{where} has dtype {array.dtype.name}{order}, the result has {spec.dtype}",
-            f"make it with dtype '{spec.dtype}'",
+            f"allocate it with dtype '{spec.dtype}'",
         )
     if array.flags.num & _READY != _READY:
         raise InputError(
-            f"{where} is not contiguous", "give a contiguous array, and copy from it afterwards"
+            f"{where} is not contiguous", "pass a contiguous array and copy from it afterwards"
         )
     return array
 
 
 def fill(array: numpy.ndarray, result: numpy.ndarray) -> None:
-    """Write a result over an array that was given for it, of the same shape and type.
+    """Copy a result to its array, of the same shape and dtype.
 
-    Memory whose library does not say that it may be written looks read-only to numpy.
+    numpy considers memory from unversioned DLPack capsules read-only.
     """
     if array.flags.writeable:
         array[...] = result
@@ -160,7 +160,7 @@ def fill(array: numpy.ndarray, result: numpy.ndarray) -> None:
 def apart(
     arrays: Mapping[str, numpy.ndarray], inputs: Sequence[numpy.ndarray]
 ) -> dict[str, numpy.ndarray]:
-    """The arrays that share no memory with an input: results may go there at once."""
+    """Return the arrays that overlap no input; results are written there directly."""
     return {
         name: array
         for name, array in arrays.items()

@@ -42,16 +42,16 @@ def test_a_linear_axis_is_solved(n: int) -> None:
 @pytest.mark.parametrize("length", [0, 1, 3, 4, 30])
 def test_no_whole_solution_is_refused(length: int) -> None:
     run = sizes_out(Box.of(Dim("n", 0, 9)), [spec("x", parse("3*n + 2"))], ["n"])
-    with pytest.raises(DimError, match=r"input 'x' of tiny: .*(tells no size|below|above)"):
+    with pytest.raises(DimError, match=r"input 'x' of tiny: .*(cannot be determined|below|above)"):
         run({"x": zeros(length)})
 
 
 def test_a_product_is_solved_when_one_factor_is_known() -> None:
     run = sizes_out(Box.of(Dim("n", 0, 9), Dim("m", 0, 9)), [spec("x", N * M), spec("z", N)], ["m"])
     assert run({"x": zeros(12), "z": zeros(4)})["y"].shape == (3,)
-    with pytest.raises(DimError, match="tells no size for dim 'm'"):
+    with pytest.raises(DimError, match="dim 'm' in m\*n cannot be determined"):
         run({"x": zeros(0), "z": zeros(0)})
-    with pytest.raises(DimError, match="tells no size for dim 'm'"):
+    with pytest.raises(DimError, match="dim 'm' in m\*n cannot be determined"):
         run({"x": zeros(13), "z": zeros(4)})
 
 

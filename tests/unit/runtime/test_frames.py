@@ -138,7 +138,7 @@ def test_frames_below_are_made_smaller_too() -> None:
 def test_nobody_waits_where_nobody_may() -> None:
     shelf = LimitedShelf(Held, 2, 0, "tiny")
     first, second = shelf.take(), shelf.take()
-    with pytest.raises(BusyError, match="2 calls run already, as many as there are arenas"):
+    with pytest.raises(BusyError, match="2 calls in progress, the limit of arenas"):
         shelf.take()
     shelf.give(first)
     assert shelf.take() is first
@@ -149,7 +149,7 @@ def test_an_error_after_the_time_to_wait() -> None:
     shelf = LimitedShelf(Held, 1, 0.05, "tiny")
     frame = shelf.take()
     start = time.monotonic()
-    with pytest.raises(BusyError, match=r"1 call run already.*waited 0.05 s"):
+    with pytest.raises(BusyError, match=r"1 call in progress.*after waiting 0.05 s"):
         shelf.take()
     assert time.monotonic() - start >= 0.05
     shelf.give(frame)
@@ -275,7 +275,7 @@ def test_a_child_does_not_wait_for_calls_of_its_parent(fork: None) -> None:
     [
         (0, None, "arenas is 0"), (True, None, "arenas is True"), (1.5, None, "arenas is 1.5"),
         (1, -1, "wait is -1"), (1, "2", "wait is '2'"), (1, float("nan"), "wait is nan"),
-        (None, 1, "never wait for an arena"),
+        (None, 1, "no effect without a limit of arenas"),
     ],
 )  # fmt: skip
 def test_what_is_no_limit(arenas: int | None, wait: float | None, text: str) -> None:
