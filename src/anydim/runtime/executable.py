@@ -1,4 +1,4 @@
-"""A compiled program that can be called with arrays, whatever form its native code has."""
+"""A compiled program that can be called with arrays, independent of the form of its native code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _READY = 0x0101  # numpy's flags C_CONTIGUOUS and ALIGNED
 
 @dataclass(frozen=True)
 class Image:
-    """Code in memory: where a symbol begins. `keep` holds the memory alive."""
+    """Code in memory: resolves symbols; `keep` keeps the memory alive."""
 
     address: Callable[[str], int]
     keep: object
@@ -45,14 +45,14 @@ Own = TypeVar("Own", bound=Frame)
 
 
 class Executable(ABC, Generic[Own]):
-    """A program with a signature, called with arrays. Several threads may call it at once.
+    """A program with a signature that can be called with arrays; thread-safe.
 
-    `arrays` are the constants by name, aligned as their kernels ask for; they and the code are kept
-    as long as it lives. `entries` are the tables of code. `devices` are those that the program
-    uses, by the names that it has for them, with its code on them; `handed` what engines run.
+    `arrays` are the constants by name, aligned as their kernels require; they and the code live as
+    long as the executable. `entries` are the tables of code. `devices` are the program's devices by
+    name, with its code on them; `handed` are the parts that engines run.
     """
 
-    direct: ClassVar[bool]  # whether results are made where the caller wants them
+    direct: ClassVar[bool]  # whether results are written to the caller's arrays directly
 
     def __init__(
         self,
@@ -91,16 +91,16 @@ class Executable(ABC, Generic[Own]):
             word: numpy.array([pointer(arrays[name]) for name in names], numpy.uint64)
             for word, names in interface.tables
         }
-        self.most_bytes = UNLIMITED  # that a call may take of its own
+        self.most_bytes = UNLIMITED  # limit of memory per call
         self.refusal: Callable[[Mapping[str, int]], Exception] | None = None
-        self.timeout: float | None = None  # seconds that a call may take
+        self.timeout: float | None = None  # time limit of a call
         self.guard: Callable[[], None] | None = None  # before each call; may raise
         self.watched = Watched(signature)
         self.served: Callable[[], None] | None = None  # called after every `until_served` calls
         self.until_served = NEVER
-        self.steady = False  # whether the last call had the sizes of the one before
-        self.tensors: type | None = None  # what came last that is no numpy array
-        self.noted: Callable[[list[int], float], None] | None = None  # told sizes and seconds
+        self.steady = False  # whether the last call repeated the sizes of the previous one
+        self.tensors: type | None = None  # class of the last argument that was no numpy array
+        self.noted: Callable[[list[int], float], None] | None = None  # receives sizes and seconds
         self._epoch = 0
         self._retired: list[tuple[int, object]] = []
         self._pruning = threading.Lock()
@@ -108,23 +108,23 @@ class Executable(ABC, Generic[Own]):
         self.admit(Callers())
 
     def admit(self, callers: Callers) -> None:
-        """So many calls at once; before the first one."""
+        """Set the limit of concurrent calls; before the first call."""
         self._frames = shelf_of(self._known_frame, callers, self.signature.name)
 
     def dismiss(self) -> None:
-        """No call comes any more: let go of what refers back, so that memory goes at once."""
+        """Drop back references after the last call, so that memory is freed at once."""
         self.served = None
         del self._frames
 
     def __call__(
         self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None = None
     ) -> dict[str, Any]:
-        """The outputs by name, new arrays that belong to the caller.
+        """Run the program and return its outputs by name, as new arrays.
 
-        Arrays in `into` are filled instead of new ones: contiguous, of the output's type, and apart
-        from the inputs. Raises InputError or DimError, before anything runs, for inputs that do not
-        fit; InputError for what data decides and does not fit: an index, or the size of a dim;
-        OutOfMemoryError where the system has not enough memory, BusyError where no arena is free.
+        Arrays in `into` are filled instead: contiguous, of the output's dtype, and without overlap
+        with the inputs. Raises InputError or DimError, before anything runs, for unsuitable inputs;
+        InputError for an invalid index or size that data determines; OutOfMemoryError if an
+        allocation fails; BusyError if no arena is free.
         """
         outputs = self._called(given, into, False)
         assert outputs is not None
@@ -133,9 +133,10 @@ class Executable(ABC, Generic[Own]):
     def repeat(
         self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None = None
     ) -> dict[str, Any] | None:
-        """A call that is like an earlier one: the same types and sizes; None where it is not.
+        """Run a call with the dtypes and sizes of an earlier one; return None, without any effect,
+        otherwise.
 
-        Nothing was done then. It is for callers that have checks of their own to save.
+        For callers that can then skip their own checks.
         """
         return self._called(given, into, True) if self.steady else None
 
@@ -174,20 +175,21 @@ class Executable(ABC, Generic[Own]):
         self, frame: Own, arrays: list[numpy.ndarray], shapes: list[int],
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, Any]:  # fmt: skip
-        """A call; once more where the system had not enough memory and has some now."""
+        """Run a call; run it once more, with idle memory freed, after a failed allocation."""
         try:
             return self._execute(frame, arrays, shapes, into)
         except OutOfMemoryError:
             pass
-        frame.keep(0)  # what failed has let go of all it had; so does what is idle
+        frame.keep(0)  # frees this frame's memory, then that of idle frames
         self.trim()
         return self._execute(frame, arrays, shapes, into)
 
     def twin(self, devices: Mapping[str, Hosted] | None = None) -> Executable[Own]:
-        """Another one of the same code and constants, with a table of code and memory of its own.
+        """Return an executable with the same code and constants and its own table of code and
+        memory.
 
-        Limits and set sizes are those of now; all launches are of the generic bodies. `devices` are
-        reached in another way where they are given, and are the same devices.
+        Limits and set sizes are copied; all launches use the generic kernels. `devices` replaces
+        the access to the same devices.
         """
         arrays = {**self._constants, **self._arrays_of_devices}
         made = type(self)(
@@ -200,14 +202,15 @@ class Executable(ABC, Generic[Own]):
 
     @property
     def chosen(self) -> bool:
-        """Whether launches look for bodies of their sizes."""
+        """Whether launches select variants by size."""
         return any(bool((table & TAG).any()) for table in self.entries.values())
 
     def retire(self, what: object) -> None:
-        """Let go of code and tables that no new call can reach, once no call in progress may."""
+        """Free code and tables that new calls cannot reach, once no call in progress can use
+        them."""
         self._epoch += 1
         self._retired.append((self._epoch, what))
-        if not self._pruning.acquire(blocking=False):  # another thread lets go, or did at a fork
+        if not self._pruning.acquire(blocking=False):  # another thread is pruning, or was at a fork
             return
         try:
             frames = [frame for frame in (known() for known in self._every) if frame is not None]
@@ -226,32 +229,32 @@ class Executable(ABC, Generic[Own]):
 
     @abstractmethod
     def _frame(self) -> Own:
-        """The memory of a call."""
+        """Create the memory of a call."""
 
     @abstractmethod
     def _execute(
         self, frame: Own, arrays: list[numpy.ndarray], shapes: list[int],
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
-        """The outputs of a call with arrays that fit but for their sizes, which are `shapes`."""
+        """Run a call with arrays that are valid except for their sizes, `shapes`."""
 
     @property
     @abstractmethod
     def arena_bytes(self) -> int:
-        """Bytes that idle calls keep for the next ones, all together."""
+        """Bytes that all idle calls keep cached."""
 
     @property
     @abstractmethod
     def highest_arena_bytes(self) -> int:
-        """The most bytes that any of the idle calls has ever held."""
+        """The maximum number of bytes that an idle call ever held."""
 
     @property
     def constant_bytes(self) -> int:
-        """Bytes of the weights that it holds on the host, as its kernels read them."""
+        """Bytes of the host weights, as kernels read them."""
         return sum(array.nbytes for array in self._constants.values())
 
     def trim(self) -> int:
-        """Give the memory that idle calls keep back to the system; how many bytes."""
+        """Free the memory cached for calls; return the number of bytes."""
         given = self._frames.trim()
         for each in self.devices.values():
             each.device.trim()
@@ -259,35 +262,35 @@ class Executable(ABC, Generic[Own]):
         return given
 
     def _words_of_arrays(self) -> list[tuple[int, int]]:
-        """The words of the address and the first size of each input, then of each output."""
-        places, size = [], self.interface.shapes
+        """The slots of address and first size of each input, then of each output."""
+        found, size = [], self.interface.shapes
         for number, spec in enumerate(self.signature.inputs):
-            places.append((self.interface.inputs + number, size))
+            found.append((self.interface.inputs + number, size))
             size += spec.rank
-        return places + [(data, first) for data, _, first in self.interface.results]
+        return found + [(data, first) for data, _, first in self.interface.results]
 
     def _function(self, role: str) -> int:
         return self._image.address(self.interface.functions[role])
 
     def _failed(self, number: int, block: Words) -> UserError:
-        """The error for the failure that native code numbers so, from 1 on."""
+        """Return the error for a failure number of native code, from 1 on."""
         return call_error(self.interface.failures[number - 1], block, self.signature.name)
 
     def _refused(self, failed: Failure, block: Words) -> Exception:
-        """The error for a call that asks for more than `most_bytes`, where `failed` knows dims."""
+        """Return the error for a call that needs more than `most_bytes`; `failed` has the dims."""
         assert self.refusal is not None
         return self.refusal({dim: block[word] for dim, word in failed.dims.items()})
 
     def _repeat(
         self, frame: Own, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None
     ) -> dict[str, Any] | None:
-        """The outputs of a call that is like the last one of this frame; None: it is not."""
+        """Run a call like the last one of this frame; None if it is not."""
         return None
 
     def _arrays(
         self, given: Mapping[str, Any]
     ) -> tuple[list[numpy.ndarray], list[int], Wrap | None]:
-        """The inputs in order, all their sizes, and what makes results of their kind."""
+        """Return the inputs in order, all their sizes, and the converter of results."""
         if len(given) != len(self._inputs):
             check_names(given, self.signature)
         arrays, shapes, foreign = [], [], []
@@ -314,14 +317,14 @@ class Executable(ABC, Generic[Own]):
         return arrays, shapes, wrapper(foreign)
 
     def _take_pool(self, call: Own) -> Pool | None:
-        """The pool, for a call; None while another one has it or there are no threads."""
+        """Acquire the thread pool for a call; None if it is in use or there are no threads."""
         pool = self._pool
         if pool is None or pool.process != os.getpid():
             pool = self._make_pool()
         return pool if pool is not None and pool.take(call) else None
 
     def _leave_pool(self, call: Own) -> None:
-        """Give the pool back where a signal interrupted a call that had just taken it."""
+        """Release the pool if a signal interrupted the call that had just acquired it."""
         pool = self._pool
         if pool is not None and pool.taken.get(0) is call:
             pool.taken.clear()
@@ -329,7 +332,7 @@ class Executable(ABC, Generic[Own]):
     def _make_pool(self) -> Pool | None:
         if self._serial or self._pool_lock.locked():
             return None
-        with self._pool_lock:  # a signal divides `acquire` from a `try` behind it
+        with self._pool_lock:  # a signal may arrive between `acquire` and a following `try`
             try:
                 pool = self._pool
                 if pool is None or pool.process != os.getpid():
@@ -340,12 +343,12 @@ class Executable(ABC, Generic[Own]):
 
 
 def pointer(array: numpy.ndarray) -> int:
-    """Where the elements of an array begin."""
+    """Return the data address of an array."""
     return int(array.ctypes.data)
 
 
 def wrong_shape(model: str, name: str, given: tuple[int, ...], made: tuple[int, ...]) -> InputError:
-    """The error for an array that was given for an output of another shape."""
+    """Return the error for an `out` array of the wrong shape."""
     return InputError(
         f"{model}: the array for '{name}' has shape {given}, the result has {made}",
         "give an array of that shape",

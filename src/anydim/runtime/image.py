@@ -1,11 +1,11 @@
-"""An image of code: read, checked, and mapped where it can run. See `targets/image.py`.
+"""Code images: validation, and mapping to executable memory. See `targets/image.py`.
 
     head    magic, architecture, bytes of the image, number of entries, stamp, entries
     body    code and read-only data, position-independent
 
-The stamp is the digest of the records that the code was made for. Pages are mapped from the file
-as they are, so that processes share them; where a file system forbids that, they are copied into
-memory of their own, which is then made executable. Nothing can be written and executed at once.
+The stamp is the digest of the records that the code was generated for. Pages are mapped from the
+file, so that processes share them; if the file system forbids execution, they are copied to
+anonymous memory, which is then made executable. No page is ever writable and executable at once.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _READ, _EXECUTE = 1, 4  # of mprotect
 
 
 def head_bytes(entries: int) -> int:
-    """The length of a head with so many entries."""
+    """Return the length of a head with that many entries."""
     return _HEAD.size + 8 * entries
 
 
 def head(architecture: str, length: int, entries: Sequence[int], stamp: bytes) -> bytes:
-    """The first bytes of an image; `entries` are offsets into it."""
+    """Return the head of an image; `entries` are offsets into it."""
     if len(stamp) != 32 or len(entries) > _MOST_ENTRIES:
         raise InternalError("an image with a wrong stamp or too many entries")
     fixed = _HEAD.pack(_MAGIC, ARCHITECTURES[architecture], len(entries), length, stamp)
@@ -45,7 +45,7 @@ def head(architecture: str, length: int, entries: Sequence[int], stamp: bytes) -
 
 @dataclass(frozen=True)
 class ImageHead:
-    """What an image says of itself; `length` is that of the whole image, `entries` are offsets."""
+    """The head of an image; `length` is that of the whole image, `entries` are offsets."""
 
     architecture: str
     length: int
@@ -54,23 +54,23 @@ class ImageHead:
 
 
 def read_head(data: bytes | memoryview | mmap.mmap) -> ImageHead:
-    """The head of an image that takes all of `data`; raises ArtefactError where it is none."""
+    """Parse the head of an image that fills `data`; raises ArtefactError if it is invalid."""
     names = {number: name for name, number in ARCHITECTURES.items()}
     if len(data) < _HEAD.size:
-        raise ArtefactError("the code is cut short")
+        raise ArtefactError("the code is truncated")
     magic, architecture, count, length, stamp = _HEAD.unpack_from(data)
     if magic != _MAGIC or architecture not in names:
-        raise ArtefactError("the code has another form than this version of anydim reads")
+        raise ArtefactError("the code has a format that this version of anydim does not support")
     if length != len(data) or count > _MOST_ENTRIES or head_bytes(count) > length:
-        raise ArtefactError("the code has not the length that it says")
+        raise ArtefactError("the length of the code differs from its header")
     entries = struct.unpack_from(f"<{count}Q", data, _HEAD.size)
     if any(not head_bytes(count) <= entry < length for entry in entries):
-        raise ArtefactError("the code has an entry outside of itself")
+        raise ArtefactError("an entry point is outside the code")
     return ImageHead(names[architecture], length, entries, stamp)
 
 
 class MappedImage:
-    """An image in memory; `address(number)` is where an entry starts, valid while this lives."""
+    """An image in memory; addresses are valid while this object lives."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
@@ -78,19 +78,20 @@ class MappedImage:
         self._base = _address(memory)
 
     def address(self, entry: int) -> int:
-        """Where an entry starts."""
+        """Return the address of an entry."""
         return self._base + self.head.entries[entry]
 
     @property
     def data(self) -> memoryview:
-        """All bytes, to be checked before anything is called."""
+        """All bytes, for verification before anything is called."""
         return memoryview(self._memory)
 
 
 def map_file(file: BinaryIO, offset: int, length: int) -> MappedImage:
-    """The image at a place of a file, which must start a page; nothing of it runs yet.
+    """Map the image at a page-aligned offset of a file; runs none of its code.
 
-    Raises ArtefactError where this is no image, OptionError where the system runs no mapped code.
+    Raises ArtefactError for an invalid image, OptionError if the system forbids executable
+    mappings.
     """
     _supported()
     try:
@@ -105,7 +106,7 @@ def map_file(file: BinaryIO, offset: int, length: int) -> MappedImage:
 
 
 def map_bytes(code: bytes) -> MappedImage:
-    """A copy of an image, in memory of its own; errors are those of `map_file`."""
+    """Copy an image to executable memory; raises the errors of `map_file`."""
     _supported()
     read_head(code)
     memory = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -114,13 +115,13 @@ def map_bytes(code: bytes) -> MappedImage:
     start, size = ctypes.c_void_p(_address(memory)), ctypes.c_size_t(len(code))
     if system.mprotect(start, size, _READ | _EXECUTE):
         reason = os.strerror(ctypes.get_errno())
-        raise _refused(f"the system does not let memory be executed: {reason}")
+        raise _refused(f"the system forbids executable memory: {reason}")
     return MappedImage(memory)
 
 
 def _supported() -> None:
     if not hasattr(mmap, "PROT_EXEC") or os.uname().sysname != "Linux":
-        raise _refused("saved code runs on Linux only, so far")
+        raise _refused("saved code runs on Linux only")
 
 
 def _refused(problem: str) -> ArtefactError:

@@ -1,7 +1,7 @@
-"""What native code of a program asks of its caller: words of a call's memory, names, failures.
+"""The interface between a program's native code and its caller: slots, symbols, failures.
 
-Words are counted in the block of 8-byte words that is the memory of a call. `layout.py` says what
-stands where in that of a straight program, `context.py` what begins that of regions.
+Slots are counted in the block of 8-byte words that is the memory of a call. `layout.py` defines the
+slots of a straight program, `context.py` the header of a region program.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Named = tuple[tuple[int, tuple[str, ...]], ...]
 
 @dataclass(frozen=True)
 class OnDevice:
-    """What a program has on the device that it calls `name`; `home` is the first of its words.
+    """The resources of a program on the device named `name`; `home` is its first slot.
 
-    `constants`, `tables` and `entries` are words of the call's memory, as in `Interface`: addresses
-    of constants on the device, and of tables, which lie on the host.
+    `constants`, `tables` and `entries` are slots of the call's memory, as in `Interface`: addresses
+    of constants on the device, and of tables in host memory.
     """
 
     name: str
@@ -39,7 +39,7 @@ class OnDevice:
 
     @property
     def held(self) -> tuple[str, ...]:
-        """The constants that have an address on the device, each once."""
+        """The constants with an address on the device, each once."""
         tables = (name for _, names in self.tables for name in names)
         return tuple(dict.fromkeys((*(name for _, name in self.constants), *tables)))
 
@@ -51,9 +51,9 @@ class OnDevice:
 
 @dataclass(frozen=True)
 class SetupPlace:
-    """Words of a call about what is kept for the sizes of some dims.
+    """Slots of values that depend on the sizes of some dims.
 
-    `block` is the first of those that `layout.py` has for a setup; `dims` have the sizes.
+    `block` is the first slot of a setup (`layout.py`); `dims` are the slots of the dims' sizes.
     """
 
     block: int
@@ -62,24 +62,23 @@ class SetupPlace:
 
 @dataclass(frozen=True)
 class Interface:
-    """Where a call finds things, and what the numbers mean that come back.
+    """The slots of a call, the symbols of its code, and the meaning of failure numbers.
 
-    `functions` are the symbols of host code by what they do: 'worker' and 'stop' of the pool,
-    'run', 'invoke' and, where the program is straight, 'bind'; else 'clear', 'trim' and 'leave'.
-    `inputs` is the first word of the inputs' addresses, `shapes` that of their sizes; `results`
-    are, for each output, the words of its address, its block (0: the caller's memory) and its first
-    size.
+    `functions` are the symbols of host code by role: 'worker' and 'stop' of the pool, 'run',
+    'invoke', and 'bind' for straight programs, otherwise 'clear', 'trim' and 'leave'. `inputs` is
+    the first slot of the inputs' addresses, `shapes` that of their sizes; `results` are, per
+    output, the slots of its address, its block (0: the caller's memory) and its first size.
 
-    A word of `constants` holds the address of a constant; one of `tables` that of a table of
-    addresses of constants, one of `entries` that of a table of code: where the kernel of each site
-    begins. Entries may change while calls are in progress; whatever they hold serves. `numbers` are
-    words that have a value from the beginning. `failures` are those of `bind` (as many as `bound`
-    says), then those of `run`; of a straight program the last one is that there is no memory.
-    `asked` are dims that no input tells, and the words that wait for their sizes. `updates` are
-    pairs of an output and an input that may be the same memory. `devices` are those that it uses
-    beside the host; then it also has functions 'device_clear' and 'device_trim', and may have
-    native verbs for kinds of devices ('launch of cpu'). `handed` are the parts that engines run.
-    `setups` are what a straight program keeps for sizes; one may read those before it.
+    A slot in `constants` holds the address of a constant, one in `tables` the address of a table of
+    constants' addresses, one in `entries` the address of a table of code: the kernel of each site.
+    Entries may change during calls; every value that they ever hold is valid. `numbers` are slots
+    with initial values. `failures` are those of `bind` (`bound` many), then those of `run`; the
+    last one of a straight program is a failed allocation. `asked` are dims that no input
+    determines, with the slots for their sizes. `updates` are pairs of an output and an input that
+    may share memory. `devices` are the devices besides the host; with them there are functions
+    'device_clear' and 'device_trim', and possibly native entry points per kind of device ('launch
+    of cpu'). `handed` are the parts that engines run. `setups` are the values that a straight
+    program caches by size; a setup may read earlier ones.
     """
 
     functions: Mapping[str, str]
@@ -100,9 +99,9 @@ class Interface:
     setups: tuple[SetupPlace, ...] = ()
 
     def verify(self, signature: Signature) -> None:
-        """Raise ArtefactError unless all of it can be of a program with this signature.
+        """Raise ArtefactError if this cannot be the interface of a program with this signature.
 
-        Whether the code keeps to it, only whoever wrote both can say.
+        Whether the code conforms to it is not verifiable here.
         """
         ranks = [spec.rank for spec in signature.inputs]
         straight = set(self.functions) == _STRAIGHT
@@ -156,22 +155,22 @@ class Interface:
 
     @property
     def held(self) -> tuple[str, ...]:
-        """The constants that have an address in the memory of the host, each once."""
+        """The constants with an address in host memory, each once."""
         tables = (name for _, names in self.tables for name in names)
         return tuple(dict.fromkeys((*(name for _, name in self.constants), *tables)))
 
     def verbs(self, address: Callable[[str], int]) -> dict[str, int]:
-        """The native verbs of devices, by their roles; `address` is where a symbol is."""
+        """Return the native entry points of devices by role; `address` resolves symbols."""
         return {name: address(s) for name, s in self.functions.items() if slots.is_role(name)}
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """Everything that a call may start at, each once."""
+        """All symbols that a call may start at, each once."""
         kernels = (name for _, names in self.entries for name in names)
         return tuple(dict.fromkeys((*self.functions.values(), *kernels)))
 
 
 def _filled(words: Interface | OnDevice) -> Iterator[int]:
-    """The words that hold addresses of constants and tables."""
+    """Yield the slots that hold addresses of constants and tables."""
     for rows in (words.constants, words.tables, words.entries):
         yield from (row[0] for row in rows)

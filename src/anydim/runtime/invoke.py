@@ -1,12 +1,12 @@
-"""Calls that are like the last one: checked, allocated and run by one builtin function.
+"""A fast path for calls with the shapes of the previous call: one native builtin function.
 
-Python takes longer to check ten arrays, make ten results and pack their addresses than a small
-model to run. `native/invoke.py` does the same for a frame whose sizes are bound: it reads the heads
-of arrays (`PyArrayObject_fields`, as numpy's C interface promises; whether they lie so is looked up
-once) and calls Python by the addresses of its C interface, which stand in a table of words. Where
-they do not lie so, in free-threaded Python and elsewhere, every call goes the way of a first one.
+Checking ten arrays, allocating ten results and packing their addresses takes Python longer than a
+small model runs. `native/invoke.py` does the same for a frame whose sizes are bound: it reads the
+heads of numpy arrays (`PyArrayObject_fields`, part of numpy's C API; the layout is verified once)
+and calls Python's C API by addresses in a table of slots. If the layout differs, as in
+free-threaded Python, all calls take the slow path.
 
-Tensors come in and go out by the DLPack exchange API of their library, where it has one.
+Tensors are imported and exported by the DLPack exchange API of their library, where available.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ _CALLED = ctypes.create_string_buffer(b"invoke")
 
 
 def _addresses() -> tuple[int, ...]:
-    """Those of the functions; nothing where this Python is not as native code takes it."""
+    """Return the addresses of the C API functions; empty if native code does not support this
+    Python."""
     if not HEADS or object.__basicsize__ != 16:
         return ()
     names = (*_FUNCTIONS, "PyCMethod_New")
@@ -75,7 +76,7 @@ def _addresses() -> tuple[int, ...]:
 
 
 def _fields_lie_so() -> bool:
-    """Whether rank, sizes, type and flags of arrays lie where native code reads them."""
+    """Verify the offsets of rank, sizes, dtype and flags that native code assumes."""
     for array in (numpy.zeros((2, 3), numpy.int8)[:, 1:], numpy.zeros((5,)), numpy.zeros(())):
         words = (ctypes.c_uint64 * 9).from_address(id(array))
         sizes = (ctypes.c_int64 * array.ndim).from_address(words[4] or id(array))
@@ -92,29 +93,29 @@ POSSIBLE = bool(_PYTHON)
 
 @cache
 def _new_function() -> Callable[..., Any]:
-    """What makes a builtin function: of a PyMethodDef, what it is bound to, module and class."""
+    """Return a constructor of builtin functions from a PyMethodDef, a bound object, module and
+    class."""
     kinds = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
     return ctypes.PYFUNCTYPE(ctypes.py_object, *kinds)(("PyCMethod_New", ctypes.pythonapi))
 
 
 class Table:
-    """The words of a frame, and the builtin function that reads them: `table.invoke(given, into)`.
+    """The slots of a frame, and the builtin function that reads them: `table.invoke(given, into)`.
 
-    `block` is the address of the frame's block, in which the addresses and the sizes of each
-    input and output are the words `places`: (address, first size). The function is that of `code`;
-    it calls `run` with the block. In a program of regions results lie where the run has made them,
-    until `clear` is called.
+    `block` is the address of the frame's block; `slots` are its slots for each input and output:
+    (address, first size). The function calls `run` of `code` with the block. In a region program,
+    results stay where the run allocated them until `clear` is called.
     """
 
     def __init__(
-        self, signature: Signature, block: int, places: Sequence[tuple[int, int]], code: int,
+        self, signature: Signature, block: int, slots: Sequence[tuple[int, int]], code: int,
         run: int, clear: int = 0,
     ) -> None:  # fmt: skip
         specs = (*signature.inputs, *signature.outputs)
         names = [sys.intern(spec.key) for spec in signature.outputs]
         names = [sys.intern(spec.name) for spec in signature.inputs] + names
         rows = numpy.zeros((len(specs), ROW), numpy.int64)
-        for row, spec, name, (pointer, size) in zip(rows, specs, names, places):
+        for row, spec, name, (pointer, size) in zip(rows, specs, names, slots):
             dtype = spec.dtype.numpy
             row[[NAME, ELEMENT, RANK]] = id(name), id(dtype), spec.rank
             row[[SHAPE, POINTER]] = block + 8 * size, block + 8 * pointer
@@ -143,28 +144,28 @@ class Table:
 
     @property
     def failed(self) -> int:
-        """The number that came back from the last call that failed."""
+        """The number of the last failure."""
         return int(self._words[FAILED])
 
     def bind(
         self, makers: Sequence[Callable[..., numpy.ndarray]],
         shapes: Sequence[tuple[int, ...]], dtypes: Sequence[numpy.dtype],
     ) -> None:  # fmt: skip
-        """What makes arrays for the results, of these shapes and types."""
+        """Set the allocators of results, of these shapes and dtypes."""
         arguments = list(zip(shapes, dtypes))
         self._made = (makers, arguments)
         for row, maker, given in zip(self._rows, makers, arguments):
             row[[MAKER, ARGUMENTS]] = id(maker), id(given)
 
     def expect(self, copied: Sequence[int]) -> None:
-        """The bound results of a program of regions, with the bytes to copy of each."""
+        """Bind the results of a region program, with the number of bytes to copy of each."""
         for row, last, (shape, _), size in zip(self._rows, self._last, self._made[1], copied):
             last[:], row[COPIED] = shape, size
 
     def take(self, kind: type | None) -> None:
-        """Take tensors of a type as well, which has functions for that; None: of no type.
+        """Accept tensors of a class with a DLPack exchange API; None: numpy arrays only.
 
-        None are taken where a result has an element type that DLPack does not have.
+        No class is accepted if a result has a dtype without a DLPack code.
         """
         known = kind is not None and bool((self._rows[:, KIND] >= 0).all())
         api = exchange_of(kind) if kind is not None and known else None
@@ -176,7 +177,8 @@ class Table:
 
 
 def _kind(dtype: numpy.dtype, rank: int) -> int:
-    """The word of a DLTensor with its rank and element type; one that none has for other types."""
+    """Return the word of a DLTensor with its rank and dtype; an impossible one for unsupported
+    dtypes."""
     known = from_numpy(dtype)
     code = code_of(known)
     return -1 if code is None else rank | code << 32 | 8 * known.bytes << 40 | 1 << 48

@@ -1,20 +1,20 @@
-"""Where things lie in the block of 8-byte words that a call hands to native code.
+"""Layout of the block of 8-byte slots that a straight call passes to native code.
 
     result      arena bytes, whether a launch may use several threads      written by bind
-    stopping    the words that `native/stopping.py` looks at, 0: none      kept by the caller
+    stopping    slots that `native/stopping.py` reads, 0: none             set by the caller
     call        arena, pool (0: one thread), tables of constants and code  read by run
     pointers    of the inputs, then of the outputs                         read by run
     shapes      of the inputs (read by bind), then of the outputs (written by bind)
     dims        in the order of the box                                    written by bind
     slots       size expressions of the program                            written by bind, for run
-    statuses    indices that left their axis, or FINE                      written by run
-    setups      bytes of all blocks that calls share                       written by bind
-                of each: its bytes, 0 where its block is in the arena,     written by bind
-                where in the arena, else -1, whether it is empty,          written by bind
-                and its address                                            written by the caller
+    statuses    indices that are out of range, or FINE                     written by run
+    setups      bytes of all shared blocks                                 written by bind
+                of each: its bytes, 0 if its block is in the arena,        written by bind
+                its arena offset, else -1, whether it is empty,            written by bind
+                and its address                                            set by the caller
 
-The table of code has a word for each launch, in order: where its kernel begins. Words may change
-while calls are in progress; whatever they hold serves.
+The table of code has one slot per launch, in order: the address of its kernel. Slots may change
+during calls; every value that they ever hold is valid.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from anydim.base.records import dataclass
 from anydim.runtime.signature import Signature
 
 ARENA_BYTES, PARALLEL, STOPPING, ARENA, POOL, CONSTANTS, CODE, POINTERS = range(8)
-BYTES, BEHIND, EMPTY, ADDRESS = SETUP = range(4)  # words of a setup
+BYTES, BEHIND, EMPTY, ADDRESS = SETUP = range(4)  # slots of a setup
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Word offsets of a block; `slots` and `statuses` count words, `setups` are counted."""
+    """Slot offsets of a block; `slots`, `statuses` and `setups` are counts."""
 
     input_ranks: tuple[int, ...]
     output_ranks: tuple[int, ...]
@@ -41,7 +41,7 @@ class Layout:
 
     @staticmethod
     def of(signature: Signature, slots: int, statuses: int = 0, setups: int = 0) -> Layout:
-        """The layout for a signature, and numbers of slots, checked indices and setups."""
+        """Return the layout for a signature and numbers of size slots, statuses and setups."""
         return Layout(
             tuple(spec.rank for spec in signature.inputs),
             tuple(spec.rank for spec in signature.outputs),
@@ -52,47 +52,47 @@ class Layout:
         )
 
     def pointer(self, position: int) -> int:
-        """The word of an input's pointer, or after all inputs, of an output's."""
+        """The slot of an input's pointer, or, after all inputs, of an output's."""
         return POINTERS + position
 
     @cached_property
     def input_shapes(self) -> int:
-        """The first word of the inputs' shapes."""
+        """The first slot of the inputs' shapes."""
         return POINTERS + len(self.input_ranks) + len(self.output_ranks)
 
     @cached_property
     def output_shapes(self) -> int:
-        """The first word of the outputs' shapes."""
+        """The first slot of the outputs' shapes."""
         return self.input_shapes + sum(self.input_ranks)
 
     @cached_property
     def first_dim(self) -> int:
-        """The first word of the dims."""
+        """The slot of the first dim."""
         return self.output_shapes + sum(self.output_ranks)
 
     @cached_property
     def first_slot(self) -> int:
-        """The first word of the slots."""
+        """The slot of the first size expression."""
         return self.first_dim + self.dims
 
     @cached_property
     def first_status(self) -> int:
-        """The first word of the statuses."""
+        """The first status slot."""
         return self.first_slot + self.slots
 
     def setup(self, number: int) -> int:
-        """The first word of a setup; the one before the first has the bytes of all blocks."""
+        """The first slot of a setup; the slot before setup 0 has the bytes of all blocks."""
         return self.first_status + self.statuses + 1 + len(SETUP) * number
 
     @property
     def words(self) -> int:
-        """The length of the block."""
+        """The number of slots of the block."""
         return self.setup(self.setups) if self.setups else self.first_status + self.statuses
 
     def input_axis(self, input: int, axis: int) -> int:
-        """The word with the size of an input's axis."""
+        """The slot with the size of an input's axis."""
         return self.input_shapes + sum(self.input_ranks[:input]) + axis
 
     def output_axis(self, output: int, axis: int) -> int:
-        """The word with the size of an output's axis."""
+        """The slot with the size of an output's axis."""
         return self.output_shapes + sum(self.output_ranks[:output]) + axis

@@ -1,4 +1,4 @@
-"""Lists of arrays as two arrays: all elements one after another, and the shape of each."""
+"""Lists of arrays as two arrays: concatenated elements, and the shape of each array."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from anydim.base.records import dataclass
 
 @dataclass(frozen=True)
 class Listed:
-    """Two values that a user sees as a list of arrays: elements [total] and shapes [count, rank].
+    """A list of arrays as two values: elements [total] and shapes [count, rank].
 
-    The elements of all arrays follow one another, each array in row-major order. With `optional`
-    there is at most one array: a user sees it, or None. With `single` there is one: a user sees it,
-    and `shapes` is its shape [rank], whose length differs from call to call.
+    The elements of all arrays are concatenated, each array in row-major order. With `optional`, the
+    list has at most one array: the user sees it, or None. With `single` it has exactly one, and
+    `shapes` is its shape [rank], whose length may differ between calls.
     """
 
     elements: str
@@ -30,9 +30,9 @@ class Listed:
 def pack(
     name: str, arrays: Sequence[numpy.ndarray], dtype: DType, rank: int | None
 ) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """(elements [total], shapes int64 [count, rank]) of a list; InputError for a wrong array.
+    """Convert a list to (elements [total], shapes int64 [count, rank]).
 
-    Without a `rank`, all arrays have as many axes as the first one.
+    Without `rank`, all arrays have the rank of the first one. Raises InputError for a wrong array.
     """
     if isinstance(arrays, numpy.ndarray) or not isinstance(arrays, (list, tuple)):
         raise InputError(f"input '{name}' is {type(arrays).__name__}, expected a list of arrays")
@@ -42,7 +42,7 @@ def pack(
     for number, array in enumerate(held):
         if from_numpy(array.dtype) != dtype or array.ndim != rank:
             raise InputError(
-                f"input '{name}', array {number}: {array.dtype} with {array.ndim} axes came, "
+                f"input '{name}', array {number}: got {array.dtype} with {array.ndim} axes, "
                 f"expected {dtype} with {rank}"
             )
     shapes = numpy.array([array.shape for array in held], numpy.int64).reshape(len(held), rank)
@@ -51,7 +51,7 @@ def pack(
 
 
 def seen(results: dict[str, Any], lists: Mapping[str, Listed]) -> dict[str, Any]:
-    """Results as a user sees them, in their order."""
+    """Convert results to what the user sees, in their order."""
     found, of = {}, {parts.elements: name for name, parts in lists.items()}
     hidden = {parts.shapes for parts in lists.values()}
     for key, value in results.items():
@@ -71,7 +71,7 @@ def _seen(elements: numpy.ndarray, shapes: numpy.ndarray, parts: Listed) -> Any:
 
 
 def unpack(elements: numpy.ndarray, shapes: numpy.ndarray) -> list[numpy.ndarray]:
-    """The arrays of a list, each with memory of its own."""
+    """Return the arrays of a list, each with memory of its own."""
     ends = numpy.cumsum(shapes.prod(axis=1))
     parts = numpy.split(elements, ends[:-1]) if len(shapes) else []
     return [part.reshape(shape).copy() for part, shape in zip(parts, shapes)]

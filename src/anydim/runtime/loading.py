@@ -1,4 +1,4 @@
-"""Records and code in memory -> what can be called."""
+"""Creates executables from records and code in memory."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def executable(
     arrays: Mapping[str, numpy.ndarray], threads: int = 1,
     devices: Mapping[str, Hosted] | None = None, handed: Handed | None = None,
 ) -> Executable[Any]:  # fmt: skip
-    """What runs the code of `image`, whose symbols are those of `interface`, and of `devices`, and
-    the parts that are `handed` over."""
+    """Create the executable for the code of `image` with its `interface`, devices and delegated
+    parts."""
     if "bind" in interface.functions:
         return StraightExecutable(signature, interface, image, arrays, threads, devices, handed)
     regions: type[RegionExecutable] = import_module("anydim.runtime.region").RegionExecutable

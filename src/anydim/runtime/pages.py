@@ -1,7 +1,6 @@
-"""Large pages for what is kept for long and read from end to end: the packed weights of a model.
+"""Huge pages for memory that is long-lived and read sequentially: the packed weights of a model.
 
-With pages of 4 KB a processor forgets where most of tens of megabytes lie before it reads them
-again; with pages of 2 MB it knows them all.
+With 4 KB pages, tens of megabytes exceed the TLB between two reads; with 2 MB pages they fit.
 """
 
 from __future__ import annotations
@@ -13,20 +12,20 @@ import numpy
 
 ALIGNMENT = 64
 _LARGE = 2 << 20
-_FIRST, _MOST = 4 << 20, 64 << 20  # bytes of a mapping, from the first to later ones
+_FIRST, _MOST = 4 << 20, 64 << 20  # bytes of the first mapping, and the maximum of later ones
 _PRIVATE = getattr(mmap, "MAP_PRIVATE", None)  # shared memory would reach forked children
 _ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
 class Pages:
-    """Hands out memory; a mapping is given back when nothing that lies in it is used any more."""
+    """An allocator over huge-page mappings; a mapping is freed with the last array in it."""
 
     def __init__(self) -> None:
         self._room = numpy.empty(0, numpy.uint8)
         self._next = _FIRST
 
     def take(self, size: int) -> numpy.ndarray:
-        """`size` bytes of zeros, 64-byte aligned. Raises MemoryError."""
+        """Allocate `size` zeroed, 64-byte aligned bytes. Raises MemoryError."""
         padded = -(-size // ALIGNMENT) * ALIGNMENT
         if padded > _MOST // 4:
             return _mapped(padded)[:size]
@@ -40,7 +39,7 @@ class Pages:
 
 
 def _mapped(size: int) -> numpy.ndarray:
-    """Memory that begins at a large page, and has large pages where the system has them."""
+    """Map memory that is aligned to a huge page and uses huge pages where available."""
     whole = -(-size // _LARGE) * _LARGE
     try:
         if _PRIVATE is None:
@@ -52,6 +51,6 @@ def _mapped(size: int) -> numpy.ndarray:
     view = numpy.frombuffer(memory, numpy.uint8)
     start = -view.ctypes.data % _LARGE
     if _ADVICE is not None:
-        with contextlib.suppress(OSError, ValueError):  # a system set up without large pages
+        with contextlib.suppress(OSError, ValueError):  # a system without huge pages
             memory.madvise(_ADVICE, start, whole)
     return view[start : start + whole]

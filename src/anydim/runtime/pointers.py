@@ -1,11 +1,11 @@
-"""Where the elements of arrays begin, and copies of a few bytes, fast: every call has some.
+"""Fast access to the data pointers of arrays, and fast copies of a few bytes, for every call.
 
-`array.ctypes.data` makes two objects and takes 0.9 us, more than a call of native code with all its
-checks. The pointer stands behind the head of the object, as numpy's C interface promises
-(`PyArrayObject_fields`); whether it does is looked up once. Elsewhere numpy is asked.
+`array.ctypes.data` creates two objects and takes 0.9 us, more than a native call with all its
+checks. The pointer follows the object's head, as numpy's C API guarantees (`PyArrayObject_fields`);
+this is verified once, and otherwise `array.ctypes.data` is used.
 
-All memory is seen through two views, of its bytes and of its words: `ctypes.memmove` takes 0.4 us,
-slices of a view half as long; a word as an object of ctypes takes twice as long as one of a view.
+Two views cover all memory, as bytes and as words: `ctypes.memmove` takes 0.4 us, view slices half
+as long; a ctypes word takes twice as long as an element of a view.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typing import Literal
 
 import numpy
 
-_MOST = 1 << 16  # bytes that are worth Python's lock
+_MOST = 1 << 16  # bytes that are copied with the interpreter's lock held
 _HEAD = object.__basicsize__
 
 
 def _all_memory(kind: Literal["B", "Q"], bytes: int) -> memoryview:
-    """All addresses, as elements of so many bytes; nothing where addresses have no 64 bits."""
+    """Return a view of the address space with elements of that many bytes; empty without 64-bit
+    addresses."""
     count = sys.maxsize // bytes * bytes if sys.maxsize > 1 << 62 else 0
     return memoryview((ctypes.c_char * count).from_address(0)).cast("B").cast(kind)
 
@@ -31,7 +32,7 @@ _bytes, _words = _all_memory("B", 1), _all_memory("Q", 8)
 
 
 def _stands_there() -> bool:
-    """Whether some arrays have their pointers behind their heads."""
+    """Verify on some arrays that the data pointer follows the object's head."""
     if sys.implementation.name != "cpython" or numpy.ndarray.__basicsize__ < _HEAD + 8:
         return False
     if not _words or _HEAD % 8:
@@ -43,7 +44,7 @@ def _stands_there() -> bool:
 
 def _looked_up(arrays: Iterable[numpy.ndarray]) -> list[int]:
     found = []
-    for array in arrays:  # a comprehension takes half as long again for one or two
+    for array in arrays:  # for one or two arrays, 1.5 times as fast as a comprehension
         found.append(_words[id(array) + _HEAD >> 3])
     return found
 
@@ -60,7 +61,7 @@ pointers = _looked_up if HEADS else _asked
 
 
 def fill(array: numpy.ndarray, source: int, bytes: int) -> None:
-    """Copy so many bytes from an address to the beginning of an array."""
+    """Copy bytes from an address to the beginning of an array."""
     if bytes <= _MOST and pointers is _looked_up:
         target = _words[id(array) + _HEAD >> 3]
         _bytes[target : target + bytes] = _bytes[source : source + bytes]

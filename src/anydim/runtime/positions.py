@@ -1,4 +1,4 @@
-"""Positions that only data decides, and the error for one that leaves its tensor."""
+"""Indices that only data determines, and the error for one that is out of range."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from anydim.base.errors import InputError
 from anydim.base.records import dataclass
 from anydim.sizes import Size
 
-ALLOWED = "allowed"  # what the operator `counted` reads: its places are values
-FINE = -(2**63)  # what stands in the word of a position that stayed inside
+ALLOWED = "allowed"  # the indices of the operator `counted` are values
+FINE = -(2**63)  # the status of an index in range
 
 
 @dataclass(frozen=True)
 class Position:
-    """A position that a kernel checks: an index into an axis of `size` of `tensor`.
+    """An index that a kernel checks: into an axis of `size` of `tensor`.
 
-    `source` is the node that reads there; negative indices count from the end when `from_end`.
-    `indices` is the input that holds the indices, where it is one.
+    `source` is the node that reads; negative indices count from the end with `from_end`. `indices`
+    is the input that holds the indices, if it is an input.
     """
 
     source: str
@@ -28,10 +28,10 @@ class Position:
 
 
 def outside(position: Position, found: int, name: str, dims: Mapping[str, int]) -> InputError:
-    """The error for a position found at `found` in a call of the program `name`."""
+    """Return the error for an index with value `found` in a call of the program `name`."""
     node = position.source.removeprefix(f"{name}: ")
     where = node if name in node else f"{node} of {name}" if node else name
-    if not position.size.symbols <= dims.keys():  # the axis is a part, of an iteration of a loop
+    if not position.size.symbols <= dims.keys():  # a slice in an iteration of a loop
         limits = f"0..{position.size - 1}"
         return InputError(f"{where}: index {found} is outside {limits}", "give indices inside it")
     problem, hint = outside_axis(position, found, position.size.evaluate(dims))
@@ -39,7 +39,7 @@ def outside(position: Position, found: int, name: str, dims: Mapping[str, int]) 
 
 
 def outside_axis(position: Position, found: int, extent: int) -> tuple[str, str]:
-    """What is wrong, and what to do; for negative indices `found` is counted from the front."""
+    """Return the problem and the remedy; for negative indices `found` is counted from the front."""
     size, of = position.size, f" of '{position.tensor}'" if position.tensor else ""
     word, words = "index", "indices"
     if position.tensor.rsplit("/", 1)[-1] == ALLOWED:

@@ -1,4 +1,4 @@
-"""A program of regions that can be called: one native call, whatever its data makes it do."""
+"""A callable program of regions: one native call, whatever control flow its data selects."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ from anydim.runtime.results import MAPPED
 from anydim.runtime.system import memory_functions
 from anydim.runtime.threads import Pool
 
-COPIED_BELOW = 1 << 16  # bytes of a result that is copied rather than handed over
-WORTH_TRIMMING = 16 << 20  # bytes given back to malloc, which may keep them
+COPIED_BELOW = 1 << 16  # results below this size in bytes are copied instead of owned
+WORTH_TRIMMING = 16 << 20  # freed bytes from which malloc is trimmed
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
-_CLEAR = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)  # too short to let others run
+_CLEAR = ctypes.PYFUNCTYPE(
+    ctypes.c_int64, ctypes.c_void_p
+)  # too short to release the interpreter's lock
 _TRIM = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 _LEAVE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class RegionExecutable(Executable["_Frame"]):
-    """Regions with the signature of the outermost one; what lies between steps is native's."""
+    """Regions with the signature of the outermost one; native code owns all intermediate values."""
 
     direct = False
 
     def __init__(self, *made: Any, **more: Any) -> None:
         super().__init__(*made, **more)
-        self.leaked = 0  # blocks that calls which went well left behind: none, or it is a bug
+        self.leaked = 0  # blocks that successful calls leaked; nonzero is a bug
         self._run = _CALL(self._function("run"))
         self._clear = _CLEAR(self._function("clear"))
         self._trim = _TRIM(self._function("trim"))
@@ -53,7 +55,7 @@ class RegionExecutable(Executable["_Frame"]):
         if self._homes:
             self._clear_device = _CALL(self._function("device_clear"))
             self._trim_device = _TRIM(self._function("device_trim"))
-        self._on_devices = [self._placed(each) for each in self.interface.devices]
+        self._on_devices = [self._words_of_device(each) for each in self.interface.devices]
         inputs = self.signature.inputs
         ranks = sum(spec.rank for spec in inputs)
         self._pointers, self._pointers_at = (
@@ -61,11 +63,11 @@ class RegionExecutable(Executable["_Frame"]):
             WORD * interface.inputs,
         )
         self._sizes, self._sizes_at = struct.Struct(f"{ranks}q"), WORD * interface.shapes
-        self._given: struct.Struct | None = None  # both, where they follow each other
+        self._given: struct.Struct | None = None  # addresses and shapes in one write, if adjacent
         if interface.inputs + len(inputs) == interface.shapes:
             self._given = struct.Struct(f"{len(inputs)}Q{ranks}q")
         alone = POSSIBLE and not self._elsewhere and not interface.asked
-        self._places = self._words_of_arrays() if alone else []
+        self._slots = self._words_of_arrays() if alone else []
         self._makers = [numpy.empty] * len(self._outputs)
         self._kinds = [dtype for _, dtype, _ in self._outputs]
         self._results = [
@@ -110,12 +112,12 @@ class RegionExecutable(Executable["_Frame"]):
             return None
         self._left.lend(frame.block)
         frame.block[context.PEAK] = 0
-        held = given.copy()  # results may lie in inputs until they are copied
+        held = given.copy()  # results may alias inputs until they are copied
         if not self._serial or self.timeout is not None or stopping.STOP.get() is not None:
             return self._ran(frame, lambda: _number(invoke(held, None), table), {})
         try:
             found = invoke(held, None)
-        except BaseException:  # a signal's
+        except BaseException:  # from a signal handler
             self._clear(frame.address)
             raise
         if type(found) is bool:
@@ -127,9 +129,10 @@ class RegionExecutable(Executable["_Frame"]):
     def _ran(
         self, frame: _Frame, run: Callable[[], Any], into: Mapping[str, numpy.ndarray]
     ) -> dict[str, Any] | None:
-        """The outputs that `run` gives, or leaves where it gives 0; None where it does nothing.
+        """Return the outputs that `run` returns, or leaves in memory if it returns 0; None if it
+        declines.
 
-        Another number is that of a failure.
+        Any other number is a failure.
         """
         block = frame.block
         pool: Pool | None = None
@@ -170,9 +173,9 @@ class RegionExecutable(Executable["_Frame"]):
             frame.settle()
 
     def _begin(self, frame: _Frame, limited: bool) -> None:
-        """Before a call that devices or engines have a part in."""
+        """Prepare a call that uses devices or engines."""
         block = frame.block
-        for at in self._homes:  # all of them together
+        for at in self._homes:  # memory of all devices counts
             block[at + context.PEAK] = 0
             block[at + context.ALLOWED] = frame.address if limited else 0
         for device in self.devices.values():
@@ -180,9 +183,9 @@ class RegionExecutable(Executable["_Frame"]):
         self.handed.begin()
 
     def _raise(self, failed: int, block: Any) -> NoReturn:
-        """The error of a call that failed."""
+        """Raise the error of a failed call."""
         refused, block[context.REFUSED] = block[context.REFUSED], 0
-        for device in self.devices.values():  # it may still write to what is given back
+        for device in self.devices.values():  # it may still write to memory that is freed
             device.settle()
         stopping.raise_kept(block)
         for device in self.devices.values():
@@ -195,7 +198,7 @@ class RegionExecutable(Executable["_Frame"]):
     def _take_results(
         self, frame: _Frame, into: Mapping[str, numpy.ndarray]
     ) -> tuple[dict[str, numpy.ndarray], int]:
-        """The outputs, and how many blocks behind them are still in the memory of the call."""
+        """Return the outputs, and the number of blocks that remain in the call's memory."""
         block, outputs = frame.block, {}
         held: set[int] = set()
         copied: list[int] = []
@@ -245,26 +248,27 @@ class RegionExecutable(Executable["_Frame"]):
         keep = (self._image, self.devices, self._on_devices, self.handed)
         trims = [(0, self._trim), *((at, self._trim_device) for at in self._homes)]
         frame = _Frame(interface.words, words, trims, keep)
-        if self._places:
+        if self._slots:
             roles = ("invoke", "run", "clear")
             functions = map(self._function, roles)
-            frame.table = Table(self.signature, frame.address, self._places, *functions)
+            frame.table = Table(self.signature, frame.address, self._slots, *functions)
         return frame
 
-    def _placed(self, placed: OnDevice) -> tuple[dict[int, int], list[numpy.ndarray]]:
-        """The words of a device in a call's memory, and the tables that they speak of."""
-        device, arrays = self.devices[placed.name], self._arrays_of_devices
-        address = device.upload({name: arrays[name] for name in placed.held})
-        words = {placed.home + word: value for word, value in device.words.items()}
-        words |= {word: address[name] for word, name in placed.constants}
+    def _words_of_device(self, uses: OnDevice) -> tuple[dict[int, int], list[numpy.ndarray]]:
+        """Return the slot values of a device in a call's memory, and the tables that they refer
+        to."""
+        device, arrays = self.devices[uses.name], self._arrays_of_devices
+        address = device.upload({name: arrays[name] for name in uses.held})
+        words = {uses.home + word: value for word, value in device.words.items()}
+        words |= {word: address[name] for word, name in uses.constants}
         tables = {
-            **{word: [address[name] for name in names] for word, names in placed.tables},
-            **{word: [device.entry(name) for name in names] for word, names in placed.entries},
+            **{word: [address[name] for name in names] for word, names in uses.tables},
+            **{word: [device.entry(name) for name in names] for word, names in uses.entries},
         }
         kept = {word: numpy.array(table, numpy.uint64) for word, table in tables.items()}
         words |= {word: pointer(table) for word, table in kept.items()}
         malloc, free = memory_functions()[:2]
-        words |= {placed.home + slots.MALLOC: malloc, placed.home + slots.FREE_HEAD: free}
+        words |= {uses.home + slots.MALLOC: malloc, uses.home + slots.FREE_HEAD: free}
         return words, list(kept.values())
 
     # ---- memory --------------------------------------------------------------------------------
@@ -275,25 +279,25 @@ class RegionExecutable(Executable["_Frame"]):
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes that idle calls keep for the next ones, all together."""
+        """Bytes that all idle calls keep cached."""
         return sum(frame.bytes for frame in self._frames.free())
 
     @property
     def highest_arena_bytes(self) -> int:
-        """The most bytes that any of the idle calls has ever held."""
+        """The maximum number of bytes that an idle call ever held."""
         return max((frame.highest for frame in self._frames.free()), default=0)
 
 
 def _number(found: Any, table: Table) -> Any:
-    """What the builtin function gave, with the number of a failure where it gave False."""
+    """Return the result of the builtin function, or the failure number if it returned False."""
     return table.failed if found is False else 0 if found is True else found
 
 
 class _Frame:
-    """The memory of one call in progress. What it keeps goes back to the system with it.
+    """The memory of a call in progress; freed with this object.
 
-    `trims` are where the words of the host's blocks and of each device's begin, with what gives
-    such blocks back; `code` is kept for it.
+    `trims` are the offsets of the slots of the host's blocks and of each device's, with the
+    function that frees them; `code` is kept alive for it.
     """
 
     def __init__(
@@ -302,12 +306,12 @@ class _Frame:
         self.block = (ctypes.c_int64 * words)()
         self.address = ctypes.addressof(self.block)
         self.shapes: list[int] = []
-        self.table: Table | None = None  # of calls like the last one
-        self.invoke: Invoke | None = None  # its function, where there was one
-        self.results: list[tuple[int, ...]] = []  # the shapes of the last ones
-        self.expected: list[tuple[int, ...]] = []  # those that calls like the last one copy
+        self.table: Table | None = None  # of repeated calls
+        self.invoke: Invoke | None = None  # its function, if created
+        self.results: list[tuple[int, ...]] = []  # shapes of the last results
+        self.expected: list[tuple[int, ...]] = []  # shapes of results that repeated calls copy
         self.highest = 0
-        self.bytes = 0  # that it keeps for the next call
+        self.bytes = 0  # cached for the next call
         self.needed = 0  # bytes, by the call in progress
         self.since = IDLE
         self._trims, self._devices = trims, tuple(at for at, _ in trims if at)
@@ -318,11 +322,11 @@ class _Frame:
         weakref.finalize(self, _give_back, self.block, trims, code).atexit = False
 
     def end(self, deadline: int) -> None:
-        """When the call has to end, 0: never."""
+        """Set the deadline of the call, 0: none."""
         self.block[context.DEADLINE] = deadline
 
     def settle(self) -> None:
-        """After a call."""
+        """Update the cache after a call."""
         block = self.block
         needed, kept = block[context.PEAK], block[context.CACHED_BYTES]
         for at in self._devices:
@@ -333,9 +337,9 @@ class _Frame:
             self.highest = needed
 
     def keep(self, most: int) -> None:
-        """Give back to the system what is more than so many bytes."""
+        """Return all but `most` bytes to the system."""
         before = self.bytes
-        for at, trim in self._trims:  # each keeps its share
+        for at, trim in self._trims:  # proportional shares
             own = self.block[at + context.CACHED_BYTES]
             share = most if len(self._trims) == 1 else most * own // max(before, 1)
             self.block[at + context.LIMIT] = share
@@ -348,6 +352,6 @@ class _Frame:
 def _give_back(
     block: ctypes.Array[ctypes.c_int64], trims: Sequence[tuple[int, Any]], code: Any
 ) -> None:
-    """While the code is still there."""
+    """Free all blocks while the code is still loaded."""
     for at, trim in trims:
         trim(ctypes.addressof(block) + WORD * at, 0)

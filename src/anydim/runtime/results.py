@@ -1,11 +1,11 @@
-"""Arrays for results: large ones begin at a line of the cache, the largest lie where others lay.
+"""Allocation of result arrays: large ones are cache-line aligned, the largest reuse memory.
 
-The system's allocator aligns to 16 bytes. Vectors of 64 bytes that begin 16 or 48 bytes behind a
-line reach into two: writing 4 MB takes 16 to 30 % longer. Finding the line takes 0.9 us.
+The system's allocator aligns to 16 bytes. 64-byte vectors at offset 16 or 48 of a cache line cross
+into the next one: writing 4 MB takes 16 to 30 % longer. Alignment costs 0.9 us.
 
-What is larger than 32 MB the C library maps anew in each call, and the system clears its pages:
-elements of 40 MB took 2.4 times as long. So a model keeps the blocks of results that nobody has any
-more for the next ones, at most as many bytes as results of the last call took.
+The C library maps allocations above 32 MB anew each time, and the system zeroes the pages: results
+of 40 MB took 2.4 times as long. A model therefore caches the blocks of dead results, at most as
+many bytes as the results of the last call.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import numpy
 from anydim.runtime.pointers import pointers
 
 _LINE = 64
-_LARGE = 1 << 19  # bytes that are worth a line
-MAPPED = 1 << 25  # bytes that the C library maps anew: the most that its threshold grows to
+_LARGE = 1 << 19  # bytes from which arrays are cache-line aligned
+MAPPED = 1 << 25  # mmap threshold of the C library, at its maximum
 
 
 class Results:
-    """What makes arrays for the results of a model. Threads may share it: there is no lock, which
-    a finalizer could find taken; single operations of lists are atomic."""
+    """An allocator for a model's result arrays. Thread-safe without a lock, which a finalizer could
+    find locked: single list operations are atomic."""
 
     def __init__(self) -> None:
         self._most = 0
@@ -33,13 +33,13 @@ class Results:
 
     @property
     def kept(self) -> int:
-        """Bytes that are kept for next results."""
+        """Cached bytes."""
         return sum(block.nbytes for block in list(self._free))
 
     def makers(
         self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[numpy.dtype]
     ) -> list[Callable[..., numpy.ndarray]]:
-        """What makes an array of each shape and type, given both; asked for once for many calls."""
+        """Return an allocator for each shape and dtype, for use in many calls."""
         sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, dtypes)]
         most = sum(_room(size) for size in sizes if size >= MAPPED)
         if most != self._most:
@@ -52,22 +52,22 @@ class Results:
         ]
 
     def trim(self) -> None:
-        """Keep nothing."""
+        """Free all cached blocks."""
         self._free.clear()
 
     def give(self, block: numpy.ndarray) -> None:
-        """Keep a block that no array lies in any more, unless that is too much."""
+        """Cache a dead block if the limit allows."""
         if self.kept + block.nbytes <= self._most:
             self._free.append(block)
 
     def _reusing(self, shape: tuple[int, ...], dtype: numpy.dtype) -> numpy.ndarray:
-        """An array in a block of one that is gone, if one fits, or in a new one."""
+        """Allocate an array in a cached block if one fits, otherwise in a new one."""
         size = math.prod(shape) * dtype.itemsize
         lent = _Lent(weakref.ref(self), self._taken(_room(size)), size)
         return numpy.asarray(lent).view(dtype).reshape(shape)
 
     def _taken(self, size: int) -> numpy.ndarray:
-        """A block of so many bytes; where none is kept, others make room for it."""
+        """Return a block of `size` bytes; without a fitting cached one, free others first."""
         kept: list[numpy.ndarray] = []
         found = None
         while self._free and found is None:
@@ -85,7 +85,8 @@ class Results:
 
 
 class _Lent:
-    """A block with bytes of an array, its views and what else shares them: the base of them all."""
+    """Base object of an array, its views and other users of a block; returns the block on
+    deletion."""
 
     def __init__(self, results: weakref.ref[Results], block: numpy.ndarray, size: int) -> None:
         self._results, self._block = results, block
@@ -100,12 +101,12 @@ class _Lent:
 
 
 def _room(size: int) -> int:
-    """Bytes of the block for results of so many: of some sizes alone, so that others fit."""
+    """Round up the size of a block, so that it fits other results."""
     step = 1 << max(size.bit_length() - 4, 0)
     return -(-(size + _LINE) // step) * step
 
 
 def aligned(shape: tuple[int, ...], dtype: numpy.dtype) -> numpy.ndarray:
-    """An array whose elements are any; raises MemoryError or ValueError where there is no room."""
+    """Allocate an uninitialised array; raises MemoryError or ValueError on failure."""
     room = numpy.empty(math.prod(shape) * dtype.itemsize + _LINE, numpy.uint8)
     return numpy.ndarray(shape, dtype, room, -pointers((room,))[0] % _LINE)

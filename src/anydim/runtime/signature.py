@@ -1,4 +1,4 @@
-"""What a program takes and gives: names, element types and shapes as size expressions."""
+"""The inputs and outputs of a program: names, element types and symbolic shapes."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs and outputs of a program called `name`, and the sizes it works at.
+    """The inputs and outputs of a program called `name`, and the box of its sizes.
 
-    `guards` must hold at every call beside the bounds and constraints of the box. `noun` is what
-    errors call one of the inputs.
+    `guards` are relations that each call must satisfy besides the bounds and constraints of the
+    box. `noun` is the word for an input in errors.
     """
 
     name: str

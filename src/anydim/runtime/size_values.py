@@ -1,12 +1,12 @@
-"""Values that depend on sizes alone, kept from call to call: a block of memory for each sizes.
+"""A cache of values that depend on sizes alone: a memory block per setup and sizes.
 
-    (0, 77)      what the first setup of a program makes at seq = 77
-    (1, 8, 77)   what the second one makes at batch = 8, seq = 77
+    (0, 77)      values of setup 0 at seq = 77
+    (1, 8, 77)   values of setup 1 at batch = 8, seq = 77
 
-All calls of a model share the blocks. There are at most `MOST` of them, with a number of bytes in
-all; where there are more, those go that were not used for the longest time. A call holds the blocks
-that it reads, so whatever is dropped meanwhile serves it to its end. Two calls that miss the same
-block both fill one, with equal bytes; the first that is there is kept.
+All calls of a model share the blocks. At most `MOST` blocks and a number of bytes are cached; the
+least recently used ones are dropped. A call holds references to the blocks that it reads, so
+dropped blocks stay valid until it ends. Two concurrent calls that miss the same block both fill
+one, with equal bytes; the first one is kept.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Block:
 
 
 class SizeValues:
-    """The blocks of a program, `most_bytes` in all; `changed` is told their bytes.
+    """The cached blocks of a program, at most `most_bytes`; `changed` receives their total size.
 
-    Looking one up takes no lock: operations on a dict are atomic. Whoever changes what is kept has
-    the lock of its process, so that none is taken forever in the child of a fork. A change may be
-    interrupted: by a fork of another thread, or by a signal's handler, which may raise or call the
-    model. Bytes are counted anew then.
+    Lookups take no lock: dict operations are atomic. Changes take a lock per process, so that a
+    child of a fork never waits for a lock of its parent. A change may be interrupted by a fork of
+    another thread or by a signal handler, which may raise or call the model; the bytes are then
+    counted anew.
     """
 
     def __init__(
@@ -60,34 +60,35 @@ class SizeValues:
         return len(self._blocks)
 
     def find(self, key: Key) -> Block | None:
-        """The block of these sizes, which is filled; None where there is none."""
+        """Return the filled block of these sizes, or None."""
         block = self._blocks.get(key)
         if block is not None:
             block.used = next(self._clock)
         return block
 
     def put(self, block: Block) -> bool:
-        """Keep a block that is filled; whether others were dropped for it."""
+        """Cache a filled block; return whether others were dropped for it."""
         if block.bytes > self.most_bytes:
             block.dropped = True
             return False
         with self._lock():
             block.used = next(self._clock)
             known = self._blocks.get(block.key)
-            if known is not None:  # another call was faster: this one is its own call's
+            if known is not None:  # another call was faster: this block serves its own call only
                 block.dropped = known is not block
                 return False
             self._begin()
             self._blocks[block.key] = block
             self.bytes += block.bytes
             dropped = self.bytes > self.most_bytes or len(self._blocks) > self.most
-            if dropped:  # more than has to be, so that it is not done for each new block
+            if dropped:  # more than necessary, so that not each new block drops one
                 self._drop(self.most_bytes * 7 // 8, self.most * 7 // 8, (block.key,))
             self._end()
         return dropped
 
     def make_room(self, most_bytes: int, own: tuple[Key, ...]) -> bool:
-        """Keep no more than so many bytes beside those of `own`; whether some were dropped."""
+        """Shrink the cache to `most_bytes` besides the blocks of `own`; return whether any were
+        dropped."""
         with self._lock():
             self._begin()
             mine = sum(self._blocks[key].bytes for key in own if key in self._blocks)
@@ -96,7 +97,7 @@ class SizeValues:
         return dropped
 
     def clear(self) -> int:
-        """Keep nothing; the bytes that were."""
+        """Drop all blocks; return their bytes."""
         with self._lock():
             self._begin()
             bytes = self.bytes
@@ -105,7 +106,7 @@ class SizeValues:
         return bytes
 
     def _drop(self, most_bytes: int, most: int, own: tuple[Key, ...]) -> bool:
-        """Drop those that were not used for the longest time, but for `own`."""
+        """Drop the least recently used blocks, except `own`."""
         if self.bytes <= most_bytes and len(self._blocks) <= most:
             return False
         dropped = False
@@ -120,13 +121,13 @@ class SizeValues:
         return dropped
 
     def _begin(self) -> None:
-        """Begin a change; the lock is taken."""
-        if self._changing:  # one did not end
+        """Begin a change; the lock is held."""
+        if self._changing:  # an earlier one was interrupted
             self._count()
         self._changing = True
 
     def _end(self) -> None:
-        if not self._changing:  # another one began meanwhile, and ended
+        if not self._changing:  # another one began and ended meanwhile
             self._count()
         self._changing = False
         self._changed(self.bytes)
@@ -135,10 +136,10 @@ class SizeValues:
         self.bytes = sum([block.bytes for block in list(self._blocks.values())])
 
     def _lock(self) -> threading.RLock:
-        """That of this process; setdefault is atomic."""
+        """The lock of this process; setdefault is atomic."""
         process = os.getpid()
         lock = self._locks.get(process)
-        if lock is None:  # in the child of a fork, too: a change of another thread ends there
+        if lock is None:  # also after a fork, which interrupts changes of other threads
             self._changing = True
             lock = self._locks.setdefault(process, threading.RLock())
         return lock

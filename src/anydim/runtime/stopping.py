@@ -1,8 +1,8 @@
-"""What ends a call before it ends itself: a time limit, a signal such as Ctrl-C, another thread.
+"""Interruption of calls: by a time limit, a signal such as Ctrl-C, or another thread.
 
-Native code looks at the clock and lets Python run the handlers of its signals between iterations
-and launches (`native/stopping.py`); an exception that a handler raises comes back in three words.
-Another thread ends calls by a `Stop`: their time limit is over at once.
+Native code reads the clock and lets Python run signal handlers between iterations and launches
+(`native/stopping.py`); an exception from a handler is returned in three slots. Another thread ends
+calls through a `Stop`, which expires their time limit.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from anydim.base.user_values import shown
 from anydim.runtime import context
 from anydim.sizes import LARGEST
 
-FAILURES = ("time", "loop", "interrupted")  # of calls that may be stopped
+FAILURES = ("time", "loop", "interrupted")  # failure kinds of interruptible calls
 _MOST_SECONDS = 1e9
-_LATE = 0.02  # seconds that the quick clock may be behind
+_LATE = 0.02  # maximum lag of the coarse clock in seconds
 _PYTHON = (
     "PyGILState_Ensure", "PyErr_CheckSignals", "PyErr_Occurred", "PyErr_Fetch",
     "PyGILState_Release", "PyThread_get_thread_ident",
 )  # fmt: skip
-_PAST = 1  # a moment before every call, in nanoseconds
-_main = ctypes.c_int64()  # the number of the main thread: handlers run nowhere else
+_PAST = 1  # a deadline in the past, in nanoseconds
+_main = ctypes.c_int64()  # id of the main thread, which alone runs signal handlers
 
 
 def _set_main() -> None:
@@ -45,7 +45,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def known_timeout(seconds: Any) -> float | None:
-    """Seconds that a call may take; raises OptionError for what is no such number."""
+    """Return a time limit in seconds; raises OptionError for an invalid one."""
     if seconds is None:
         return None
     number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
@@ -55,14 +55,14 @@ def known_timeout(seconds: Any) -> float | None:
 
 
 def prepare(block: Any) -> None:
-    """Fill the words of a new call's memory that never change."""
+    """Fill the constant slots of a new call's memory."""
     block[context.CLOCK : context.THREAD + 1] = _functions()
     block[context.CLOCK_NUMBER : context.MAIN] = _clocks()
     block[context.MAIN] = ctypes.addressof(_main)
 
 
 def deadline(timeout: float) -> int:
-    """When a call that begins now has to end, in nanoseconds; 0 where there is no clock."""
+    """Return the deadline of a call that begins now, in nanoseconds; 0 without a clock."""
     now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) if _functions()[0] else 0
     return now and now + int(timeout * 1e9)
 
@@ -71,11 +71,11 @@ class Ends(Protocol):
     """A call in progress."""
 
     def end(self, deadline: int) -> None:
-        """When it has to end, in nanoseconds; 0: never."""
+        """Set its deadline in nanoseconds; 0: none."""
 
 
 class Stop:
-    """Ends calls: those in progress that it was set for, and later ones until it is cleared."""
+    """Ends calls: registered ones in progress, and later ones until it is cleared."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -83,7 +83,7 @@ class Stop:
         self._lock = threading.Lock()
 
     def request(self) -> None:
-        """End them, from any thread."""
+        """End the calls; thread-safe."""
         with self._lock:
             self.requested = True
             for call in self._calls:
@@ -95,20 +95,20 @@ class Stop:
             self.requested = False
 
     def add(self, call: Ends) -> None:
-        """End a call when it is requested, or now."""
+        """Register a call; it ends on a request, or now after one."""
         with self._lock:
             self._calls.append(call)
             if self.requested:
                 call.end(_PAST)
 
     def remove(self, call: Ends) -> None:
-        """Leave a call alone from now on."""
+        """Unregister a call."""
         with self._lock:
             self._calls = [each for each in self._calls if each is not call]
 
     @contextmanager
     def ends(self) -> Iterator[None]:
-        """It ends calls that this thread makes inside."""
+        """A context in which this object ends the calls of the current thread."""
         token = STOP.set(self)
         try:
             yield
@@ -116,25 +116,27 @@ class Stop:
             STOP.reset(token)
 
 
-STOP: ContextVar[Stop | None] = ContextVar("anydim_stop", default=None)  # of calls made here
+STOP: ContextVar[Stop | None] = ContextVar(
+    "anydim_stop", default=None
+)  # that ends calls in this context
 
 
 def begin(call: Ends, timeout: float | None, stop: Stop | None) -> None:
-    """Before a call that a time limit or another thread may end."""
+    """Register a call with its time limit and `stop`."""
     call.end(0 if timeout is None else deadline(timeout))
     if stop is not None:
         stop.add(call)
 
 
 def ended(call: Ends, stop: Stop | None) -> None:
-    """After it."""
+    """Unregister a call."""
     if stop is not None:
         stop.remove(call)
     call.end(0)
 
 
 def raise_kept(block: Any) -> None:
-    """Raise the exception that a handler of a signal has raised during the call, if any."""
+    """Raise the exception of a signal handler during the call, if any."""
     kept = block[context.RAISED : context.RAISED + 3]
     if kept[0]:
         block[context.RAISED : context.RAISED + 3] = (0, 0, 0)
@@ -145,9 +147,9 @@ def raise_kept(block: Any) -> None:
 
 @cache
 def _clocks() -> tuple[int, int]:
-    """The numbers of the system's exact clock, and of one that takes less time to read.
+    """Return the ids of an exact system clock and of a faster one.
 
-    Linux has the latter, late by a tick; where it is as exact as the other one it is no quicker.
+    Linux has a coarse clock that lags by a tick; if it is as exact as the other, it is no faster.
     """
     exact, coarse = getattr(time, "CLOCK_MONOTONIC", 0), 6
     if sys.platform != "linux":
@@ -158,7 +160,8 @@ def _clocks() -> tuple[int, int]:
 
 @cache
 def _functions() -> list[int]:
-    """Addresses of the system's clock and of what Python has for signals; 0 for what is missing."""
+    """Return the addresses of the system clock and of Python's signal functions; 0 for missing
+    ones."""
     system = ctypes.CDLL(None) if hasattr(time, "CLOCK_MONOTONIC") else None
     clock = getattr(system, "clock_gettime", None)
     found = [clock, *(getattr(ctypes.pythonapi, name, None) for name in _PYTHON)]

@@ -1,9 +1,9 @@
-"""A straight program that can be called: two native calls, and one arena for what lies between.
+"""A callable straight program: two native calls, and one arena for intermediate values.
 
-`bind` computes and checks all sizes, `run` does the launches. What depends on sizes alone lies in
-blocks that calls share (`size_values.py`): a call at sizes without one fills it first. A block that
-is small, so that looking for it would take longer than filling it, or larger than all that may be
-kept, lies behind the arena of its call and serves the next calls of the same sizes.
+`bind` computes and checks all sizes, `run` launches the kernels. Values that depend on sizes alone
+are stored in blocks that calls share (`size_values.py`); a call at new sizes fills them first.
+Blocks that are too small to be worth a lookup, or larger than the cache, are stored behind the
+arena of a call and reused by the next calls with the same sizes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 @dataclass(frozen=True)
 class _Setup:
-    """The words of a setup: the first of its own, and those of the dims that it is for."""
+    """Slots of a setup: its own first slot, and those of the dims that it depends on."""
 
     number: int
     first: int
@@ -57,60 +57,60 @@ class _Setup:
 
 
 class _Frame(Arena):
-    """What one call in progress needs: an arena, and a block of words at `words`.
+    """The memory of a call in progress: an arena, and a block of slots at `words`.
 
-    The block is bound to `shapes` (None: to nothing); `results` are the shapes that follow. What
-    `stops` has words for that, as a call of regions has them.
+    The block is bound to `shapes` (None: unbound); `results` are the resulting shapes. `stops` has
+    the slots for interruption, as region calls have them.
     """
 
     def __init__(self, words: int, stops: bool, setups: bool) -> None:
         super().__init__()
-        self.setups = setups  # whether the arena holds blocks
+        self.setups = setups  # whether blocks may be behind the arena
         self.block = (ctypes.c_int64 * words)()
         self.words = ctypes.addressof(self.block)
         self.since = IDLE
         self.shapes: list[int] | None = None
         self.results: list[tuple[int, ...]] = []
-        self.makers: list[Callable[..., numpy.ndarray]] = []  # of arrays for them
-        self.asked_for = 0  # bytes of the arena
-        self.arena = 0  # where the block says that it is
-        self.parallel = 0  # what the block says of threads at these sizes
-        self.table: Table | None = None  # of calls like the last one
-        self.invoke: Invoke | None = None  # its function, while the block is bound
-        self.tensors: type | None = None  # that they take beside numpy's arrays
-        self.held = 0  # bytes of blocks that are not part of the arena
-        self.blocks: list[Block] = []  # those that are shared
+        self.makers: list[Callable[..., numpy.ndarray]] = []  # allocators of results
+        self.asked_for = 0  # requested bytes of the arena
+        self.arena = 0  # its address in the block
+        self.parallel = 0  # whether threads are worthwhile at these sizes
+        self.table: Table | None = None  # of repeated calls
+        self.invoke: Invoke | None = None  # its function while the block is bound
+        self.tensors: type | None = None  # class of tensors accepted besides numpy arrays
+        self.held = 0  # bytes of blocks outside the arena
+        self.blocks: list[Block] = []  # shared blocks
         self.unfilled: list[tuple[_Setup, Block]] = []
-        self.behind = False  # whether some lie behind the arena that are too large to be shared
+        self.behind = False  # whether blocks too large to be shared are behind the arena
         self.stopping = (ctypes.c_int64 * context.BINS)() if stops else None
         if self.stopping is not None:
             stopping.prepare(self.stopping)
             self.block[STOPPING] = ctypes.addressof(self.stopping)
 
     def _resize(self, size: int) -> None:
-        """A block in the arena is filled again by the next call: it may be other memory."""
+        """Mark blocks in the arena as empty: the memory may have moved."""
         if self.setups:
             self.invoke = None
         super()._resize(size)
 
     @property
     def dropped(self) -> bool:
-        """Whether a block that it holds is kept for no other call any more."""
+        """Whether a block that it holds was dropped from the cache."""
         return any(block.dropped for block in self.blocks)
 
     def unbind(self) -> None:
-        """Hold no block: the next call binds sizes again."""
+        """Release all blocks; the next call binds sizes again."""
         self.shapes, self.invoke = None, None
         self.blocks, self.unfilled, self.behind = [], [], False
 
     def end(self, deadline: int) -> None:
-        """When the call has to end, 0: never."""
+        """Set the deadline of the call, 0: none."""
         if self.stopping is not None:
             self.stopping[context.DEADLINE] = deadline
 
 
 class StraightExecutable(Executable[_Frame]):
-    """One segment, which checks all that comes and writes results where they are wanted."""
+    """One segment, which checks its inputs and writes results to where they are wanted."""
 
     direct = True
 
@@ -150,7 +150,7 @@ class StraightExecutable(Executable[_Frame]):
         invoke, needed = frame.invoke, frame.asked_for
         if invoke is None or needed > self._most_arena or self.watched.busy:
             return None
-        if needed > frame.bytes or frame.address != frame.arena:  # it was given back, or moved
+        if needed > frame.bytes or frame.address != frame.arena:  # freed or moved
             return None
         frame.needed = needed
         outputs = self._shared(frame, invoke, given, into)
@@ -163,7 +163,7 @@ class StraightExecutable(Executable[_Frame]):
         return found
 
     def _shared(self, frame: _Frame, run: Callable[..., Any], *given: Any) -> Any:
-        """What `run` gives, with threads where they are of use, which a limit or a stop ends."""
+        """Call `run`, with threads if worthwhile, under a time limit or stop if set."""
         limit, stop = self.timeout, stopping.STOP.get()
         ends = limit is not None or stop is not None
         if not (ends or frame.parallel):
@@ -188,7 +188,7 @@ class StraightExecutable(Executable[_Frame]):
                 stopping.ended(frame, stop)
 
     def _raise(self, frame: _Frame, failed: int) -> NoReturn:
-        """The error of a call that failed."""
+        """Raise the error of a failed call."""
         if frame.stopping is not None:
             stopping.raise_kept(frame.stopping)
         raise self._failed(self.interface.bound + failed, frame.block)
@@ -216,14 +216,14 @@ class StraightExecutable(Executable[_Frame]):
             self._keep_filled(frame)
         if failed:
             self._raise(frame, failed)
-        if known and frame.table is not None:  # its calls find the block filled
+        if known and frame.table is not None:  # repeated calls find the block filled
             self._expect(frame, frame.table)
-        if frame.blocks and frame.dropped:  # by another call, meanwhile
+        if frame.blocks and frame.dropped:  # by another call meanwhile
             frame.unbind()
         return outputs
 
     def _bound(self, frame: _Frame, shapes: list[int]) -> None:
-        """Have all sizes computed and checked; what is bound already serves calls alike."""
+        """Compute and check all sizes, unless the frame is bound to these shapes."""
         block, frame.shapes, frame.invoke = frame.block, None, None
         self._shapes.pack_into(block, self._shapes_at, *shapes)
         for dim, word in self.interface.asked:
@@ -244,9 +244,10 @@ class StraightExecutable(Executable[_Frame]):
         self.steady = False
 
     def _expect(self, frame: _Frame, table: Table) -> None:
-        """Have calls like this one, the second of its sizes, run at once.
+        """Set up the fast path for repeated calls; this one is the second with its sizes.
 
-        Results that the C library would map anew in each call are numpy's, whose blocks are kept.
+        Results that the C library would map anew in each call are allocated by numpy over cached
+        blocks.
         """
         if frame.invoke is None:
             table.bind(frame.makers, frame.results, self._kinds)
@@ -258,7 +259,7 @@ class StraightExecutable(Executable[_Frame]):
     def _allocate(
         self, frame: _Frame, into: Mapping[str, numpy.ndarray]
     ) -> dict[str, numpy.ndarray]:
-        """Arrays for the outputs at the sizes just bound, and the arena."""
+        """Allocate the outputs at the bound sizes, and the arena."""
         outputs = {}
         try:
             if frame.held or self._limited:
@@ -269,7 +270,7 @@ class StraightExecutable(Executable[_Frame]):
                 if held is not None and held.shape != shape:
                     raise wrong_shape(self.signature.name, name, held.shape, shape)
                 outputs[name] = make(shape, dtype) if held is None else held
-        except (MemoryError, ValueError):  # numpy's word for more than an array can have
+        except (MemoryError, ValueError):  # ValueError: above numpy's maximum
             failed, made = self.interface.failures[-1], self._result_bytes(frame.results)
             needed = frame.block[ARENA_BYTES] + frame.held
             frame.unbind()
@@ -284,15 +285,15 @@ class StraightExecutable(Executable[_Frame]):
     # ---- values of sizes alone -----------------------------------------------------------------
 
     def _empty(self, frame: _Frame) -> None:
-        """Have blocks in the arena filled again: it may have moved, or have been given back."""
+        """Mark blocks in the arena as empty: it may have moved or been freed."""
         for setup in self._setups:
             if frame.block[setup.first + BEHIND] >= 0:
                 frame.block[setup.first + EMPTY] = 1
 
     def _take_blocks(self, frame: _Frame) -> None:
-        """Find the blocks of the sizes just bound, or memory for them."""
+        """Find the blocks of the bound sizes, or allocate them."""
         if not (frame.blocks or frame.behind):
-            shapes, frame.shapes = frame.shapes, None  # a signal's handler may raise meanwhile
+            shapes, frame.shapes = frame.shapes, None  # a signal handler may raise meanwhile
             self._find_blocks(frame)
             frame.shapes = shapes
         if self._limited:
@@ -322,7 +323,7 @@ class StraightExecutable(Executable[_Frame]):
                 frame.blocks.append(found)
 
     def _keep_filled(self, frame: _Frame) -> None:
-        """Keep the blocks that a run has filled."""
+        """Cache the blocks that a run has filled."""
         filled = [pair for pair in frame.unfilled if not frame.block[pair[0].first + EMPTY]]
         for pair in filled:
             dropped = self.size_values.put(pair[1])
@@ -330,17 +331,17 @@ class StraightExecutable(Executable[_Frame]):
             self._forget(dropped)
 
     def _forget(self, dropped: bool) -> None:
-        """Have idle frames hold no block that was dropped, and others bind their sizes again."""
+        """Release dropped blocks of idle frames; other frames bind again."""
         if not dropped:
             return
         for frame in [known() for known in self._every]:
             if isinstance(frame, _Frame) and frame.dropped:
-                frame.invoke = None  # a call that has it lets go at its end
+                frame.invoke = None  # a call in progress releases it at its end
         if any(frame.dropped for frame in self._frames.free()):
             self._frames.visit(_let_go)
 
     def _counted(self, bytes: int) -> None:
-        """Blocks have so many bytes now: what is left of a limit is for arenas."""
+        """Update the memory limit of arenas for the bytes of cached blocks."""
         self._limited = self._most_bytes != UNLIMITED and bool(self.interface.setups)
         self._most_arena = self._most_bytes - bytes if self._limited else self._most_bytes
 
@@ -369,12 +370,12 @@ class StraightExecutable(Executable[_Frame]):
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes that idle arenas hold now, and blocks of sizes alone, all together."""
+        """Bytes of idle arenas and of cached size values."""
         return self.size_values.bytes + sum(frame.bytes for frame in self._frames.free())
 
     @property
     def highest_arena_bytes(self) -> int:
-        """The most bytes that any of the idle arenas has ever held."""
+        """The maximum number of bytes that an idle arena ever held."""
         return max((frame.highest for frame in self._frames.free()), default=0)
 
 

@@ -1,4 +1,4 @@
-"""Addresses of functions of the system, for native code to call."""
+"""Addresses of system functions for native code."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import os
 import threading
 from functools import cache
 
-_MUTEX_BYTES = 256  # more than one takes on any system
+_MUTEX_BYTES = 256  # above the size of a mutex on any system
 
 
 @cache
 def memory_functions() -> tuple[int, ...]:
-    """malloc, free, memcpy and memset."""
+    """Return the addresses of malloc, free, memcpy and memset."""
     system = ctypes.CDLL(None) if os.name == "posix" else ctypes.cdll.msvcrt
     return tuple(_address(system, name) for name in ("malloc", "free", "memcpy", "memset"))
 
 
 @cache
 def lock_functions() -> tuple[int, int]:
-    """What takes and gives back a mutex; both 0 where the system has no POSIX threads."""
+    """Return the addresses of mutex lock and unlock; both 0 without POSIX threads."""
     system = ctypes.CDLL(None) if os.name == "posix" else None
     if system is None or not hasattr(system, "pthread_mutex_init"):
         return 0, 0
@@ -27,7 +27,7 @@ def lock_functions() -> tuple[int, int]:
 
 
 class Mutex:
-    """A mutex that native code takes too; of one thread, it is not taken twice."""
+    """A non-recursive mutex shared with native code."""
 
     def __init__(self) -> None:
         self._bytes = ctypes.create_string_buffer(_MUTEX_BYTES)
@@ -41,12 +41,12 @@ class Mutex:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this thread has it or waits for it: finalizers run in the midst of that."""
+        """Whether this thread holds or awaits it: finalizers may run meanwhile."""
         return threading.get_ident() in self._holders
 
     def __enter__(self) -> None:
         self._holders.add(threading.get_ident())
-        self._take(self.address)  # without the lock of the interpreter
+        self._take(self.address)  # releases the interpreter's lock
 
     def __exit__(self, *error: object) -> None:
         self._give(self.address)

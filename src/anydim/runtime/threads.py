@@ -1,7 +1,7 @@
-"""The memory and the worker threads of a fork-join pool whose code is native.
+"""Memory and worker threads of a native fork-join pool.
 
-Workers are daemon threads of Python that stay in native code, without the interpreter lock,
-until the pool is closed. The layout of `_Pool` is that of `%pool` in `native/threads.py`.
+Workers are daemon threads that stay in native code, without the interpreter's lock, until the pool
+is closed. The layout of `_Pool` is that of `%pool` in `native/threads.py`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from anydim.base.records import dataclass
 from anydim.base.user_values import whole_within
 from anydim.runtime.cores import usual_cores
 
-SPINNING = 50e-6  # seconds that a worker looks for work before it blocks: most calls follow sooner
-_ALL_WORTH = 1 << 16  # more than work has to be for which sleeping workers are woken
-_TRIED = 1000  # looks at a time, whose seconds are measured: some 10 to 60 us
+SPINNING = 50e-6  # seconds that a worker spins before it blocks: most calls follow sooner
+_ALL_WORTH = 1 << 16  # above the work for which sleeping workers are woken
+_TRIED = 1000  # polls per measurement: 10 to 60 us
 _CLOSING_SECONDS = 1.0
-_WAIT = 2  # the place of the function that blocks
-_LOCK_BYTES = 256  # more than a mutex or a condition takes on any system
+_WAIT = 2  # index of the blocking function
+_LOCK_BYTES = 256  # above the size of a mutex or condition on any system
 AUTO = "auto"
-MOST = 1024  # threads that serve a call: more than any machine has use for
+MOST = 1024  # maximum threads of a call
 
 
 def known_threads(threads: Any) -> int:
-    """How many threads serve a call; raises OptionError for a number that cannot be meant.
+    """Return the number of threads of a call; raises OptionError for an invalid number.
 
-    "auto" is as many as the process may use (`runtime/cores.py`).
+    "auto" is the number of available cores (`runtime/cores.py`).
     """
     if isinstance(threads, str) and threads == AUTO:
         return min(usual_cores(), MOST)
@@ -64,7 +64,7 @@ class _Pool(ctypes.Structure):
 
 @dataclass(frozen=True)
 class PoolCode:
-    """Addresses of the native functions of a pool; `keep` holds their memory alive."""
+    """Addresses of the native functions of a pool; `keep` keeps their memory alive."""
 
     worker: int
     stop: int
@@ -72,19 +72,19 @@ class PoolCode:
 
 
 class Pool:
-    """`threads - 1` workers beside the caller. One call at a time: `take` it first.
+    """`threads - 1` workers besides the caller. One call at a time: `take` it first.
 
-    The call that has it stands in `taken`, so that a call which a signal interrupts can find out;
-    `taken.clear()` gives it back, one step that no signal divides.
+    `taken` holds the call that owns the pool, so that an interrupted call can recognise itself;
+    `taken.clear()` releases the pool in one step that no signal can divide.
     """
 
     def __init__(self, code: PoolCode, threads: int) -> None:
-        """Raises OSError where the system offers no blocking, RuntimeError for no more threads."""
+        """Raises OSError without POSIX threads, RuntimeError if no thread can be started."""
         self.taken: dict[int, object] = {}
-        self.ended = 0.0  # when the last call did
+        self.ended = 0.0  # end of the last call
         self.process = os.getpid()
         memory = _Memory(threads)
-        self._memory = memory  # at exit a call may still be running when the pool is closed
+        self._memory = memory  # at exit a call may still run when the pool is closed
         self.address = memory.address
         memory.pool.spins = _spins(code.worker)
         self._finalizer = weakref.finalize(self, _close, memory, code, self.process)
@@ -103,24 +103,24 @@ class Pool:
                 raise
 
     def take(self, call: object) -> bool:
-        """Whether this call has it now: no other one does."""
+        """Acquire the pool for a call; return whether that succeeded."""
         return self.taken.setdefault(0, call) is call
 
     def worth(self, parallel: int) -> int:
-        """What a call is to say of threads (`WORTH_WAKING` in `native/threads.py`).
+        """Return the minimum work for threads (`WORTH_WAKING` in `native/threads.py`).
 
-        In a row of calls workers stay up from one to the next, so little work is worth it too.
+        In a sequence of calls workers keep spinning in between, so less work is worthwhile.
         """
         soon = time.perf_counter() - self.ended < SPINNING
         return max(parallel, _ALL_WORTH) if soon else parallel
 
     def close(self) -> None:
-        """End the workers; they hold nothing of the pool afterwards."""
+        """End the workers; they hold no reference to the pool afterwards."""
         self._finalizer()
 
 
 class _Memory:
-    """The pool structure, aligned to cache lines, a word for each part, its locks."""
+    """The pool structure, aligned to cache lines, a word per part, and its locks."""
 
     def __init__(self, threads: int) -> None:
         size = ctypes.sizeof(_Pool) + -(-threads // 8) * 64
@@ -134,7 +134,8 @@ class _Memory:
 
 
 def _system_functions(locks: ctypes.Array[ctypes.c_void_p]) -> list[int | None]:
-    """Prepare mutex and conditions; addresses of lock, unlock, wait, broadcast, yield."""
+    """Initialise mutex and conditions; return the addresses of lock, unlock, wait, broadcast,
+    yield."""
     system = ctypes.CDLL(None) if os.name == "posix" else None
     if system is None or not hasattr(system, "pthread_cond_wait"):
         raise OSError("no POSIX threads on this system")
@@ -148,10 +149,10 @@ def _system_functions(locks: ctypes.Array[ctypes.c_void_p]) -> list[int | None]:
 
 @lru_cache(maxsize=64)
 def _spins(worker: int) -> int:
-    """How many looks for work take `SPINNING`.
+    """Return the number of polls that take `SPINNING`.
 
-    A pause is ten times as long on one processor as on another, so a worker is asked: one of a pool
-    without work, whose way to block is to leave.
+    A pause instruction takes ten times as long on some processors as on others; it is measured on a
+    worker of an empty pool, whose blocking function returns at once.
     """
     memory = _Memory(1)
 
@@ -171,7 +172,7 @@ def _spins(worker: int) -> int:
 
 
 def _serve(worker: ctypes._FuncPointer, memory: _Memory, number: int, code: PoolCode) -> None:
-    """A worker thread; holds memory and code for as long as it runs."""
+    """Run a worker thread; keeps memory and code alive."""
     worker(memory.address, number)
 
 

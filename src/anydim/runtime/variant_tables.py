@@ -1,31 +1,30 @@
-"""Several bodies for one site: a table of words that a launch looks its sizes up in.
+"""Dispatch tables: the variants of a site, looked up by the sizes of a launch.
 
-The entry of a site (`Executable.entries`) is where its code begins; with a tag, `TAG` more than the
-address of a table. A table says where the generic body begins, and has a row for each body that is
-there for certain sizes, found by a hash of them. What a launch asks for and no row has is a miss:
-the generic body serves it, and its sizes are counted, or whoever waits for it is told.
+The entry of a site (`Executable.entries`) is the address of its code, or, tagged by `TAG`, the
+address of a table. A table has the address of the generic kernel, and a row for each variant of
+specific sizes, found by a hash of them. Sizes without a row are a miss: the generic kernel runs,
+and the sizes are counted, or a callback is notified.
 
-    table   generic code, operands and sizes of a launch, mask and address of the index,
-            what a miss calls (0: nothing) and with which number, mask and address of what was
-            seen, the row that was found last, number and addresses of the rows of spans, the one
-            of those that was found last, how often none was found
-    index   addresses of rows, 0 where there is none, by hash; none at all: the mask is -1
+    table   generic code, operands and sizes of a launch, mask and address of the index, callback of
+            a miss (0: none) and its argument, mask and address of the counters of missed sizes, the
+            row found last, number and addresses of the rows of spans, the span found last, misses
+    index   addresses of rows by hash, 0: empty; without an index the mask is -1
     row     code, parallel range, grain, scratch, hits, extent, sizes
-    span    a row, whose sizes are the least ones and, behind them, the largest
-    seen    count, sizes; by hash; what comes more often drives out what comes less
+    span    a row with the smallest sizes, followed by the largest
+    seen    count, sizes; by hash; frequent sizes replace rare ones
 
-A body may be for a span of sizes: what no row has for just its sizes is looked up in those of
-spans, the one that was found last first. It takes the scratch of the launch. Its parallel range is
-that of the launch too, or what `extent` says, a function of the address of the sizes, which says
-less than 0 where the body does not hold at them after all. A row without code has the generic body
-serve, and nobody is told.
+A variant may cover a span of sizes: sizes without a row of their own are looked up among the spans,
+the one found last first. It uses the scratch of the launch. Its parallel range is that of the
+launch, or what `extent` returns, a function of the address of the sizes, which returns a negative
+number if the variant does not support them. A row without code selects the generic kernel without a
+callback.
 
 The sizes of a launch are those that its kernel takes, then its parallel range, for which a launch
-leaves a word free behind its arguments.
+reserves a slot behind its arguments.
 
-A table that is published is not changed, but for its last row: another one is, by one store of a
-word. Rows go on living from table to table, so that they keep their counts. Counts are not exact
-where several threads count at once.
+A published table is immutable, except for its last row: a new table is published by one store. Rows
+are shared between tables and keep their counts. Counts are approximate if several threads count at
+once.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ import numpy
 from anydim.base.records import dataclass
 
 TAG = 1
-MORE = 1  # words behind the arguments of a launch
+MORE = 1  # slots behind the arguments of a launch
 GENERIC, OPERANDS, SIZES, MASK, INDEX, MISSED, NUMBER, SEEN_MASK, SEEN, LAST = range(10)
 SPANS, FIRST_SPAN, LAST_SPAN, MISSES = range(10, 14)
-CODE, PARALLEL, GRAIN, SCRATCH, HITS, EXTENT, FIRST = range(7)  # words of a row
-AS_LAUNCHED = -1  # the parallel range of a body for a span
+CODE, PARALLEL, GRAIN, SCRATCH, HITS, EXTENT, FIRST = range(7)  # slots of a row
+AS_LAUNCHED = -1  # parallel range of a variant for a span
 COUNT, FIRST_SEEN = range(2)
 SEEN_ROWS = 32
-FACTOR, BITS = 31, (1 << 31) - 1  # of the hash
+FACTOR, BITS = 31, (1 << 31) - 1  # parameters of the hash
 
 Sizes = tuple[int, ...]
 Missed = Callable[[int, int], int]  # number of the site, address of its sizes -> a row, or 0
@@ -53,7 +52,7 @@ Missed = Callable[[int, int], int]  # number of the site, address of its sizes -
 
 @dataclass(frozen=True)
 class Span:
-    """Sizes from the least ones to the largest, both included."""
+    """Sizes from the smallest to the largest, inclusive."""
 
     low: Sizes
     high: Sizes
@@ -62,23 +61,23 @@ class Span:
         return all(low <= size <= high for low, size, high in zip(self.low, sizes, self.high))
 
     def __iter__(self) -> Iterator[int]:
-        """As a row has it."""
+        """Yield the sizes as a row has them."""
         return iter((*self.low, *self.high))
 
     def __len__(self) -> int:
         return len(self.low)
 
 
-Key = Sizes | Span  # what a body is for
+Key = Sizes | Span  # the sizes of a variant
 
 
 def key_of(low: Sizes, high: Sizes) -> Key:
-    """Just these sizes, or those between."""
+    """Return the key of single sizes, or of a span."""
     return low if low == high else Span(low, high)
 
 
 def hash_of(sizes: Iterable[int]) -> int:
-    """What native code makes of sizes, too."""
+    """Return the hash of sizes that native code computes."""
     found = 0
     for size in sizes:
         found = (found * FACTOR + (size & BITS)) & BITS
@@ -87,10 +86,10 @@ def hash_of(sizes: Iterable[int]) -> int:
 
 @dataclass(frozen=True)
 class Body:
-    """Code for launches of just these sizes, or of a span, and how it is launched.
+    """A variant: code for launches of certain sizes or of a span, and its launch parameters.
 
-    `scratch` is in bytes, `extent` the address of a function, 0 where a span needs none. `keep`
-    holds the code alive.
+    `scratch` is in bytes; `extent` is the address of a function, 0 if a span needs none. `keep`
+    keeps the code alive.
     """
 
     sizes: Key
@@ -104,7 +103,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Callee:
-    """What misses call: the address of a `Missed`, and the number of the site."""
+    """The callback of misses: the address of a `Missed`, and the number of the site."""
 
     address: int = 0
     number: int = 0
@@ -112,7 +111,7 @@ class Callee:
 
 @dataclass(frozen=True)
 class Site:
-    """A site as tables know it: its generic body, how many operands and sizes its launches have."""
+    """A site: its generic kernel, and the numbers of operands and sizes of its launches."""
 
     generic: int
     operands: int
@@ -120,30 +119,31 @@ class Site:
 
 
 class Choice:
-    """The bodies of one site; `entry` is what launches look them up by."""
+    """The variants of a site; `entry` is the tagged address of the current table."""
 
     def __init__(self, site: Site, callee: Callee | None = None, watching: bool = False) -> None:
         self.site = site
         self._callee = callee or Callee()
         self._seen = self._counters(SEEN_ROWS if watching else 0)
         self._rows: dict[Key, numpy.ndarray] = {}
-        self._places: dict[Sizes, tuple[int, int]] = {}  # hash and address of rows of no spans
+        self._places: dict[Sizes, tuple[int, int]] = {}  # hash and address of rows of single sizes
         self._bodies: dict[Key, Body] = {}
         self._table: tuple[Any, ...] = (numpy.zeros(MISSES + 1, numpy.int64),)
         self._table = self._made()
 
     @property
     def bodies(self) -> tuple[Body, ...]:
-        """Those that are there."""
+        """The current variants."""
         return tuple(self._bodies.values())
 
     @property
     def entry(self) -> int:
-        """The word for the table of code, as things are."""
+        """The current value for the table of code."""
         return int(self._table[0].ctypes.data) + TAG
 
     def change(self, more: Iterable[Body] = (), less: Iterable[Key] = ()) -> object:
-        """Bodies come and go, and the entry is another. Returns what calls in progress may need."""
+        """Add and remove variants and publish a new table; return what calls in progress may still
+        use."""
         for sizes in less:
             self._bodies.pop(sizes, None)
             self._rows.pop(sizes, None)
@@ -159,7 +159,8 @@ class Choice:
         return before
 
     def watch(self) -> object:
-        """Count the sizes of misses from now on, and call nobody. Returns what `change` does."""
+        """Count the sizes of misses from now on, without callback; returns what `change`
+        returns."""
         self._callee = Callee()
         if not len(self._seen):
             self._seen = self._counters(SEEN_ROWS)
@@ -167,38 +168,39 @@ class Choice:
         return before
 
     def row(self, sizes: Key) -> int:
-        """The address of a body's row, 0 where there is none."""
+        """Return the address of a variant's row, 0 if there is none."""
         row = self._rows.get(sizes)
         return 0 if row is None else int(row.ctypes.data)
 
     def hits(self, sizes: Key) -> int:
-        """How many launches a body has served."""
+        """Return the number of launches of a variant."""
         row = self._rows.get(sizes)
         return 0 if row is None else int(row[HITS])
 
     @property
     def misses(self) -> int:
-        """Launches that no row was found for."""
+        """The number of launches without a row."""
         return int(self._table[0][MISSES])
 
     def seen(self, after: int = 1) -> dict[Sizes, int]:
-        """Sizes that came so often at least and have no body, and about how often."""
+        """Return sizes without a variant that occurred at least `after` times, with approximate
+        counts."""
         rows = self._seen[self._seen[:, COUNT] >= after].tolist()
         found = {tuple(row[FIRST_SEEN:]): row[COUNT] for row in rows}
         return {sizes: count for sizes, count in found.items() if sizes not in self._rows}
 
     def forget(self, sizes: Sizes) -> None:
-        """Count sizes from 0 again."""
+        """Reset the count of sizes."""
         for row in self._seen[hash_of(sizes) % SEEN_ROWS :][:1]:
             if tuple(row[FIRST_SEEN:]) == sizes:
                 row[COUNT] = 0
 
     def _counters(self, rows: int) -> numpy.ndarray:
-        """What native code counts sizes in."""
+        """Return the counters of missed sizes."""
         return numpy.zeros((rows, FIRST_SEEN + self.site.sizes), numpy.int64)
 
     def _made(self) -> tuple[Any, ...]:
-        """The words of a table, and all that they speak of."""
+        """Return the words of a table, and everything that they refer to."""
         length = 2 if self._places else 0
         while length < 2 * len(self._places):
             length *= 2
