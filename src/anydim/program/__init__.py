@@ -1,7 +1,8 @@
-"""Records of a program: steps, buffers, regions, sizes, and what can be told without running it.
+"""Records of a program - steps, buffers, regions, sizes - and the reports derived from them.
 
-In come launches and formulas from the passes; out go plans, memory formulas and host code's input.
+Input: launches and formulas from the passes. Output: plans, memory formulas, input for host code
+generation.
 
-    batches/    many inputs of unlike sizes run in groups that fit a memory limit
-    profile/    where the time of calls goes
+    batches/    batching of inputs with different sizes under a memory limit
+    profile/    profiles and traces of calls
 """

@@ -1,4 +1,4 @@
-"""How the dims follow from the shapes of the inputs, and what has to be checked at a call."""
+"""Derivation of dims from the shapes of inputs, and the checks of a call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anydim.sizes import Box, Size, Truth, as_size, prove
 
 @dataclass(frozen=True)
 class Source:
-    """dim = (size of an input's axis - rest) / factor; both are sizes of dims solved before."""
+    """dim = (size of an input's axis - rest) / factor; both are sizes of dims solved earlier."""
 
     dim: str
     input: int
@@ -24,17 +24,18 @@ class Source:
 
     @property
     def direct(self) -> bool:
-        """Whether the axis is the dim plus something, so that a value always exists."""
+        """Whether the axis is the dim plus a constant or other dims, so that a solution always
+        exists."""
         return self.factor == 1
 
 
 def solve(
     signature: Signature, needed: frozenset[str], given: frozenset[str] = frozenset()
 ) -> tuple[Source, ...]:
-    """A source for every dim that the shapes tell, in an order in which they can be computed.
+    """Return a source for every dim that shapes determine, in an order of computation.
 
-    Axes that are just a dim come first, then those linear in it. Dims that are `given` have values
-    already. Raises GraphError when a needed dim cannot be told.
+    Axes that are just a dim come first, then those linear in it. `given` dims have values already.
+    Raises GraphError if a needed dim cannot be determined.
     """
     axes = [
         (i, a, size) for i, spec in enumerate(signature.inputs) for a, size in enumerate(spec.shape)
@@ -54,14 +55,14 @@ def solve(
     lost = [name for name in signature.box.names if name in needed and name not in known]
     if lost:
         raise GraphError(
-            f"{signature.name}: no input tells the size of dim {listed(lost)}",
-            "some input needs an axis whose size is that dim, or linear in it",
+            f"{signature.name}: no input determines the size of dim {listed(lost)}",
+            "an input needs an axis whose size is that dim, or linear in it",
         )
     return tuple(sources)
 
 
 def asked(signature: Signature, needed: frozenset[str]) -> tuple[str, ...]:
-    """The dims that are needed and that no input tells, even with these known."""
+    """Return the needed dims that no input determines."""
     found: list[str] = []
     while True:
         known = {source.dim for source in solve(signature, frozenset(), frozenset(found))}
@@ -74,7 +75,7 @@ def asked(signature: Signature, needed: frozenset[str]) -> tuple[str, ...]:
 
 
 def told(box: Box, specs: Sequence[TensorSpec], known: frozenset[str]) -> frozenset[str]:
-    """The dims that tensors of these shapes tell where others are known."""
+    """Return the dims that tensors of these shapes determine if others are known."""
     signature = Signature("", box, tuple(specs), ())
     return frozenset(source.dim for source in solve(signature, frozenset(), known))
 
@@ -91,7 +92,7 @@ def _source(input: int, axis: int, size: Size, known: set[str]) -> Source | None
 
 
 def first_checks(signature: Signature, sources: tuple[Source, ...]) -> tuple[Check, ...]:
-    """The checks that give each dim a value inside its bounds."""
+    """Return the checks that give each dim a value within its bounds."""
     checks = []
     for source in sources:
         dim = signature.box.dim(source.dim)
@@ -106,7 +107,7 @@ def first_checks(signature: Signature, sources: tuple[Source, ...]) -> tuple[Che
 
 
 def second_checks(signature: Signature, sources: tuple[Source, ...]) -> tuple[Check, ...]:
-    """The checks that hold between dims: every other axis, constraints, guards, overflow."""
+    """Return the checks between dims: all other axes, constraints, guards, overflow."""
     told = {(source.input, source.axis) for source in sources}
     checks = [
         Check("axis", i, a, size=size)
@@ -123,7 +124,7 @@ def second_checks(signature: Signature, sources: tuple[Source, ...]) -> tuple[Ch
 
 
 def check_names(name: str, box: Box, dims: Iterable[str], keywords: Iterable[str] = ()) -> None:
-    """Raise DimError for what is no dim of the box; it may be a misspelled keyword of a call."""
+    """Raise DimError for unknown dims; the name may be a misspelled keyword of a call."""
     for dim in dims:
         if dim not in box.names:
             hint = suggestion(dim, (*box.names, *keywords)) or f"the dims are {listed(box.names)}"
@@ -131,7 +132,7 @@ def check_names(name: str, box: Box, dims: Iterable[str], keywords: Iterable[str
 
 
 def check_sizes(name: str, box: Box, sizes: Mapping[str, int]) -> None:
-    """Raise DimError unless `sizes` names every dim of the box once, inside its bounds."""
+    """Raise DimError unless `sizes` has every dim of the box, within its bounds."""
     check_names(name, box, sizes)
     violations = box.violations(sizes)
     if violations:

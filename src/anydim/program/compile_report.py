@@ -1,4 +1,4 @@
-"""What a compilation reports when it is done."""
+"""The report of a compilation."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from anydim.base.records import dataclass
 class CompileReport:
     """How a model was compiled.
 
-    `seconds` is the time of each pass in order; that of a program found on disk is under "load".
-    `stages` prints each stage when asked; `notes` are lines on what was fused and which shape
-    arithmetic disappeared; `compiled` and `cached` count the native modules made now and found on
-    disk; `kernels` are those of its sites, by name (loop IR).
+    `seconds` is the time of each pass in order, or "load" for a program found on disk. `stages`
+    prints stages on request; `notes` are lines on fusion and on eliminated shape arithmetic;
+    `compiled` and `cached` count native modules compiled now and found on disk; `kernels` are the
+    kernels of its sites, by name (loop IR).
     """
 
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class CompileReport:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The schedule of a kernel, the results that it makes, and why it is what it is."""
+    """The schedule of a kernel, its results, and the reason for the schedule."""
 
     results: tuple[str, ...]
     schedule: str
@@ -38,7 +38,7 @@ class Chosen:
 
 
 class Deferred(Mapping[str, Any]):
-    """A mapping that is made when it is first read."""
+    """A mapping that is computed on first access."""
 
     def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:
         self._make = make

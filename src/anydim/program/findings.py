@@ -1,8 +1,8 @@
-"""What of a program is far from what the machine could do: `explain` lists it, the log warns of it.
+"""Findings: parts of a program that are far from the machine's peak; `explain` and the log list
+them.
 
-A row of `RULES` is one kind of finding. It looks at launches, their recipes and their schedules,
-so that a loaded program is told of as well as one just compiled. docs/guides/troubleshooting.md
-says of each what it means and what to do.
+A row of `RULES` is a kind of finding. It inspects launches, recipes and schedules, so it works on
+loaded programs as well. docs/guides/troubleshooting.md explains each finding and its remedy.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from anydim.program.program import Constant, Program
 from anydim.program.region_plan import values_at
 from anydim.program.segment import Segment, Site
 
-MATTERS = 1 << 16  # bytes of a constant
-_SHARE = 0.02  # of all work
-_USUAL = 64  # stands for a dim without upper bound
-_DENSE = 12  # operations for a byte: only what reads its operands many times has so many
+MATTERS = 1 << 16  # minimum bytes of a constant
+_SHARE = 0.02  # minimum share of all work
+_USUAL = 64  # assumed size of a dim without upper bound
+_DENSE = 12  # operations per byte: only code that reads its operands repeatedly reaches it
 _UNTILED = ("rows", "pointwise", "nest")
 
 
 @dataclass(frozen=True)
 class Launched:
-    """A launch, with the segment that it is in and the text that its kernel is made of."""
+    """A launch with its segment and the text of its recipe."""
 
     program: Program
     segment: Segment
@@ -34,17 +34,17 @@ class Launched:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """What it reads, then what it writes last."""
+        """Its inputs, then its outputs."""
         buffers = self.segment.buffer
         return tuple(name for name in self.site.operands if buffers[name].kind != "status")
 
     @property
     def kind(self) -> str:
-        """The template of its kernel, or nothing."""
+        """The template of its kernel, or ''."""
         return self.site.schedule.partition("(")[0].partition(":")[0].strip()
 
     def constants(self) -> Iterator[Constant]:
-        """Constants that it reads as they are."""
+        """Yield constants that it reads unpacked."""
         known = {constant.name: constant for constant in self.program.constants}
         yield from (known[name] for name in self.site.operands if name in known)
 
@@ -53,7 +53,7 @@ Rule = Callable[[Launched], str]
 
 
 def findings(program: Program) -> tuple[str, ...]:
-    """A line for each thing worth knowing; equal ones once, with the launches that are meant."""
+    """Return a line per finding; equal ones once, with all their launches."""
     found: dict[str, list[str]] = {}
     for launched in _worth_it(program):
         for rule in RULES:
@@ -70,7 +70,7 @@ def _places(sources: list[str]) -> str:
 
 
 def _worth_it(program: Program) -> Iterator[Launched]:
-    """The launches that do a part of all work, at some usual sizes."""
+    """Yield the launches with a relevant share of all work at representative sizes."""
     every = [
         Launched(
             program, segment, number, site,
@@ -85,14 +85,14 @@ def _worth_it(program: Program) -> Iterator[Launched]:
 
 
 def _work(launched: Launched) -> tuple[float, float]:
-    """Operations and bytes of a launch at some usual sizes."""
+    """Return operations and bytes of a launch at representative sizes."""
     box = launched.segment.signature.box
     sizes = {dim.name: max(dim.lo, min(_USUAL, dim.hi or _USUAL)) for dim in box.dims}
     try:
         values, _ = values_at(box, sizes)
         flops, moved = launched.site.flops, launched.site.moved
         return max(0.0, flops.evaluate(values)), max(0.0, moved.evaluate(values))
-    except (AnydimError, ArithmeticError):  # where a size divides by one that is 0
+    except (AnydimError, ArithmeticError):  # a division by a size of 0
         return 0.0, 0.0
 
 
@@ -100,7 +100,7 @@ def _work(launched: Launched) -> tuple[float, float]:
 
 
 def unpacked(launched: Launched) -> str:
-    """A product that reads a large constant as it lies in the file."""
+    """A product that reads a large constant unpacked."""
     large = [c for c in launched.constants() if len(c.shape) > 1 and c.bytes >= MATTERS]
     if not large or "packed=false" not in launched.site.schedule:
         return ""
@@ -108,7 +108,7 @@ def unpacked(launched: Launched) -> str:
 
 
 def made_of_constants(launched: Launched) -> str:
-    """What depends on no input is computed in every call."""
+    """A value that depends on constants only is computed in every call."""
     operands = launched.operands[:-1]
     large = any(constant.bytes >= MATTERS for constant in launched.constants())
     if large and all(launched.segment.buffer[name].kind == "constant" for name in operands):
@@ -117,7 +117,7 @@ def made_of_constants(launched: Launched) -> str:
 
 
 def written_scores(launched: Launched) -> str:
-    """A softmax between two products, whose matrix of scores goes through memory."""
+    """A softmax between two products whose score matrix goes through memory."""
     if launched.kind != "rows" or "exp(" not in launched.text or "max=!" not in launched.text:
         return ""
     sites, number = launched.segment.sites, launched.number
@@ -133,7 +133,7 @@ def _is_product(site: Site) -> bool:
 
 
 def untiled(launched: Launched) -> str:
-    """Reductions that read their operands many times, in a kernel that is not made for it."""
+    """Reductions that read their operands many times, in a kernel without register tiles."""
     if launched.kind not in _UNTILED or "=! " not in launched.text:
         return ""
     flops, moved = _work(launched)

@@ -1,4 +1,4 @@
-"""Random inputs of a program, for profiles and for measurements of placements."""
+"""Random inputs of a program, for profiles and placement measurements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ranges = Mapping[str, tuple[int, int | Size]]
 
 
 def known_ranges(given: Mapping[str, Any]) -> Ranges:
-    """Pairs (low, high) of integers; raises OptionError for anything else."""
+    """Return pairs (low, high) of integers; raises OptionError for anything else."""
     for name, ends in given.items():
         pair = isinstance(ends, (tuple, list)) and len(ends) == 2
         try:
@@ -25,7 +25,7 @@ def known_ranges(given: Mapping[str, Any]) -> Ranges:
             low, high = 1, 0
         if not -LARGEST <= low <= high <= LARGEST:
             raise OptionError(
-                f"integers of '{name}' are {shown(ends)}", "give (low, high), both included"
+                f"the integer range of '{name}' is {shown(ends)}", "give (low, high), inclusive"
             )
     return dict(given)
 
@@ -36,13 +36,13 @@ def draw(
     data: numpy.random.Generator,
     integers: tuple[int, int | Size] = (0, 1),
 ) -> numpy.ndarray:
-    """A random array for an input at given sizes; of an empty range, its low end."""
+    """Return a random array for an input at given sizes; an empty range yields its low end."""
     shape = tuple(size.evaluate(sizes) for size in spec.shape)
     low, high = integers[0], as_size(integers[1]).evaluate(sizes)
     try:
         if spec.dtype.is_float:
             return data.standard_normal(shape).astype(spec.dtype.numpy)
         return data.integers(low, max(low, high) + 1, shape).astype(spec.dtype.numpy)
-    except (MemoryError, ValueError):  # numpy's word for more than an array can have
+    except (MemoryError, ValueError):  # ValueError: above numpy's maximum
         problem = f"there is no memory for an input '{spec.name}' of shape {shape}"
         raise OutOfMemoryError(problem, "draw smaller sizes") from None

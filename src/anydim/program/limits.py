@@ -1,4 +1,4 @@
-"""Limits on the memory of a call: refused when a model is made, or before a call takes any."""
+"""Limits on the memory of a call, enforced at compile time or before a call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anydim.program.memory import Memory, memory
 from anydim.program.peak import peak
 from anydim.program.program import Program
 
-_SHOWN = 3  # values that an error names
+_SHOWN = 3  # number of values that an error names
 _OTHERWISE = "lower the bounds, raise the limit, or refuse calls: MemoryLimit(..., per_call=True)"
 
 
@@ -35,13 +35,13 @@ class MemoryLimit:
 
     @staticmethod
     def of(given: Any) -> MemoryLimit:
-        """What was given as `memory_limit`: a limit, a number of bytes or a text."""
+        """Convert the argument `memory_limit`: a limit, a number of bytes or a text."""
         return given if isinstance(given, MemoryLimit) else MemoryLimit(given)
 
     def check(self, program: Program) -> None:
         """Raise MemoryLimitError for a program whose bound is above the limit.
 
-        Without a bound, or with `per_call`, only where even the least sizes need more.
+        Without a bound, or with `per_call`, only if even the smallest sizes need more.
         """
         known = memory(program)
         bound = known.bound
@@ -58,7 +58,7 @@ class MemoryLimit:
             raise self.error(program, least)
 
     def error(self, program: Program, sizes: Mapping[str, int]) -> MemoryLimitError:
-        """What a call at these sizes is refused with."""
+        """Return the error for a call at these sizes."""
         known, found = memory(program), peak(program, sizes)
         at = ", ".join(f"{name} = {value}" for name, value in sizes.items()) or "its only size"
         parts = [f"{name} {told_bytes(value)}" for name, value in found.parts[:_SHOWN]]
@@ -74,7 +74,7 @@ class MemoryLimit:
 
 
 def _fitting(known: Memory, limit: int, sizes: Mapping[str, int] | None = None) -> Iterator[str]:
-    """The largest size of each dim that fits where the others keep theirs."""
+    """Yield, for each dim, the largest size that fits with the other sizes unchanged."""
     for dim in known.box.dims:
         others = {} if sizes is None else {n: v for n, v in sizes.items() if n != dim.name}
         try:

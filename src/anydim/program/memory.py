@@ -1,9 +1,9 @@
-"""The memory of a call, known before it runs: a formula, its bound, what fits a limit.
+"""The memory of a call, known before it runs: a formula, its bound, and the sizes that fit a limit.
 
-What counts is what a call takes of its own: values between its kernels and the scratch of all
-threads, in one arena, and what is kept for its sizes. Where data decides what runs, the results are
-among the values. Inputs, results that belong to the caller and constants, which all calls share,
-are shown beside it.
+It counts what a call allocates itself: intermediate values and the scratch of all threads in one
+arena, and cached values of its sizes. In programs with data-dependent control flow, results count
+as intermediate values. Inputs, caller-owned results, and constants, which all calls share, are
+listed separately.
 """
 
 from __future__ import annotations
@@ -35,12 +35,11 @@ from anydim.sizes import (
 
 @dataclass(frozen=True)
 class Memory:
-    """The most bytes that a call takes of its own, as formulas over the dims.
+    """The maximum memory of a call, as formulas over the dims, in bytes.
 
-    `arena` is that of values between kernels and of scratch, `values` are those between steps where
-    data decides what runs, `kept` what depends on sizes alone and serves all calls with these
-    sizes. `inputs` and `outputs` are the arrays of a call, `constants` bytes that
-    all calls share; they are not in `bytes`.
+    `arena`: intermediate values of segments and scratch; `values`: values between steps with
+    data-dependent control flow; `kept`: cached values that depend on sizes alone. Not in `bytes`:
+    `inputs` and `outputs`, the arrays of a call; `constants`, shared by all calls.
     """
 
     name: str
@@ -55,31 +54,32 @@ class Memory:
 
     @cached_property
     def bytes(self) -> Size:
-        """Values, arena and what is kept together."""
+        """The sum of values, arena and cached values."""
         return self.values + self.arena + self.kept
 
     @property
     def devices(self) -> Mapping[str, Size]:
-        """`bytes` on each device."""
+        """`bytes` per device."""
         return {"cpu": self.bytes}
 
     @cached_property
     def bound(self) -> int | None:
-        """An upper bound of `bytes` over the box; None when there is none."""
+        """An upper bound of `bytes` over the box, or None."""
         return bounds(self.bytes, self.box).hi
 
     def at(self, **sizes: int) -> int:
-        """Bytes at given sizes; raises DimError when they are not a point of the box."""
+        """Return the bytes at given sizes; raises DimError unless they are a point of the box."""
         sizes = given_sizes(self.name, sizes)
         check_sizes(self.name, self.box, sizes)
         return self.bytes.evaluate(sizes)
 
     def largest(self, dim: str, limit: int, sizes: Mapping[str, int]) -> int | None:
-        """The largest size of a dim at which a call stays within `limit` bytes; None: any does.
+        """Return the largest size of a dim at which a call needs at most `limit` bytes; None:
+        unlimited.
 
-        `sizes` gives the other dims; one that is left out counts with its upper bound. It is the
-        largest of all, also where a smaller one needs more. Raises DimError for unknown dims and
-        for one left out that has no bound, MemoryLimitError where no size of the dim fits.
+        `sizes` has the other dims; missing ones count with their upper bound. The result is the
+        largest of all fitting sizes, even if a smaller one needs more. Raises DimError for unknown
+        dims and for a missing one without upper bound, MemoryLimitError if no size fits.
         """
         limit = whole_within("the limit", limit, 0, LARGEST, "give a number of bytes")
         dim = text_of("the dim", dim)
@@ -115,7 +115,7 @@ class Memory:
 
 
 def _fixed(dim: Dim, sizes: Mapping[str, int]) -> Dim:
-    """Raises DimError for a size outside the bounds of a dim."""
+    """Return the dim fixed to its size; raises DimError outside its bounds."""
     if dim.name not in sizes:
         return dim
     if sizes[dim.name] not in dim:
@@ -128,7 +128,7 @@ def _not_negative(box: Box) -> list[Guard]:
 
 
 def memory(program: Program) -> Memory:
-    """The memory of a call of a program."""
+    """Return the memory of a call of a program."""
     known, signature = needs(program), program.signature
     return Memory(
         signature.name, known.values, known.arena, _total(signature.inputs),

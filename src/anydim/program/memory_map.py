@@ -1,4 +1,4 @@
-"""Where values lie at given sizes, launch by launch; runs nothing."""
+"""The arena offsets and lifetimes of values at given sizes, launch by launch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from anydim.sizes import align_up
 
 @dataclass(frozen=True)
 class Placed:
-    """A value of the arena, or scratch of a launch: the launches in which it lives, and where.
+    """A value of the arena, or the scratch of a launch: its lifetime in launches, and its location.
 
-    `offset` and `bytes` are those at the sizes, `at` and `takes` their formulas.
+    `offset` and `bytes` are numbers at the sizes, `at` and `takes` their formulas.
     """
 
     name: str
@@ -36,10 +36,10 @@ class Placed:
 
 @dataclass(frozen=True)
 class Arena:
-    """The arena of a program at given sizes: its launches as (kernel, source), and all in it.
+    """The arena of a program at given sizes: its launches as (kernel, source), and its values.
 
-    `bytes` is what a call takes for it, `between` what values outside of it take at most: those
-    that live between the steps of a program with branches, loops or sizes that data decides.
+    `bytes` is the size of the arena, `between` the maximum size of values outside it: those that
+    live between steps with data-dependent control flow.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Arena:
 
     @cached_property
     def live(self) -> tuple[int, ...]:
-        """The bytes that live at each launch."""
+        """The live bytes at each launch."""
         changes = [0] * (len(self.launches) + 1)
         for value in self.placed:
             changes[value.first] += value.bytes
@@ -64,21 +64,21 @@ class Arena:
 
     @cached_property
     def peak(self) -> int:
-        """The launch at which most bytes live."""
+        """The launch with the maximum of live bytes."""
         return max(range(len(self.live)), key=self.live.__getitem__, default=0)
 
     @property
     def lower_bound(self) -> int:
-        """The bytes that live there: what any plan takes at least."""
+        """The live bytes at the peak: a lower bound for any layout."""
         return max(self.live, default=0)
 
     def at_peak(self, value: Placed) -> bool:
-        """Whether a value is one of those."""
+        """Whether a value is live at the peak."""
         return value.first <= self.peak <= value.last
 
 
 def arena(program: Program, sizes: Mapping[str, int]) -> Arena:
-    """The arena at sizes that a plan takes; segments that share it follow one another."""
+    """Return the arena at given sizes; segments that share it are concatenated."""
     known = needs(program)
     values, _ = values_at(known.box, sizes)
     launches: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""What makes the peak of a call's memory: the values that live where most bytes do."""
+"""The values that determine the peak memory of a call."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from anydim.program.region_plan import needs, values_at
 
 @dataclass(frozen=True)
 class Peak:
-    """The bytes of a call, where most of them live, and the values there, the largest first.
+    """The bytes of a call, the launch of the peak, and its live values, largest first.
 
-    `bytes` may be more than the values take: values have fixed places.
+    `bytes` may exceed the sum of the values because offsets are fixed.
     """
 
     bytes: int
@@ -23,7 +23,7 @@ class Peak:
 
 
 def peak(program: Program, sizes: Mapping[str, int]) -> Peak:
-    """The peak at sizes that nobody has checked; those that are missing have their bounds."""
+    """Return the peak at unchecked sizes; missing ones count with their bounds."""
     placed, known = arena(program, sizes), needs(program)
     kernel, source = placed.launches[placed.peak] if placed.launches else ("", "")
     values, _ = values_at(known.box, sizes)

@@ -1,6 +1,6 @@
-"""A program: everything that the host does in a call, and what it needs, as records.
+"""A program as records: everything that the host does in a call.
 
-Code and the contents of constants stand beside it, by the names that the records have for them.
+Code and the contents of constants are stored separately, by the names in the records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anydim.runtime.signature import Signature
 
 @dataclass(frozen=True)
 class Constant:
-    """An array that a program holds, as its code takes it: contiguous, or packed for a kernel."""
+    """An array constant as its code reads it: contiguous, or packed for a kernel."""
 
     name: str
     dtype: DType
@@ -34,9 +34,9 @@ class Constant:
 
 @dataclass(frozen=True)
 class Program:
-    """Regions that use each other by number, the one that is called last.
+    """Regions that refer to each other by number; the last one is the entry.
 
-    What runs straight through is one region whose only step is a segment of the same signature.
+    A straight program is one region whose only step is a segment with the same signature.
     """
 
     regions: tuple[Region, ...]
@@ -48,7 +48,7 @@ class Program:
     def of(
         segment: Segment, constants: tuple[Constant, ...] = (), recipes: tuple[Recipe, ...] = ()
     ) -> Program:
-        """A program that is one segment."""
+        """Return the program of a single segment."""
         signature = segment.signature
         values = {spec.name: spec for spec in (*signature.inputs, *signature.outputs)}
         region = Region(signature, frozenset(), values, {}, (SegmentStep(segment),))
@@ -56,7 +56,7 @@ class Program:
 
     @property
     def signature(self) -> Signature:
-        """The inputs and outputs of a call; its box has the dims that are found too."""
+        """The inputs and outputs of a call; the box includes dims that data determines."""
         return self.regions[-1].signature
 
     @cached_property
@@ -71,24 +71,24 @@ class Program:
 
     @cached_property
     def host_sites(self) -> tuple[Site, ...]:
-        """The launches on the host, which may have other bodies than the generic one."""
+        """The launches on the host, which may have variants."""
         return tuple(s for segment in self.segments if not segment.device for s in segment.sites)
 
     @cached_property
     def devices(self) -> tuple[str, ...]:
-        """The devices that it uses beside the host, by the names that it has for them."""
+        """The devices besides the host, by their names in the program."""
         found = {segment.device for segment in self.segments}
         found.update(*(region.devices.values() for region in self.regions))
         return tuple(sorted(found - {""}))
 
     @cached_property
     def engines(self) -> tuple[str, ...]:
-        """The engines that run parts of it, by the names that it has for them."""
+        """The engines that run parts of it, by their names in the program."""
         return tuple(sorted({step.engine for region in self.regions for step in region.handed}))
 
     @cached_property
     def straight(self) -> Segment | None:
-        """The one segment that is all of it; None where there is more."""
+        """The segment of a straight program, otherwise None."""
         steps = self.regions[-1].steps
         if len(self.regions) > 1 or len(steps) != 1 or not isinstance(steps[0], SegmentStep):
             return None
@@ -103,14 +103,15 @@ class Program:
 
     @cached_property
     def spoken_of(self) -> frozenset[str]:
-        """The dims that some value has; what inputs do not tell of them, data decides."""
+        """The dims that occur in shapes of values; those that inputs do not determine, data
+        does."""
         found = [step for step in self.regions[-1].steps if isinstance(step, FindStep)]
         specs = [spec for region in self.regions for spec in region.values.values()]
         shaped = {dim for spec in specs for size in spec.shape for dim in size.symbols}
         return frozenset(shaped.union(*(step.dims for step in found)))
 
     def text(self) -> str:
-        """A readable print."""
+        """Return a readable text."""
         segment = self.straight
         if segment is not None:
             first, *others = self.regions[0].heading()

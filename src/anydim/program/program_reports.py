@@ -1,4 +1,4 @@
-"""What the records of a program say of it: its plan, its memory, and why it looks as it does."""
+"""Reports derived from the records of a program: plan, memory, explanation."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from anydim.sizes import Size
 
 @dataclass(frozen=True)
 class Story:
-    """A program, lines on what was fused and why, and the last index of inputs that are indices."""
+    """A program, notes on fusion, and the maximum indices of inputs that are indices."""
 
     program: Program
     notes: tuple[str, ...] = ()
     last_indices: Mapping[str, Size] = field(default_factory=dict)
 
     def plan(self, sizes: Mapping[str, int]) -> Plan:
-        """What a call at these sizes will do."""
+        """Return the plan of a call at these sizes."""
         return plan(self.program, sizes)
 
     @cached_property
     def memory(self) -> Memory:
-        """What memory a call can need."""
+        """Return the memory of a call."""
         return memory(self.program)
 
     def refusal(self, limit: MemoryLimit, sizes: Mapping[str, int]) -> MemoryLimitError:
-        """What a call at sizes that take more than the limit is refused with."""
+        """Return the error for a call whose sizes need more than the limit."""
         return limit.error(self.program, sizes)
 
     def limit(self, given: Any) -> MemoryLimit:
-        """A limit that this program meets; MemoryLimitError where it does not."""
+        """Return a limit that this program meets, or raise MemoryLimitError."""
         limit = MemoryLimit.of(given)
         limit.check(self.program)
         return limit
 
     def explain(self) -> str:
-        """Kernels, schedules and memory as text."""
+        """Return kernels, schedules and memory as text."""
         return explain(self.program, self.notes)

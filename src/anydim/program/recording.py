@@ -1,11 +1,11 @@
-"""Which sizes come to a model, and how long they take: written down while it serves.
+"""Recordings of the sizes and times of calls.
 
     {"model": "encoder", "dims": {"batch": 8, "seq": 77}, "count": 2, "seconds": 0.31, "least": 0.1}
 
-A file has such lines, and is only ever appended to, whole lines at once: several processes may
-write to one, and a file that was cut off at any byte loses what was cut. Lines of the same sizes
-add up. What cannot be written or read is left out, and a warning says so once. Lines of launches
-may stand between them (`site_recording.py`).
+A file consists of such lines and is append-only; each line is written at once. Several processes
+may write to one file, and truncation loses only the truncated part. Lines with the same sizes are
+summed. Unreadable lines are skipped with one warning. Lines of launches may be interleaved
+(`site_recording.py`).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from anydim.program.binding import Source, solve
 from anydim.runtime.executable import Executable
 from anydim.sizes import LARGEST
 
-BETWEEN = 10.0  # seconds from one writing to the next
+BETWEEN = 10.0  # seconds between writes
 _MOST_LINE = 1 << 16  # bytes
-SITE = "site"  # the first word of a line of launches
+SITE = "site"  # first word of a line of launches
 _OF_SITE = b'{"site":'
-_MOST_KEPT = 4096  # sizes that are not written yet
+_MOST_KEPT = 4096  # maximum unwritten sizes
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """Sizes that came: how often, the seconds of all calls, and of the fastest one."""
+    """Sizes of calls: their count, the seconds of all calls, and of the fastest one."""
 
     model: str
     dims: Mapping[str, int]
@@ -47,18 +47,18 @@ class Recorded:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What lines that add up share."""
+        """The common part of lines that are summed."""
         return (self.model, *sorted(self.dims.items()))
 
     def with_more(self, other: Recorded) -> Recorded:
-        """Both together."""
+        """Return the sum of both."""
         return Recorded(
             self.model, self.dims, self.count + other.count, self.seconds + other.seconds,
             min(self.least, other.least),
         )  # fmt: skip
 
     def line(self) -> str:
-        """As a file has it."""
+        """Return the line of a file."""
         return json.dumps({
             "model": self.model, "dims": dict(self.dims), "count": self.count,
             "seconds": round(self.seconds, 9), "least": round(self.least, 9),
@@ -66,9 +66,9 @@ class Recorded:
 
 
 class Watcher(Protocol):
-    """Who notes what came to launches, from `start` to `stop`.
+    """Records the sizes of launches, from `start` to `stop`.
 
-    `lines` says what came since it was asked before; with `last` what all calls tell.
+    `lines` returns lines since the previous call; with `last`, the totals of all calls.
     """
 
     def start(self) -> None: ...
@@ -79,7 +79,7 @@ class Watcher(Protocol):
 
 
 class Recording:
-    """Calls of an executable, from `start` to `stop`; of all its threads.
+    """Records calls of an executable in all threads, from `start` to `stop`.
 
     A `watcher` adds lines of launches.
     """
@@ -99,14 +99,16 @@ class Recording:
         self._said = False
 
     def start(self) -> Recording:
-        """Note calls from now on. Raises OptionError for a file that cannot be written."""
+        """Start recording. Raises OptionError for a file that is not writable."""
         try:
             with open(self.path, "a", encoding="utf-8"):
                 pass
         except OSError as error:
             raise OptionError(f"{self.path} cannot be written: {error.strerror}") from None
         if self._executable.noted is not None:
-            raise OptionError(f"{self._executable.signature.name}: its calls are recorded already")
+            raise OptionError(
+                f"{self._executable.signature.name}: a recording is already in progress"
+            )
         self._executable.noted, self._next = self._note, time.monotonic() + BETWEEN
         if self._watcher is not None:
             self._watcher.start()
@@ -114,7 +116,7 @@ class Recording:
         return self
 
     def stop(self) -> None:
-        """Write what was noted; nothing more is."""
+        """Stop recording and write the rest."""
         if self._executable.noted == self._note:
             self._executable.noted = None
         atexit.unregister(self.stop)
@@ -157,14 +159,14 @@ class Recording:
         except OSError as error:
             if not self._said:
                 self._said = True
-                with contextlib.suppress(Warning):  # the call is right, whatever warnings are
+                with contextlib.suppress(Warning):  # warnings must not fail the call
                     warnings.warn(
                         f"{self.path}: sizes are not written ({error})", RuntimeWarning,
                         stacklevel=1,
                     )  # fmt: skip
 
     def _dims(self, shapes: Sequence[int]) -> dict[str, int]:
-        """The dims that all sizes of the inputs, one after another, tell."""
+        """Return the dims that follow from all sizes of the inputs, concatenated."""
         known: dict[str, int] = {}
         for source in self._sources:
             size = shapes[sum(self._ranks[: source.input]) + source.axis]
@@ -174,10 +176,9 @@ class Recording:
 
 
 def read_recorded(paths: Iterable[str | os.PathLike[str]]) -> list[Recorded]:
-    """What files have, those of the same sizes added up, the most seconds first.
+    """Read files; rows of the same sizes are summed and sorted by seconds, descending.
 
-    Lines that are none are left out, and a warning says how many. Raises OptionError for a file
-    that cannot be read.
+    Invalid lines are skipped with a warning. Raises OptionError for an unreadable file.
     """
     rows: list[Recorded] = []
     for path in paths:
@@ -193,7 +194,8 @@ def read_recorded(paths: Iterable[str | os.PathLike[str]]) -> list[Recorded]:
 
 
 def _append(path: Path, lines: Sequence[str]) -> None:
-    """Lines at the end of a file, after one that was cut off. Raises OSError where not all fit."""
+    """Append lines to a file, after a truncated last line. Raises OSError if not all are
+    written."""
     with open(path, "a+b", buffering=0) as file:
         last = b"\n"
         if file.tell():
@@ -206,7 +208,7 @@ def _append(path: Path, lines: Sequence[str]) -> None:
 
 
 def added(rows: Iterable[Recorded]) -> list[Recorded]:
-    """Rows of the same model and sizes as one."""
+    """Sum rows of the same model and sizes."""
     found: dict[tuple[Any, ...], Recorded] = {}
     for row in rows:
         before = found.get(row.key)
@@ -215,7 +217,7 @@ def added(rows: Iterable[Recorded]) -> list[Recorded]:
 
 
 def lines_of(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """The lines of a file. Raises OptionError for one that cannot be read."""
+    """Yield the lines of a file. Raises OptionError for an unreadable file."""
     try:
         with open(path, "rb") as file:
             while line := file.readline(_MOST_LINE):
@@ -227,7 +229,7 @@ def lines_of(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
 
 def _row(line: bytes) -> Recorded | None:
-    """A line, where it is one."""
+    """Parse a line; None if it is invalid."""
     try:
         found = json.loads(line)
         dims, numbers = found["dims"], (found["seconds"], found["least"])

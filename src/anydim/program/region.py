@@ -1,8 +1,8 @@
-"""Regions: steps over named values, some of which run other regions.
+"""Regions: steps over named values; some steps run other regions.
 
-A region is what a graph becomes, and each graph that it holds. Its dims have values when it begins
-(those `given` from outside by name, those that the shapes of its inputs tell) or get them on the
-way. What runs straight through between two steps of another kind is one segment.
+A graph and each graph nested in it become a region. Dims have values at the start (`given` by name
+from outside, or determined by the shapes of inputs) or receive them from a step. Straight-line code
+between two other steps is one segment.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from anydim.sizes import Guard, Size
 class SegmentStep:
     """Launches in order, on the device of the segment.
 
-    The inputs and outputs of the segment are values of the region; where those have other names,
-    `given` and `made` have them.
+    Inputs and outputs of the segment are values of the region; `given` and `made` have those whose
+    names differ.
     """
 
     segment: Segment
@@ -52,7 +52,7 @@ class SegmentStep:
 
 @dataclass(frozen=True)
 class FindStep:
-    """Dims take the elements of an int64 value."""
+    """Defines dims by the elements of an int64 value."""
 
     value: str
     dims: tuple[str, ...]
@@ -69,7 +69,7 @@ class FindStep:
 
 @dataclass(frozen=True)
 class BranchStep:
-    """One of two regions, by number; the condition is a bool value or a relation of sizes."""
+    """Runs one of two regions, by number; the condition is a bool value or a relation of sizes."""
 
     condition: str | Guard
     then: int
@@ -95,7 +95,7 @@ class BranchStep:
 
 @dataclass(frozen=True)
 class CallStep:
-    """A region, by number."""
+    """Runs a region, by number."""
 
     region: int
     given: tuple[str, ...]
@@ -112,9 +112,9 @@ class CallStep:
 
 @dataclass(frozen=True)
 class Stack:
-    """A result of every iteration that is kept as a slice of one tensor; as in `graph/regions.py`.
+    """A result of each iteration, stored as a slice of one tensor; as in `graph/regions.py`.
 
-    `initial` is the value that the tensor starts from.
+    `initial` is the initial value of the tensor.
     """
 
     position: Size
@@ -131,10 +131,10 @@ class Stack:
 
 @dataclass(frozen=True)
 class LoopStep:
-    """A region, iteration after iteration.
+    """Runs a region repeatedly.
 
-    Its inputs are the carried values, the stacks that it reads, then `given`; its results the
-    condition when there is one, the carried values, then a slice for each stack.
+    Its inputs are the carried values, the stacks that it reads, then `given`; its results are the
+    condition, if there is one, the carried values, then a slice per stack.
     """
 
     body: int
@@ -163,7 +163,7 @@ class LoopStep:
 
 @dataclass(frozen=True)
 class CopyStep:
-    """A value of one device becomes one of another; '' is the host."""
+    """Copies a value between devices; '' is the host."""
 
     value: str
     made: str
@@ -186,11 +186,11 @@ class CopyStep:
 
 @dataclass(frozen=True)
 class EngineStep:
-    """A part that engine `engine` runs on the host's memory: an ONNX model, the constant `model`.
+    """A part that engine `engine` runs in host memory: an ONNX model, stored as constant `model`.
 
-    Its inputs and outputs have the names `inputs` and `outputs` in the model; `vectors` are other
-    inputs of it, int64, that hold sizes. Where all results are empty it does not run; where it
-    does, none of the sizes `needed` is 0.
+    Its inputs and outputs are called `inputs` and `outputs` in the model; `vectors` are further
+    int64 inputs that contain sizes. If all results are empty, it does not run; otherwise none of
+    the sizes `needed` is 0.
     """
 
     engine: str
@@ -211,7 +211,7 @@ class EngineStep:
 
 @dataclass(frozen=True)
 class ReleaseStep:
-    """Values that nobody reads any more."""
+    """Frees values after their last use."""
 
     reads: tuple[str, ...]
     makes: tuple[str, ...] = ()
@@ -230,10 +230,10 @@ Step: TypeAlias = (
 class Region:
     """Steps over named values.
 
-    `signature` names its inputs and outputs, its dims, and the guards that have to hold as soon as
-    the dims they speak of have values. `values` has the type of each value. `constants` are those
-    that a step other than a segment takes, or that the region gives: by value, the name that the
-    program has for it. `devices` has the device of each value that is not on the host.
+    `signature` has its inputs, outputs and dims, and the guards that must hold as soon as their
+    dims have values. `values` has the type of each value. `constants` are those that a step other
+    than a segment reads, or that the region returns: value name to constant name in the program.
+    `devices` has the device of each value that is not on the host.
     """
 
     signature: Signature
@@ -249,11 +249,11 @@ class Region:
 
     @property
     def handed(self) -> tuple[EngineStep, ...]:
-        """The parts that other engines run."""
+        """The steps that other engines run."""
         return tuple(step for step in self.steps if isinstance(step, EngineStep))
 
     def heading(self) -> Iterator[str]:
-        """What it takes and gives, and what holds of its dims."""
+        """Yield its inputs, outputs and dims as text."""
         signature = self.signature
         yield f"{signature}"
         yield f"  dims {signature.box}"
@@ -279,6 +279,6 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def copies(regions: Sequence[Region]) -> Iterator[CopyStep]:
-    """The copies of all regions; host code counts them in this order, from 1 on."""
+    """Yield the copies of all regions; host code numbers them in this order, from 1 on."""
     for region in regions:
         yield from (step for step in region.steps if isinstance(step, CopyStep))

@@ -1,10 +1,9 @@
-"""Where the regions of a program keep their words in the memory of a call.
+"""Layout of the slots of regions in the memory of a call.
 
-Every region has words of its own, whoever runs it: no region runs inside itself. So do the blocks
-of its segments, which keep the sizes that they were bound to. A value has a word for the address of
-its elements, one for the block that holds them (0: they lie in an input or a constant, which
-outlive the call) and a word for each size. Of a result that a segment makes, address and sizes are
-those in the segment's block.
+Each region has its own slots, since no region recurses. So have the blocks of its segments, which
+keep the sizes that they are bound to. A value has a slot for the address of its elements, one for
+the block that contains them (0: an input or a constant, which outlives the call) and one per size.
+Address and sizes of a segment's result are in the segment's block.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from anydim.runtime.signature import TensorSpec
 
 @dataclass(frozen=True)
 class Place:
-    """The words of a value; `shape` is the first of its sizes."""
+    """The slots of a value; `shape` is the first of its sizes."""
 
     data: int
     owner: int
@@ -31,7 +30,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Target:
-    """Words that say where a result of a region is wanted, and in which block; 0: anywhere."""
+    """Slots that request the address and the block of a region's result; 0: any."""
 
     data: int
     owner: int
@@ -39,14 +38,15 @@ class Target:
 
 @dataclass(frozen=True)
 class LoopPlace:
-    """Words of a loop: iterations to do, whether to go on, and the first of those of its stacks."""
+    """Slots of a loop: remaining iterations, whether to continue, and the first one of its
+    stacks."""
 
     trips: int
     going: int
     stacks: int
 
 
-ROOM, BYTES, AT = range(3)  # of a stack: slices it has room for, bytes of one, where one goes
+ROOM, BYTES, AT = range(3)  # slots of a stack: capacity in slices, bytes of a slice, destination
 STACK_WORDS = 3
 
 
@@ -54,7 +54,7 @@ STACK_WORDS = 3
 class SegmentPlace:
     """Segment `number` of the program.
 
-    Words: where its block begins, which has a layout; whether it is bound; the bytes of results.
+    Slots: the address of its block; whether it is bound; the bytes of results.
     """
 
     number: int
@@ -66,7 +66,7 @@ class SegmentPlace:
 
 @dataclass(frozen=True)
 class HandedPlace:
-    """Words of a part that an engine runs: where its function is, and the first that this reads."""
+    """Slots of a delegated part: its function, and its first argument."""
 
     function: int
     first: int
@@ -74,10 +74,9 @@ class HandedPlace:
 
 @dataclass(frozen=True)
 class RegionPlaces:
-    """The words of a region; segments, loops and parts of engines by the number of the step,
-    targets by result.
+    """The slots of a region; segments, loops and delegated parts by step number, targets by result.
 
-    `events` are those of copies to the host, by the number of the step.
+    `events` are those of copies to the host, by step number.
     """
 
     dims: Mapping[str, int]
@@ -93,7 +92,7 @@ class RegionPlaces:
 
 @dataclass
 class _Words:
-    """Hands out words one after the other, and numbers to segments."""
+    """Allocates consecutive slots, and numbers of segments."""
 
     next: int = context.WORDS
     segments: int = 0
@@ -106,9 +105,9 @@ class _Words:
 
 @dataclass(frozen=True)
 class RegionLayout:
-    """All words of a call; `regions` in the order of the program.
+    """All slots of a call; `regions` in program order.
 
-    `homes` are the first words of what is kept for each device (`runtime/slots.py`).
+    `homes` are the first slots of each device (`runtime/slots.py`).
     """
 
     regions: tuple[RegionPlaces, ...]
@@ -117,7 +116,7 @@ class RegionLayout:
 
 
 def region_layout(program: Program) -> RegionLayout:
-    """The layout for a program."""
+    """Return the layout of a program."""
     words = _Words()
     homes = {device: words.take(slots.WORDS) for device in program.devices}
     wanted = aimed(program)
@@ -129,7 +128,8 @@ def region_layout(program: Program) -> RegionLayout:
 
 
 def aimed(program: Program) -> list[set[int]]:
-    """For each region, the results that may be made right in a stack of a loop around it."""
+    """Return, for each region, the results that can be written directly to a stack of a loop around
+    it."""
     found: list[set[int]] = [set() for _ in program.regions]
     for region in program.regions:
         for step in region.steps:
@@ -139,9 +139,9 @@ def aimed(program: Program) -> list[set[int]]:
 
 
 def _slices(body: Region, region: Region, step: LoopStep) -> Iterator[int]:
-    """The results of a body that are slices of sizes known outside, made by segments.
+    """Yield the results of a body that are slices with sizes known outside, produced by segments.
 
-    One that is also carried to the next iteration must not be written over by a later one.
+    A slice that is also carried to the next iteration must not be overwritten by a later one.
     """
     first = len(step.carried) + (step.condition is not None)
     outputs = body.signature.outputs
@@ -160,7 +160,7 @@ def _slices(body: Region, region: Region, step: LoopStep) -> Iterator[int]:
 
 
 def _distinct(stack: Stack, counter: str) -> bool:
-    """Whether no two iterations write one slice."""
+    """Whether no two iterations write the same slice."""
     if stack.extent is None:
         return True
     split = stack.position.linear_in((counter,))
@@ -209,12 +209,12 @@ class _Region:
         )  # fmt: skip
 
     def _handed(self, step: EngineStep) -> int:
-        """How many words a part of an engine reads: `runtime/delegated.py`."""
+        """Return the number of slots of a delegated part: `runtime/delegated.py`."""
         values = [self.region.values[name] for name in (*step.reads, *step.makes)]
         return sum(1 + spec.rank for spec in values) + sum(len(s) for _, s in step.vectors)
 
     def _inputs(self, specs: tuple[TensorSpec, ...]) -> None:
-        """Owners, then addresses, then sizes, so that a caller can write both in one go."""
+        """Allocate owners, then addresses, then sizes, so that a caller writes both at once."""
         owners, data = self.words.take(len(specs)), self.words.take(len(specs))
         for number, spec in enumerate(specs):
             shape = self.words.take(spec.rank)
@@ -240,9 +240,9 @@ class _Region:
         return SegmentPlace(self.words.segments - 1, base, layout, bound, sizes)
 
     def _moved(self) -> tuple[bool, ...]:
-        """Whether a result is a value that a step makes, named for the first time.
+        """Whether each result is a value of a step at its first use as a result.
 
-        Then it changes hands; whoever gets one that is named again holds it too.
+        Its ownership then moves; further uses share it.
         """
         made = {name for step in self.region.steps for name in step.makes}
         names = [spec.name for spec in self.region.signature.outputs]

@@ -1,8 +1,8 @@
-"""What a program of regions will do and need, as formulas; runs nothing.
+"""Formulas of a region program: launches, memory and lifetimes.
 
-The regions are walked once, with the dims of each as sizes over the dims of the outermost one. A
-dim that only data decides stands in the formulas as it is; so does one of a held region that has
-other values in every iteration, under a name of its own.
+The regions are walked once, with all dims expressed over the dims of the entry region. A dim that
+only data determines is a symbol in the formulas; a dim of a nested region that changes between
+iterations gets a fresh name.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Atom, Box, Covering, Dim, Size, align_up, as_size, maximum, product, prove
 from anydim.sizes.proofs import Truth
 
-_SAMPLE = 1024  # stands for a dim without upper bound when sizes are compared
-_PROVEN = 12  # sizes that are compared by proofs
-_MOST_PROVEN = 2_000  # characters of them: proofs of long ones took a tenth of a second each
-_GROWING = 3  # a stack that grows: room for twice its slices, and what it was copied from
+_SAMPLE = 1024  # assumed size of a dim without upper bound in comparisons
+_PROVEN = 12  # maximum number of sizes compared by proofs
+_MOST_PROVEN = 2_000  # and their maximum characters: proofs of long ones took 0.1 s each
+_GROWING = 3  # a growing stack: capacity of twice its slices, and the copied original
 
 
 @dataclass(frozen=True)
 class Work:
-    """A launch, its sizes over the dims of the outermost region, and how often it runs.
+    """A launch, its sizes over the dims of the entry region, and its number of runs.
 
-    `times` is None where data decides. One that is `kept` runs once for distinct sizes.
+    `times` is None if data determines it. A `kept` launch runs once for distinct sizes.
     """
 
     site: Site
@@ -54,7 +54,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Moment:
-    """What lives after a step that came from node `where`: names, and bytes of each."""
+    """The live values after a step of node `where`: names, and bytes of each."""
 
     where: str = ""
     parts: tuple[tuple[str, Size], ...] = ()
@@ -64,17 +64,16 @@ class Moment:
         return _sum(size for _, size in self.parts)
 
     def beside(self, parts: Iterable[tuple[str, Size]]) -> Moment:
-        """The same moment, with what lives around it."""
+        """Return the same moment plus outer values."""
         return Moment(self.where, (*parts, *self.parts))
 
 
 @dataclass(frozen=True)
 class Needs:
-    """`values`: the most bytes of values that live between steps, on each device; none in a
-    straight program, whose results belong to the caller. `arena`: the most that one segment needs
-    for itself, scratch included, on each device. `box`: the dims that these speak of. `moments` are
-    those at which values may be the most. `kept`: what a straight program keeps of its setups for
-    the sizes of a call.
+    """`values`: the maximum bytes of values that live between steps, per device; 0 in a straight
+    program, whose results belong to the caller. `arena`: the maximum that one segment needs, with
+    scratch, per device. `box`: the dims in these formulas. `moments`: candidates for the maximum of
+    values. `kept`: cached size values of a straight program.
 
     `parts` are the segments in the order of the walk, with their dims over those of the box.
     """
@@ -93,7 +92,7 @@ class Needs:
 
 
 def needs(program: Program) -> Needs:
-    """The formulas of a program."""
+    """Return the formulas of a program."""
     if program.straight is not None:
         return _straight(program.straight)
     walk = _Walk(program)
@@ -103,7 +102,7 @@ def needs(program: Program) -> Needs:
     moments = walk.region(main, same, as_size(1))
     whole = box.also(*walk.others)
     places = [moments]
-    if program.devices:  # each keeps what it had at most, at whatever moment that was
+    if program.devices:  # each device keeps its maximum, independent of the moment
         walks = (_Walk(program, (device,)) for device in ("", *program.devices))
         places = [each.region(main, same, as_size(1)) for each in walks]
     values = _sum(largest([moment.bytes for moment in place], whole) for place in places)
@@ -126,9 +125,9 @@ def _straight(segment: Segment) -> Needs:
 
 
 def values_at(box: Box, sizes: Mapping[str, int]) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Sizes for all dims of a box: where none is given, the most that the box allows.
+    """Return sizes for all dims of a box, with upper bounds for missing ones.
 
-    And the dims of which it allows any size; they count with their least.
+    Also return the dims without upper bound; they count with their lower bound.
     """
     fixed = [Dim(d.name, sizes[d.name], sizes[d.name]) if d.name in sizes else d for d in box.dims]
     ranges = Box(tuple(fixed), box.constraints).enclosure.ranges
@@ -139,10 +138,10 @@ def values_at(box: Box, sizes: Mapping[str, int]) -> tuple[dict[str, int], tuple
 
 
 def largest(sizes: Sequence[Size], box: Box) -> Size:
-    """The largest of some sizes, without those that another one reaches.
+    """Return the maximum of sizes, without those that another one dominates.
 
-    That is seen by coefficients, and proven where few and short sizes are left: proofs of others
-    take long.
+    Dominance is decided by coefficients, and by proofs for a few short sizes; proofs of long ones
+    are slow.
     """
     sample = {dim.name: _SAMPLE if dim.hi is None else dim.hi for dim in box.dims}
     covering = Covering(box)
@@ -160,7 +159,7 @@ def largest(sizes: Sequence[Size], box: Box) -> Size:
 
 
 def _terms(size: Size) -> tuple[Size, ...]:
-    """The sizes of which one is the largest."""
+    """Return the operands of a maximum."""
     atoms = [atom for monomial in size.coefficients for atom in monomial]
     if len(atoms) == 1 and isinstance(atoms[0], Atom) and size.coefficients == {(atoms[0],): 1}:
         return atoms[0].arguments if atoms[0].function == "max" else (size,)
@@ -172,8 +171,7 @@ Env = Mapping[str, Size]
 
 @dataclass
 class _Walk:
-    """Collects the bytes that live at each step of everything that runs: on all `devices`, or on
-    some."""
+    """Collects the live bytes at each step of everything that runs, on all `devices` or some."""
 
     program: Program
     devices: tuple[str, ...] | None = None
@@ -185,7 +183,7 @@ class _Walk:
         self._aimed = aimed(self.program)
 
     def region(self, number: int, env: Env, times: Size | None) -> list[Moment]:
-        """The values of a region and those it runs, at each step."""
+        """Return the values of a region and of those that it runs, at each step."""
         region = self.program.regions[number]
         outputs = region.signature.outputs
         elsewhere = {outputs[output].name for output in self._aimed[number]}
@@ -206,9 +204,9 @@ class _Walk:
         return list({moment.bytes: moment for moment in moments}.values())
 
     def inside(self, region: Region, step: Step, env: Env, times: Size | None) -> Iterator[Moment]:
-        """What a step runs, beside the values of the region."""
+        """Yield what a step runs, without the values of the region."""
         if isinstance(step, CopyStep) and step.origin and step.target:
-            if self.devices is None or "" in self.devices:  # by way of the host
+            if self.devices is None or "" in self.devices:  # through host memory
                 yield Moment(step.source, ((step.value, _bytes(region.values[step.value], env)),))
         elif isinstance(step, SegmentStep):
             self.parts.append((step.segment, env))
@@ -258,7 +256,7 @@ class _Walk:
             yield moment.beside(around)
 
     def counts(self, region: Region, name: str) -> bool:
-        """Whether a value of a region is on the devices that count."""
+        """Whether a value of a region is on a counted device."""
         return self.devices is None or region.devices.get(name, "") in self.devices
 
     def grows(self, step: LoopStep, stack: int) -> bool:
@@ -266,7 +264,7 @@ class _Walk:
         return step.stacks[stack].extent is None and not known
 
     def last_iteration(self, step: LoopStep, env: Env, body: Region) -> dict[str, Size]:
-        """The counter as it is in the last iteration, where that is known."""
+        """Return the loop counter in the last iteration, if known."""
         if step.trips is None:
             return {step.counter: self.other(body.signature.box.dim(step.counter))}
         return {step.counter: maximum(step.trips.substitute(env) - 1, 0)}
@@ -280,7 +278,8 @@ class _Walk:
         steady: Sequence[bool] = (),
         known: Env | None = None,
     ) -> dict[str, Size]:
-        """The dims of a held region as sizes; `steady` says which carried inputs keep theirs."""
+        """Return the dims of a nested region as sizes; `steady` lists carried inputs with constant
+        sizes."""
         callee = self.program.regions[number]
         box, inputs = callee.signature.box, callee.signature.inputs
         found = {**(known or {})}
@@ -300,7 +299,7 @@ class _Walk:
         return {**{d.name: self.other(d) for d in box.dims if d.name not in found}, **found}
 
     def other(self, dim: Dim) -> Size:
-        """A dim of a held region under a name that is nobody else's."""
+        """Return a dim of a nested region under a fresh name."""
         taken = {*self.program.signature.box.names, *(other.name for other in self.others)}
         name, number = dim.name, 1
         while name in taken:

@@ -1,7 +1,7 @@
-"""A straight line of launches: which code runs in which order, on which buffers, at which sizes.
+"""Segments: straight lines of launches with their order, buffers and sizes.
 
-Everything is a size expression, so one record serves every size in the box. `native/` turns it
-into code of the host; `text` prints it.
+All quantities are size expressions, so one record serves the whole box. `native/` generates host
+code from it; `text` prints it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature
 from anydim.sizes import Size, align_up, as_size, negated
 
-ALIGNMENT = 64  # bytes; of the arena, of each value in it and of each thread's scratch
+ALIGNMENT = 64  # bytes: of the arena, of each value in it and of each thread's scratch
 KINDS = ("input", "output", "constant", "arena", "status", "setup")
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that a launch reads or writes; `offset` counts bytes inside the arena.
+    """Memory that a launch reads or writes; `offset` is in bytes from the start of the arena.
 
-    A 'status' has a word for each index that the launch checks; its `offset` counts bytes from the
-    first word of all. A 'setup' lies in the block of its `Setup`, from which `offset` counts.
-    `dtype` and `shape` are those of the value that it is for.
+    A 'status' buffer has a slot per checked index of the launch; its `offset` is in bytes from the
+    first slot. A 'setup' buffer is in the block of its `Setup`, at `offset`. `dtype` and `shape`
+    are those of its value.
     """
 
     name: str
@@ -44,15 +44,14 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Site:
-    """A place where code is launched.
+    """A launch of a kernel.
 
-    `kernel` names the code that serves it at every size, `recipe` is the number in the program of
-    what that is made from. `operands` are buffer names in the order of the recipe's operands,
-    `sizes` the values of its sizes. The parallel range 0:parallel is cut into
-    at most one part per thread, none smaller than `grain`; below 0, `Launch` says what it means.
-    Each thread gets `scratch` bytes of the
-    buffer `workspace`, a multiple of the alignment.
-    `flops` and `moved` (bytes) are estimates for reports; `source` names the nodes it came from.
+    `kernel` names the generic code, `recipe` is the number of its source in the program. `operands`
+    are buffer names in the order of the recipe's operands, `sizes` the values of its sizes. The
+    parallel range 0:parallel is split into at most one part per thread, none smaller than `grain`;
+    `Launch` defines negative values. Each thread gets `scratch` bytes of the buffer `workspace`, a
+    multiple of the alignment. `flops` and `moved` (bytes) are estimates for reports; `source` names
+    its nodes.
     """
 
     kernel: str
@@ -71,7 +70,7 @@ class Site:
 
     @property
     def shared(self) -> tuple[Size, Size]:
-        """What threads share at a time, and the least part of it that is worth one."""
+        """The unit of work that threads share, and the minimum worth a thread."""
         stage = negated(self.grain)
         return (self.parallel, self.grain) if stage is None else (stage, as_size(1))
 
@@ -87,11 +86,11 @@ class Site:
 
 @dataclass(frozen=True)
 class Setup:
-    """Launches whose results depend on the sizes of `dims` alone, and are kept from call to call.
+    """Launches whose results depend on the sizes of `dims` alone and are cached between calls.
 
-    They are the next `launches` of a segment behind those of the setups before. What others read
-    of their results are the buffers `values`, in a block of `bytes` bytes. Where these are fewer
-    than `least`, filling the block takes about as long as looking for it: each call has its own.
+    They are the next `launches` of a segment after those of earlier setups. The buffers `values`,
+    which other launches read, are in a block of `bytes` bytes. Below `least` bytes, filling the
+    block takes about as long as a lookup, so each call has its own.
     """
 
     dims: tuple[str, ...]
@@ -109,13 +108,12 @@ class Setup:
 class Segment:
     """Launches that run in order.
 
-    An input, output or constant buffer has the name of that input, output or constant;
-    `constants` are the names in the order of their words. The arena holds `arena_bytes`: values,
-    and the workspaces of launches on `threads` threads. `positions` are the indices that the
-    launches check, in the order of their words. `updates` are pairs (output, input) that may be the
-    same memory in a call. All of it is on one `device`, '' the host: arena, constants, inputs and
-    outputs lie there. The first launches are those of `setups`, in order; a call runs them where
-    nothing is kept of them for its sizes.
+    An input, output or constant buffer is named like that input, output or constant; `constants`
+    are the names in the order of their slots. The arena has `arena_bytes`: values, and the
+    workspaces of launches on `threads` threads. `positions` are the checked indices in the order of
+    their slots. `updates` are pairs (output, input) that may share memory. All memory is on one
+    `device`, '' for the host. The first launches are those of `setups`; a call runs them if their
+    values are not cached.
     """
 
     signature: Signature
@@ -131,27 +129,27 @@ class Segment:
 
     @cached_property
     def total_bytes(self) -> Size:
-        """What the arena takes at a call."""
+        """The size of the arena."""
         return align_up(self.arena_bytes, ALIGNMENT)
 
     @cached_property
     def slots(self) -> tuple[Size, ...]:
-        """Every size that changes from call to call and that the host needs, each once."""
+        """All sizes that vary between calls and that the host needs, each once."""
         return tuple(dict.fromkeys(s for s in self._sizes() if s.constant is None))
 
     @cached_property
     def kept_bytes(self) -> Size:
-        """What is kept of setups for the sizes of a call."""
+        """Bytes of cached size values of a call."""
         return sum((setup.bytes for setup in self.setups), as_size(0))
 
     @cached_property
     def first_launch(self) -> int:
-        """The first launch that runs in every call: how many are those of setups."""
+        """The number of setup launches."""
         return sum(setup.launches for setup in self.setups)
 
     @cached_property
     def setup_of(self) -> Mapping[str, int]:
-        """The setups of the values that are kept, by number."""
+        """The setup of each cached value, by number."""
         return {name: n for n, setup in enumerate(self.setups) for name in setup.values}
 
     def _sizes(self) -> Iterator[Size]:
@@ -172,7 +170,7 @@ class Segment:
 
     @cached_property
     def lives(self) -> Mapping[str, tuple[int, int]]:
-        """The first and the last launch that touch each buffer, in the order of the first."""
+        """The first and last launch that use each buffer, in the order of the first."""
         found: dict[str, tuple[int, int]] = {}
         for number, site in enumerate(self.sites):
             for name in (*site.operands, *filter(None, (site.workspace,))):
@@ -180,7 +178,7 @@ class Segment:
         return found
 
     def lines(self) -> Iterator[str]:
-        """What it needs and does, without its signature."""
+        """Yield its content as text, without its signature."""
         yield f"threads {self.threads}"
         yield f"arena {self.arena_bytes} bytes"
         yield from (f"slot s{number} = {size}" for number, size in enumerate(self.slots))

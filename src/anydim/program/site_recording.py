@@ -1,10 +1,10 @@
-"""Which sizes came to the launches of a model: lines of a recording beside those of its calls.
+"""Recordings of the sizes of launches: lines next to those of calls.
 
     {"site": "rows_b2ea", "model": "encoder", "subject": "9f...", "names": ["m", "parallel"],
      "sizes": [128, 128], "count": 12, "seconds": 0.004, "body": "generic"}
 
-`seconds` are the share of the calls' time, by the work that plans count; 0 where no input tells the
-sizes. Lines of the same launch and sizes add up.
+`seconds` is the share of the calls' time, by the work in plans; 0 if no input determines the sizes.
+Lines of the same launch and sizes are summed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from anydim.base.records import dataclass
 from anydim.program.recording import SITE, lines_of
 from anydim.sizes import LARGEST
 
-_MOST_SIZES = 1024  # of a launch
+_MOST_SIZES = 1024  # maximum sizes of a launch
 
 
 @dataclass(frozen=True)
 class RecordedSite:
-    """Sizes that came to the launches of a kernel, its parallel range last: how often.
+    """Sizes of the launches of a kernel, its parallel range last, and their count.
 
-    `subject` says what is computed (`program/recipe.py`), `body` which code served when this was
-    written.
+    `subject` identifies the computation (`program/recipe.py`), `body` the variant that served at
+    the time of writing.
     """
 
     model: str
@@ -41,18 +41,18 @@ class RecordedSite:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What lines that add up share."""
+        """The common part of lines that are summed."""
         return self.model, self.kernel, self.subject, self.sizes
 
     def with_more(self, other: RecordedSite) -> RecordedSite:
-        """Both together, with the later body."""
+        """Return the sum of both, with the later variant."""
         return RecordedSite(
             self.model, self.kernel, self.subject, self.names, self.sizes,
             self.count + other.count, self.seconds + other.seconds, other.body,
         )  # fmt: skip
 
     def line(self) -> str:
-        """As a file has it."""
+        """Return the line of a file."""
         return json.dumps({
             SITE: self.kernel, "model": self.model, "subject": self.subject,
             "names": self.names, "sizes": self.sizes, "count": self.count,
@@ -61,9 +61,9 @@ class RecordedSite:
 
 
 def read_sites(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedSite]:
-    """What files have of launches, those of the same sizes added up, the most seconds first.
+    """Read lines of launches; rows of the same sizes are summed and sorted by seconds, descending.
 
-    Lines that are none are left out. Raises OptionError for a file that cannot be read.
+    Invalid lines are skipped. Raises OptionError for an unreadable file.
     """
     found: dict[tuple[Any, ...], RecordedSite] = {}
     for path in paths:
@@ -73,7 +73,7 @@ def read_sites(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedSite]:
 
 
 def _row(line: bytes) -> RecordedSite | None:
-    """A line, where it is one of a launch."""
+    """Parse a line of a launch; None if it is something else."""
     try:
         found = json.loads(line)
         names, sizes, count = found["names"], found["sizes"], found["count"]

@@ -1,7 +1,7 @@
-"""Bodies beside the generic ones: what is told of them, and those that a saved model has.
+"""Variants of kernels: their records, and those stored in a saved model.
 
-A saved body is code of the image of its model; it is chosen by sizes as one that was made here
-(`runtime/variant_tables.py`), and nothing is made where none fits.
+A stored variant is code in the image of its model; it is selected by size like a compiled one
+(`runtime/variant_tables.py`). A loaded model creates no further variants.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _MOST_OPERANDS = 1 << 16
 
 @dataclass(frozen=True)
 class Variant:
-    """A body beside the generic one of a kernel: for which sizes, and what became of it.
+    """A variant of a kernel: its sizes, and its statistics.
 
-    `sources` are the nodes whose launches it serves; `sizes` those that it is for, a pair where it
-    is for all between. `ratio` is its share of the generic body's time, None where nobody measured;
-    `seconds` is what it took to make and try. `hits` are launches that it served, `misses` those of
-    its kernel that no body served; both are only about right where several threads count.
+    `sources` are the nodes whose launches it serves; `sizes` are its sizes, a pair for a range.
+    `ratio` is its time divided by the generic kernel's, None if not measured; `seconds` is the time
+    to create and measure it. `hits` are the launches that it served, `misses` the launches of its
+    kernel without a variant; both are approximate with several threads.
     """
 
     kernel: str
@@ -41,7 +41,7 @@ class Variant:
 
     @property
     def guard(self) -> str:
-        """The sizes that it is for, as a text."""
+        """Its sizes as text."""
         plain = {name: value for name, value in self.sizes.items() if name.isidentifier()}
         return shown_sizes(plain or self.sizes)
 
@@ -52,7 +52,7 @@ class Variant:
 
 
 def shown_sizes(sizes: Mapping[str, int | tuple[int, int]]) -> str:
-    """`n=4, m=17..32, k=1..`."""
+    """Format as `n=4, m=17..32, k=1..`."""
     ends = {
         name: str(Interval(*map(_end, size))) if isinstance(size, tuple) else size
         for name, size in sizes.items()
@@ -61,12 +61,12 @@ def shown_sizes(sizes: Mapping[str, int | tuple[int, int]]) -> str:
 
 
 def _end(size: int) -> int | None:
-    """None for what is no bound."""
+    """Return None for an unbounded end."""
     return size if abs(size) < LARGEST else None
 
 
 def sizes_of(names: Sequence[str], key: Key) -> dict[str, int | tuple[int, int]]:
-    """The sizes of a body by name; pairs where it is for all between."""
+    """Return the sizes of a variant by name; pairs for ranges."""
     if not isinstance(key, Span):
         return dict(zip(names, key))
     pairs = zip(names, key.low, key.high)
@@ -75,9 +75,9 @@ def sizes_of(names: Sequence[str], key: Key) -> dict[str, int | tuple[int, int]]
 
 @dataclass(frozen=True)
 class KeptBody:
-    """A body as a file has it: the sizes from `low` to `high`, its symbols, how it is launched.
+    """A stored variant: sizes `low` to `high`, its symbols, its launch parameters.
 
-    `thousandths` of the generic body's time were measured, where anybody did.
+    `thousandths` is its measured time relative to the generic kernel, if any.
     """
 
     low: tuple[int, ...]
@@ -92,15 +92,16 @@ class KeptBody:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """What its image has for it."""
+        """Its symbols in the image."""
         return (self.symbol, *filter(None, [self.extent]))
 
 
 @dataclass(frozen=True)
 class KeptPlace:
-    """Launches, by their numbers in the program, that have the same bodies.
+    """Launches, by their numbers in the program, that share the same variants.
 
-    `names` are those of the sizes of a launch, its parallel range last; it has so many operands.
+    `names` are those of the sizes of a launch, its parallel range last; a launch has `operands`
+    operands.
     """
 
     kernel: str
@@ -111,16 +112,16 @@ class KeptPlace:
     bodies: tuple[KeptBody, ...]
 
     def lines(self) -> Iterator[str]:
-        """A text for each body."""
+        """Yield a text per variant."""
         for body in self.bodies:
             guard = shown_sizes(sizes_of(self.names, key_of(body.low, body.high)))
             yield f"{self.kernel} at {guard}: {body.schedule}"
 
     def check(self, kernels: Sequence[str]) -> None:
-        """Raises ArtefactError for what no launch of these kernels can have."""
+        """Raise ArtefactError for variants that no launch of these kernels can have."""
         inside = all(0 <= number < len(kernels) for number in self.launches)
         if not inside or {kernels[number] for number in self.launches} != {self.kernel}:
-            raise ArtefactError(f"bodies of '{self.kernel}' are for launches of another kernel")
+            raise ArtefactError(f"variants of '{self.kernel}' belong to launches of another kernel")
         wide = len(self.names)
         for body in self.bodies:
             single = body.low == body.high
@@ -132,11 +133,11 @@ class KeptPlace:
                 and body.parallel >= (0 if single else AS_LAUNCHED)
             )
             if not fine or not 0 <= self.operands <= _MOST_OPERANDS:
-                raise ArtefactError(f"a body of '{self.kernel}' is none of its sizes")
+                raise ArtefactError(f"a variant of '{self.kernel}' has invalid sizes")
 
 
 class Bodies:
-    """The bodies of a loaded model, chosen by launches from now on."""
+    """The variants of a loaded model, selected by launches from now on."""
 
     def __init__(
         self, executable: Executable[Any], places: Sequence[KeptPlace],
@@ -158,14 +159,14 @@ class Bodies:
             self._held.append((place, choice))
 
     def close(self) -> None:
-        """The generic bodies alone, before the first call."""
+        """Select the generic kernels only, before the first call."""
         for place, choice in self._held:
             for number in place.launches:
                 table, word, _ = self._words[number]
                 table[word] = choice.site.generic
 
     def serving(self, number: int, sizes: Sizes) -> str:
-        """The body that a launch has at its sizes, the parallel range last."""
+        """Return the variant of a launch at these sizes, the parallel range last."""
         for place, _ in self._held:
             if number in place.launches:
                 keys = [(key_of(body.low, body.high), body) for body in place.bodies]
@@ -177,7 +178,7 @@ class Bodies:
         return "generic"
 
     def variants(self) -> tuple[Variant, ...]:
-        """All of them, with their hits."""
+        """Return all variants with their hits."""
         return tuple(
             Variant(
                 place.kernel, place.sources, sizes_of(place.names, key), body.schedule,
@@ -191,7 +192,7 @@ class Bodies:
 
 
 def _words(executable: Executable[Any]) -> Iterator[tuple[numpy.ndarray, int, str]]:
-    """The entry of each launch, in the order of the program: its table, its word, its kernel."""
+    """Yield the entry of each launch, in program order: its table, its index, its kernel."""
     for entries, names in executable.interface.entries:
         table = executable.entries[entries]
         yield from ((table, word, name) for word, name in enumerate(names))

@@ -1,4 +1,4 @@
-"""Calls put together: many inputs of unlike sizes run in groups that fit a memory limit.
+"""Batching: inputs of different sizes run in groups under a memory limit.
 
-In come a model, its records and a list or an iterator of inputs; out go results in the same order.
+Input: a model, its records, and a list or iterator of inputs. Output: results in the same order.
 """

@@ -1,4 +1,4 @@
-"""What a caller asks of `map`, checked against a model: the batch, padding, wanted results."""
+"""Checks the arguments of `map` against a model: batch dim, padding, outputs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def layout(
     signature: Signature, batch: str | None, pad: Mapping[str, Any] | None,
     outputs: Sequence[str] | None,
 ) -> Layout:  # fmt: skip
-    """How items of a model go together; raises OptionError for what cannot be.
+    """Return how items of a model are batched; raises OptionError if they cannot be.
 
-    Without `batch`, it is the first dim that is axis 0 of all inputs and outputs.
+    The default `batch` is the first dim that is axis 0 of all inputs and outputs.
     """
     pad = by_names("pad", pad)
     if batch is not None:
@@ -34,14 +34,14 @@ def layout(
     if found is None:
         if pad:
             raise OptionError(
-                f"{signature.name}: nothing is put together, so nothing is padded",
-                "no dim is axis 0 of all inputs and outputs; name the one that is: batch='...'",
+                f"{signature.name}: padding needs a batch dim, and there is none",
+                "no dim is axis 0 of all inputs and outputs; name one: batch='...'",
             )
         none = (None,) * len(signature.inputs)
         return Layout(signature, None, none, tuple((s, None) for s in wanted), {}, (), sources)
     if found not in signature.box.names:
         hint = suggestion(found, signature.box.names)
-        raise OptionError(f"{signature.name} has no dim '{found}' to put items together along",
+        raise OptionError(f"{signature.name} has no dim '{found}' to batch items along",
                           hint or f"its dims are {listed(signature.box.names)}")  # fmt: skip
     axes = tuple(
         _axis(signature.name, "input", spec, found) if _has(spec, found) else None
@@ -67,7 +67,7 @@ def _wanted(signature: Signature, names: Sequence[str] | None) -> list[TensorSpe
 
 
 def _usual(signature: Signature, wanted: Sequence[TensorSpec], dims: frozenset[str]) -> str | None:
-    """The dim that is axis 0 of all, and no other axis of any."""
+    """Return the dim that is axis 0 of all tensors and no other axis of any."""
     for dim in signature.box.dims:
         if dim.name in dims and all(
             [axis for axis, size in enumerate(spec.shape) if dim.name in size.symbols] == [0]
@@ -83,13 +83,13 @@ def _has(spec: TensorSpec, dim: str) -> bool:
 
 
 def _axis(model: str, noun: str, spec: TensorSpec, batch: str) -> int:
-    """The one axis of a tensor that is the batch."""
+    """Return the only axis of a tensor that is the batch."""
     axes = [axis for axis, size in enumerate(spec.shape) if batch in size.symbols]
     if len(axes) == 1 and spec.shape[axes[0]] == Size.symbol(batch):
         return axes[0]
     raise OptionError(
-        f"{model}: {noun} {spec} has not one axis that is '{batch}'",
-        "items go together, and results apart, along one axis of every input and output",
+        f"{model}: {noun} {spec} needs exactly one axis '{batch}'",
+        "items are concatenated, and results split, along one axis of every input and output",
     )
 
 
@@ -98,12 +98,12 @@ def _check_known(model: str, spec: TensorSpec, dims: frozenset[str]) -> None:
         if not size.symbols <= dims:
             raise OptionError(
                 f"{model}: output '{spec.key}' has size {size}, which data decides",
-                "which rows belong to which item is not known; call the model for each item",
+                "its rows cannot be assigned to items; call the model for each item",
             )
 
 
 def _padded(signature: Signature, pad: Mapping[str, Any], batch: str) -> tuple[str, ...]:
-    """The dims along which items may differ: all that inputs with a fill value have."""
+    """Return the dims along which items may differ: those of all inputs with a fill value."""
     specs = {spec.name: spec for spec in signature.inputs}
     for name, fill in pad.items():
         if name not in specs:
@@ -117,8 +117,8 @@ def _padded(signature: Signature, pad: Mapping[str, Any], batch: str) -> tuple[s
         if symbols[name] & dims and name not in pad:
             (dim, *_) = sorted(symbols[name] & dims)
             raise OptionError(
-                f"{signature.name}: input '{name}' has dim '{dim}', which others are padded along",
-                f"say what fills it up: pad={{..., {name!r}: 0}}",
+                f"{signature.name}: input '{name}' has the padded dim '{dim}', but no fill value",
+                f"add a fill value: pad={{..., {name!r}: 0}}",
             )
     return tuple(name for name in signature.box.names if name in dims)
 
@@ -132,6 +132,6 @@ def _check_fill(spec: TensorSpec, fill: Any) -> None:
         fits = False
     if not fits:
         raise OptionError(
-            f"input '{spec.name}' is padded with {fill!r}, which is no {spec.dtype}",
+            f"input '{spec.name}' is padded with {fill!r}, which is not a {spec.dtype}",
             "give a number of its type",
         )

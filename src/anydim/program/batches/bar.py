@@ -1,4 +1,4 @@
-"""Progress of many items on the standard error stream: a bar of `rich`, or lines without it."""
+"""Progress on standard error: a bar of `rich`, or lines without it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _LINE_EVERY = 5.0  # seconds between two lines
 
 
 def silent(done: int, total: int | None, detail: str) -> None:
-    """For those who want no progress."""
+    """Show no progress."""
 
 
 @contextmanager
 def shown(title: str) -> Iterator[Advance]:
-    """A bar on a terminal, where `rich` is installed; anything else gets lines."""
+    """Show a bar on a terminal if `rich` is installed, otherwise lines."""
     try:
         rich: Any = import_module("rich.progress")
     except ImportError:

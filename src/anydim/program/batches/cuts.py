@@ -1,9 +1,8 @@
-"""Which items make a group: cuts in an order of items, by dynamic programming.
+"""Grouping of items by dynamic programming over an order of items.
 
-Items stand in an order in which neighbours are alike; a group is a run of neighbours. The least
-seconds of the first j items are those of the first i and of the group from i to j, for the best i;
-groups that do not fit are none. Up to `_ALL` items every number of them is
-tried, above that numbers `_GROWTH` apart: what lies between serves as well.
+In the order, neighbours have similar sizes; a group is a run of neighbours. The minimum seconds of
+the first j items are those of the first i plus the group from i to j, for the best i; groups above
+the limit are excluded. Group sizes up to `_ALL` are all tried, larger ones in steps of `_GROWTH`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _GROWTH = 1.12
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of groups of many sizes, which of them fit, and how many rows they may have."""
+    """Seconds of groups, which of them fit the limit, and their maximum rows."""
 
     seconds: Callable[[Columns], numpy.ndarray]
     fits: Callable[[Columns], numpy.ndarray]
@@ -32,10 +31,10 @@ class Costs:
 def cut(
     sizes: numpy.ndarray, rows: numpy.ndarray, columns: Callable[..., Columns], costs: Costs
 ) -> tuple[float, list[numpy.ndarray]]:
-    """(seconds, groups of item numbers) with the least seconds; infinite where there are none.
+    """Return (seconds, groups of item numbers) with minimum seconds; infinite if there is none.
 
-    `sizes` [items, dims] are those along which items may differ, `rows` [items] what they add to
-    the batch. `columns(sizes, rows)` gives the dims of groups by name.
+    `sizes` [items, dims] are the sizes of padded dims, `rows` [items] the rows of each item in the
+    batch. `columns(sizes, rows)` returns the dims of groups by name.
     """
     best: tuple[float, list[numpy.ndarray]] = (numpy.inf, [])
     for order in _orders(sizes, rows):
@@ -46,7 +45,7 @@ def cut(
 
 
 def _orders(sizes: numpy.ndarray, rows: numpy.ndarray) -> list[numpy.ndarray]:
-    """By each dim first, then by the others; with two or more, by their product as well."""
+    """Return orders by each dim first, then by the others; with several, also by their product."""
     dims = sizes.shape[1]
     keys = [numpy.roll(numpy.arange(dims), -first) for first in range(dims)]
     orders = [numpy.lexsort((rows, *sizes[:, key[::-1]].T)) for key in keys]
@@ -78,12 +77,13 @@ def _in_order(
 def _table(
     sizes: numpy.ndarray, rows: numpy.ndarray, columns: Callable[..., Columns], costs: Costs
 ) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """Numbers of items, and seconds [numbers, items] of the groups that end with each item."""
+    """Return group sizes, and seconds [group sizes, items] of the groups that end with each
+    item."""
     items, total = len(rows), numpy.concatenate([[0], numpy.cumsum(rows)])
     found, counts = [], []
     for count, most in _windows(sizes):
         added = total[count:] - total[:-count]
-        changed = numpy.ones(len(added), bool)  # neighbours are often equal: one of them is enough
+        changed = numpy.ones(len(added), bool)  # equal neighbours are evaluated once
         changed[1:] = (most[1:] != most[:-1]).any(axis=1) | (added[1:] != added[:-1])
         at = columns(most[changed], added[changed])
         fits = costs.fits(at) & (added[changed] >= costs.least_rows)
@@ -100,7 +100,7 @@ def _table(
 
 
 def _windows(sizes: numpy.ndarray) -> Iterator[tuple[int, numpy.ndarray]]:
-    """Numbers of neighbours, and for each the largest sizes [groups, dims] among so many."""
+    """Yield group sizes, and for each the maximum sizes [groups, dims]."""
     doubled, width, count = sizes, 1, 1
     while count <= len(sizes):
         while 2 * width <= count:

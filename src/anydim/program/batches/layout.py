@@ -1,8 +1,8 @@
-"""How inputs of a model are put together for one call, and its results taken apart again.
+"""Batching of inputs into one call, and splitting of its results.
 
-An item is what a call takes for itself: an array for each input, with an axis of the batch (any
-number of rows) or without one (a single row). Items of a group are put together along that axis;
-along the axes of padded dims they are filled up to the longest.
+An item is the input of one call: an array per input, with a batch axis (any number of rows) or
+without it (a single row). Items of a group are concatenated along that axis and padded to the
+longest along padded dims.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from anydim.runtime.arrays import Wrap, plain, wrapper
 from anydim.runtime.signature import Signature, TensorSpec
 
 Arrays = Mapping[str, numpy.ndarray]
-_ALIKE = 1e-3  # of the largest element of a result: what other rows may change in it
+_ALIKE = 1e-3  # tolerance, relative to the largest element of a result
 
 
 @dataclass(frozen=True)
 class Item:
-    """The arrays of one item, with an axis of the batch, and the sizes of its dims.
+    """The arrays of an item, with a batch axis, and the sizes of its dims.
 
-    `single` says that it came without that axis; `wrap` makes of a result what its inputs were.
-    `shared` tells the contents of inputs without that axis: a group has one of each.
+    `single`: it was given without that axis; `wrap` converts results to the library of its inputs.
+    `shared` identifies the contents of inputs without a batch axis, which a group shares.
     """
 
     number: int
@@ -43,15 +43,15 @@ class Item:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the batch lies in inputs and outputs, which dims are padded, and with what.
+    """The batch axis of inputs and outputs, the padded dims, and their fill values.
 
     Without a `batch`, every item is a call of its own.
     """
 
     signature: Signature
     batch: str | None
-    axes: tuple[int | None, ...]  # of the batch in each input
-    results: tuple[tuple[TensorSpec, int | None], ...]  # the wanted ones, and theirs
+    axes: tuple[int | None, ...]  # batch axis of each input
+    results: tuple[tuple[TensorSpec, int | None], ...]  # requested results and their batch axes
     fills: Mapping[str, Any]
     padded: tuple[str, ...]
     sources: tuple[Source, ...]
@@ -59,7 +59,7 @@ class Layout:
     # ---- items ---------------------------------------------------------------------------------
 
     def item(self, number: int, given: Any) -> Item:
-        """An item as it was given; raises InputError or DimError, which name it."""
+        """Convert a given item; raises InputError or DimError that name it."""
         try:
             return self._item(number, given)
         except UserError as error:
@@ -86,7 +86,7 @@ class Layout:
         return Item(number, tuple(arrays), sizes, single, b"".join(shared), wrapper(values))
 
     def _values(self, given: Any) -> list[Any]:
-        """One value for each input."""
+        """Return one value per input."""
         names = [spec.name for spec in self.signature.inputs]
         if isinstance(given, Mapping):
             other = next((name for name in given if name not in names), None)
@@ -101,15 +101,15 @@ class Layout:
         values = list(given) if isinstance(given, tuple) else [given]
         if len(values) != len(names):
             raise InputError(
-                f"{self.signature.name} has {len(names)} inputs, {len(values)} came",
+                f"{self.signature.name} has {len(names)} inputs, got {len(values)}",
                 f"give a mapping or a tuple of {listed(names)}",
             )
         return values
 
     def _sizes(self, arrays: Sequence[numpy.ndarray]) -> dict[str, int]:
-        """The sizes of the dims; raises DimError where they disagree or leave their bounds.
+        """Return the sizes of the dims; raises DimError if they disagree or exceed their bounds.
 
-        The batch has no bounds yet: they are those of a group.
+        The batch is not checked here: its bounds apply to groups.
         """
         sizes: dict[str, int] = {}
         for source in self.sources:
@@ -135,7 +135,7 @@ class Layout:
     # ---- groups --------------------------------------------------------------------------------
 
     def together(self, items: Sequence[Item]) -> dict[str, int]:
-        """The sizes of a call with all of these items."""
+        """Return the sizes of a call with these items."""
         sizes = dict(items[0].sizes)
         for name in self.padded:
             sizes[name] = max(item.sizes[name] for item in items)
@@ -144,7 +144,7 @@ class Layout:
         return sizes
 
     def stacked(self, items: Sequence[Item], sizes: Mapping[str, int]) -> dict[str, numpy.ndarray]:
-        """The inputs of a call with these items, which has these sizes."""
+        """Return the inputs of a call with these items and sizes."""
         specs = self.signature.inputs
         return {
             spec.name: self._joined(spec, axis, [item.arrays[number] for item in items], sizes)
@@ -173,7 +173,7 @@ class Layout:
     def apart(
         self, outputs: Arrays, items: Sequence[Item], sizes: Mapping[str, int]
     ) -> list[dict[str, Any]]:
-        """The results of each item, arrays of their own."""
+        """Return the results of each item as separate arrays."""
         begin, found = 0, []
         for item in items:
             rows = 0 if self.batch is None else item.sizes[self.batch]
@@ -200,12 +200,12 @@ class Layout:
 
 
 def of_item(number: int, error: UserError) -> UserError:
-    """An error, said of an item."""
+    """Prefix an error with the number of its item."""
     return type(error)(f"item {number}: {error.problem}", error.hint)
 
 
 def alike(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str | None:
-    """The first result that differs by more than rounding; None where all agree."""
+    """Return the first result that differs by more than rounding, or None."""
     for name, one in found.items():
         left, right = numpy.asarray(one), numpy.asarray(expected[name])
         if left.dtype.kind not in "fc":

@@ -1,4 +1,4 @@
-"""`map` of a model: its arguments checked, and its items run."""
+"""`map` of a model: checks its arguments and runs its items."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def mapped(
     pad: Mapping[str, Any] | None, outputs: Sequence[str] | None, window: int, check: bool,
     progress: Any,
 ) -> list[dict[str, Any]] | Iterator[dict[str, Any]]:  # fmt: skip
-    """The results of items in their order: of a list, or an array, a list; else an iterator."""
+    """Return the results of items in order: a list for a list or array, otherwise an iterator."""
     if isinstance(inputs, (Mapping, str, bytes)) or not isinstance(inputs, Iterable):
         raise InputError(
-            f"map takes a list or an iterator of items, a {type(inputs).__name__} came",
+            f"map expects a list or an iterator of items, got {type(inputs).__name__}",
             "for a single item, call the model",
         )
     window = whole_within("window", window, 1, LARGEST, "give a number of items, 1 or more")

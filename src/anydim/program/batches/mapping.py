@@ -1,7 +1,7 @@
-"""Many items through a model: in groups within a memory limit, results in the order of items.
+"""Runs items in groups under a memory limit; returns results in the order of items.
 
-A group is one call. What counts against the limit is what the call takes: its arena, the inputs
-put together for it and its outputs. Results that were handed out are the caller's.
+A group is one call. Its arena, batched inputs and outputs count against the limit; returned results
+belong to the caller.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from anydim.program.program import Program
 from anydim.runtime.executable import Executable
 from anydim.sizes import holds
 
-_WORTH = 20  # times the seconds that choosing groups took have to be left for choosing anew
+_WORTH = 20  # regroup if the remaining time is this multiple of the grouping time
 
 
 @dataclass(frozen=True)
 class Group:
-    """Items that make one call, its sizes, and the seconds that it may take."""
+    """Items of one call, its sizes, and its estimated seconds."""
 
     items: Sequence[Item]
     sizes: Mapping[str, int]
@@ -47,7 +47,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Job:
-    """What one call of `map` is about; `check` compares a first group with an item alone."""
+    """The arguments of a `map`; `check` compares a first group with a single item."""
 
     layout: Layout
     limit: int
@@ -57,7 +57,8 @@ class Job:
 
 
 def teller(progress: Any) -> Callable[[str], AbstractContextManager[bar.Advance]]:
-    """What shows progress: nothing, a bar (True), or a function (done, total or None, detail)."""
+    """Return a progress reporter: none, a bar (True), or a function (done, total or None,
+    detail)."""
     if callable(progress):
         return lambda title: nullcontext(progress)
     if progress is not None and not isinstance(progress, bool):
@@ -66,7 +67,7 @@ def teller(progress: Any) -> Callable[[str], AbstractContextManager[bar.Advance]
 
 
 class Mapper:
-    """Runs the items of jobs through one model and learns how long its calls take."""
+    """Runs items of jobs through one model and learns the times of its calls."""
 
     def __init__(self, executable: Executable[Any], program: Program) -> None:
         self.executable = executable
@@ -76,10 +77,10 @@ class Mapper:
         self._checked: set[tuple[Any, ...]] = set()
 
     def results(self, inputs: Iterable[Any], job: Job) -> Iterator[Any]:
-        """The result of each item, in order; a window of items is looked at together."""
+        """Yield the result of each item in order; items are grouped within a window."""
         total = len(inputs) if isinstance(inputs, Sequence) else None
         window = job.window
-        if total:  # of a list, windows are equally long
+        if total:  # windows of a list have equal length
             window = -(-total // -(-total // window))
         source, first = iter(inputs), 0
         with job.tell(f"mapping {self.signature.name}") as tell:
@@ -105,9 +106,9 @@ class Mapper:
         assert following == first + len(items)
 
     def _run(self, items: list[Item], job: Job) -> Iterator[tuple[Group, list[Any]]]:
-        """Groups and their results; those left are chosen anew as times become known.
+        """Yield groups and their results; remaining groups are rechosen as times become known.
 
-        The dearest group is the first, the cheapest the second: both ends are known then.
+        The most expensive group runs first, the cheapest second, which calibrates both ends.
         """
         start = perf_counter()
         left, ran, again = self.groups(items, job), 0, 2
@@ -126,7 +127,7 @@ class Mapper:
     # ---- groups --------------------------------------------------------------------------------
 
     def groups(self, items: Sequence[Item], job: Job) -> list[Group]:
-        """The groups that take the least seconds, the cheapest one first.
+        """Return the groups with minimum time, the cheapest first.
 
         Raises MemoryLimitError for an item that does not fit alone.
         """
@@ -139,7 +140,7 @@ class Mapper:
         return sorted(found, key=lambda group: group.seconds)
 
     def _cut(self, items: list[Item], job: Job) -> Iterator[Group]:
-        """The groups of items that differ only along padded dims."""
+        """Yield the groups of items that differ only along padded dims."""
         layout = job.layout
         if layout.batch is None or len(items) == 1:
             for item in items:
@@ -162,7 +163,7 @@ class Mapper:
             yield from self._fitting([items[number] for number in group], job)
 
     def _fitting(self, items: list[Item], job: Job) -> Iterator[Group]:
-        """A group, or its halves where it does not fit; raises for an item that does not alone."""
+        """Yield a group, or its halves if it exceeds the limit; raises if a single item does."""
         sizes = job.layout.together(items)
         problem = self._problem(sizes, job.limit)
         if problem is None:
@@ -178,7 +179,7 @@ class Mapper:
         return self.rates.seconds(self.work.at(columns))
 
     def _problem(self, sizes: Mapping[str, int], limit: int) -> DimError | MemoryLimitError | None:
-        """Why a call cannot have these sizes."""
+        """Return the reason why a call cannot have these sizes, or None."""
         name, box = self.signature.name, self.signature.box
         for violation in box.violations(sizes):
             if not violation.endswith("has no size"):
@@ -229,7 +230,7 @@ class Mapper:
         return results
 
     def _make_room(self, sizes: Mapping[str, int], limit: int) -> None:
-        """Give back what earlier calls keep, where it and this call would be above the limit."""
+        """Free cached memory if it and this call would exceed the limit."""
         held, arena = self.executable.arena_bytes, self.work.arena.evaluate(sizes)
         if held > arena and held + self.work.bytes.evaluate(sizes) - arena > limit:
             self.executable.trim()
@@ -243,9 +244,9 @@ class Mapper:
                 raise of_item(item.number, error) from None
 
     def _check(self, group: Group, results: Sequence[Any], job: Job) -> None:
-        """Compare the item that was padded most with what it gives alone, once for a layout.
+        """Compare the most padded item with its result alone, once per layout.
 
-        Raises InputError where they differ: then rows depend on each other, or on the padding.
+        Raises InputError if they differ: rows depend on each other, or on the padding.
         """
         layout = job.layout
         key = (layout.batch, tuple(layout.fills.items()), tuple(s.key for s, _ in layout.results))
@@ -264,14 +265,14 @@ class Mapper:
                 if layout.padded:
                     cause += f", or on what {', '.join(layout.padded)} is padded with"
                 raise of_item(item.number, InputError(
-                    f"result '{name}' is another one in a group than alone",
-                    f"{cause}: give another batch=, mask what is padded, or take it (check=False)",
+                    f"result '{name}' differs between a group and a single item",
+                    f"{cause}: choose another batch=, mask the padding, or accept it (check=False)",
                 ))  # fmt: skip
         self._checked.add(key)
 
 
 def _family(item: Item, layout: Layout) -> tuple[Any, ...]:
-    """What items of one group have in common."""
+    """Return the properties that items of a group share."""
     differ = {layout.batch, *layout.padded}
     return (item.shared, *(size for name, size in item.sizes.items() if name not in differ))
 

@@ -1,4 +1,5 @@
-"""What a call of a group takes: bytes by formula, seconds by the plan's work and measured rates."""
+"""The cost of a call of a group: bytes by formula, seconds by the plan's work and measured
+rates."""
 
 from __future__ import annotations
 
@@ -17,13 +18,14 @@ from anydim.program.region_plan import needs
 from anydim.sizes import Sampled, Size, as_size
 
 Columns = Mapping[str, numpy.ndarray]
-_OF_A_CALL = 20  # launches that the rest of a call is worth
-_MOST_TRIES = 60  # steps of a search for rates
+_OF_A_CALL = 20  # overhead of a call, in launches
+_MOST_TRIES = 60  # maximum steps of the fit
 
 
 @dataclass(frozen=True)
 class Done:
-    """What calls do: launches [points]; operations and bytes moved [launches alike, points]."""
+    """The work of calls: launches [points]; operations and bytes moved [kinds of launches,
+    points]."""
 
     launches: numpy.ndarray
     flops: numpy.ndarray
@@ -32,10 +34,10 @@ class Done:
 
 @dataclass(frozen=True)
 class Work:
-    """Formulas over the dims that inputs tell: the bytes of a call, and what it does.
+    """Formulas over the dims that inputs determine: the bytes and the work of a call.
 
     `arena` are bytes of values and of scratch of all threads. `kinds` are launches with equal
-    formulas: how many, operations of one, bytes that it moves, as plans estimate them.
+    formulas: their count, operations and bytes moved, as plans estimate them.
     """
 
     arena: Size
@@ -46,16 +48,16 @@ class Work:
 
     @property
     def bytes(self) -> Size:
-        """All that a call takes but for constants: arena, inputs and outputs."""
+        """Arena, inputs and outputs."""
         return self.arena + self.inputs + self.outputs
 
     def fits(self, columns: Columns, limit: int, arena: int) -> numpy.ndarray:
-        """Whether calls of many sizes are within limits: all bytes, and those of the arena."""
+        """Whether calls of many sizes are within limits of total bytes and arena bytes."""
         at = Sampled.over(columns)  # exact up to 2**53
         return (at.at(self.bytes) <= limit) & (at.at(self.arena) <= arena)
 
     def at(self, columns: Columns) -> Done:
-        """What calls of many sizes do."""
+        """Return the work of calls at many sizes."""
         at = Sampled.over(columns)
         flops = [often * at.at(size) for often, size, _ in self.kinds]
         moved = [often * at.at(size) for often, _, size in self.kinds]
@@ -67,9 +69,9 @@ class Work:
 
 
 def work(program: Program) -> Work:
-    """The formulas of a program; sizes that data decides count with their upper bounds.
+    """Return the formulas of a program; sizes that data determines count with their upper bounds.
 
-    Raises OptionError where one of those has none: no memory is known then.
+    Raises OptionError if one of them has no upper bound.
     """
     signature, known = program.signature, needs(program)
     dims = told(signature.box, signature.inputs, frozenset())
@@ -80,7 +82,7 @@ def work(program: Program) -> Work:
     free = sorted(name for name in symbols if bounds.get(name, 0) is None)
     if free:
         raise OptionError(
-            f"{signature.name}: its memory is not known: data decides {listed(free)}, "
+            f"{signature.name}: its memory is unknown: data determines {listed(free)}, "
             "without upper bound",
             "give them bounds: dims={'count': ad.Dim('count', 0, 100)}",
         )
@@ -100,11 +102,11 @@ def work(program: Program) -> Work:
 
 
 class Rates:
-    """Seconds for a launch, for an operation and for a byte moved, learnt from timed calls.
+    """Seconds per launch, per operation and per byte moved, fitted to timed calls.
 
-    A launch takes as long as its operations or its bytes, whichever are longer: packed weights of a
-    group are read once, so small groups wait for memory. The rates begin as those of some machine;
-    those of timed calls are the ones that explain the times best.
+    A launch takes the maximum of its compute and memory time: packed weights of a group are read
+    once, so small groups are memory-bound. The initial rates are generic; the fit explains the
+    timed calls best.
     """
 
     _FIRST = (2e-6, 1.5e-11, 1e-10)
