@@ -21,7 +21,7 @@ def test_sizes_are_counted(tmp_path: Path) -> None:
     with model.record(path):
         for height in (3, 4, 3, 3):
             model(x=image(height))
-        with pytest.raises(ad.OptionError, match="recorded already"):
+        with pytest.raises(ad.OptionError, match="already in progress"):
             model.record(path)
     model(x=image(9))
     with model.record(path):

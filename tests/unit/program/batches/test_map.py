@@ -148,7 +148,7 @@ def test_what_does_not_fit_is_named(model: ad.Model) -> None:
         model.map(items, pad=PAD)
     for wrong, problem in (
         ({"ids": items[0]["ids"]}, "item 3: lookup needs input 'mask'"),
-        ((items[0]["ids"],), "item 3: lookup has 2 inputs, 1 came"),
+        ((items[0]["ids"],), "item 3: lookup has 2 inputs, got 1"),
         ({**items[0], "mask": items[0]["ids"]}, "item 3: .*expected dtype float32"),
         ({"ids": numpy.zeros((1, 4), int), "mask": numpy.ones((1, 5), numpy.float32)}, "item 3: "),
     ):
@@ -161,8 +161,8 @@ def test_what_does_not_fit_is_named(model: ad.Model) -> None:
 def test_options_are_checked_before_anything_runs(model: ad.Model) -> None:
     for options, problem in (
         ({"batch": "bach"}, "no dim 'bach'"),
-        ({"batch": "seq"}, "output total: .* has not one axis that is 'seq'"),
-        ({"pad": {"ids": 0}}, "input 'mask' has dim 'seq'"),
+        ({"batch": "seq"}, "output total: .* needs exactly one axis 'seq'"),
+        ({"pad": {"ids": 0}}, "input 'mask' has the padded dim 'seq'"),
         ({"pad": {"id": 0}}, "no input 'id'"),
         ({"pad": {"ids": 0.5, "mask": 0}}, "padded with 0.5, which is no int64"),
         ({"outputs": ["totals"]}, "no result 'totals'"),
@@ -181,7 +181,7 @@ def test_rows_that_depend_on_each_other_are_found() -> None:
     g.output("y", g.softmax(x, axis=0))
     model = ad.compile(g)
     items = [numpy.random.default_rng(n).standard_normal((1, 3), numpy.float32) for n in range(4)]
-    with pytest.raises(InputError, match="result 'y' is another one in a group than alone"):
+    with pytest.raises(InputError, match="result 'y' differs between a group and a single item"):
         model.map(items, batch="n")
     assert len(model.map(items, batch="n", check=False)) == 4
 
@@ -230,5 +230,5 @@ def test_inputs_without_the_batch_are_equal_in_a_group() -> None:
     found = model.map(items, batch="batch", progress=lambda *at: told.append(at))
     assert [float(each["y"][0, 0]) for each in found] == [0, 1, 0, 3, 0, 5] and len(told) == 2
     assert len(model.map(items)) == 6  # no dim is axis 0 of all: each item is a call
-    with pytest.raises(OptionError, match="nothing is put together"):
+    with pytest.raises(OptionError, match="padding needs a batch dim"):
         model.map(items, pad={"x": 0})
