@@ -42,7 +42,8 @@ format: setup ## the one formatter, over all files
 
 docs: setup ## the documentation as a site, in out/site
 	$(PIP) install -c requirements/ci.txt -e '.[docs]'
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python -m pytest tests/house/test_site.py
 
 test-fast: setup ## some cases of each test, a minute on two cores
 	$(BIN)/python -m pytest -p tests.fast -m "not slow" -n 2

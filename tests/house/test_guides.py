@@ -1,8 +1,10 @@
-"""Promise: the Python of a page runs as it stands there, and prints what stands below it."""
+"""Promise: the code of a page runs as it stands there, and prints what stands below it."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import warnings
 from pathlib import Path
 
@@ -11,22 +13,41 @@ import pytest
 from anydim.program.profile.limits import Limits
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = {  # the packages that each needs
+PAGES = {  # the packages and the programs ("!cc") that each needs
+    "guides/compile-and-call.md": (),
     "profiling.md": (),
     "guides/deployment.md": (),
     "guides/from-torch.md": ("torch", "onnxscript"),
     "guides/scikit-learn.md": ("sklearn", "skl2onnx"),
     "guides/troubleshooting.md": (),
+    "tutorials/first-definition.md": (),
+    "tutorials/first-deployment.md": ("!cc", "!make"),
+    "tutorials/first-model.md": (),
 }
-BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:^```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"^```(python|sh)\n(.*?)^```\n(?:^```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE
+)
+
+
+def test_every_tutorial_is_run() -> None:
+    tutorials = {str(path.relative_to(DOCS)) for path in DOCS.glob("tutorials/*.md")}
+    assert tutorials and tutorials <= PAGES.keys()
+
+
+def needs(name: str) -> None:
+    """Skip the test where a package, or a program, is missing."""
+    if not name.startswith("!"):
+        pytest.importorskip(name)
+    elif not shutil.which(name[1:]):
+        pytest.skip(f"no {name[1:]}")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_python_of_a_page_runs(
+def test_the_code_of_a_page_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for package in PAGES[page]:
-        pytest.importorskip(package)
+    for name in PAGES[page]:
+        needs(name)
     monkeypatch.chdir(tmp_path)
     known = "anydim.program.profile.limits.kept"
     monkeypatch.setattr(known, lambda threads: Limits(threads, 1e18, ((1, 1e18),)))
@@ -35,8 +56,11 @@ def test_the_python_of_a_page_runs(
     assert blocks
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what other libraries say of changes to come
-        for block, printed in blocks:
+        for language, block, printed in blocks:
             capsys.readouterr()
-            exec(compile(block, page, "exec"), names)
+            if language == "sh":
+                subprocess.run(block, shell=True, check=True)
+            else:
+                exec(compile(block, page, "exec"), names)
             if printed:
                 assert capsys.readouterr().out == printed
