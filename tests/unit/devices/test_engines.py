@@ -281,7 +281,7 @@ def test_an_empty_tensor_where_some_result_is_not_is_refused() -> None:
     model = ad.compile(g)
     assert model(x=rows(0), z=rows(0))["a"].shape == (0, 4)
     assert model(x=rows(1), z=rows(2))["b"].shape == (2, 4)
-    with pytest.raises(InputError, match="does not support empty tensors, and one is empty at n = 0, m = 3"):
+    with pytest.raises(InputError, match="and one is empty at n = 0, m = 3"):
         model(x=rows(0), z=rows(3))
 
 

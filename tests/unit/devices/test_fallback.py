@@ -103,7 +103,7 @@ def test_a_result_whose_size_data_decide() -> None:
     both = Both(warped())
     for n, m in ((4, 5), (1, 1), (2, 9), (1, 6), (17, 3), (4, 5)):
         both.same(x=floats(n, m))
-    with pytest.raises(InputError, match="does not support empty tensors, and one is empty at n = 0, m = 4"):
+    with pytest.raises(InputError, match="and one is empty at n = 0, m = 4"):
         both.model(x=floats(0, 4))
     both.same(x=floats(3, 3))
     assert both.model.executable.leaked == 0

@@ -132,6 +132,6 @@ def _check_fill(spec: TensorSpec, fill: Any) -> None:
         fits = False
     if not fits:
         raise OptionError(
-            f"input '{spec.name}' is padded with {fill!r}, which is not a {spec.dtype}",
+            f"input '{spec.name}' is padded with {fill!r}, not of type {spec.dtype}",
             "give a number of its type",
         )

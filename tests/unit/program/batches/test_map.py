@@ -164,7 +164,7 @@ def test_options_are_checked_before_anything_runs(model: ad.Model) -> None:
         ({"batch": "seq"}, "output total: .* needs exactly one axis 'seq'"),
         ({"pad": {"ids": 0}}, "input 'mask' has the padded dim 'seq'"),
         ({"pad": {"id": 0}}, "no input 'id'"),
-        ({"pad": {"ids": 0.5, "mask": 0}}, "padded with 0.5, which is no int64"),
+        ({"pad": {"ids": 0.5, "mask": 0}}, "padded with 0.5, not of type int64"),
         ({"outputs": ["totals"]}, "no result 'totals'"),
         ({"memory": "1 GiBi"}, "no number of bytes"),
         ({"window": 0}, "window is 0"),
