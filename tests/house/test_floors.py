@@ -82,4 +82,4 @@ def test_folders_stand_in_the_order_of_their_imports(folder: pathlib.Path) -> No
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
 def test_a_package_documents_its_input_and_output(room: pathlib.Path) -> None:
     doc = ast.get_docstring(ast.parse((room / "__init__.py").read_text("utf-8"))) or ""
-    assert len(doc.splitlines()) >= 3 and re.search(r"\b(In comes?\b|Input:)", doc), room.name
+    assert len(doc.splitlines()) >= 3 and re.search(r"\bIn(put)?(:| comes?\b)", doc), room.name
