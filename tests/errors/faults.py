@@ -128,13 +128,15 @@ resource.setrlimit(resource.RLIMIT_AS, (most, most))
 """
 
 CASES = (
-    Case("kill-compile", "killed in mid-compile, six times", "the next process compiles",
+    Case("kill-compile", "the process is killed during compilation, six times",
+         "the next process compiles",
          "", _killed),
-    Case("kill-save", "killed in mid-save, four times", "the file is whole: old or new",
+    Case("kill-save", "the process is killed during a save, four times",
+         "the file is complete: old or new",
          "", _killed_saving),
     Case("cache-bits", "every file of the cache has a flipped bit", "compiled again",
          "", _spoilt(_flip)),
-    Case("cache-cut", "every file of the cache is cut to half", "compiled again",
+    Case("cache-cut", "every file of the cache is truncated to half", "compiled again",
          "", _spoilt(lambda file: os.truncate(file, file.stat().st_size // 2))),
     Case("cache-empty", "every file of the cache is empty", "compiled again",
          "", _spoilt(lambda file: os.truncate(file, 0))),
@@ -142,26 +144,27 @@ CASES = (
          "", _spoilt(_pipe)),
     Case("cache-folders", "every file of the cache is a folder", "compiled again",
          "", _spoilt(_folder)),
-    Case("cache-shuffled", "every file of the cache has the name of another", "compiled again",
+    Case("cache-shuffled", "the files of the cache are renamed to each other's names",
+         "compiled again",
          "", _shuffle),
     Case("cache-file", "the cache folder is a file", "compiled without a cache", "", _unusable),
-    Case("cache-read-only", "the cache folder is on a file system that takes no writes",
+    Case("cache-read-only", "the cache folder is on a read-only file system",
          "compiled without a cache", """
          from anydim.base import settings
          with settings.override(cache_dir='/proc/anydim'):
              works(ad.compile(graph(2)))
          print('ok')"""),
-    Case("disk-full-cache", "the disk is full while the cache is written",
+    Case("disk-full-cache", "the disk is full during a write to the cache",
          "compiled without a cache", _GOOD, _full),
-    Case("disk-full-save", "the disk is full while a model is saved",
-         "OptionError; no file is left, the model works on", """
+    Case("disk-full-save", "the disk is full during a save",
+         "OptionError; no file remains, and the model works", """
          model = ad.compile(graph(2))
          try: model.save('m.anydim')
          except ad.OptionError: pass
          assert not [name for name in os.listdir('.') if name != 'cache'], os.listdir('.')
          works(model)
          print('ok')""", _full),
-    Case("save-read-only", "a model is saved where nothing can be written", "OptionError", """
+    Case("save-read-only", "the target folder of a save is not writable", "OptionError", """
          model = ad.compile(graph(1))
          for path in ('/proc/m.anydim', 'absent/m.anydim', '.'):
              try: model.save(path)
@@ -177,19 +180,19 @@ else: raise AssertionError
 works(model)
 print('ok')"""),
     Case("memory-compile", "the memory of a process is limited and a compile may need more",
-         "it compiles, or OutOfMemoryError; models that are there work", _LIMITED + """
+         "it compiles, or OutOfMemoryError; existing models work", _LIMITED + """
 try: works(ad.compile(graph(40, 'large')))
 except (ad.UserError, MemoryError): pass
 works(model)
 print('ok')"""),
-    Case("files-compile", "no file can be opened any more", "compiled without a cache", """
+    Case("files-compile", "no file descriptor is left", "compiled without a cache", """
          works(ad.compile(graph(2)))
          used = len(os.listdir('/proc/self/fd'))
          resource.setrlimit(resource.RLIMIT_NOFILE, (used - 1, used - 1))
          works(ad.compile(graph(3)))
          print('ok')"""),
-    Case("files-load", "no file can be opened any more, and a model is loaded",
-         "ArtefactError; models that are there work", """
+    Case("files-load", "no file descriptor is left, and a model is loaded",
+         "ArtefactError; existing models work", """
          model = ad.compile(graph(1))
          model.save('m.anydim')
          ad.load('m.anydim')
@@ -200,14 +203,14 @@ print('ok')"""),
          else: raise AssertionError
          works(model)
          print('ok')"""),
-    Case("threads", "no thread can be started any more", "calls run on one thread", """
+    Case("threads", "no thread can be started", "calls run on one thread", """
          def none(self): raise RuntimeError("can't start new thread")
          model = ad.compile(graph(2), threads=4)
          threading.Thread.start = none
          works(model, 5000)
          print('ok')"""),
     Case("interrupt-call", "Ctrl-C in a loop that never ends",
-         "KeyboardInterrupt within a second; the model works on", """
+         "KeyboardInterrupt within a second; the model works", """
          import time
          model = ad.compile(endless())
          threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
@@ -217,7 +220,8 @@ print('ok')"""),
          assert time.monotonic() - start < 1.3
          assert (model(m=np.array(2), x=np.ones(3, np.float32))['y'] == 3).all()
          print('ok')"""),
-    Case("interrupt-compile", "Ctrl-C in mid-compile", "KeyboardInterrupt; the next compile works",
+    Case("interrupt-compile", "Ctrl-C during compilation",
+         "KeyboardInterrupt; the next compile works",
          """
          threading.Timer(0.4, os.kill, [os.getpid(), signal.SIGINT]).start()
          try:
@@ -225,7 +229,7 @@ print('ok')"""),
          except KeyboardInterrupt: pass
          works(ad.compile(graph(2)))
          print('ok')"""),
-    Case("terminate-call", "SIGTERM in a loop that never ends", "the process ends at once", """
+    Case("terminate-call", "SIGTERM in a loop that never ends", "the process ends immediately", """
          model = ad.compile(endless())
          threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGTERM]).start()
          def bye(*_):
@@ -264,7 +268,7 @@ print('ok')"""),
          for thread in threads: thread.join()
          print('ok')"""),
     Case("fork-mid-compile", "a process forks while another thread compiles",
-         "the child calls models that are there", """
+         "the child calls existing models", """
          model = ad.compile(graph(1))
          works(model)
          stop = threading.Event()
@@ -285,7 +289,8 @@ print('ok')"""),
          stop.set()
          thread.join()
          print('ok')"""),
-    Case("exit-mid-call", "the process ends while daemon threads call", "it ends with its own code",
+    Case("exit-mid-call",
+         "the process ends while daemon threads call", "it ends with its own exit code",
          """
          model = ad.compile(endless())
          for _ in range(2):

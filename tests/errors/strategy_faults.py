@@ -242,13 +242,13 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
 """
 
 STRATEGIES = (
-    Case("strategy-kill", "the process that makes bodies is killed again and again for 25 s",
-         "generic code serves; one warning, no zombies or handles are left",
+    Case("strategy-kill", "the process that compiles variants is killed repeatedly for 25 s",
+         "generic code serves; one warning, no zombie processes or open handles",
          _KILLED.replace("POLITE", "True").replace("STRATEGY", "KEEN")),
-    Case("strategy-kill-exact", "so it is while calls wait for bodies",
-         "calls are answered; one warning, no zombies or handles are left",
+    Case("strategy-kill-exact", "the same while calls wait for variants",
+         "calls return results; one warning, no zombie processes or open handles",
          _KILLED.replace("POLITE", "False").replace("STRATEGY", "'exact'")),
-    Case("strategy-orphan", "a process is killed whose worker is at work", "the worker ends",
+    Case("strategy-orphan", "a process is killed while its worker compiles", "the worker ends",
          _script("""
          model = ad.compile(graph(2), strategy="adaptive(after=1)")
          for n in range(1, 30): same(model, [n] * 2)
@@ -256,36 +256,36 @@ STRATEGIES = (
          time.sleep(2)
          print(workers(True).processes()[0].pid, flush=True)
          time.sleep(60)"""), _left_alone),
-    Case("strategy-garbage", "verdicts and code in the cache are garbage",
-         "made again, what was measured is forgotten; one warning a file of verdicts or folder",
+    Case("strategy-garbage", "variants.sqlite and cached code contain garbage",
+         "compiled again, measurements are lost; one warning per file or folder",
          "", _spoilt("garbage")),
     Case("strategy-spoilt",
-         "verdicts and code in the cache have flipped bits, are cut, empty, pipes or folders",
+         "they have flipped bits, or are truncated, empty, pipes or folders",
          "the same", "", _spoilt("flipped", "cut", "empty", "pipe", "folder")),
-    Case("strategy-locked", "another process holds the file of verdicts",
-         "nothing is remembered; one warning",
+    Case("strategy-locked", "another process locks variants.sqlite",
+         "nothing is stored; one warning",
          _script("serve()\nwarned('locked')\nprint('ok')"), _before("variants.sqlite", _LOCKED)),
-    Case("strategy-newer", "the file of verdicts is of a newer version",
-         "nothing is remembered; one warning, the file stays",
+    Case("strategy-newer", "variants.sqlite is from a newer version",
+         "nothing is stored; one warning, the file is unchanged",
          _script("serve()\nwarned('newer')\nprint('ok')"), _before("variants.sqlite", _NEWER)),
-    Case("strategy-others", "the file of verdicts has tables of others",
-         "nothing is remembered; one warning",
+    Case("strategy-others", "variants.sqlite has foreign tables",
+         "nothing is stored; one warning",
          _script("serve()\nwarned('not kept')\nprint('ok')"),
          _before("variants.sqlite", _OTHERS)),
-    Case("strategy-full", "the disk is full while bodies are made",
-         "nothing is kept; one warning",
+    Case("strategy-full", "the disk is full while variants are compiled",
+         "nothing is stored; one warning",
          _script("serve()\nwarned('nothing is kept')\nprint('ok')"),
          _mounted("size=16k", _FULL)),
-    Case("strategy-read-only", "the cache is on a disk that takes no writes",
-         "nothing is kept; one warning",
+    Case("strategy-read-only", "the cache is on a read-only disk",
+         "nothing is stored; one warning",
          _script("serve()\nwarned('nothing is kept')\nprint('ok')"),
          _mounted("ro", _FULL)),
-    Case("strategy-two", "two processes with one cache make the same bodies", "both serve",
+    Case("strategy-two", "two processes with one cache compile the same variants", "both serve",
          _RANDOM, _together(2)),
-    Case("strategy-four", "four processes with one cache make the same bodies", "all serve",
+    Case("strategy-four", "four processes with one cache compile the same variants", "all serve",
          _RANDOM, _together(4)),
-    Case("strategy-files", "no file can be opened any more",
-         "generic code serves; one warning of processes, one of verdicts",
+    Case("strategy-files", "no file descriptor is left",
+         "generic code serves; one warning for processes, one for variants.sqlite",
          _script("""
          same(generic)
          model = ad.compile(graph(2), strategy=KEEN)
@@ -297,8 +297,8 @@ STRATEGIES = (
          resource.setrlimit(resource.RLIMIT_NOFILE, limits)
          assert 1 <= len(said) <= 2, said
          print('ok')""")),
-    Case("strategy-records", "a file of recorded sizes has garbage and is cut off",
-         "its good lines are used; one warning", _script("""
+    Case("strategy-records", "a file of recorded sizes has garbage and is truncated",
+         "valid lines are used; one warning", _script("""
          model = ad.compile(graph(2), strategy=KEEN)
          with model.record("sizes.jsonl"): same(model)
          path = Path("sizes.jsonl")
@@ -309,7 +309,7 @@ STRATEGIES = (
          warned("lines say no sizes")
          print('ok')""")),
     Case("strategy-records-full", "the disk is full while sizes are recorded",
-         "calls are answered; one warning", _script("""
+         "calls return results; one warning", _script("""
          model = ad.compile(graph(2), strategy="generic")
          with model.record("/dev/full") as kept:
              for _ in range(3):
@@ -317,8 +317,8 @@ STRATEGIES = (
                  kept._write()
          warned("not written")
          print('ok')""")),
-    Case("strategy-fork", "a process forks while bodies are made",
-         "parent and child both serve, and both make bodies", _script("""
+    Case("strategy-fork", "a process forks while variants are compiled",
+         "parent and child both serve and compile variants", _script("""
          model = ad.compile(graph(2), strategy=KEEN)
          for n in range(1, 40): same(model, [n] * 2)
          child = os.fork()
