@@ -203,12 +203,25 @@ def cached(
     source: Any, caches: Mapping[str, str] | None = None, *, dims: Any = None,
     operators: Any = None, room: int = ROOM, **options: Any,
 ) -> Cached:  # fmt: skip
-    """Compile a decoder so that its caches stay in the model and grow in place.
+    """Compile a decoder that keeps its caches in the model and appends to them in place.
 
-    A cache is an input of which a result is the concatenation with what is new, as exporters write
-    `past` and `present`. `caches` has the result for each input; None: all that are found. The
-    first memory has room for `room` elements. The rest is as for `compile`.
-    Raises GraphError where there is no cache, and what `compile` raises.
+    A cache is an input that a result concatenates with new elements, as exporters write `past` and
+    `present`.
+
+    Args:
+        source: As in `compile`.
+        caches: The result of each cache input: `{"past": "present"}`. None: all that are found.
+        dims: As in `compile`; the bound of a cache's length limits its growth.
+        operators: As in `compile`.
+        room: Initial capacity of the caches, in elements. A full cache doubles.
+        **options: Other arguments of `compile`.
+
+    Returns:
+        The model, with `length`, `held`, `hold` and `forget` for its caches.
+
+    Raises:
+        GraphError: The model has no cache.
+        UserError: As in `compile`.
     """
     check_keywords(compile, options)
     whole_within("room", room, 1, LARGEST, "give how many elements there is room for at first")

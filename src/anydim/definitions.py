@@ -68,14 +68,22 @@ def define(
     options: Any = None,
     precision: str | None = None,
 ) -> Definitions:
-    """Functions from a text in the comprehension language (docs/language.md).
+    """Compile functions from a text in the comprehension language (docs/language.md).
 
-    `threads` cores serve a call, as `anydim.compile` says. `fixed` makes sizes of that name
-    numbers, where a function has them: code for that size alone.
-    `options` are schedules that kernels shall have, a text or a mapping (`passes/options.py`); they
-    go before those that lines `# option ...` of the text ask for. `precision` is one word
-    for all functions (docs/numerics.md). Raises LanguageError with line, column and caret for a
-    text that cannot be read.
+    Args:
+        text: One or more definitions.
+        file: Name of the text in errors.
+        threads: Threads of a call, as in `anydim.compile`.
+        fixed: Sizes that are constants in the code: `{"K": 64}`.
+        options: Schedules of kernels, a text or a mapping (docs/definitions.md). They override
+            lines `# option ...` of the text.
+        precision: As in `anydim.compile`, for all functions.
+
+    Returns:
+        A mapping from names to functions, which are attributes too: `lib.matmul(a, b)`.
+
+    Raises:
+        LanguageError: The text is invalid; the error gives line and column.
     """
     if not isinstance(text, str):
         raise OptionError(f"define takes a text, not {type(text).__name__}")

@@ -61,54 +61,61 @@ def compile(
     profile_mebibytes: float = 64.0,
     fallback: str | None = None,
 ) -> Model:
-    """Compile a model once for every size inside the bounds of its dims.
+    """Compile a model once for every size within the bounds of its dims.
 
-    `source` is the path of an ONNX file, its bytes, an onnx.ModelProto, a Builder, a Graph, or the
-    path of a text with the name of a definition in it: `kernels.tc:matmul`.
-    `dims` gives bounds to the model's dims: a Dim, a pair (1, 512), or one size, 128; those left
-    out run from 0 with no upper bound. Names are those of the file; a dim without one is given by
-    its input and axis, `{"x": {2: (32, 736)}}` or `{"x.2": (32, 736)}`. `ad.inspect` lists them.
-    An input whose shape the file does not declare has the rank that `{"x": 3}` gives, or that of
-    each call, which compiles it; so does the first call that gives a value for an initializer that
-    the file lists among its inputs.
-    `threads` cores serve a call; "auto" is as many as this process may use: those that it is pinned
-    to, within the quota of its container, or what OMP_NUM_THREADS says.
-    `progress(stage, done, total)` is told what is being done.
-    `options` are schedules that kernels shall have, as `passes/options.py` says. `operators` says
-    which definitions implement operators of an ONNX model: the path of a `.tc` file that names its
-    domain (`# domain: my.ops`), a list of those, or a mapping such as `{"my.ops": "mine.tc"}`.
-    `precision` is "exact", every division rounded correctly, "fast", or "tf32", with which devices
-    may round factors of float32 products too (docs/numerics.md); None is what the options say,
-    which is "exact" where they say nothing. `target` makes the code: "llvm", or "c" by way of
-    a C compiler (docs/new-target.md); None is what `settings.target` says.
-    `arenas` calls run at once, each with an arena of its own; others wait for one to end, `wait`
-    seconds at most, then raise BusyError. None: any number of calls; without end.
-    `memory_limit`, such as "512 MiB", is the most bytes that a call may take of its own
-    (docs/memory.md): a model that may need more inside the bounds of its dims is refused; where
-    dims have no bounds, or with `ad.MemoryLimit("512 MiB", per_call=True)`, the calls that would.
-    A size above its bound is a DimError; with `on_overflow="grow"` it runs, arenas grow, and a
-    warning says so once: the code is made without upper bounds then, and bounds of dims are what
-    is expected. A Builder's dims have none of their own then; `dims` gives what is expected.
-    `strategy` says which code serves which size, and when it is made (docs/strategies.md):
-    "generic", "exact(limit=64)", "adaptive", "buckets(seq=[16, 32])", "where('m <= 4', exact())",
-    'library("openblas")', "pad(seq=16)".
-    None is what `settings.strategy` says: better code for sizes that come often, once a model has
-    served for seconds.
-    `strategies` says it for parts, by patterns of the names of nodes or kernels.
-    `profile` is a file that `record` wrote: bodies that pay for the sizes there are made now, the
-    costliest first, as `prepare_recorded` says, within so many seconds and mebibytes of code.
-    `devices` says what the names stand for that nodes are on (docs/devices.md), such as
-    `{"accel": "opencl:0"}`: names of devices, or open ones; two names may be of one.
-    `placement` says which nodes are on which, by patterns of their names and operators, such as
-    `{"backbone/*": "accel", "NonMaxSuppression": "cpu"}`; the rest, with "auto" everything, goes
-    where the estimated time is least. Without it the graph says, or where it does not, "auto" does.
-    A node may go to another engine whole, by name: `{"Conv*": "onnxruntime"}`, or "openvino".
-    `fallback="onnxruntime"` lets the installed onnxruntime run nodes of an ONNX model that cannot
-    be imported; `explain` names them. A model that a bug of anydim keeps from being compiled runs
-    there whole, with a warning.
-    Raises ModelError for a model that cannot be taken, OptionError for options that do not fit,
-    MemoryLimitError for a model that needs more memory than it may, DeviceError for a device that
-    there is not or that does not take its part.
+    Args:
+        source: Path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Builder`, a `Graph`, or
+            path and name of a definition: `kernels.tc:matmul`.
+        dims: Bounds of dims: a `Dim`, a pair `(1, 512)`, or one size. Other dims run from 0
+            without upper bound. Names are those of the file (`ad.inspect` lists them); a dim
+            without a name is given by input and axis, `{"x": {2: (32, 736)}}` or `{"x.2": (32,
+            736)}`. `{"x": 3}` gives the rank of an input without a declared shape; otherwise each
+            rank is compiled at its first call, as is a call with a value for an initializer among
+            the inputs.
+        threads: Threads of a call. `"auto"`: the cores of the process's affinity within its
+            container quota, or OMP_NUM_THREADS.
+        progress: Called with `(stage, done, total)`.
+        options: Schedules of kernels, a text or a mapping (docs/definitions.md, Options).
+        operators: Definitions of operators of an ONNX model: the path of a `.tc` file with a line
+            `# domain: my.ops`, a list of paths, or a mapping, `{"my.ops": "mine.tc"}`.
+        precision: `"exact"`: correctly rounded division; `"fast"`: division by multiplication with
+            reciprocals; `"tf32"`: fast, and devices may round factors of float32 products
+            (docs/numerics.md). None: as in `options`, else exact.
+        target: `"llvm"`, or `"c"` through a C compiler. None: the setting `target`.
+        arenas: Most concurrent calls, each with its own arena. None: no limit.
+        wait: Seconds that a further call waits for an arena. None: no limit.
+        memory_limit: Most bytes of memory of a call, a number or a text such as `"512 MiB"`. A
+            model that may need more within its bounds is refused; without bounds, or with
+            `ad.MemoryLimit("512 MiB", per_call=True)`, single calls are refused (docs/memory.md).
+        on_overflow: `"error"`: a size above its bound raises DimError. `"grow"`: it runs, with one
+            warning; the code is compiled without upper bounds, and a Builder's dims must have
+            none.
+        strategy: Which variants exist, and when they are compiled: `"generic"`,
+            `"exact(limit=64)"`, `"adaptive"`, `"buckets(seq=[16, 32])"`, `"where('m <= 4',
+            exact())"`, `'library("openblas")'`, `"pad(seq=16)"` (docs/strategies.md). None: the
+            setting `strategy`.
+        devices: Devices of the names that nodes are placed on, `{"accel": "opencl:0"}`: names of
+            devices, or open devices (docs/devices.md). Two names may refer to one device.
+        placement: Devices by patterns of node names or operators, `{"backbone/*": "accel",
+            "NonMaxSuppression": "cpu"}`, or `"auto"`. Other nodes go to the fastest device, copies
+            included. `{"Conv*": "onnxruntime"}` delegates nodes to an engine. None: as in the
+            graph, else auto.
+        strategies: Strategies by patterns of node or kernel names.
+        profile: File of `Model.record`: variants that pay for its sizes are compiled first, as by
+            `Model.prepare_recorded`.
+        profile_seconds: Time limit of `profile`, in seconds.
+        profile_mebibytes: Code size limit of `profile`, in MiB.
+        fallback: `"onnxruntime"`: the installed onnxruntime runs nodes that cannot be imported,
+            and models that raise an InternalError, with a warning.
+
+    Returns:
+        The compiled model.
+
+    Raises:
+        ModelError: The model is invalid or not supported.
+        OptionError: An argument is invalid.
+        MemoryLimitError: The model needs more memory than the limit.
+        DeviceError: A device is missing or refuses its part.
     """
     function_of("progress", progress)
     progress = theirs(progress)

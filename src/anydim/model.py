@@ -72,7 +72,7 @@ class Model(Fitted, Held):
 
     @property
     def graph(self) -> Graph:
-        """What its source was read as."""
+        """The graph that its source was imported as."""
         return self._compiled.graph
 
     @property
@@ -86,14 +86,19 @@ class Model(Fitted, Held):
         targets: str | Sequence[str] = "native",
         progress: CompileProgress | None = None,
     ) -> None:
-        """Write a file that `anydim.load` makes this model of again, without a compiler.
+        """Write a file that `anydim.load` runs without a compiler.
 
-        `targets` are the processors that it has code for: 'native' is this one, others are
-        described, such as 'x86-64-v3', 'x86-64-v4+vnni', 'aarch64'. A machine that loads the file
-        takes the best that it can run. Bodies for certain sizes that were made go with the code for
-        this processor. `progress(stage, done, total)` is told what is being done.
-        Parts on devices are saved as the code of the devices that they were compiled for.
-        Raises OptionError for an unknown processor, and for a path that cannot be written.
+        Variants for certain sizes are stored with the code for this processor. Parts on devices
+        are stored as the code of their devices.
+
+        Args:
+            path: The file.
+            targets: Processors: `"native"`, or kinds such as `"x86-64-v3"`, `"x86-64-v4+vnni"`,
+                `"aarch64"`. `load` selects the best that the machine supports.
+            progress: Called with `(stage, done, total)`.
+
+        Raises:
+            OptionError: A processor is unknown, or the path cannot be written.
         """
         place = path_of("path", path)
         function_of("progress", progress)
@@ -139,13 +144,19 @@ class Model(Fitted, Held):
         self, folder: str | os.PathLike[str], name: str = "", target: str = "native",
         code: str = "c",
     ) -> None:  # fmt: skip
-        """Write a folder of C for programs without Python: header, code, weights, an example.
+        """Write a folder of C for programs without Python: header, code, weights, example.
 
-        `name` begins all symbols; without one it is made of the model's. `target` is the processor
-        that the code is for, as `save` says; `code` is "c" for C text, which any compiler takes, or
-        "llvm" for objects. The program runs on one thread. Raises OptionError for a model that has
-        branches, loops or sizes that data decides, a name that C does not take, and what `save`
-        raises it for.
+        The program runs on one thread.
+
+        Args:
+            folder: The folder.
+            name: Prefix of all symbols. Empty: derived from the model's name.
+            target: Processor of the code, as in `save`.
+            code: `"c"`: C text for any compiler; `"llvm"`: objects.
+
+        Raises:
+            OptionError: The model has branches, loops or data-dependent sizes, the name is no C
+                identifier, or as in `save`.
         """
         elsewhere = (*self.program.devices, *self.program.engines)
         if elsewhere:
@@ -162,7 +173,14 @@ class Model(Fitted, Held):
         )
 
     def show(self, stage: str) -> str:
-        """The text of a compile stage; raises OptionError for an unknown one."""
+        """The text of a compilation stage.
+
+        Args:
+            stage: Name of the stage.
+
+        Raises:
+            OptionError: The stage is unknown.
+        """
         stages = {"program": self.program.text, **self.report.stages}
         if text_of("stage", stage) not in stages:
             hint = suggestion(stage, stages) or f"the stages are {listed(stages)}"
@@ -178,19 +196,27 @@ class Model(Fitted, Held):
         against: str | os.PathLike[str] | None = None,
         seconds: float | None = None,
     ) -> CheckReport:
-        """Compare with an oracle: element types, shapes and values, in `samples` calls.
+        """Compare element types, shapes and values with an independent oracle.
 
-        The oracle is onnx's reference evaluator on the ONNX file, onnxruntime where that does not
-        take the file and it is installed, or the interpreter of the language on a definition; for
-        other models the evaluator of their graph, which the report says. `against` names one:
-        "reference", "onnxruntime", "interpreter", "evaluator"; or it is another ONNX file.
-        Sizes are corners of the box (ends of bounds, 0 and 1), at most half of them, and random
-        ones inside. An error of more than a few units of the last place is compared with that of
-        numpy in the model's own types: what nobody can compute well is no difference.
+        The oracle of an ONNX file is onnx's reference evaluator, or onnxruntime if that does not
+        support the file; of a definition, the interpreter of the language; of other models, the
+        evaluator of the graph. An error above a few units in the last place is compared with that
+        of numpy in the model's types (docs/numerics.md).
 
-        `integers` gives for an integer input the range (low, high) to draw from; else indices are
-        drawn from where they have to lie, and others from bits to the whole range of their type.
-        `seconds` limits the time of the check, which ends early then.
+        Args:
+            samples: Number of calls. At most half are corners of the box (bounds, 0, 1), the
+                others random sizes.
+            seed: Seed of sizes and inputs.
+            progress: Called with `(done, total)`.
+            integers: Range `(low, high)` to draw an integer input from. Otherwise indices are
+                drawn from their valid range, other integers from 0 and 1 up to the range of their
+                type.
+            against: `"reference"`, `"onnxruntime"`, `"interpreter"`, `"evaluator"`, or the path of
+                an ONNX file.
+            seconds: Time limit of the check.
+
+        Returns:
+            The verdict, the oracle, the number of sizes, and the differences.
         """
         asked = self.executable.interface.asked
         if asked:
@@ -225,7 +251,7 @@ class Model(Fitted, Held):
 
     @property
     def index_ranges(self) -> Ranges:
-        """(0, last) for the inputs that are indices; the last one may depend on the dims."""
+        """Valid range `(0, last)` of each index input; `last` may depend on the dims."""
         return super().index_ranges if self._indices is None else self._indices()
 
 

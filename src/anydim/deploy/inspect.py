@@ -122,12 +122,18 @@ _HEADERS = ("level", "architecture", "code", "weights", "records", "this machine
 
 @public
 def inspect(path: str | os.PathLike[str], *, verify: bool = False) -> Contents | Outline:
-    """What a file holds: dims, inputs, outputs; nothing is compiled, nothing of it is executed.
+    """Read the dims, inputs and outputs of a file, without compiling or executing it.
 
-    For a file that `Model.save` wrote it is a `Contents`, for an ONNX file an `Outline`. With
-    `verify`, the digest of everything in a saved file is compared, which reads the whole file.
-    Raises ArtefactError for a saved file that is damaged or of another format, ModelError for what
-    is no ONNX file.
+    Args:
+        path: A file of `Model.save`, or an ONNX file.
+        verify: Compare the digests of everything in a saved file, which reads the whole file.
+
+    Returns:
+        `Contents` of a saved file, `Outline` of an ONNX file.
+
+    Raises:
+        ArtefactError: The saved file is damaged or has another format.
+        ModelError: The file is not an ONNX file.
     """
     name = path_of("path", path)
     if is_saved(name) or name.endswith(".anydim"):

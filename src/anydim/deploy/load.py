@@ -57,8 +57,11 @@ if TYPE_CHECKING:
 class LoadedModel(Held):
     """A model from a file. Calls are thread-safe; results are new arrays owned by the caller.
 
-    `level` is the kind of processor that its code was made for, `levels` are those of the file,
-    `about` is the file's manifest, `container` the file.
+    Attributes:
+        level: Kind of processor of its code.
+        levels: Kinds of processors in the file.
+        about: Manifest of the file.
+        container: The file.
     """
 
     level: Level
@@ -103,12 +106,12 @@ class LoadedModel(Held):
         self._bodies = Bodies(run, saved.places, image.address) if saved.places else None
 
     def variants(self) -> tuple[Variant, ...]:
-        """The bodies beside the generic ones that the file has, with their hits."""
+        """The variants of the file besides the generic ones, with their hits."""
         return () if self._bodies is None else self._bodies.variants()
 
     @property
     def strategy(self) -> Strategy:
-        """What it was loaded under: generic code and the bodies that the file has."""
+        """The strategy that it was loaded with."""
         known: Strategy = import_module("anydim.variants.strategies").GENERIC
         return self._strategy or known
 
@@ -121,7 +124,17 @@ class LoadedModel(Held):
             self._bodies = None
 
     def plan(self, **sizes: int) -> Plan:
-        """What a call at these sizes will do, and with which body each kernel; runs nothing."""
+        """Kernels, variants, work and bytes of a call at given sizes; runs nothing.
+
+        Args:
+            **sizes: Sizes of the dims.
+
+        Returns:
+            The plan; `bytes`, `json()` and `document()` have its parts.
+
+        Raises:
+            DimError: A dim or size is invalid.
+        """
         found, bodies = super().plan(**sizes), self._bodies
         if bodies is None:
             return found
@@ -162,30 +175,33 @@ def load(
     devices: Mapping[str, str | Device | Engine] | None = None,
     strategy: Strategy | str | None = None,
 ) -> LoadedModel:  # fmt: skip
-    """The model that `Model.save` wrote to a file; no compiler is needed.
+    """Load a model that `Model.save` wrote; no compiler is needed.
 
-    Of the kinds of processors that it has code for, the best is taken that this machine can run,
-    or the one that `level` names.
+    The file is memory-mapped and shared between processes: do not write to or truncate it in
+    place while it is in use.
 
-    A file that was cut short, or whose records, code or constants are damaged, is refused. Large
-    weights of more than 64 MiB together are compared in a thread beside the first calls, and a call
-    after that raises the error; verify="checksums" compares them before the model is there, True by
-    SHA-256, and "headers" leaves them out (for files whose signature was checked). The file is
-    mapped, so that processes share it: it must not be written to or truncated in place while it is
-    in use, which would end the process. With `copy`, it is read into memory instead.
+    Args:
+        path: The saved file.
+        level: Kind of processor, such as `"x86-64-v3"`. None: the best that this machine supports.
+        verify: `"auto"`: checksums of everything, with weights beyond 64 MiB compared in parallel
+            with the first calls, whose next call raises the error; `"checksums"`: all before the
+            return; True: SHA-256; `"headers"`: no weights.
+        copy: Read the file into private memory instead of mapping it.
+        arenas: Most concurrent calls, each with its own arena. None: no limit.
+        wait: Seconds that a further call waits for an arena. None: no limit.
+        memory_limit: As in `anydim.compile`.
+        devices: Devices of the names in the file, as in `anydim.compile`. Engines need none.
+        strategy: `"generic"`, or `"buckets(...)"` for the variants in the file, the default.
+            `"adaptive"` is generic code, with one warning; `"exact"` is refused.
 
-    `arenas` calls run at once, each with an arena of
-    its own; others wait for one to end, `wait` seconds at most, then raise BusyError. None: any
-    number of calls; without end. `memory_limit` is that of `anydim.compile`, and so is `devices`:
-    it says what the names stand for that parts of the model are on; the names of engines stand for
-    themselves. `strategy` is "generic", or
-    "buckets(...)" for the bodies that the file has, which None takes, too; "adaptive" is generic
-    code, as a warning says once, and "exact" is refused: nothing is compiled here.
+    Returns:
+        The loaded model.
 
-    Raises ArtefactError
-    for a file that is damaged, of another format or without code for this machine, OptionError for
-    a level that it has not, MemoryLimitError for a model that needs more memory, DeviceError for
-    devices that are not there, not named, or of another kind than the file has code for.
+    Raises:
+        ArtefactError: The file is damaged, has another format, or no code for this machine.
+        OptionError: The file lacks the level, or an argument is invalid.
+        MemoryLimitError: The model needs more memory than the limit.
+        DeviceError: A device is missing, unnamed, or of another kind than the code.
     """
     callers = Callers(arenas, wait)
     if level is not None:

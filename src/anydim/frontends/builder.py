@@ -36,13 +36,21 @@ __all__ = ["Builder", "Operand", "Value"]
 @reported
 @public
 class Builder(Growing):
-    """Collects a graph, with control flow and sizes that data decides; `graph()` hands it over."""
+    """Builds a graph, with control flow and data-dependent sizes; `graph()` returns it."""
 
     def call(self, function: Any, *inputs: Operand, **attributes: Any) -> Any:
-        """The results of a definition: `g.call(lib.f, a, b, alpha=2.0)`, or `lib.f(a, b)`.
+        """Call a definition: `g.call(lib.f, a, b, alpha=2.0)`, or `lib.f(a, b)`.
 
-        `function` is one of `define`, or a parsed definition. Raises GraphError for values that do
-        not fit it.
+        Args:
+            function: A function of `define`, or a parsed definition.
+            *inputs: Its arguments.
+            **attributes: Its attributes.
+
+        Returns:
+            Its result, or a tuple of results.
+
+        Raises:
+            GraphError: An argument does not fit the definition.
         """
         definition = getattr(function, "definition", function)
         if not isinstance(definition, Definition):
@@ -68,8 +76,23 @@ class Builder(Growing):
         self, value: Value, name: str, lo: int = 0, hi: int | None = None,
         most: Size | int | None = None,
     ) -> Size:  # fmt: skip
-        """The one element of an int64 value as a new dim; a call where it is not from `lo` to
-        `hi`, or is above `most`, is an InputError."""
+        """Make the element of an int64 value a dim; the size is known when the value is
+        computed.
+
+        Args:
+            value: One element, int64.
+            name: Name of the new dim.
+            lo: Lower bound.
+            hi: Upper bound; None: none.
+            most: Largest size, which may depend on other dims.
+
+        Returns:
+            The dim as a size expression. A call with an element out of these bounds raises
+            InputError.
+
+        Raises:
+            GraphError: The dim is already declared.
+        """
         name = text_of("the name of a dim", name)
         if name in self._reserved:
             raise GraphError(f"dim '{name}' is declared already")
@@ -81,16 +104,32 @@ class Builder(Growing):
         return dim
 
     def nonzero(self, x: Value) -> Value:
-        """The indices [axes, count] of the elements that are not zero, in row-major order."""
+        """The indices of the nonzero elements: int64 [axes, count], in row-major order."""
         return Value(self, data_sized.nonzero(Standing(self, "nonzero"), self._own(x).name))
 
     def compress(self, x: Value, condition: Value, axis: int | None = None) -> Value:
-        """The slices along an axis (elements, without one) where a bool vector holds."""
+        """The slices along an axis where `condition` holds; without an axis, the elements.
+
+        Args:
+            x: Any dtype and shape.
+            condition: bool [n].
+            axis: The axis; None: `x` is flattened.
+        """
         names = self._own(x).name, self._own(condition).name
         return Value(self, data_sized.compress(Standing(self, "compress"), *names, axis))
 
     def unique(self, x: Value, axis: int | None = None, sorted: bool = True) -> tuple[Value, ...]:
-        """(different elements or slices, first index, group of each index, counts)."""
+        """The distinct elements of `x`, or its distinct slices along an axis.
+
+        Args:
+            x: Any dtype and shape.
+            axis: The axis; None: `x` is flattened.
+            sorted: Sort the result; otherwise in order of first occurrence.
+
+        Returns:
+            Distinct elements or slices, index of the first occurrence of each, index of each input
+            in the result, and counts; the last three are int64 vectors.
+        """
         made = data_sized.unique(Standing(self, "unique"), self._own(x).name, axis, sorted)
         return tuple(Value(self, name) for name in made)
 
@@ -98,11 +137,18 @@ class Builder(Growing):
         self, boxes: Value, scores: Value, most: Operand, overlap: Operand,
         least: Operand | None = None, center: bool = False,
     ) -> Value:  # fmt: skip
-        """Rows (batch, class, box) of the boxes that overlap no better one of their class.
+        """Rows (batch, class, box) of the boxes that overlap no better box of their class.
 
-        boxes [batch, n, 4] and scores [batch, classes, n]; `most` boxes of a class at the most,
-        whose overlap with a better one is not above `overlap` and whose score is above `least`:
-        numbers or values of one element.
+        Args:
+            boxes: float32 [batch, n, 4].
+            scores: float32 [batch, classes, n].
+            most: Most boxes of a class, int64.
+            overlap: Largest overlap with a better box, as intersection over union.
+            least: Scores must be above it. None: no limit.
+            center: Boxes are (center x, center y, width, height) instead of two corners.
+
+        Returns:
+            int64 [count, 3].
         """
         given = [self._own(boxes), self._own(scores), self._one(most, int64)]
         given += [self._one(value, float32) for value in (overlap, least) if value is not None]
@@ -116,10 +162,15 @@ class Builder(Growing):
         self, condition: Value | Guard, then: Callable[[Builder], Any],
         otherwise: Callable[[Builder], Any],
     ) -> Any:  # fmt: skip
-        """The values that one of two functions makes, each with the builder of its branch.
+        """Compute one of two branches.
 
-        The condition is a bool scalar, or a relation between sizes. Values from outside can be
-        used in a branch; sizes that differ between the branches become dims.
+        Args:
+            condition: A bool scalar, or a relation between sizes.
+            then: Called with the builder of its branch; returns its values.
+            otherwise: As `then`. Both may use values from outside.
+
+        Returns:
+            The values of the branch. Sizes that differ between the branches become dims.
         """
         return self._made(branch(self, condition, then, otherwise))
 
@@ -127,22 +178,28 @@ class Builder(Growing):
         self, body: Callable[..., Any], *carried: Value, trips: Size | int | None = None,
         condition: Value | None = None,
     ) -> Any:  # fmt: skip
-        """The carried values after the last iteration, then the stacked results.
+        """Compute a loop.
 
-        `body(b, t, *carried)` gets the builder of its graph, the number of the iteration as a size
-        and the carried values; it returns the next ones. `b.stack(value)` keeps a slice of a
-        stacked result, `b.proceed(condition)` says whether there is a next iteration. `trips` is
-        the most iterations, `condition` decides about the first. The body may be called several
-        times while the sizes of the carried values are found.
+        Args:
+            body: Called as `body(b, t, *carried)` with the builder of its graph, the iteration as
+                a size and the carried values; returns the next ones. `b.stack(value)` stacks a
+                value, `b.proceed(condition)` sets the condition of the next iteration. It may be
+                called several times until the sizes of carried values are known.
+            *carried: Initial values.
+            trips: Most iterations; None: no limit.
+            condition: Condition of the first iteration, a bool scalar.
+
+        Returns:
+            The carried values after the last iteration, then the stacked results.
         """
         return self._made(loop(self, body, carried, trips, condition))
 
     def stack(self, value: Value) -> None:
-        """In the body of a loop: keep a value of every iteration as a slice of a result."""
+        """In the body of a loop: stack a value of each iteration in a result."""
         self._stacks.append(self._own(value).name)
 
     def proceed(self, condition: Value) -> None:
-        """In the body of a loop: whether there is a next iteration."""
+        """In the body of a loop: the condition of the next iteration, a bool scalar."""
         self._going = self._own(condition).name
 
     def _made(self, names: Sequence[str]) -> Any:

@@ -156,7 +156,16 @@ class Growing:
         self._device = ""  # of new nodes
 
     def dim(self, name: str, lo: int = 0, hi: int | None = None) -> Size:
-        """Declare a dim and give its size expression; the same name must keep its bounds."""
+        """Declare a dim.
+
+        Args:
+            name: Its name; a second declaration must have the same bounds.
+            lo: Lower bound.
+            hi: Upper bound; None: none.
+
+        Returns:
+            The dim as a size expression.
+        """
         dim = Dim(name, lo, hi)
         name = dim.name
         if name not in self._box.names:
@@ -172,8 +181,11 @@ class Growing:
     ) -> Value:  # fmt: skip
         """Declare an input of the graph.
 
-        The element type may be given by name or as numpy's; a text in the shape is the name of a
-        dim, which is declared without bounds if it is not yet.
+        Args:
+            name: Its name.
+            dtype: Element type, by value (`ad.float32`), by name, or as numpy's.
+            shape: Sizes: numbers, size expressions, or names of dims; an undeclared name becomes a
+                dim without upper bound.
         """
         try:
             dtype = dtype_of(dtype)
@@ -208,7 +220,12 @@ class Growing:
         return self._box.dim(size).size if size in self._box.names else self.dim(size)
 
     def constant(self, array: Any, name: str = "") -> Value:
-        """A constant of the graph."""
+        """A constant of the graph.
+
+        Args:
+            array: A numpy array, or a value that numpy converts.
+            name: Its name; empty: a generated one.
+        """
         try:
             held = Constant(numpy.asarray(array))
         except UserError:
@@ -222,13 +239,18 @@ class Growing:
         return Value(self, name)
 
     def output(self, name: str, value: Value) -> None:
-        """Declare a result of the graph."""
+        """Declare an output of the graph.
+
+        Args:
+            name: Its name.
+            value: A value of this builder.
+        """
         if text_of("the name of an output", name) in self._outputs:
             raise GraphError(f"output '{name}' is declared twice")
         self._outputs[name] = self._own(value).name
 
     def graph(self) -> Graph:
-        """The graph as far as it was built, without what no output needs."""
+        """The graph as built so far, without nodes that no output uses."""
         if not self._outputs:
             raise GraphError(f"'{self.name}' has no outputs", "declare one: g.output('y', value)")
         nodes, types = list(self._nodes), dict(self._types)
@@ -283,11 +305,14 @@ class Growing:
 
     @contextmanager
     def on(self, device: str) -> Iterator[None]:
-        """Within it, new nodes run on a device: `with g.on("accel"): y = g.matmul(x, w)`.
+        """Place new nodes on a device: `with g.on("accel"): y = g.matmul(x, w)`.
 
-        The name is the program's own; `devices={"accel": ...}` says at compilation what it stands
-        for. "", "cpu" and "host" are the host. Nodes that hold graphs or find sizes stay there;
-        branches and bodies made within it begin on the device.
+        Nodes with subgraphs and nodes that determine sizes stay on the host; nodes in branches and
+        bodies that are built within start on the device.
+
+        Args:
+            device: A name of the program, which `devices={"accel": ...}` maps to a device when it
+                is compiled. `""`, `"cpu"` and `"host"` are the host.
         """
         name = text_of("the name of a device", device)
         before, self._device = self._device, "" if name in HOSTS else name

@@ -62,19 +62,31 @@ class Held:
 
     @property
     def program(self) -> Program:
-        """The records of what runs."""
+        """The host program: its records of steps."""
         return self.story.program
 
     def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
-        """Run the model on inputs by position or by name; its outputs by name.
+        """Run the model.
 
-        numpy arrays, other DLPack arrays on the CPU, numbers or nested lists. Raises InputError
-        or DimError, before anything runs, for inputs that do not fit; InputError for what data
-        decides and does not fit: an index outside its axis, a size outside the bounds of its dim.
+        Args:
+            *values: Inputs in order. Each is a numpy array, a DLPack array on the CPU, a number or
+                a nested list, of the dtype and shape in `inputs`.
+            **named: Inputs by name, and `out`: arrays for the results. `out` is one array, a
+                sequence with one per result (None: a new one), or a mapping by name. These arrays
+                are checked, filled and returned. They may be inputs or overlap them; reads see the
+                values from before the call.
 
-        `out=` gives arrays for results: one, a sequence with one for each (None: a new one), or a
-        mapping by name. They are checked, filled and handed back. They may be inputs, or overlap
-        them: what is read is what was there before the call.
+        Returns:
+            The outputs by name, of the kind of the inputs.
+
+        Raises:
+            InputError: An input is invalid, or, during the call, an index in the data is out of
+                bounds.
+            DimError: A size is out of bounds, or two inputs disagree on a dim.
+            BusyError: All arenas are in use for longer than `wait`.
+            TimeLimitError: The call takes longer than the time limit.
+            MemoryLimitError: The call needs more memory than the limit.
+            OutOfMemoryError: The system refuses memory.
         """
         out = named.pop("out") if "out" in named and "out" not in self._given_names else None
         if values:
@@ -140,12 +152,12 @@ class Held:
 
     @property
     def name(self) -> str:
-        """What errors and reports call it."""
+        """Its name in errors and reports."""
         return self.executable.signature.name
 
     @property
     def dims(self) -> Box:
-        """The dims with bounds, and the constraints between them."""
+        """The dims with their bounds, and the constraints between them."""
         return self.executable.signature.box
 
     @property
@@ -160,40 +172,53 @@ class Held:
 
     @property
     def memory(self) -> Memory:
-        """The bytes that a call takes of its own, as a size expression, and their bound."""
+        """The bytes that a call allocates for itself, as a size expression, and their bound."""
         return self.story.memory
 
     @property
     def memory_limit(self) -> int | None:
-        """The most bytes that a call may take of its own; None: as many as it needs."""
+        """Most bytes of memory of a call; None: no limit."""
         most = self.executable.most_bytes
         return None if most == UNLIMITED else most
 
     def limit_memory(self, given: MemoryLimit | int | str) -> None:
-        """Refuse calls that would take more bytes of their own, with a MemoryLimitError.
+        """Refuse calls that need more memory, before they allocate.
 
-        Bytes as a number or a text such as "512 MiB". Raises MemoryLimitError at once for what
-        `MemoryLimit` says. Nothing is allocated for a refused call; the next one works.
+        Args:
+            given: Bytes, as a number, a text such as `"512 MiB"`, or a `MemoryLimit`.
+
+        Raises:
+            MemoryLimitError: The model is refused, as `MemoryLimit` describes.
         """
         limit = self.story.limit(given)
         self.executable.refusal = lambda sizes: self.story.refusal(limit, sizes)
         self.executable.most_bytes = limit.bytes
 
     def limit_time(self, seconds: float | None) -> None:
-        """End calls that take longer with a TimeLimitError, between two iterations or kernels.
+        """Set a timeout for calls, checked between two iterations or kernels.
 
-        None: calls may take as long as they do, which is so from the beginning. Raises OptionError
-        for what is no number of seconds.
+        A longer call raises TimeLimitError.
+
+        Args:
+            seconds: The timeout. None, the default: no limit.
+
+        Raises:
+            OptionError: `seconds` is not a number of seconds.
         """
         self.executable.timeout = known_timeout(seconds)
 
     def set_sizes(self, **sizes: int) -> None:
-        """Set dims, for all calls from now on: those that no input tells, or that inputs must have.
+        """Set dims for all later calls: those that no input determines, or that inputs must
+        match.
 
-        Without a name, nothing is set any more. A call whose inputs disagree raises DimError before
-        anything runs. `plan` and `largest` take what is set where nothing else is given; a dim that
-        nothing uses may be set for them alone. Raises DimError for what is no dim, outside its
-        bounds, or decided by data.
+        `plan` and `largest` use these sizes as defaults. A call whose inputs disagree raises
+        DimError.
+
+        Args:
+            **sizes: Sizes by dim. Without any, all settings are removed.
+
+        Raises:
+            DimError: A dim is unknown, out of bounds, or determined by data.
         """
         given = given_sizes(self.name, sizes)
         told = {symbol for spec in self.inputs for size in spec.shape for symbol in size.symbols}
@@ -212,14 +237,23 @@ class Held:
         self.executable.watched.fix(given)
 
     def largest(self, dim: str, memory: int | str | None = None, **sizes: int) -> int | None:
-        """The largest size of a dim at which a call stays within `memory`; None: any size does.
+        """The largest size of a dim at which a call fits into `memory`.
 
-        `memory` is bytes as a number or a text such as "2 GiB", without it the model's limit;
-        `sizes` gives the other dims, one that is left out counts with its upper bound. It is the
-        largest size of all that fit, also where a smaller one needs more. Raises DimError for dims
-        that do not fit, MemoryLimitError where no size fits.
+        It is the largest of all sizes that fit, even if a smaller one does not.
 
             model.largest("batch", seq=512, memory="2 GiB")
+
+        Args:
+            dim: Name of the dim.
+            memory: Bytes, as a number or a text. None: the model's limit.
+            **sizes: Sizes of other dims. Omitted dims count with their upper bounds.
+
+        Returns:
+            The size; None if every size fits.
+
+        Raises:
+            DimError: A dim or size is invalid.
+            MemoryLimitError: No size fits.
         """
         given = self.memory_limit if memory is None else memory
         self._check_names((text_of("the dim", dim), *sizes), "memory")
@@ -230,13 +264,19 @@ class Held:
         return self.memory.largest(dim, bytes_of(given), known)
 
     def record(self, path: str | os.PathLike[str]) -> Recording:
-        """Note the sizes of calls and their seconds in a file, from now to `stop` of what is given.
+        """Record the sizes and times of calls in a file, until `stop` of the result.
 
-        It is a context manager, too. Lines are appended, every ten seconds and at the end; several
-        processes may write to one file. Raises OptionError for a file that cannot be written.
+        The result is also a context manager. Lines are appended every ten seconds and at the end;
+        several processes may write to one file.
 
             with model.record("sizes.jsonl"):
                 serve(model)
+
+        Args:
+            path: The file.
+
+        Raises:
+            OptionError: The file cannot be written.
         """
         made = import_module("anydim.program.recording").Recording
         recording: Recording = made(path_of("path", path), self.executable)
@@ -259,25 +299,31 @@ class Held:
         check: bool = True,
         progress: Any = None,
     ) -> list[dict[str, Any]] | Iterator[dict[str, Any]]:
-        """Run many inputs of unlike sizes, in groups that fit `memory`; results in their order.
+        """Run many inputs of different sizes, in groups that fit `memory`.
 
-        `inputs` is a list, which gives a list, or an iterator, which gives an iterator. An item is
-        what a call takes: a mapping by name, a tuple, or the array of the only input; with an axis
-        of the dim `batch` (any number of rows) or without it, and its results likewise. Items are
-        put together along `batch`; without it, along the first dim that is axis 0 of all inputs and
-        outputs, and where there is none each item is a call of its own. Inputs without that axis
-        are equal for all items of a group. Other sizes of items in a group agree, but for those of
-        inputs that `pad` gives a fill value: `pad={"ids": 0, "mask": 0}` fills them up to the
-        longest, and results are cropped.
+        Args:
+            inputs: A list or an iterator of items. An item is a mapping by name, a tuple, or the
+                array of the only input, with or without the axis of `batch`.
+            memory: Most bytes of a group's arena, inputs and outputs together.
+            batch: Dim along which items are joined. None: the first dim that is axis 0 of all
+                inputs and outputs; without such a dim, each item is a separate call. Inputs
+                without that axis are equal within a group.
+            pad: Fill values by input, `{"ids": 0, "mask": 0}`: inputs are padded to the longest of
+                their group, and results are cropped. Other sizes of a group are equal.
+            outputs: Names of the results to return. None: all.
+            window: Number of items that are grouped at a time.
+            check: Run the most padded item of the first group alone and compare.
+            progress: True shows a bar; a function is called with `(done, total or None, detail)`.
 
-        A group's arena, inputs and outputs together stay below `memory`, a number of bytes or a
-        text such as "512 MiB". Which items make a group is decided by the plan's work and the times
-        of calls so far, among `window` items at a time. With `check`, an item of the first group is
-        also run alone and compared. `outputs` are the results to keep, without it all of them.
-        `progress` True shows a bar; a function is called with (done, total or None, detail).
+        Returns:
+            Outputs by name in the order of the items: a list for a list, an iterator for an
+            iterator.
 
-        Raises MemoryLimitError for an item that does not fit alone, InputError and DimError for one
-        that does not fit the model, OptionError for options that do not.
+        Raises:
+            MemoryLimitError: An item does not fit alone.
+            InputError: An item does not fit the model.
+            DimError: A size is out of bounds.
+            OptionError: An argument is invalid.
         """
         if self._lists:
             raise OptionError(f"{self.name} has {self._shown_lists()}", "call it for each item")
@@ -295,23 +341,32 @@ class Held:
 
     @property
     def devices(self) -> dict[str, Any]:
-        """The open devices that parts run on, by the names that the program has for them."""
+        """The open devices of its parts, by the names in the program."""
         return {name: each.device for name, each in self.executable.devices.items()}
 
     def profile(
         self, inputs: Any = None, *, repeat: int = 20, seed: int = 0,
         integers: Ranges | None = None, **sizes: int,
     ) -> Profile:  # fmt: skip
-        """Where the time of a call goes, launch by launch: medians of `repeat` calls.
-
-        `inputs` are those of a call, by name or in order; without them random ones are drawn at
-        `sizes`: integers that are indices from where they have to lie, others from 0 and 1.
-        Printed, it has the costliest launches with their share of the machine's limits;
-        `costliest()`, `json()` and `save_trace(path)` have the rest.
-        Other calls of the model go on as ever. Raises what `plan` and calls raise.
+        """Measure the launches of a call. Other calls of the model are unaffected.
 
             print(model.profile(batch=8, seq=77))
             model.profile(inputs).save_trace("trace.json")      # for ui.perfetto.dev
+
+        Args:
+            inputs: Inputs of a call, by name or in order. None: random inputs at `sizes`.
+            repeat: Number of calls; results are medians.
+            seed: Seed of random inputs.
+            integers: Range `(low, high)` to draw an integer input from. Otherwise indices are
+                drawn from their valid range, other integers from 0 and 1.
+            **sizes: Sizes of the dims for random inputs.
+
+        Returns:
+            The profile. Printed, it lists the costliest launches with their share of the machine's
+            limits; `costliest()`, `json()` and `save_trace(path)` give the rest.
+
+        Raises:
+            UserError: As in `plan` and in calls.
         """
         self._refuse_lists("profile")
         self._check_names(sizes, "inputs", "repeat", "seed", "integers")
@@ -323,17 +378,30 @@ class Held:
         self, path: str | os.PathLike[str] | None = None, inputs: Any = None, *, calls: int = 1,
         seed: int = 0, integers: Ranges | None = None, waited: bool = False, **sizes: int,
     ) -> Trace:  # fmt: skip
-        """What a call does, and when: launches, copies and waits, on the host and on each device.
+        """Record launches, copies and waits of a call over time, on the host and on each
+        device.
 
-        After a call that is not traced, `calls` calls are; inputs are those of `profile`. The file
-        at `path` is in Chrome's format of trace events, which ui.perfetto.dev opens; `save(path)`
-        of the result writes it too, and printed it is a summary. What a device was asked for has
-        the times of its own clock, where it has one (`told`), else it ends when the device has
-        taken it; with `waited` it is seen through before the next thing, so that nothing overlaps.
-        Other calls of the model go on as ever. Raises what `plan` and calls raise, OptionError for
-        a file that cannot be written.
+        Other calls of the model are unaffected. The file has Chrome's trace event format, which
+        ui.perfetto.dev opens.
 
             print(model.trace("trace.json", batch=8, seq=77))
+
+        Args:
+            path: The file. None: none; `save(path)` of the result writes it.
+            inputs: As in `profile`.
+            calls: Number of traced calls, after one that is not traced.
+            seed: Seed of random inputs.
+            integers: As in `profile`.
+            waited: Complete each device command before the next, so that nothing overlaps.
+                Otherwise a device without its own clock ends a command when it has accepted it.
+            **sizes: Sizes of the dims for random inputs.
+
+        Returns:
+            The trace. Printed, it is a summary.
+
+        Raises:
+            OptionError: The file cannot be written.
+            UserError: As in `plan` and in calls.
         """
         self._refuse_lists("trace")
         self._check_names(sizes, "path", "inputs", "calls", "seed", "integers", "waited")
@@ -381,10 +449,13 @@ class Held:
         return self.story.explain()
 
     def trim(self) -> int:
-        """Give idle memory back to the system at once; how many bytes of arenas that was.
+        """Return idle memory to the system now, including freed memory of the C library
+        (glibc).
 
-        What calls keep for the next ones, and, with glibc, what the C library keeps of arrays that
-        are gone. The next call takes memory anew. Without it, memory follows use within 64 calls.
+        The next call allocates again. Without `trim`, memory follows use within 64 calls.
+
+        Returns:
+            Bytes of arenas that were returned.
         """
         return self.executable.trim()
 

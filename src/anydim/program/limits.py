@@ -20,10 +20,16 @@ _OTHERWISE = "lower the bounds, raise the limit, or refuse calls: MemoryLimit(..
 @public
 @dataclass(frozen=True, init=False)
 class MemoryLimit:
-    """The most bytes that a call may take of its own; `MemoryLimit("512 MiB")`.
+    """Most bytes of memory of a call: `MemoryLimit("512 MiB")`.
 
-    A model some of whose sizes need more is refused when it is compiled or loaded, or with
-    `per_call` in those calls alone. Raises OptionError for what is no number of bytes.
+    Args:
+        bytes: A number of bytes, or a text with a unit: KiB, MiB, GiB, TiB (powers of 1024), kB,
+            MB, GB, TB (powers of 1000).
+        per_call: Refuse single calls. Otherwise, a model with larger sizes within its bounds is
+            refused when it is compiled or loaded.
+
+    Raises:
+        OptionError: `bytes` is not a number of bytes.
     """
 
     bytes: int

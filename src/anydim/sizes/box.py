@@ -37,10 +37,17 @@ class Random(Protocol):
 @public
 @dataclass(frozen=True, init=False)
 class Dim:
-    """A named size with bounds, both included; `hi` None means no upper bound.
+    """A named size with inclusive bounds.
 
-    `Dim("seq", 1, 512)`, `Dim(1, 512)` (named where it is bound), `Dim("seq")`, `Dim(hi=512)`.
-    Raises OptionError unless 0 <= lo <= hi.
+    `Dim("seq", 1, 512)`, `Dim(1, 512)` (named where it is used), `Dim("seq")`, `Dim(hi=512)`.
+
+    Args:
+        name: Name of the dim, or the lower bound.
+        lo: Lower bound, at least 0.
+        hi: Upper bound; None: no upper bound.
+
+    Raises:
+        OptionError: Unless 0 <= lo <= hi.
     """
 
     name: str

@@ -55,12 +55,15 @@ class Fitted(Held):
     def serve_by(
         self, strategy: Strategy | str, strategies: Mapping[str, Strategy | str] | None = None
     ) -> None:
-        """From now on bodies are made and chosen as a strategy says, those of parts as theirs do.
+        """Change the strategy.
 
-        `strategies` are by patterns of the names of nodes or kernels, the first that matches one:
-        `{"*/attention/*": "exact()", "sliding": "adaptive()"}`.
-        Raises OptionError for what is none, for dims that there are not, and for a pattern that
-        matches nothing.
+        Args:
+            strategy: As in `anydim.compile`.
+            strategies: Strategies by patterns of node or kernel names, the first match counts:
+                `{"*/attention/*": "exact()", "sliding": "adaptive()"}`.
+
+        Raises:
+            OptionError: A strategy is invalid, a dim is unknown, or a pattern matches nothing.
         """
         known, given = self._resolved(strategy), _mapping(strategies)
         named = {text_of("pattern", name): self._resolved(each) for name, each in given.items()}
@@ -127,16 +130,18 @@ class Fitted(Held):
 
     @property
     def strategy(self) -> Strategy:
-        """What says which bodies there are, and when they are made."""
+        """The strategy that determines the variants."""
         return self._given
 
     @property
     def strategies(self) -> Mapping[str, Strategy]:
-        """Those of parts, by patterns of names."""
+        """The strategies of parts, by patterns of names."""
         return dict(self._strategies)
 
     def variants(self) -> tuple[Variant, ...]:
-        """The bodies beside the generic ones: their sizes, hits, and what they take."""
+        """The variants besides the generic ones: sizes, hits, and measured share of the generic
+        time.
+        """
         return () if self._serving is None else self._serving.variants()
 
     def kept_bodies(self) -> list[tuple[KeptPlace, tuple[tuple[bytes, ...], ...]]]:
@@ -144,9 +149,11 @@ class Fitted(Held):
         return [] if self._serving is None else self._serving.kept()
 
     def on_variant(self, tell: Callable[[Event], None] | None) -> None:
-        """Have a function told of bodies that are compiled, published or rejected; None: no more.
+        """Report variants that are compiled, published or rejected.
 
-        It is called on the thread that took a body in, and has to return soon.
+        Args:
+            tell: Called with each event on the thread that handles it; it must return soon. None:
+                stop reporting.
         """
         function_of("tell", tell)
         self._listener = tell
@@ -156,7 +163,7 @@ class Fitted(Held):
             self._listener(event)
 
     def explain(self) -> str:
-        """Kernels, schedules and memory as text; bodies beside the generic ones last."""
+        """Kernels, schedules and memory as text, with a summary first and variants last."""
         lines = [super().explain()]
         if self._later is not None:
             lines += [f"strategy {self.strategy}: it waits until the model has served a while"]
@@ -167,17 +174,31 @@ class Fitted(Held):
         return "\n".join(lines)
 
     def plan(self, **sizes: int) -> Plan:
-        """What a call at these sizes will do, and with which body each kernel; runs nothing.
+        """Kernels, variants, work and bytes of a call at given sizes; runs nothing.
 
-        Raises DimError for what is no size.
+        Args:
+            **sizes: Sizes of the dims.
+
+        Returns:
+            The plan; `bytes`, `json()` and `document()` have its parts.
+
+        Raises:
+            DimError: A dim or size is invalid.
         """
         found = super().plan(**sizes)
         return found if self._serving is None else found.with_bodies(self._serving.serving)
 
     def prepare(self, **sizes: int) -> int:
-        """Make now what the strategy would make for a size; how many bodies are new.
+        """Compile now the variants that the strategy would make for a size.
 
-        Raises DimError for what is no size of a dim.
+        Args:
+            **sizes: Sizes of the dims.
+
+        Returns:
+            Number of new variants.
+
+        Raises:
+            DimError: A dim or size is invalid.
         """
         given = given_sizes(self.name, sizes)
         self._check_names(given)
@@ -185,16 +206,21 @@ class Fitted(Held):
         return 0 if self._serving is None else self._serving.prepare(given)
 
     def record(self, path: str | os.PathLike[str], sites: bool = False) -> Recording:
-        """Note the sizes of calls and their seconds in a file, from now to `stop` of what is given.
+        """Record the sizes and times of calls in a file, until `stop` of the result.
 
-        It is a context manager, too. Lines are appended, every ten seconds and at the end; several
-        processes may write to one file. With `sites` there are lines of launches as well: the sizes
-        that came to each kernel, how often, and which code serves them. Sizes that data decides are
-        counted by a look at a table for each such launch.
-        Raises OptionError for a file that cannot be written.
+        The result is also a context manager. Lines are appended every ten seconds and at the end;
+        several processes may write to one file.
 
             with model.record("sizes.jsonl"):
                 serve(model)
+
+        Args:
+            path: The file.
+            sites: Also record launches: sizes and counts of each kernel, and the variants used.
+                Data-dependent sizes then cost a lookup per launch.
+
+        Raises:
+            OptionError: The file cannot be written.
         """
         if not flag_of("sites", sites):
             return super().record(path)
@@ -212,13 +238,22 @@ class Fitted(Held):
         mebibytes: float = 64.0,
         progress: Callable[[int, int, float], None] | None = None,
     ) -> int:
-        """Bodies for the sizes that `record` wrote down, the costliest first; how many are new.
+        """Compile variants that pay for recorded sizes, the costliest launches first.
 
-        Those that pay, by what was measured before or is now, within `seconds` and `mebibytes` of
-        code. Under "generic" they are all the bodies that there will be; other strategies go on,
-        and "adaptive" has room for 64 a kernel at least. `progress(done, launches, share)` is told
-        the share of time saved.
-        Raises OptionError for a file that cannot be read, or has none of this model's sizes.
+        Under `generic` no other variants follow. Other strategies continue; `adaptive` then keeps
+        at least 64 variants per kernel.
+
+        Args:
+            path: A file of `record`.
+            seconds: Time limit.
+            mebibytes: Limit of the code size, in MiB.
+            progress: Called with `(done, launches, share of time saved)`.
+
+        Returns:
+            Number of new variants.
+
+        Raises:
+            OptionError: The file cannot be read, or has no sizes of this model.
         """
         rows, end = self._recorded(path), time.monotonic() + _seconds(seconds)
         most, tell = _seconds(mebibytes, "mebibytes") * (1 << 20), progress or _quiet
@@ -230,9 +265,16 @@ class Fitted(Held):
         return count
 
     def gains(self, path: str | os.PathLike[str]) -> list[Gain]:
-        """What a run at the sizes that `record` wrote down would gain, by what was found before.
+        """Gain of a run at recorded sizes from what tuning and trials have found.
 
-        Raises OptionError for a file that cannot be read, or has none of this model's sizes.
+        Args:
+            path: A file of `record`.
+
+        Returns:
+            The gains, by launch.
+
+        Raises:
+            OptionError: The file cannot be read, or has no sizes of this model.
         """
         rows, sites = self._recorded(path), self._recorded_sites(path)
         made: Any = import_module("anydim.variants.expected_gain")
@@ -257,14 +299,23 @@ class Fitted(Held):
         progress: Callable[[int, int, float], None] | None = None,
         team: Team | None = None,
     ) -> Tuned:
-        """Search for faster code at the sizes that `record` wrote down, within `seconds`.
+        """Search for faster code at recorded sizes.
 
-        First a schedule for all sizes of each kernel, which every model takes that is compiled from
-        now on, on this kind of machine for so many threads; then bodies for single sizes, which
-        serve from now on where this is such a model. All of it is kept on disk.
-        `progress(done, searches, share)` is told the share of time saved. `team` are others that
-        search: a `RayTeam` (`variants/ray_search.py`). Raises OptionError for a file that cannot be
-        read, or has none of this model's sizes.
+        First, for each kernel, a schedule for all sizes; every later compilation on this kind of
+        machine with the same thread count uses it. Then variants for single sizes, which serve
+        from now on. Results are stored on disk.
+
+        Args:
+            path: A file of `record`.
+            seconds: Time limit.
+            progress: Called with `(done, searches, share of time saved)`.
+            team: Other machines for the search: a `RayTeam` (`variants/ray_search.py`).
+
+        Returns:
+            What was found.
+
+        Raises:
+            OptionError: The file cannot be read, or has no sizes of this model.
         """
         end = time.monotonic() + _seconds(seconds)
         self._recorded(path)  # before anything is made
