@@ -8,9 +8,11 @@ from __future__ import annotations
 
 
 class AnydimError(Exception):
-    """Every exception that anydim raises on purpose.
+    """Base class of all exceptions of anydim.
 
-    `problem` is one line saying where and what; `hint` says what to do and goes on its own line.
+    Attributes:
+        problem: One line with location and problem.
+        hint: Advice, on its own line.
     """
 
     def __init__(self, problem: str, hint: str = "") -> None:
@@ -20,68 +22,68 @@ class AnydimError(Exception):
 
 
 class UserError(AnydimError):
-    """Something the caller can mend: an input, a model, a program text, an option."""
+    """An invalid input, model, program text or option."""
 
 
 class InputError(UserError):
-    """An argument of a call does not fit: missing, extra, wrong dtype, wrong rank."""
+    """An argument of a call is missing, unknown, or has a wrong dtype, rank or value."""
 
 
 class DimError(InputError):
-    """A size is outside its bounds, or two inputs disagree on a dim."""
+    """A size is out of bounds, or two inputs disagree on a dim."""
 
 
 class OutOfMemoryError(InputError, MemoryError):
-    """The system has not the memory that a call needs at its sizes. Other calls go on."""
+    """The system refuses the memory of a call. Other calls are unaffected."""
 
 
 class DeviceError(UserError):
-    """A device failed, or there is none of that name; its own text stands inside."""
+    """A device is missing or failed; the text contains its message."""
 
 
 class DeviceMemoryError(DeviceError, OutOfMemoryError):
-    """A device has not the memory that a call needs at its sizes."""
+    """A device lacks the memory of a call."""
 
 
 class TimeLimitError(UserError, TimeoutError):
-    """A call takes longer than it may. The next one works."""
+    """A call exceeds its time limit. The next one works."""
 
 
 class BusyError(UserError):
-    """As many calls run as there are arenas, and none ended in time."""
+    """All arenas are in use, and no call ended within the waiting time."""
 
 
 class ModelError(UserError):
-    """A model file cannot be read, is not valid, or needs what anydim does not have."""
+    """A model file is unreadable, invalid, or not supported."""
 
 
 class ArtefactError(ModelError):
-    """A saved model cannot be read or run here: damaged, of another version, for other machines."""
+    """A saved model is damaged, of another format, or for other machines."""
 
 
 class LanguageError(UserError):
-    """A program text is wrong; the message points at line and column."""
+    """A program text is invalid; the text gives line and column."""
 
 
 class GraphError(UserError):
-    """A graph built by hand is not well formed."""
+    """A graph built in Python is invalid."""
 
 
 class OptionError(UserError):
-    """An option has a value that cannot be used."""
+    """An option has an invalid value."""
 
 
 class ArgumentError(OptionError, TypeError):
-    """A function has no argument of that name, misses one, or was given too many."""
+    """An argument of a function is unknown, missing or superfluous."""
 
 
 class MemoryLimitError(UserError):
-    """A model, or a call at its sizes, takes more memory than its limit allows."""
+    """A model, or a call at its sizes, needs more memory than the limit."""
 
 
 class MissingError(UserError, ImportError):
-    """Something is asked for that is not installed."""
+    """A required package or library is not installed."""
 
 
 class InternalError(AnydimError):
-    """A bug of anydim. The hint says what to send with a report (`reports.py`)."""
+    """A bug of anydim. The hint says what to report (`reports.py`)."""

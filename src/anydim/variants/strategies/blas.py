@@ -12,10 +12,11 @@ from anydim.variants.strategies.strategy import Strategy
 
 @dataclass(frozen=True)
 class Library(Strategy):
-    """Plain matrix products go to a BLAS, the rest to generic code; decided by `compile`.
+    """A BLAS computes plain matrix products; for `compile` only.
 
-    `name` is "openblas", or the path of a shared library with the cblas interface; "cublas" is for
-    parts on CUDA devices. Whether it is there, a model finds out when it is made.
+    Args:
+        name: `"openblas"`, the path of a shared library with the cblas interface, or `"cublas"`
+            for parts on CUDA devices. The library is opened when a model is compiled.
     """
 
     formed: ClassVar[bool] = True

@@ -24,10 +24,14 @@ Between = tuple[int, int]  # the least size and the largest one
 
 @dataclass(frozen=True)
 class Buckets(Strategy):
-    """Bodies for buckets of some dims, all combinations of them, made with the model.
+    """A variant per combination of ranges of dims, compiled with the model.
 
-    With `profile`, a file that `model.record` wrote, the buckets are chosen for the sizes there, at
-    most `count` combinations of them, those of `sizes` beside. `bits` are as in `Adaptive`.
+    Args:
+        sizes: Ranges of each dim.
+        profile: File of `Model.record`; the ranges are chosen for its sizes, in addition to
+            `sizes`.
+        count: Most combinations chosen from `profile`.
+        bits: As in `Adaptive`.
     """
 
     sizes: Mapping[str, tuple[Between, ...]] = field(default_factory=FrozenMapping)

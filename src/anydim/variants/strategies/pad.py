@@ -19,10 +19,12 @@ _LARGEST = 1 << 20  # of a multiple
 
 @dataclass(frozen=True)
 class Pad(Strategy):
-    """Loops over named dims run to a multiple of a number, the next power of 2 or the upper bound.
+    """Loops over dims run to padded sizes; for `compile` only.
 
-    Each of `pads` is a whole number, "pow2" or "bound". Sums and results keep their true sizes;
-    decided by `compile`, which finds what can be padded (`explain` says so).
+    Sums and results keep their true sizes. `explain` shows what is padded.
+
+    Args:
+        pads: By dim: a multiple, `"pow2"` (the next power of 2) or `"bound"` (the upper bound).
     """
 
     formed: ClassVar[bool] = True

@@ -13,15 +13,18 @@ from anydim.variants.strategies.strategy import MOST, SAME, Strategy, bits_of, w
 
 @dataclass(frozen=True)
 class Generic(Strategy):
-    """One body for every size."""
+    """One variant for every size."""
 
 
 @dataclass(frozen=True)
 class Exact(Strategy):
-    """A body for each size that comes, made at its first launch, for the first `limit` of a site.
+    """A variant per size, compiled at its first launch, which waits for it.
 
-    Later sizes are served by the generic body. One that came `after` times, and twice as often as
-    the least used body, takes the room of that one; it is made aside.
+    Later sizes use generic code. A size with 16 launches, and twice as many as the least used
+    variant, replaces it in the background.
+
+    Args:
+        limit: Most variants per kernel launch site.
     """
 
     after: ClassVar[int] = 16
@@ -34,11 +37,15 @@ class Exact(Strategy):
 
 @dataclass(frozen=True)
 class Adaptive(Strategy):
-    """Bodies made aside for sizes that came `after` times, at most `limit` a site.
+    """Variants for frequent sizes, compiled in the background and kept if they are faster.
 
-    One is kept that takes at most `most` of the generic body's time. With `bits` "any" it may add
-    in another order, so that results depend on which body serves. Nothing is looked at before a
-    model has served for `patience` seconds.
+    Args:
+        limit: Most variants per kernel launch site.
+        after: Launches of a size before it gets a variant.
+        most: Largest share of the generic time at which a variant is kept.
+        bits: `"same"`: results are equal to the bit; `"any"`: sums may use another order, so
+            results depend on the variant.
+        patience: Seconds of service before sizes are counted.
     """
 
     limit: int = 8

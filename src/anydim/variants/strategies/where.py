@@ -43,9 +43,12 @@ class Relation:
 
 @dataclass(frozen=True)
 class Where(Strategy):
-    """`then` at sizes where `condition` holds, else `else_`.
+    """One strategy or another, by size.
 
-    A condition is relations of dims of the model, with `and` between them.
+    Args:
+        condition: Relations of dims of the model, joined by `and`.
+        then: Strategy where the condition holds.
+        else_: Strategy elsewhere.
     """
 
     condition: str
