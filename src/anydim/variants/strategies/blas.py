@@ -14,7 +14,7 @@ from anydim.variants.strategies.strategy import Strategy
 class Library(Strategy):
     """A BLAS computes plain matrix products; for `compile` only.
 
-    Args:
+    Attributes:
         name: `"openblas"`, the path of a shared library with the cblas interface, or `"cublas"`
             for parts on CUDA devices. The library is opened when a model is compiled.
     """

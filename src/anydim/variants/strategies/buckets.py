@@ -26,7 +26,7 @@ Between = tuple[int, int]  # the least size and the largest one
 class Buckets(Strategy):
     """A variant per combination of ranges of dims, compiled with the model.
 
-    Args:
+    Attributes:
         sizes: Ranges of each dim.
         profile: File of `Model.record`; the ranges are chosen for its sizes, in addition to
             `sizes`.

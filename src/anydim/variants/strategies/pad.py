@@ -23,7 +23,7 @@ class Pad(Strategy):
 
     Sums and results keep their true sizes. `explain` shows what is padded.
 
-    Args:
+    Attributes:
         pads: By dim: a multiple, `"pow2"` (the next power of 2) or `"bound"` (the upper bound).
     """
 

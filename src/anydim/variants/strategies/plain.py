@@ -23,7 +23,7 @@ class Exact(Strategy):
     Later sizes use generic code. A size with 16 launches, and twice as many as the least used
     variant, replaces it in the background.
 
-    Args:
+    Attributes:
         limit: Most variants per kernel launch site.
     """
 
@@ -39,7 +39,7 @@ class Exact(Strategy):
 class Adaptive(Strategy):
     """Variants for frequent sizes, compiled in the background and kept if they are faster.
 
-    Args:
+    Attributes:
         limit: Most variants per kernel launch site.
         after: Launches of a size before it gets a variant.
         most: Largest share of the generic time at which a variant is kept.

@@ -45,7 +45,7 @@ class Relation:
 class Where(Strategy):
     """One strategy or another, by size.
 
-    Args:
+    Attributes:
         condition: Relations of dims of the model, joined by `and`.
         then: Strategy where the condition holds.
         else_: Strategy elsewhere.

@@ -1,0 +1,114 @@
+"""Promise: documents are in a technical writer's English, without the phrases in PHRASES.
+
+Each phrase stands for a construction that hides its subject or its verb; beside it, what to write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FOLDERS = ("docs", "examples")
+"""Folders whose Markdown files are read."""
+
+SOURCES: tuple[str, ...] = ()
+"""Folders whose Python files are read, such as `src/anydim`."""
+
+FILES = ("CHANGELOG.md", "CONTRIBUTING.md", "README.md")
+
+EXEMPT = (
+    "README.md",
+    "docs/decisions/",  # as they were written
+    "docs/performance.md",  # a log of measurements
+    "docs/figures.md",
+    "docs/tour.md",
+    "docs/operators.md",  # generated from tables of the package
+    "docs/settings.md",
+    "docs/cli.md",
+    "docs/operators-on-devices.md",
+)
+
+PHRASES = {
+    r"there (?:is|are) not\b": "name what is missing: 'no X', 'X is missing'",
+    r"so many\b": "'that number of', 'many', or the number",
+    r"as many (?:\w+ )?as\b": "'up to n', 'one per X', 'the number of X'",
+    r"asks? (?:for|whether|what)\b": "'requires', 'needs', 'specifies', 'checks'",
+    r"asked (?:for|of)\b": "'requested', 'required'",
+    r"speaks? (?:of|for)\b": "'refers to', 'contains', 'votes for'",
+    r"(?:is|are|was|were) told\b": "'receives', 'is called with', 'is set to'",
+    r"tells? apart\b": "'distinguishes'",
+    r"(?:no|the) inputs? tells?\b": "'determines'",
+    r"(?:is|are) known of\b": "'X is known'",
+    r"whoever\b": "name the subject: 'the user', 'the reader'",
+    r"nobody\b": "'no caller', 'no thread'",
+    r"what comes\b": "name it: 'the following node', 'later sizes'",
+    r"time for one of\b": "'anydim's time divided by onnxruntime's'",
+    r"goes where\b": "'is placed on', 'follows'",
+    r"begins? anew\b": "'restarts', 'is cleared'",
+    r"made anew\b": "'computed again', 'recreated'",
+    r"it was so\b|(?:is|are) so from\b": "state what it was",
+    r"what is not there\b": "'missing'",
+    r"of (?:its|their) own kind\b": "name the kind",
+    r"comes? again and again\b": "'recurs'",
+    r"(?:room|rooms) of the house\b": "'packages', 'stages'",
+    r"stands? beside\b": "'is next to', 'is listed with'",
+    r"by way of\b": "'through', 'by'",
+    r"\blies? (?:last|where)\b": "'is the last axis', 'in place'",
+    r"has to have the\b": "'must have the'",
+    r"take (?:0\.\d+ (?:to|of)) .{0,16}of (?:its|their) time\b": "'N times faster'",
+    r"made in turns\b|in turns\b": "'alternately', 'interleaved'",
+    r"aside\b": "'in the background', 'in separate memory'",
+}
+
+_BLOCK = re.compile(r"^```.*?^```|^(?: {4}|\t).*?$", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"`[^`\n]*`")
+
+
+def documents() -> Iterator[Path]:
+    """The Markdown files, and the Python files of `SOURCES`."""
+    yield from (ROOT / name for name in FILES)
+    for folder in FOLDERS:
+        yield from sorted((ROOT / folder).rglob("*.md"))
+    for folder in SOURCES:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def prose(path: Path) -> str:
+    """The text of a file without code; line breaks stay, so that lines can be counted."""
+    text = path.read_text("utf-8")
+    if path.suffix == ".py":
+        return text
+    without = _BLOCK.sub(lambda found: re.sub(r"[^\n]+", "", found[0]), text)
+    return _CODE.sub(lambda found: "`" * len(found[0]), without)
+
+
+def found(text: str) -> Iterator[tuple[int, str, str]]:
+    """Line, phrase and advice for each phrase of a text; a phrase may cross a line's end."""
+    for pattern, advice in PHRASES.items():
+        spaced = pattern.replace(" ", r"\s+")
+        for match in re.finditer(spaced, text, re.IGNORECASE):
+            yield text.count("\n", 0, match.start()) + 1, " ".join(match[0].split()), advice
+
+
+def is_exempt(path: Path) -> bool:
+    return str(path.relative_to(ROOT)).startswith(EXEMPT)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in documents() if not is_exempt(path)],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)  # fmt: skip
+def test_a_document_has_none_of_the_phrases(path: Path) -> None:
+    faults = [f"line {line}: '{phrase}': {advice}" for line, phrase, advice in found(prose(path))]
+    assert not faults, "\n".join(faults)
+
+
+def test_phrases_are_found_across_lines_and_not_in_code(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("As\nso\nmany lines.\n\n    so many\n\n```\nso many\n```\n`so many`\n", "utf-8")
+    assert [(line, phrase) for line, phrase, _ in found(prose(page))] == [(2, "so many")]
