@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-FOLDERS = ("docs", "examples")
+FOLDERS = ("docs", "examples", "release")
 """Folders whose Markdown files are read."""
 
 SOURCES: tuple[str, ...] = ()
