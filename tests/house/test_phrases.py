@@ -5,7 +5,9 @@ Each phrase stands for a construction that hides its subject or its verb; beside
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +19,7 @@ FOLDERS = ("docs", "examples", "release")
 """Folders whose Markdown files are read."""
 
 SOURCES: tuple[str, ...] = ()
-"""Folders whose Python files are read, such as `src/anydim`."""
+"""Folders whose Python files are read, their comments and texts, such as `src/anydim`."""
 
 FILES = ("CHANGELOG.md", "CONTRIBUTING.md", "README.md")
 
@@ -82,9 +84,19 @@ def prose(path: Path) -> str:
     """The text of a file without code; line breaks stay, so that lines can be counted."""
     text = path.read_text("utf-8")
     if path.suffix == ".py":
-        return text
+        return remarks(text)
     without = _BLOCK.sub(lambda found: re.sub(r"[^\n]+", "", found[0]), text)
     return _CODE.sub(lambda found: "`" * len(found[0]), without)
+
+
+def remarks(source: str) -> str:
+    """The comments and texts of a Python file, each at its line."""
+    lines = [""] * (source.count("\n") + 2)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in (tokenize.COMMENT, tokenize.STRING):
+            for offset, line in enumerate(token.string.split("\n")):
+                lines[token.start[0] - 1 + offset] += " " + line.lstrip("# ")
+    return "\n".join(lines)
 
 
 def found(text: str) -> Iterator[tuple[int, str, str]]:
@@ -112,3 +124,10 @@ def test_phrases_are_found_across_lines_and_not_in_code(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("As\nso\nmany lines.\n\n    so many\n\n```\nso many\n```\n`so many`\n", "utf-8")
     assert [(line, phrase) for line, phrase, _ in found(prose(page))] == [(2, "so many")]
+
+
+def test_phrases_are_found_in_comments_and_docstrings(tmp_path: Path) -> None:
+    file = tmp_path / "file.py"
+    file.write_text('so_many = 1  # so many\n\n\ndef f():\n    """Asks\n    for it."""\n', "utf-8")
+    hits = [(line, phrase.lower()) for line, phrase, _ in found(prose(file))]
+    assert hits == [(1, "so many"), (5, "asks for")]
