@@ -7,13 +7,38 @@ import sys
 from pathlib import Path
 
 import numpy
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import anydim.ort
-from tests.house.test_readme import small_encoder
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "onnxruntime.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+
+
+def small_encoder(folder: Path) -> None:
+    """encoder.onnx with the inputs of the guide's model."""
+    shape = ["batch", "seq"]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, shape)
+        for name in ("input_ids", "attention_mask")
+    ]
+    table = numpy.arange(40, dtype=numpy.float32).reshape(10, 4)
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["x"], name="look up"),
+        helper.make_node("Cast", ["attention_mask"], ["m"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["m", "last"], ["mask"]),
+        helper.make_node("Mul", ["x", "mask"], ["y"]),
+    ]
+    constants = [
+        onnx.numpy_helper.from_array(table, "table"),
+        onnx.numpy_helper.from_array(numpy.array([-1]), "last"),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [*shape, 4])]
+    graph = helper.make_graph(nodes, "encoder", inputs, outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    onnx.save(model, str(folder / "encoder.onnx"))
 
 
 def test_the_python_of_the_guide_runs(
