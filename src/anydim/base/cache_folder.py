@@ -74,7 +74,16 @@ def make_folder(path: str) -> None:
         if above in ("", path):
             raise
         make_folder(above)
-        make_folder(path)
+        _make_one(path)
+    except OSError:
+        if not os.path.isdir(path):
+            raise
+
+
+def _make_one(path: str) -> None:
+    """Create a folder whose parent exists; file systems such as /proc report the parent missing."""
+    try:
+        os.mkdir(path)
     except OSError:
         if not os.path.isdir(path):
             raise

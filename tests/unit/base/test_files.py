@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from anydim.base.cache_folder import make_folder
 from anydim.base.files import replaced
 
 
@@ -38,3 +39,9 @@ def test_folders_pipes_and_devices_stay(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="it is a"):
             write(path, "text")
     assert os.listdir(tmp_path) == ["pipe"] and (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no /proc")
+def test_a_file_system_that_creates_no_folders_is_an_error() -> None:
+    with pytest.raises(OSError):
+        make_folder("/proc/anydim/objects")
