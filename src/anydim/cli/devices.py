@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from anydim.base.errors import DeviceError
+from anydim.base.text import hanging
 from anydim.devices.engines.table import ENGINES
 from anydim.devices.table import DRIVERS
 from anydim.report.console import Console
@@ -36,7 +37,7 @@ def devices() -> None:
 
 
 def _line(name: str, about: str) -> str:
-    return f"{name:<12} {about}"
+    return hanging(about, f"{name:<12} ", " " * 13)
 
 
 def _missing(name: str, error: DeviceError) -> list[str]:

@@ -8,7 +8,7 @@ import click
 
 from anydim.base.amounts import bytes_of, bytes_text, told_bytes
 from anydim.base.errors import DimError, MemoryLimitError
-from anydim.base.text import table
+from anydim.base.text import hanging, table
 from anydim.cli import arrays
 from anydim.cli.opening import opened
 from anydim.cli.options import Asked, at_option, level_option, like_option, model_options
@@ -59,7 +59,7 @@ def memory(
         ("outputs", str(known.outputs)),
         ("constants", told_bytes(known.constants)),
     ):
-        console.prose(f"  {name:<10} {text}")
+        console.prose(hanging(text, f"  {name:<10} ", " " * 13))
     points = [arrays.sizes_of(made, sizes) for sizes in at] or _points(made)
     console.result()
     console.table(table(_PEAKS, [_peak(made, sizes) for sizes in points]))
