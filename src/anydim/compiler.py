@@ -22,6 +22,7 @@ from anydim.compiling import (
     Lowered,
     Progress,
     Work,
+    folded_note,
     kernels_text,
     llvm_text,
     parts_text,
@@ -341,7 +342,8 @@ def _lowered(
             split = partial(_split, made_for[""].split, parts, fused)
             parts, fused = work.timed(entry.name, split)
         else:
-            fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
+            before, fused = fused, work.timed(entry.name, partial(_on_parts, run, parts, fused))
+            found += folded_note(before, fused) if entry.name == "simplify" else ()
         notes = tuple(chain(*(getattr(each, "notes", ()) for each in made_for.values())))
         work.stage(entry.name, partial(parts_text, fused, print_graph, notes), fused)
         found += notes

@@ -9,7 +9,9 @@ from itertools import chain
 from typing import Any
 
 from anydim.base import log
+from anydim.base.amounts import bytes_text
 from anydim.base.records import dataclass
+from anydim.base.sheet import Sheet, Shown, Table
 from anydim.base.text import counted
 from anydim.graph.nodes import Graph
 from anydim.kernels.ir import Kernel
@@ -26,7 +28,10 @@ from anydim.targets.target import Target
 Progress = Callable[[str, int, int], None]
 
 
-class Schedules(Mapping[str, Any]):
+_HEADERS = ("kernel", "schedule", "reason")
+
+
+class Schedules(Shown, Mapping[str, Any]):
     """The schedules of a function's kernels by what they make; printed, they are options."""
 
     def __init__(self, function: str, chosen: Sequence[Chosen]) -> None:
@@ -53,7 +58,9 @@ class Schedules(Mapping[str, Any]):
             for name, text in self._texts.items()
         )
 
-    __repr__ = __str__
+    def _sheet(self) -> Sheet:
+        rows = [(name, text, self.reasons[name]) for name, text in self._texts.items()]
+        return Sheet(f"schedules of {self.function}", (), (Table(_HEADERS, rows, len(_HEADERS)),))
 
 
 @dataclass(frozen=True)
@@ -78,8 +85,8 @@ class Lowered:
         """Lines on what was fused and which shape arithmetic disappeared."""
         launches = self.launches
         return (
-            f"{counted(self.nodes, 'node')} became {counted(len(launches), 'launch', 'es')};"
-            f" {len(self.items) - len(launches)} values are other values' bytes",
+            f"{counted(self.nodes, 'node')} fused into {counted(len(launches), 'launch', 'es')}, "
+            f"{counted(len(self.items) - len(launches), 'view')} of the same bytes",
             *self.found,
             *(f"{item.template}: {item.source}" for item in launches),
         )
@@ -124,6 +131,16 @@ class Work:
             self.seconds, self.stages, (*self.notes, *lowered.notes), built.compiled, built.cached,
             chosen, lowered.made.kernels,
         )  # fmt: skip
+
+
+def folded_note(before: Iterable[Graph], after: Iterable[Graph]) -> tuple[str, ...]:
+    """A line on the values that a pass made constants; none where there are no such values."""
+    known = {name for graph in before for name in graph.constants}
+    made = {n: c for graph in after for n, c in graph.constants.items() if n not in known}
+    if not made:
+        return ()
+    taken = bytes_text(sum(constant.array.nbytes for constant in made.values()))
+    return (f"{counted(len(made), 'value')} of constants alone folded: {taken}",)
 
 
 def parts_text(items: Sequence[Any], text: Callable[[Any], str], notes: Sequence[str] = ()) -> str:

@@ -27,7 +27,7 @@ for number in range(int(cases["count"])):
     inputs = {n.split("/")[2]: cases[n] for n in cases if n.startswith(f"{number}/in/")}
     for name, array in model(**inputs).items():
         assert array.tobytes() == cases[f"{number}/out/{name}"].tobytes()
-assert model.plan(n=3).launches and model.explain() and str(model.memory)
+assert model.plan(n=3).launches and model.explain(details=True) and str(model.memory)
 print(anydim.inspect(sys.argv[1]).name)
 for name in ("compile", "define", "Builder"):
     try:

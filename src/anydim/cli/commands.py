@@ -144,17 +144,25 @@ def plan(
 @model_options
 @level_option
 @like_option
-def explain(asked: Asked, inputs: Sequence[str]) -> None:
-    """Say how MODEL was compiled: kernels with schedule and reason, memory as a formula, fusion.
+@click.option("--details", is_flag=True, help="Every kernel with its schedule, reason and nodes.")
+@click.option(
+    "--kernel", "pattern", default="", metavar="PATTERN",
+    help="Only the kernels whose names, or the names of whose nodes, match: 'layer.0/*'.",
+)  # fmt: skip
+def explain(asked: Asked, inputs: Sequence[str], details: bool, pattern: str) -> None:
+    """Summarize how MODEL was compiled: fusion, memory as a formula, warnings, kernel templates.
 
     \b
     Examples:
-      anydim explain encoder.onnx --dim batch=0..64 --dim seq=1..512 | less
+      anydim explain encoder.onnx --dim batch=0..64 --dim seq=1..512
+      anydim explain encoder.onnx --details | less
+      anydim explain encoder.onnx --kernel '*/layer.0/*'
       anydim explain kernels.tc:norm --type T=float64
       anydim explain encoder.anydim --level x86-64-v3
     """
     console = Console(asked.quiet)
-    console.prose(opened(console, asked, arrays.read(inputs)).explain())
+    made = opened(console, asked, arrays.read(inputs))
+    console.prose(made.explain(pattern, details=details))
 
 
 def _show_plan(console: Console, planned: Plan) -> None:

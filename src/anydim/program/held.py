@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import DimError, OptionError
-from anydim.base.given import path_of, shown, text_of
+from anydim.base.given import flag_of, path_of, shown, text_of
 from anydim.base.keywords import public
 from anydim.base.text import listed
 from anydim.runtime.arrays import by_name
@@ -376,9 +376,22 @@ class Held:
         """(0, last) for the inputs that are indices; the last one may depend on the dims."""
         return {name: (0, last) for name, last in self.story.last_indices.items()}
 
-    def explain(self) -> str:
-        """What was fused, which kernels and schedules serve it, and why."""
-        return self.story.explain()
+    def explain(self, pattern: str = "", *, details: bool = False) -> str:
+        """How the model was compiled: a summary that fits one screen.
+
+        With `details`, every kernel with its schedule, the reason for it and its nodes, and what
+        passes noted. With a `pattern` for names of nodes or kernels, such as "layer.0/*" or
+        "contraction", those kernels alone; OptionError where it matches none.
+
+            print(model.explain())
+            print(model.explain("*/attention/*"))
+        """
+        wanted = text_of("pattern", pattern)
+        return self.story.explain(self._bodies_text(), wanted, flag_of("details", details))
+
+    def _bodies_text(self) -> list[str]:
+        """Lines on the strategy and on the bodies beside the generic ones."""
+        return []
 
     def trim(self) -> int:
         """Give idle memory back to the system at once; how many bytes of arenas that was.
@@ -393,7 +406,7 @@ class Held:
 
     def _repr_html_(self) -> str | None:
         """A table for notebooks."""
-        shown: str = import_module("anydim.program.page").html(self)
+        shown: str = import_module("anydim.program.page").sheet(self).html()
         return shown
 
     # ---- pickling ------------------------------------------------------------------------------

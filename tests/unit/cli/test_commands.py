@@ -113,7 +113,7 @@ def test_plan(call) -> None:
     assert f"= {model.plan(n=9).bytes} bytes" in text
     assert "tiny at n=0\n" in text and "tiny at n=9\n" in text
     assert "outputs" in text and "144 B" in text
-    assert "schedule" in call("plan tiny.onnx --at n=9 --launches").stdout
+    assert "add +1" in call("plan tiny.onnx --at n=9 --launches").stdout
 
 
 def test_a_plan_is_drawn(call, folder: Path) -> None:
@@ -126,7 +126,13 @@ def test_a_plan_is_drawn(call, folder: Path) -> None:
 
 def test_explain(call) -> None:
     text = call("explain tiny.onnx --dim n=0..9").stdout
-    assert "dims: n=0..9" in text and "because:" in text
+    assert "  dims      n=0..9\n" in text and "because:" not in text
+    text = call("explain tiny.onnx --dim n=0..9 --details").stdout
+    assert "  dims      n=0..9\n" in text and text.count("because:") == text.count("kernel ") > 0
+    kernel = text.partition("\nkernel ")[2].partition(":")[0]
+    alone = call(f"explain tiny.onnx --dim n=0..9 --kernel {kernel}").stdout
+    assert alone.startswith(f"kernel {kernel}: ") and alone.count("because:") == 1
+    assert "matches 'nothing'" in call("explain tiny.onnx --kernel nothing", code=2).stderr
 
 
 @pytest.mark.parametrize("stage", STAGES)

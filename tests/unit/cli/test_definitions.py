@@ -47,7 +47,7 @@ def test_run(call, tmp_path: Path) -> None:
 
 def test_plan_explain_show_check(call) -> None:
     assert "matmul at K=4, M=3, N=5" in call("plan kernels.tc:matmul --at M=3,K=4,N=5").stdout
-    said = " ".join(call("explain kernels.tc:scan").stdout.split())
+    said = " ".join(call("explain kernels.tc:scan --details").stdout.split())
     assert "y(t - 1, c) is read 1 iteration after it is written as y(t, c)" in said
     assert "for r0 in 0:p0" in call("show kernels.tc:scan --stage kernels").stdout
     checked = call("check kernels.tc:scan --dim T=0..9 --dim C=0..40 --samples 10").stdout
