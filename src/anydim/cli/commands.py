@@ -76,7 +76,7 @@ def run(
     results = made(**feeds)
     seconds = perf_counter() - start
     console.title(str(made.name))
-    console.result(f"  {origin}")
+    console.prose(f"  {origin}")
     console.result(f"  {duration(seconds)} on {_cores(made.executable.threads)}, the first call")
     console.result()
     console.table(arrays.summary(results))

@@ -24,6 +24,7 @@ from anydim.report.console import Console
 from anydim.report.text import duration
 
 BINS = 16  # of a dim
+_NARROW = 20  # columns of a bar that words stand behind
 
 
 @click.command(short_help="What sizes a model was called with, from files of model.record.")
@@ -59,7 +60,7 @@ def sizes(
     seconds, calls = sum(row.seconds for row in rows), sum(row.count for row in rows)
     console.title(f"{counted(len(rows), 'size')}, {counted(calls, 'call')}, {duration(seconds)}")
     least = sum(row.count * row.least for row in rows)
-    console.result(
+    console.prose(
         f"each as fast as the fastest of its size: {duration(least)}, "
         f"{100 * (1 - least / (seconds or 1.0)):.1f} % less"
     )
@@ -67,7 +68,8 @@ def sizes(
         console.title(f"\n{name}")
         console.result("\n".join(histogram(name, rows)))
     console.title("\nthe costliest sizes")
-    console.result("\n".join(_costliest(rows, seconds, max(0, top))))
+    for line in _costliest(rows, seconds, max(0, top)):
+        console.prose(line)
     if sites:
         console.result()
         console.table(_sites(sites, max(0, top)))
@@ -129,7 +131,7 @@ def _costliest(rows: Sequence[Recorded], seconds: float, top: int) -> Iterator[s
         given = ", ".join(f"{name}={size}" for name, size in row.dims.items()) or "no dims"
         mean = duration(row.seconds / row.count)
         yield (
-            f"{bar(row.seconds / most)} {100 * row.seconds / (seconds or 1):5.1f} %  "
+            f"{bar(row.seconds / most, _NARROW)} {100 * row.seconds / (seconds or 1):5.1f} %  "
             f"{row.count:7} calls of {mean:>8}, {duration(row.least):>8} at best  "
             f"{row.model} {given}"
         )
@@ -176,8 +178,8 @@ def _gains(console: Console, asked: Asked, files: Sequence[str]) -> None:
     console.result()
     console.table(table(headers, rows))
     saved, left = (100 * sum(gain) / whole for gain in zip(*((g.saved, g.untried) for g in found)))
-    console.result(
-        f"\nunder --strategy adaptive a second run takes {saved:.1f} % less by what is known; "
-        f"{left:.1f} % of the time is of sizes that were never tried: "
-        f"anydim tune {asked.model} --profile FILE"
+    console.prose(
+        f"\nunder --strategy adaptive a second run takes {saved:.1f} % less by what is known\n"
+        f"{left:.1f} % of the time is of sizes that were never tried; to try them:"
     )
+    console.result(f"  anydim tune {asked.model} --profile FILE")

@@ -103,12 +103,12 @@ def _search(
             lambda done, launches, share: advance(done, launches, f"{100 * share:.1f} % saved"),
             team,
         )  # fmt: skip
-    console.result(str(found))
+    console.prose(str(found))
     shown = curve(found.curve)
     if shown:
         console.result(f"\nshare of recorded time saved, by seconds of the search\n{shown}\n")
     for each in (*found.whole, *model.variants()):
-        console.result(f"  {each}")
+        console.prose(f"  {each}")
     if found.whole:
         count = counted(len(found.whole), "kernel")
         console.note(f"models that are compiled from now on have {count} with another schedule")

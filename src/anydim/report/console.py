@@ -39,8 +39,8 @@ class Console:
         self._out.print(text, style=style, markup=False, soft_wrap=True)
 
     def title(self, text: str) -> None:
-        """A heading to standard output."""
-        self.result(text, style="bold")
+        """A heading to standard output, folded as prose is."""
+        self.result(self._folded(text), style="bold")
 
     def table(self, text: str) -> None:
         """A table to standard output; its first line is the header."""
@@ -51,7 +51,10 @@ class Console:
 
     def prose(self, text: str) -> None:
         """A text to standard output, with long lines folded under their indent."""
-        self.result(folded(text, self._out.width if self._out.is_terminal else COLUMNS))
+        self.result(self._folded(text))
+
+    def _folded(self, text: str) -> str:
+        return folded(text, self._out.width if self._out.is_terminal else COLUMNS)
 
     def note(self, text: str) -> None:
         """A line beside the results, to standard error."""
