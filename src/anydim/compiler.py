@@ -23,8 +23,8 @@ from anydim.compiling import (
     Progress,
     Work,
     folded_note,
-    kernels_text,
-    llvm_text,
+    kernel_texts,
+    llvm_texts,
     parts_text,
     schedule_text,
 )
@@ -39,6 +39,7 @@ from anydim.graph.verify import verify
 from anydim.kernels.ir import Kernel, Library
 from anydim.kernels.launch import TF32, Machine
 from anydim.kernels.template import Template
+from anydim.native.assembly import assembly_texts
 from anydim.native.build import Assembled, begin, begin_host, build
 from anydim.native.host import host_text
 from anydim.passes.accumulate import Accumulate
@@ -358,10 +359,11 @@ def _lowered(
         lambda: _assembled(cuts, parts, fused, scheduled, threads, options, store, on),
     )
     work.stage("schedule", lambda: parts_text(scheduled, schedule_text))
-    work.stage("kernels", lambda: kernels_text(made.kernels.values(), scheduled))
+    work.stage("kernels", kernel_texts(made.kernels.values(), scheduled))
     work.stage("program", made.program.text)
     work.stage("host", lambda: host_text(made.program))
-    work.stage("llvm", lambda: llvm_text(made, code))
+    work.stage("llvm", llvm_texts(made, code))
+    work.stages["assembly"] = assembly_texts(made, code)
     nodes = sum(len(cut.graph.nodes) for cut in cuts)
     items = tuple(item for items in scheduled for item in items)
     targets = on.targets

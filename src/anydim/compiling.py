@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -21,7 +23,7 @@ from anydim.lang.surface.printer import print_statement
 from anydim.native.build import Assembled, Built, module_texts
 from anydim.passes.schedule import Alias, Scheduled
 from anydim.passes.watch import Watch
-from anydim.program.compile_report import Chosen, CompileReport
+from anydim.program.compile_report import Chosen, CompileReport, KernelTexts
 from anydim.sizes import Size
 from anydim.targets.target import Target
 
@@ -152,21 +154,29 @@ def parts_text(items: Sequence[Any], text: Callable[[Any], str], notes: Sequence
     return told + "\n".join(parts)
 
 
-def kernels_text(
+def kernel_texts(
     kernels: Iterable[Kernel], scheduled: Sequence[tuple[Scheduled | Alias, ...]]
-) -> str:
+) -> KernelTexts:
     """Each kernel, with what its parameters are in the launches of all parts."""
-    launches: dict[str, list[tuple[Size, ...]]] = {kernel.name: [] for kernel in kernels}
-    for item in chain(*scheduled):
-        if isinstance(item, Scheduled):
-            launches[item.launch.kernel.name].append(item.launch.sizes)
-    return "\n".join(print_kernel(kernel, launches[kernel.name]) for kernel in kernels)
+
+    def texts() -> dict[str, Callable[[], str]]:
+        launches: dict[str, list[tuple[Size, ...]]] = defaultdict(list)
+        for item in chain(*scheduled):
+            if isinstance(item, Scheduled):
+                launches[item.launch.kernel.name].append(item.launch.sizes)
+        return {each.name: partial(print_kernel, each, launches[each.name]) for each in kernels}
+
+    return KernelTexts(texts)
 
 
-def llvm_text(made: Assembled, code: Target) -> str:
+def llvm_texts(made: Assembled, code: Target) -> KernelTexts:
     """Every module, by name."""
-    texts = module_texts(made, code)
-    return "\n".join(f"; {name}\n{text}" for name, text in texts.items())
+
+    def texts() -> dict[str, Callable[[], str]]:
+        found = module_texts(made, code)
+        return {name: partial("; {}\n{}".format, name, text) for name, text in found.items()}
+
+    return KernelTexts(texts)
 
 
 def schedule_text(scheduled: tuple[Scheduled | Alias, ...]) -> str:

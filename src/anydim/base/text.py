@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 
 COLUMNS = 100  # of a text for people, where no terminal says how wide it is
 _NAMED = 36  # of the nodes of a launch in a table
@@ -37,6 +38,11 @@ def suggestion(name: str, known: Iterable[str]) -> str:
         return ""
     close = get_close_matches(name, list(known), n=1)
     return f"did you mean '{close[0]}'?" if close else ""
+
+
+def matches(pattern: str, names: Iterable[str]) -> bool:
+    """Whether one of some names matches a pattern with *, ? and [...], or begins with it."""
+    return any(fnmatchcase(name, pattern) or name.startswith(pattern) for name in names)
 
 
 def listed(names: Iterable[str], none: str = "none") -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PASS_STAGES = tuple(entry.name for entry in PASSES)
 STAGES = (
     "import", "placed", "segment", *PASS_STAGES, "schedule", "kernels", "program", "host", "llvm",
+    "assembly",
 )  # fmt: skip
 
 
@@ -38,8 +39,13 @@ STAGES = (
     metavar="STAGE",
     help="Which stage; above they stand in order.",
 )
+@click.option(
+    "--kernel", default="", metavar="PATTERN",
+    help="Of kernels, llvm and assembly, only the kernels whose names, or the names of whose "
+    "nodes, match: 'contraction_*'.",
+)  # fmt: skip
 @like_option
-def show(asked: Asked, stage: str, inputs: Sequence[str]) -> None:
+def show(asked: Asked, stage: str, kernel: str, inputs: Sequence[str]) -> None:
     """Print MODEL as it stands after a stage of the compiler.
 
     \b
@@ -58,13 +64,17 @@ def show(asked: Asked, stage: str, inputs: Sequence[str]) -> None:
     program    the host side: arena offsets, launches
     host       its code as loop IR: sizes and checks, then launches
     llvm       what LLVM compiles: kernels, their libraries, the host function
+    assembly   the machine code of a kernel, with its loops named; of many, a list
 
     \b
-    Example:
+    Examples:
       anydim show encoder.onnx --dim seq=1..512 --stage kernels
+      anydim show encoder.onnx --stage assembly
+      anydim show encoder.onnx --stage assembly --kernel 'rows_*'
     """
     console = Console(asked.quiet)
-    console.result(compiled(console, asked, arrays.read(inputs), "showing stages").show(stage))
+    made = compiled(console, asked, arrays.read(inputs), "showing stages")
+    console.result(made.show(stage, kernel))
 
 
 @click.command(short_help="Compare with another way to compute the same, at many sizes.")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 
 from anydim.base.amounts import told_bytes
 from anydim.base.errors import OptionError
 from anydim.base.sheet import Sheet, Table
-from anydim.base.text import counted, listed, suggestion
+from anydim.base.text import counted, listed, matches, suggestion
 from anydim.program.findings import findings, works
 from anydim.program.memory import memory
 from anydim.program.program import Program
@@ -51,11 +50,7 @@ def explain(
 
 def _matching(program: Program, pattern: str) -> list[Site]:
     """The sites with a name that matches a pattern, or begins with it."""
-    found = [
-        site
-        for site in program.sites
-        if any(fnmatchcase(each, pattern) or each.startswith(pattern) for each in site.names)
-    ]
+    found = [site for site in program.sites if matches(pattern, site.names)]
     if not found:
         known = list(dict.fromkeys(name for site in program.sites for name in site.names))
         hint = suggestion(pattern, known) or f"such as {listed(known[:_FEW])}"
@@ -179,7 +174,7 @@ def _kernels(program: Program, sites: Sequence[Site], most: int | None) -> Itera
 
 def _course(program: Program) -> list[str]:
     """The steps of each region, in short."""
-    lines = []
+    lines: list[str] = []
     for number, region in enumerate(program.regions):
         lines += [*([""] if lines else []), f"region {number}: {region.signature.name}"]
         for step in region.steps:
