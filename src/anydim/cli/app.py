@@ -29,27 +29,27 @@ from anydim.base.text import suggestion
 from anydim.report.console import Console
 
 USER_ERROR, BUG, INTERRUPTED = 2, 70, 130
+# By name, in the order of the help: the module that has the command, and what it does.
 COMMANDS = {
-    "compile": "anydim.cli.saving",
-    "run": "anydim.cli.commands",
-    "plan": "anydim.cli.commands",
-    "memory": "anydim.cli.memory",
-    "explain": "anydim.cli.commands",
-    "profile": "anydim.cli.profiling",
-    "trace": "anydim.cli.tracing",
-    "sizes": "anydim.cli.sizes",
-    "tune": "anydim.cli.tuning",
-    "inspect": "anydim.cli.inspecting",
-    "devices": "anydim.cli.devices",
-    "cache": "anydim.cli.caching",
-    "export": "anydim.cli.exporting",
-    "bench": "anydim.cli.bench",
-    "check": "anydim.cli.developing",
-    "show": "anydim.cli.developing",
+    "compile": ("saving", "Compile a model and save it, for this processor or others."),
+    "run": ("commands", "Run a model on inputs from files, or on random ones."),
+    "plan": ("commands", "What a call at given sizes will do: memory, kernels, work."),
+    "memory": ("memory", "Memory as a formula, its bound, and the largest sizes that fit."),
+    "explain": ("commands", "What was fused, which kernels serve it, and why."),
+    "profile": ("profiling", "Where the time of a call goes, launch by launch."),
+    "trace": ("tracing", "A call as a trace: launches, copies and waits, when they were."),
+    "sizes": ("sizes", "What sizes a model was called with, from files of model.record."),
+    "tune": ("tuning", "Search for faster code at recorded sizes, for every later process."),
+    "inspect": ("inspecting", "What a saved model or an ONNX file holds; compiles nothing."),
+    "devices": ("devices", "What is here that parts of a model can run on."),
+    "cache": ("caching", "Show, check or remove what is kept on disk between runs."),
+    "export": ("exporting", "Write a model as C, for programs without Python."),
+    "bench": ("bench", "Time a model beside another engine."),
+    "check": ("developing", "Compare with another way to compute the same, at many sizes."),
+    "show": ("developing", "Print the program at a stage of the compiler."),
 }
-
-
-_ALL = {**COMMANDS, "merge": "anydim.cli.sizes"}  # `anydim profile merge`
+# `anydim profile merge` is a command of its own
+_MODULES = {**{name: module for name, (module, _) in COMMANDS.items()}, "merge": "sizes"}
 
 
 def _is_recording(word: str) -> bool:
@@ -66,10 +66,15 @@ class Application(click.Group):
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """A command by its name; None where there is none."""
-        if name not in _ALL:
+        if name not in _MODULES:
             return None
-        command: click.Command = getattr(import_module(_ALL[name]), name)
+        command: click.Command = getattr(import_module(f"anydim.cli.{_MODULES[name]}"), name)
         return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table of commands, none of which is imported for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, what) for name, (_, what) in COMMANDS.items()])
 
     def resolve_command(
         self, context: click.Context, args: list[str]
@@ -78,7 +83,7 @@ class Application(click.Group):
         if args[0] == "profile" and any(map(_is_recording, args[1:])):
             merge = args[1] == "merge"
             args = ["merge", *args[2:]] if merge else ["sizes", *args[1:]]
-        near = suggestion(args[0], COMMANDS) if args[0] not in _ALL else ""
+        near = suggestion(args[0], COMMANDS) if args[0] not in _MODULES else ""
         if near:
             hint = f"{near} see {context.command_path} --help"
             raise OptionError(f"no such command '{args[0]}'", hint)

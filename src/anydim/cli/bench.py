@@ -23,7 +23,7 @@ from anydim.report.text import duration, sizes_text
 OURS = "anydim"
 
 
-@click.command(short_help="Time a model beside another engine.")
+@click.command
 @model_options
 @level_option
 @at_option(True, "The sizes; repeat it for several rows.")

@@ -25,7 +25,7 @@ _KINDS = {  # folders of the cache
 _CONTAINERS = ("programs", "models")
 
 
-@click.command(short_help="Show, check or remove what is kept on disk between runs.")
+@click.command
 @click.argument("action", type=click.Choice(["show", "check", "prune"]), default="show")
 @click.option(
     "--unused", type=float, metavar="DAYS", help="prune: remove what was not used for these days."

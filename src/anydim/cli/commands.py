@@ -29,7 +29,7 @@ from anydim.report.console import Console
 from anydim.report.text import amount, duration, sizes_text
 
 
-@click.command(short_help="Run a model on inputs from files, or on random ones.")
+@click.command
 @model_options
 @level_option
 @input_option(
@@ -85,7 +85,7 @@ def run(
         console.note(f"wrote {output}")
 
 
-@click.command(short_help="What a call at given sizes will do: memory, kernels, work.")
+@click.command
 @model_options
 @level_option
 @at_option(True, "The sizes; repeat it for several plans.")
@@ -140,7 +140,7 @@ def plan(
             console.note(f"wrote {plot}")
 
 
-@click.command(short_help="What was fused, which kernels serve it, and why.")
+@click.command
 @model_options
 @level_option
 @like_option

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from anydim.base.errors import OptionError
-from anydim.checking.choice import KNOWN, oracles_for
-from anydim.checking.report import CheckReport
-from anydim.checking.run import Subject
-from anydim.checking.run import check as run_check
 from anydim.cli import arrays
 from anydim.cli.opening import compiled, loaded
 from anydim.cli.options import Asked, Named, integers_option, like_option, model_options
-from anydim.compiler import PASSES
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import LoadedModel
 from anydim.report.console import Console
 
 if TYPE_CHECKING:
+    from anydim.checking.report import CheckReport
     from anydim.model import Model
 
-PASS_STAGES = tuple(entry.name for entry in PASSES)
+# the passes between `segment` and `schedule` are those of the compiler, which help need not import
+PASS_STAGES = (
+    "lower", "integers", "narrow", "accumulate", "simplify", "channels", "unit_dimensions", "joins",
+    "views", "sizes_once", "inline", "layouts", "pieces", "fuse", "numbers", "pad",
+)  # fmt: skip
 STAGES = (
     "import", "placed", "segment", *PASS_STAGES, "schedule", "kernels", "program", "host", "llvm",
     "assembly",
 )  # fmt: skip
 
 
-@click.command(short_help="Print the program at a stage of the compiler.")
+@click.command
 @model_options
 @click.option(
     "--stage",
@@ -77,7 +78,7 @@ def show(asked: Asked, stage: str, kernel: str, inputs: Sequence[str]) -> None:
     console.result(made.show(stage, kernel))
 
 
-@click.command(short_help="Compare with another way to compute the same, at many sizes.")
+@click.command
 @model_options
 @click.option(
     "--samples", type=click.IntRange(1), default=100, show_default=True, metavar="N",
@@ -142,7 +143,7 @@ def _checked(
     """What is checked; raises OptionError for a saved model and nothing to compare it with."""
     if not is_saved(asked.model):
         return compiled(console, asked, arrays.read(inputs), "checking")
-    if against is None or against in KNOWN:
+    if against is None or against in import_module("anydim.checking.choice").KNOWN:
         raise OptionError(
             f"{asked.model} is a saved model, which has nothing to compare with",
             "give the ONNX file that it was compiled from: --against FILE.onnx",
@@ -157,6 +158,8 @@ def _loaded_report(
     """A saved model beside the ONNX file that it was made from."""
     ranges = {**made.index_ranges, **dict(integers)}
     tame = made.program.straight is None
-    subject = Subject(made.program, made.executable, ranges=ranges, tame=tame)
-    oracles = oracles_for(None, None, {}, against)
-    return run_check(subject, oracles, samples, seed, advance, seconds)
+    checking = import_module("anydim.checking.run")
+    subject = checking.Subject(made.program, made.executable, ranges=ranges, tame=tame)
+    oracles = import_module("anydim.checking.choice").oracles_for(None, None, {}, against)
+    report: CheckReport = checking.check(subject, oracles, samples, seed, advance, seconds)
+    return report

@@ -11,7 +11,7 @@ from anydim.devices.table import DRIVERS
 from anydim.report.console import Console
 
 
-@click.command(short_help="What is here that parts of a model can run on.")
+@click.command
 def devices() -> None:
     """List the devices of this machine, by the names that --device takes, and why others are not.
 

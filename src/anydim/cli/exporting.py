@@ -15,7 +15,7 @@ from anydim.cli.saving import check_targets
 from anydim.report.console import Console
 
 
-@click.command(short_help="Write a model as C, for programs without Python.")
+@click.command
 @model_options
 @click.option(
     "-o", "--output", required=True, metavar="FOLDER", help="The folder to write; made if missing."

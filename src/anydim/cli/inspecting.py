@@ -16,7 +16,7 @@ from anydim.report.console import Console
 _DEFINITION = re.compile(r"\.tc(:|$)")  # of a text; its reader is slow to import
 
 
-@click.command(short_help="What a saved model or an ONNX file holds; compiles nothing.")
+@click.command
 @click.argument("model", metavar="FILE")
 @click.option("--verify", is_flag=True, help="Compare the digests of all that a saved model holds.")
 def inspect(model: str, verify: bool) -> None:

@@ -22,7 +22,7 @@ _SAMPLES = 5
 _LIMITS = ("64 MiB", "256 MiB", "1 GiB", "4 GiB")
 
 
-@click.command(short_help="Memory as a formula, its bound, and the largest sizes that fit.")
+@click.command
 @model_options
 @level_option
 @at_option(True, "Sizes to show the peak at; repeat it. Without it, some of the box.")

@@ -16,7 +16,7 @@ from anydim.report.compared import Compared, compared, comparison, node_times
 from anydim.report.console import Console
 
 
-@click.command(short_help="Where the time of a call goes, launch by launch.")
+@click.command
 @fed_options
 @click.option(
     "--repeat", type=click.IntRange(1), default=20, show_default=True, metavar="N",

@@ -19,7 +19,7 @@ from anydim.report.console import Console
 from anydim.report.text import amount, duration
 
 
-@click.command(short_help="Compile a model and save it, for this processor or others.")
+@click.command
 @model_options
 @click.option(
     "-o", "--output", required=True, metavar="FILE", help="The file to write, whole or not at all."

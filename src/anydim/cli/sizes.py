@@ -27,7 +27,7 @@ BINS = 16  # of a dim
 _NARROW = 20  # columns of a bar that words stand behind
 
 
-@click.command(short_help="What sizes a model was called with, from files of model.record.")
+@click.command
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("-o", "--output", metavar="FILE", help="Write all of them as one file, added up.")
 @click.option("--top", default=20, show_default=True, help="How many sizes to show.")

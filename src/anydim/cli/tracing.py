@@ -12,7 +12,7 @@ from anydim.report.console import Console
 from anydim.report.trace_page import page
 
 
-@click.command(short_help="A call as a trace: launches, copies and waits, when they were.")
+@click.command
 @fed_options
 @click.option(
     "--calls", type=click.IntRange(1), default=1, show_default=True, metavar="N",

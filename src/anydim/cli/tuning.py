@@ -16,15 +16,13 @@ from anydim.cli.opening import compiled
 from anydim.cli.options import Asked, model_options
 from anydim.report.console import Console
 from anydim.report.curve import curve
-from anydim.targets.targets import target
-from anydim.variants.fitted import TUNED
 
 if TYPE_CHECKING:
     from anydim.variants.ledger import Ledger
     from anydim.variants.workers import Team
 
 
-@click.command(short_help="Search for faster code at recorded sizes, for every later process.")
+@click.command
 @model_options
 @click.option("--profile", "--sizes", "recorded", metavar="FILE", help="What model.record wrote.")
 @click.option(
@@ -95,7 +93,8 @@ def _team(console: Console, asked: Asked, cluster: str | None) -> Team | None:
 def _search(
     console: Console, asked: Asked, recorded: str, minutes: float, team: Team | None
 ) -> None:
-    given = asked if asked.strategy else replace(asked, strategy=str(TUNED))
+    usual = str(import_module("anydim.variants.fitted").TUNED)
+    given = asked if asked.strategy else replace(asked, strategy=usual)
     model = compiled(console, given)
     with console.task(f"tuning {model.name}") as advance:
         found = model.tune(
@@ -117,5 +116,6 @@ def _search(
 def _ledger(asked: Asked) -> Ledger:
     """Where this process keeps what is found."""
     made = import_module("anydim.variants.ledger")
+    target = import_module("anydim.targets.targets").target
     found: Ledger = made.ledger(made.name_of(target(asked.code or settings.target)))
     return found

@@ -21,7 +21,8 @@ from anydim.base.errors import InternalError
 from anydim.cli import compiling
 from anydim.cli import main as entry
 from anydim.cli.app import COMMANDS, main
-from anydim.cli.developing import STAGES
+from anydim.cli.developing import PASS_STAGES, STAGES
+from anydim.compiler import PASSES
 from anydim.program.profile.limits import Limits
 from anydim.report import peers
 from tests.unit.cli import tiny
@@ -133,6 +134,10 @@ def test_explain(call) -> None:
     alone = call(f"explain tiny.onnx --dim n=0..9 --kernel {kernel}").stdout
     assert alone.startswith(f"kernel {kernel}: ") and alone.count("because:") == 1
     assert "matches 'nothing'" in call("explain tiny.onnx --kernel nothing", code=2).stderr
+
+
+def test_stages_are_those_of_the_compiler() -> None:
+    assert tuple(entry.name for entry in PASSES) == PASS_STAGES
 
 
 @pytest.mark.parametrize("stage", STAGES)
