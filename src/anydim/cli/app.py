@@ -31,22 +31,22 @@ from anydim.report.console import Console
 USER_ERROR, BUG, INTERRUPTED = 2, 70, 130
 # By name, in the order of the help: the module that has the command, and what it does.
 COMMANDS = {
-    "compile": ("saving", "Compile a model and save it, for this processor or others."),
+    "compile": ("saving", "Compile a model and save it for this processor or for others."),
     "run": ("commands", "Run a model on inputs from files, or on random ones."),
-    "plan": ("commands", "What a call at given sizes will do: memory, kernels, work."),
-    "memory": ("memory", "Memory as a formula, its bound, and the largest sizes that fit."),
-    "explain": ("commands", "What was fused, which kernels serve it, and why."),
-    "profile": ("profiling", "Where the time of a call goes, launch by launch."),
-    "trace": ("tracing", "A call as a trace: launches, copies and waits, when they were."),
-    "sizes": ("sizes", "What sizes a model was called with, from files of model.record."),
-    "tune": ("tuning", "Search for faster code at recorded sizes, for every later process."),
-    "inspect": ("inspecting", "What a saved model or an ONNX file holds; compiles nothing."),
-    "devices": ("devices", "What is here that parts of a model can run on."),
-    "cache": ("caching", "Show, check or remove what is kept on disk between runs."),
-    "export": ("exporting", "Write a model as C, for programs without Python."),
-    "bench": ("bench", "Time a model beside another engine."),
-    "check": ("developing", "Compare with another way to compute the same, at many sizes."),
-    "show": ("developing", "Print the program at a stage of the compiler."),
+    "plan": ("commands", "Show what a call at given sizes will do: memory, kernels, work."),
+    "memory": ("memory", "Show memory as a formula, its bound, and the largest sizes that fit."),
+    "explain": ("commands", "Summarize how a model was compiled: fusion, kernels, warnings."),
+    "profile": ("profiling", "Time each kernel launch of a call."),
+    "trace": ("tracing", "Record a timeline of launches, copies and waits."),
+    "sizes": ("sizes", "Show the sizes that model.record wrote: counts and time."),
+    "tune": ("tuning", "Search for faster code at recorded sizes; later processes use it."),
+    "inspect": ("inspecting", "Show what a saved model or an ONNX file holds; compiles nothing."),
+    "devices": ("devices", "List the devices and engines of this machine."),
+    "cache": ("caching", "Show, check or prune the cache on disk."),
+    "export": ("exporting", "Write a model as C for programs without Python."),
+    "bench": ("bench", "Time a model against other engines."),
+    "check": ("developing", "Compare results with a reference at many sizes."),
+    "show": ("developing", "Print the program after a stage of the compiler."),
 }
 # `anydim profile merge` is a command of its own
 _MODULES = {**{name: module for name, (module, _) in COMMANDS.items()}, "merge": "sizes"}
@@ -145,7 +145,7 @@ def _bug(error: Exception, arguments: list[str]) -> int:
             file.write(details)
     except OSError:
         return _fail(problem, f"please report it with these details:\n{details}", BUG)
-    return _fail(problem, f"please report it with {file.name}, which says what happened", BUG)
+    return _fail(problem, f"please report it with the details in {file.name}", BUG)
 
 
 @click.group(
@@ -156,11 +156,11 @@ def _bug(error: Exception, arguments: list[str]) -> int:
 def main() -> None:
     """Compile a tensor program once, run it at any size.
 
-    Each command compiles MODEL for the sizes that --dim allows, then does one thing with it.
-    MODEL is an ONNX file, or a definition of a text in the language of anydim: kernels.tc:norm.
-    Code compiled before is found again in the user's cache folder. `anydim compile` saves what was
-    compiled; the other commands but check, show and
-    export take the file for MODEL, without a compiler.
+    Most commands compile MODEL for the sizes that --dim allows, then do one thing with it. MODEL is
+    an ONNX file or a definition in a text file of the comprehension language: kernels.tc:norm. The
+    cache folder of the user keeps compiled code. `anydim compile` saves a compiled model to a file:
+    run, plan, memory, explain, profile, trace, bench and inspect accept it as MODEL and then need
+    no compiler.
 
     \b
     Examples:
@@ -179,8 +179,8 @@ def main() -> None:
         square(...b) +=! x(...b,c) * x(...b,c)
         y(...b,c) = x(...b,c) * rsqrt(square(...b) / T(C) + eps)
       }
-    is run, planned, explained and checked in the same way. Each size variable (C) and
-    each axis of an ellipsis (b.1, b.2, ... from the right) is a dim:
+    works with the same commands. Each size variable (C) and each axis of an ellipsis
+    (b.1, b.2, ... from the right) is a dim:
       anydim run kernels.tc:norm --input x=x.npy --output out.npz
       anydim run kernels.tc:norm --at b.1=4,C=100 --attribute eps=1e-3
       anydim check kernels.tc:norm --type T=float64 --attribute b=2 --dim C=0..40

@@ -41,7 +41,7 @@ from anydim.report.text import amount, duration, sizes_text
     help="Seed for random inputs.",
 )  # fmt: skip
 @integers_option
-@click.option("--output", metavar="FILE.npz", help="Write the outputs there, by name.")
+@click.option("--output", metavar="FILE.npz", help="Write the outputs to this file, by name.")
 def run(
     asked: Asked, inputs: Sequence[str], at: dict[str, int] | None, seed: int, integers: Named,
     output: str | None,
@@ -60,7 +60,7 @@ def run(
       anydim run encoder.anydim --at batch=2,seq=16
     """
     if inputs and at is not None:
-        raise OptionError("--input and --at exclude each other", "files bring their own sizes")
+        raise OptionError("--input and --at cannot be combined", "the files determine the sizes")
     if output:
         arrays.check_output(output)
     found = arrays.read(inputs)
@@ -94,16 +94,16 @@ def run(
 @click.option("--json", "as_json", is_flag=True, help="A JSON document for each plan, one a line.")
 @click.option(
     "--plot", metavar="FILE",
-    help="Draw where values lie, launch by launch: FILE.svg, or FILE.html with tables. Without "
+    help="Draw the memory layout over the launches: FILE.svg, or FILE.html with tables. Without "
     "--at, at the upper bounds of the dims.",
 )  # fmt: skip
 def plan(
     asked: Asked, at: Sequence[dict[str, int]], inputs: Sequence[str], launches: bool,
     as_json: bool, plot: str | None,
 ) -> None:  # fmt: skip
-    """Say what a call of MODEL at given sizes will do, without running it.
+    """Show what a call of MODEL at given sizes will do, without running it.
 
-    The bytes of the arena are what a call takes for intermediate values, exactly.
+    The arena holds the intermediate values of a call; its size is exact.
 
     \b
     Examples:
@@ -121,7 +121,7 @@ def plan(
     made = opened(console, asked, found)
     wanted = [*at, *([arrays.sizes_in(made, arrays.named(made, found))] if inputs else [])]
     if plot and len(wanted) > 1:
-        raise OptionError("--plot draws one plan", "give the sizes of one: --at, or --input, once")
+        raise OptionError("--plot draws a single plan", "give --at or --input once")
     if not wanted:
         wanted = [arrays.upper_bounds(made) if plot else arrays.no_sizes(made, OR_FILES)]
     for number, sizes in enumerate(wanted):

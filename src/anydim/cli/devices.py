@@ -13,7 +13,7 @@ from anydim.report.console import Console
 
 @click.command
 def devices() -> None:
-    """List the devices of this machine, by the names that --device takes, and why others are not.
+    """List the devices of this machine by their names for --device, and why others are missing.
 
     \b
     Example:

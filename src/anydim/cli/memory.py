@@ -25,7 +25,7 @@ _LIMITS = ("64 MiB", "256 MiB", "1 GiB", "4 GiB")
 @click.command
 @model_options
 @level_option
-@at_option(True, "Sizes to show the peak at; repeat it. Without it, some of the box.")
+@at_option(True, "Sizes to show the peak at; repeat it. Default: some sizes within the bounds.")
 @like_option
 @click.option(
     "--within", multiple=True, metavar="BYTES",
@@ -35,10 +35,10 @@ _LIMITS = ("64 MiB", "256 MiB", "1 GiB", "4 GiB")
 def memory(
     asked: Asked, at: Sequence[dict[str, int]], inputs: Sequence[str], within: Sequence[str]
 ) -> None:
-    """Show the memory that a call of MODEL takes of its own, at every size; runs nothing.
+    """Show the memory that a call of MODEL allocates, at every size; runs nothing.
 
-    The formula is exact: what a call allocates, beside its inputs and results. The lower bound is
-    the most bytes that live at one time. Where data decides sizes, peaks are upper bounds.
+    The formula is exact. It does not include inputs and results. The lower bound is the largest
+    number of bytes that are live at one time. If data determines sizes, peaks are upper bounds.
 
     \b
     Examples:

@@ -29,21 +29,23 @@ _NARROW = 20  # columns of a bar that words stand behind
 
 @click.command
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("-o", "--output", metavar="FILE", help="Write all of them as one file, added up.")
-@click.option("--top", default=20, show_default=True, help="How many sizes to show.")
+@click.option("-o", "--output", metavar="FILE", help="Write the sum of all files to this file.")
+@click.option("--top", default=20, show_default=True, help="Number of sizes to show.")
 @click.option(
     "--model",
     "source",
     metavar="MODEL",
-    help="The model: show what a run at these sizes would gain by what tuning has found.",
+    help="Also show how much time MODEL would save at these sizes with the results of tuning.",
 )
-@click.option("--dim", "dims", type=DIM, multiple=True, help="Of the model: seq=1..512.")
-@click.option("--threads", type=int, metavar="N", help="Cores that serve a call of the model.")
+@click.option(
+    "--dim", "dims", type=DIM, multiple=True, help="Bounds of a dim of MODEL: seq=1..512."
+)
+@click.option("--threads", type=int, metavar="N", help="Number of cores for a call of MODEL.")
 def sizes(
     files: Sequence[str], output: str | None, top: int, source: str | None,
     dims: Sequence[NamedDim], threads: int | None,
 ) -> None:  # fmt: skip
-    """Show what sizes came: how often, which took the time, which code served them.
+    """Show the recorded sizes: how often each came, how long it took, which code served it.
 
     `anydim profile FILE.jsonl` is the same.
 
@@ -81,7 +83,7 @@ def sizes(
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("-o", "--output", metavar="FILE", required=True, help="The file to write.")
 def merge(files: Sequence[str], output: str) -> None:
-    """Write what several files of model.record have as one file, a line for each size.
+    """Merge several files of model.record into one file with a line for each size.
 
     \b
     Examples:
@@ -93,7 +95,7 @@ def merge(files: Sequence[str], output: str) -> None:
 def _read(files: Sequence[str]) -> tuple[list[Recorded], list[RecordedSite]]:
     rows = read_recorded(files)
     if not rows:
-        raise OptionError(f"{files[0]} has no sizes", "model.record(path) writes them")
+        raise OptionError(f"{files[0]} has no recorded sizes", "model.record(path) writes them")
     return rows, read_sites(files)
 
 

@@ -24,17 +24,19 @@ if TYPE_CHECKING:
 
 @click.command
 @model_options
-@click.option("--profile", "--sizes", "recorded", metavar="FILE", help="What model.record wrote.")
+@click.option(
+    "--profile", "--sizes", "recorded", metavar="FILE", help="The file that model.record wrote."
+)
 @click.option(
     "--minutes", type=click.FloatRange(0), default=5.0, show_default=True,
-    help="How long to search.",
+    help="Time limit of the search.",
 )  # fmt: skip
 @click.option(
     "--import",
     "taken",
     multiple=True,
     metavar="FILE",
-    help="Take what another machine of this kind has found, before a search or instead of one.",
+    help="Import the results of another machine of this kind, before a search or instead of one.",
 )
 @click.option(
     "--ray",
@@ -45,17 +47,17 @@ if TYPE_CHECKING:
     help="Search on a Ray cluster, on its machines of this kind; without ADDRESS the one this "
     "machine is part of, or this machine alone.",
 )
-@click.option("--export", "written", metavar="FILE", help="Write all that was found, for others.")
+@click.option("--export", "written", metavar="FILE", help="Export all results for other machines.")
 def tune(
     asked: Asked, recorded: str | None, minutes: float, taken: tuple[str, ...],
     cluster: str | None, written: str | None,
 ) -> None:  # fmt: skip
     """Search schedules for the sizes that MODEL was called with, the costliest launches first.
 
-    A schedule that is better over all these sizes is taken by every later compile on this kind of
-    machine for as many threads, at every size; the bits of results stay. Then bodies for single
-    sizes are searched for, which models with --strategy adaptive and `model.prepare_recorded` take.
-    What is found is kept beside the cache of compiled code. Every core is used.
+    Later compilations on this kind of machine, with the same number of threads, use the schedules
+    that are better over all these sizes, at every size. The bits of results do not change. Then the
+    search looks for code for single sizes, which --strategy adaptive and `model.prepare_recorded`
+    use. The results are kept beside the cache. The search uses every core.
 
     \b
     Examples:
@@ -66,9 +68,11 @@ def tune(
     """
     console = Console(asked.quiet)
     if recorded is None and not (taken or written):
-        raise OptionError("tune needs sizes", "--profile sizes.jsonl, which model.record wrote")
+        raise OptionError(
+            "tune needs recorded sizes", "give --profile sizes.jsonl, written by model.record"
+        )
     if recorded is not None and not Path(recorded).is_file():
-        raise OptionError(f"{recorded} cannot be read", "model.record(path) writes one")
+        raise OptionError(f"{recorded} cannot be read", "model.record(path) writes such a file")
     for path in taken:
         console.note(f"{path}: {counted(_ledger(asked).merge(path), 'record')}")
     if recorded is not None:
@@ -110,7 +114,7 @@ def _search(
         console.prose(f"  {each}")
     if found.whole:
         count = counted(len(found.whole), "kernel")
-        console.note(f"models that are compiled from now on have {count} with another schedule")
+        console.note(f"models compiled from now on use another schedule for {count}")
 
 
 def _ledger(asked: Asked) -> Ledger:

@@ -111,7 +111,7 @@ def test_the_help_and_the_page_can_be_followed(call, tmp_path: Path) -> None:
         ("explain kernels.tc:norm --attribute eps=1 --attribute eps=2", "eps is given twice"),
         ("explain kernels.tc:norm --attribute eps=1 --type U=half", "no type variable 'U'"),
         ("explain kernels.tc:norm --attribute eps=1 --type T=haff", "did you mean 'half'?"),
-        ("explain model.onnx --type T=half", "--type is for a definition of a text"),
+        ("explain model.onnx --type T=half", "--type works with definitions only"),
         ("plan kernels.tc:matmul", "give --at K=SIZE,M=SIZE,N=SIZE, or --input FILE.npz"),
         ("run kernels.tc:norm --attribute eps=1 --input x=half", "half cannot be read"),
         ("plan kernels.tc:matmull --at M=1", "did you mean 'matmul'?"),
