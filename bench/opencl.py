@@ -146,7 +146,7 @@ def compare(name: str, work: Work, device: str, threads: int, rounds: int) -> No
 
 def placement(model: ad.Model) -> str:
     """What `explain` says of where its nodes are."""
-    lines = model.explain().splitlines()
+    lines = model.explain(details=True).splitlines()
     return next((line.strip() for line in lines if "placement:" in line), "")
 
 

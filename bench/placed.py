@@ -53,7 +53,9 @@ def main(device: str) -> None:
     chosen = ad.compile(
         net(), threads=1, devices={"accel": device}, placement="auto", strategy="generic"
     )
-    print("\n".join(line for line in chosen.explain().splitlines() if "placement" in line))
+    print(
+        "\n".join(line for line in chosen.explain(details=True).splitlines() if "placement" in line)
+    )
     print(f"{'n':>6}{'host':>10}{'device':>10}{'by size':>10}{'/ best':>8}")
     for rows in SIZES:
         given = numpy.random.default_rng(rows).normal(size=(rows, _COLUMNS)).astype(numpy.float32)

@@ -3,9 +3,9 @@
     python -m release.runtime_wheel dist
 
 It holds the modules of `modules()`, as they are in `src`, and provides the package `anydim` as the
-whole distribution does: one of the two is installed. Version, licence and the range of numpy come
-from `pyproject.toml`. The same tree gives the same bytes. Format: PEP 427 and the specification
-"Core metadata".
+whole distribution does: one of the two is installed. Version, licence, classifiers, addresses and
+the range of numpy come from `pyproject.toml`. The same tree gives the same bytes. Format: PEP 427
+and the specification "Core metadata".
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ else:
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
 NAME = "anydim-runtime"
+KEYWORDS = ("inference", "runtime", "dynamic shapes", "numpy")
+COMPILER = "Topic :: Software Development :: Compilers"  # which this distribution is not
 ROOMS = ("base", "sizes", "runtime", "devices", "program", "deploy")
 STRATEGIES = "variants/strategies"  # what `load` may be asked for
 COMPILING = {"anydim/deploy/save.py", "anydim/deploy/archive.py"}
@@ -79,19 +81,22 @@ def _files(project: Mapping[str, Any], about: str) -> Iterator[tuple[str, bytes]
 
 def _metadata(project: Mapping[str, Any]) -> str:
     (numpy,) = (needed for needed in project["dependencies"] if needed.startswith("numpy"))
-    head = {
-        "Metadata-Version": "2.4",
-        "Name": NAME,
-        "Version": project["version"],
-        "Summary": "Run models that anydim compiled and saved: numpy is all it needs",
-        "License-Expression": project["license"],
-        "License-File": "LICENSE",
-        "Requires-Python": project["requires-python"],
-        "Requires-Dist": numpy,
-        "Description-Content-Type": "text/markdown",
-    }
+    head = [
+        ("Metadata-Version", "2.4"),
+        ("Name", NAME),
+        ("Version", project["version"]),
+        ("Summary", "Run models that anydim compiled and saved: numpy is all it needs"),
+        ("Keywords", ",".join(KEYWORDS)),
+        ("License-Expression", project["license"]),
+        ("License-File", "LICENSE"),
+        *(("Classifier", each) for each in project["classifiers"] if each != COMPILER),
+        *(("Project-URL", f"{name}, {url}") for name, url in project.get("urls", {}).items()),
+        ("Requires-Python", project["requires-python"]),
+        ("Requires-Dist", numpy),
+        ("Description-Content-Type", "text/markdown"),
+    ]
     text = (Path(__file__).parent / "runtime.md").read_text("utf-8")
-    return "".join(f"{key}: {value}\n" for key, value in head.items()) + "\n" + text
+    return "".join(f"{key}: {value}\n" for key, value in head) + "\n" + text
 
 
 def _record(files: Mapping[str, bytes], own: str) -> bytes:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from itertools import chain
 from typing import Any
 
 from anydim.base import log
+from anydim.base.amounts import bytes_text
 from anydim.base.records import dataclass
+from anydim.base.sheet import Sheet, Shown, Table
 from anydim.base.text import counted
 from anydim.graph.nodes import Graph
 from anydim.kernels.ir import Kernel
@@ -19,14 +23,17 @@ from anydim.lang.surface.printer import print_statement
 from anydim.native.build import Assembled, Built, module_texts
 from anydim.passes.pass_watch import Watch
 from anydim.passes.schedule import Alias, Scheduled
-from anydim.program.compile_report import Chosen, CompileReport
+from anydim.program.compile_report import Chosen, CompileReport, KernelTexts
 from anydim.sizes import Size
 from anydim.targets.target import Target
 
 Progress = Callable[[str, int, int], None]
 
 
-class Schedules(Mapping[str, Any]):
+_HEADERS = ("kernel", "schedule", "reason")
+
+
+class Schedules(Shown, Mapping[str, Any]):
     """The schedules of a function's kernels by what they make; printed, they are options."""
 
     def __init__(self, function: str, chosen: Sequence[Chosen]) -> None:
@@ -53,7 +60,9 @@ class Schedules(Mapping[str, Any]):
             for name, text in self._texts.items()
         )
 
-    __repr__ = __str__
+    def _sheet(self) -> Sheet:
+        rows = [(name, text, self.reasons[name]) for name, text in self._texts.items()]
+        return Sheet(f"schedules of {self.function}", (), (Table(_HEADERS, rows, len(_HEADERS)),))
 
 
 @dataclass(frozen=True)
@@ -78,8 +87,8 @@ class Lowered:
         """Lines on what was fused and which shape arithmetic disappeared."""
         launches = self.launches
         return (
-            f"{counted(self.nodes, 'node')} became {counted(len(launches), 'launch', 'es')};"
-            f" {len(self.items) - len(launches)} values are other values' bytes",
+            f"{counted(self.nodes, 'node')} fused into {counted(len(launches), 'launch', 'es')}, "
+            f"{counted(len(self.items) - len(launches), 'view')} of the same bytes",
             *self.found,
             *(f"{item.template}: {item.source}" for item in launches),
         )
@@ -126,6 +135,16 @@ class Work:
         )  # fmt: skip
 
 
+def folded_note(before: Iterable[Graph], after: Iterable[Graph]) -> tuple[str, ...]:
+    """A line on the values that a pass made constants; none where there are no such values."""
+    known = {name for graph in before for name in graph.constants}
+    made = {n: c for graph in after for n, c in graph.constants.items() if n not in known}
+    if not made:
+        return ()
+    taken = bytes_text(sum(constant.array.nbytes for constant in made.values()))
+    return (f"{counted(len(made), 'value')} of constants alone folded: {taken}",)
+
+
 def parts_text(items: Sequence[Any], text: Callable[[Any], str], notes: Sequence[str] = ()) -> str:
     """The text of each part, numbered where there are several, under notes on what was chosen."""
     told = "".join(f"# {note}\n" for note in notes)
@@ -135,21 +154,29 @@ def parts_text(items: Sequence[Any], text: Callable[[Any], str], notes: Sequence
     return told + "\n".join(parts)
 
 
-def kernels_text(
+def kernel_texts(
     kernels: Iterable[Kernel], scheduled: Sequence[tuple[Scheduled | Alias, ...]]
-) -> str:
+) -> KernelTexts:
     """Each kernel, with what its parameters are in the launches of all parts."""
-    launches: dict[str, list[tuple[Size, ...]]] = {kernel.name: [] for kernel in kernels}
-    for item in chain(*scheduled):
-        if isinstance(item, Scheduled):
-            launches[item.launch.kernel.name].append(item.launch.sizes)
-    return "\n".join(print_kernel(kernel, launches[kernel.name]) for kernel in kernels)
+
+    def texts() -> dict[str, Callable[[], str]]:
+        launches: dict[str, list[tuple[Size, ...]]] = defaultdict(list)
+        for item in chain(*scheduled):
+            if isinstance(item, Scheduled):
+                launches[item.launch.kernel.name].append(item.launch.sizes)
+        return {each.name: partial(print_kernel, each, launches[each.name]) for each in kernels}
+
+    return KernelTexts(texts)
 
 
-def llvm_text(made: Assembled, code: Target) -> str:
+def llvm_texts(made: Assembled, code: Target) -> KernelTexts:
     """Every module, by name."""
-    texts = module_texts(made, code)
-    return "\n".join(f"; {name}\n{text}" for name, text in texts.items())
+
+    def texts() -> dict[str, Callable[[], str]]:
+        found = module_texts(made, code)
+        return {name: partial("; {}\n{}".format, name, text) for name, text in found.items()}
+
+    return KernelTexts(texts)
 
 
 def schedule_text(scheduled: tuple[Scheduled | Alias, ...]) -> str:

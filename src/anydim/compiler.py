@@ -22,8 +22,9 @@ from anydim.compile_progress import (
     Lowered,
     Progress,
     Work,
-    kernels_text,
-    llvm_text,
+    folded_note,
+    kernel_texts,
+    llvm_texts,
     parts_text,
     schedule_text,
 )
@@ -38,6 +39,7 @@ from anydim.graph.verify import verify
 from anydim.kernels.ir import Kernel, Library
 from anydim.kernels.launch import TF32, Machine
 from anydim.kernels.template import Template
+from anydim.native.assembly import assembly_texts
 from anydim.native.build import Assembled, begin, begin_host, build
 from anydim.native.host import host_text
 from anydim.passes.accumulate import Accumulate
@@ -341,7 +343,8 @@ def _lowered(
             split = partial(_split, made_for[""].split, parts, fused)
             parts, fused = work.timed(entry.name, split)
         else:
-            fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
+            before, fused = fused, work.timed(entry.name, partial(_on_parts, run, parts, fused))
+            found += folded_note(before, fused) if entry.name == "simplify" else ()
         notes = tuple(chain(*(getattr(each, "notes", ()) for each in made_for.values())))
         work.stage(entry.name, partial(parts_text, fused, print_graph, notes), fused)
         found += notes
@@ -356,10 +359,11 @@ def _lowered(
         lambda: _assembled(cuts, parts, fused, scheduled, threads, options, store, on),
     )
     work.stage("schedule", lambda: parts_text(scheduled, schedule_text))
-    work.stage("kernels", lambda: kernels_text(made.kernels.values(), scheduled))
+    work.stage("kernels", kernel_texts(made.kernels.values(), scheduled))
     work.stage("program", made.program.text)
     work.stage("host", lambda: host_text(made.program))
-    work.stage("llvm", lambda: llvm_text(made, code))
+    work.stage("llvm", llvm_texts(made, code))
+    work.stages["assembly"] = assembly_texts(made, code)
     nodes = sum(len(cut.graph.nodes) for cut in cuts)
     items = tuple(item for items in scheduled for item in items)
     targets = on.targets

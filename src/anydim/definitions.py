@@ -28,7 +28,8 @@ from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.reports import reported
-from anydim.base.text import listed, suggestion
+from anydim.base.sheet import Sheet, Shown, Table
+from anydim.base.text import counted, listed, suggestion
 from anydim.base.user_values import text_of
 from anydim.checking.origins import DefinitionCall
 from anydim.compile_progress import Schedules
@@ -48,6 +49,7 @@ from anydim.frontends.pragmas import options_of
 from anydim.graph.evaluate import bind, check_guards
 from anydim.graph.nodes import Graph
 from anydim.lang.resolve.ranks import ellipses_of
+from anydim.lang.surface.printer import print_definition, print_head
 from anydim.lang.surface.stored import stored_definitions
 from anydim.lang.surface.syntax import Definition
 from anydim.model import Model
@@ -98,7 +100,7 @@ def define(
     return Definitions(found, cores, numbers, asked)
 
 
-class Definitions(Mapping[str, "Function"]):
+class Definitions(Shown, Mapping[str, "Function"]):
     """The functions of a text, as attributes and by name."""
 
     def __init__(
@@ -141,6 +143,12 @@ class Definitions(Mapping[str, "Function"]):
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._functions]
 
+    def _sheet(self) -> Sheet:
+        """A row for each function; nothing is compiled."""
+        rows = [each._row() for each in self._functions.values()]
+        title = counted(len(rows), "definition")
+        return Sheet(title, (), (Table(_HEADERS, rows, len(_HEADERS)),) if rows else ())
+
 
 @dataclass(frozen=True)
 class _Case:
@@ -152,7 +160,10 @@ class _Case:
     kinds: tuple[tuple[numpy.dtype, int], ...]  # types and ranks of the arguments
 
 
-class Function:
+_HEADERS = ("name", "inputs", "attributes", "results", "compiled for")
+
+
+class Function(Shown):
     """One definition, callable on arrays; results are new arrays (several: a named tuple)."""
 
     def __init__(
@@ -259,6 +270,31 @@ class Function:
             )
         arrays = [shaped(any_shape(p), p, {}) for p in self.definition.parameters]
         return arrays, {f"...{name}": 1 for name in ellipses_of(self.definition)}
+
+    # ---- for people ----------------------------------------------------------------------------
+
+    def _row(self) -> tuple[str, ...]:
+        head = print_head(self.definition)
+        taken = head[len(self.definition.name) + 1 : head.rindex(") -> (")]
+        inputs, _, attributes = taken.partition("; ")
+        results = ", ".join(self.definition.results)
+        return self.definition.name, inputs, attributes or "none", results, self._kinds()
+
+    def _kinds(self) -> str:
+        """The types and ranks of arguments that there is code for."""
+        return "; ".join(
+            ", ".join(f"{dtype}[{', '.join('?' * rank)}]" for dtype, rank in case.kinds)
+            for case in list(self._models.values())
+        ) or "nothing yet"  # fmt: skip
+
+    def _sheet(self) -> Sheet:
+        """What it takes and gives, and its text; nothing is compiled."""
+        _, inputs, attributes, results, kinds = self._row()
+        given = (("inputs", inputs), ("attributes", attributes), ("results", results))
+        title = f"{self.definition.name}, a definition"
+        return Sheet(
+            title, (*given, ("compiled for", kinds)), (), print_definition(self.definition)
+        )
 
     # ---- arguments -----------------------------------------------------------------------------
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from anydim.base.collector import collector_paused
 from anydim.base.errors import ArtefactError, OptionError
 from anydim.base.keywords import public
-from anydim.base.text import listed, suggestion
+from anydim.base.text import listed, matches, suggestion
 from anydim.base.user_values import by_names, function_of, path_of, text_of, whole_within
 from anydim.program.callable_program import Held
-from anydim.program.compile_report import CompileReport
+from anydim.program.compile_report import CompileReport, KernelTexts
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Listed
 from anydim.sizes import LARGEST, Size, as_size
@@ -172,20 +172,33 @@ class Model(Fitted, Held):
             place, text_of("name", name), made, wanted
         )
 
-    def show(self, stage: str) -> str:
+    def show(self, stage: str, kernel: str = "") -> str:
         """The text of a compilation stage.
 
         Args:
             stage: Name of the stage.
+            kernel: For "kernels", "llvm" and "assembly", a pattern or prefix for names of kernels,
+                libraries or their nodes.
 
         Raises:
-            OptionError: The stage is unknown.
+            OptionError: The stage is unknown, or no kernel matches.
         """
         stages = {"program": self.program.text, **self.report.stages}
         if text_of("stage", stage) not in stages:
             hint = suggestion(stage, stages) or f"the stages are {listed(stages)}"
             raise OptionError(f"there is no stage '{stage}'", hint)
-        return stages[stage]()
+        text = stages[stage]
+        if not text_of("kernel", kernel):
+            return text()
+        if not isinstance(text, KernelTexts):
+            parts = [name for name, each in stages.items() if isinstance(each, KernelTexts)]
+            problem = f"stage '{stage}' has no text for each kernel"
+            raise OptionError(problem, f"leave the pattern away; {listed(parts)} have")
+        sites = {site.kernel: site.names for site in self.program.sites}
+        names = [name for name in text.texts() if matches(kernel, (name, *sites.get(name, ())))]
+        if not names:
+            raise OptionError(f"no kernel matches '{kernel}'", f"{listed(text.texts())}")
+        return text.only(names)
 
     def check(
         self,

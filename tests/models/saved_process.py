@@ -156,7 +156,7 @@ def outcome(call: Callable[..., Any], inputs: Mapping[str, Any]) -> str:
 
 def outcomes(model: Any, draw: Draw, count: int) -> dict[str, str]:
     """What so many calls and their mistakes give, and what plans and memory say."""
-    found = {"memory": str(model.memory), "explained": model.explain()}
+    found = {"memory": str(model.memory), "explained": model.explain(details=True)}
     for number, (sizes, inputs) in enumerate(draw.calls(count)):
         found[f"call {number} at {sizes}"] = outcome(model, inputs)
         if number in (3, 4):

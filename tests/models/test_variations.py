@@ -104,7 +104,7 @@ def test_what_needs_a_rank_says_so_before_the_first_call() -> None:
     assert model.name == "tiny" and "first call" in repr(model)
     model(floats(2, 3))
     assert [spec.rank for spec in model.inputs] == [2]
-    assert model.plan(x_0=3, x_1=4) and "launch" in model.explain()
+    assert model.plan(x_0=3, x_1=4) and "launch" in model.explain(details=True)
 
 
 def test_limits_hold_for_all_ranks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import numpy
 import pytest
 
 import anydim as ad
-from release.runtime_wheel import SOURCE, modules, write
+from release.runtime_wheel import COMPILER, ROOT, SOURCE, modules, tomllib, write
 from tests.unit.deploy.kinds import KINDS
 
 SCRIPT = """
@@ -27,7 +28,7 @@ for number in range(int(cases["count"])):
     inputs = {n.split("/")[2]: cases[n] for n in cases if n.startswith(f"{number}/in/")}
     for name, array in model(**inputs).items():
         assert array.tobytes() == cases[f"{number}/out/{name}"].tobytes()
-assert model.plan(n=3).launches and model.explain() and str(model.memory)
+assert model.plan(n=3).launches and model.explain(details=True) and str(model.memory)
 print(anydim.inspect(sys.argv[1]).name)
 for name in ("compile", "define", "Builder"):
     try:
@@ -47,6 +48,24 @@ def test_the_same_tree_gives_the_same_wheel(tmp_path: Path) -> None:
         metadata = wheel.read(next(name for name in names if name.endswith("METADATA"))).decode()
     assert sum(name.endswith(".py") for name in names) == len(modules())
     assert metadata.count("Requires-Dist") == 1 and "Requires-Dist: numpy" in metadata
+    head = email.message_from_string(metadata)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert sorted([*head.get_all("Classifier", []), COMPILER]) == sorted(project["classifiers"])
+    assert head["Keywords"].split(",") and head["License-Expression"] == "Apache-2.0"
+    assert head.get_payload().startswith("# anydim-runtime")
+
+
+def test_wheels_take_what_the_compiler_needs_alone() -> None:
+    """Not the whole of what tests need; objects are made before the wheel that ships them."""
+    command = ["make", "--dry-run", "--always-make", "wheels"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert "[test" not in done.stdout and ".venv/" not in done.stdout
+    order = [
+        next(number for number, line in enumerate(lines) if part in line)
+        for part in ("-m venv", " -e .", "release.shipped", "wheel --no-deps", "runtime_wheel")
+    ]
+    assert order == sorted(order)
 
 
 @pytest.mark.slow

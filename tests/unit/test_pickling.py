@@ -134,7 +134,7 @@ def test_a_table_for_notebooks(tmp_path: Path) -> None:
     model = ad.compile(graph)
     text = model._repr_html_()
     assert "<script>" not in text and "&lt;script&gt;" in text
-    for part in ("float32[n, 2]", "0..99", "memory", "1 of 1 kernels"):
+    for part in ("&lt;b&gt;: float32[n, 2]", "0..99", "memory", "1 launch of 1 kernel"):
         assert part in text, part
     model.save(tmp_path / "saved.anydim")
     assert ad.load(tmp_path / "saved.anydim")._repr_html_() == text

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+COLUMNS = 100  # of a text for people, where no terminal says how wide it is
+_NAMED = 36  # of the nodes of a launch in a table
+_DIGEST = re.compile("_[0-9a-f]{12}$")  # at the end of a kernel's name
+_HALF = 6
+_WORD = 4  # columns that a line has beside its indent
+_LEAST = 16  # columns that a cell keeps when its table is too wide
 
 
 def caret(text: str, position: int, margin: str = "    ") -> str:
@@ -30,6 +40,11 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else ""
 
 
+def matches(pattern: str, names: Iterable[str]) -> bool:
+    """Whether one of some names matches a pattern with *, ? and [...], or begins with it."""
+    return any(fnmatchcase(name, pattern) or name.startswith(pattern) for name in names)
+
+
 def listed(names: Iterable[str], none: str = "none") -> str:
     """'a', 'b', 'c' for a message; `none` when there are no names."""
     return ", ".join(f"'{name}'" for name in names) or none
@@ -53,17 +68,86 @@ def time_text(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} us"
 
 
+def nodes_text(source: str, columns: int = _NAMED) -> str:
+    """The nodes of a launch in at most `columns`: the end of the first name, and how many more.
+
+    A source is "file: first + second + third".
+    """
+    first, *others = (source.partition(": ")[2] or source).split(" + ")
+    more = f" +{len(others)}" if others else ""
+    room = max(4, columns - len(more))
+    first = first if len(first) <= room else f"...{first[3 - room :]}"
+    return first + more
+
+
+def kernel_text(name: str) -> str:
+    """The name of a kernel with half of its digest, which a pattern finds."""
+    return name[:-_HALF] if _DIGEST.search(name) else name
+
+
+def cut(text: str, width: int) -> str:
+    """A text in at most `width` columns: "..." stands for its middle, of names the ends differ."""
+    if len(text) <= width:
+        return text
+    end = max(0, width - 3) * 2 // 3
+    return f"{text[: max(0, width - 3 - end)]}...{text[len(text) - end :]}"[:width]
+
+
 def table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, margin: str = "  "
-) -> str:
-    """Lines with aligned columns: the first `left` ones to the left, the others to the right."""
+    headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, margin: str = "  ",
+    columns: int = COLUMNS,
+) -> str:  # fmt: skip
+    """Lines with aligned cells: the first `left` ones to the left, the others to the right.
+
+    No line is longer than `columns`: the longest cells are cut, and what still does not fit is a
+    second table below, which begins with the same first column.
+    """
     lines = [list(headers), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*lines)]
-    return "\n".join(
-        margin
-        + "  ".join(
-            cell.ljust(width) if number < left else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(line, widths))
-        ).rstrip()
-        for line in lines
+    room = columns - len(margin) + 2
+    while sum(widths) + 2 * len(widths) > room and max(widths) > _LEAST:
+        widest = widths.index(max(widths))
+        spare = sum(widths) + 2 * len(widths) - room
+        second = max([_LEAST, *(width for width in widths if width < widths[widest])])
+        widths[widest] -= min(spare, max(1, widths[widest] - second))
+    return "\n\n".join(
+        "\n".join(
+            margin
+            + "  ".join(
+                f"{cut(line[at], widths[at]):{'<' if at < left else '>'}{widths[at]}}"
+                for at in block
+            ).rstrip()
+            for line in lines
+        )
+        for block in _blocks(widths, room)
     )
+
+
+def _blocks(widths: Sequence[int], room: int) -> list[list[int]]:
+    """The columns of each table that fits into so much room, the first column in all of them."""
+    blocks: list[list[int]] = [[0]] if widths else [[]]
+    for at in range(1, len(widths)):
+        taken = sum(widths[each] + 2 for each in blocks[-1])
+        if taken + widths[at] + 2 > room and len(blocks[-1]) > 1:
+            blocks.append([0])
+        blocks[-1].append(at)
+    return blocks
+
+
+def folded(text: str, columns: int = COLUMNS) -> str:
+    """Lines longer than `columns` go on below, deeper than they began."""
+    lines = text.split("\n")
+    return "\n".join(line if len(line) <= columns else _fold(line, columns) for line in lines)
+
+
+def _fold(line: str, columns: int) -> str:
+    indent = line[: len(line) - len(line.lstrip())]
+    return hanging(line.strip(), indent, indent + "    ", columns)
+
+
+def hanging(text: str, first: str, other: str, columns: int = COLUMNS) -> str:
+    """A text in lines of at most `columns`: the first begins with `first`, others with `other`."""
+    width = max(columns, len(other) + _WORD)
+    return textwrap.fill(
+        text, width, initial_indent=first, subsequent_indent=other, break_on_hyphens=False
+    ) or first.rstrip()  # fmt: skip

@@ -29,27 +29,27 @@ from anydim.base.text import suggestion
 from anydim.report.console import Console
 
 USER_ERROR, BUG, INTERRUPTED = 2, 70, 130
+# By name, in the order of the help: the module that has the command, and what it does.
 COMMANDS = {
-    "compile": "anydim.cli.saving",
-    "run": "anydim.cli.commands",
-    "plan": "anydim.cli.commands",
-    "memory": "anydim.cli.memory",
-    "explain": "anydim.cli.commands",
-    "profile": "anydim.cli.profiling",
-    "trace": "anydim.cli.tracing",
-    "sizes": "anydim.cli.sizes",
-    "tune": "anydim.cli.tuning",
-    "inspect": "anydim.cli.inspecting",
-    "devices": "anydim.cli.devices",
-    "cache": "anydim.cli.caching",
-    "export": "anydim.cli.exporting",
-    "bench": "anydim.cli.bench",
-    "check": "anydim.cli.developing",
-    "show": "anydim.cli.developing",
+    "compile": ("saving", "Compile a model and save it for this processor or for others."),
+    "run": ("commands", "Run a model on inputs from files, or on random ones."),
+    "plan": ("commands", "Show what a call at given sizes will do: memory, kernels, work."),
+    "memory": ("memory", "Show memory as a formula, its bound, and the largest sizes that fit."),
+    "explain": ("commands", "Summarize how a model was compiled: fusion, kernels, warnings."),
+    "profile": ("profiling", "Time each kernel launch of a call."),
+    "trace": ("tracing", "Record a timeline of launches, copies and waits."),
+    "sizes": ("sizes", "Show the sizes that model.record wrote: counts and time."),
+    "tune": ("tuning", "Search for faster code at recorded sizes; later processes use it."),
+    "inspect": ("inspecting", "Show what a saved model or an ONNX file holds; compiles nothing."),
+    "devices": ("devices", "List the devices and engines of this machine."),
+    "cache": ("caching", "Show, check or prune the cache on disk."),
+    "export": ("exporting", "Write a model as C for programs without Python."),
+    "bench": ("bench", "Time a model against other engines."),
+    "check": ("developing", "Compare results with a reference at many sizes."),
+    "show": ("developing", "Print the program after a stage of the compiler."),
 }
-
-
-_ALL = {**COMMANDS, "merge": "anydim.cli.sizes"}  # `anydim profile merge`
+# `anydim profile merge` is a command of its own
+_MODULES = {**{name: module for name, (module, _) in COMMANDS.items()}, "merge": "sizes"}
 
 
 def _is_recording(word: str) -> bool:
@@ -66,10 +66,15 @@ class Application(click.Group):
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """A command by its name; None where there is none."""
-        if name not in _ALL:
+        if name not in _MODULES:
             return None
-        command: click.Command = getattr(import_module(_ALL[name]), name)
+        command: click.Command = getattr(import_module(f"anydim.cli.{_MODULES[name]}"), name)
         return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table of commands, none of which is imported for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, what) for name, (_, what) in COMMANDS.items()])
 
     def resolve_command(
         self, context: click.Context, args: list[str]
@@ -78,7 +83,7 @@ class Application(click.Group):
         if args[0] == "profile" and any(map(_is_recording, args[1:])):
             merge = args[1] == "merge"
             args = ["merge", *args[2:]] if merge else ["sizes", *args[1:]]
-        near = suggestion(args[0], COMMANDS) if args[0] not in _ALL else ""
+        near = suggestion(args[0], COMMANDS) if args[0] not in _MODULES else ""
         if near:
             hint = f"{near} see {context.command_path} --help"
             raise OptionError(f"no such command '{args[0]}'", hint)
@@ -140,7 +145,7 @@ def _bug(error: Exception, arguments: list[str]) -> int:
             file.write(details)
     except OSError:
         return _fail(problem, f"please report it with these details:\n{details}", BUG)
-    return _fail(problem, f"please report it with {file.name}, which says what happened", BUG)
+    return _fail(problem, f"please report it with the details in {file.name}", BUG)
 
 
 @click.group(
@@ -151,11 +156,11 @@ def _bug(error: Exception, arguments: list[str]) -> int:
 def main() -> None:
     """Compile a tensor program once, run it at any size.
 
-    Each command compiles MODEL for the sizes that --dim allows, then does one thing with it.
-    MODEL is an ONNX file, or a definition of a text in the language of anydim: kernels.tc:norm.
-    Code compiled before is found again in the user's cache folder. `anydim compile` saves what was
-    compiled; the other commands but check, show and
-    export take the file for MODEL, without a compiler.
+    Most commands compile MODEL for the sizes that --dim allows, then do one thing with it. MODEL is
+    an ONNX file or a definition in a text file of the comprehension language: kernels.tc:norm. The
+    cache folder of the user keeps compiled code. `anydim compile` saves a compiled model to a file:
+    run, plan, memory, explain, profile, trace, bench and inspect accept it as MODEL and then need
+    no compiler.
 
     \b
     Examples:
@@ -174,8 +179,8 @@ def main() -> None:
         square(...b) +=! x(...b,c) * x(...b,c)
         y(...b,c) = x(...b,c) * rsqrt(square(...b) / T(C) + eps)
       }
-    is run, planned, explained and checked in the same way. Each size variable (C) and
-    each axis of an ellipsis (b.1, b.2, ... from the right) is a dim:
+    works with the same commands. Each size variable (C) and each axis of an ellipsis
+    (b.1, b.2, ... from the right) is a dim:
       anydim run kernels.tc:norm --input x=x.npy --output out.npz
       anydim run kernels.tc:norm --at b.1=4,C=100 --attribute eps=1e-3
       anydim check kernels.tc:norm --type T=float64 --attribute b=2 --dim C=0..40

@@ -88,9 +88,9 @@ def _read(entry: str) -> list[Read]:
         with loaded:
             arrays = {key: loaded[key] for key in loaded.files}
     except MemoryError as error:
-        raise InputError(f"--input {entry}: there is no memory for the arrays of {path}") from error
+        raise InputError(f"--input {entry}: not enough memory for the arrays in {path}") from error
     except Exception as error:  # of files, zlib and numpy's parser of headers
-        reason = getattr(error, "strerror", None) or "it is no .npy or .npz file of plain arrays"
+        reason = getattr(error, "strerror", None) or "not an .npy or .npz file of plain arrays"
         raise InputError(
             f"--input {entry}: {path} cannot be read: {reason}",
             "write it with numpy.save or numpy.savez",
@@ -141,7 +141,7 @@ def no_sizes(model: Held, otherwise: str = "") -> dict[str, int]:
     free = [dim.name for dim in model.dims.dims if dim.lo != dim.hi and dim.name in told]
     if free:
         sizes = ",".join(f"{name}=SIZE" for name in free)
-        raise OptionError(f"no sizes are given for {listed(free)}", f"give --at {sizes}{otherwise}")
+        raise OptionError(f"no size is given for {listed(free)}", f"give --at {sizes}{otherwise}")
     return {}
 
 
@@ -151,7 +151,7 @@ def upper_bounds(model: Held) -> dict[str, int]:
     free = [name for name, bound in bounds.items() if bound is None]
     if free:
         raise OptionError(
-            f"{listed(free)} without upper bound: no sizes are given",
+            f"no size is given for {listed(free)} without upper bound",
             "give --at NAME=SIZE,..., or bounds: --dim NAME=LOW..HIGH",
         )
     return {name: bound for name, bound in bounds.items() if bound is not None}
@@ -194,9 +194,11 @@ def check_output(path: str) -> None:
     if Path(path).is_dir():
         raise OptionError(f"--output {path} is a folder", "give a file: results.npz")
     if not path.endswith(".npz"):
-        raise OptionError(f"--output {path}: outputs are written as .npz", f"write {path}.npz")
+        raise OptionError(f"--output {path}: the file name must end in .npz", f"write {path}.npz")
     if not Path(path).parent.is_dir():
-        raise OptionError(f"--output {path}: there is no folder {Path(path).parent}", "make it")
+        raise OptionError(
+            f"--output {path}: folder {Path(path).parent} does not exist", "create it first"
+        )
 
 
 def save(arrays: Mapping[str, numpy.ndarray], path: str) -> None:

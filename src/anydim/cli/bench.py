@@ -23,24 +23,26 @@ from anydim.report.text import duration, sizes_text
 OURS = "anydim"
 
 
-@click.command(short_help="Time a model beside another engine.")
+@click.command
 @model_options
 @level_option
 @at_option(True, "The sizes; repeat it for several rows.")
 @click.option(
     "--against", type=click.Choice(sorted(PEERS)), multiple=True,
-    help="Another engine to run the same file; it must be installed.",
+    help="Another engine to time on the same file; it must be installed.",
 )  # fmt: skip
-@click.option("--onnx", metavar="FILE", help="What other engines run where MODEL is a saved one.")
+@click.option(
+    "--onnx", metavar="FILE", help="The ONNX file for the other engines if MODEL is a saved model."
+)
 @click.option("--seed", default=0, show_default=True, help="Seed for the inputs.")
 @integers_option
 @click.option(
     "--rounds", type=click.IntRange(1), default=9, show_default=True, metavar="N",
-    help="How often the engines take turns at each size.",
+    help="Rounds at each size; the engines alternate.",
 )  # fmt: skip
 @click.option(
     "--seconds", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True,
-    metavar="S", help="About how long each size is measured.",
+    metavar="S", help="About how long to measure each size.",
 )  # fmt: skip
 def bench(
     asked: Asked, at: Sequence[dict[str, int]], against: Sequence[str], onnx: str | None, seed: int,
@@ -48,8 +50,8 @@ def bench(
 ) -> None:  # fmt: skip
     """Time MODEL at given sizes, beside other engines with the same number of threads.
 
-    The engines take turns on the same random inputs. A time is the median over the rounds; a
-    ratio is the median of the rounds' ratios, below 1.00 where anydim is faster.
+    The engines alternate on the same random inputs. Each time is the median over the rounds. Each
+    ratio is the median of the ratios of the rounds; below 1.00 anydim is faster.
 
     \b
     Examples:
@@ -64,7 +66,7 @@ def bench(
     kind = kind or ("a definition" if text_source(asked.model) else "")
     if against and onnx is None and kind:
         name = Path(asked.model).name
-        hint = "give it the model: --onnx encoder.onnx"
+        hint = "name the ONNX file: --onnx encoder.onnx"
         raise OptionError(f"--against {against[0]}: it cannot run {name}, {kind}", hint)
     source = asked.model if onnx is None else onnx
     made = opened(console, asked)
@@ -82,7 +84,7 @@ def bench(
             advance(number, len(at), where)
             rows.append(_row(where, engines, inputs, rounds, seconds))
     console.table(_table(list(engines), rows))
-    meaning = "; ratio is anydim's time for 1 of the other's" if against else ""
+    meaning = "; ratio is anydim's time divided by the other engine's" if against else ""
     console.note(f"{counted(threads, 'thread')}, {rounds} rounds at each size{meaning}")
 
 

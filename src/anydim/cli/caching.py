@@ -17,25 +17,25 @@ from anydim.report.console import Console
 
 _DAY = 86_400.0
 _KINDS = {  # folders of the cache
-    "objects": "compiled kernels",
-    "programs": "programs of files that were compiled",
+    "objects": "object code of kernels",
+    "programs": "compiled programs",
     "sources": "files that programs were compiled from",
     "models": "models of sessions and transformers",
 }
 _CONTAINERS = ("programs", "models")
 
 
-@click.command(short_help="Show, check or remove what is kept on disk between runs.")
+@click.command
 @click.argument("action", type=click.Choice(["show", "check", "prune"]), default="show")
 @click.option(
-    "--unused", type=float, metavar="DAYS", help="prune: remove what was not used for these days."
+    "--unused", type=float, metavar="DAYS", help="prune: remove files that were not used for DAYS."
 )
 @click.option("--all", "everything", is_flag=True, help="prune: remove everything.")
 def cache(action: str, unused: float | None, everything: bool) -> None:
     """Show, check or prune the cache of compiled code and programs.
 
-    Without an option, prune removes what exceeds the limit of each folder (ANYDIM_CACHE_LIMIT_MB),
-    the least recently used first. Processes that use the cache meanwhile are not disturbed.
+    Without an option, prune removes the least recently used files of each folder above its limit
+    (ANYDIM_CACHE_LIMIT_MB). Other processes may use the cache at the same time.
 
     \b
     Example:
@@ -45,7 +45,7 @@ def cache(action: str, unused: float | None, everything: bool) -> None:
     """
     console = Console()
     if action != "prune" and (unused is not None or everything):
-        raise OptionError("--unused and --all are for `anydim cache prune`")
+        raise OptionError("--unused and --all work with `anydim cache prune` only")
     if action == "check":
         _check(console)
     elif action == "prune":

@@ -29,7 +29,7 @@ from anydim.report.console import Console
 from anydim.report.text import amount, duration, sizes_text
 
 
-@click.command(short_help="Run a model on inputs from files, or on random ones.")
+@click.command
 @model_options
 @level_option
 @input_option(
@@ -41,7 +41,7 @@ from anydim.report.text import amount, duration, sizes_text
     help="Seed for random inputs.",
 )  # fmt: skip
 @integers_option
-@click.option("--output", metavar="FILE.npz", help="Write the outputs there, by name.")
+@click.option("--output", metavar="FILE.npz", help="Write the outputs to this file, by name.")
 def run(
     asked: Asked, inputs: Sequence[str], at: dict[str, int] | None, seed: int, integers: Named,
     output: str | None,
@@ -60,7 +60,7 @@ def run(
       anydim run encoder.anydim --at batch=2,seq=16
     """
     if inputs and at is not None:
-        raise OptionError("--input and --at exclude each other", "files bring their own sizes")
+        raise OptionError("--input and --at cannot be combined", "the files determine the sizes")
     if output:
         arrays.check_output(output)
     found = arrays.read(inputs)
@@ -76,7 +76,7 @@ def run(
     results = made(**feeds)
     seconds = perf_counter() - start
     console.title(str(made.name))
-    console.result(f"  {origin}")
+    console.prose(f"  {origin}")
     console.result(f"  {duration(seconds)} on {_cores(made.executable.threads)}, the first call")
     console.result()
     console.table(arrays.summary(results))
@@ -85,7 +85,7 @@ def run(
         console.note(f"wrote {output}")
 
 
-@click.command(short_help="What a call at given sizes will do: memory, kernels, work.")
+@click.command
 @model_options
 @level_option
 @at_option(True, "The sizes; repeat it for several plans.")
@@ -94,16 +94,16 @@ def run(
 @click.option("--json", "as_json", is_flag=True, help="A JSON document for each plan, one a line.")
 @click.option(
     "--plot", metavar="FILE",
-    help="Draw where values lie, launch by launch: FILE.svg, or FILE.html with tables. Without "
+    help="Draw the memory layout over the launches: FILE.svg, or FILE.html with tables. Without "
     "--at, at the upper bounds of the dims.",
 )  # fmt: skip
 def plan(
     asked: Asked, at: Sequence[dict[str, int]], inputs: Sequence[str], launches: bool,
     as_json: bool, plot: str | None,
 ) -> None:  # fmt: skip
-    """Say what a call of MODEL at given sizes will do, without running it.
+    """Show what a call of MODEL at given sizes will do, without running it.
 
-    The bytes of the arena are what a call takes for intermediate values, exactly.
+    The arena holds the intermediate values of a call; its size is exact.
 
     \b
     Examples:
@@ -121,7 +121,7 @@ def plan(
     made = opened(console, asked, found)
     wanted = [*at, *([arrays.sizes_in(made, arrays.named(made, found))] if inputs else [])]
     if plot and len(wanted) > 1:
-        raise OptionError("--plot draws one plan", "give the sizes of one: --at, or --input, once")
+        raise OptionError("--plot draws a single plan", "give --at or --input once")
     if not wanted:
         wanted = [arrays.upper_bounds(made) if plot else arrays.no_sizes(made, OR_FILES)]
     for number, sizes in enumerate(wanted):
@@ -140,21 +140,29 @@ def plan(
             console.note(f"wrote {plot}")
 
 
-@click.command(short_help="What was fused, which kernels serve it, and why.")
+@click.command
 @model_options
 @level_option
 @like_option
-def explain(asked: Asked, inputs: Sequence[str]) -> None:
-    """Say how MODEL was compiled: kernels with schedule and reason, memory as a formula, fusion.
+@click.option("--details", is_flag=True, help="Every kernel with its schedule, reason and nodes.")
+@click.option(
+    "--kernel", "pattern", default="", metavar="PATTERN",
+    help="Only the kernels whose names, or the names of whose nodes, match: 'layer.0/*'.",
+)  # fmt: skip
+def explain(asked: Asked, inputs: Sequence[str], details: bool, pattern: str) -> None:
+    """Summarize how MODEL was compiled: fusion, memory as a formula, warnings, kernel templates.
 
     \b
     Examples:
-      anydim explain encoder.onnx --dim batch=0..64 --dim seq=1..512 | less
+      anydim explain encoder.onnx --dim batch=0..64 --dim seq=1..512
+      anydim explain encoder.onnx --details | less
+      anydim explain encoder.onnx --kernel '*/layer.0/*'
       anydim explain kernels.tc:norm --type T=float64
       anydim explain encoder.anydim --level x86-64-v3
     """
     console = Console(asked.quiet)
-    console.prose(opened(console, asked, arrays.read(inputs)).explain())
+    made = opened(console, asked, arrays.read(inputs))
+    console.prose(made.explain(pattern, details=details))
 
 
 def _show_plan(console: Console, planned: Plan) -> None:

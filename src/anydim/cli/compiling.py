@@ -73,8 +73,8 @@ def _source(asked: Asked, inputs: Sequence[Read]) -> str | TextSource:
     for option, given in (("--attribute", asked.attributes), ("--type", asked.types)):
         if given:
             raise OptionError(
-                f"{option} is for a definition of a text, and {Path(asked.model).name} is a model",
-                "give a text and a name: kernels.tc:matmul",
+                f"{option} works with definitions only, and {Path(asked.model).name} is a model",
+                "name a text file and a definition: kernels.tc:matmul",
             )
     return asked.model
 

@@ -3,82 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from anydim.base.errors import OptionError
-from anydim.checking.choice import KNOWN, oracles_for
-from anydim.checking.report import CheckReport
-from anydim.checking.run import Subject
-from anydim.checking.run import check as run_check
 from anydim.cli import arrays
 from anydim.cli.opening import compiled, loaded
 from anydim.cli.options import Asked, Named, integers_option, like_option, model_options
-from anydim.compiler import PASSES
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import LoadedModel
 from anydim.report.console import Console
 
 if TYPE_CHECKING:
+    from anydim.checking.report import CheckReport
     from anydim.model import Model
 
-PASS_STAGES = tuple(entry.name for entry in PASSES)
+# the passes between `segment` and `schedule` are those of the compiler, which help need not import
+PASS_STAGES = (
+    "lower", "integers", "narrow", "accumulate", "simplify", "channels", "unit_dimensions", "joins",
+    "views", "sizes_once", "inline", "layouts", "pieces", "fuse", "numbers", "pad",
+)  # fmt: skip
 STAGES = (
     "import", "placed", "segment", *PASS_STAGES, "schedule", "kernels", "program", "host", "llvm",
+    "assembly",
 )  # fmt: skip
 
 
-@click.command(short_help="Print the program at a stage of the compiler.")
+@click.command
 @model_options
 @click.option(
     "--stage",
     type=click.Choice(STAGES),
     required=True,
     metavar="STAGE",
-    help="Which stage; above they stand in order.",
+    help="The stage; the list above is in order.",
 )
+@click.option(
+    "--kernel", default="", metavar="PATTERN",
+    help="Of kernels, llvm and assembly, only the kernels whose names, or the names of whose "
+    "nodes, match: 'contraction_*'.",
+)  # fmt: skip
 @like_option
-def show(asked: Asked, stage: str, inputs: Sequence[str]) -> None:
+def show(asked: Asked, stage: str, kernel: str, inputs: Sequence[str]) -> None:
     """Print MODEL as it stands after a stage of the compiler.
 
     \b
     import     the graph as read, with symbolic sizes
     placed     the device of each node and why, and copies; with --device
-    segment    straight-line parts, and what stands between them
+    segment    straight-line parts and the control flow between them
     lower      one statement of the comprehension language for each node
-    simplify   after algebra: shape arithmetic and constants are gone
+    simplify   after algebra and folding of shape arithmetic and constants
     unit_dimensions  without dimensions of size 1
-    joins      concatenations of concatenations as one
-    views      transposes, reshapes and slices are positions in reads
-    layouts    images with channels last where that is faster, and by how much
-    fuse       one node for each group that becomes a kernel
+    joins      nested concatenations merged
+    views      transposes, reshapes and slices folded into indices
+    layouts    channels-last images where that is estimated faster
+    fuse       one node for each fused group
     schedule   the kernel and schedule of each group
     kernels    the loop nests
     program    the host side: arena offsets, launches
-    host       its code as loop IR: sizes and checks, then launches
-    llvm       what LLVM compiles: kernels, their libraries, the host function
+    host       the code of the host as loop IR: sizes, checks, launches
+    llvm       LLVM IR of kernels, libraries and the host function
+    assembly   machine code of a kernel with named loops; see --kernel
 
     \b
-    Example:
+    Examples:
       anydim show encoder.onnx --dim seq=1..512 --stage kernels
+      anydim show encoder.onnx --stage assembly
+      anydim show encoder.onnx --stage assembly --kernel 'rows_*'
     """
     console = Console(asked.quiet)
-    console.result(compiled(console, asked, arrays.read(inputs), "showing stages").show(stage))
+    made = compiled(console, asked, arrays.read(inputs), "showing stages")
+    console.result(made.show(stage, kernel))
 
 
-@click.command(short_help="Compare with another way to compute the same, at many sizes.")
+@click.command
 @model_options
 @click.option(
     "--samples", type=click.IntRange(1), default=100, show_default=True, metavar="N",
-    help="How many calls.",
+    help="Number of calls.",
 )  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed for sizes and inputs.")
 @click.option(
     "--against",
     metavar="ORACLE",
-    help="reference, onnxruntime, interpreter, evaluator, or an ONNX file. Without it, the best "
-    "that shares nothing with the compiler.",
+    help="reference, onnxruntime, interpreter, evaluator, or an ONNX file. Default: the first "
+    "that shares no code with the compiler.",
 )
 @click.option(
     "--seconds",
@@ -86,7 +97,7 @@ def show(asked: Asked, stage: str, inputs: Sequence[str]) -> None:
     default=120.0,
     show_default=True,
     metavar="S",
-    help="Time limit in seconds; the check ends early then.",
+    help="Time limit in seconds.",
 )
 @integers_option
 @like_option
@@ -98,15 +109,15 @@ def check(
     """Run MODEL and an oracle at many sizes inside the bounds; compare types, shapes and values.
 
     \b
-    The oracle is what takes MODEL and shares nothing with the compiler:
+    The oracle is the first of these that accepts MODEL:
     reference    onnx's reference evaluator, on the ONNX file itself
-    onnxruntime  where the reference evaluator does not take the file
-    interpreter  for definitions: runs the text element by element
-    evaluator    what is left for other models: it takes the graph that was compiled
+    onnxruntime  if the reference evaluator does not support the file
+    interpreter  for definitions: evaluates the text element by element
+    evaluator    for other models: evaluates the graph that was compiled
 
-    At most half of the calls are at corners of the box (ends of the bounds, 0 and 1), the others
-    at random sizes inside. Exits with 1 where a result differs or nothing could be compared.
-    A saved model is compared with its ONNX file: --against FILE.onnx.
+    At most half of the calls use corners of the box (ends of the bounds, 0 and 1), the others use
+    random sizes. The exit status is 1 if a result differs or if nothing could be compared. For a
+    saved model, name its ONNX file: --against FILE.onnx.
 
     \b
     Example:
@@ -132,10 +143,10 @@ def _checked(
     """What is checked; raises OptionError for a saved model and nothing to compare it with."""
     if not is_saved(asked.model):
         return compiled(console, asked, arrays.read(inputs), "checking")
-    if against is None or against in KNOWN:
+    if against is None or against in import_module("anydim.checking.choice").KNOWN:
         raise OptionError(
-            f"{asked.model} is a saved model, which has nothing to compare with",
-            "give the ONNX file that it was compiled from: --against FILE.onnx",
+            f"{asked.model} is a saved model, which holds no reference to compare with",
+            "name the ONNX file that it was compiled from: --against FILE.onnx",
         )
     return loaded(console, asked)
 
@@ -147,6 +158,8 @@ def _loaded_report(
     """A saved model beside the ONNX file that it was made from."""
     ranges = {**made.index_ranges, **dict(integers)}
     tame = made.program.straight is None
-    subject = Subject(made.program, made.executable, ranges=ranges, tame=tame)
-    oracles = oracles_for(None, None, {}, against)
-    return run_check(subject, oracles, samples, seed, advance, seconds)
+    checking = import_module("anydim.checking.run")
+    subject = checking.Subject(made.program, made.executable, ranges=ranges, tame=tame)
+    oracles = import_module("anydim.checking.choice").oracles_for(None, None, {}, against)
+    report: CheckReport = checking.check(subject, oracles, samples, seed, advance, seconds)
+    return report

@@ -5,14 +5,15 @@ from __future__ import annotations
 import click
 
 from anydim.base.errors import DeviceError
+from anydim.base.text import hanging
 from anydim.devices.engines.table import ENGINES
 from anydim.devices.table import DRIVERS
 from anydim.report.console import Console
 
 
-@click.command(short_help="What is here that parts of a model can run on.")
+@click.command
 def devices() -> None:
-    """List the devices of this machine, by the names that --device takes, and why others are not.
+    """List the devices of this machine by their names for --device, and why others are missing.
 
     \b
     Example:
@@ -36,7 +37,7 @@ def devices() -> None:
 
 
 def _line(name: str, about: str) -> str:
-    return f"{name:<12} {about}"
+    return hanging(about, f"{name:<12} ", " " * 13)
 
 
 def _missing(name: str, error: DeviceError) -> list[str]:

@@ -15,18 +15,22 @@ from anydim.cli.saving import check_targets
 from anydim.report.console import Console
 
 
-@click.command(short_help="Write a model as C, for programs without Python.")
+@click.command
 @model_options
 @click.option(
-    "-o", "--output", required=True, metavar="FOLDER", help="The folder to write; made if missing."
+    "-o",
+    "--output",
+    required=True,
+    metavar="FOLDER",
+    help="The folder to write; created if missing.",
 )
-@click.option("--name", default="", help="What all names begin with; else the model's name does.")
+@click.option("--name", default="", help="Prefix of all symbols.  [default: the name of the model]")
 @click.option(
     "--target",
     default="native",
     show_default=True,
     metavar="PROCESSOR",
-    help="The kind of processor to make code for: native is this one; x86-64-v3, aarch64, ...",
+    help="The processor to generate code for: native (this machine), x86-64-v3, aarch64, ...",
 )
 @like_option
 def export(asked: Asked, output: str, name: str, target: str, inputs: Sequence[str]) -> None:

@@ -40,7 +40,9 @@ class Fed:
     def model(self, console: Console, asked: Asked) -> tuple[Held, arrays.Arrays]:
         """The model and the inputs of a call; raises UserError kinds for what does not fit."""
         if self.inputs and self.at is not None:
-            raise OptionError("--input and --at exclude each other", "files bring their own sizes")
+            raise OptionError(
+                "--input and --at cannot be combined", "the files determine the sizes"
+            )
         found = arrays.read(self.inputs)
         made = opened(console, asked, found)
         if self.inputs:
@@ -64,7 +66,7 @@ def fed_options(command: Command) -> Command:
         click.option("--seed", default=0, show_default=True, help="Seed for random inputs."),
         integers_option,
         input_option("Inputs from files instead: an .npz file, or NAME=FILE.npy."),
-        at_option(False, "The sizes; inputs are random."),
+        at_option(False, "The sizes; the inputs are random."),
         level_option,
         model_options,
     ):

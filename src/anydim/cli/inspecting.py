@@ -16,15 +16,15 @@ from anydim.report.console import Console
 _DEFINITION = re.compile(r"\.tc(:|$)")  # of a text; its reader is slow to import
 
 
-@click.command(short_help="What a saved model or an ONNX file holds; compiles nothing.")
+@click.command
 @click.argument("model", metavar="FILE")
-@click.option("--verify", is_flag=True, help="Compare the digests of all that a saved model holds.")
+@click.option("--verify", is_flag=True, help="Verify the digests of everything in a saved model.")
 def inspect(model: str, verify: bool) -> None:
-    """Show what FILE holds: dims, inputs, outputs; for a saved model memory and processors, too.
+    """Show what FILE holds: dims, inputs, outputs; for a saved model also memory and processors.
 
-    FILE is a saved model, an ONNX file or a definition of a text. Nothing is compiled, and no code
-    of a saved model is executed. The names of dims are those that --dim and --at take; axes of
-    outputs are shown as an ONNX file has them, ? where it says nothing.
+    FILE is a saved model, an ONNX file or a definition. Nothing is compiled, and no code of a saved
+    model is executed. The names of dims are the names for --dim and --at. Axes of outputs are shown
+    as the ONNX file declares them; ? is an axis that it does not declare.
 
     \b
     Examples:
@@ -33,7 +33,7 @@ def inspect(model: str, verify: bool) -> None:
       anydim inspect kernels.tc:norm
     """
     if verify and not is_saved(model):
-        raise OptionError(f"--verify is for saved models, and {Path(model).name} is none")
+        raise OptionError(f"--verify needs a saved model, and {Path(model).name} is not one")
     if _DEFINITION.search(model):
         text = import_module("anydim.cli.describing").described(model)
     else:

@@ -8,7 +8,7 @@ import click
 
 from anydim.base.amounts import bytes_of, bytes_text, told_bytes
 from anydim.base.errors import DimError, MemoryLimitError
-from anydim.base.text import table
+from anydim.base.text import hanging, table
 from anydim.cli import arrays
 from anydim.cli.opening import opened
 from anydim.cli.options import Asked, at_option, level_option, like_option, model_options
@@ -22,10 +22,10 @@ _SAMPLES = 5
 _LIMITS = ("64 MiB", "256 MiB", "1 GiB", "4 GiB")
 
 
-@click.command(short_help="Memory as a formula, its bound, and the largest sizes that fit.")
+@click.command
 @model_options
 @level_option
-@at_option(True, "Sizes to show the peak at; repeat it. Without it, some of the box.")
+@at_option(True, "Sizes to show the peak at; repeat it. Default: some sizes within the bounds.")
 @like_option
 @click.option(
     "--within", multiple=True, metavar="BYTES",
@@ -35,10 +35,10 @@ _LIMITS = ("64 MiB", "256 MiB", "1 GiB", "4 GiB")
 def memory(
     asked: Asked, at: Sequence[dict[str, int]], inputs: Sequence[str], within: Sequence[str]
 ) -> None:
-    """Show the memory that a call of MODEL takes of its own, at every size; runs nothing.
+    """Show the memory that a call of MODEL allocates, at every size; runs nothing.
 
-    The formula is exact: what a call allocates, beside its inputs and results. The lower bound is
-    the most bytes that live at one time. Where data decides sizes, peaks are upper bounds.
+    The formula is exact. It does not include inputs and results. The lower bound is the largest
+    number of bytes that are live at one time. If data determines sizes, peaks are upper bounds.
 
     \b
     Examples:
@@ -59,7 +59,7 @@ def memory(
         ("outputs", str(known.outputs)),
         ("constants", told_bytes(known.constants)),
     ):
-        console.prose(f"  {name:<10} {text}")
+        console.prose(hanging(text, f"  {name:<10} ", " " * 13))
     points = [arrays.sizes_of(made, sizes) for sizes in at] or _points(made)
     console.result()
     console.table(table(_PEAKS, [_peak(made, sizes) for sizes in points]))

@@ -41,8 +41,8 @@ def loaded(console: Console, asked: Asked) -> LoadedModel:
     ):  # fmt: skip
         if given:
             raise OptionError(
-                f"{option} is for what is compiled, and {name} is a saved model",
-                f"give it to `anydim compile`; `anydim inspect {asked.model}` shows what it has",
+                f"{option} works when a model is compiled, and {name} is a saved model",
+                f"give it to `anydim compile`; `anydim inspect {asked.model}` shows its value",
             )
     start = perf_counter()
     model = load(
@@ -66,11 +66,11 @@ def compiled(
     if is_saved(asked.model):
         raise OptionError(
             f"{name} is a saved model: {what or 'this'} needs what it was compiled from",
-            "give the ONNX file, or the definition",
+            "name the ONNX file or the definition",
         )
     if asked.level is not None:
         raise OptionError(
-            f"--level chooses the code of a saved model, and {name} is compiled for this machine",
+            f"--level works with saved models only, and {name} is compiled for this machine",
             "`anydim compile` saves a model with code for several kinds of processors",
         )
     model: Model = import_module("anydim.cli.compiling").compiled(console, asked, inputs, **rest)

@@ -34,7 +34,7 @@ class DimType(click.ParamType):
         if found is None:
             raise OptionError(
                 f"--dim {value}: expected NAME=LOW..HIGH",
-                "such as seq=1..512, seq=1.. (no upper bound) or seq=128 (one size)",
+                "for example seq=1..512, seq=1.. (no upper bound) or seq=128 (one size)",
             )
         name, low, high = found["name"].strip(), int(found["low"]), found["high"]
         top = low if not found["dots"] else int(high) if high else None
@@ -55,7 +55,7 @@ class SizesType(click.ParamType):
         for part in filter(None, str(value).replace(" ", "").split(",")):
             name, equals, size = part.partition("=")
             if not (name and equals and size.isdecimal()) or name in sizes:
-                said = "is there twice" if name in sizes else "is no NAME=SIZE, of 0 or more"
+                said = "is given twice" if name in sizes else "is not NAME=SIZE, 0 or more"
                 raise OptionError(f"--at {value}: '{part}' {said}", "such as --at batch=8,seq=77")
             sizes[name] = int(size)
         return sizes
@@ -148,66 +148,66 @@ _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     # the last one stands first in the help: what most people need
     click.option(
         "--type", "types", type=NamedType("--type", "T=float64"), multiple=True,
-        metavar="T=TYPE", help="What a type variable of a definition stands for: T=float64. "
-        "Without it, the type of the inputs, or float32.",
+        metavar="T=TYPE", help="The type for a type variable of a definition: T=float64. "
+        "Default: the type of the inputs, or float32.",
     ),
     click.option(
         "--attribute", "attributes", type=NamedType("--attribute", "eps=1e-5"), multiple=True,
         metavar="NAME=VALUE", help="An attribute of a definition: eps=1e-5. For an ellipsis "
-        "...b, b=2 says how many axes it stands for; without it, those of the inputs, or 1.",
+        "...b, b=2 is its number of axes. Default: that of the inputs, or 1.",
     ),
     click.option(
         "--device", "devices", type=NamedType("--device", "accel=opencl:0"), multiple=True,
         metavar="NAME=DEVICE",
-        help="A device that parts run on, by a name: accel=opencl:0. Repeat it for each; "
-        "`anydim devices` lists what is here.",
+        help="Give a device a name: accel=opencl:0. Repeat it for each device; `anydim devices` "
+        "lists them.",
     ),
     click.option(
         "--placement", metavar="PATTERN=NAME,...",
-        help="Which nodes run on which device: 'backbone/*=accel,NonMaxSuppression=cpu'; the "
-        "rest, with auto everything, where the time is least. 'Conv*=onnxruntime' or "
-        "openvino hands nodes to that engine.",
+        help="Place nodes on devices: 'backbone/*=accel,NonMaxSuppression=cpu'. Other nodes, or "
+        "with auto all nodes, go to the fastest device. 'Conv*=onnxruntime' (or openvino) "
+        "delegates nodes to that engine.",
     ),
     click.option(
         "--fallback", metavar="ENGINE",
-        help="onnxruntime: the installed one runs nodes that cannot be imported.",
+        help="onnxruntime: run nodes that anydim cannot import in the installed onnxruntime.",
     ),
     click.option(
         "--code", metavar="TARGET",
-        help="What makes code: llvm, or c by way of a C compiler. Without it, the setting.",
+        help="The code generator: llvm, or c for a C compiler. Default: the setting `target`.",
     ),
     click.option(
         "--precision", metavar="WORD",
-        help="exact (the default): every division is rounded correctly; fast: divisions by "
-        "numbers and by what a row shares are products with reciprocals; tf32: as fast, and "
-        "devices may round factors of float32 products to 11 bits.",
+        help="exact (the default): divisions are rounded correctly. fast: divisions by constants "
+        "and by values that a row shares multiply by reciprocals. tf32: like fast, and devices "
+        "may round the factors of float32 products to 11 bits.",
     ),
     click.option(
         "--strategies", type=NamedType("--strategies", "'layer*/attn=exact()'"), multiple=True,
-        metavar="PATTERN=NAME", help="As --strategy, for the kernels whose nodes, or own names, "
-        "a pattern matches: 'layer*/attn=exact()'. Repeat it for each pattern.",
+        metavar="PATTERN=NAME", help="--strategy for the kernels whose names, or the names of "
+        "whose nodes, match a pattern: 'layer*/attn=exact()'. Repeat it for each pattern.",
     ),
     click.option(
         "--strategy", metavar="NAME",
-        help="Which code serves which size, and when it is made: generic, exact, adaptive, "
+        help="Which sizes get specialised code, and when: generic, exact, adaptive, "
         "'buckets(seq=[16, 32])', \"where('m <= 4', exact())\".  [default: generic, whatever the "
         "setting]",
     ),
-    click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
+    click.option("-q", "--quiet", is_flag=True, help="Print results and errors only."),
     click.option(
         "--memory-limit", metavar="BYTES",
-        help="Refuse the model if a call may take more memory of its own: '512 MiB'. Where dims "
-        "have no bounds, refuse the calls that would.",
+        help="Refuse the model if a call may allocate more memory: '512 MiB'. If dims have no "
+        "bounds, refuse such calls.",
     ),
     click.option(
         "--threads", type=int, metavar="N",
-        help="Cores that serve a call.  [default: those that the process may use]",
+        help="Number of cores for a call.  [default: all that the process may use]",
     ),
     click.option(
         "--dim", "dims", type=DIM, multiple=True, metavar="NAME=LOW..HIGH",
         help="Bounds of a dim: seq=1..512, seq=1.. (no upper bound), seq=128 (one size). "
-        "A dim left out runs from 0 with no upper bound. Repeat it for each dim. x=3 is the number "
-        "of axes of an input x whose shape the file does not declare.",
+        "The default is 0.. for each dim. Repeat it for each dim. x=3 gives the number of axes "
+        "of an input x whose shape the file does not declare.",
     ),
     click.argument("model", metavar="MODEL"),
 )  # fmt: skip
@@ -240,7 +240,7 @@ def model_options(command: Command) -> Command:
 
 level_option = click.option(
     "--level", metavar="PROCESSOR",
-    help="Of a saved model, the code for this kind of processor; else the best that runs here.",
+    help="Use the code for this processor of a saved model.  [default: the best that runs here]",
 )  # fmt: skip
 
 
@@ -256,8 +256,8 @@ def integers_option(command: Command) -> Command:
     """The ranges from which integer inputs are drawn."""
     return click.option(
         "--integers", type=RANGE, multiple=True, metavar="INPUT=LOW..HIGH",
-        help="Draw this integer input from LOW to HIGH, both included; else an index from all that "
-        "are valid, another integer from 0 and 1.",
+        help="Draw this integer input from LOW to HIGH, both included. Default: valid indices for "
+        "indices, 0 and 1 for other integers.",
     )(command)  # fmt: skip
 
 

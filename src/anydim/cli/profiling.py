@@ -16,30 +16,32 @@ from anydim.report.compared import Compared, compared, comparison, node_times
 from anydim.report.console import Console
 
 
-@click.command(short_help="Where the time of a call goes, launch by launch.")
+@click.command
 @fed_options
 @click.option(
     "--repeat", type=click.IntRange(1), default=20, show_default=True, metavar="N",
-    help="How many calls.",
+    help="Number of calls.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="A JSON document with every launch.")
 @click.option(
     "--compare", type=click.Choice(["onnxruntime"]),
-    help="Its times for the same nodes, too; it must be installed.",
+    help="Also show its times for the same nodes; it must be installed.",
 )  # fmt: skip
-@click.option("--onnx", metavar="FILE", help="What to compare with where MODEL is a saved one.")
+@click.option(
+    "--onnx", metavar="FILE", help="The ONNX file to compare with if MODEL is a saved model."
+)
 @click.option(
     "--trace", metavar="FILE.json",
-    help="Write the last call as a trace, which ui.perfetto.dev opens.",
+    help="Write the last call as a trace for ui.perfetto.dev.",
 )  # fmt: skip
 def profile(
     asked: Asked, fed: Fed, repeat: int, as_json: bool, compare: str | None, onnx: str | None,
     trace: str | None,
 ) -> None:  # fmt: skip
-    """Time every launch of MODEL over repeated calls, the costliest ones first.
+    """Time every launch of MODEL over repeated calls, the costliest first.
 
-    Beside the times stand the operations and bytes that plans count, and how near that is to the
-    limits of this machine, which are measured once.
+    The table has the operations and bytes of each launch, and its share of the limits of this
+    machine, which are measured once.
 
     \b
     Examples:
@@ -51,8 +53,8 @@ def profile(
     source = onnx or asked.model
     if compare and onnx is None and (is_saved(asked.model) or ".tc" in Path(asked.model).name):
         raise OptionError(
-            f"--compare {compare}: it cannot run {Path(asked.model).name}",
-            "give it the model: --onnx encoder.onnx",
+            f"--compare {compare}: {compare} cannot run {Path(asked.model).name}",
+            "name the ONNX file: --onnx encoder.onnx",
         )
     if trace:
         check_file(trace, "trace.json", "--trace")

@@ -19,10 +19,14 @@ from anydim.report.console import Console
 from anydim.report.text import amount, duration
 
 
-@click.command(short_help="Compile a model and save it, for this processor or others.")
+@click.command
 @model_options
 @click.option(
-    "-o", "--output", required=True, metavar="FILE", help="The file to write, whole or not at all."
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
+    help="The file to write; the write is atomic.",
 )
 @click.option(
     "--target",
@@ -31,27 +35,27 @@ from anydim.report.text import amount, duration
     default=("native",),
     show_default=True,
     metavar="PROCESSOR",
-    help="A kind of processor to make code for: native is this one; x86-64-v2, x86-64-v3, "
-    "x86-64-v4, x86-64-v4+amx, aarch64, aarch64+dotprod, ... are described. Repeat it for more.",
+    help="The processor to generate code for: native (this machine), x86-64-v2, x86-64-v3, "
+    "x86-64-v4, x86-64-v4+amx, aarch64, aarch64+dotprod, ... Repeat it for more.",
 )
 @click.option(
     "--profile",
     metavar="FILE",
-    help="Make bodies that pay for the sizes that model.record wrote there, and save them, too.",
+    help="Also save specialised code for the sizes in FILE, which model.record wrote.",
 )
 @click.option(
     "--profile-seconds",
     type=click.FloatRange(0),
     default=60.0,
     show_default=True,
-    help="How long to make them.",
+    help="Time limit for making specialised code.",
 )
 @click.option(
     "--profile-mebibytes",
     type=click.FloatRange(0),
     default=64.0,
     show_default=True,
-    help="How much code they may be.",
+    help="Size limit of specialised code.",
 )
 @like_option
 def compile(
@@ -60,9 +64,9 @@ def compile(
 ) -> None:  # fmt: skip
     """Compile MODEL for all sizes that --dim allows, and save it to a file.
 
-    `anydim run | plan | explain | bench | inspect` take the file in MODEL's place, and
-    `anydim.load` in Python, where numpy is all that is needed: no compiler, no ONNX. A machine
-    that loads the file takes the best code in it that it can run.
+    `anydim run | plan | explain | bench | inspect` accept the file as MODEL, and `anydim.load`
+    loads it in Python, which needs numpy only: no compiler, no ONNX. The loader picks the best
+    code in the file that the machine can run.
 
     \b
     Examples:
@@ -98,7 +102,7 @@ def check_file(path: str, example: str = "encoder.anydim", option: str = "--outp
         raise OptionError(f"{option} {path} is a folder", f"give a file: {example}")
     folder = Path(path).parent
     if not folder.is_dir():
-        raise OptionError(f"{option} {path}: there is no folder {folder}", "make it")
+        raise OptionError(f"{option} {path}: folder {folder} does not exist", "create it first")
 
 
 def check_targets(targets: Sequence[str]) -> None:

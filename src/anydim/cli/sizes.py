@@ -24,25 +24,28 @@ from anydim.report.console import Console
 from anydim.report.text import duration
 
 BINS = 16  # of a dim
+_NARROW = 20  # columns of a bar that words stand behind
 
 
-@click.command(short_help="What sizes a model was called with, from files of model.record.")
+@click.command
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("-o", "--output", metavar="FILE", help="Write all of them as one file, added up.")
-@click.option("--top", default=20, show_default=True, help="How many sizes to show.")
+@click.option("-o", "--output", metavar="FILE", help="Write the sum of all files to this file.")
+@click.option("--top", default=20, show_default=True, help="Number of sizes to show.")
 @click.option(
     "--model",
     "source",
     metavar="MODEL",
-    help="The model: show what a run at these sizes would gain by what tuning has found.",
+    help="Also show how much time MODEL would save at these sizes with the results of tuning.",
 )
-@click.option("--dim", "dims", type=DIM, multiple=True, help="Of the model: seq=1..512.")
-@click.option("--threads", type=int, metavar="N", help="Cores that serve a call of the model.")
+@click.option(
+    "--dim", "dims", type=DIM, multiple=True, help="Bounds of a dim of MODEL: seq=1..512."
+)
+@click.option("--threads", type=int, metavar="N", help="Number of cores for a call of MODEL.")
 def sizes(
     files: Sequence[str], output: str | None, top: int, source: str | None,
     dims: Sequence[NamedDim], threads: int | None,
 ) -> None:  # fmt: skip
-    """Show what sizes came: how often, which took the time, which code served them.
+    """Show the recorded sizes: how often each came, how long it took, which code served it.
 
     `anydim profile FILE.jsonl` is the same.
 
@@ -59,7 +62,7 @@ def sizes(
     seconds, calls = sum(row.seconds for row in rows), sum(row.count for row in rows)
     console.title(f"{counted(len(rows), 'size')}, {counted(calls, 'call')}, {duration(seconds)}")
     least = sum(row.count * row.least for row in rows)
-    console.result(
+    console.prose(
         f"each as fast as the fastest of its size: {duration(least)}, "
         f"{100 * (1 - least / (seconds or 1.0)):.1f} % less"
     )
@@ -67,7 +70,8 @@ def sizes(
         console.title(f"\n{name}")
         console.result("\n".join(histogram(name, rows)))
     console.title("\nthe costliest sizes")
-    console.result("\n".join(_costliest(rows, seconds, max(0, top))))
+    for line in _costliest(rows, seconds, max(0, top)):
+        console.prose(line)
     if sites:
         console.result()
         console.table(_sites(sites, max(0, top)))
@@ -79,7 +83,7 @@ def sizes(
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("-o", "--output", metavar="FILE", required=True, help="The file to write.")
 def merge(files: Sequence[str], output: str) -> None:
-    """Write what several files of model.record have as one file, a line for each size.
+    """Merge several files of model.record into one file with a line for each size.
 
     \b
     Examples:
@@ -91,7 +95,7 @@ def merge(files: Sequence[str], output: str) -> None:
 def _read(files: Sequence[str]) -> tuple[list[Recorded], list[RecordedSite]]:
     rows = read_recorded(files)
     if not rows:
-        raise OptionError(f"{files[0]} has no sizes", "model.record(path) writes them")
+        raise OptionError(f"{files[0]} has no recorded sizes", "model.record(path) writes them")
     return rows, read_sites(files)
 
 
@@ -129,7 +133,7 @@ def _costliest(rows: Sequence[Recorded], seconds: float, top: int) -> Iterator[s
         given = ", ".join(f"{name}={size}" for name, size in row.dims.items()) or "no dims"
         mean = duration(row.seconds / row.count)
         yield (
-            f"{bar(row.seconds / most)} {100 * row.seconds / (seconds or 1):5.1f} %  "
+            f"{bar(row.seconds / most, _NARROW)} {100 * row.seconds / (seconds or 1):5.1f} %  "
             f"{row.count:7} calls of {mean:>8}, {duration(row.least):>8} at best  "
             f"{row.model} {given}"
         )
@@ -176,8 +180,8 @@ def _gains(console: Console, asked: Asked, files: Sequence[str]) -> None:
     console.result()
     console.table(table(headers, rows))
     saved, left = (100 * sum(gain) / whole for gain in zip(*((g.saved, g.untried) for g in found)))
-    console.result(
-        f"\nunder --strategy adaptive a second run takes {saved:.1f} % less by what is known; "
-        f"{left:.1f} % of the time is of sizes that were never tried: "
-        f"anydim tune {asked.model} --profile FILE"
+    console.prose(
+        f"\nunder --strategy adaptive a second run takes {saved:.1f} % less by what is known\n"
+        f"{left:.1f} % of the time is of sizes that were never tried; to try them:"
     )
+    console.result(f"  anydim tune {asked.model} --profile FILE")

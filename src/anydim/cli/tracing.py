@@ -12,22 +12,22 @@ from anydim.report.console import Console
 from anydim.report.trace_page import page
 
 
-@click.command(short_help="A call as a trace: launches, copies and waits, when they were.")
+@click.command
 @fed_options
 @click.option(
     "--calls", type=click.IntRange(1), default=1, show_default=True, metavar="N",
-    help="How many calls, after one that is not traced.",
+    help="Number of calls, after one that is not traced.",
 )  # fmt: skip
 @click.option(
     "--wait", "waited", is_flag=True,
-    help="See each launch and copy through before the next: times are those of the device.",
+    help="Wait for each launch and copy before the next, so that times are device times.",
 )  # fmt: skip
 @click.option("-o", "--output", metavar="FILE.json", help="The trace, for ui.perfetto.dev.")
-@click.option("--html", metavar="FILE.html", help="A page that draws it; it needs no network.")
+@click.option("--html", metavar="FILE.html", help="A self-contained page that draws the trace.")
 def trace(
     asked: Asked, fed: Fed, calls: int, waited: bool, output: str | None, html: str | None
 ) -> None:
-    """Write what a call of MODEL does, and when: a track for each thread and queue of a device.
+    """Write a timeline of a call of MODEL: a track for each thread and each queue of a device.
 
     The file is in Chrome's format of trace events: launches with their kernel, nodes, sizes and
     schedule, copies with their bytes and direction, waits.

@@ -16,27 +16,27 @@ from anydim.cli.opening import compiled
 from anydim.cli.options import Asked, model_options
 from anydim.report.console import Console
 from anydim.report.curve import curve
-from anydim.targets.targets import target
-from anydim.variants.compiled_variants import TUNED
 
 if TYPE_CHECKING:
     from anydim.variants.ledger import Ledger
     from anydim.variants.workers import Team
 
 
-@click.command(short_help="Search for faster code at recorded sizes, for every later process.")
+@click.command
 @model_options
-@click.option("--profile", "--sizes", "recorded", metavar="FILE", help="What model.record wrote.")
+@click.option(
+    "--profile", "--sizes", "recorded", metavar="FILE", help="The file that model.record wrote."
+)
 @click.option(
     "--minutes", type=click.FloatRange(0), default=5.0, show_default=True,
-    help="How long to search.",
+    help="Time limit of the search.",
 )  # fmt: skip
 @click.option(
     "--import",
     "taken",
     multiple=True,
     metavar="FILE",
-    help="Take what another machine of this kind has found, before a search or instead of one.",
+    help="Import the results of another machine of this kind, before a search or instead of one.",
 )
 @click.option(
     "--ray",
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
     help="Search on a Ray cluster, on its machines of this kind; without ADDRESS the one this "
     "machine is part of, or this machine alone.",
 )
-@click.option("--export", "written", metavar="FILE", help="Write all that was found, for others.")
+@click.option("--export", "written", metavar="FILE", help="Export all results for other machines.")
 def tune(
     asked: Asked, recorded: str | None, minutes: float, taken: tuple[str, ...],
     cluster: str | None, written: str | None,
 ) -> None:  # fmt: skip
     """Search schedules for the sizes that MODEL was called with, the costliest launches first.
 
-    A schedule that is better over all these sizes is taken by every later compile on this kind of
-    machine for as many threads, at every size; the bits of results stay. Then bodies for single
-    sizes are searched for, which models with --strategy adaptive and `model.prepare_recorded` take.
-    What is found is kept beside the cache of compiled code. Every core is used.
+    Later compilations on this kind of machine, with the same number of threads, use the schedules
+    that are better over all these sizes, at every size. The bits of results do not change. Then the
+    search looks for code for single sizes, which --strategy adaptive and `model.prepare_recorded`
+    use. The results are kept beside the cache. The search uses every core.
 
     \b
     Examples:
@@ -68,9 +68,11 @@ def tune(
     """
     console = Console(asked.quiet)
     if recorded is None and not (taken or written):
-        raise OptionError("tune needs sizes", "--profile sizes.jsonl, which model.record wrote")
+        raise OptionError(
+            "tune needs recorded sizes", "give --profile sizes.jsonl, written by model.record"
+        )
     if recorded is not None and not Path(recorded).is_file():
-        raise OptionError(f"{recorded} cannot be read", "model.record(path) writes one")
+        raise OptionError(f"{recorded} cannot be read", "model.record(path) writes such a file")
     for path in taken:
         console.note(f"{path}: {counted(_ledger(asked).merge(path), 'record')}")
     if recorded is not None:
@@ -95,7 +97,8 @@ def _team(console: Console, asked: Asked, cluster: str | None) -> Team | None:
 def _search(
     console: Console, asked: Asked, recorded: str, minutes: float, team: Team | None
 ) -> None:
-    given = asked if asked.strategy else replace(asked, strategy=str(TUNED))
+    usual = str(import_module("anydim.variants.compiled_variants").TUNED)
+    given = asked if asked.strategy else replace(asked, strategy=usual)
     model = compiled(console, given)
     with console.task(f"tuning {model.name}") as advance:
         found = model.tune(
@@ -103,19 +106,20 @@ def _search(
             lambda done, launches, share: advance(done, launches, f"{100 * share:.1f} % saved"),
             team,
         )  # fmt: skip
-    console.result(str(found))
+    console.prose(str(found))
     shown = curve(found.curve)
     if shown:
         console.result(f"\nshare of recorded time saved, by seconds of the search\n{shown}\n")
     for each in (*found.whole, *model.variants()):
-        console.result(f"  {each}")
+        console.prose(f"  {each}")
     if found.whole:
         count = counted(len(found.whole), "kernel")
-        console.note(f"models that are compiled from now on have {count} with another schedule")
+        console.note(f"models compiled from now on use another schedule for {count}")
 
 
 def _ledger(asked: Asked) -> Ledger:
     """Where this process keeps what is found."""
     made = import_module("anydim.variants.ledger")
+    target = import_module("anydim.targets.targets").target
     found: Ledger = made.ledger(made.name_of(target(asked.code or settings.target)))
     return found

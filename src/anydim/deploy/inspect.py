@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from anydim.base.errors import OptionError
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
-from anydim.base.text import counted, listed, table
+from anydim.base.sheet import Sheet, Shown, Table, facts
+from anydim.base.text import counted, listed
 from anydim.base.user_values import flag_of, path_of
 from anydim.deploy.container import FORMAT, Container, is_saved
 from anydim.deploy.load import levels_of
@@ -50,7 +51,7 @@ class LevelContents:
 
 
 @dataclass(frozen=True)
-class Contents:
+class Contents(Shown):
     """What is in the file of a saved model; sizes in bytes.
 
     `levels` are the kinds of processors that it has code for, the best first. Each of the
@@ -77,28 +78,29 @@ class Contents:
         """The level that `anydim.load` takes on this machine; None where there is none."""
         return next((each for each in self.levels if each.runs_here), None)
 
-    def __str__(self) -> str:
+    def _sheet(self) -> Sheet:
+        """What it takes and gives, and the code of each level."""
         shown = self.taken or self.levels[0]
-        facts = [
-            ("dims", [str(self.dims) or "none"]),
-            ("inputs", list(map(str, self.inputs))),
-            ("outputs", [str(replace(each, name=each.key)) for each in self.outputs]),
-            ("memory", [f"{shown.memory} ({shown.level.name})"]),
-            ("threads", [str(self.threads)]),
-            ("weights", [f"{self.weight_bytes} bytes in {counted(self.constants, 'constant')}"]),
-        ]
-        if self.devices:
-            facts.append(
-                ("devices", [f"{each.name} ({each.target} code)" for each in self.devices])
-            )
-        if self.engines:
-            facts.append(("engines", list(self.engines)))
-        lines = [f"{self.path}: {self.name}, format {self.format}, {self.bytes} bytes"]
-        for name, values in facts:
-            lines += [f"  {name if not at else '':9} {value}" for at, value in enumerate(values)]
-        for each in self.levels:
-            lines += [f"  {each.level.name} has {body}" for body in each.bodies]
-        return "\n".join([*lines, "", table(_HEADERS, self._rows(), left=2)])
+        weights = f"{self.weight_bytes} bytes in {counted(self.constants, 'constant')}"
+        bodies = [f"{each.level.name} has {body}" for each in self.levels for body in each.bodies]
+        return Sheet(
+            f"{self.path}: {self.name}, format {self.format}, {self.bytes} bytes",
+            (
+                ("dims", str(self.dims) or "none"),
+                *facts("inputs", map(str, self.inputs)),
+                *facts("outputs", (str(replace(each, name=each.key)) for each in self.outputs)),
+                ("memory", f"{shown.memory} ({shown.level.name})"),
+                ("threads", str(self.threads)),
+                ("weights", weights),
+                *(("devices", f"{each.name} ({each.target} code)") for each in self.devices),
+                *(("engines", each) for each in self.engines),
+                *(("", body) for body in bodies),
+            ),
+            (Table(_HEADERS, self._rows(), left=2),),
+        )
+
+    __str__ = Shown.__str__
+    __repr__ = Shown.__repr__
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [

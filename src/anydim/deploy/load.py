@@ -146,9 +146,8 @@ class LoadedModel(Held):
 
         return found.with_bodies(body)
 
-    def explain(self) -> str:
-        """Kernels, schedules and memory as text; bodies beside the generic ones last."""
-        return "\n".join([super().explain(), *(f"    {each}" for each in self.variants())])
+    def _bodies_text(self) -> list[str]:
+        return [f"    {each}" for each in self.variants()]
 
     def __repr__(self) -> str:
         return f"<anydim model {self.executable.signature} for {self.level.name}>"

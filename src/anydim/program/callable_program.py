@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from anydim.base.errors import DimError, OptionError
 from anydim.base.keywords import public
 from anydim.base.text import listed
-from anydim.base.user_values import path_of, shown, text_of
+from anydim.base.user_values import flag_of, path_of, shown, text_of
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import UNLIMITED, Executable
 from anydim.runtime.lists import Listed, pack, seen
@@ -444,9 +444,27 @@ class Held:
         """(0, last) for the inputs that are indices; the last one may depend on the dims."""
         return {name: (0, last) for name, last in self.story.last_indices.items()}
 
-    def explain(self) -> str:
-        """What was fused, which kernels and schedules serve it, and why."""
-        return self.story.explain()
+    def explain(self, pattern: str = "", *, details: bool = False) -> str:
+        """How the model was compiled: a summary that fits one screen.
+
+            print(model.explain())
+            print(model.explain("*/attention/*"))
+
+        Args:
+            pattern: Names of nodes or kernels, such as "layer.0/*" or "contraction": list only
+                these kernels.
+            details: List every kernel with its schedule, the reason for it and its nodes, and the
+                notes of all passes.
+
+        Raises:
+            OptionError: No kernel matches the pattern.
+        """
+        wanted = text_of("pattern", pattern)
+        return self.story.explain(self._bodies_text(), wanted, flag_of("details", details))
+
+    def _bodies_text(self) -> list[str]:
+        """Lines on the strategy and on variants."""
+        return []
 
     def trim(self) -> int:
         """Return idle memory to the system now, including freed memory of the C library
@@ -464,7 +482,7 @@ class Held:
 
     def _repr_html_(self) -> str | None:
         """A table for notebooks."""
-        shown: str = import_module("anydim.program.page").html(self)
+        shown: str = import_module("anydim.program.page").sheet(self).html()
         return shown
 
     # ---- pickling ------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -26,6 +26,24 @@ class CompileReport:
     cached: int = 0
     chosen: tuple[Chosen, ...] = ()
     kernels: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class KernelTexts:
+    """A stage that has a text for each kernel and library, by name.
+
+    Called, it is all of them, or the `choice` where there is one: what can be chosen.
+    """
+
+    texts: Callable[[], Mapping[str, Callable[[], str]]]
+    choice: Callable[[], str] | None = None
+
+    def __call__(self) -> str:
+        return self.only(self.texts()) if self.choice is None else self.choice()
+
+    def only(self, names: Container[str]) -> str:
+        """The texts of these names alone."""
+        return "\n".join(text() for name, text in self.texts().items() if name in names)
 
 
 @dataclass(frozen=True)

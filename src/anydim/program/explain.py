@@ -1,75 +1,182 @@
-"""Why a program looks as it does, for people: kernels, schedules, sizes, fusion."""
+"""Why a program looks as it does, for people: a summary on one screen, and details when asked."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from anydim.base.amounts import told_bytes
-from anydim.base.text import counted, listed
-from anydim.program.findings import findings
+from anydim.base.errors import OptionError
+from anydim.base.sheet import Sheet, Table
+from anydim.base.text import counted, listed, matches, suggestion
+from anydim.program.findings import findings, works
 from anydim.program.memory import memory
 from anydim.program.program import Program
 from anydim.program.region import ReleaseStep
 from anydim.program.segment import Site
 
+_CLAUSE = re.compile("[,;]")  # ends what a kernel computes, in the reason for its schedule
+_FEW = 6  # lines of one kind in a summary
+_HINT = (
+    "each kernel: explain(details=True) or --details; some: explain('PATTERN') or --kernel PATTERN"
+)
 
-def explain(program: Program, notes: Sequence[str] = ()) -> str:
-    """A text: a summary, launches by kernel with schedule and reason, and what passes noted."""
-    counts = Counter(site.kernel for site in program.sites)
-    first: dict[str, Site] = {}
-    for site in program.sites:
-        first.setdefault(site.kernel, site)
-    lines = list(summary(program))
+
+def explain(
+    program: Program, notes: Sequence[str] = (), bodies: Sequence[str] = (), pattern: str = "",
+    details: bool = False,
+) -> str:  # fmt: skip
+    """A summary in lines of at most 100 columns; with `details`, all that is known below it.
+
+    `notes` are what passes noted, `bodies` lines on the strategy. With a `pattern`, only the
+    kernels whose names, or the names of whose nodes, match it; OptionError where none does.
+    """
+    if pattern:
+        return "\n\n".join(_kernels(program, _matching(program, pattern), None))
+    if not details:
+        summary = _summary(program, _noted(program, notes), list(map(_plain, bodies)))
+        return f"{summary.text()}\n\n  {_HINT}"
+    parts = [_summary(program, most=None).text()]
     if program.straight is None:
-        lines += _course(program)
-    for kernel, site in first.items():
-        lines += ["", f"kernel {kernel}: {counted(counts[kernel], 'launch', 'es')}"]
-        lines += _details(site, [s for s in program.sites if s.kernel == kernel])
+        parts.append("\n".join(_course(program)))
+    parts += _kernels(program, program.sites, 4)
     if notes:
-        lines += ["", "notes", *(f"  {note}" for note in notes)]
-    return "\n".join(lines)
+        parts.append("\n".join(["notes", *(f"  {note}" for note in notes)]))
+    if bodies:
+        parts.append("\n".join(bodies))
+    return "\n\n".join(parts)
 
 
-def summary(program: Program) -> Iterator[str]:
-    """What it is, in about ten lines: launches, memory, and what is far from its limit."""
-    sites, signature = program.sites, program.signature
-    kinds = Counter(site.schedule.partition("(")[0] or "routine" for site in sites)
-    kernels = len({site.kernel for site in sites})
-    made = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    threads = counted(program.threads, "thread")
-    yield str(signature)
-    yield f"  dims: {str(signature.box) or 'none'}"
-    launches = counted(len(sites), "launch", "es")
-    yield f"  {launches} of {counted(kernels, 'kernel')}, {threads}{made and ': '}{made}"
-    if program.straight is not None:
-        sizes = len(program.straight.slots)
-        yield f"  {counted(sizes, 'size')} {'is' if sizes == 1 else 'are'} computed once per call"
-    else:
-        pieces = counted(len(program.segments), "segment")
-        yield f"  {pieces} in {counted(len(program.regions), 'region')}"
-    for engine in program.engines:
-        parts = sum(step.engine == engine for region in program.regions for step in region.handed)
-        yield f"  {counted(parts, 'part')} on {engine}, whose own memory is not counted"
-    yield f"  {counted(len(signature.guards), 'relation')} of sizes checked in each call"
-    yield f"  arena: {memory(program)}"
-    for segment in program.segments:
-        for setup in segment.setups:
-            dims, bytes = listed(setup.dims, none="no dim"), f"{setup.bytes} bytes"
-            made = counted(setup.launches, "launch", "es")
-            yield f"  kept for distinct sizes of {dims}: {bytes}, {made}: {listed(setup.values)}"
+def _matching(program: Program, pattern: str) -> list[Site]:
+    """The sites with a name that matches a pattern, or begins with it."""
+    found = [site for site in program.sites if matches(pattern, site.names)]
+    if not found:
+        known = list(dict.fromkeys(name for site in program.sites for name in site.names))
+        hint = suggestion(pattern, known) or f"such as {listed(known[:_FEW])}"
+        raise OptionError(f"no node or kernel matches '{pattern}'", hint)
+    return found
+
+
+# ---- the summary -------------------------------------------------------------------------------
+
+
+def _noted(program: Program, notes: Sequence[str]) -> list[str]:
+    """The notes but those that only say which nodes a launch computes."""
+    sources = {site.source for site in program.sites}
+    return [note for note in notes if note.partition(": ")[2] not in sources]
+
+
+def _summary(
+    program: Program, notes: Sequence[str] = (), bodies: Sequence[str] = (),
+    most: int | None = _FEW,
+) -> Sheet:  # fmt: skip
+    """Fusion, memory, constants, what is slow, and templates; at most so many lines of a kind."""
     held = sum(constant.bytes for constant in program.constants)
-    yield f"  constants: {told_bytes(held)} in {counted(len(program.constants), 'array')}"
     found = findings(program)
-    yield f"  far from its limit: {'nothing that is known' if not found else ''}".rstrip()
-    yield from (f"    {line}" for line in found)
+    facts = [
+        ("dims", str(program.signature.box) or "none"),
+        *_shape(program),
+        ("memory", str(memory(program))),
+        *_few("kept", _kept(program), most),
+        ("constants", f"{told_bytes(held)} in {counted(len(program.constants), 'array')}"),
+        *_few("engines", _engines(program), most),
+        *_few("notes", notes, most),
+        *_few("strategy", bodies, most),
+        *_few("warnings", found or ["none"], most),
+    ]
+    rows = _templates(program)
+    headers = ("template", "computes", "kernels", "launches", "nodes", "of work")
+    return Sheet(str(program.signature), facts, (Table(headers, rows, 2),) if rows else ())
+
+
+def _few(name: str, lines: Sequence[str], most: int | None) -> Iterator[tuple[str, str]]:
+    """The lines under a name; of more than `most` only the first."""
+    shown = lines if most is None or len(lines) <= most else lines[: most - 1]
+    yield from ((name, line) for line in shown)
+    if len(shown) < len(lines):
+        yield name, f"and {len(lines) - len(shown)} more"
+
+
+def _shape(program: Program) -> Iterator[tuple[str, str]]:
+    """How many launches, sizes and checks a call has."""
+    kernels = counted(len({site.kernel for site in program.sites}), "kernel")
+    launches, threads = len(program.sites), counted(program.threads, "thread")
+    yield "code", f"{counted(launches, 'launch', 'es')} of {kernels}, {threads}"
+    relations = counted(len(program.signature.guards), "relation")
+    if program.straight is not None:
+        sizes = counted(len(program.straight.slots), "size")
+        yield "sizes", f"{sizes} computed and {relations} of sizes checked in each call"
+    else:
+        pieces, regions = len(program.segments), counted(len(program.regions), "region")
+        yield "control", f"{counted(pieces, 'segment')} in {regions}"
+        yield "sizes", f"{relations} of sizes checked in each call"
+
+
+def _kept(program: Program) -> list[str]:
+    """What is computed once for distinct sizes, and kept."""
+    setups = [setup for segment in program.segments for setup in segment.setups]
+    return [
+        f"for distinct sizes of {listed(setup.dims, none='no dim')}: {setup.bytes} bytes, "
+        f"{counted(setup.launches, 'launch', 'es')}: {_some(setup.values)}"
+        for setup in setups
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = listed(names[:2])
+    return f"{shown} and {len(names) - 2} more values" if len(names) > 2 else shown
+
+
+def _engines(program: Program) -> list[str]:
+    parts = Counter(step.engine for region in program.regions for step in region.handed)
+    return [
+        f"{counted(parts[engine], 'part')} on {engine}, whose own memory is not counted"
+        for engine in program.engines
+    ]
+
+
+def _templates(program: Program) -> list[tuple[str, ...]]:
+    """A row for each kernel template, the one with most work first."""
+    shares = list(zip(program.sites, works(program)))
+    whole = sum(share for _, share in shares) or 1.0
+    rows = []
+    for name in dict.fromkeys(map(_template, program.sites)):
+        same = [(site, share) for site, share in shares if _template(site) == name]
+        reasons = Counter(site.reason for site, _ in same if site.reason)
+        why = _CLAUSE.split(reasons.most_common(1)[0][0])[0] if reasons else ""
+        nodes = sum(len(site.source.split(" + ")) for site, _ in same)
+        kernels = len({site.kernel for site, _ in same})
+        share = sum(share for _, share in same) / whole
+        row = (name, why, str(kernels), str(len(same)), str(nodes), f"{100 * share:.1f} %")
+        rows.append((share, row))
+    return [row for _, row in sorted(rows, key=lambda each: -each[0])]
+
+
+def _plain(line: str) -> str:
+    return line.strip().removeprefix("strategy ")
+
+
+def _template(site: Site) -> str:
+    return site.schedule.partition("(")[0].partition(":")[0].strip() or "routine"
+
+
+# ---- the details -------------------------------------------------------------------------------
+
+
+def _kernels(program: Program, sites: Sequence[Site], most: int | None) -> Iterator[str]:
+    """A paragraph for each kernel of these sites, with at most so many sources."""
+    for kernel in dict.fromkeys(site.kernel for site in sites):
+        same = [site for site in sites if site.kernel == kernel]
+        title = f"kernel {kernel}: {counted(len(same), 'launch', 'es')}"
+        yield "\n".join([title, *_details(same[0], same, most)])
 
 
 def _course(program: Program) -> list[str]:
     """The steps of each region, in short."""
-    lines = []
+    lines: list[str] = []
     for number, region in enumerate(program.regions):
-        lines += ["", f"region {number}: {region.signature.name}"]
+        lines += [*([""] if lines else []), f"region {number}: {region.signature.name}"]
         for step in region.steps:
             if not isinstance(step, ReleaseStep):
                 source = f"  # {step.source}" if step.source else ""
@@ -77,7 +184,7 @@ def _course(program: Program) -> list[str]:
     return lines
 
 
-def _details(site: Site, sites: Sequence[Site]) -> list[str]:
+def _details(site: Site, sites: Sequence[Site], most: int | None) -> list[str]:
     lines = []
     if site.schedule:
         lines.append(f"  schedule: {site.schedule}")
@@ -89,7 +196,7 @@ def _details(site: Site, sites: Sequence[Site]) -> list[str]:
     if site.scratch != 0:
         lines.append(f"  scratch: {site.scratch} bytes a thread")
     sources = list(dict.fromkeys(s.source for s in sites if s.source))
-    lines += [f"  from {source}" for source in sources[:4]]
-    if len(sources) > 4:
-        lines.append(f"  and {len(sources) - 4} more")
+    lines += [f"  from {source}" for source in sources[:most]]
+    if most is not None and len(sources) > most:
+        lines.append(f"  and {len(sources) - most} more")
     return lines

@@ -69,9 +69,13 @@ def _places(sources: list[str]) -> str:
     return f"{first} and {len(sources) - 1} more" if len(sources) > 1 else first
 
 
-def _worth_it(program: Program) -> Iterator[Launched]:
-    """Yield the launches with a relevant share of all work at representative sizes."""
-    every = [
+def works(program: Program) -> list[float]:
+    """Return operations plus bytes of each launch at representative sizes, in program order."""
+    return [sum(_work(each)) for each in _launches(program)]
+
+
+def _launches(program: Program) -> list[Launched]:
+    return [
         Launched(
             program, segment, number, site,
             "" if site.recipe is None else program.recipes[site.recipe].work,
@@ -79,6 +83,11 @@ def _worth_it(program: Program) -> Iterator[Launched]:
         for segment in program.segments
         for number, site in enumerate(segment.sites)
     ]  # fmt: skip
+
+
+def _worth_it(program: Program) -> Iterator[Launched]:
+    """Yield the launches with a relevant share of all work at representative sizes."""
+    every = _launches(program)
     work = [sum(_work(each)) for each in every]
     least = _SHARE * sum(work) / max(1.0, len(every) ** 0.5)
     yield from (each for each, own in zip(every, work) if own >= least)

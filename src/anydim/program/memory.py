@@ -15,6 +15,7 @@ from functools import cached_property
 from anydim.base.amounts import told_bytes
 from anydim.base.errors import DimError, MemoryLimitError
 from anydim.base.records import dataclass
+from anydim.base.sheet import Sheet, Shown
 from anydim.base.user_values import by_names, text_of, whole_within
 from anydim.program.binding import check_names, check_sizes
 from anydim.program.program import Program
@@ -34,7 +35,7 @@ from anydim.sizes import (
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Shown):
     """The maximum memory of a call, as formulas over the dims, in bytes.
 
     `arena`: intermediate values of segments and scratch; `values`: values between steps with
@@ -109,9 +110,28 @@ class Memory:
             )
         return found
 
+    def _sheet(self) -> Sheet:
+        """The formulas, and what they come to at most."""
+        parts = (("values", self.values), ("arena", self.arena), ("kept", self.kept))
+        taken = [(name, size) for name, size in parts if size != 0]
+        return Sheet(
+            f"memory of a call of {self.name}, in bytes",
+            (
+                ("bytes", str(self.bytes)),
+                ("bound", "none" if self.bound is None else told_bytes(self.bound)),
+                ("dims", str(self.box) or "none"),
+                *((f"of these, {name}", str(size)) for name, size in taken if len(taken) > 1),
+                ("inputs", str(self.inputs)),
+                ("outputs", str(self.outputs)),
+                ("constants", told_bytes(self.constants)),
+            ),
+        )
+
     def __str__(self) -> str:
         limit = "without bound" if self.bound is None else f"at most {told_bytes(self.bound)}"
         return f"{self.bytes} bytes, {limit} for {str(self.box) or 'its only size'}"
+
+    __repr__ = Shown.__repr__
 
 
 def _fixed(dim: Dim, sizes: Mapping[str, int]) -> Dim:

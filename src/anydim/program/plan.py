@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import partial
 
 from anydim.base.records import dataclass
-from anydim.base.text import counted, listed
+from anydim.base.sheet import Sheet, Shown, Table
+from anydim.base.text import counted, kernel_text, listed, nodes_text
 from anydim.program.binding import check_sizes, told
 from anydim.program.document import Document, document
 from anydim.program.program import Program
@@ -41,7 +42,7 @@ class LaunchPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Shown):
     """What one size assignment will do. `arena_bytes` is what the arena takes, exactly.
 
     Where data decides what runs, `value_bytes` is the most that values between steps take, results
@@ -95,30 +96,35 @@ class Plan:
         """Estimated arithmetic of all launches but those of which the results are kept."""
         return sum(launch.flops for launch in self.launches if not launch.kept)
 
-    def __str__(self) -> str:
+    def _sheet(self) -> Sheet:
+        """Memory and work, then a row for each launch, in order."""
         at = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
-        lines = [
+        plain = all(launch.body == "generic" and not launch.kept for launch in self.launches)
+        rows = [_row(launch)[: len(_HEADERS) - plain] for launch in self.launches]
+        return Sheet(
             f"{self.name} at {at or 'its only size'}",
-            f"  arena     {_bytes(self.arena_bytes)}",
-            f"  inputs    {_bytes(self.input_bytes)}",
-            f"  outputs   {_bytes(self.output_bytes)}",
-            f"  constants {_bytes(self.constant_bytes)}",
-            f"  {counted(len(self.launches), 'launch', 'es')}, about {_count(self.flops)}flop",
-        ]
-        if self.value_bytes:
-            lines.insert(
-                2,
-                f"  between   {_bytes(self.value_bytes)}  (between steps, at most: taken as known)",
-            )
-        if self.kept_bytes:
-            place = 2 + bool(self.value_bytes)
-            kept = f"  kept      {_bytes(self.kept_bytes)}  (for calls at these sizes)"
-            lines.insert(place, kept)
-        if self.decided:
-            lines.insert(1, f"  data decides {listed(self.decided)}: counted with the upper bound")
+            tuple(self._facts()),
+            (Table(_HEADERS[: len(rows[0])], rows, left=2),) if rows else (),
+        )
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
         if self.unknown:
-            lines.insert(1, f"  {listed(self.unknown)} without bound: counted as the least size")
-        return "\n".join(lines + _table(self.launches))
+            yield "", f"{listed(self.unknown)} without bound: counted as the least size"
+        if self.decided:
+            yield "", f"data decides {listed(self.decided)}: counted with the upper bound"
+        yield "arena", _bytes(self.arena_bytes)
+        if self.value_bytes:
+            yield "between", f"{_bytes(self.value_bytes)}  (between steps, at most: taken as known)"
+        if self.kept_bytes:
+            yield "kept", f"{_bytes(self.kept_bytes)}  (for calls at these sizes)"
+        yield "inputs", _bytes(self.input_bytes)
+        yield "outputs", _bytes(self.output_bytes)
+        yield "constants", _bytes(self.constant_bytes)
+        launches = counted(len(self.launches), "launch", "es")
+        yield "work", f"{launches}, about {_count(self.flops)}flop"
+
+    __str__ = Shown.__str__
+    __repr__ = Shown.__str__
 
 
 def plan(program: Program, sizes: Mapping[str, int]) -> Plan:
@@ -189,19 +195,15 @@ def _launch(site: Site, threads: int, sizes: Mapping[str, int]) -> LaunchPlan:
     return LaunchPlan(site.kernel, site.schedule, site.source, parallel, parts, flops, moved)
 
 
-def _table(launches: tuple[LaunchPlan, ...]) -> list[str]:
-    if not launches:
-        return []
-    width = max(len(launch.kernel) for launch in launches)
-    lines = [f"  {'kernel':{width}}  {'range':>9} parts {'flop':>8} {'moved':>8}  schedule"]
-    for launch in launches:
-        schedule = launch.schedule if launch.body == "generic" else launch.body
-        schedule = f"kept: {schedule}" if launch.kept else schedule
-        lines.append(
-            f"  {launch.kernel:{width}}  {launch.parallel:9} {launch.parts:5} "
-            f"{_count(launch.flops):>8} {_count(launch.moved):>7}B  {schedule}".rstrip()
-        )
-    return lines
+_HEADERS = ("nodes", "kernel", "range", "parts", "flop", "moved", "body")
+
+
+def _row(launch: LaunchPlan) -> tuple[str, ...]:
+    body = f"kept: {launch.body}" if launch.kept else launch.body
+    return (
+        nodes_text(launch.source), kernel_text(launch.kernel), str(launch.parallel),
+        str(launch.parts), _count(launch.flops).strip(), f"{_count(launch.moved)}B", body,
+    )  # fmt: skip
 
 
 def _count(value: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from typing import Any
@@ -44,6 +44,6 @@ class Story:
         limit.check(self.program)
         return limit
 
-    def explain(self) -> str:
-        """Return kernels, schedules and memory as text."""
-        return explain(self.program, self.notes)
+    def explain(self, bodies: Sequence[str] = (), pattern: str = "", details: bool = False) -> str:
+        """Kernels, schedules and memory as text."""
+        return explain(self.program, self.notes, bodies, pattern, details)

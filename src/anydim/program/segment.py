@@ -74,6 +74,14 @@ class Site:
         stage = negated(self.grain)
         return (self.parallel, self.grain) if stage is None else (stage, as_size(1))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What patterns find it by: of nodes, without a `/` before them too, and kernel."""
+        _, _, nodes = self.source.rpartition(": ")
+        named = [part.strip() for part in nodes.split(" + ") if part.strip()]
+        plain = [name[1:] for name in named if name.startswith("/")]
+        return (*named, *plain, self.kernel.rpartition("_")[0], self.kernel)
+
     def __str__(self) -> str:
         operands = ", ".join(f"'{name}'" for name in self.operands)
         sizes = ", ".join(map(str, self.sizes))

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from anydim.base.records import dataclass
-from anydim.base.text import table, time_text
-from anydim.program.profile.profile import Profile, Timed, short
+from anydim.base.text import kernel_text, nodes_text, table, time_text
+from anydim.program.profile.profile import Profile, Timed
 from anydim.report.peers import Arrays, onnxruntime_session, ran
 
 _SUFFIX = "_kernel_time"
@@ -112,8 +112,8 @@ def _row(row: Compared) -> tuple[str, ...]:
     kinds = ", ".join(dict.fromkeys(node.kind for node in row.nodes)) or "-"
     ours, theirs = row.launch.seconds, row.seconds
     return (
-        short(row.launch.source), row.launch.kernel, time_text(ours), time_text(theirs),
-        _ratio(ours, theirs), kinds,
+        nodes_text(row.launch.source), kernel_text(row.launch.kernel), time_text(ours),
+        time_text(theirs), _ratio(ours, theirs), kinds,
     )  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Protocol
 
+from anydim.base.text import COLUMNS, folded
+
 LINE_EVERY = 5.0  # seconds between two plain lines about one thing
 REFRESHES = 4  # of a bar in a second; more would disturb what is being timed
 
@@ -37,8 +39,8 @@ class Console:
         self._out.print(text, style=style, markup=False, soft_wrap=True)
 
     def title(self, text: str) -> None:
-        """A heading to standard output."""
-        self.result(text, style="bold")
+        """A heading to standard output, folded as prose is."""
+        self.result(self._folded(text), style="bold")
 
     def table(self, text: str) -> None:
         """A table to standard output; its first line is the header."""
@@ -48,8 +50,11 @@ class Console:
             self.result(rows)
 
     def prose(self, text: str) -> None:
-        """A text to standard output; a terminal gets long lines folded under their indent."""
-        self.result(folded(text, self._out.width) if self._out.is_terminal else text)
+        """A text to standard output, with long lines folded under their indent."""
+        self.result(self._folded(text))
+
+    def _folded(self, text: str) -> str:
+        return folded(text, self._out.width if self._out.is_terminal else COLUMNS)
 
     def note(self, text: str) -> None:
         """A line beside the results, to standard error."""
@@ -111,20 +116,3 @@ class Console:
 
 def _silent(done: int, total: int, detail: str = "") -> None:
     pass
-
-
-def folded(text: str, width: int) -> str:
-    """Lines longer than `width` go on below, deeper than they began."""
-    lines = text.split("\n")
-    return "\n".join(line if len(line) <= width else _fold(line, width) for line in lines)
-
-
-def _fold(line: str, width: int) -> str:
-    indent = line[: len(line) - len(line.lstrip())]
-    return textwrap.fill(
-        line.strip(),
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent + "    ",
-        break_on_hyphens=False,
-    )

@@ -87,7 +87,8 @@ class Target:
     of kernels, of the libraries they use and of others (host code), by name, each once. `compiling`
     makes objects of modules, on so many threads (0: as the settings say). `load` makes objects
     callable; None where this machine cannot run them. `ordered` says that its workers are good at
-    what one does after the other: loops in order and routines.
+    what one does after the other: loops in order and routines. `assembly` gives the machine code of
+    a kernel or library as text; None where a target has none to show.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Target:
     compiling: Callable[[Processor, int], Compiling]
     load: Load | None
     ordered: bool = True
+    assembly: Callable[[Kernel | Library, Processor], str] | None = None
 
     def compile(self, modules: Mapping[str, Source], threads: int = 0) -> Objects:
         """Objects of modules, from the cache or made now."""

@@ -12,7 +12,7 @@ from anydim.base.user_values import text_of
 from anydim.kernels.matmul.int8 import int8_template as bytes_product
 from anydim.kernels.template import Template
 from anydim.kernels.templates import TEMPLATES
-from anydim.targets.llvm.compiler import compiling
+from anydim.targets.llvm.compiler import compiling, machine_code
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.loader import load
 from anydim.targets.llvm.render import sources
@@ -31,6 +31,7 @@ def _llvm(processor: Processor) -> Target:
         sources=sources,
         compiling=compiling,
         load=load if processor.name == NATIVE else None,
+        assembly=machine_code,
     )
 
 

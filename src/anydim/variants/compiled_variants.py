@@ -162,16 +162,15 @@ class Fitted(Held):
         if self._listener is not None:
             self._listener(event)
 
-    def explain(self) -> str:
-        """Kernels, schedules and memory as text, with a summary first and variants last."""
-        lines = [super().explain()]
+    def _bodies_text(self) -> list[str]:
+        lines = []
         if self._later is not None:
             lines += [f"strategy {self.strategy}: it waits until the model has served a while"]
         if self._serving is not None:
             lines += [f"strategy {self.strategy}"]
             lines += [f"    {name}: {each}" for name, each in self._strategies.items()]
             lines += [f"    {line}" for line in self._serving.lines()]
-        return "\n".join(lines)
+        return lines
 
     def plan(self, **sizes: int) -> Plan:
         """Kernels, variants, work and bytes of a call at given sizes; runs nothing.

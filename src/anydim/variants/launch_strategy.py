@@ -112,27 +112,19 @@ def strategies_of(
     """
     found, used = [], set()
     for site in sites:
-        names = names_of(site)
+        names = site.names
         pattern = next((p for p in parts if any(fnmatchcase(name, p) for name in names)), None)
         used |= {p for p in parts if any(fnmatchcase(name, p) for name in names)}
         found.append(strategy if pattern is None else parts[pattern])
     for pattern in parts:
         if pattern not in used and any(
-            fnmatchcase(name, pattern) for site in every for name in names_of(site)
+            fnmatchcase(name, pattern) for site in every for name in site.names
         ):
             problem = f"strategies: '{pattern}' is on a device, where each launch has one body"
             raise OptionError(problem, "leave that pattern away")
         if pattern not in used:
-            known = list(dict.fromkeys(name for site in sites for name in names_of(site)))
+            known = list(dict.fromkeys(name for site in sites for name in site.names))
             some = f"{listed(known[:_SHOWN])}{' and others' if len(known) > _SHOWN else ''}"
             hint = suggestion(pattern, known) or f"names are those of nodes and kernels: {some}"
             raise OptionError(f"strategies: no node or kernel is called '{pattern}'", hint)
     return found
-
-
-def names_of(site: Site) -> tuple[str, ...]:
-    """What patterns find a site by: names of nodes, without a `/` before them too, of kernels."""
-    _, _, nodes = site.source.rpartition(": ")
-    named = [part.strip() for part in nodes.split(" + ") if part.strip()]
-    plain = [name[1:] for name in named if name.startswith("/")]
-    return (*named, *plain, site.kernel.rpartition("_")[0], site.kernel)

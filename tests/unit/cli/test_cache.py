@@ -61,7 +61,7 @@ def test_prune(cache: Path) -> None:
 
 
 def test_options_of_prune_alone(cache: Path) -> None:
-    assert "for `anydim cache prune`" in call("cache show --all", code=2)
+    assert "with `anydim cache prune` only" in call("cache show --all", code=2)
 
 
 def test_no_cache_yet(tmp_path: Path) -> None:

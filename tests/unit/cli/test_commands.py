@@ -21,7 +21,8 @@ from anydim.base.errors import InternalError
 from anydim.cli import compiling
 from anydim.cli import main as entry
 from anydim.cli.app import COMMANDS, main
-from anydim.cli.developing import STAGES
+from anydim.cli.developing import PASS_STAGES, STAGES
+from anydim.compiler import PASSES
 from anydim.program.profile.limits import Limits
 from anydim.report import peers
 from tests.unit.cli import tiny
@@ -113,20 +114,32 @@ def test_plan(call) -> None:
     assert f"= {model.plan(n=9).bytes} bytes" in text
     assert "tiny at n=0\n" in text and "tiny at n=9\n" in text
     assert "outputs" in text and "144 B" in text
-    assert "schedule" in call("plan tiny.onnx --at n=9 --launches").stdout
+    assert "add +1" in call("plan tiny.onnx --at n=9 --launches").stdout
 
 
 def test_a_plan_is_drawn(call, folder: Path) -> None:
     assert "tiny at n=9" in call("plan tiny.onnx --dim n=0..9 --plot plan.html").stdout
     assert "tiny at n=9" in (folder / "plan.html").read_text("utf-8")
     assert "without upper bound" in call("plan tiny.onnx --plot plan.svg", 2).stderr
-    assert "draws one plan" in call("plan tiny.onnx --at n=1 --at n=2 --plot plan.svg", 2).stderr
+    assert (
+        "draws a single plan" in call("plan tiny.onnx --at n=1 --at n=2 --plot plan.svg", 2).stderr
+    )
     assert "pictures are .svg" in call("plan tiny.onnx --plot plan.pdf", 2).stderr
 
 
 def test_explain(call) -> None:
     text = call("explain tiny.onnx --dim n=0..9").stdout
-    assert "dims: n=0..9" in text and "because:" in text
+    assert "  dims      n=0..9\n" in text and "because:" not in text
+    text = call("explain tiny.onnx --dim n=0..9 --details").stdout
+    assert "  dims      n=0..9\n" in text and text.count("because:") == text.count("kernel ") > 0
+    kernel = text.partition("\nkernel ")[2].partition(":")[0]
+    alone = call(f"explain tiny.onnx --dim n=0..9 --kernel {kernel}").stdout
+    assert alone.startswith(f"kernel {kernel}: ") and alone.count("because:") == 1
+    assert "matches 'nothing'" in call("explain tiny.onnx --kernel nothing", code=2).stderr
+
+
+def test_stages_are_those_of_the_compiler() -> None:
+    assert tuple(entry.name for entry in PASSES) == PASS_STAGES
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -228,10 +241,10 @@ def test_a_peer_that_cannot_run_the_model(call, monkeypatch: pytest.MonkeyPatch)
         ),
         ("run nothing.onnx --at n=1", "nothing.onnx: cannot be read: No such file", ""),
         ("run text.npz --at n=1", "text.npz is not an ONNX model", ""),
-        ("run tiny.onnx", "no sizes are given for 'n'", "--at n=SIZE, or --input FILE.npz"),
-        ("plan tiny.onnx", "no sizes are given for 'n'", "--at n=SIZE, or --input FILE.npz"),
-        ("bench tiny.onnx", "no sizes are given for 'n'", "--at n=SIZE"),
-        ("run tiny.onnx --input in.npz --at n=1", "exclude each other", "own sizes"),
+        ("run tiny.onnx", "no size is given for 'n'", "--at n=SIZE, or --input FILE.npz"),
+        ("plan tiny.onnx", "no size is given for 'n'", "--at n=SIZE, or --input FILE.npz"),
+        ("bench tiny.onnx", "no size is given for 'n'", "--at n=SIZE"),
+        ("run tiny.onnx --input in.npz --at n=1", "cannot be combined", "determine the sizes"),
         ("run tiny.onnx --dim m=1..2 --at n=1", "has no dim 'm'", "'n'"),
         ("run tiny.onnx --dim n=1..2 --at n=3", "'n' is 3, above its bound 2", "n=1..2"),
         ("run tiny.onnx --at m=3", "has no dim 'm'", "'n'"),
@@ -240,14 +253,14 @@ def test_a_peer_that_cannot_run_the_model(call, monkeypatch: pytest.MonkeyPatch)
         ("run tiny.onnx --input none.npz", "none.npz cannot be read: No such file", "savez"),
         ("run tiny.onnx --input text.npz", "text.npz cannot be read", "numpy.savez"),
         ("run tiny.onnx --input damaged.npz", "damaged.npz cannot be read", "numpy.savez"),
-        ("run tiny.onnx --input x=huge.npy", "there is no memory for the arrays of huge.npy", ""),
+        ("run tiny.onnx --input x=huge.npy", "not enough memory for the arrays in huge.npy", ""),
         ("run tiny.onnx --input objects.npy", "objects.npy cannot be read", "numpy.savez"),
         ("run tiny.onnx --input x.npy", "which input is it?", "--input ids=x.npy"),
         ("run tiny.onnx --input y=in.npz", "in.npz holds 'ids', 'x', not 'y'", ""),
         ("run tiny.onnx --input in.npz --input x=x.npy", "input 'x' is given twice", ""),
         ("run tiny.onnx --input ids=ids.npy", "'x'", ""),
-        ("run tiny.onnx --at n=1 --output y.npy", "outputs are written as .npz", "y.npy.npz"),
-        ("run tiny.onnx --at n=1 --output no/y.npz", "there is no folder no", "make it"),
+        ("run tiny.onnx --at n=1 --output y.npy", "the file name must end in .npz", "y.npy.npz"),
+        ("run tiny.onnx --at n=1 --output no/y.npz", "folder no does not exist", "create it first"),
         ("run tiny.onnx --at n=1 --output .", "--output . is a folder", "results.npz"),
         ("run tiny.onnx --at n=1 --integers id=0..1", "no integer input 'id'", "'ids'"),
         ("check tiny.onnx --integers x=0..1", "no integer input 'x'", "'ids'"),
@@ -282,7 +295,7 @@ def test_our_bugs_say_how_to_report_them(
     text = call("explain tiny.onnx", code=70).stderr
     (report,) = tmp_path.glob("anydim-report-*.txt")
     assert f"error: a bug of anydim: {said}" in text
-    assert f"please report it with {report}" in text and "Traceback" not in text
+    assert f"please report it with the details in {report}" in text and "Traceback" not in text
     details = report.read_text("utf-8")
     assert "Traceback" in details and "anydim explain tiny.onnx" in details
     assert f"anydim {ad.__version__}" in details
@@ -359,13 +372,13 @@ def test_traces_at_sizes_and_on_files(call, folder: Path) -> None:
 
 @pytest.mark.parametrize("line,problem", [
     ("trace tiny.onnx", "give --at n=SIZE"),
-    ("trace tiny.onnx --at n=1 --input in.npz", "exclude each other"),
+    ("trace tiny.onnx --at n=1 --input in.npz", "cannot be combined"),
     ("trace tiny.onnx --at n=1 --calls 0", "calls"),
     ("trace tiny.onnx --at m=1", "has no dim 'm'"),
-    ("trace tiny.onnx --at n=1 --output missing/t.json", "there is no folder missing"),
-    ("trace tiny.onnx --at n=1 --html missing/t.html", "there is no folder missing"),
+    ("trace tiny.onnx --at n=1 --output missing/t.json", "folder missing does not exist"),
+    ("trace tiny.onnx --at n=1 --html missing/t.html", "folder missing does not exist"),
     ("trace tiny.onnx --at n=1 --html .", "--html . is a folder"),
-    ("profile tiny.onnx --at n=1 --trace missing/t.json", "there is no folder missing"),
+    ("profile tiny.onnx --at n=1 --trace missing/t.json", "folder missing does not exist"),
 ])  # fmt: skip
 def test_traces_that_cannot_be(call, line: str, problem: str) -> None:
     assert problem in call(line, 2).stderr
@@ -382,11 +395,11 @@ def test_profile_beside_onnxruntime(call, measured: None) -> None:
 
 @pytest.mark.parametrize("line,problem", [
     ("profile tiny.onnx", "give --at n=SIZE"),
-    ("profile tiny.onnx --at n=1 --input in.npz", "exclude each other"),
+    ("profile tiny.onnx --at n=1 --input in.npz", "cannot be combined"),
     ("profile tiny.onnx --at n=1 --repeat 0", "repeat"),
     ("profile tiny.onnx --at m=1", "has no dim 'm'"),
     ("profile tiny.onnx --at n=1 --compare other", "compare"),
-    ("profile tiny.tc:f --at n=1 --compare onnxruntime", "it cannot run tiny.tc:f"),
+    ("profile tiny.tc:f --at n=1 --compare onnxruntime", "onnxruntime cannot run tiny.tc:f"),
 ])  # fmt: skip
 def test_profiles_that_cannot_be(call, measured: None, line: str, problem: str) -> None:
     assert problem in call(line, 2).stderr

@@ -47,7 +47,7 @@ def test_run(call, tmp_path: Path) -> None:
 
 def test_plan_explain_show_check(call) -> None:
     assert "matmul at K=4, M=3, N=5" in call("plan kernels.tc:matmul --at M=3,K=4,N=5").stdout
-    said = " ".join(call("explain kernels.tc:scan").stdout.split())
+    said = " ".join(call("explain kernels.tc:scan --details").stdout.split())
     assert "y(t - 1, c) is read 1 iteration after it is written as y(t, c)" in said
     assert "for r0 in 0:p0" in call("show kernels.tc:scan --stage kernels").stdout
     checked = call("check kernels.tc:scan --dim T=0..9 --dim C=0..40 --samples 10").stdout
@@ -111,7 +111,7 @@ def test_the_help_and_the_page_can_be_followed(call, tmp_path: Path) -> None:
         ("explain kernels.tc:norm --attribute eps=1 --attribute eps=2", "eps is given twice"),
         ("explain kernels.tc:norm --attribute eps=1 --type U=half", "no type variable 'U'"),
         ("explain kernels.tc:norm --attribute eps=1 --type T=haff", "did you mean 'half'?"),
-        ("explain model.onnx --type T=half", "--type is for a definition of a text"),
+        ("explain model.onnx --type T=half", "--type works with definitions only"),
         ("plan kernels.tc:matmul", "give --at K=SIZE,M=SIZE,N=SIZE, or --input FILE.npz"),
         ("run kernels.tc:norm --attribute eps=1 --input x=half", "half cannot be read"),
         ("plan kernels.tc:matmull --at M=1", "did you mean 'matmul'?"),

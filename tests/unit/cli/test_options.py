@@ -56,7 +56,7 @@ def test_sizes(text: str, sizes: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("text", ["batch", "batch=", "batch=x", "=3", "n=1,n=2", "n=-1", "n=1..2"])
 def test_other_forms_of_sizes(text: str) -> None:
-    with pytest.raises(OptionError, match=r"is no NAME=SIZE|is there twice"):
+    with pytest.raises(OptionError, match=r"is not NAME=SIZE|is given twice"):
         SIZES.convert(text, None, None)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from anydim.cli.app import COMMANDS
 from tests.unit.cli import tiny
 
 SOURCE = str(Path(__file__).resolve().parents[3] / "src")
@@ -29,14 +30,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tiny.write(tmp_path_factory.mktemp("process") / "tiny.onnx"))
 
 
-def test_help_loads_nothing_heavy() -> None:
+@pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS)], ids=" ".join)
+def test_help_loads_nothing_heavy(words: list[str]) -> None:
+    heavy = (*HEAVY, "anydim.compiler", *(("numpy", "rich") if not words else ()))
     program = (
         "import sys, anydim.cli\n"
-        "try: anydim.cli.main(['--help'])\n"
+        f"try: anydim.cli.main([*{words}, '--help'])\n"
         "except SystemExit: pass\n"
         "print('heavy:', [name for name in sys.argv[1:] if name in sys.modules])"
     )
-    command = [sys.executable, "-c", program, *HEAVY]
+    command = [sys.executable, "-c", program, *heavy]
     variables = {**os.environ, "PYTHONPATH": SOURCE}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

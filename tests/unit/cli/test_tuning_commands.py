@@ -34,7 +34,7 @@ def test_records_are_carried_to_another_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["m.onnx"], "needs sizes"),
+        (["m.onnx"], "needs recorded sizes"),
         (["m.onnx", "--profile", "no.jsonl"], "cannot be read"),
         (["m.onnx", "--import", "no.sqlite"], "cannot be read"),
         (["m.onnx", "--export", "no/folder/x.sqlite"], "cannot be written"),

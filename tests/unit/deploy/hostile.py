@@ -160,7 +160,7 @@ def outcome(path: Path, cases: list[tuple[Inputs, dict[str, bytes]]]) -> str:
         for inputs, expected in cases:
             got = {name: array.tobytes() for name, array in model(**inputs).items()}
             assert got == expected, f"{path} is another model"
-        str(model.memory), model.explain(), model.plan(n=3)
+        str(model.memory), model.explain(details=True), model.plan(n=3)
     except ad.UserError:
         return "refused"
     return "equal"

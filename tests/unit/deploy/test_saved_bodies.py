@@ -40,7 +40,7 @@ def test_bodies_serve_a_loaded_model(saved: tuple[ad.Model, Path]) -> None:
         given = image(height)
         numpy.testing.assert_array_equal(loaded(x=given)["y"], model(x=given)["y"])
     assert sum(each.hits for each in loaded.variants()) == 6
-    assert "0.50 of the generic time, 2 hits, from a file" in loaded.explain()
+    assert "0.50 of the generic time, 2 hits, from a file" in loaded.explain(details=True)
     assert ad.load(path, level="x86-64-v3").variants() == ()
     found = ad.inspect(path)
     assert "native has" in str(found) and len(found.taken.bodies) == 4  # type: ignore[union-attr]

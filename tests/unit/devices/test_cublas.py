@@ -94,7 +94,7 @@ def test_programs(dtype: DType, installed: tuple[FakeCublas, CudaDevice]) -> Non
     model = ad.compile(chain(dtype), strategy='library("cublas")', **placed)
     kinds = [chosen.schedule.split("(")[0] for chosen in model.report.chosen]
     assert sorted(kinds) == ["plain", "plain", "plain", "teams"]
-    assert "by the library of the device" in model.explain()
+    assert "by the library of the device" in model.explain(details=True)
     chance = numpy.random.default_rng(0)
     for b, m, n in ((0, 3, 3), (1, 1, 1), (2, 0, 5), (3, 17, 60), (9, 60, 1), (2, 31, 33)):
         x, w, c = (chance.normal(size=s).astype(dtype.numpy) for s in ((b, m, 7), (7, n), (n,)))

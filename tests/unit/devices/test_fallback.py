@@ -91,7 +91,7 @@ def test_an_operator_that_anydim_has_not() -> None:
     both = Both(hashed())
     for n in SIZES:
         both.same(x=integers(n))
-    told = both.model.explain()
+    told = both.model.explain(details=True)
     assert "q (com.microsoft.MurmurHash3) runs in onnxruntime: no operator of domain" in told
     assert "1 part on onnxruntime, whose own memory is not counted" in told
     assert both.model.check(20).ok

@@ -232,7 +232,7 @@ def test_what_is_not_for_devices_says_so(tmp_path: object) -> None:
     model = ad.compile(graph_of(diamond, "a", "a", "a", ""), devices={"a": "cpu"})
     with pytest.raises(ad.OptionError, match=r"it has parts on 'a'\n.*for the host alone"):
         model.export(f"{tmp_path}/c")
-    assert "copy 'x@a' = 'x', host to 'a'" in model.explain()
+    assert "copy 'x@a' = 'x', host to 'a'" in model.explain(details=True)
     assert model.check(samples=5).ok
 
 

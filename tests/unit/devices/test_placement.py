@@ -50,7 +50,7 @@ def test_rules_place_nodes_and_results_are_those_of_the_host() -> None:
     shown = model.show("placed")
     assert "accel: 'matmul_2' = matmul  # placement matmul=accel" in shown
     assert "copy 'x', cpu to accel" in shown
-    assert "placement: 2 nodes on accel" in model.explain()
+    assert "placement: 2 nodes on accel" in model.explain(details=True)
 
 
 @pytest.mark.parametrize(("time", "expected"), [(AT_ONCE, {"accel"}), (SLOW, {""})])
@@ -93,7 +93,7 @@ def test_sizes_choose_between_placements() -> None:
     with settings.override(placing_seconds=0):
         model = ad.compile(g, devices={"accel": device})
     assert devices_of(model) == {"", "accel"}
-    assert "placement by size" in model.explain()
+    assert "placement by size" in model.explain(details=True)
     before = device.counters.launches
     assert model(x=abs(given(1, 256)))["y"].any()
     assert device.counters.launches == before
@@ -101,7 +101,7 @@ def test_sizes_choose_between_placements() -> None:
     assert device.counters.launches > before
     with settings.override(placed_twice_mb=0, placing_seconds=0):
         single = ad.compile(g, devices={"accel": device})
-    assert "of weights twice: setting placed_twice_mb" in single.explain()
+    assert "of weights twice: setting placed_twice_mb" in single.explain(details=True)
 
 
 class Late(NullDevice):
@@ -117,7 +117,7 @@ def test_measured_times_choose_between_placements() -> None:
     """Nobody has estimated what the device does with copies of more than 32 rows."""
     device = Late()
     model = ad.compile(net(), devices={"accel": device})
-    told = model.explain()
+    told = model.explain(details=True)
     assert "placements measured at" in told and "by estimates alone: up to" in told
     assert "measured time is least" in model.show("placed")
     for rows in (1, 7, 31, 32, 33, 34, 64):
@@ -218,7 +218,7 @@ def test_devices_of_groups_leave_routines_and_loops_in_order_to_the_host() -> No
     values, order = g.sort(g.exp(x), axis=0)
     g.output("y", g.scatter_elements(x, order, values, axis=0, reduction="add"))
     model = ad.compile(g, devices={"accel": device}, placement={"*": "accel"})
-    told = model.explain()
+    told = model.explain(details=True)
     assert "placement *=accel, but accel has no such routine" in told
     assert "placement *=accel, but accel runs no loops in order" in told
     assert [s.device for s in model.program.segments if s.sites] == ["accel", "", ""]

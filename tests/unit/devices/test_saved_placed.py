@@ -42,7 +42,7 @@ def test_a_file_says_which_devices_it_wants(saved: Path) -> None:
     assert [(each.name, each.target) for each in found.devices] == [("a", "llvm"), ("b", "llvm")]
     assert "devices   a (llvm code)\n            b (llvm code)" in str(found)
     model = ad.load(saved, devices={"a": "cpu", "b": "cpu"})
-    assert "copy 'x@a' = 'x', host to 'a'" in model.explain()
+    assert "copy 'x@a' = 'x', host to 'a'" in model.explain(details=True)
     assert model.plan(n=3).launches
 
 

@@ -186,7 +186,7 @@ def test_a_file_is_compiled_like_a_model(tmp_path: Path) -> None:
     assert made.check(samples=10).ok
     x = draw(4, 5)
     numpy.testing.assert_allclose(made(x)["y"], numpy.cumsum(x, 0), rtol=1e-5, atol=1e-5)
-    assert "y(t - 1, c) is read 1 iteration after" in made.explain()
+    assert "y(t - 1, c) is read 1 iteration after" in made.explain(details=True)
 
 
 def test_options_in_a_file_hold(tmp_path: Path) -> None:

@@ -101,5 +101,5 @@ def test_every_size_is_that_of_the_definition(name: str) -> None:
 def test_phases_run_through_the_kernels_for_convolutions() -> None:
     layer = LAYERS["four phases shifted"]
     model = compiled(layer, np.zeros((8, 9, 4, 4), np.float32), np.zeros(9, np.float32))
-    text = str(model.explain())
+    text = str(model.explain(details=True))
     assert text.count("convolution(") == 4 and "rows(" not in text

@@ -199,7 +199,7 @@ def test_the_text_shows_every_step() -> None:
     text = model.show("program")
     for part in ("for t in 0:T", "if 'small' then region", "slice t of T", "= region 0 ("):
         assert part in text
-    explained = model.explain()
+    explained = model.explain(details=True)
     assert "4 segments" not in explained and "segments in 5 regions" in explained
     assert "region" in model.show("llvm")
     assert "# part 1" in model.show("fuse")

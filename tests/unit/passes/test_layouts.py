@@ -334,13 +334,15 @@ def test_shares_of_channels_may_go_last_but_no_windows_that_overlap(index: str, 
 
 def test_explain_says_how_many_values_moved() -> None:
     with settings.override(layout=LAST):
-        assert "channels last: " in ad.compile(built("residual")).explain()
+        assert "channels last: " in ad.compile(built("residual")).explain(details=True)
     with settings.override(layout="channels_first"):
-        assert "channels last: " not in ad.compile(built("residual")).explain()
+        assert "channels last: " not in ad.compile(built("residual")).explain(details=True)
 
 
 def test_explain_and_the_stage_say_what_was_chosen_and_why() -> None:
-    notes = lambda model: [line for line in model.explain().splitlines() if "values, as" in line]  # noqa: E731
+    def notes(model: ad.Model) -> list[str]:
+        return [line for line in model.explain(details=True).splitlines() if "values, as" in line]
+
     gains = ad.compile(network())
     (line,) = notes(gains)
     assert line.startswith("  channels last: ") and "of the time, estimated" in line

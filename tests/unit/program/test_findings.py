@@ -12,6 +12,8 @@ import numpy
 import pytest
 
 import anydim as ad
+from anydim.base.errors import OptionError
+from anydim.program.explain import explain
 from anydim.program.findings import RULES, Launched, findings, unpacked
 
 LIBRARY = ad.define("""
@@ -54,9 +56,9 @@ def test_what_depends_on_no_input(tmp_path: Path) -> None:
     model = ad.compile(of_constants())
     (line,) = findings(model.program)
     assert line == "exp: it reads constants alone, and is computed in every call"
-    assert f"far from its limit:\n    {line}\n" in model.explain()
+    assert f"  warnings  {line}\n" in model.explain()
     model.save(tmp_path / "saved.anydim")
-    assert line in ad.load(tmp_path / "saved.anydim").explain()
+    assert line in ad.load(tmp_path / "saved.anydim").explain(details=True)
 
 
 def test_a_constant_that_is_not_packed() -> None:
@@ -72,14 +74,55 @@ def test_a_constant_that_is_not_packed() -> None:
 
 
 def test_a_summary_stands_before_the_rest() -> None:
-    lines = ad.compile(attention(64)).explain().split("\n")
-    summary = lines[: lines.index("")]
-    assert len(summary) <= 10
+    model = ad.compile(attention(64))
+    summary, _, rest = model.explain().partition("\n\n")
     for part in (
-        "attention(q:", "dims: n=0..512", "1 launch of 1 kernel, 1 thread: 1 attention",
-        "arena: ", "constants: ", "far from its limit: nothing that is known",
+        "attention(q:", "  dims      n=0..512", "  code      1 launch of 1 kernel, 1 thread",
+        "  memory    ", "  constants ", "nodes fused into 1 launch", "  warnings  none",
     ):  # fmt: skip
-        assert any(part in line for line in summary), part
+        assert part in summary, part
+    assert "  template " in rest and "explain(details=True)" in rest
+    everything = model.explain(details=True)
+    assert "schedule: " in everything and "schedule: " not in summary + rest
+    assert everything.startswith(summary.partition("\n  notes")[0])
+
+
+def products(layers: int) -> ad.Builder:
+    """A chain of so many products, none of a packed constant, of nodes with long names."""
+    graph = ad.Builder("products")
+    x = graph.input("x", ad.float32, (graph.dim("a_dim_with_a_rather_long_name", 0, 64), 48))
+    for number in range(layers):
+        weights = graph.constant(numpy.full((48, 48), number, numpy.float32))
+        x = graph.relu(graph.add(graph.matmul(x, weights), x))
+    graph.output("y", x)
+    return graph
+
+
+def test_a_summary_fits_a_screen() -> None:
+    """However many launches, notes and warnings there are."""
+    model = ad.compile(products(60))
+    notes = [f"a note with many words, such as these: {number}" * 4 for number in range(99)]
+    for text in (model.explain(), explain(model.program, notes, ["a body"] * 99)):
+        lines = text.split("\n")
+        assert len(lines) <= 40 and max(map(len, lines)) <= 100
+    assert "and 94 more" in text
+    assert len(model.explain(details=True).split("\n")) > 60
+
+
+def test_some_kernels_alone() -> None:
+    model = ad.compile(of_constants())
+    (product,) = (site.kernel for site in model.program.sites if "matmul" in site.source)
+    for pattern in (product, product[:-6], "matmul", "mat*", "?atmul"):
+        assert model.explain(pattern).startswith(f"kernel {product}: 1 launch\n  schedule: ")
+        assert "exp" not in model.explain(pattern)
+    assert model.explain("*").count("kernel ") == 2
+    with pytest.raises(OptionError, match="no node or kernel matches 'matmull'") as caught:
+        model.explain("matmull")
+    assert caught.value.hint == "did you mean 'matmul'?"
+    with pytest.raises(OptionError, match="pattern is 3, expected a text"):
+        model.explain(3)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="details is 1, expected True or False"):
+        model.explain(details=1)  # type: ignore[arg-type]
 
 
 def test_the_log_tells_what_was_compiled_and_what_is_far_from_its_limit(

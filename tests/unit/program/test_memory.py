@@ -44,7 +44,7 @@ def test_a_model_of_one_size_says_so() -> None:
     g.output("y", x + x)
     model = ad.compile(g)
     assert str(model.memory) == "0 bytes, at most 0 bytes for its only size"
-    assert "dims: none" in model.explain()
+    assert "dims      none" in model.explain()
 
 
 def test_a_model_above_its_limit_is_refused_when_it_is_compiled() -> None:

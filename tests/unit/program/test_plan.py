@@ -55,8 +55,8 @@ def test_a_plan_prints() -> None:
     made = program(Box.of(Dim("n", 0, 9)), [spec("x", "n")], [spec("y", "n")], [step])
     text = str(plan(made, {"n": 5}))
     assert text.splitlines()[0] == "tiny at n = 5"
-    assert "1 launch, about 5 kflop" in text and "pointwise(lanes=8)" in text
-    why = explain(made, ["softmax joined attention"])
+    assert "1 launch, about 5 kflop" in text and "first" in text.splitlines()[-1]
+    why = explain(made, ["softmax joined attention"], details=True)
     for part in ("pointwise(lanes=8)", "one element after the other", "node 'first'", "joined"):
         assert part in why
 

@@ -284,7 +284,7 @@ def test_calls_within_a_limit_keep_no_more_than_it_leaves(model: Model, plain: M
 
 def test_what_is_kept_is_told(model: Model) -> None:
     told = model.explain()
-    assert "kept for distinct sizes of 'n'" in told and "kept for distinct sizes of 'm'" in told
+    assert "kept      for distinct sizes of 'n': 64*n" in told and "sizes of 'm': 64*m" in told
     assert "setup of n: 1 launch" in model.show("program")
     document = model.plan(n=200, m=300).document()
     kept = [value for value in document["values"] if value["kind"] == "kept"]

@@ -10,6 +10,7 @@ import pytest
 import anydim as ad
 from anydim.program.memory_map import arena
 from anydim.report import plot_page
+from anydim.report.pages import framed
 from anydim.report.trace_page import page
 from tests.browser import looked_at
 from tests.unit.devices.test_placement import net
@@ -18,6 +19,7 @@ pytest.importorskip("PyQt6.QtWebEngineWidgets")
 pytestmark = pytest.mark.slow
 SHOWN = [(width, dark) for width in (800, 1600) for dark in (False, True)]
 BOXES = "[...document.querySelectorAll('rect.{}')].filter(r => r.getBoundingClientRect().width > 0)"
+BODY = "getComputedStyle(document.body)"
 DARK = "getComputedStyle(document.body).backgroundColor != 'rgb(255, 255, 255)'"
 
 
@@ -38,6 +40,24 @@ def test_a_plan_draws_each_value(tmp_path: Path, width: int, dark: bool) -> None
     plot_page.write(planned, str(file))
     seen = looked_at(file, tmp_path / "page.png", width, dark, _asked("box"))
     assert seen["result"] == [len(planned.placed), dark]
+    _fine(seen, tmp_path / "page.png", width)
+
+
+@pytest.mark.parametrize(("width", "dark"), SHOWN)
+def test_tables_of_a_notebook_have_its_colours(tmp_path: Path, width: int, dark: bool) -> None:
+    model, file = ad.compile(net()), tmp_path / "cells.html"
+    cells = (
+        model,
+        model.memory,
+        model.plan(n=64),
+        model.profile(n=64, repeat=2),
+        model.trace(n=64),
+    )
+    file.write_text(framed("cells", "", (each._repr_html_() for each in cells)), "utf-8")
+    ink = "getComputedStyle(document.querySelector('td')).color"
+    asked = f"[document.querySelectorAll('table').length, {ink} == {BODY}.color, {DARK}]"
+    seen = looked_at(file, tmp_path / "page.png", width, dark, asked)
+    assert seen["result"] == [8, True, dark]
     _fine(seen, tmp_path / "page.png", width)
 
 

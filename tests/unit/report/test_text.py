@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anydim.base.text import table
-from anydim.report.console import folded
+from anydim.base.text import cut, folded, kernel_text, nodes_text, table
 from anydim.report.text import amount, duration, sizes_text
 
 
@@ -42,3 +41,39 @@ def test_a_table_lines_up_without_trailing_spaces() -> None:
 
 def test_long_lines_go_on_below() -> None:
     assert folded("short\n  one two three", 11) == "short\n  one two\n      three"
+
+
+def test_a_table_is_never_too_wide() -> None:
+    """The longest cells are cut; what still does not fit is a second table."""
+    names = [f"/encoder/layer.{number}/attention/output/dense/MatMul" * 3 for number in range(3)]
+    lines = table(["nodes", "time"], [(name, "1 ms") for name in names]).split("\n")
+    assert max(map(len, lines)) == 100 and len(lines) == 4
+    assert all(line.split()[0].startswith("/encoder/layer.") for line in lines[1:])
+    assert all(line.endswith("MatMul  1 ms") for line in lines[1:])
+    wide = [f"column {number}" for number in range(30)]
+    text = table(["at", *wide], [["n=1", *map(str, range(10**6, 10**6 + 30))]])
+    blocks = text.split("\n\n")
+    assert len(blocks) > 1 and max(map(len, text.split("\n"))) <= 100
+    assert all(block.split("\n")[1].startswith("  n=1") for block in blocks)
+    assert [word for word in text.split() if word.startswith("1000")] == [
+        str(number) for number in range(10**6, 10**6 + 30)
+    ]
+    assert table([], []) == table(["a"], []).replace("a", "")
+
+
+@pytest.mark.parametrize("width", [0, 1, 3, 4, 9, 10, 11, 12, 99])
+def test_a_text_that_is_cut_keeps_its_ends(width: int) -> None:
+    text = cut("0123456789ab", width)
+    assert len(text) == min(width, 12)
+    assert width < 12 or text == "0123456789ab"
+    assert not 9 <= width < 12 or (text.startswith("0") and text.endswith("9ab"))
+
+
+def test_nodes_of_a_launch() -> None:
+    assert nodes_text("model.onnx: /a/MatMul + /a/Add + /b/Relu") == "/a/MatMul +2"
+    assert (
+        nodes_text("model.onnx: " + "x" * 99 + "/MatMul + y", 20) == "..." + "x" * 7 + "/MatMul +1"
+    )
+    assert (nodes_text("add"), nodes_text("")) == ("add", "")
+    assert kernel_text("rows_0123456789ab") == "rows_012345"
+    assert kernel_text("rows_of_mine") == "rows_of_mine"

@@ -61,10 +61,10 @@ def named(factor: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], dict
     """A kernel and a library of known identity; the names of those that are rendered from now."""
     rendered: list[str] = []
 
-    def spy(original: Callable[[Any, Processor], str]) -> Callable[[Any, Processor], str]:
-        def render_noted(code: Any, processor: Processor) -> str:
+    def spy(original: Callable[..., str]) -> Callable[..., str]:
+        def render_noted(code: Any, processor: Processor, *rest: bool) -> str:
             rendered.append(code.name)
-            return original(code, processor)
+            return original(code, processor, *rest)
 
         return render_noted
 

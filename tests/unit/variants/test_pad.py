@@ -48,7 +48,7 @@ def test_results_are_those_of_generic_code(name: str, rule: int | str) -> None:
 
 
 def test_explain_says_what_is_padded_and_what_is_left() -> None:
-    text = ad.compile(builder("looked_up"), strategy="pad(s=16)").explain()
+    text = ad.compile(builder("looked_up"), strategy="pad(s=16)").explain(details=True)
     assert "pad: s runs to 16*((s + 15)//16) in 1 of 3 launches" in text
     assert "pad: longer copies are made of" in text
     assert "pad: left at s, data decides what it reads: looked_up: gather" in text

@@ -97,7 +97,9 @@ def test_buckets_are_made_with_the_model(here: Here, wanted: dict[int, numpy.nda
     model = depthwise("buckets(b=1, h=[3, 9], q=10)")
     assert len(here.orders) == 4
     same(model, wanted, list(HEIGHTS))
-    assert str(model.variants()[0]) in model.explain() and "sliding" in model.explain()
+    assert str(model.variants()[0]) in model.explain(details=True) and "sliding" in model.explain(
+        details=True
+    )
     assert sum(variant.hits for variant in model.variants()) == 6
     assert len(here.orders) == 4
     assert {variant.sizes["h"] for variant in model.variants() if "h" in variant.sizes} == {
@@ -167,7 +169,7 @@ def test_conditions_choose_a_strategy_at_each_size(here: Here) -> None:
     assert {order.most for order in here.orders} == {None}
     first, *_, second = ([o for o in here.orders if o.recipe == r] for r in model.program.recipes)
     assert len(first) == 2 and len(second) == 0  # the softmax knows b*h, no h
-    assert "do not tell whether h <= 4" in model.explain()
+    assert "do not tell whether h <= 4" in model.explain(details=True)
     same(model, wanted, [9] * 40)
     settle()
     assert len(model.variants()) == 4 and model.variants()[0].misses > 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from anydim.base.errors import ModelError
 from anydim.base.records import dataclass
+from anydim.base.sheet import Sheet, Shown, facts
 from anydim.base.text import counted
 from anydim.frontends.onnx.file.dims import OPEN, Declared, DimNames
 from anydim.frontends.onnx.file.frame import Frame, Value, frame_of
@@ -39,7 +40,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Outline:
+class Outline(Shown):
     """What an ONNX file declares; sizes in bytes.
 
     `dims` are those of the inputs, with the names that `dims=` and `--dim` take; the axes of
@@ -59,20 +60,24 @@ class Outline:
     constants: int
     weight_bytes: int
 
-    def __str__(self) -> str:
+    def _sheet(self) -> Sheet:
+        """What the file declares, and how many nodes it has of each operator."""
         opsets = ", ".join(f"{domain} {version}".strip() for domain, version in self.opsets.items())
-        facts = [
-            ("dims", [str(self.dims) or "none"]),
-            ("inputs", list(map(str, self.inputs)) or ["none"]),
-            ("outputs", list(map(str, self.outputs)) or ["none"]),
-            ("weights", [f"{self.weight_bytes} bytes in {counted(self.constants, 'constant')}"]),
-            ("operators", [", ".join(f"{name} {count}" for name, count in self._by_count)]),
-            ("written", [f"{self.producer or 'unknown'}, opset {opsets}, IR {self.ir}"]),
-        ]
-        lines = [f"{self.path}: {self.name}, {counted(sum(self.operators.values()), 'node')}"]
-        for name, values in facts:
-            lines += [f"  {name if not at else '':9} {value}" for at, value in enumerate(values)]
-        return "\n".join(lines)
+        weights = f"{self.weight_bytes} bytes in {counted(self.constants, 'constant')}"
+        return Sheet(
+            f"{self.path}: {self.name}, {counted(sum(self.operators.values()), 'node')}",
+            (
+                ("dims", str(self.dims) or "none"),
+                *facts("inputs", map(str, self.inputs)),
+                *facts("outputs", map(str, self.outputs)),
+                ("weights", weights),
+                ("operators", ", ".join(f"{name} {count}" for name, count in self._by_count)),
+                ("written", f"{self.producer or 'unknown'}, opset {opsets}, IR {self.ir}"),
+            ),
+        )
+
+    __str__ = Shown.__str__
+    __repr__ = Shown.__repr__
 
     @property
     def _by_count(self) -> list[tuple[str, int]]:

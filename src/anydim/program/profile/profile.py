@@ -10,7 +10,8 @@ from typing import Any
 
 from anydim.base.amounts import bytes_text
 from anydim.base.records import dataclass
-from anydim.base.text import counted, table, time_text
+from anydim.base.sheet import Sheet, Shown, Table
+from anydim.base.text import counted, kernel_text, nodes_text, time_text
 from anydim.program.profile.limits import Limits
 from anydim.program.profile.trace import HOST, Trace
 from anydim.runtime.clocked import Clocked
@@ -18,8 +19,7 @@ from anydim.runtime.clocked import Clocked
 FORMAT = 1
 _SHOWN = 10
 _BUSY = 1.25  # a call takes so much more than its parts where others take its time
-_HEADERS = ("nodes", "kernel", "runs", "time", "of all", "flop/s", "B/s", "of limit")
-_NAMED = 48  # characters of the nodes of a launch in a table
+_HEADERS = ("nodes", "kernel", "runs", "time", "of all", "flop/s", "B/s", "of limit", "on")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Copied:
 
 
 @dataclass(frozen=True)
-class Profile:
+class Profile(Shown):
     """Median times of `calls` calls; `seconds` is that of a call without a clock.
 
     `limits` are those of the machine, None where nothing has measured them. `last` is the last
@@ -104,53 +104,61 @@ class Profile:
 
     # ---- for people ----------------------------------------------------------------------------
 
-    def __str__(self) -> str:
+    def _sheet(self) -> Sheet:
+        """Where the time goes, in short, and the costliest launches."""
         at = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
-        inside = self.in_launches
-        lines = [
-            f"{self.name} at {at or 'its only size'}, {counted(self.threads, 'thread')}",
-            f"  a call    {time_text(self.seconds)}, the median of {self.calls}",
-            f"  launches  {time_text(inside)} in {sum(each.runs for each in self.launches)}",
-            *self._beside(inside),
-        ]
+        title = f"{self.name} at {at or 'its only size'}, {counted(self.threads, 'thread')}"
+        return Sheet(title, tuple(self._facts()), tuple(self._tables()))
+
+    __str__ = Shown.__str__
+    __repr__ = Shown.__repr__
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        yield "a call", f"{time_text(self.seconds)}, the median of {self.calls}"
+        runs = sum(each.runs for each in self.launches)
+        yield "launches", f"{time_text(self.in_launches)} in {runs}"
+        yield from self._beside(self.in_launches)
         if self.chosen:
-            lines.append("  a strategy chooses bodies for calls; launches are of the generic ones")
+            yield "", "a strategy chooses bodies for calls; launches are of the generic ones"
         if self.limits is not None:
             flops, memory = _rate(self.limits.flops, "flop"), _rate(self.limits.bytes, "B")
             cached = _rate(self.limits.rate(0), "B")
-            lines.append(f"  at most   {flops}, {memory} from memory, {cached} from caches")
-        shown = self.costliest(_SHOWN)
-        if shown:
-            where = ("on",) if self.devices else ()
-            rows = [(*self._row(each, inside), each.device or HOST) for each in shown]
-            headers = (*_HEADERS, *where)
-            rows = [row[: len(headers)] for row in rows]
-            lines += ["", table(headers, rows, left=2)]
-        left = self.launches and self.costliest()[_SHOWN:]
-        if left:
-            lines.append(f"  and {len(left)} more, {time_text(sum(each.seconds for each in left))}")
-        return "\n".join(lines)
+            yield "at most", f"{flops}, {memory} from memory, {cached} from caches"
 
-    def _beside(self, inside: float) -> Iterator[str]:
+    def _tables(self) -> Iterator[Table]:
+        shown, left = self.costliest(_SHOWN), self.costliest()[_SHOWN:]
+        if not shown:
+            return
+        once = all(each.runs == 1 for each in self.launches)
+        left_out = {"runs": once, "on": not self.devices}
+        rows = [(*self._row(each), each.device or HOST) for each in shown]
+        kept = [at for at, name in enumerate(_HEADERS) if not left_out.get(name)]
+        headers, *cells = ([each[at] for at in kept] for each in (_HEADERS, *rows))
+        spent = time_text(sum(each.seconds for each in left))
+        yield Table(headers, cells, 2, more=f"and {len(left)} more, {spent}" if left else "")
+
+    def _beside(self, inside: float) -> Iterator[tuple[str, str]]:
         """What a call takes beside launches."""
         if not self.devices:
-            yield f"  the rest  {time_text(self.beside)}: Python, sizes, host code"
+            yield "the rest", f"{time_text(self.beside)}: Python, sizes, host code"
             if self.seconds > _BUSY * (inside + self.beside):
                 least, most = map(time_text, self.spread)
-                yield f"  calls took from {least} to {most}: the machine is busy"
+                yield "", f"calls took from {least} to {most}: the machine is busy"
             return
         copied = self.copied
         moved = f"{_copies(copied.copies)}, {bytes_text(copied.bytes)}"
-        yield f"  copies    {time_text(copied.seconds)} in {moved}"
+        yield "copies", f"{time_text(copied.seconds)} in {moved}"
         named = ", ".join(f"{name}: {device}" for name, device in self.devices.items())
-        yield f"  devices ({named}) do one thing after the other here, each waited for"
+        yield "", f"devices ({named}) do one thing after the other here, each waited for"
 
-    def _row(self, launch: Timed, inside: float) -> tuple[str, ...]:
+    def _row(self, launch: Timed) -> tuple[str, ...]:
+        inside = self.in_launches
         share, seconds = self.share(launch), launch.seconds or 1e-9
         part = f"{100 * launch.seconds / inside:.1f} %" if inside else "-"
         return (
-            short(launch.source), launch.kernel, str(launch.runs), time_text(launch.seconds), part,
-            _rate(launch.flops / seconds, "")[:-2], _rate(launch.moved / seconds, "")[:-2],
+            nodes_text(launch.source), kernel_text(launch.kernel), str(launch.runs),
+            time_text(launch.seconds), part, _rate(launch.flops / seconds, "")[:-2],
+            _rate(launch.moved / seconds, "")[:-2],
             "-" if share is None else f"{100 * share:.0f} %",
         )  # fmt: skip
 
@@ -208,10 +216,3 @@ def _rate(value: float, unit: str) -> str:
         if value >= factor:
             return f"{value / factor:.3g} {prefix}{unit}/s"
     return f"{value:.3g} {unit}/s"
-
-
-def short(source: str) -> str:
-    """The nodes of a launch, in a few words: the first one, and how many more."""
-    first, *others = source.split(" + ")
-    first = first if len(first) <= _NAMED else f"...{first[3 - _NAMED :]}"
-    return f"{first} + {len(others)} more" if others else first

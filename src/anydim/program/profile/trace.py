@@ -11,7 +11,8 @@ from typing import Any
 from anydim.base.amounts import bytes_text
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import counted, listed, table, time_text
+from anydim.base.sheet import Sheet, Shown, Table
+from anydim.base.text import counted, listed, time_text
 
 CALL, LAUNCH, COPY, WAIT, MEMORY = KINDS = ("call", "launch", "copy", "wait", "memory")
 HOST = "host"
@@ -40,7 +41,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(Shown):
     """What `calls` calls at these sizes did.
 
     `devices` are the devices that the program's names stand for. Those that are `told` say by their
@@ -71,20 +72,28 @@ class Trace:
 
     # ---- for people ----------------------------------------------------------------------------
 
-    def __str__(self) -> str:
+    def _sheet(self) -> Sheet:
+        """What was done on the host and on each device, counted."""
         at = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
         threads, calls = counted(self.threads, "thread"), counted(self.calls, "call")
-        lines = [f"{self.name} at {at or 'its only size'}, {threads}: {calls}"]
+        return Sheet(
+            f"{self.name} at {at or 'its only size'}, {threads}: {calls}",
+            tuple(("", each) for each in self._sentences()),
+            (Table(_HEADERS, [self._row(device) for device in ("", *self.devices)]),),
+        )
+
+    __str__ = Shown.__str__
+    __repr__ = Shown.__repr__
+
+    def _sentences(self) -> Iterator[str]:
         spent = sum(span.seconds for span in self.of(CALL))
-        lines.append(f"  {time_text(spent)}, with the clock of the trace")
+        yield f"{time_text(spent)}, with the clock of the trace"
         if self.told:
-            lines.append(f"  times of {listed(self.told)} are those of its own clock")
+            yield f"times of {listed(self.told)} are those of its own clock"
         if self.devices.keys() - {*self.told} and not self.waited:
-            lines.append("  times of a device end when it has taken what it was asked for")
+            yield "times of a device end when it has taken what it was asked for"
         if self.chosen:
-            lines.append("  a strategy chooses bodies for calls; launches are of the generic ones")
-        rows = [self._row(device) for device in ("", *self.devices)]
-        return "\n".join([*lines, "", table(_HEADERS, rows)])
+            yield "a strategy chooses bodies for calls; launches are of the generic ones"
 
     def _row(self, device: str) -> tuple[str, ...]:
         where = f"{device}: {self.devices[device]}" if device else HOST

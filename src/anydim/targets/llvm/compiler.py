@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from anydim.base.cache import key_of
 from anydim.base.errors import InternalError
+from anydim.kernels.ir import Kernel, Library
 from anydim.targets.compilation import Compilation
 from anydim.targets.llvm.llvm_api import OPTIONS, emit, version
+from anydim.targets.llvm.render import level_of, render
 from anydim.targets.processor import Processor
 from anydim.targets.target import Objects, Source
 
+_FOR = re.compile(r"%b\d+\.for\.(\w+)$", re.MULTILINE)  # ends the comment on a block
+_WHILE = re.compile(r"%b\d+\.while$", re.MULTILINE)
 ABI_VERSION = "1"  # of what generated code and its callers agree on
 
 
@@ -34,9 +39,16 @@ def compiling(processor: Processor, threads: int = 0) -> Compilation:
     )
 
 
-def assembly(text: str, processor: Processor) -> str:
-    """The machine code of a module as text, to look at."""
-    return _emitted(text, processor, as_object=False).decode()
+def assembly(text: str, processor: Processor, comments: bool = False) -> str:
+    """The machine code of a module as text, to look at; comments name its blocks and loops."""
+    return _emitted(text, processor, False, comments).decode()
+
+
+def machine_code(code: Kernel | Library, processor: Processor) -> str:
+    """The assembly of a kernel or library, where each loop begins with the name of its variable."""
+    level = level_of(code, processor)
+    text = assembly(render(code, level, names=True), level, comments=True)
+    return _WHILE.sub("while", _FOR.sub(r"for \1", text)).expandtabs()
 
 
 def _key(module: Source, processor: Processor) -> str:
@@ -51,8 +63,9 @@ def _compile(text: str, processor: Processor) -> bytes:
     return _emitted(text, processor, as_object=True)
 
 
-def _emitted(text: str, processor: Processor, as_object: bool) -> bytes:
+def _emitted(text: str, processor: Processor, as_object: bool, comments: bool = False) -> bytes:
+    known = (processor.triple, processor.cpu, processor.features)
     try:
-        return emit(text, processor.triple, processor.cpu, processor.features, as_object)
+        return emit(text, *known, as_object, comments)
     except RuntimeError as error:
         raise InternalError(f"LLVM refuses generated code: {error}\n\n{text}") from None

@@ -7,6 +7,7 @@ loop. Names: %a0, %a1, ... parameters, %t1, %t2, ... values, b1, b2, ... blocks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
@@ -18,13 +19,19 @@ from anydim.targets.processor import Processor
 Lines: TypeAlias = "list[str | Lines]"
 _RARE, _PAST = "!0", "!1"
 
+_ODD = re.compile(r"\W", re.ASCII)  # what a label cannot hold
+
 
 @dataclass
 class Module:
-    """What the functions of one module share: for which processor; declarations, weights too."""
+    """What the functions of one module share: for which processor; declarations, weights too.
+
+    With `names`, labels of loops have the names of their variables, for whoever reads the assembly.
+    """
 
     processor: Processor
     declarations: dict[str, str] = field(default_factory=dict)
+    names: bool = False
 
     def declare(self, result: str, name: str, arguments: Iterable[str]) -> None:
         """Declare a function of another module, once; `name` has its @."""
@@ -127,9 +134,13 @@ class Emitter:
 
     # ---- blocks --------------------------------------------------------------------------------
 
-    def new_label(self) -> str:
+    def new_label(self, kind: str = "", variable: str = "") -> str:
+        """A label; where the module has names it says what it begins: b7.while, b8.for.r0."""
         self._count += 1
-        return f"b{self._count}"
+        plain = f"b{self._count}"
+        if not (kind and self.module.names):
+            return plain
+        return ".".join(filter(None, (plain, kind, _ODD.sub("_", variable))))
 
     def jump(self, label: str) -> None:
         self._lines.append(f"  br label %{label}")

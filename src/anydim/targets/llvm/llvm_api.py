@@ -81,6 +81,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     ),
     "ParseAssembly": (c_void_p, (c_void_p, c_char_p, _TEXT)),
     "SetCommandLine": (None, (c_char_p, c_char_p)),
+    "SetTargetMachineAsmVerbosity": (None, (c_void_p, c_int)),
     "TargetMachineEmitToMemory": (c_void_p, (c_void_p, c_void_p, c_int, _TEXT)),
     "VerifyModule": (c_bool, (c_void_p, _TEXT)),
 }  # fmt: skip
@@ -183,8 +184,13 @@ def version() -> str:
 # ---- compiling ---------------------------------------------------------------------------------
 
 
-def emit(text: str, triple: str, cpu: str, features: str, as_object: bool = True) -> bytes:
-    """Object code of a module, or its assembly; raises RuntimeError for a text LLVM refuses."""
+def emit(
+    text: str, triple: str, cpu: str, features: str, as_object: bool = True, comments: bool = False
+) -> bytes:
+    """Object code of a module, or its assembly; raises RuntimeError for a text LLVM refuses.
+
+    `comments` of an assembly name blocks, loops and spills.
+    """
     call = llvm()
     context, module, target = call["ContextCreate"](), None, None
     try:
@@ -194,6 +200,8 @@ def emit(text: str, triple: str, cpu: str, features: str, as_object: bool = True
         with _text() as error:
             _made(not call["VerifyModule"](module, ctypes.byref(error)), error)
         target = _target(triple, cpu, features)
+        if comments:
+            call["SetTargetMachineAsmVerbosity"](target, 1)
         with _text() as error:
             kind = int(as_object)
             buffer = call["TargetMachineEmitToMemory"](target, module, kind, ctypes.byref(error))

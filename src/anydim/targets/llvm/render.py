@@ -47,37 +47,41 @@ def _source(code: ir.Kernel | ir.Library, processor: Processor) -> Source:
 
     The features of the processor, which texts depend on too, are in the key of every object.
     """
-    level = _level(code, processor)
-    text = partial(render, code, level or processor)
+    level = level_of(code, processor)
+    text = partial(render, code, level)
     if not code.identity:
         return Source.of(text())
     identity = f"{code.name} {code.identity} {processor.vector_bytes} {code_version()}"
-    return Source(identity, text, level)
+    return Source(identity, text, None if level is processor else level)
 
 
-def _level(code: ir.Kernel | ir.Library, processor: Processor) -> Processor | None:
-    """The processor that portable code is compiled for; None for other code."""
-    return processor.level if isinstance(code, ir.Library) and code.portable else None
+def level_of(code: ir.Kernel | ir.Library, processor: Processor) -> Processor:
+    """The processor that code is compiled for: of portable code, the level of this one."""
+    portable = isinstance(code, ir.Library) and code.portable
+    return (portable and processor.level) or processor
 
 
-def render(code: ir.Kernel | ir.Library, processor: Processor) -> str:
-    """The module of a kernel or of a library."""
+def render(code: ir.Kernel | ir.Library, processor: Processor, names: bool = False) -> str:
+    """The module of a kernel or of a library; with `names`, labels say which loop they begin.
+
+    The object code is the same with and without names.
+    """
     if isinstance(code, ir.Kernel):
-        return render_kernel(code, processor)
-    return render_library(code, processor)
+        return render_kernel(code, processor, names)
+    return render_library(code, processor, names)
 
 
-def render_kernel(kernel: ir.Kernel, processor: Processor) -> str:
+def render_kernel(kernel: ir.Kernel, processor: Processor, names: bool = False) -> str:
     """The module of a kernel."""
-    module = Module(processor)
+    module = Module(processor, names=names)
     legal = legalise(kernel.functions, primitives(processor))
     functions = [_function(module, f, "internal ") for f in legal]
     return _module(module, [*functions, _entry(kernel)], {f.name for f in legal})
 
 
-def render_library(library: ir.Library, processor: Processor) -> str:
+def render_library(library: ir.Library, processor: Processor, names: bool = False) -> str:
     """The module of a library."""
-    module = Module(processor)
+    module = Module(processor, names=names)
     legal = legalise(library.functions, primitives(processor))
     functions = [_function(module, f, "" if f.public else "internal ") for f in legal]
     return _module(module, functions, {f.name for f in legal})

@@ -143,7 +143,7 @@ class Steps:
     def _loop(self, step: ir.For, start: str, stop: str, width: str, certain: bool) -> None:
         """guard; preheader; body with phis; the test stands at the end of the body."""
         emitter, values = self.emitter, self.values
-        ahead, body, after = (emitter.new_label() for _ in range(3))
+        ahead, body, after = self._labels("for", step.variable)
         guard = emitter.block
         if certain:
             emitter.jump(ahead)
@@ -181,10 +181,15 @@ class Steps:
             routes.append(({name: outside[name][0] for name in changed}, guard))
         self._join(outside, routes)
 
+    def _labels(self, kind: str, variable: str = "") -> tuple[str, str, str]:
+        """The labels of what stands before a loop, of its body, and of what stands after it."""
+        new = self.emitter.new_label
+        return new(), new(kind, variable), new()
+
     def _while(self, step: ir.While) -> None:
         """guard; preheader; body with phis; the condition stands again at the end of the body."""
         emitter, values = self.emitter, self.values
-        ahead, body, after = (emitter.new_label() for _ in range(3))
+        ahead, body, after = self._labels("while")
         guard = values.value(step.condition)
         start = emitter.block
         emitter.branch(guard, ahead, after)

@@ -171,7 +171,7 @@ def test_options_are_checked_before_anything_runs(model: ad.Model) -> None:
     ):  # fmt: skip
         with pytest.raises(OptionError, match=problem):
             model.map(iter([item(0)]), **options)
-    with pytest.raises(InputError, match="a dict came"):
+    with pytest.raises(InputError, match="got dict"):
         model.map(item(0))  # type: ignore[arg-type]
 
 
