@@ -1,4 +1,4 @@
-"""Loop IR as text to read: one line per statement, expressions in infix form.
+"""Prints loop IR: one line per statement, expressions in infix form.
 
 kernel softmax(x: float32, y: float32 out; rows, cols)
   for r in start:stop
@@ -17,13 +17,13 @@ from anydim.lang.functions import FUNCTIONS
 from anydim.sizes import Size
 
 _INDENT = "  "
-_TOLD = 6  # sizes that one parameter is in different launches
+_TOLD = 6  # values of one parameter that are listed
 
 
 def print_kernel(kernel: ir.Kernel, launches: Iterable[Sequence[Size]] = ()) -> str:
-    """A kernel with its functions; functions of libraries are named only.
+    """A kernel with its functions; functions of libraries are only named.
 
-    `launches` has the sizes of each of its launches, which say what its parameters are.
+    `launches` holds the sizes of each launch of the kernel; they give the values of its parameters.
     """
     operands = ", ".join(
         f"{o.name}: {o.dtype}{' out' if o.written else ''}" for o in kernel.operands
@@ -40,7 +40,7 @@ def print_kernel(kernel: ir.Kernel, launches: Iterable[Sequence[Size]] = ()) -> 
 
 
 def print_library(library: ir.Library) -> str:
-    """A module of functions, those that others may call marked."""
+    """A module of functions; public functions are marked."""
     lines = [f"module {library.name}"]
     for function in library.functions:
         text = print_function(function)
@@ -87,7 +87,7 @@ def _place(node: ir.Load | ir.Store, lanes: int) -> str:
 
 
 def _at(node: ir.LoadAt | ir.StoreAt, kind: ir.Type) -> str:
-    """An element at an address: `block.at[3]`, in words unless it says otherwise."""
+    """An element at an address, `block.at[3]`; the type is printed unless it is int64."""
     where = "at" if kind == ir.INDEX else f"at.{kind}"
     return f"{_inner(node.address)}.{where}[{print_value(node.offset)}]"
 
