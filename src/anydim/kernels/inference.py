@@ -169,10 +169,10 @@ def always_inside(read: Read, types: Mapping[str, TensorType]) -> bool:
 def _inside_alone(index: Expr, extent: Size) -> bool:
     if isinstance(index, Index):
         return True
-    known, place = extent.constant, index.value if isinstance(index, Literal) else None
+    known, position = extent.constant, index.value if isinstance(index, Literal) else None
     if isinstance(index, SizeTerm):
-        place = index.size.constant
-    return known is not None and place is not None and 0 <= place < known
+        position = index.size.constant
+    return known is not None and position is not None and 0 <= position < known
 
 
 def linear_expr(form: Linear) -> Expr:

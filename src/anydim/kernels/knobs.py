@@ -31,10 +31,10 @@ def _between(low: int, high: int) -> Rule:
 
 
 def _power(high: int, low: int = 1) -> Rule:
-    def right(value: Any, _: Any) -> bool:
+    def valid(value: Any, _: Any) -> bool:
         return _whole(value, low, high) and value & (value - 1) == 0
 
-    return right, f"a power of two from {low} to {high}"
+    return valid, f"a power of two from {low} to {high}"
 
 
 def _multiple(of: int, low: int, high: int) -> Rule:

@@ -211,8 +211,8 @@ class Launch:
 
     def ordered(self, backwards: Size | int) -> Launch:
         """The launch, walking from the end where `backwards` is 1 if the kernel supports it."""
-        place = self.order
-        if place is None:
+        position = self.order
+        if position is None:
             return self
-        sizes = (*self.sizes[:place], as_size(backwards), *self.sizes[place + 1 :])
+        sizes = (*self.sizes[:position], as_size(backwards), *self.sizes[position + 1 :])
         return replace(self, sizes=sizes)

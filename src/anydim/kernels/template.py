@@ -83,8 +83,8 @@ def form_template(
     """
     form = lru_cache(maxsize=_REMEMBERED)(form)
 
-    def matched(*asked: Any) -> Schedule | None:
-        task = Task(*asked)
+    def matched(*arguments: Any) -> Schedule | None:
+        task = Task(*arguments)
         found = form(task)
         return None if found is None else propose(found, task)
 
