@@ -1,9 +1,9 @@
-"""Positions that repeat from vector to vector: o // 2, o % 8, min(o % 8, 3) along lanes o.
+"""Index patterns that repeat from vector to vector: o // 2, o % 8, min(o % 8, 3) along lanes o.
 
-In vectors that begin at a multiple of their lanes, such an index is the same pattern of lanes
-everywhere, plus a start. For o // 3 vectors begin at multiples of 15, and 15 of 16 lanes are
-used. A read at a sum of them loads a few short runs of neighbours and picks
-its lanes out of these, where a gather would load element by element.
+In vectors that start at a multiple of their lane count, such an index is a fixed pattern of lanes
+plus a start. For o // 3, vectors start at multiples of 15, and 15 of 16 lanes are used. A read at a
+sum of such indices loads a few short contiguous runs and selects its lanes from them by shuffles,
+where a gather would load element by element.
 
     z(o % 2, o // 2) with 8 lanes   two runs of 4: from z(0, v // 2) and z(1, v // 2)
 """
@@ -39,17 +39,17 @@ from anydim.lang.tree.affine import parts
 from anydim.lang.tree.bounds_checks import is_inside
 from anydim.sizes import Size
 
-_PERMUTED = (128, 256, 512)  # bits of vectors, of bytes as numbers of two
-_MOST_STEPS = {1: 4, 2: 4, 4: 4, 8: 2}  # by bytes of elements
+_PERMUTED = (128, 256, 512)  # bits of vectors with a permute; bytes count as 16-bit elements
+_MOST_STEPS = {1: 4, 2: 4, 4: 4, 8: 2}  # largest stride of shuffled loads, by bytes of elements
 _SMALL = 1 << 10  # numbers below it are divided by a multiplication
 _SHIFT = _SMALL.bit_length() * 2  # and a shift
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Lane l of the vector that begins at v is slope * v + lanes[l], a whole number.
+    """Lane l of the vector that starts at v is slope * v + lanes[l], a whole number.
 
-    Vectors begin at multiples of `step`, which is that of their lanes where it is 0.
+    Vectors start at multiples of `step`; 0 stands for their number of lanes.
     """
 
     slope: Fraction
@@ -57,15 +57,15 @@ class Pattern:
     step: int = 0
 
     def repeats(self, by: int) -> bool:
-        """Whether rests by a number are the same in every vector."""
+        """Whether remainders by `by` are the same in every vector."""
         return by >= 1 and not (self.slope * (self.step or len(self.lanes))) % by
 
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbours that lanes read: `count` of them, from `steps` and `low` on.
+    """A contiguous run of elements that lanes read: `count` of them, starting at `steps` and `low`.
 
-    `steps` are multiples of sizes; `picks` are the (lane, place in the run) that they give.
+    `steps` are multiples of sizes; `picks` holds (lane, position in the run) pairs.
     """
 
     steps: tuple[tuple[Size, int], ...]
@@ -76,14 +76,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """What a vector that begins at v reads: runs, all from v times the sum of `slopes` on."""
+    """The reads of a vector that starts at v: runs, all offset by v times the sum of `slopes`."""
 
     slopes: tuple[tuple[Size, Fraction], ...]
     runs: tuple[Run, ...]
 
 
 def runs_of(form: Linear, lane: str, lanes: int, step: int = 0) -> Runs | None:
-    """The runs that a position reads; None when it has no pattern, or gathering is as good."""
+    """The runs that an index reads; None when it has no pattern, or a gather is as good."""
     atoms = [(Index(lane), form.affine.stride(lane)), *form.atoms]
     found_in = [(size, pattern(e, lane, lanes, step)) for e, size in atoms if lane in free_axes(e)]
     near = [0] * lanes
@@ -136,7 +136,7 @@ def _known(expr: Expr) -> int | None:
     return None
 
 
-# of a function by a number: what it does to lanes, the slope after it, where it has a pattern
+# function of a pattern and a number: effect on lanes, resulting slope, condition for a pattern
 _RULES: dict[str, tuple[Callable[..., int], Callable[..., Fraction], Callable[..., bool]]] = {
     "floordiv": (floordiv, lambda slope, by: slope / by, Pattern.repeats),
     "mod": (mod, lambda slope, by: Fraction(0), Pattern.repeats),
@@ -149,7 +149,7 @@ _RULES: dict[str, tuple[Callable[..., int], Callable[..., Fraction], Callable[..
 
 
 def step_for(exprs: Iterable[Expr], lane: str, lanes: int) -> int:
-    """How far vectors are best apart: as far as they are long, or a little less for quotients."""
+    """Distance between the starts of vectors: the lanes, or slightly less to fit a divisor."""
     every = 1
     for part in (part for expr in exprs for part in parts(expr)):
         if isinstance(part, Apply) and part.function in ("floordiv", "mod"):
@@ -164,9 +164,9 @@ def step_for(exprs: Iterable[Expr], lane: str, lanes: int) -> int:
 
 
 def repeated(expr: Apply, lane: str, lanes: int, first: ir.Value, step: int) -> ir.Value | None:
-    """A quotient or rest of the lane axis that has a pattern: a start and lanes that are known.
+    """A quotient or remainder of the lane axis as a start plus known lanes; None without a pattern.
 
-    None where it has none. The axis is `first` in lane 0, a multiple of `step`.
+    The axis is `first` in lane 0, a multiple of `step`.
     """
     found = pattern(expr, lane, lanes, step) if expr.function in ("floordiv", "mod") else None
     if found is None:
@@ -176,7 +176,7 @@ def repeated(expr: Apply, lane: str, lanes: int, first: ir.Value, step: int) -> 
 
 
 def uniform_divisor(by: Expr) -> tuple[Expr, Expr]:
-    """A size as a divisor, and the number by which small numbers are multiplied instead."""
+    """A size as a divisor, and the multiplier that replaces it for small numbers."""
     divisor = Apply("max", (by, Literal(1, int64)))
     above = Apply("add", (divisor, Literal((1 << _SHIFT) - 1, int64)))
     return divisor, Apply("floordiv", (above, divisor))
@@ -185,10 +185,11 @@ def uniform_divisor(by: Expr) -> tuple[Expr, Expr]:
 def quotient_by(
     function: str, first: ir.Value, by: ir.Value, magic: ir.Value, lanes: int, name: Name
 ) -> ir.Value:
-    """Quotients or rests of first, first + 1, ... by a divisor with its `uniform_divisor` number.
+    """Quotients or remainders of first, first + 1, ... by a divisor with its `uniform_divisor`
+    multiplier.
 
-    With first = q * by + r, lane l has the quotient q + (r + l) // by; r + l is small, or by is so
-    large that it comes at most once.
+    With first = q * by + r, lane l has the quotient q + (r + l) // by; either r + l is small, or by
+    is so large that (r + l) // by is at most 1.
     """
     small = name(name(first % by) + iota(lanes))
     wide = name(splat(by, lanes))
@@ -202,19 +203,19 @@ OPPOSITE = {
     "less": "greater", "less_equal": "greater_equal", "greater": "less",
     "greater_equal": "less_equal", "equal": "equal", "not_equal": "not_equal",
 }  # fmt: skip
-"""Orders, and what they are where both sides change places."""
+"""Comparisons, and their equivalents with operands swapped."""
 
 
 def lanes_beside(function: str, first: ir.Value, lanes: int) -> ir.Value:
-    """Where first, first + 1, ... is less than 0, or greater, as `function` says.
+    """Whether first, first + 1, ... compares to 0 as `function` says.
 
-    Positions are compared by lanes, as numbers of which one register holds all.
+    Lane indices are compared instead of indices, in a type whose vector fits one register.
     """
     return operate(function, *numbered(least(greatest(-first, -1), lanes), lanes))
 
 
 def _of_first_vector(expr: Expr, lanes: int) -> ir.Value:
-    """What has a pattern, in the vector that begins at 0."""
+    """An expression with a pattern, evaluated in the vector that starts at 0."""
     if not isinstance(expr, Apply):
         known = _known(expr)
         return iota(lanes) if known is None else constant(known, lanes=lanes)
@@ -226,7 +227,8 @@ def _times(first: ir.Value, slope: Fraction) -> ir.Value:
 
 
 def start_of(found: Runs, first: ir.Value, size: Callable[[Size], ir.Value]) -> ir.Value:
-    """How far the runs of the vector from `first` on are from those of the first vector."""
+    """The offset between the runs of the vector that starts at `first` and those of the first
+    vector."""
     return summed(*(_times(first, slope) * size(by) for by, slope in found.slopes if slope != 0))
 
 
@@ -234,7 +236,7 @@ def load_runs(
     vector: ir.Type, buffer: str, at: ir.Value, found: Runs, mask: ir.Value | None,
     size: Callable[[Size], ir.Value], name: Name,
 ) -> ir.Value:  # fmt: skip
-    """The lanes of a vector, out of its runs; `at` is where they all begin."""
+    """The lanes of a vector, selected from its runs; `at` is the common start of the runs."""
     value: ir.Value | None = None
     for run in found.runs:
         begin = summed(at, run.low, *(size(by) * count for by, count in run.steps))
@@ -254,9 +256,10 @@ def load_runs(
 
 
 def neighbours(gathered: ir.Gather, name: Name, register: str) -> tuple[list[ir.Step], ir.Value]:
-    """What is gathered, loaded as a vector where the lanes turn out to be neighbours.
+    """A gather, replaced by a vector load where the lanes turn out to be contiguous at run time.
 
-    So they are nearly everywhere with remainders, limits and mirrors (repeats, padding, wheels).
+    With remainders, clamps and mirrored indices (repeat, padding, cyclic reads) they nearly always
+    are.
     """
     vector, offsets = gathered.type, name(gathered.offsets)
     first = name(ir.Extract(ir.INDEX, offsets, 0))
@@ -275,9 +278,11 @@ def neighbours(gathered: ir.Gather, name: Name, register: str) -> tuple[list[ir.
 
 
 def shared_place(form: Linear, lane: str, vector: ir.Type, machine: Machine) -> Expr | None:
-    """The place along a row that varies from lane to lane, where it stands in a table for all rows.
+    """The index along a row that varies over the lanes, if it is read from a table shared by all
+    rows.
 
-    So places of a grid do: what lanes read is near each other, and `picked` where it can be.
+    Resampling grids have such tables: the lanes read elements near each other, and `picked`
+    applies.
     """
     kind = vector.dtype
     bits = 8 * max(2, kind.bytes) * vector.lanes
@@ -295,10 +300,10 @@ def picked(
     gathered: ir.Gather, rest: ir.Value, places: ir.Value, size: ir.Value,
     name: Name, register: str,
 ) -> tuple[list[ir.Step], ir.Value]:  # fmt: skip
-    """What is gathered at `rest` + `places`, where these turn out to be near each other.
+    """A gather at `rest` + `places`, replaced by a permute where its elements are close together.
 
-    Then they are picked out of two vectors of a tensor of so many elements: a gather takes its time
-    for each lane.
+    The lanes are then selected from two vectors of a tensor of `size` elements; a gather takes time
+    for every lane.
     """
     vector, mask = gathered.type, gathered.mask
     lanes = vector.lanes
@@ -324,7 +329,8 @@ def picked(
 
 
 def steps_over(dtype: DType, stride: int) -> bool:
-    """Whether elements so far apart come out of whole vectors, or else are gathered."""
+    """Whether elements at this stride are shuffled out of whole vectors; otherwise they are
+    gathered."""
     return stride == 1 or 2 <= stride <= _MOST_STEPS.get(dtype.bytes, 0)
 
 
@@ -332,9 +338,10 @@ def load_steps(
     vector: ir.Type, buffer: str, at: ir.Value, stride: int, mask: ir.Value | None,
     name: Name, guard: ir.Value | None = None,
 ) -> ir.Value:  # fmt: skip
-    """Elements `stride` apart from `at` on, out of whole vectors; nothing is read past the last.
+    """Elements at a stride from `at`, shuffled out of whole vectors; reads nothing past the last
+    one.
 
-    With a `guard`, `at` may lie far outside where that is off (in every lane).
+    With a `guard`, `at` may be far out of bounds where the guard is off (in every lane).
     """
     if guard is not None:
         at = name(near(at, guard))
@@ -361,7 +368,8 @@ def load_steps(
 def _loaded(
     vector: ir.Type, buffer: str, begin: ir.Value, run: Run, mask: ir.Value | None, name: Name
 ) -> ir.Value:
-    """The elements of a run in a vector just as long; those that no lane wants are not read."""
+    """The elements of a run in one vector of the next power of two of lanes; unused ones are not
+    read."""
     kind = ir.Type(vector.dtype, max(2, 1 << (run.count - 1).bit_length()))
     wanted = iota(kind.lanes) < run.count if run.count < kind.lanes else None
     if mask is not None:

@@ -1,4 +1,4 @@
-"""The loops of a transposed copy: squares, or what is better for short axes."""
+"""Loops of a transposed copy: square blocks, or a variant for short axes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from anydim.kernels.ir import constant, greatest, least, operate, select, variab
 from anydim.kernels.transpose.transpose_form import LANES, block_of, blocks_of, parts_of
 from anydim.kernels.transpose.transpose_tiles import STRIP, Squares
 
-MOST_LANES = 16  # of small elements: squares of more do not fit into registers
-FEW = (2, 3, 4, 8)  # columns that are brought together, or apart, by shuffles
-_MORE = (5, 6, 7)  # where a shuffle of two vectors is one instruction
-_UNROLLED = 4  # elements that go one by one
+MOST_LANES = 16  # for small elements: larger squares do not fit into registers
+FEW = (2, 3, 4, 8)  # columns that are interleaved, or deinterleaved, by shuffles
+_MORE = (5, 6, 7)  # if a two-vector shuffle is one instruction
+_UNROLLED = 4  # scalar copies per iteration
 
-Way = tuple[ir.Value, Callable[[], None]]  # where it is better than squares, and what writes it
+Way = tuple[ir.Value, Callable[[], None]]  # (condition under which it beats squares, emitter)
 
 
 class Pieces(Squares):
-    """Writes pieces of work: all lanes of a block of rows, at one place of the outer axes."""
+    """Emits work items: all lanes of a block of rows, at one index of the outer axes."""
 
     def write(self) -> None:
-        """All pieces."""
+        """Emit all work items."""
         self._room()
         with self.code.range(variable("start"), variable("stop"), name="unit"):
             self._piece()
@@ -46,10 +46,10 @@ class Pieces(Squares):
         self._first_of(self._ways() if form.inside is None else [])
 
     def _lanes(self) -> None:
-        """How many lanes a piece has, and how far apart they are in the source.
+        """The number of lanes of a work item, and their distance in the source.
 
-        Where there is one, those of the next axis of the target are neighbours there, and some
-        pieces have all lanes of those behind them.
+        If the lane axis has extent 1, the next axis of the target supplies the lanes, and some work
+        items copy the lanes of the following ones too.
         """
         value, form = self._value, self.form
         extent = form.lane.extent
@@ -66,10 +66,10 @@ class Pieces(Squares):
         self.code.let(width, "width")
         self.code.let(step, "lane_step")
 
-    # ---- ways ----------------------------------------------------------------------------------
+    # ---- variants ------------------------------------------------------------------------------
 
     def _first_of(self, ways: list[Way]) -> None:
-        """The first way whose condition holds; squares where there is none."""
+        """The first variant whose condition holds; squares otherwise."""
         if not ways:
             self._squares()
             return
@@ -80,7 +80,7 @@ class Pieces(Squares):
             self._first_of(others)
 
     def _ways(self) -> list[Way]:
-        """What is better than squares where axes are neighbours on both sides, or short."""
+        """Variants that beat squares where an axis is contiguous on both sides, or short."""
         least_filled = max(2, min(MOST_LANES, self._wide.lanes) // 4)
         width, height = variable("width"), self._value(self.form.row.extent)
         return [
@@ -92,7 +92,8 @@ class Pieces(Squares):
         ]
 
     def _ways_of_few(self) -> list[Way]:
-        """Where a few rows lie together in the source, or a few lanes in the target."""
+        """Variants for a few rows contiguous in the source, or a few lanes contiguous in the
+        target."""
         row, lane, lanes = self.form.row.extent, self.form.lane.extent, self._wide.lanes
         width, height = variable("width"), self._value(row)
         fitting = [
@@ -113,7 +114,7 @@ class Pieces(Squares):
         return ways
 
     def _vectors(self, own: str, other: str) -> None:
-        """Vectors as they are, along the axis whose elements are neighbours on both sides."""
+        """Vector copies along the axis that is contiguous on both sides."""
         vector = self._wide if self._copies else self.vector
         low, high = self._ends(own)
         whole = low + round_down(high - low, vector.lanes)
@@ -126,7 +127,7 @@ class Pieces(Squares):
                     self.code.take(lines_ahead([store]))
 
     def _singly(self, own: str, other: str) -> None:
-        """Elements one by one, the longer axis inside."""
+        """Scalar copies, the longer axis innermost."""
         kind = ir.Type(self.vector.dtype)
         low, high = self._ends(own)
         whole = low + round_down(high - low, _UNROLLED)
@@ -141,7 +142,7 @@ class Pieces(Squares):
         self, move: Callable[[int, ir.Value, ir.Value | None], None], count: int, axis: str,
         step: int,
     ) -> None:  # fmt: skip
-        """`move` whole vectors along an axis, then what is left of it."""
+        """`move` whole vectors along an axis, then the remainder."""
         low, high = self._ends(axis)
         end = high - (self._wide.lanes - 1)
         rest = low + quotient_up(greatest(end - low, 0), step) * step
@@ -151,7 +152,8 @@ class Pieces(Squares):
             move(count, at, high - at)
 
     def _bring_together(self, count: int, row: ir.Value, left: ir.Value | None) -> None:
-        """Vectors of the target with `count` lanes of each row; `left` rows where they are last."""
+        """Interleave `count` lanes of several rows into target vectors; `left` rows remain at the
+        end."""
         wide, lanes = self._wide, self._wide.lanes
         step = _step(lanes, count)
         kind = ir.Type(wide.dtype, step)
@@ -168,7 +170,7 @@ class Pieces(Squares):
         self.code.take([*stores, *lines_ahead(stores)])
 
     def _bring_apart(self, count: int, lane: ir.Value, left: ir.Value | None) -> None:
-        """Vectors of `count` rows of the target; `left` lanes of them where they are last."""
+        """Deinterleave source vectors into `count` target rows; `left` lanes remain at the end."""
         wide, lanes = self._wide, self._wide.lanes
         masks: list[ir.Value | None] = [None] * count
         some = None
@@ -185,11 +187,12 @@ class Pieces(Squares):
 
 
 def _step(lanes: int, count: int) -> int:
-    """How many columns of so many elements are brought together: those that fill whole vectors."""
+    """Rows of `count` elements that are interleaved at once, so that they fill whole vectors."""
     return lanes if lanes % count else lanes // count
 
 
 def _end(first: ir.Value, each: ir.Value, end: ir.Value) -> ir.Value:
-    """Where a piece ends that begins at `first`: the last one has half of one more, or less."""
+    """End of a work item that starts at `first`: the last one is up to half an item longer or
+    shorter."""
     last = first + each
     return select(end - last < each / 2, end, last)
