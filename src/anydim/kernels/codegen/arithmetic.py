@@ -65,8 +65,8 @@ def split_index(number: str, *loops: tuple[str, ir.Value]) -> list[ir.Step]:
     rest1, ...
     """
     steps: list[ir.Step] = []
-    for place, (name, extent) in enumerate(loops):
-        rest = f"rest{place}"
+    for level, (name, extent) in enumerate(loops):
+        rest = f"rest{level}"
         steps.append(ir.Let(rest, quotient(variable(number), extent)))
         steps.append(ir.Let(name, variable(number) - variable(rest) * extent))
         number = rest

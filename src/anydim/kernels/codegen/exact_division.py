@@ -85,7 +85,7 @@ class Divisor:
     outside: Expr | None
 
     def values(
-        self, at: Callable[[Expr, DType], ir.Value], flag: Callable[[Expr, DType], ir.Value]
+        self, at: Callable[[Expr, DType], ir.Value], as_flag: Callable[[Expr, DType], ir.Value]
     ) -> Shared:
         """The divisor as IR values: numbers are broadcast by `at`, the flag is lowered by
         `as_flag`."""
@@ -93,7 +93,7 @@ class Divisor:
             at(self.value, self.dtype),
             at(self.inverse, self.dtype),
             None if self.rest is None else at(self.rest, self.dtype),
-            None if self.outside is None else flag(self.outside, boolean),
+            None if self.outside is None else as_flag(self.outside, boolean),
         )
 
 
@@ -145,7 +145,7 @@ def quotient(
     The first check costs three operations and few vectors fail it; most that do contain 0. Branches
     compute only what they need: subnormal products take a hundred times as long.
     """
-    product, again, exact = (_Branch(f"{register}_{way}") for way in "abc")
+    product, again, exact = (_Branch(f"{register}_{branch}") for branch in "abc")
     product.steps.append(ir.Assign(register, corrected(x, by, product.name)))
     exact.steps.append(ir.Assign(register, corrected(x, by, exact.name)))
     divide = ir.Assign(register, x / by.value)

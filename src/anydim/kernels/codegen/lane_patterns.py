@@ -101,8 +101,8 @@ def runs_of(form: Linear, lane: str, lanes: int, step: int = 0) -> Runs | None:
         elif any(found.lanes):
             far = [(*f, (size, p)) for f, p in zip(far, found.lanes)]
     groups: dict[tuple[tuple[Size, int], ...], list[int]] = {}
-    for place, steps in enumerate(far):
-        groups.setdefault(steps, []).append(place)
+    for lane_index, steps in enumerate(far):
+        groups.setdefault(steps, []).append(lane_index)
     runs = []
     for steps, members in groups.items():
         low = min(near[n] for n in members)
@@ -242,14 +242,14 @@ def load_runs(
         begin = summed(at, run.low, *(size(by) * count for by, count in run.steps))
         loaded = name(_loaded(vector, buffer, name(begin), run, mask, name))
         if value is None:
-            places = dict(run.picks)
-            picks = tuple(places.get(lane, 0) for lane in range(vector.lanes))
+            position_of = dict(run.picks)
+            picks = tuple(position_of.get(lane, 0) for lane in range(vector.lanes))
             value = name(shuffle(loaded, loaded, picks))
             continue
         spread = tuple(lane % loaded.type.lanes for lane in range(vector.lanes))
         wide = name(shuffle(loaded, loaded, spread))
-        places = {lane: vector.lanes + place for lane, place in run.picks}
-        picks = tuple(places.get(lane, lane) for lane in range(vector.lanes))
+        position_of = {lane: vector.lanes + position for lane, position in run.picks}
+        picks = tuple(position_of.get(lane, lane) for lane in range(vector.lanes))
         value = name(shuffle(value, wide, picks))
     assert value is not None
     return value
@@ -289,11 +289,11 @@ def shared_place(form: Linear, lane: str, vector: ir.Type, machine: Machine) -> 
     varying = [(atom, by) for atom, by in form.atoms if lane in free_axes(atom)]
     if not machine.permutes or bits not in _PERMUTED or kind.bits % 8 or len(varying) != 1:
         return None
-    ((place, by),) = varying
-    table = place.arguments[0] if isinstance(place, Apply) and is_inside(place) else place
-    rows = {*form.affine.indices}.union(*(free_axes(a) for a, _ in form.atoms if a != place))
+    ((index, by),) = varying
+    table = index.arguments[0] if isinstance(index, Apply) and is_inside(index) else index
+    rows = {*form.affine.indices}.union(*(free_axes(a) for a, _ in form.atoms if a != index))
     alone = by == 1 and form.affine.stride(lane) == 0
-    return place if alone and isinstance(table, Read) and rows - free_axes(table) else None
+    return index if alone and isinstance(table, Read) and rows - free_axes(table) else None
 
 
 def picked(
@@ -355,8 +355,8 @@ def load_steps(
                if part * lanes <= stride * lane < (part + 1) * lanes}  # fmt: skip
         wanted: ir.Value | None = None
         if mask is not None:
-            lane_of = {place: lane for lane, place in own.items()}
-            picks = tuple(lane_of.get(place, lanes) for place in range(lanes))
+            lane_of = {position: lane for lane, position in own.items()}
+            picks = tuple(lane_of.get(position, lanes) for position in range(lanes))
             wanted = name(shuffle(mask, number(boolean, False, lanes), picks))
         loaded = name(ir.Load(vector, buffer, name(at + first), wanted))
         picks = tuple(lanes + own[lane] if lane in own else lane for lane in range(lanes))
@@ -373,10 +373,14 @@ def _loaded(
     kind = ir.Type(vector.dtype, max(2, 1 << (run.count - 1).bit_length()))
     wanted = iota(kind.lanes) < run.count if run.count < kind.lanes else None
     if mask is not None:
-        places = [[lane for lane, at in run.picks if at == place] for place in range(run.count)]
-        places += [[0]] * (kind.lanes - run.count)
-        turns = range(max(map(len, places)))
-        picks = [tuple(own[min(turn, len(own) - 1)] for own in places) for turn in turns]
+        lanes_at = [
+            [lane for lane, at in run.picks if at == position] for position in range(run.count)
+        ]
+        lanes_at += [[0]] * (kind.lanes - run.count)
+        rounds = range(max(map(len, lanes_at)))
+        picks = [
+            tuple(own[min(each_round, len(own) - 1)] for own in lanes_at) for each_round in rounds
+        ]
         any_of = reduce(or_, (shuffle(mask, mask, each) for each in picks))
         wanted = any_of if wanted is None else wanted & any_of
     return ir.Load(kind, buffer, begin, None if wanted is None else name(wanted))

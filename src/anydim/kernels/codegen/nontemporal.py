@@ -18,7 +18,7 @@ from anydim.kernels.codegen.scalar_lowering import Elements
 from anydim.lang.tree.affine import Affine
 from anydim.sizes import Box, Size, bounds
 
-_PAST = ir.Var(ir.Type(boolean), "past")
+_NONTEMPORAL = ir.Var(ir.Type(boolean), "past")
 _MOST_COST = 14  # unit operations, one exp and a read: more expensive code is not memory-bound
 
 
@@ -27,7 +27,7 @@ def may_go_past(context: Context, cost: float, moved: Size, box: Box) -> None:
     may move at least `kept_bytes`."""
     kept = context.machine.kept_bytes
     if kept and cost <= _MOST_COST and bounds(moved, box).high >= kept:
-        context.past = _PAST
+        context.past = _NONTEMPORAL
 
 
 def with_past(
@@ -39,7 +39,7 @@ def with_past(
     known: ir.Value = context.sizes.value(moved) >= context.machine.kept_bytes
     for pair in in_place:
         known &= apart(*(context.buffers[name] for name in pair))
-    return (ir.Let(_PAST.name, known), *body, ir.If(_PAST, (ir.Fence(),)))
+    return (ir.Let(_NONTEMPORAL.name, known), *body, ir.If(_NONTEMPORAL, (ir.Fence(),)))
 
 
 def goes_past(
@@ -55,7 +55,7 @@ def goes_past(
         return None
     at = scope.inner({lane: first})
     for buffer, dtype, form in stored:
-        place = ir.Address(buffer, at.offset(form))
-        known &= (place & (lanes * dtype.bytes - 1)).equals(0)
+        address = ir.Address(buffer, at.offset(form))
+        known &= (address & (lanes * dtype.bytes - 1)).equals(0)
     scope.steps += at.steps
     return scope.name(known)

@@ -124,10 +124,10 @@ def zipped(
         return shuffle(whole, whole, order)
     value = name(columns[0])
     for number, column in enumerate(columns[1:], 1):
-        places = [divmod(begin + lane, count) for lane in range(lanes)]
+        sources = [divmod(begin + lane, count) for lane in range(lanes)]
         picks = tuple(
-            lanes + place if own == number else place if number == 1 else lane
-            for lane, (place, own) in enumerate(places)
+            lanes + position if own == number else position if number == 1 else lane
+            for lane, (position, own) in enumerate(sources)
         )
         value = name(shuffle(value, column, picks))
     return value
@@ -140,11 +140,11 @@ def unzipped(vector: ir.Type, parts: Sequence[ir.Value], name: Name) -> list[ir.
     for number in range(count):
         value = parts[0]
         for part in range(1, count):
-            places = [lane * count + number for lane in range(lanes)]
-            kept = [at % lanes if part == 1 else lane for lane, at in enumerate(places)]
+            sources = [lane * count + number for lane in range(lanes)]
+            kept = [at % lanes if part == 1 else lane for lane, at in enumerate(sources)]
             picks = tuple(
                 lanes + at % lanes if at // lanes == part else kept[lane]
-                for lane, at in enumerate(places)
+                for lane, at in enumerate(sources)
             )
             value = name(shuffle(value, parts[part], picks))
         columns.append(value)

@@ -276,13 +276,13 @@ class Elements(Scope):
         offsets = self.spread(self._at(linear_expr(form), int64), self.lanes)
         gathered = ir.Gather(vector, self._buffer(read), offsets, mask)
         atoms = [atom for atom, _ in form.atoms if self._varies(atom)]
-        place = along.shared_place(form, self.lane, vector, self.context.machine)
-        if place is not None:
+        index = along.shared_place(form, self.lane, vector, self.context.machine)
+        if index is not None:
             rest = self._at(linear_expr(form.without(self.lane)), int64)
             size = self._size(product(self.context.types[read.tensor].shape))
             name = self.context.fresh("picked")
             steps, value = along.picked(
-                gathered, rest, self._at(place, int64), size, self.name, name
+                gathered, rest, self._at(index, int64), size, self.name, name
             )
         elif not atoms or any(reads(atom) for atom in atoms):
             return gathered
@@ -298,7 +298,7 @@ class Elements(Scope):
         offset.
         """
         uniform: list[Expr] = []
-        for index, extent in self._asked(read):
+        for index, extent in self._unproved_indices(read):
             if self._varies(index):
                 form = affine(index)
                 if form is None or form.terms != ((self.lane, as_size(1)),):
@@ -330,7 +330,7 @@ class Elements(Scope):
 
     def inside(self, read: Read) -> ir.Value | None:
         """Whether the indices of a read are in bounds; None when no check is needed."""
-        return self._all([within(*asked) for asked in self._asked(read)])
+        return self._all([within(*bound) for bound in self._unproved_indices(read)])
 
     def _all(self, conditions: Sequence[Expr]) -> ir.Value | None:
         """The conjunction of conditions; None for an empty one."""
@@ -338,7 +338,7 @@ class Elements(Scope):
             return None
         return self._at(reduce(lambda *both: Apply("and", both), conditions), boolean)
 
-    def _asked(self, read: Read) -> Iterator[tuple[Expr, Size]]:
+    def _unproved_indices(self, read: Read) -> Iterator[tuple[Expr, Size]]:
         """The indices that may be out of bounds, with their extents."""
         shape = self.context.types[read.tensor].shape
         extents = (product(shape),) if read.flat else shape
@@ -370,8 +370,8 @@ class Elements(Scope):
         then: list[ir.Step] = []
         if index.type.lanes > 1:
             chosen = ir.Var(index.type, self.context.fresh())
-            picked = operate("select", *self.alike([failing, index, constant(FINE)]))
-            then.append(ir.Let(chosen.name, picked))
+            failing_index = operate("select", *self.alike([failing, index, constant(FINE)]))
+            then.append(ir.Let(chosen.name, failing_index))
             index = chosen.combined("max")
         found = greatest(index, FINE + 1)  # never stored as FINE
         then.append(ir.Store(STATUS.name, constant(check.number), found))

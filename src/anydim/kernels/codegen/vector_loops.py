@@ -83,8 +83,8 @@ def _first_position(
     rest = start
     for name, extent in reversed(axes[1:]):
         registers[name] = scope.context.fresh("at")
-        place = rest % extent if home is None else home.name(rest % extent)
-        scope.steps.append(ir.Declare(registers[name], place))
+        index = rest % extent if home is None else home.name(rest % extent)
+        scope.steps.append(ir.Declare(registers[name], index))
         rest = (home or scope).name(rest // extent)
     first = axes[0][0]
     registers[first] = scope.context.fresh("at")
@@ -202,8 +202,8 @@ def run_segment(
     memory.
     """
     near = scope.inner({})
-    with vectors_of(segment, near, near.inner({}), lanes) as (inner, places):
-        for copy, at in enumerate(places):
+    with vectors_of(segment, near, near.inner({}), lanes) as (inner, starts):
+        for copy, at in enumerate(starts):
             body(inner, at, copy)
         many, written = segment.copies > 1 and segment.mask is None, list(inner.steps)
         if many:

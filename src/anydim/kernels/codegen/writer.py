@@ -63,10 +63,10 @@ class Writer:
         self._count += 1
         return f"{self._prefix}{letter}{self._count}"
 
-    def take(self, steps: Iterable[ir.Step], place: int | None = None) -> None:
+    def take(self, steps: Iterable[ir.Step], position: int | None = None) -> None:
         """Insert steps emitted elsewhere, at an earlier `here` or at the end."""
         block = self._blocks[-1]
-        at = len(block) if place is None else place
+        at = len(block) if position is None else position
         block[at:at] = steps
 
     @property
@@ -187,20 +187,20 @@ class Buffer:
 
     def part(self, start: Like) -> Buffer:
         """The same memory with another base element."""
-        return Buffer(self._code, self._name, self.dtype, self._place(start))
+        return Buffer(self._code, self._name, self.dtype, self._offset(start))
 
-    def _place(self, index: Like) -> ir.Value:
+    def _offset(self, index: Like) -> ir.Value:
         return valued(index) if self._base is None else self._base + valued(index)
 
     def address(self, index: Like) -> ir.Address:
         """The address of an element, for a function call."""
         scale = self.dtype.bytes if self._name == SCRATCH else 1
-        return ir.Address(self._name, (self._place(index) * scale))
+        return ir.Address(self._name, (self._offset(index) * scale))
 
     def load(self, index: Like, lanes: int = 1, where: ir.Value | None = None) -> ir.Value:
         """Elements from `index` on; lanes where `where` is false are 0 and not accessed."""
         kind = ir.Type(self.dtype, lanes)
-        return self._code.frozen(ir.Load(kind, self._name, self._place(index), where))
+        return self._code.frozen(ir.Load(kind, self._name, self._offset(index), where))
 
     def gather(self, indices: ir.Value, where: ir.Value | None = None) -> ir.Value:
         """One element per lane of `indices`."""
@@ -213,7 +213,7 @@ class Buffer:
         wanted = valued(value, self.dtype)
         if wanted.dtype != self.dtype:
             raise InternalError(f"{wanted.dtype} is stored in '{self._name}' of {self.dtype}")
-        self._code.emit(ir.Store(self._name, self._place(index), wanted, where))
+        self._code.emit(ir.Store(self._name, self._offset(index), wanted, where))
 
     def __getitem__(self, index: Like) -> ir.Value:
         return self.load(index)

@@ -56,14 +56,14 @@ def ranges_form(group: Group, box: Box) -> RangesForm | None:
     name, stops = found
     if len(stops) >= MOST or not any(_guarded(s.body, name) for s in statements):
         return None
-    place = [axis.name for axis in axes].index(name)
-    apart = frozenset(axis.name for axis in axes[: place + 1])
+    position = [axis.name for axis in axes].index(name)
+    apart = frozenset(axis.name for axis in axes[: position + 1])
     group = replace(group, statements=statements, temporaries=())
-    ends = (*stops, axes[place].extent)
+    ends = (*stops, axes[position].extent)
     made = [_within(group, _Range(name, number, ends), box) for number in range(len(ends))]
     groups = tuple(flatten(each, apart) for each, _ in made)
     inside = tuple(known for _, known in made)
-    return RangesForm(axes[:place], axes[place], axes[place + 1 :], ends, groups, inside)
+    return RangesForm(axes[:position], axes[position], axes[position + 1 :], ends, groups, inside)
 
 
 def kept_in_place(form: RangesForm) -> dict[str, str]:
@@ -185,10 +185,10 @@ def _within(group: Group, here: _Range, box: Box) -> tuple[Group, frozenset[tupl
     bounds = {name: (as_size(0), extent) for name, extent in extents.items()}
     bounds[here.axis] = (here.low(), here.ends[here.number])
     sure = {
-        (read.tensor, place, index)
+        (read.tensor, dimension, index)
         for statement in group.statements for read in reads(statement.body)
         if read.default is None and not read.flat
-        for place, index in enumerate(read.indices)
+        for dimension, index in enumerate(read.indices)
     }  # fmt: skip
 
     inside: set[tuple[Expr, Size]] = set()
@@ -208,13 +208,13 @@ def _within(group: Group, here: _Range, box: Box) -> tuple[Group, frozenset[tupl
             taken = here.taken(expr.arguments[0])
             return None if taken is None else expr.arguments[1 if taken else 2]
         if isinstance(expr, Read) and expr.default is not None and not expr.flat:
-            asked = False
-            for place, pair in enumerate(zip(expr.indices, group.type_of(expr.tensor).shape)):
+            unproved = False
+            for dimension, pair in enumerate(zip(expr.indices, group.type_of(expr.tensor).shape)):
                 if fits(*pair):
                     inside.add(pair)
-                elif (expr.tensor, place, pair[0]) not in sure:
-                    asked = True
-            return None if asked else replace(expr, default=None)
+                elif (expr.tensor, dimension, pair[0]) not in sure:
+                    unproved = True
+            return None if unproved else replace(expr, default=None)
         return None
 
     return with_bodies(group, lambda body: rewrite(_taken(body, here), change)), frozenset(inside)

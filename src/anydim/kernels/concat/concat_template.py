@@ -199,14 +199,14 @@ class _Writer:
     ) -> None:
         """All elements between two indices of the axis within one range."""
         axes = group.statements[0].axes
-        place = [axis.name for axis in axes].index(self.form.axis.name)
-        rest = axes[place + 1 :]
-        inside, left = (product(a.extent for a in some) for some in (self.form.inner, rest))
-        each = inside if left == 0 else inside.divide_exactly(left)
+        position = [axis.name for axis in axes].index(self.form.axis.name)
+        rest = axes[position + 1 :]
+        inside, remaining = (product(a.extent for a in some) for some in (self.form.inner, rest))
+        each = inside if remaining == 0 else inside.divide_exactly(remaining)
         assert each is not None, "axes that are left are made of inner ones"
         low, high = (scope.name(at * self.value(each)) for at in (low, high))
         spans = [(low, high), *((constant(0), self.value(axis.extent)) for axis in rest)]
-        names = [axis.name for axis in axes[place:]]
+        names = [axis.name for axis in axes[position:]]
         with nested(scope, ((name, *span) for name, span in zip(names[:-1], spans))) as inner:
             self._sweep(inner, number, group, axes[-1], *spans[-1])
 

@@ -18,7 +18,7 @@ FEW = (2, 3, 4, 8)  # columns that are interleaved, or deinterleaved, by shuffle
 _MORE = (5, 6, 7)  # if a two-vector shuffle is one instruction
 _UNROLLED = 4  # scalar copies per iteration
 
-Way = tuple[ir.Value, Callable[[], None]]  # (condition under which it beats squares, emitter)
+Variant = tuple[ir.Value, Callable[[], None]]  # (condition under which it beats squares, emitter)
 
 
 class Pieces(Squares):
@@ -26,7 +26,7 @@ class Pieces(Squares):
 
     def write(self) -> None:
         """Emit all work items."""
-        self._room()
+        self._declare_buffers()
         with self.code.range(variable("start"), variable("stop"), name="unit"):
             self._piece()
 
@@ -43,7 +43,7 @@ class Pieces(Squares):
         low = code.let(variable("block") * value(block), "row0")
         code.let(_end(low, value(block), value(form.row.extent)), "row1")
         self._lanes()
-        self._first_of(self._ways() if form.inside is None else [])
+        self._first_variant(self._variants() if form.inside is None else [])
 
     def _lanes(self) -> None:
         """The number of lanes of a work item, and their distance in the source.
@@ -68,30 +68,30 @@ class Pieces(Squares):
 
     # ---- variants ------------------------------------------------------------------------------
 
-    def _first_of(self, ways: list[Way]) -> None:
+    def _first_variant(self, variants: list[Variant]) -> None:
         """The first variant whose condition holds; squares otherwise."""
-        if not ways:
+        if not variants:
             self._squares()
             return
-        (condition, way), *others = ways
+        (condition, emit), *others = variants
         with self.code.when(condition):
-            way()
+            emit()
         with self.code.otherwise():
-            self._first_of(others)
+            self._first_variant(others)
 
-    def _ways(self) -> list[Way]:
+    def _variants(self) -> list[Variant]:
         """Variants that beat squares where an axis is contiguous on both sides, or short."""
         least_filled = max(2, min(MOST_LANES, self._wide.lanes) // 4)
         width, height = variable("width"), self._value(self.form.row.extent)
         return [
             (self._row_stride.equals(1), partial(self._vectors, "row", "lane")),
             (variable("lane_step").equals(1), partial(self._vectors, "lane", "row")),
-            *(self._ways_of_few() if self._copies else ()),
+            *(self._variants_for_few() if self._copies else ()),
             (width < least_filled, partial(self._singly, "row", "lane")),
             (height < least_filled, partial(self._singly, "lane", "row")),
         ]
 
-    def _ways_of_few(self) -> list[Way]:
+    def _variants_for_few(self) -> list[Variant]:
         """Variants for a few rows contiguous in the source, or a few lanes contiguous in the
         target."""
         row, lane, lanes = self.form.row.extent, self.form.lane.extent, self._wide.lanes
@@ -99,19 +99,21 @@ class Pieces(Squares):
         fitting = [
             count for count in FEW if 2 * count <= lanes and (count < 4 or 4 * count <= lanes)
         ]
-        ways, both = list[Way](), partial(operate, "and")
+        variants, both = list[Variant](), partial(operate, "and")
         for count in reversed([few for few in fitting if few != FEW[-1]]):
             if row.constant in (None, count):
-                lie = both(height.equals(count), variable("lane_step").equals(count))
-                ways.append((lie, partial(self._few, self._bring_apart, count, "lane", lanes)))
+                condition = both(height.equals(count), variable("lane_step").equals(count))
+                variants.append(
+                    (condition, partial(self._few, self._deinterleave, count, "lane", lanes))
+                )
         if self.context.machine.permutes and self.vector.dtype.bytes > 1:
             fitting += _MORE
         for count in reversed(fitting):
             if lane.constant in (None, count):
-                lie = both(width.equals(count), self._row_stride.equals(count))
-                way = partial(self._few, self._bring_together, count, "row", _step(lanes, count))
-                ways.append((lie, way))
-        return ways
+                condition = both(width.equals(count), self._row_stride.equals(count))
+                emit = partial(self._few, self._interleave, count, "row", _step(lanes, count))
+                variants.append((condition, emit))
+        return variants
 
     def _vectors(self, own: str, other: str) -> None:
         """Vector copies along the axis that is contiguous on both sides."""
@@ -122,8 +124,8 @@ class Pieces(Squares):
             for begin, end in ((low, whole), (whole, high)):
                 with self.code.range(begin, end, vector.lanes, f"{own}_vector") as at:
                     mask = first_lanes(high - at, vector.lanes) if end is high else None
-                    source, target = self._places(**{own: at, other: outer})
-                    store = self._write(target, ir.Load(vector, "x", source, mask), mask)
+                    from_, to = self._offsets(**{own: at, other: outer})
+                    store = self._write(to, ir.Load(vector, "x", from_, mask), mask)
                     self.code.take(lines_ahead([store]))
 
     def _singly(self, own: str, other: str) -> None:
@@ -135,7 +137,7 @@ class Pieces(Squares):
             for begin, end, count in ((low, whole, _UNROLLED), (whole, high, 1)):
                 with self.code.range(begin, end, count, own) as at:
                     for number in range(count):
-                        source, target = self._places(**{own: at + number, other: outer})
+                        source, target = self._offsets(**{own: at + number, other: outer})
                         self._write(target, ir.Load(kind, "x", source), None)
 
     def _few(
@@ -151,25 +153,25 @@ class Pieces(Squares):
         with self.code.range(rest, high, step, "p") as at:
             move(count, at, high - at)
 
-    def _bring_together(self, count: int, row: ir.Value, left: ir.Value | None) -> None:
+    def _interleave(self, count: int, row: ir.Value, left: ir.Value | None) -> None:
         """Interleave `count` lanes of several rows into target vectors; `left` rows remain at the
         end."""
         wide, lanes = self._wide, self._wide.lanes
         step = _step(lanes, count)
         kind = ir.Type(wide.dtype, step)
         some = None if left is None else first_lanes(least(left, step), step)
-        places = [self._places(row, constant(number)) for number in range(count)]
-        loads = [ir.Load(kind, "x", source, some) for source, _ in places]
+        offsets = [self._offsets(row, constant(number)) for number in range(count)]
+        loads = [ir.Load(kind, "x", source, some) for source, _ in offsets]
         stores = []
         for begin in range(0, step * count, lanes):
             mask = None
             if left is not None:
                 mask = first_lanes(least(left, step) * count + -begin, lanes)
             made = zipped(wide, loads, self.code.let, begin)
-            stores.append(ir.Store("y", places[0][1] + begin, made, mask))
+            stores.append(ir.Store("y", offsets[0][1] + begin, made, mask))
         self.code.take([*stores, *lines_ahead(stores)])
 
-    def _bring_apart(self, count: int, lane: ir.Value, left: ir.Value | None) -> None:
+    def _deinterleave(self, count: int, lane: ir.Value, left: ir.Value | None) -> None:
         """Deinterleave source vectors into `count` target rows; `left` lanes remain at the end."""
         wide, lanes = self._wide, self._wide.lanes
         masks: list[ir.Value | None] = [None] * count
@@ -178,11 +180,11 @@ class Pieces(Squares):
             joined = least(left * count, lanes * count)
             masks = [first_lanes(joined + -number * lanes, lanes) for number in range(count)]
             some = first_lanes(least(left, lanes), lanes)
-        places = [self._places(constant(number), lane) for number in range(count)]
-        source = places[0][0]
+        offsets = [self._offsets(constant(number), lane) for number in range(count)]
+        source = offsets[0][0]
         loads = [ir.Load(wide, "x", source + n * lanes, mask) for n, mask in enumerate(masks)]
         columns = unzipped(wide, loads, self.code.let)
-        stores = [ir.Store("y", to, column, some) for (_, to), column in zip(places, columns)]
+        stores = [ir.Store("y", to, column, some) for (_, to), column in zip(offsets, columns)]
         self.code.take([*stores, *lines_ahead(stores)])
 
 

@@ -59,7 +59,7 @@ def _propose(form: TranspositionForm, task: Task) -> Transposition | None:
         return None
     dtype = group.inputs[0].type.dtype
     short = [axis.extent.constant for axis in (form.row, form.lane)]
-    if _goes_together(form):
+    if _is_interleaved(form):
         short.pop()
     if any(extent is not None and 2 * extent < lanes for extent in short) and dtype.bytes > 2:
         return None
@@ -68,7 +68,7 @@ def _propose(form: TranspositionForm, task: Task) -> Transposition | None:
     return Transposition(lanes)
 
 
-def _goes_together(form: TranspositionForm) -> bool:
+def _is_interleaved(form: TranspositionForm) -> bool:
     """Whether the target consists of a known small number of interleaved columns."""
     columns, copies = form.lane.extent, form.value == form.read
     packed = form.target.stride(form.row.name) == columns and form.inside is None

@@ -68,7 +68,7 @@ class Squares:
 
     # ---- squares -------------------------------------------------------------------------------
 
-    def _room(self) -> None:
+    def _declare_buffers(self) -> None:
         """Declare the buffer of a square whose elements are computed, and the panel."""
         dtype, lanes = self.vector.dtype, self.vector.lanes
         if not self._copies:
@@ -100,13 +100,13 @@ class Squares:
         else:
             self._whole(low, high, end)
         with code.range(end, width, lanes, "lane0") as lane:
-            left = code.let(width - lane, "left")
+            remaining = code.let(width - lane, "left")
             code.let(inside - lane, "known")
             half = lanes // 2
             if half < _LEAST_SQUARE or form.inside is not None:
                 self._last_lanes(low, high)
             else:
-                with code.when(left <= half):
+                with code.when(remaining <= half):
                     few = replace(self, vector=ir.Type(self.vector.dtype, half))
                     few._last_lanes(low, high)
                 with code.otherwise():
@@ -128,13 +128,13 @@ class Squares:
 
         Where source rows are far apart too, or come from memory, panels take longer.
         """
-        bytes, lanes = self.vector.dtype.bytes, self.vector.lanes
-        apart = self._row_stride * bytes
+        element_bytes, lanes = self.vector.dtype.bytes, self.vector.lanes
+        apart = self._row_stride * element_bytes
         rest = (apart + _LINE) & (_WAY * _WAYS // lanes - 1)
         same = (rest <= 2 * _LINE) & (apart > 2 * _LINE)
         axes = (*self.form.outer, self.form.row, self.form.lane)
-        all = self._value(product(axis.extent for axis in axes) * bytes)
-        return same & (variable("lane_step") * bytes <= _NEAR) & (all <= _KEPT)
+        total = self._value(product(axis.extent for axis in axes) * element_bytes)
+        return same & (variable("lane_step") * element_bytes <= _NEAR) & (total <= _KEPT)
 
     def _by_panels(self, low: ir.Value, high: ir.Value, end: ir.Value) -> None:
         """As `_whole`, but each strip is assembled in a panel and written to its rows in whole
@@ -145,13 +145,13 @@ class Squares:
             first = code.let(least(at, end + -lanes), "first")
             length = code.let(least(end, at + STRIP) - first, "length")
             with code.range(0, length, lanes, "lane") as lane:
-                place = code.let(least(lane, length + -lanes), "place")
-                code.let(self._places(variable("k"), first + place)[0], "k_from")
+                position = code.let(least(lane, length + -lanes), "place")
+                code.let(self._offsets(variable("k"), first + position)[0], "k_from")
                 for each, column in enumerate(self._columns("k", edge=False, narrow=False)):
-                    code.emit(ir.Store(_PANEL, place + each * width, column))
+                    code.emit(ir.Store(_PANEL, position + each * width, column))
             whole = code.let(round_down(length, wide.lanes), "whole_lines")
             with code.range(row - variable("k"), lanes, name="number") as number:
-                _, target = self._places(variable("k") + number, first)
+                _, target = self._offsets(variable("k") + number, first)
                 code.let(target, "to")
                 for begin, stop in ((constant(0), whole), (whole, length)):
                     with code.range(begin, stop, wide.lanes, "lane") as lane:
@@ -196,7 +196,7 @@ class Squares:
         selects the stored lanes, where not all are.
         """
         code, lanes = self.code, self.vector.lanes
-        source, target = self._places(variable(row), variable("lane0"))
+        source, target = self._offsets(variable(row), variable("lane0"))
         left = code.let(variable("row1") - variable(row), f"{row}_left")
         code.let(source, f"{row}_from")
         target = code.let(target, f"{row}_to")
@@ -254,7 +254,7 @@ class Squares:
         terms = [variable(name) * self._value(c) for name, c in form.terms if name in own]
         return summed(self._value(form.constant), *terms)
 
-    def _places(self, row: ir.Value, lane: ir.Value) -> tuple[ir.Value, ir.Value]:
+    def _offsets(self, row: ir.Value, lane: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Source and target offsets of an element."""
         return (
             variable("source") + row + lane * variable("lane_step"),
@@ -267,7 +267,7 @@ class Squares:
             return variable("row0"), variable("row1")
         return constant(0), variable("width")
 
-    def _write(self, place: ir.Value, found: ir.Value, mask: ir.Value | None) -> ir.Store:
+    def _write(self, offset: ir.Value, found: ir.Value, mask: ir.Value | None) -> ir.Store:
         """Store the function of some elements."""
         value = found
         if not self._copies:
@@ -276,7 +276,7 @@ class Squares:
             scope.know(self.form.read, scope.name(found))
             value = scope.value(self.form.value, self.made)
             self.code.take(scope.steps)
-        store = ir.Store("y", place, value, mask)
+        store = ir.Store("y", offset, value, mask)
         self.code.emit(store)
         return store
 
