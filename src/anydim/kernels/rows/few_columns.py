@@ -1,12 +1,12 @@
-"""Reductions across a few columns: vectors hold several rows.
+"""Reductions across a few columns: a vector holds several rows.
 
     top(c) max=! x(r,c) where c in 0:3
 
-A row that fills 3 of 16 lanes wastes the rest, so a vector takes 5 rows, which follow each other.
-Largest and smallest elements are joined at the end; what rounds is added up one row after the
-other, as where columns are many, so a column has the same bits beside others and alone. How many
-columns there are is told apart where lanes move, and nowhere else. What asks for the number of its
-row reads a vector that says which rows the lanes are of.
+A row that fills 3 of 16 lanes wastes the others, so a vector holds 5 adjacent rows. Maxima and
+minima are combined at the end; sums that round are accumulated row by row, in the same order as
+with many columns, so the bits of a column do not depend on the other columns. Code is specialized
+for the number of columns only where lanes are shuffled. An expression that uses the row index reads
+a vector with the row of each lane.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NUMBER = "number of the row"
 
 
 def takes_few(form: RowForm, lanes: int) -> bool:
-    """Whether rows of a form follow each other in all that it reads and writes by elements."""
+    """Whether rows are adjacent in all elements that a form reads and writes."""
     known = form.lane.extent.constant
     if lanes < 4 or len(form.row) != 1 or form.plan.slots or (known or 0) > lanes // 2:
         return False
@@ -58,7 +58,7 @@ def _plain(part: Expr, form: RowForm) -> bool:
 
 
 def _numbered(expr: Expr, row: str) -> Expr:
-    """An expression that reads the number of its row, but where that says a place."""
+    """An expression that reads the row index as a tensor, except in indices of reads."""
     if isinstance(expr, Apply):
         return Apply(expr.function, tuple(_numbered(part, row) for part in expr.arguments))
     if isinstance(expr, Cast):
@@ -67,7 +67,7 @@ def _numbered(expr: Expr, row: str) -> Expr:
 
 
 class FewColumns:
-    """The steps for one place of the outer axes but the columns."""
+    """The steps at one point of the outer axes, without the columns."""
 
     def __init__(self, setting: Setting) -> None:
         self.form, self.lanes = setting.form, setting.lanes
@@ -83,7 +83,7 @@ class FewColumns:
         self.columns = setting.value(setting.form.lane.extent)
 
     def steps(self, outer: Elements) -> tuple[ir.Step, ...]:
-        """All sweeps over the rows, and what is stored after them."""
+        """All passes over the rows, and the stores after them."""
         shared = outer.inner({})
         types = {**outer.context.types, _NUMBER: TensorType(int64, ())}
         shared.context = replace(outer.context, types=types)
@@ -106,10 +106,10 @@ class FewColumns:
         return tuple(shared.steps)
 
     def _sweep(self, shared: Elements, row: Row, sweep: int) -> None:
-        """Vectors of rows, as many as there is room for."""
+        """Vectors of rows, as many rows as fit."""
         axis = self.form.row[0]
         rows = self.setting.value(axis.extent)
-        step = shared.name(constant(self.lanes) // self.columns)  # rows of a vector
+        step = shared.name(constant(self.lanes) // self.columns)  # rows per vector
         at = variable(self.setting.context.fresh("i"))
         uniform = shared.inner({axis.name: at})
         left = uniform.name(least(uniform.name(rows - at), step))
@@ -121,7 +121,7 @@ class FewColumns:
             shared.steps.append(every_other(at, rows, step, uniform.steps, shared))
 
     def _rows_of_lanes(self, scope: Elements) -> ir.Value:
-        """How many rows after that of lane 0 the row of each lane is."""
+        """The row of each lane, relative to the row of lane 0."""
         total = constant(0, lanes=self.lanes)
         for row in range(1, self.lanes):
             begins = self.columns * row
@@ -129,7 +129,7 @@ class FewColumns:
         return total
 
     def _join(self, scope: Elements, name: str, register: str) -> None:
-        """Every row of a vector gets the result of its column."""
+        """Combine the rows of a vector: every row gets the result of its column."""
         function, dtype = self.setting.folding(name)
         old = ir.Get(ir.Type(dtype, self.lanes), register)
 
@@ -142,7 +142,7 @@ class FewColumns:
         scope.steps.append(self.by_columns(register, joined))
 
     def free_order(self, name: str) -> bool:
-        """Whether a reduction has the same bits in any order."""
+        """Whether the result of a reduction is independent of the order."""
         function, dtype = self.setting.folding(name)
         return not dtype.is_float or function not in ("add", "mul")
 
@@ -152,7 +152,7 @@ class FewColumns:
         return shuffle(vector, vector, places)
 
     def by_columns(self, register: str, value: Callable[[int], ir.Value]) -> ir.Step:
-        """A register becomes what `value` says for the number of columns."""
+        """Assign a register the value for the actual number of columns."""
         counts = range(1, self.lanes // 2 + 1)
         return ir.Switch(self.columns, tuple((n, (ir.Assign(register, value(n)),)) for n in counts))
 
@@ -194,10 +194,10 @@ class _FewCell(Cell):
 def every_other(
     at: ir.Var, end: ir.Value, step: Like, body: Iterable[ir.Step], scope: Elements
 ) -> ir.Step:
-    """A loop that goes to every other place up to `end`, and then to those between.
+    """A loop over the even steps up to `end`, then over the odd ones.
 
-    A vector's store ends, by its mask, in bytes with which the next one begins: where that loads
-    what was kept there, it would wait for the store.
+    A masked vector store overlaps the bytes where the next vector starts; loading elements kept
+    there right afterwards would stall on that store.
     """
     begin, twice = variable(scope.context.fresh("i")), step + step
     return loop(begin.name, 0, twice, step, loop(at.name, begin, end, twice, *body))

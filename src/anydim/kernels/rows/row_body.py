@@ -1,4 +1,4 @@
-"""The inside of row kernels: one row with its accumulators, and one vector of its elements."""
+"""The body of row kernels: one row with its accumulators, and one vector of its elements."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from anydim.lang.tree import Axis, Group, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import Affine, affine, reads, row_major_strides
 from anydim.sizes import Size, align_up, as_size, maximum, product
 
-MOST_AHEAD = 3  # inputs whose next row is asked for ahead of time
-PIECE = 8192  # elements of a long row that are done at a time where its elements are independent
+MOST_AHEAD = 3  # inputs whose next row is prefetched
+PIECE = 8192  # elements of a piece of a long row
 
 
 @dataclass(frozen=True)
 class RowForm:
-    """A flattened group with its loops told apart: `outer` ones, and those of a `row`.
+    """A flattened group with its loops classified: `outer` loops, and the loops of a `row`.
 
-    `lane` is the axis along vector lanes: the last of `row`, or one of `outer` (then `across`).
-    `scaled` are scalars that stand for a sum whose factors were taken out of it. With `pieces`,
-    rows are cut into pieces that threads share; with `cut` reductions add up each piece of a row
-    on its own, as threads do that share one (`split_rows.py`).
+    `lane` is the vectorized axis: the last of `row`, or one of `outer` (then `across`). `scaled`
+    are scalars equal to a sum whose factors were moved out of it. With `pieces`, rows are split
+    into pieces that threads share; with `cut`, reductions sum each piece of a row on its own, so
+    that threads can share the row without changing the result (`split_rows.py`).
     """
 
     group: Group
@@ -47,23 +47,23 @@ class RowForm:
 
     @property
     def whole(self) -> bool:
-        """Whether there is but one row, of independent elements: then threads share those."""
+        """Whether there is a single row of independent elements, which threads share."""
         return not self.outer and self.independent
 
     @property
     def independent(self) -> bool:
-        """Whether a part of a row can be done without the rest."""
+        """Whether parts of a row can be computed independently."""
         only_elements = len(self.plan.stored) == len(self.group.outputs)
         return only_elements and not self.plan.made and len(self.row) == 1
 
 
 def whole_pieces(form: RowForm) -> Size:
-    """The pieces of a row but the last one."""
+    """The number of pieces of a row, without the last one."""
     return maximum(form.lane.extent - 1, 0) // PIECE
 
 
 class Setting:
-    """What all code of a form shares: its statements by kind, and how wide it is written."""
+    """State shared by the code of a form: its statements by kind, its lanes and unrolling."""
 
     def __init__(
         self, form: RowForm, context: Context, lanes: int, unroll: int,
@@ -71,8 +71,8 @@ class Setting:
     ) -> None:  # fmt: skip
         self.form, self.plan, self.context = form, form.plan, context
         self.lanes, self.unroll = lanes, unroll
-        self.panels = panels or {}  # buffers of columns: see `short_rows.py`
-        self.step = context.step or lanes  # from one vector to the next along a row
+        self.panels = panels or {}  # transposed buffers, see `short_rows.py`
+        self.step = context.step or lanes  # distance between vectors along a row
         self.piece = PIECE // self.step * self.step
         self.statements = {s.target: s for s in form.group.statements}
         self.outputs = frozenset(tensor.name for tensor in form.group.outputs)
@@ -97,22 +97,22 @@ class Setting:
         return ("fast_max" if name in self.settled else function), dtype
 
     def nothing(self, name: str) -> ir.Const:
-        """What a reduction accumulates from on, in every lane."""
+        """The neutral element of a reduction, in every lane."""
         return nothing_of(*self.folding(name), self.lanes)
 
     def _shares(self) -> frozenset[str]:
-        """Totals whose parts are watched while they are added up: see `Row.begin`."""
+        """Totals whose terms are checked while they are summed: see `Row.begin`."""
         if self.form.across or self.lanes == 1 or not self.context.machine.fused:
             return frozenset()
         return frozenset(n for n in shares(self.form.group) if watchable(self.dtype(n)))
 
     @property
     def width(self) -> int:
-        """Lanes of all vectors side by side."""
+        """Lanes of all unrolled vectors together."""
         return self.lanes * self.unroll
 
     def slot_start(self, slot: int) -> Size:
-        """Where a slot of kept elements starts in scratch, in bytes."""
+        """Start of a slot of kept elements in scratch, in bytes."""
         total = as_size(0)
         count = product(axis.extent for axis in self.form.row)
         wide = self.width if self.form.across else 1
@@ -121,9 +121,9 @@ class Setting:
         return total
 
     def _read_ahead(self) -> tuple[tuple[str, Affine, Size], ...]:
-        """What the first sweep of the next row will read: buffer, address, distance of rows.
+        """The reads of the next row's first pass: buffer, address, distance between rows.
 
-        The second sweep asks for it, where there is one: it has the memory to itself.
+        The second pass, if there is one, prefetches them: it accesses little memory itself.
         """
         if self.form.across or not self.form.outer or self.plan.sweeps < 2:
             return ()
@@ -148,7 +148,7 @@ class Row:
         self.setting, self.scope, self.copy = setting, scope, copy
         self.known: dict[str, ir.Value] = {}
         self.accumulators: dict[str, tuple[str, ...]] = {}
-        self.totals: dict[str, str] = {}  # of the pieces that are done
+        self.totals: dict[str, str] = {}  # of the finished pieces
         self.common: dict[str, str] = {}
         self.small: dict[str, ir.Value] = {}
         scope.local = self.read
@@ -168,10 +168,10 @@ class Row:
         return self.known[name]
 
     def begin(self, sweep: int, copies: int) -> None:
-        """Declare the accumulators of a sweep.
+        """Declare the accumulators of a pass.
 
-        The bits that all parts of a total have in common say whether one of them is too small to
-        be divided by a product: `small`, once the total is known.
+        The bitwise AND of all terms of a total shows whether one of them is too small to be divided
+        by multiplication: `small`, once the total is known.
         """
         fresh, steps = self.setting.context.fresh, self.scope.steps
         for name in self.setting.plan.made_by(sweep):
@@ -187,13 +187,13 @@ class Row:
                 steps.append(ir.Declare(self.common[name], every))
 
     def end(self, sweep: int) -> None:
-        """Make the reductions of a sweep known."""
+        """Record the results of the reductions of a pass."""
         for name in self.setting.plan.made_by(sweep):
             total = self.joined(name)
             self.know(name, self._with_pieces(name, total) if name in self.totals else total)
 
     def _with_pieces(self, name: str, last: ir.Value) -> ir.Value:
-        """The total of a row: of one piece, that of its last one."""
+        """The total of a row; a row of one piece has the total of its last piece."""
         function, _ = self.setting.folding(name)
         register, last = self.setting.context.fresh("whole"), self.scope.name(last)
         both = operate(function, ir.Get(last.type, self.totals[name]), last)
@@ -203,13 +203,13 @@ class Row:
         return ir.Get(last.type, register)
 
     def joined(self, name: str) -> ir.Value:
-        """The accumulators of a reduction in one vector."""
+        """The accumulators of a reduction combined into one vector."""
         function, dtype = self.setting.folding(name)
         vector = ir.Type(dtype, self.setting.lanes)
         return joined(function, [ir.Get(vector, a) for a in self.accumulators[name]])
 
     def piece_done(self, scope: Elements, sweep: int) -> None:
-        """The accumulators of a sweep go into totals, and begin anew."""
+        """Add the accumulators of a pass to the totals, and reset them."""
         for name in self.setting.plan.made_by(sweep):
             start = self.setting.nothing(name)
             old = ir.Get(start.type, self.totals[name])
@@ -218,7 +218,7 @@ class Row:
             scope.steps += [ir.Assign(each, start) for each in self.accumulators[name]]
 
     def know(self, name: str, total: ir.Value) -> None:
-        """Make a reduction known whose lanes are those of a vector."""
+        """Record the result of a reduction, from a vector of partial results."""
         function, dtype = self.setting.folding(name)
         vector = ir.Type(dtype, self.setting.lanes)
         total = self.scope.name(total)
@@ -230,7 +230,7 @@ class Row:
             self.small[name] = any_small(common, dtype, self.scope.name)
 
     def empty(self) -> None:
-        """Make the reductions of a row without elements known."""
+        """Record the results of the reductions of a row without elements."""
         for name in self.setting.plan.made:
             nothing = nothing_of(*self.setting.folding(name))
             self.known[name] = convert(nothing, self.setting.dtype(name))
@@ -238,7 +238,7 @@ class Row:
             self.known[name] = number(self.setting.dtype(name), 0)
 
     def finish(self) -> None:
-        """Store the scalars that are results."""
+        """Store the scalar results."""
         for name in self.setting.statements:
             if name not in self.setting.scalars & self.setting.outputs:
                 continue
@@ -252,7 +252,7 @@ class Row:
 
 
 class Cell:
-    """The elements of a row at one vector: lanes along the row, or one element of many rows."""
+    """The elements of a row in one vector: lanes along the row, or one element of many rows."""
 
     def __init__(
         self, row: Row, scope: Elements, indices: dict[str, ir.Value], sweep: int, copy: int,
@@ -270,7 +270,7 @@ class Cell:
             self.scope.uniform = scope
 
     def emit(self) -> None:
-        """Everything the sweep does here: fold into accumulators, keep and store elements."""
+        """Everything a pass does here: update accumulators, keep and store elements."""
         plan = self.setting.plan
         roots = {**plan.made, **plan.stored}
         first = {name: kept.first for name, kept in plan.kept.items()}
@@ -290,7 +290,7 @@ class Cell:
         self.target.steps += self.scope.steps
 
     def _prefetch(self) -> None:
-        """Ask for what the next row's first sweep reads here."""
+        """Prefetch the reads of the next row's first pass at this position."""
         for buffer, form, distance in self.setting.ahead:
             far = self.row.scope.outer
             assert far is not None
@@ -300,14 +300,14 @@ class Cell:
             self.scope.steps.append(ir.Prefetch(buffer, offset))
 
     def read(self, read: Read) -> ir.Value | None:
-        """An element of this row, or of an operand that is in a panel; None for others."""
+        """An element of this row, or of an operand in a panel; None for others."""
         if read in self.setting.panels:
             vector = ir.Type(self.setting.context.types[read.tensor].dtype, self.scope.lanes)
             return ir.Load(vector, self.setting.panels[read], self._column())
         return self.element(read.tensor) if read.tensor in self.setting.elements else None
 
     def element(self, name: str) -> ir.Value:
-        """The value of an element statement here: loaded when it was kept, else computed."""
+        """The value of an element statement: loaded where it was kept, else computed."""
         if name not in self.values:
             kept = self.setting.plan.kept.get(name)
             dtype = self.setting.dtype(name)
@@ -321,7 +321,7 @@ class Cell:
         return self.values[name]
 
     def _place(self, name: str) -> tuple[str, ir.Value]:
-        """Where an element is stored: the buffer and the offset of lane 0."""
+        """The buffer of a stored element, and the offset of lane 0."""
         kept = self.setting.plan.kept.get(name)
         place = name if kept is None or kept.place is None else kept.place
         if place in self.setting.panels:
@@ -359,7 +359,7 @@ class Cell:
             self._watch(self.row.common[name], *terms)
 
     def _watch(self, register: str, part: ir.Value) -> None:
-        """Count the bits of parts of a total among those that they have in common."""
+        """AND the bits of the terms of a total into a register."""
         bits = self.scope.name(part.bits(bits_of(part.type).dtype))
         if self.mask is not None:
             every = all_bits(part.type.dtype, self.setting.lanes)

@@ -1,7 +1,7 @@
-"""Code for groups that work row by row: sweeps with vector lanes along or across the rows.
+"""Code for row-wise groups: passes with vector lanes along or across the rows.
 
-Along: the lanes are neighbours in one row; reductions end with a sum over lanes.
-Across: the lanes are neighbouring rows; each lane has its own row, walked element by element.
+Along: the lanes are contiguous in one row; reductions end with a horizontal reduction. Across: the
+lanes are adjacent rows; each lane walks its own row, element by element.
 
     along  (softmax over c)          across (mean over s)
     for r:                           for b, block of 64 c:
@@ -44,13 +44,13 @@ from anydim.lang.tree import Axis, Expr, Read
 from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, ceil_div, product
 
-FEW = 16  # elements of a row that is one vector, if no vector holds fewer
-FEWER = (8, 4)  # where they are looked up
-PART = "part of a row"  # the axis over pieces of rows, or blocks of rows that lanes share
+FEW = 16  # lanes for rows of at most one vector, clamped to the vector's lanes
+FEWER = (8, 4)  # if elements are read at looked-up indices
+PART = "part of a row"  # axis over pieces of rows, or over blocks of rows
 
 
 def lookups(body: Expr, lane: str) -> list[Read]:
-    """What is read one by one along a row, where other elements say."""
+    """Reads along a row at data-dependent indices."""
     return [r for r in reads(body) if any(lane in free_axes(i) and reads(i) for i in r.indices)]
 
 
@@ -62,15 +62,15 @@ class RowProgram:
         unit: bool = False,
     ) -> None:  # fmt: skip
         self.setting, self.form, self.plan = setting, setting.form, setting.plan
-        self.unit = unit  # a `unit_form`: the range is that of its elements
-        self.single = single  # rows are a vector each, of the lanes that are the same in all
-        self.short = short  # for rows that fill no vector
+        self.unit = unit  # a `unit_form`: the parallel range counts its elements
+        self.single = single  # each row is one vector, with the same lanes in all rows
+        self.short = short  # setting for rows that do not fill a vector
         self.sweeps: tuple[Segment, ...] = ()
 
-    # ---- the whole -----------------------------------------------------------------------------
+    # ---- main function -------------------------------------------------------------------------
 
     def body(self, never_empty: bool) -> tuple[ir.Step, ...]:
-        """All steps of the main function. `never_empty` says that rows have elements."""
+        """All steps of the main function. `never_empty`: rows have elements."""
         running = replace(self.setting.context, running=True)
         steps = self._rows(running, empty=False)
         extent = self.setting.value(self.form.lane.extent)
@@ -90,7 +90,8 @@ class RowProgram:
         return (ir.If(START < STOP, steps),)
 
     def _singles(self) -> tuple[int, ...]:
-        """Lanes of rows of a few elements that depend on no others, where a call may have them."""
+        """Lane counts of variants for rows of one vector, where elements are independent and rows
+        may be short."""
         form, lanes = self.form, min(FEW, self.setting.lanes)
         some = bool(form.outer) and form.lane.extent.constant is None and lanes > 1
         if form.across:
@@ -98,7 +99,8 @@ class RowProgram:
         return (lanes, *self._fewer()) if some and form.independent else ()
 
     def _fewer(self) -> tuple[int, ...]:
-        """Lanes where elements are looked up, which takes its time for each lane, in it or not."""
+        """Smaller lane counts for reads at looked-up indices, which cost time per lane, masked or
+        not."""
         form = self.form
         looked_up = any(lookups(s.body, form.lane.name) for s in form.group.statements)
         kept = form.across and form.plan.slots
@@ -126,11 +128,11 @@ class RowProgram:
 
     @property
     def scratch(self) -> Size:
-        """Bytes of the rows kept in scratch."""
+        """Bytes of the elements kept in scratch."""
         return self.setting.slot_start(len(self.plan.slots))
 
     def short_rows(self) -> tuple[ir.Step, ...]:
-        """Blocks of rows side by side, through panels."""
+        """Blocks of rows side by side, through transposed panels."""
         context = replace(self.setting.context, running=True, step=0)
         kernel, short = Elements(context), Short(self.setting)
         kernel.steps += short.declared()
@@ -150,7 +152,7 @@ class RowProgram:
         return tuple(kernel.steps)
 
     def _distances(self, kernel: Elements) -> None:
-        """Rows too long for two of them to stay in the nearest cache are not read ahead."""
+        """Enable prefetch of the next row only if several rows fit into the L1 cache."""
         if self.setting.ahead:
             bytes_of = max(t.type.dtype.bytes for t in self.form.group.inputs)
             most = self.setting.context.machine.l1_bytes // (4 * bytes_of * len(self.setting.ahead))
@@ -203,7 +205,7 @@ class RowProgram:
         return segments(scope, low, high, setting.lanes, setting.unroll, setting.step)
 
     def _range(self, kernel: Elements) -> tuple[ir.Value, ir.Value]:
-        """The rows to do: of a unit form those that begin in the part of the range."""
+        """The rows to process; for a unit form, those that start in the part of the range."""
         if not self.unit:
             return START, STOP
         extent = self.setting.value(self.form.lane.extent)
@@ -236,7 +238,7 @@ class RowProgram:
         self._swept(row, sweep)
 
     def _past(self, scope: Elements, segment: Segment) -> ir.Value | None:
-        """Whether what a segment stores goes past the caches; None: never."""
+        """Whether the stores of a segment are nontemporal; None: never."""
         setting, lane = self.setting, self.form.lane.name
         if not self.form.independent or segment.high is None or setting.step != setting.lanes:
             return None
@@ -253,7 +255,7 @@ class RowProgram:
     def _pieces(
         self, scope: Elements, row: Row, sweep: int, part: Callable[[Elements, Segment], None]
     ) -> None:
-        """All pieces of a row but the last one."""
+        """All pieces of a row except the last one."""
         count = self.setting.value(whole_pieces(self.form))
         with over(scope, count, letter="piece") as (inner, piece):
             first = inner.name(piece * PIECE)
@@ -261,7 +263,7 @@ class RowProgram:
             row.piece_done(inner, sweep)
 
     def _by_ways(self, row: Row, body: Callable[[Elements], None]) -> None:
-        """A sweep that divides by a total: as products where no part is too small for them."""
+        """A pass that divides by a total: by multiplication if no term is too small for it."""
         if not row.small:
             body(row.scope)
             return
@@ -298,7 +300,7 @@ class RowProgram:
             fewer = self._fewer()
             if fewer:
                 part = self._single(fewer[0])._pairs(scope, first, left, 1)
-            elif vectors > 1:  # columns for one vector are not worth the work of two
+            elif vectors > 1:  # columns for one vector do not pay for two
                 few = self._block(scope, first, left, empty, 1)
                 part = (ir.If(left <= lanes, few, part),)
             steps: tuple[ir.Step, ...] = (ir.If(left >= self.setting.width, full, part),)
@@ -312,7 +314,7 @@ class RowProgram:
     def _pairs(
         self, outer: Elements, first: ir.Value, left: ir.Value, vectors: int
     ) -> tuple[ir.Step, ...]:
-        """The `left` rows from `first` on, that fill no whole block, in smaller ones."""
+        """The `left` rows from `first` on, which fill no whole block, in smaller blocks."""
         part = outer.inner({})
         with over(part, left, 0, vectors * self.setting.lanes, letter="done") as (scope, done):
             at, rest = scope.name(first + done), scope.name(left - done)

@@ -1,4 +1,4 @@
-"""Long rows that threads share: a launch for each sweep over pieces of rows, and one for the end.
+"""Long rows shared by threads: a launch per pass over pieces of rows, and a final one.
 
     top(r) max=! x(r,c);  e(r,c) = exp(x(r,c) - top(r));  total(r) +=! e(r,c);  y(r,c) = e / total
 
@@ -6,9 +6,10 @@
     phase 1   top(r) from part0(r,*); part1(r,p) +=! e(r,c)
     phase 2   top(r), total(r) from part0(r,*), part1(r,*); y(r,c) = e(r,c) / total(r)
 
-A part is a vector, whose lanes are joined when the whole is known. Whoever does a row alone goes
-through the same pieces in the same order (`RowForm.cut`), so a row has the same bits either way.
-The launches have an empty range where rows are short or keep the threads busy as they are.
+A partial result is a vector, whose lanes are reduced once the row is complete. A thread that
+computes a row alone processes the same pieces in the same order (`RowForm.cut`), so results are the
+same to the bit either way. The launches have an empty range if rows are short, or numerous enough
+to occupy all threads.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from anydim.lang.tree import Tensor, TensorType
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, as_size, bounds, ceil_div, maximum, minimum, product, simplify
 
-LONG = 8 * PIECE  # elements of a row from which on threads share it
-MANY = 16  # rows that keep the threads busy without that
+LONG = 8 * PIECE  # elements of the shortest row that threads share
+MANY = 16  # rows that occupy the threads without sharing
 
 
 def rows_of(form: RowForm) -> Size:
@@ -45,13 +46,13 @@ def pieces_of(form: RowForm) -> Size:
 
 
 def is_cut(form: RowForm, box: Box) -> bool:
-    """Whether reductions of a form add up pieces of a row, so that threads may share it.
+    """Whether reductions of a form sum pieces of a row, so that threads may share it.
 
-    How many rows there are has no say, nor how few pieces: a row has its bits at all sizes.
+    Independent of the number of rows and pieces: the bits of a row do not depend on sizes.
     """
     wanted = bool(form.outer) or bool(
         form.plan.stored
-    )  # else `passes/split_reduction.py` has cut it
+    )  # else `passes/split_reduction.py` has split it
     along = wanted and not form.across and len(form.row) == 1 and bool(form.plan.made)
     fixed = part_of(form) is None and not form.plan.slots and not open_strides(form, box)
     fine = not any(checked(statement.body) for statement in form.group.statements)
@@ -59,13 +60,13 @@ def is_cut(form: RowForm, box: Box) -> bool:
 
 
 def shared(form: RowForm, box: Box, machine: Machine) -> Size:
-    """1 where threads share rows, else 0.
+    """1 if threads share rows, else 0.
 
-    Several rows are gone through one after the other in each phase, so that is for rows which no
-    cache holds from one sweep to the next.
+    Each phase processes several rows one after the other, so several rows are shared only if no
+    cache holds a row from one pass to the next.
     """
     rows, length = rows_of(form), form.lane.extent
-    if not is_cut(form, box) or machine.most_lanes:  # an accelerator's rows are other templates'
+    if not is_cut(form, box) or machine.most_lanes:  # accelerators use other templates
         return as_size(0)
     if bounds(length, box).high < LONG or bounds(rows, box).low >= MANY:
         return as_size(0)
@@ -76,14 +77,14 @@ def shared(form: RowForm, box: Box, machine: Machine) -> Size:
 
 @dataclass(frozen=True)
 class Parts:
-    """The tensors that hold parts: of reductions, and of the bits that parts have in common."""
+    """The tensors of partial results: of reductions, and of the bitwise AND of their terms."""
 
     totals: Mapping[str, Tensor]
     common: Mapping[str, Tensor]
 
     @staticmethod
     def of(setting: Setting) -> Parts:
-        """As large as for the most rows that are shared; nothing where rows are short."""
+        """Sized for the largest number of shared rows; empty where rows are short."""
         form, lanes = setting.form, setting.lanes
         places = minimum(rows_of(form), MANY) * (form.lane.extent // (PIECE // 2)) * lanes
 
@@ -104,7 +105,7 @@ class Parts:
 
 
 class PhaseProgram(RowProgram):
-    """Emits a phase: a sweep over the pieces of all rows, or after all of them what rows give."""
+    """Emits a phase: a pass over the pieces of all rows, or the final scalar results."""
 
     def __init__(self, setting: Setting, parts: Parts, phase: int) -> None:
         super().__init__(setting)
@@ -142,7 +143,7 @@ class PhaseProgram(RowProgram):
         scope.steps += row.scope.steps
 
     def _own_pieces(self, row: Row, first: ir.Value) -> None:
-        """The pieces of a row that are in this part of the range."""
+        """The pieces of a row in this part of the range."""
         scope, lanes, unroll = row.scope, self.setting.lanes, self.setting.unroll
         begin = scope.name(greatest(START - first, 0))
         end = scope.name(least(STOP - first, self.setting.value(pieces_of(self.form))))
@@ -164,7 +165,7 @@ class PhaseProgram(RowProgram):
         return scope.name(place * self.setting.value(pieces_of(self.form)))
 
     def _swept(self, row: Row, sweep: int) -> None:
-        """Keep what the sweep made of this piece."""
+        """Store the partial results of this piece."""
         lanes, steps = self.setting.lanes, row.scope.steps
         offset = row.scope.name(self.own * lanes)
         for name in self.plan.made_by(sweep):
@@ -176,7 +177,7 @@ class PhaseProgram(RowProgram):
                 steps.append(ir.Store(tensor.name, offset, bits))
 
     def _gather(self, row: Row, sweep: int, first: ir.Value) -> None:
-        """Make the reductions of a sweep known, from all pieces of the row."""
+        """Record the results of the reductions of a pass, from all pieces of the row."""
         for name in self.plan.made_by(sweep):
             function, nothing = self.setting.folding(name)[0], self.setting.nothing(name)
             total = self._joined(row, self.parts.totals[name], function, nothing, first)
@@ -190,7 +191,7 @@ class PhaseProgram(RowProgram):
     def _joined(
         self, row: Row, tensor: Tensor, function: str, nothing: ir.Value, first: ir.Value
     ) -> str:
-        """The register that has the parts of all pieces joined, one after the other."""
+        """A register with the partial results of all pieces, combined in order."""
         scope, kind, register = row.scope, nothing.type, self.setting.context.fresh("total")
         scope.steps.append(ir.Declare(register, nothing))
         count = self.setting.value(pieces_of(self.form))
