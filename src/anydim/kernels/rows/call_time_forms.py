@@ -48,8 +48,10 @@ def versions(
     if not strides:
         return written(form)
     first, *rest = strides
-    ways = [versions(_with(form, {first: number}), tuple(rest), size, written) for number in (1, 0)]
-    return (ir.If(size(first).equals(1), *ways),)
+    variants = [
+        versions(_with(form, {first: number}), tuple(rest), size, written) for number in (1, 0)
+    ]
+    return (ir.If(size(first).equals(1), *variants),)
 
 
 def _with(form: RowForm, known: Mapping[Size, int]) -> RowForm:

@@ -130,26 +130,26 @@ class FewColumns:
 
     def _join(self, scope: Elements, name: str, register: str) -> None:
         """Combine the rows of a vector: every row gets the result of its column."""
-        function, dtype = self.setting.folding(name)
+        function, dtype = self.setting.accumulation(name)
         old = ir.Get(ir.Type(dtype, self.lanes), register)
 
-        def joined(count: int) -> ir.Value:
+        def combined(count: int) -> ir.Value:
             total: ir.Value = old
             for row in range(1, self.lanes // count if self.free_order(name) else 1):
                 total = operate(function, total, self.row_of(old, row, count))
             return shuffle(total, total, tuple(lane % count for lane in range(self.lanes)))
 
-        scope.steps.append(self.by_columns(register, joined))
+        scope.steps.append(self.by_columns(register, combined))
 
     def free_order(self, name: str) -> bool:
         """Whether the result of a reduction is independent of the order."""
-        function, dtype = self.setting.folding(name)
+        function, dtype = self.setting.accumulation(name)
         return not dtype.is_float or function not in ("add", "mul")
 
     def row_of(self, vector: ir.Value, row: int, count: int) -> ir.Value:
         """A row of `count` columns of a vector, in its first lanes."""
-        places = tuple(min(row * count + lane, self.lanes - 1) for lane in range(self.lanes))
-        return shuffle(vector, vector, places)
+        picks = tuple(min(row * count + lane, self.lanes - 1) for lane in range(self.lanes))
+        return shuffle(vector, vector, picks)
 
     def by_columns(self, register: str, value: Callable[[int], ir.Value]) -> ir.Step:
         """Assign a register the value for the actual number of columns."""
@@ -170,14 +170,14 @@ class _FewCell(Cell):
         first = self.scope.indices[self.setting.form.row[0].name]
         return first + self.few.rows_of_lanes
 
-    def _fold(self, statement: Statement) -> None:
+    def _accumulate(self, statement: Statement) -> None:
         name, body = statement.target, statement.body
-        function, dtype = self.setting.folding(name)
-        register, nothing = self.row.accumulators[name][0], self.setting.nothing(name)
-        old = ir.Get(nothing.type, register)
+        function, dtype = self.setting.accumulation(name)
+        register, neutral = self.row.accumulators[name][0], self.setting.neutral(name)
+        old = ir.Get(neutral.type, register)
         assert self.mask is not None
         terms = terms_of(self.scope, body, function, dtype, self.setting.dtype(name))
-        values = [self.scope.name(select(self.mask, term, nothing)) for term in terms]
+        values = [self.scope.name(select(self.mask, term, neutral)) for term in terms]
         if self.few.free_order(name):
             self.scope.steps.append(ir.Assign(register, folded(function, old, values)))
             return

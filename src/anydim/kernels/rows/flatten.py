@@ -180,8 +180,8 @@ def _merges(statement: Statement, outer: str, inner: str) -> bool:
     written = [axis.name for axis in statement.axes]
     reduced = [axis.name for axis in statement.reduced]
     if outer in written:
-        place = written.index(outer)
-        if written[place + 1 : place + 2] != [inner]:
+        position = written.index(outer)
+        if written[position + 1 : position + 2] != [inner]:
             return False
     elif outer not in reduced or inner not in reduced:
         return False

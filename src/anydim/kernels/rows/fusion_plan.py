@@ -38,7 +38,7 @@ class Kept:
     """Elements kept from pass `first` on: in the buffer of an output, or in scratch slot `slot`."""
 
     first: int
-    place: str | None
+    output: str | None
     slot: int = 0
 
 
@@ -59,7 +59,7 @@ class Plan:
     @property
     def slots(self) -> tuple[str, ...]:
         """The elements kept in scratch, by slot."""
-        return tuple(name for name, kept in self.kept.items() if kept.place is None)
+        return tuple(name for name, kept in self.kept.items() if kept.output is None)
 
 
 def kind_of(statement: Statement, row: frozenset[str]) -> str | None:
@@ -145,9 +145,9 @@ def _keep(
     """Choose the elements to keep, starting from the results."""
     statements = {s.target: s for s in group.statements}
     sources = {name: _elements_read(s, kinds) for name, s in statements.items()}
-    dear: dict[str, float] = {}  # costs of values, including the elements they read
+    costs: dict[str, float] = {}  # costs of values, including the elements they read
     for name, statement in statements.items():
-        dear[name] = cost(statement.body) + sum(dear[source] for source in sources[name])
+        costs[name] = cost(statement.body) + sum(costs[source] for source in sources[name])
     using: dict[str, set[int]] = {name: set() for name in statements}
     for root, sweep in (*made.items(), *stored.items()):
         using[root].add(sweep)
@@ -155,13 +155,13 @@ def _keep(
     last_use: dict[str, int] = {}
     for name in reversed(list(statements)):  # readers come after the elements they read
         sweeps = using[name]
-        if kinds[name] == "element" and len(sweeps) > 1 and dear[name] > KEEP_ABOVE:
+        if kinds[name] == "element" and len(sweeps) > 1 and costs[name] > KEEP_ABOVE:
             first[name] = min(sweeps)
             last_use[name] = max(sweeps)
             sweeps = {first[name]}
         for source in sources[name]:
             using[source] |= sweeps
-    return _places(group, statements, stored, first, last_use)
+    return _assign_storage(group, statements, stored, first, last_use)
 
 
 def _elements_read(statement: Statement, kinds: Mapping[str, str]) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ def needed(
     return seen
 
 
-def _places(
+def _assign_storage(
     group: Group, statements: Mapping[str, Statement], stored: Mapping[str, int],
     first: Mapping[str, int], last_use: Mapping[str, int],
 ) -> dict[str, Kept]:  # fmt: skip

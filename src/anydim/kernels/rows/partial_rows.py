@@ -85,9 +85,9 @@ def limits(
     for function, bounds in (("max", part.lows), ("min", part.highs)):
         for bound in bounds:
             value = scope.name(scope.scalar(bound, int64))
-            least = first <= value
-            most = value <= end
-            inside = scope.name(scope.name(least) & scope.name(most))
+            above_first = first <= value
+            up_to_end = value <= end
+            inside = scope.name(scope.name(above_first) & scope.name(up_to_end))
             old = low if function == "max" else high
             new = scope.name(operate(function, old, value))
             chosen = scope.name(select(inside, new, old))

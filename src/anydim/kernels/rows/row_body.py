@@ -91,14 +91,14 @@ class Setting:
         """The element type of a tensor."""
         return self.form.group.type_of(name).dtype
 
-    def folding(self, name: str) -> tuple[str, DType]:
+    def accumulation(self, name: str) -> tuple[str, DType]:
         """The function and the type that a reduction accumulates with."""
         function, dtype = folding(self.statements[name].combine, self.dtype(name))
         return ("fast_max" if name in self.settled else function), dtype
 
-    def nothing(self, name: str) -> ir.Const:
+    def neutral(self, name: str) -> ir.Const:
         """The neutral element of a reduction, in every lane."""
-        return nothing_of(*self.folding(name), self.lanes)
+        return nothing_of(*self.accumulation(name), self.lanes)
 
     def _shares(self) -> frozenset[str]:
         """Totals whose terms are checked while they are summed: see `Row.begin`."""
@@ -175,7 +175,7 @@ class Row:
         """
         fresh, steps = self.setting.context.fresh, self.scope.steps
         for name in self.setting.plan.made_by(sweep):
-            start = self.setting.nothing(name)
+            start = self.setting.neutral(name)
             self.accumulators[name] = names = tuple(fresh("a") for _ in range(copies))
             steps += [ir.Declare(register, start) for register in names]
             if self.setting.form.cut:
@@ -189,12 +189,12 @@ class Row:
     def end(self, sweep: int) -> None:
         """Record the results of the reductions of a pass."""
         for name in self.setting.plan.made_by(sweep):
-            total = self.joined(name)
+            total = self.combined(name)
             self.know(name, self._with_pieces(name, total) if name in self.totals else total)
 
     def _with_pieces(self, name: str, last: ir.Value) -> ir.Value:
         """The total of a row; a row of one piece has the total of its last piece."""
-        function, _ = self.setting.folding(name)
+        function, _ = self.setting.accumulation(name)
         register, last = self.setting.context.fresh("whole"), self.scope.name(last)
         both = operate(function, ir.Get(last.type, self.totals[name]), last)
         more = self.setting.value(whole_pieces(self.setting.form)) > 0
@@ -202,24 +202,24 @@ class Row:
         self.scope.steps += [ir.Declare(register, last), whole]
         return ir.Get(last.type, register)
 
-    def joined(self, name: str) -> ir.Value:
+    def combined(self, name: str) -> ir.Value:
         """The accumulators of a reduction combined into one vector."""
-        function, dtype = self.setting.folding(name)
+        function, dtype = self.setting.accumulation(name)
         vector = ir.Type(dtype, self.setting.lanes)
         return joined(function, [ir.Get(vector, a) for a in self.accumulators[name]])
 
     def piece_done(self, scope: Elements, sweep: int) -> None:
         """Add the accumulators of a pass to the totals, and reset them."""
         for name in self.setting.plan.made_by(sweep):
-            start = self.setting.nothing(name)
+            start = self.setting.neutral(name)
             old = ir.Get(start.type, self.totals[name])
-            total = operate(self.setting.folding(name)[0], old, self.joined(name))
+            total = operate(self.setting.accumulation(name)[0], old, self.combined(name))
             scope.steps.append(ir.Assign(self.totals[name], total))
             scope.steps += [ir.Assign(each, start) for each in self.accumulators[name]]
 
     def know(self, name: str, total: ir.Value) -> None:
         """Record the result of a reduction, from a vector of partial results."""
-        function, dtype = self.setting.folding(name)
+        function, dtype = self.setting.accumulation(name)
         vector = ir.Type(dtype, self.setting.lanes)
         total = self.scope.name(total)
         if not self.across and vector.lanes > 1:
@@ -232,8 +232,8 @@ class Row:
     def empty(self) -> None:
         """Record the results of the reductions of a row without elements."""
         for name in self.setting.plan.made:
-            nothing = nothing_of(*self.setting.folding(name))
-            self.known[name] = convert(nothing, self.setting.dtype(name))
+            neutral = nothing_of(*self.setting.accumulation(name))
+            self.known[name] = convert(neutral, self.setting.dtype(name))
         for name in self.setting.form.scaled:
             self.known[name] = number(self.setting.dtype(name), 0)
 
@@ -279,11 +279,11 @@ class Cell:
             if name in wanted and first.get(name, self.sweep) < self.sweep:
                 self.element(name)
         for name in plan.made_by(self.sweep):
-            self._fold(self.setting.statements[name])
+            self._accumulate(self.setting.statements[name])
         saved = {n: at for n, at in first.items() if n not in self.setting.outputs}
         names = [n for n, at in (*saved.items(), *plan.stored.items()) if at == self.sweep]
         for name, value in zip(names, [self.element(name) for name in names]):
-            buffer, offset = self._place(name)
+            buffer, offset = self._location(name)
             self.scope.steps.append(ir.Store(buffer, offset, value, self.mask))
         if self.sweep == 1 and self.mask is None:
             self._prefetch()
@@ -312,7 +312,7 @@ class Cell:
             kept = self.setting.plan.kept.get(name)
             dtype = self.setting.dtype(name)
             if kept is not None and kept.first < self.sweep:
-                buffer, offset = self._place(name)
+                buffer, offset = self._location(name)
                 load = ir.Load(ir.Type(dtype, self.scope.lanes), buffer, offset, self.mask)
                 self.values[name] = self.scope.name(load)
             else:
@@ -320,15 +320,15 @@ class Cell:
                 self.values[name] = self.scope.value(body, dtype)
         return self.values[name]
 
-    def _place(self, name: str) -> tuple[str, ir.Value]:
+    def _location(self, name: str) -> tuple[str, ir.Value]:
         """The buffer of a stored element, and the offset of lane 0."""
         kept = self.setting.plan.kept.get(name)
-        place = name if kept is None or kept.place is None else kept.place
-        if place in self.setting.panels:
-            return self.setting.panels[place], self._column()
-        if place in self.setting.outputs:
+        owner = name if kept is None or kept.output is None else kept.output
+        if owner in self.setting.panels:
+            return self.setting.panels[owner], self._column()
+        if owner in self.setting.outputs:
             own = own_address(self.setting.statements[name])
-            return self.setting.context.buffers[place], self.scope.offset(own)
+            return self.setting.context.buffers[owner], self.scope.offset(own)
         assert kept is not None
         return "scratch", self.scope.offset(self._slot(kept.slot, self.setting.dtype(name)))
 
@@ -347,18 +347,18 @@ class Cell:
         start = self.setting.slot_start(slot)
         return form + Affine(start // dtype.bytes)
 
-    def _fold(self, statement: Statement) -> None:
+    def _accumulate(self, statement: Statement) -> None:
         name = statement.target
-        function, dtype = self.setting.folding(name)
+        function, dtype = self.setting.accumulation(name)
         register = self.row.accumulators[name][self.copy]
         old = ir.Get(ir.Type(dtype, self.setting.lanes), register)
         mask, own = None if self.row.across else self.mask, self.setting.dtype(name)
         terms = terms_of(self.scope, statement.body, function, dtype, own, mask)
         self.scope.steps.append(ir.Assign(register, folded(function, old, terms)))
         if name in self.row.common and len(terms) == 1:
-            self._watch(self.row.common[name], *terms)
+            self._track_bits(self.row.common[name], *terms)
 
-    def _watch(self, register: str, part: ir.Value) -> None:
+    def _track_bits(self, register: str, part: ir.Value) -> None:
         """AND the bits of the terms of a total into a register."""
         bits = self.scope.name(part.bits(bits_of(part.type).dtype))
         if self.mask is not None:

@@ -229,7 +229,9 @@ def row_launch(
     opened = open_strides(form, box)
     body = versions(
         form, opened, sizes.value,
-        lambda way: RowProgram(Setting(way, context, lanes, unroll), short).body(never_empty),
+        lambda variant: RowProgram(
+            Setting(variant, context, lanes, unroll), short
+        ).body(never_empty),
     )  # fmt: skip
     unit = None if opened else unit_form(form, box, _along)
     if unit is not None and lane_score(unit) > 0:

@@ -27,11 +27,11 @@ def in_place(form: RowForm) -> tuple[tuple[str, str], ...]:
         if statement.target in written
         for tensor in form.group.inputs
         if read.get(tensor.name, written[statement.target] + 1) <= written[statement.target]
-        and _same_places(form, statement, tensor)
+        and _same_elements(form, statement, tensor)
     )
 
 
-def _same_places(form: RowForm, statement: Statement, tensor: Tensor) -> bool:
+def _same_elements(form: RowForm, statement: Statement, tensor: Tensor) -> bool:
     """Whether an operand of the same element size is read only at the index of the result's
     element."""
     if form.group.type_of(statement.target).dtype.bytes != tensor.type.dtype.bytes:
@@ -48,8 +48,8 @@ def _first_written(form: RowForm) -> dict[str, int]:
     """The first pass that writes into the buffer of each elementwise result."""
     first = dict(form.plan.stored)
     for kept in form.plan.kept.values():
-        if kept.place is not None:
-            first[kept.place] = min(first[kept.place], kept.first)
+        if kept.output is not None:
+            first[kept.output] = min(first[kept.output], kept.first)
     return first
 
 

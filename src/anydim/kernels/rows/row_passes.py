@@ -234,7 +234,7 @@ class RowProgram:
             with nested(scope, ((a.name, 0, self.setting.value(a.extent)) for a in axes)) as inner:
                 vectors(inner)
 
-        self._by_ways(row, swept)
+        self._by_variants(row, swept)
         self._swept(row, sweep)
 
     def _past(self, scope: Elements, segment: Segment) -> ir.Value | None:
@@ -262,18 +262,18 @@ class RowProgram:
             part(inner, Segment(self.setting.unroll, first, inner.name(first + PIECE)))
             row.piece_done(inner, sweep)
 
-    def _by_ways(self, row: Row, body: Callable[[Elements], None]) -> None:
+    def _by_variants(self, row: Row, body: Callable[[Elements], None]) -> None:
         """A pass that divides by a total: by multiplication if no term is too small for it."""
         if not row.small:
             body(row.scope)
             return
-        ways = []
+        variants = []
         for safe in (frozenset(), frozenset(row.small)):
             scope = row.scope.inner({})
             scope.safe = safe
             body(scope)
-            ways.append(tuple(scope.steps))
-        row.scope.steps.append(ir.If(reduce(or_, row.small.values()), *ways, rare=True))
+            variants.append(tuple(scope.steps))
+        row.scope.steps.append(ir.If(reduce(or_, row.small.values()), *variants, rare=True))
 
     # ---- across --------------------------------------------------------------------------------
 

@@ -67,10 +67,10 @@ def lower(
     """The launch of a matched group."""
     form = row_form(group, schedule.across)
     assert form is not None
-    way = "across" if schedule.across else "along"
+    direction = "across" if schedule.across else "along"
     return row_launch(
         "rows", form, schedule, box, machine,
-        f"reductions over one row, fused with its elements; lanes {way} the row",
+        f"reductions over one row, fused with its elements; lanes {direction} the row",
     )  # fmt: skip
 
 

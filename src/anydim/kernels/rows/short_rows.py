@@ -30,15 +30,15 @@ from anydim.lang.tree.affine import Affine, affine, flat_address, reads
 from anydim.sizes import Box, bounds
 
 _STRIP = 4  # columns transposed at a time
-_DEAR = 12.0  # operations per element that pay for panels twice as wide
+_EXPENSIVE = 12.0  # operations per element that pay for panels twice as wide
 _EXTREMES = ("max", "min")  # horizontal reductions that take longer than a sum
 
 
 def most_columns(form: RowForm, lanes: int) -> int:
     """The length of the longest short row."""
     statements = form.group.statements
-    dear = sum(cost(statement.body) for statement in statements) > _DEAR
-    return lanes * (2 if dear or any(s.combine in _EXTREMES for s in statements) else 1)
+    expensive = sum(cost(statement.body) for statement in statements) > _EXPENSIVE
+    return lanes * (2 if expensive or any(s.combine in _EXTREMES for s in statements) else 1)
 
 
 def short_form(form: RowForm, box: Box, lanes: int) -> RowForm | None:
@@ -107,10 +107,10 @@ class Short:
         """A block of rows from `first` on; `rows` emits its steps between panels."""
         left, panels = scope.name(STOP - first), Panels(self.form)
         for read in panels.inputs:
-            self._bring_in(scope, read, first, left)
+            self._pack(scope, read, first, left)
         scope.steps += rows(left)
         for name in panels.written:
-            self._bring_out(scope, name, first, left)
+            self._unpack(scope, name, first, left)
 
     def declared(self) -> list[ir.Step]:
         """Declarations of the panels."""
@@ -121,16 +121,17 @@ class Short:
             for name, panel in zip(names, self.setting.panels.values())
         ]
 
-    def _bring_in(self, scope: Elements, read: Read, first: ir.Value, left: ir.Value) -> None:
+    def _pack(self, scope: Elements, read: Read, first: ir.Value, left: ir.Value) -> None:
         """Pack the panel of a read."""
         form, few = affine(read.indices[0]), self._vector(read.tensor, self.side)
         assert form is not None
         buffer, panel = self.setting.context.buffers[read.tensor], self.setting.panels[read]
-        places = self._places(scope, form, first, left)
+        offsets = self._row_offsets(scope, form, first, left)
 
         def strip(inner: Elements, at: ir.Value, mask: ir.Value) -> None:
             pieces = [
-                inner.name(ir.Load(few, buffer, inner.name(place + at), mask)) for place in places
+                inner.name(ir.Load(few, buffer, inner.name(offset + at), mask))
+                for offset in offsets
             ]
             rows = [side_by_side(pieces[row :: self.side]) for row in range(self.side)]
             for number, column in enumerate(self._squares(inner, rows)):
@@ -138,11 +139,11 @@ class Short:
 
         self._strips(scope, strip)
 
-    def _bring_out(self, scope: Elements, name: str, first: ir.Value, left: ir.Value) -> None:
+    def _unpack(self, scope: Elements, name: str, first: ir.Value, left: ir.Value) -> None:
         """Unpack a result from its panel."""
         vector = self._vector(name, self.lanes)
         buffer, panel = self.setting.context.buffers[name], self.setting.panels[name]
-        places = self._places(scope, own_address(self.setting.statements[name]), first, left)
+        offsets = self._row_offsets(scope, own_address(self.setting.statements[name]), first, left)
         whole = scope.name(constant(self.lanes) <= left)
 
         def strip(inner: Elements, at: ir.Value, mask: ir.Value) -> None:
@@ -152,9 +153,9 @@ class Short:
             ]
             squares = self._squares(inner, columns)
             stores = []
-            for row, place in enumerate(places):
+            for row, offset in enumerate(offsets):
                 few = self._part(squares[row % self.side], row // self.side)
-                stores.append(ir.Store(buffer, inner.name(place + at), few, mask))
+                stores.append(ir.Store(buffer, inner.name(offset + at), few, mask))
             some = [ir.If(constant(n) < left, (s,)) for n, s in enumerate(stores)]
             inner.steps.append(ir.If(whole, tuple(stores), tuple(some)))
 
@@ -171,17 +172,17 @@ class Short:
         with over(scope, self.columns, 0, self.side, letter="c") as (inner, at):
             body(inner, at, first_lanes(inner, inner.name(self.columns - at), self.side))
 
-    def _places(
+    def _row_offsets(
         self, scope: Elements, form: Affine, first: ir.Value, left: ir.Value
     ) -> list[ir.Value]:
         """Offsets of the rows of a block; rows past the end repeat the last one."""
         inner = scope.inner({self.form.lane.name: first})
         at = inner.offset(form.without(self.form.row[0].name))
         scope.steps += inner.steps
-        apart = self.setting.value(form.stride(self.form.lane.name))
+        distance = self.setting.value(form.stride(self.form.lane.name))
         found = [at]
         for row in range(1, self.lanes):
-            at = scope.name(at + select(constant(row) < left, apart, 0))
+            at = scope.name(at + select(constant(row) < left, distance, 0))
             found.append(at)
         return found
 

@@ -86,12 +86,12 @@ class Parts:
     def of(setting: Setting) -> Parts:
         """Sized for the largest number of shared rows; empty where rows are short."""
         form, lanes = setting.form, setting.lanes
-        places = minimum(rows_of(form), MANY) * (form.lane.extent // (PIECE // 2)) * lanes
+        elements = minimum(rows_of(form), MANY) * (form.lane.extent // (PIECE // 2)) * lanes
 
         def tensor(name: str, dtype: DType) -> Tensor:
-            return Tensor(name, TensorType(dtype, (places,)))
+            return Tensor(name, TensorType(dtype, (elements,)))
 
-        made = {name: setting.folding(name)[1] for name in form.plan.made}
+        made = {name: setting.accumulation(name)[1] for name in form.plan.made}
         wide = {name: ir.Type(dtype, lanes) for name, dtype in made.items()}
         return Parts(
             {n: tensor(f"part{k}", dtype) for k, (n, dtype) in enumerate(made.items())},
@@ -159,17 +159,17 @@ class PhaseProgram(RowProgram):
 
     def _first(self, scope: Elements) -> ir.Value:
         """The number of the row's first piece."""
-        place = constant(0)
+        index = constant(0)
         for axis in self.form.outer:
-            place = place * self.setting.value(axis.extent) + scope.indices[axis.name]
-        return scope.name(place * self.setting.value(pieces_of(self.form)))
+            index = index * self.setting.value(axis.extent) + scope.indices[axis.name]
+        return scope.name(index * self.setting.value(pieces_of(self.form)))
 
     def _swept(self, row: Row, sweep: int) -> None:
         """Store the partial results of this piece."""
         lanes, steps = self.setting.lanes, row.scope.steps
         offset = row.scope.name(self.own * lanes)
         for name in self.plan.made_by(sweep):
-            total = row.scope.name(row.joined(name))
+            total = row.scope.name(row.combined(name))
             steps.append(ir.Store(self.parts.totals[name].name, offset, total))
             if name in self.parts.common:
                 tensor = self.parts.common[name]
@@ -179,21 +179,21 @@ class PhaseProgram(RowProgram):
     def _gather(self, row: Row, sweep: int, first: ir.Value) -> None:
         """Record the results of the reductions of a pass, from all pieces of the row."""
         for name in self.plan.made_by(sweep):
-            function, nothing = self.setting.folding(name)[0], self.setting.nothing(name)
-            total = self._joined(row, self.parts.totals[name], function, nothing, first)
+            function, neutral = self.setting.accumulation(name)[0], self.setting.neutral(name)
+            total = self._combined(row, self.parts.totals[name], function, neutral, first)
             if name in self.parts.common:
-                every = all_bits(nothing.dtype, nothing.type.lanes)
-                row.common[name] = self._joined(
+                every = all_bits(neutral.dtype, neutral.type.lanes)
+                row.common[name] = self._combined(
                     row, self.parts.common[name], "bit_and", every, first
                 )
-            row.know(name, ir.Get(nothing.type, total))
+            row.know(name, ir.Get(neutral.type, total))
 
-    def _joined(
-        self, row: Row, tensor: Tensor, function: str, nothing: ir.Value, first: ir.Value
+    def _combined(
+        self, row: Row, tensor: Tensor, function: str, neutral: ir.Value, first: ir.Value
     ) -> str:
         """A register with the partial results of all pieces, combined in order."""
-        scope, kind, register = row.scope, nothing.type, self.setting.context.fresh("total")
-        scope.steps.append(ir.Declare(register, nothing))
+        scope, kind, register = row.scope, neutral.type, self.setting.context.fresh("total")
+        scope.steps.append(ir.Declare(register, neutral))
         count = self.setting.value(pieces_of(self.form))
         with over(scope, count, letter="piece") as (inner, piece):
             offset = inner.name((first + piece) * kind.lanes)
