@@ -1,6 +1,6 @@
-"""Windows over narrow images whose channels lie apart, which take vectors along channels.
+"""Windows over narrow channels-first images, vectorized along channels.
 
-An image of a few columns fills no vector along its rows, and much of a window lies outside of it.
+A narrow image does not fill a vector along its rows, and much of a window is out of bounds.
 `transposed_strips.py` transposes its planes, a strip of rows at a time.
 """
 
@@ -17,21 +17,21 @@ from anydim.lang.tree import Axis, Expr, Group, Index, Literal, Read, TensorType
 from anydim.lang.tree.affine import Affine, address, affine, reads
 from anydim.sizes import Box, Size, as_size, ceil_div, maximum, product
 
-FLAT = 2  # rows of an image that share little of what their windows read
-STRIP = 192  # elements of a plane that the rows of a strip have
-LARGEST = 512  # elements of a plane that one row of the result reads, and of one
+FLAT = 2  # rows of an image whose windows share few loads
+STRIP = 192  # elements of a plane in the rows of a strip
+LARGEST = 512  # largest number of plane elements read for one row of the result, and of a row
 _UNROLLED = 9  # taps
 _FEW = 9  # taps
 
 
 @dataclass(frozen=True)
 class Source:
-    """Planes of channels that are transposed: `tensor` at `before`, then so many elements each, of
-    so many `bytes`.
+    """Channel planes to transpose: `tensor` from offset `start`, `plane` elements per channel, of
+    `bytes` bytes each.
 
-    Rows of the result read `reach` rows of a plane, `by` further each, from `first` on; a row has
-    `width` elements. Rows `outside` of a plane are read as if they had that. Where `by` is 0 all
-    results read all of a plane.
+    A row of the result reads `reach` rows of a plane, starting at `first` and moving `by` rows per
+    result row; a row has `width` elements. Reads of rows out of bounds yield `outside`. If `by` is
+    0, every result reads the whole plane.
     """
 
     tensor: str
@@ -52,7 +52,7 @@ class Source:
 
     @property
     def low(self) -> str:
-        """The name of the first row that is held."""
+        """The name of the first row in scratch."""
         return f"first row of {self.tensor}"
 
 
@@ -60,8 +60,8 @@ class Source:
 class Planes:
     """A reduction over windows of planes: some taps of `form` are unrolled, none of `looped`.
 
-    `outer` are the axes of images, `channels` that of vectors, `places` those of an image of the
-    result, the first of which is cut into strips.
+    `outer` are the axes of images, `channels` the vectorized axis, `places` the axes of a result
+    image, the first of which is split into strips.
     """
 
     form: Sliding
@@ -78,14 +78,14 @@ class Planes:
 
     @property
     def width(self) -> Size:
-        """Places of a row of the result."""
+        """Positions in a row of the result."""
         return product(axis.extent for axis in self.places[1:])
 
     @property
     def pays(self) -> Size:
         """1 where images are so narrow that vectors along rows take longer, else 0.
 
-        As for a single image, so that it has the same bits in every batch.
+        Decided for a single image, so that results have the same bits in every batch.
         """
         held = (self.width, *(source.held for source in self.sources))
         fits = (from_on(LARGEST, each) for each in held)
@@ -94,9 +94,9 @@ class Planes:
 
     @property
     def _few(self) -> Size:
-        """1 where an image has so few places: four vectors of them where rows fill half a vector,
-        else two, but for rows that fill their vectors where they are one or two, or windows small
-        that step by one."""
+        """1 where an image has few positions: up to four vectors if rows fill at most half a
+        vector, else up to two, except for one or two rows that fill their vectors, or small windows
+        of stride 1."""
         places, width, lanes = self.rows.extent * self.width, self.places[-1].extent, self.lanes
         short = from_on(4 * lanes, places) * from_on(lanes // 2, width)
         wide = from_on(2 * lanes, places)
@@ -111,29 +111,30 @@ class Planes:
 
     @property
     def _steps_over_bytes(self) -> bool:
-        """Whether windows step over bytes, which no processor gathers."""
+        """Whether windows are strided over bytes, for which no processor has a gather."""
         return self._steps and any(source.by and source.bytes == 1 for source in self.sources)
 
     @property
     def _steps(self) -> bool:
-        """Whether windows step over places of a row."""
+        """Whether the window stride along a row is above 1."""
         return any(window.stride > 1 for _, windows in self.form.bodies for window in windows)
 
     @property
     def _taps(self) -> int | None:
-        """How many taps a window has, where that is known."""
+        """The number of taps of a window, where known."""
         loops = product(axis.extent for axis in self.form.loops)
         return (loops * len(self.form.bodies)).constant
 
     @property
     def _narrow(self) -> Size:
-        """1 where rows of the result leave so many lanes empty, or step over so many places.
+        """1 where rows of the result leave many lanes unused, or the window stride skips many
+        elements.
 
-        Measured on a Zen 4: windows of up to 9 taps take longer than along rows from half a vector
-        on, larger ones and those that write something where an image ends from 5 of 8 lanes on.
-        Few taps that are neighbours pay where rows would be gathered alone; and where they are
-        not, a quarter of the lanes may be empty. Windows that step over bytes, which no processor
-        gathers, take longer along rows wherever a quarter of the lanes is empty.
+        Measured on a Zen 4: vectors along rows lose from half a vector on for windows of up to 9
+        taps, from 5 of 8 lanes on for larger ones and those that write padding. Few taps with
+        stride 1 pay where rows would be gathered alone; otherwise a quarter of the lanes may be
+        unused. Strided windows over bytes, for which no processor has a gather, lose along rows
+        wherever a quarter of the lanes is unused.
         """
         width, lanes, channels = self.places[-1].extent, self.lanes, self.channels.extent
         windows = [window for _, found in self.form.bodies for window in found]
@@ -154,16 +155,16 @@ class Planes:
 
 
 def planes_of(group: Group, box: Box, lanes: int) -> Planes | None:
-    """A group that reads planes of channels, of which there are enough for vectors; else None."""
+    """A group that reads channel planes, with enough channels for vectors; else None."""
     loops, form = sliding_of(group, box, 1), sliding_of(group, box, _UNROLLED)
-    if loops is None or form is None or not loops.bodies:  # of windows without a place
+    if loops is None or form is None or not loops.bodies:  # windows of extent 0
         return None
     types = {tensor.name: tensor.type for tensor in group.inputs}
     body, _ = loops.bodies[0]
     for place in reversed(range(len(form.outer))):
         axis = form.outer[place]
         known = axis.extent.constant or (lanes if place < len(form.outer) - 1 else 0)
-        if 2 * known < lanes:  # the last axis of any extent is rather one of places
+        if 2 * known < lanes:  # a last axis of unknown extent is more likely spatial
             continue
         made = Planes(
             form, loops, form.outer[:place], axis, (*form.outer[place + 1 :], form.lane), (), lanes
@@ -180,7 +181,7 @@ def planes_of(group: Group, box: Box, lanes: int) -> Planes | None:
 
 
 def _source(read: Read, planes: Planes, loops: Sliding, kind: TensorType) -> Source | None:
-    """The planes that a read moves in; None where channels are not of planes."""
+    """The planes that a read walks over; None if its channels are not planes."""
     channel = Index(planes.channels.name)
     form = address(read, kind.shape)
     if read.flat or channel not in read.indices or form is None:
@@ -202,7 +203,7 @@ def _source(read: Read, planes: Planes, loops: Sliding, kind: TensorType) -> Sou
 def _in_strips(
     source: Source, read: Read, dimension: int, planes: Planes, loops: Sliding, kind: TensorType
 ) -> Source | None:
-    """Planes of which rows of the result read some rows; None where that is not known."""
+    """A source of which each result row reads some rows; None where those are unknown."""
     rows, spans = planes.rows.name, {axis.name: axis.extent - 1 for axis in loops.loops}
     while kind.shape[dimension].constant == 1 and rows not in free_axes(read.indices[dimension]):
         dimension += 1
@@ -226,9 +227,9 @@ def _in_strips(
 
 
 def walked(planes: Planes, form: Sliding, along: int = -2) -> Sliding:
-    """The form of a strip, where channels come last: windows walk along an axis, down a column.
+    """The form of a strip, channels last: windows walk along an axis, down a column by default.
 
-    Taps that are inside together follow each other.
+    Taps that are in bounds under the same conditions are adjacent.
     """
     columns = [*planes.places]
     walk = columns.pop(max(along, -len(columns)))

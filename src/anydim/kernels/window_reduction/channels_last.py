@@ -1,13 +1,13 @@
-"""Windows over places whose channels lie last: vectors along channels, windows walk along a row.
+"""Windows over channels-last images: vectors along channels, windows walk along a row.
 
     for each image, each block of channels, each row of the result, each vector of the block
-        for each place along the row, some at a time where their windows are inside of the tensor
-            for each row of the window that is inside: each tap
+        for each position along the row, several at a time where their windows are in bounds
+            for each row of the window that is in bounds: each tap
 
-What does not change along the row, as weights of a vector of channels, stays in registers; what
-windows side by side share is loaded once. Nothing depends on how wide images are, and no lane is
-empty but in the last vector of channels. A tap outside of the tensor is left out: what it would
-read changes nothing.
+Values that are invariant along the row, such as the weights of a vector of channels, stay in
+registers; vectors shared by adjacent windows are loaded once. Nothing depends on the width of
+images, and lanes are unused only in the last vector of channels. Taps out of bounds are skipped:
+they do not change the result.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from anydim.lang.tree.affine import Affine, operands, to_expr
 from anydim.sizes import Size, ceil_div, product
 
 BLOCK, CHANNEL = "block of channels", "first channel"
-TOGETHER = 8  # vectors of channels of a block: their lines lie together, and come so
-_HELD = 9  # vectors that stay in registers for a row: with more, the sums would leave them
+TOGETHER = 8  # vectors of channels per block: their lines are adjacent, and prefetched together
+_HELD = 9  # vectors held in registers over a row: more of them would spill the accumulators
 
 
 def walks(form: Sliding, lanes: int) -> bool:
-    """Whether vectors are along channels, of which there are enough, and taps can be left out."""
+    """Whether to vectorize along channels: there are enough of them, and taps can be skipped."""
     channels = form.lane.extent.constant
     if channels is None or 2 * channels < lanes or not form.outer:
         return False
@@ -47,7 +47,8 @@ def walks(form: Sliding, lanes: int) -> bool:
 
 
 def leaves_out(form: Sliding) -> bool:
-    """Whether a row is walked along by known steps, and taps outside can be left out."""
+    """Whether positions of a row are a known stride apart, and taps out of bounds can be
+    skipped."""
     return all(
         all(_fits(window, form) for window in windows)
         and all(changes_nothing(window.read, expr, form) for window in windows if window.limits)
@@ -56,7 +57,8 @@ def leaves_out(form: Sliding) -> bool:
 
 
 def _fits(window: Window, form: Sliding) -> bool:
-    """Whether lanes are neighbours, all inside or outside, and the row moves on by known steps."""
+    """Whether lanes are contiguous, uniformly in or out of bounds, and move along the row by known
+    strides."""
     walk, lane = form.outer[-1].name, form.lane.name
     return window.stride == 1 and all(
         limit.index.stride(lane) == 0
@@ -67,7 +69,7 @@ def _fits(window: Window, form: Sliding) -> bool:
 
 
 def _own_axes(expr: Expr) -> frozenset[str]:
-    """The axes that an expression depends on beside what it reads: of maxima that say where."""
+    """The axes that an expression depends on outside of reads, as in maxima with an index."""
     if isinstance(expr, Index):
         return frozenset((expr.name,))
     inner = () if isinstance(expr, Read) else operands(expr)
@@ -75,13 +77,13 @@ def _own_axes(expr: Expr) -> frozenset[str]:
 
 
 def positions_of(form: Sliding, lanes: int) -> Size:
-    """Of the launch: rows of the result, for each block of channels."""
+    """The parallel range of the launch: rows of the result, for each block of channels."""
     blocks = ceil_div(form.lane.extent, lanes * TOGETHER)
     return product(axis.extent for axis in form.outer[:-1]) * blocks
 
 
 class AcrossWriter:
-    """Writes the body of one kernel: `places` are those that a row takes at a time."""
+    """Emits the body of one kernel, `places` positions of a row at a time."""
 
     def __init__(
         self, form: Sliding, lanes: int, places: int, context: Context, machine: Machine
@@ -100,7 +102,8 @@ class AcrossWriter:
         return tuple(scope.steps)
 
     def _row(self, row: Elements) -> None:
-        """Vector by vector where something stays in registers for it, else place by place."""
+        """One vector after the other if values are held in registers for it, else one position
+        after the other."""
         begin = row.name(row.indices[BLOCK] * (self.lanes * TOGETHER))
         channels = int(self.form.lane.extent.constant or 0)
         span = begin, row.name(least(begin + self.lanes * TOGETHER, channels))
@@ -111,10 +114,10 @@ class AcrossWriter:
 
     @cached_property
     def held(self) -> tuple[Window, ...]:
-        """What is the same for all places of a row, as long as it is not much.
+        """Windows that are invariant along a row, if they are few.
 
-        Nothing where windows step over places: most of what they read comes from far, and comes
-        faster in the order in which it lies.
+        Empty if the window stride is above 1: most of the data then comes from memory, and is
+        fetched faster in storage order.
         """
         windows = [window for _, windows in self.form.bodies for window in windows]
         near = all(
@@ -126,7 +129,7 @@ class AcrossWriter:
 
     @cached_property
     def still(self) -> tuple[Window, ...]:
-        """What is the same for all places of a row, where registers have room for it."""
+        """Windows that are invariant along a row, if there are registers for them."""
         moving = {self.walk.name, *(axis.name for axis in self.form.loops)}
         windows = [window for _, windows in self.form.bodies for window in windows]
         still = tuple(w for w in windows if not w.limits and not moving & set(w.address.indices))
@@ -137,13 +140,13 @@ class AcrossWriter:
         return self.context.buffers[window.read.tensor]
 
     def target(self, output: Output) -> tuple[str, Affine]:
-        """The buffer of an output, and where an element of it lies."""
+        """The buffer of an output, and the offset of an element in it."""
         return self.context.buffers[output.tensor], self.form.own
 
     def vectors(
         self, scope: Elements, span: tuple[ir.Value, ir.Value], write: Callable[[Part], None]
     ) -> None:
-        """The vectors of a block, one after the other; they are whole but for the last one."""
+        """The vectors of a block, one after the other; all but the last one are whole."""
         channels, lanes, lane = int(self.form.lane.extent.constant or 0), self.lanes, self.form.lane
         with over(scope, span[1], span[0], lanes, CHANNEL, "c") as (inner, at):
             left = inner.name(channels - at)
@@ -161,7 +164,7 @@ class AcrossWriter:
 
 @dataclass(frozen=True)
 class Part:
-    """A vector of channels, from `at` on, and where it is computed."""
+    """A vector of channels from `at` on, and the scope that computes it."""
 
     scope: Elements
     at: ir.Value
@@ -169,7 +172,7 @@ class Part:
 
 
 class Row:
-    """A row of places, or those `ends` of it; of one vector of channels or of a block of them."""
+    """A row of positions, or its part `ends`; for one vector of channels or a block of them."""
 
     def __init__(
         self, writer: AcrossWriter, scope: Elements, span: tuple[ir.Value, ir.Value],
@@ -183,9 +186,10 @@ class Row:
         self.held: dict[Read, ir.Value] = {}
 
     def written(self, part: Part | None = None) -> None:
-        """The places inside, some at a time; those before and behind them one by one.
+        """The positions in bounds, several at a time; those before and after them one by one.
 
-        Of one vector, for which what is held is loaded before, or of all of a block at each place.
+        For one vector, whose held values are loaded first, or for all vectors of a block at each
+        position.
         """
         scope, places = self.scope, self.writer.places
         self._begin(part)
@@ -198,12 +202,13 @@ class Row:
             self._loop(ends.name(begin), ends.name(end), 1, checked=True, into=ends)
 
     def asked(self, part: Part) -> None:
-        """The places one by one, each of taps that are inside; of few places nothing is held."""
+        """One position after the other, with the taps in bounds; nothing is held for so few
+        positions."""
         self.part = part
         self._loop(*self.ends, 1, checked=True)
 
     def padded(self, part: Part) -> None:
-        """The places of a row whose windows find something wherever they are along it."""
+        """The positions of a row whose windows are in bounds, or padded, along the row."""
         self._begin(part)
         (start, stop), places = self.ends, self.writer.places
         rest = self.scope.name(start + round_down(stop - start, places))
@@ -217,7 +222,7 @@ class Row:
             self.held = {w.read: self._load(part, w, constant(0), 0) for w in held}
 
     def _inside(self) -> tuple[ir.Value, ir.Value]:
-        """The places whose windows leave nothing along the row."""
+        """The positions whose windows are in bounds along the row."""
         low, high = self.ends
         value, name = self.writer.value, self.scope.name
         spans = {axis.name: axis.extent - 1 for axis in self.form.loops}
@@ -233,7 +238,7 @@ class Row:
         return low, name(greatest(low, high))
 
     def _limits(self, along: bool) -> Iterator[Limit]:
-        """All limits that depend on the place along the row, or all others."""
+        """All limits that depend on the position along the row, or all others."""
         walk, seen = self.writer.walk.name, set[Limit]()
         for _, windows in self.form.bodies:
             for limit in (limit for window in windows for limit in window.limits):
@@ -245,7 +250,7 @@ class Row:
         self, low: ir.Value, high: ir.Value, places: int, checked: bool,
         into: Elements | None = None,
     ) -> None:  # fmt: skip
-        """So many places at a time."""
+        """A loop over blocks of `places` positions."""
         walk = self.writer.walk.name
         with over(into or self.scope, high, low, places, walk, "at") as (block, first):
             if self.part is not None:
@@ -265,7 +270,8 @@ class Row:
             self._finish(part, first + place, name)
 
     def _spans(self, part: Elements, checked: bool) -> list[tuple[str, ir.Value, ir.Value]]:
-        """The loops over taps, of those that can be inside: here, or wherever along the row."""
+        """The loops over taps that may be in bounds: at this position, or at all positions of the
+        row."""
         found, value, scope = [], self.writer.value, part if checked else self.scope
         limits = [*self._limits(False), *(self._limits(True) if checked else ())]
         for axis in self.form.loops:
@@ -279,7 +285,7 @@ class Row:
         return found
 
     def _spanned(self, limit: Limit, checked: bool) -> bool:
-        """Whether all taps have a limit, along one of their loops; along the row if it is asked."""
+        """Whether all taps have a limit on one tap loop; and, unless `checked`, not on the row."""
         taps = [axis.name for axis in self.form.loops if axis.name in limit.index.indices]
         return (
             len(taps) == 1
@@ -289,7 +295,7 @@ class Row:
         )
 
     def _taps(self, part: Part, first: ir.Value, sums: Sequence[str], checked: bool) -> None:
-        """Taps, those together that are inside on the same conditions."""
+        """The taps, grouped by the limits they must meet."""
         walk, scope = self.writer.walk.name, part.scope
 
         def conditions(body: tuple[Expr, tuple[Window, ...]]) -> tuple[Limit, ...]:
@@ -314,7 +320,7 @@ class Row:
                         inner.steps += [*tap.steps, ir.Assign(name, found)]
 
     def _fine(self, scope: Elements, limit: Limit) -> ir.Value:
-        """Whether an index is inside; what is the same for the whole row is asked once."""
+        """Whether an index is in bounds; row-invariant conditions are computed once."""
         moving = {self.writer.walk.name, *(axis.name for axis in self.form.loops)}
         if moving & set(limit.index.indices):
             return inside(scope, limit)
@@ -328,7 +334,7 @@ class Row:
         self, part: Part, window: Window, first: ir.Value, place: int,
         loaded: dict[tuple[str, Affine], ir.Value],
     ) -> ir.Value:  # fmt: skip
-        """The vector of a window: windows side by side read the same ones."""
+        """The vector of a window: adjacent windows share their loads."""
         if window.read in self.held:
             return self.held[window.read]
         step = window.address.stride(self.writer.walk.name)
@@ -339,7 +345,7 @@ class Row:
         return loaded[key]
 
     def _load(self, part: Part, window: Window, first: ir.Value, place: int) -> ir.Value:
-        """A window's vector for the place `place` behind `first`."""
+        """A window's vector at the position `place` after `first`."""
         writer, lane, scope = self.writer, self.form.lane.name, part.scope
         step = window.address.stride(writer.walk.name)
         rest = window.address.without(writer.walk.name, lane)
@@ -350,7 +356,7 @@ class Row:
         return scope.name(ir.Load(kind, writer.source(window), at, part.mask))
 
     def _near(self, offset: Size) -> tuple[Size, int]:
-        """An offset that was asked for before, and how far from it this one is."""
+        """An offset used before, and the distance of this one from it."""
         for known in self.bases:
             apart = (offset - known).constant
             if apart is not None:
@@ -359,7 +365,7 @@ class Row:
         return offset, 0
 
     def _finish(self, part: Part, place: ir.Value, name: str) -> None:
-        """What follows the reduction at a place, and its store."""
+        """The epilogue at a position, and its store."""
         writer, form, block = self.writer, self.form, part.scope
         total = block.name(ir.Get(writer.vector, name))
         scope = block.inner(
