@@ -11,7 +11,7 @@ from dataclasses import replace
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.matmul.work_partition import from_on
-from anydim.kernels.window_reduction.channels_last import leaves_out
+from anydim.kernels.window_reduction.channels_last import can_skip_taps
 from anydim.kernels.window_reduction.window_form import Sliding, Window, sliding_of
 from anydim.lang.tree import Axis, Expr, Group, Index, Literal, Read, TensorType
 from anydim.lang.tree.affine import Affine, address, affine, reads
@@ -60,26 +60,26 @@ class Source:
 class Planes:
     """A reduction over windows of planes: some taps of `form` are unrolled, none of `looped`.
 
-    `outer` are the axes of images, `channels` the vectorized axis, `places` the axes of a result
-    image, the first of which is split into strips.
+    `outer` are the axes of images, `channels` the vectorized axis, `image_axes` the axes of a
+    result image, the first of which is split into strips.
     """
 
     form: Sliding
     looped: Sliding
     outer: tuple[Axis, ...]
     channels: Axis
-    places: tuple[Axis, ...]
+    image_axes: tuple[Axis, ...]
     sources: tuple[Source, ...]
     lanes: int
 
     @property
     def rows(self) -> Axis:
-        return self.places[0]
+        return self.image_axes[0]
 
     @property
     def width(self) -> Size:
         """Positions in a row of the result."""
-        return product(axis.extent for axis in self.places[1:])
+        return product(axis.extent for axis in self.image_axes[1:])
 
     @property
     def pays(self) -> Size:
@@ -97,12 +97,16 @@ class Planes:
         """1 where an image has few positions: up to four vectors if rows fill at most half a
         vector, else up to two, except for one or two rows that fill their vectors, or small windows
         of stride 1."""
-        places, width, lanes = self.rows.extent * self.width, self.places[-1].extent, self.lanes
-        short = from_on(4 * lanes, places) * from_on(lanes // 2, width)
-        wide = from_on(2 * lanes, places)
+        positions, width, lanes = (
+            self.rows.extent * self.width,
+            self.image_axes[-1].extent,
+            self.lanes,
+        )
+        short = from_on(4 * lanes, positions) * from_on(lanes // 2, width)
+        wide = from_on(2 * lanes, positions)
         if not self._steps and (self._taps or _FEW) <= _FEW:
-            filled = from_on(width, 3 * lanes // 4) * from_on(places - width, 1)
-            wide = wide * (1 - filled * from_on(places, 3 * lanes // 2 + 1))
+            filled = from_on(width, 3 * lanes // 4) * from_on(positions - width, 1)
+            wide = wide * (1 - filled * from_on(positions, 3 * lanes // 2 + 1))
         least = (7 if self._steps else 6) * lanes // 8
         full = from_on(width, least) * from_on(4 * width, 3 * lanes * ceil_div(width, lanes))
         if not self._steps_over_bytes:
@@ -136,7 +140,7 @@ class Planes:
         unused. Strided windows over bytes, for which no processor has a gather, lose along rows
         wherever a quarter of the lanes is unused.
         """
-        width, lanes, channels = self.places[-1].extent, self.lanes, self.channels.extent
+        width, lanes, channels = self.image_axes[-1].extent, self.lanes, self.channels.extent
         windows = [window for _, found in self.form.bodies for window in found]
         large = (self._taps or _FEW + 1) > _FEW
         if large or (self.form.combine != "add" and any(window.limits for window in windows)):
@@ -161,22 +165,28 @@ def planes_of(group: Group, box: Box, lanes: int) -> Planes | None:
         return None
     types = {tensor.name: tensor.type for tensor in group.inputs}
     body, _ = loops.bodies[0]
-    for place in reversed(range(len(form.outer))):
-        axis = form.outer[place]
-        known = axis.extent.constant or (lanes if place < len(form.outer) - 1 else 0)
+    for position in reversed(range(len(form.outer))):
+        axis = form.outer[position]
+        known = axis.extent.constant or (lanes if position < len(form.outer) - 1 else 0)
         if 2 * known < lanes:  # a last axis of unknown extent is more likely spatial
             continue
         made = Planes(
-            form, loops, form.outer[:place], axis, (*form.outer[place + 1 :], form.lane), (), lanes
+            form,
+            loops,
+            form.outer[:position],
+            axis,
+            (*form.outer[position + 1 :], form.lane),
+            (),
+            lanes,
         )
-        moving = {each.name for each in (axis, *made.places, *loops.loops)}
+        moving = {each.name for each in (axis, *made.image_axes, *loops.loops)}
         own = [read for read in reads(body) if free_axes(read) & moving]
         found = [_source(read, made, loops, types[read.tensor]) for read in own]
         sources = tuple(dict.fromkeys(source for source in found if source is not None))
         if len({source.tensor for source in sources}) < len(sources) or None in found:
             continue
         made = replace(made, sources=sources)
-        return made if made.pays.constant != 0 and leaves_out(walked(made, form)) else None
+        return made if made.pays.constant != 0 and can_skip_taps(walked(made, form)) else None
     return None
 
 
@@ -190,12 +200,12 @@ def _source(read: Read, planes: Planes, loops: Sliding, kind: TensorType) -> Sou
     before = {name for index in read.indices[:dimension] for name in free_axes(index)}
     behind = [free_axes(index) for index in read.indices[dimension + 1 :]]
     taps = {axis.name for axis in loops.loops}
-    places = {axis.name for axis in planes.places}
-    if before - {axis.name for axis in planes.outer} or not set().union(*behind) <= taps | places:
+    spatial = {axis.name for axis in planes.image_axes}
+    if before - {axis.name for axis in planes.outer} or not set().union(*behind) <= taps | spatial:
         return None
-    start = Affine(as_size(0), form.without(*taps, *places, channel.name).terms)
+    start = Affine(as_size(0), form.without(*taps, *spatial, channel.name).terms)
     source = Source(read.tensor, kind.dtype.bytes, start, product(kind.shape[dimension + 1 :]))
-    if not places & set().union(*behind):
+    if not spatial & set().union(*behind):
         return source if read.default is None and not before else None
     return _in_strips(source, read, dimension + 1, planes, loops, kind)
 
@@ -231,7 +241,7 @@ def walked(planes: Planes, form: Sliding, along: int = -2) -> Sliding:
 
     Taps that are in bounds under the same conditions are adjacent.
     """
-    columns = [*planes.places]
+    columns = [*planes.image_axes]
     walk = columns.pop(max(along, -len(columns)))
     read_there = {source.tensor for source in planes.sources}
     together: dict[object, list[tuple[Expr, tuple[Window, ...]]]] = {}

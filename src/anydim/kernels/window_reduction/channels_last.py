@@ -43,10 +43,10 @@ def walks(form: Sliding, lanes: int) -> bool:
     channels = form.lane.extent.constant
     if channels is None or 2 * channels < lanes or not form.outer:
         return False
-    return leaves_out(form)
+    return can_skip_taps(form)
 
 
-def leaves_out(form: Sliding) -> bool:
+def can_skip_taps(form: Sliding) -> bool:
     """Whether positions of a row are a known stride apart, and taps out of bounds can be
     skipped."""
     return all(
@@ -83,12 +83,12 @@ def positions_of(form: Sliding, lanes: int) -> Size:
 
 
 class AcrossWriter:
-    """Emits the body of one kernel, `places` positions of a row at a time."""
+    """Emits the body of one kernel, `positions` positions of a row at a time."""
 
     def __init__(
-        self, form: Sliding, lanes: int, places: int, context: Context, machine: Machine
+        self, form: Sliding, lanes: int, positions: int, context: Context, machine: Machine
     ) -> None:
-        self.form, self.lanes, self.places, self.context = form, lanes, places, context
+        self.form, self.lanes, self.positions, self.context = form, lanes, positions, context
         self.vector = ir.Type(form.dtype, lanes)
         self.walk: Axis = form.outer[-1]
         self.value = context.sizes.value
@@ -108,9 +108,9 @@ class AcrossWriter:
         channels = int(self.form.lane.extent.constant or 0)
         span = begin, row.name(least(begin + self.lanes * TOGETHER, channels))
         if self.held:
-            self.vectors(row, span, lambda part: Row(self, part.scope, span).written(part))
+            self.vectors(row, span, lambda part: Row(self, part.scope, span).emit(part))
         else:
-            Row(self, row, span).written()
+            Row(self, row, span).emit()
 
     @cached_property
     def held(self) -> tuple[Window, ...]:
@@ -144,7 +144,7 @@ class AcrossWriter:
         return self.context.buffers[output.tensor], self.form.own
 
     def vectors(
-        self, scope: Elements, span: tuple[ir.Value, ir.Value], write: Callable[[Part], None]
+        self, scope: Elements, span: tuple[ir.Value, ir.Value], emit: Callable[[Part], None]
     ) -> None:
         """The vectors of a block, one after the other; all but the last one are whole."""
         channels, lanes, lane = int(self.form.lane.extent.constant or 0), self.lanes, self.form.lane
@@ -153,7 +153,7 @@ class AcrossWriter:
 
             def written(mask: ir.Value | None) -> tuple[ir.Step, ...]:
                 part = inner.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=mask)
-                write(Part(part, at, mask))
+                emit(Part(part, at, mask))
                 return tuple(part.steps)
 
             whole = written(None) if channels >= lanes else ()
@@ -185,34 +185,34 @@ class Row:
         self.bases: dict[Size, None] = {}
         self.held: dict[Read, ir.Value] = {}
 
-    def written(self, part: Part | None = None) -> None:
+    def emit(self, part: Part | None = None) -> None:
         """The positions in bounds, several at a time; those before and after them one by one.
 
         For one vector, whose held values are loaded first, or for all vectors of a block at each
         position.
         """
-        scope, places = self.scope, self.writer.places
+        scope, positions = self.scope, self.writer.positions
         self._begin(part)
         start, stop = self.ends
         low, high = self._inside()
-        rest = scope.name(low + round_down(high - low, places))
-        self._loop(low, rest, places, checked=False)
+        rest = scope.name(low + round_down(high - low, positions))
+        self._loop(low, rest, positions, checked=False)
         with over(scope, 2, letter="side") as (ends, side):
             begin, end = select(side.equals(0), start, rest), select(side.equals(0), low, stop)
             self._loop(ends.name(begin), ends.name(end), 1, checked=True, into=ends)
 
-    def asked(self, part: Part) -> None:
+    def emit_checked(self, part: Part) -> None:
         """One position after the other, with the taps in bounds; nothing is held for so few
         positions."""
         self.part = part
         self._loop(*self.ends, 1, checked=True)
 
-    def padded(self, part: Part) -> None:
+    def emit_padded(self, part: Part) -> None:
         """The positions of a row whose windows are in bounds, or padded, along the row."""
         self._begin(part)
-        (start, stop), places = self.ends, self.writer.places
-        rest = self.scope.name(start + round_down(stop - start, places))
-        self._loop(start, rest, places, checked=False)
+        (start, stop), positions = self.ends, self.writer.positions
+        rest = self.scope.name(start + round_down(stop - start, positions))
+        self._loop(start, rest, positions, checked=False)
         self._loop(rest, stop, 1, checked=False)
 
     def _begin(self, part: Part | None) -> None:
@@ -239,35 +239,35 @@ class Row:
 
     def _limits(self, along: bool) -> Iterator[Limit]:
         """All limits that depend on the position along the row, or all others."""
-        walk, seen = self.writer.walk.name, set[Limit]()
+        walk, found = self.writer.walk.name, set[Limit]()
         for _, windows in self.form.bodies:
             for limit in (limit for window in windows for limit in window.limits):
-                if (limit.index.stride(walk) != 0) == along and limit not in seen:
-                    seen.add(limit)
+                if (limit.index.stride(walk) != 0) == along and limit not in found:
+                    found.add(limit)
                     yield limit
 
     def _loop(
-        self, low: ir.Value, high: ir.Value, places: int, checked: bool,
+        self, low: ir.Value, high: ir.Value, positions: int, checked: bool,
         into: Elements | None = None,
     ) -> None:  # fmt: skip
-        """A loop over blocks of `places` positions."""
+        """A loop over blocks of `positions` positions."""
         walk = self.writer.walk.name
-        with over(into or self.scope, high, low, places, walk, "at") as (block, first):
+        with over(into or self.scope, high, low, positions, walk, "at") as (block, first):
             if self.part is not None:
-                self._block(replace(self.part, scope=block), first, places, checked)
+                self._block(replace(self.part, scope=block), first, positions, checked)
             else:
-                write = partial(self._block, first=first, places=places, checked=checked)
-                self.writer.vectors(block, self.span, write)
+                emit = partial(self._block, first=first, positions=positions, checked=checked)
+                self.writer.vectors(block, self.span, emit)
 
-    def _block(self, part: Part, first: ir.Value, places: int, checked: bool) -> None:
+    def _block(self, part: Part, first: ir.Value, positions: int, checked: bool) -> None:
         form = self.form
         start = start_of(form, self.writer.lanes)
-        sums = [self.writer.context.fresh("a") for _ in range(places)]
+        sums = [self.writer.context.fresh("a") for _ in range(positions)]
         part.scope.steps += [ir.Declare(name, start) for name in sums]
         with nested(part.scope, self._spans(part.scope, checked), letter="k") as scope:
             self._taps(replace(part, scope=scope), first, sums, checked)
-        for place, name in enumerate(sums):
-            self._finish(part, first + place, name)
+        for position, name in enumerate(sums):
+            self._epilogue(part, first + position, name)
 
     def _spans(self, part: Elements, checked: bool) -> list[tuple[str, ir.Value, ir.Value]]:
         """The loops over taps that may be in bounds: at this position, or at all positions of the
@@ -300,26 +300,32 @@ class Row:
 
         def conditions(body: tuple[Expr, tuple[Window, ...]]) -> tuple[Limit, ...]:
             limits = (limit for window in body[1] for limit in window.limits)
-            asked = (one for one in limits if not self._spanned(one, checked))
-            return tuple(one for one in asked if checked or one.index.stride(walk) == 0)
+            unproved = (one for one in limits if not self._spanned(one, checked))
+            return tuple(one for one in unproved if checked or one.index.stride(walk) == 0)
 
         for limits, bodies in groupby(self.form.bodies, conditions):
             loaded: dict[tuple[str, Affine], ir.Value] = {}
-            fine = reduce(and_, [self._fine(scope, limit) for limit in limits]) if limits else None
+            fine = (
+                reduce(and_, [self._in_bounds(scope, limit) for limit in limits])
+                if limits
+                else None
+            )
             with under(scope, fine) as inner:
                 own = replace(part, scope=inner)
                 for expr, windows in bodies:
                     answers = frozenset(window.read.tensor for window in windows)
                     moves = walk in _own_axes(expr)
-                    for place, name in enumerate(sums):
-                        here = {walk: inner.name(first + place)} if moves and place else {}
+                    for position, name in enumerate(sums):
+                        here = {walk: inner.name(first + position)} if moves and position else {}
                         tap = inner.inner(here, answers=answers)
                         for window in windows:
-                            tap.know(window.read, self._shared(own, window, first, place, loaded))
+                            tap.know(
+                                window.read, self._shared(own, window, first, position, loaded)
+                            )
                         found = combined(self.form, tap, expr, ir.Get(self.writer.vector, name))
                         inner.steps += [*tap.steps, ir.Assign(name, found)]
 
-    def _fine(self, scope: Elements, limit: Limit) -> ir.Value:
+    def _in_bounds(self, scope: Elements, limit: Limit) -> ir.Value:
         """Whether an index is in bounds; row-invariant conditions are computed once."""
         moving = {self.writer.walk.name, *(axis.name for axis in self.form.loops)}
         if moving & set(limit.index.indices):
@@ -331,25 +337,25 @@ class Row:
     # ---- loading and storing -------------------------------------------------------------------
 
     def _shared(
-        self, part: Part, window: Window, first: ir.Value, place: int,
+        self, part: Part, window: Window, first: ir.Value, position: int,
         loaded: dict[tuple[str, Affine], ir.Value],
     ) -> ir.Value:  # fmt: skip
         """The vector of a window: adjacent windows share their loads."""
         if window.read in self.held:
             return self.held[window.read]
         step = window.address.stride(self.writer.walk.name)
-        moved = Affine(window.address.constant + step * place, window.address.terms)
+        moved = Affine(window.address.constant + step * position, window.address.terms)
         key = window.read.tensor, moved
         if key not in loaded:
-            loaded[key] = self._load(part, window, first, place)
+            loaded[key] = self._load(part, window, first, position)
         return loaded[key]
 
-    def _load(self, part: Part, window: Window, first: ir.Value, place: int) -> ir.Value:
-        """A window's vector at the position `place` after `first`."""
+    def _load(self, part: Part, window: Window, first: ir.Value, position: int) -> ir.Value:
+        """A window's vector at the position `position` after `first`."""
         writer, lane, scope = self.writer, self.form.lane.name, part.scope
         step = window.address.stride(writer.walk.name)
         rest = window.address.without(writer.walk.name, lane)
-        near, by = self._near(rest.constant + step * place)
+        near, by = self._near(rest.constant + step * position)
         start = scope.scalar(to_expr(Affine(near, rest.terms)))
         at = start + part.at + first * writer.value(step) + by
         kind = ir.Type(writer.context.types[window.read.tensor].dtype, writer.lanes)
@@ -364,12 +370,12 @@ class Row:
         self.bases[offset] = None
         return offset, 0
 
-    def _finish(self, part: Part, place: ir.Value, name: str) -> None:
+    def _epilogue(self, part: Part, position: ir.Value, name: str) -> None:
         """The epilogue at a position, and its store."""
         writer, form, block = self.writer, self.form, part.scope
         total = block.name(ir.Get(writer.vector, name))
         scope = block.inner(
-            {writer.walk.name: block.name(place)}, answers=frozenset({PRODUCT}),
+            {writer.walk.name: block.name(position)}, answers=frozenset({PRODUCT}),
             local=lambda read: total if read.tensor == PRODUCT else None,
         )  # fmt: skip
         for output in form.outputs:

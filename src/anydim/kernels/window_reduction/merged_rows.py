@@ -77,11 +77,11 @@ def image_of(form: Sliding, wide: int, box: Box) -> Image | None:
             return None
         for window in windows:
             apart = window.address.stride(rows.name)
-            left = simplify(apart - columns.extent, box).constant
+            excess = simplify(apart - columns.extent, box).constant
             if not _counted(window, both):
                 return None
-            gathered |= window.stride != 1 or left not in (None, 0)
-            if left is None:
+            gathered |= window.stride != 1 or excess not in (None, 0)
+            if excess is None:
                 equal[apart] = None
     return Image(rows, columns, () if gathered else tuple(equal), gathered)
 
@@ -96,10 +96,10 @@ def _counted(window: Window, both: set[str]) -> bool:
 def _uses(expr: Expr, known: Collection[Read], axes: set[str]) -> bool:
     """Whether an expression depends on axes other than through known reads."""
 
-    def left_out(part: Expr) -> Expr | None:
+    def without(part: Expr) -> Expr | None:
         return Literal(0) if isinstance(part, Read) and part in known else None
 
-    return bool(free_axes(rewrite(expr, left_out)) & axes)
+    return bool(free_axes(rewrite(expr, without)) & axes)
 
 
 class MergedColumns(Columns):
@@ -161,28 +161,28 @@ class MergedColumns(Columns):
         buffer = self.setting.buffer(window)
         if not self.image.gathered:
             return ir.Load(vector, buffer, start, mask)
-        offsets = self._apart(window) + splat(start, vector.lanes)
+        offsets = self._lane_offsets(window) + splat(start, vector.lanes)
         return ir.Gather(vector, buffer, offsets, mask)
 
-    def _apart(self, window: Window) -> ir.Value:
+    def _lane_offsets(self, window: Window) -> ir.Value:
         """Offsets of the elements that the lanes read, relative to lane 0, as int64."""
         strides = tuple(window.address.stride(name) for name in self.image.names)
         if strides not in self.offsets:
             lanes, size = self.setting.lanes, self.setting.context.sizes.value
             row, column = (
-                convert(place, int64) * splat(size(stride), lanes)
-                for place, stride in zip((self.row, self.column), strides)
+                convert(lane_index, int64) * splat(size(stride), lanes)
+                for lane_index, stride in zip((self.row, self.column), strides)
             )
             self.offsets[strides] = self.scope.name(row + column)
         return self.offsets[strides]
 
     def known(self, scope: Elements) -> dict[str, ir.Value]:
         first = splat(scope.indices[self.image.rows.name], self.setting.lanes)
-        row, column = (convert(place, int64) for place in (self.row, self.column))
+        row, column = (convert(lane_index, int64) for lane_index in (self.row, self.column))
         return {ROW: scope.name(first + row), COLUMN: scope.name(column)}
 
     def result(self, output: Output) -> Expr:
         """The output with the row and column index of each lane."""
         own = tuple(map(Index, self.image.names))
-        places = {name: Read(n, own) for name, n in zip(self.image.names, (ROW, COLUMN))}
-        return output.value if output.is_product else placed(output.value, places)
+        lane_indices = {name: Read(n, own) for name, n in zip(self.image.names, (ROW, COLUMN))}
+        return output.value if output.is_product else placed(output.value, lane_indices)

@@ -38,7 +38,7 @@ from anydim.lang.tree.affine import Affine, address, row_major_strides, to_expr
 from anydim.sizes import Size, as_size, ceil_div, product
 
 _LANE_BYTES = 8
-_PLACES = 4  # positions of a column whose windows share loads
+_POSITIONS = 4  # positions of a column whose windows share loads
 _FIRST = "first row of the result"
 
 
@@ -49,15 +49,17 @@ class PlanesWriter(AcrossWriter):
         self.planes, self.touched, self.sizes = planes, touched, SizeParameters()
         types = {**touched.types, PRODUCT: TensorType(planes.form.dtype, ())}
         context = Context(types, self.sizes, machine, touched.buffers)
-        places = _PLACES if machine.registers >= 32 else _PLACES // 2
-        super().__init__(walked(planes, planes.form), planes.lanes, places, context, machine)
+        positions = _POSITIONS if machine.registers >= 32 else _POSITIONS // 2
+        super().__init__(walked(planes, planes.form), planes.lanes, positions, context, machine)
         self.slots: dict[str, Size] = {}
-        self.room = as_size(0)
+        self.scratch_vectors = as_size(0)
         held = {source.tensor: source.held for source in planes.sources}
         held |= {output.tensor: planes.width for output in planes.form.outputs}
         for tensor, elements in held.items():  # upper bounds, to keep the memory formulas short
-            self.slots[tensor] = self.room
-            self.room = self.room + (min(elements.constant or LARGEST, LARGEST) + STRIP)
+            self.slots[tensor] = self.scratch_vectors
+            self.scratch_vectors = self.scratch_vectors + (
+                min(elements.constant or LARGEST, LARGEST) + STRIP
+            )
         self.libraries: dict[DType, ir.Library] = {}
         self.form = self._from_scratch(self.form)
         self.flat = copy(self)  # variant for images of few rows
@@ -65,7 +67,7 @@ class PlanesWriter(AcrossWriter):
             self.flat.form = self._from_scratch(walked(planes, planes.looped))
         else:
             flat = walked(planes, planes.form, -1)
-            self.flat.form, self.flat.walk = self._from_scratch(flat), planes.places[-1]
+            self.flat.form, self.flat.walk = self._from_scratch(flat), planes.image_axes[-1]
 
     def _from_scratch(self, form: Sliding) -> Sliding:
         """A form whose windows read scratch."""
@@ -86,7 +88,7 @@ class PlanesWriter(AcrossWriter):
 
     def target(self, output: Output) -> tuple[str, Affine]:
         """The buffer and offset of a result in scratch, to be transposed back later."""
-        axes = self.planes.places
+        axes = self.planes.image_axes
         strides = row_major_strides(tuple(axis.extent for axis in axes))
         own = Affine.of(as_size(0), {axis.name: by for axis, by in zip(axes, strides)})
         first = Affine.of(as_size(0), {_FIRST: self.planes.width})
@@ -120,7 +122,7 @@ class PlanesWriter(AcrossWriter):
             kernel=named_kernel("sliding", kernel.operands, kernel.sizes, (main,), libraries),
             sizes=self.sizes.sizes,
             parallel=self._each * ceil_div(planes.channels.extent, self.lanes),
-            scratch=self.room * (self.lanes * _LANE_BYTES),
+            scratch=self.scratch_vectors * (self.lanes * _LANE_BYTES),
             reason="a reduction over windows of narrow images, vectors along channels",
         )
 
@@ -141,7 +143,7 @@ class PlanesWriter(AcrossWriter):
             part = block.inner({channels.name: at}, lane=channels.name, lanes=lanes, mask=mask)
             for source in self.planes.sources:
                 if not source.by:
-                    self._bring(part, source, constant(0), constant(0), self.value(source.plane))
+                    self._pack(part, source, constant(0), constant(0), self.value(source.plane))
             low, high = greatest(START - before, 0), least(STOP - before, each)
             self._images(part, part.name(low), part.name(high))
             block.steps += part.steps
@@ -181,7 +183,7 @@ class PlanesWriter(AcrossWriter):
         scope.steps += strip.steps
         width = self.value(self.planes.width)
         for output in self.form.outputs:
-            self._bring_back(scope, output, scope.name((last - first) * width), first * width)
+            self._unpack(scope, output, scope.name((last - first) * width), first * width)
 
     def _strip_of(self, scope: Elements, source: Source, begin: ir.Value, end: ir.Value) -> None:
         """Pack rows begin to end of a source; rows out of bounds are filled with the default."""
@@ -194,27 +196,27 @@ class PlanesWriter(AcrossWriter):
             for start, stop in ((begin, low), (high, end)):
                 one, other = scope.name((start - begin) * width), scope.name((stop - begin) * width)
                 with over(scope, other, one, letter="e") as (each, at):
-                    place = each.offset(self._slot(source.tensor, Affine(as_size(0))))
+                    offset = each.offset(self._slot(source.tensor, Affine(as_size(0))))
                     fill = number(kind.dtype, source.outside.value, self.lanes)
-                    each.steps.append(ir.Store(SCRATCH, place + at * self.lanes, fill))
+                    each.steps.append(ir.Store(SCRATCH, offset + at * self.lanes, fill))
         inside = scope.name((low - begin) * width), scope.name((high - low) * width)
-        self._bring(scope, source, low * width, *inside)
+        self._pack(scope, source, low * width, *inside)
 
     def _columns(self, strip: Elements, first: ir.Value, last: ir.Value) -> None:
         """Walk down each column, or along each row where rows and taps are few."""
         own = first, last
         if self.walk != self.planes.rows:
-            self._walk(strip, self, own, Row.written)
+            self._walk(strip, self, own, Row.emit)
             return
-        few = self.value(self.walk.extent) < self.places
+        few = self.value(self.walk.extent) < self.positions
         with under(strip, few) as scope:
-            self._walk(scope, self.flat, own, Row.asked if self.form.loops else Row.written)
+            self._walk(scope, self.flat, own, Row.emit_checked if self.form.loops else Row.emit)
         with under(strip, ~few) as scope:
-            self._walk(scope, self, own, Row.padded)
+            self._walk(scope, self, own, Row.emit_padded)
 
     def _walk(
         self, strip: Elements, writer: PlanesWriter, own: tuple[ir.Value, ir.Value],
-        write: Callable[[Row, Part], None],
+        emit: Callable[[Row, Part], None],
     ) -> None:  # fmt: skip
         """All positions of a strip; `own` are its rows."""
         rows = self.planes.rows
@@ -225,11 +227,11 @@ class PlanesWriter(AcrossWriter):
                 inside = over(scope, ends[1], ends[0], axis=axis.name, letter="place")
                 scope, _ = loops.enter_context(inside)
             row = Row(writer, scope, own, own if writer.walk == rows else None)
-            write(row, Part(scope, constant(0), None))
+            emit(row, Part(scope, constant(0), None))
 
     # ---- packing ---------------------------------------------------------------------------------
 
-    def _bring(
+    def _pack(
         self, scope: Elements, source: Source, at: ir.Value, to: ir.Value, count: ir.Value
     ) -> None:
         """Pack `count` elements of the planes of a source, from element `at`, to vector `to` of
@@ -239,24 +241,26 @@ class PlanesWriter(AcrossWriter):
         first = scope.offset(source.start) + scope.indices[self.planes.channels.name] * plane + at
         scratch = self._scratch(source.tensor, to * (self.lanes * dtype.bytes))
         image = ir.Address(self.touched.buffers[source.tensor], first)
-        self._turn(scope, dtype, image, scratch, plane, constant(self.lanes), self.left, count)
+        self._transpose(scope, dtype, image, scratch, plane, constant(self.lanes), self.left, count)
 
-    def _bring_back(self, scope: Elements, output: Output, count: ir.Value, at: ir.Value) -> None:
+    def _unpack(self, scope: Elements, output: Output, count: ir.Value, at: ir.Value) -> None:
         """Unpack `count` elements into the planes of the result, from element `at` on."""
-        plane = self.value(product(axis.extent for axis in self.planes.places))
-        moving = (axis.name for axis in (self.planes.channels, *self.planes.places))
+        plane = self.value(product(axis.extent for axis in self.planes.image_axes))
+        moving = (axis.name for axis in (self.planes.channels, *self.planes.image_axes))
         start = scope.offset(self.planes.form.own.without(*moving))
         first = start + scope.indices[self.planes.channels.name] * plane + at
         scratch = self._scratch(output.tensor, constant(0))
         result = ir.Address(self.touched.buffers[output.tensor], first)
         dtype = self.context.types[output.tensor].dtype
-        self._turn(scope, dtype, scratch, result, constant(self.lanes), plane, count, self.left)
+        self._transpose(
+            scope, dtype, scratch, result, constant(self.lanes), plane, count, self.left
+        )
 
     def _scratch(self, tensor: str, offset: ir.Value) -> ir.Address:
         """The address `offset` bytes after the start of a tensor in scratch."""
         start = self.value(self.slots[tensor] * (self.lanes * _LANE_BYTES))
         return ir.Address(SCRATCH, start + offset)
 
-    def _turn(self, scope: Elements, dtype: DType, *arguments: ir.Value) -> None:
+    def _transpose(self, scope: Elements, dtype: DType, *arguments: ir.Value) -> None:
         library = self.libraries.setdefault(dtype, turned_library(self.lanes, dtype))
         scope.steps.append(ir.Call(library.name, arguments))

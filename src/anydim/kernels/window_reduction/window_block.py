@@ -58,7 +58,9 @@ class Block:
         self.setting, self.cells, self.known, self.high = setting, cells, known, high
         self.scope = scope
         self.vector = ir.Type(setting.form.dtype, setting.lanes)
-        self.outside = self._joined([self._inner(scope, cell) for cell in cells], scope.steps)
+        self.outside = self._sharing_steps(
+            [self._inner(scope, cell) for cell in cells], scope.steps
+        )
         self.scopes = self.outside
         self.registers = [setting.context.fresh("a") for _ in cells]
         self.found: dict[object, ir.Value] = {}
@@ -75,18 +77,22 @@ class Block:
             name, outer = context.fresh("k"), self.scopes
             at = {axis.name: ir.Var(ir.INDEX, name)}
             span = self._span(axis, outer[0])
-            self.scopes = self._joined([scope.inner(at) for scope in outer], [])
+            self.scopes = self._sharing_steps([scope.inner(at) for scope in outer], [])
             nest.append((name, span, outer[0].steps))
-        for taps in self._together():
+        for taps in self._grouped_taps():
             copy, (_, windows) = taps[0]
-            asked = dict.fromkeys(self._asked(copy, window) for window in windows)
-            self.scopes[0].steps += self._folded(taps, [limits for limits in asked if limits])
+            limits_to_check = dict.fromkeys(
+                self._unproved_limits(copy, window) for window in windows
+            )
+            self.scopes[0].steps += self._accumulated(
+                taps, [limits for limits in limits_to_check if limits]
+            )
         inner = self.scopes[0].steps
         for name, span, outside in reversed(nest):
             outside.append(loop(name, *span, 1, *inner))
             inner = outside
         for copy in range(len(self.cells)):
-            self._finish(copy)
+            self._epilogue(copy)
         return tuple(self.scope.steps)
 
     def _span(self, axis: Axis, scope: Elements) -> tuple[ir.Value, ir.Value]:
@@ -108,7 +114,7 @@ class Block:
                 self.known |= {limit}
         return span
 
-    def _together(self) -> Iterator[list[Tap]]:
+    def _grouped_taps(self) -> Iterator[list[Tap]]:
         """Taps in program order for each vector, grouped by the rows they read."""
         queues = [self._runs(copy) for copy in range(len(self.cells))]
         while any(queues):
@@ -137,30 +143,33 @@ class Block:
         limits = (*window.limits, *(window.beyond if self.high is not None else ()))
         return [limit for limit in limits if cell.columns.uniform(limit)]
 
-    def _asked(self, copy: int, window: Window) -> tuple[Limit, ...]:
+    def _unproved_limits(self, copy: int, window: Window) -> tuple[Limit, ...]:
         """The limits to check before a window is read."""
         cell = self.cells[copy]
         found = (limit for limit in self._uniform(cell, window) if limit not in self.known)
         return tuple(limit.moved(*cell.by or ("", 0)) for limit in found)
 
-    def _folded(
-        self, taps: Sequence[Tap], asked: Sequence[tuple[Limit, ...]],
+    def _accumulated(
+        self, taps: Sequence[Tap], to_check: Sequence[tuple[Limit, ...]],
         absent: frozenset[tuple[Limit, ...]] = frozenset(),
     ) -> list[ir.Step]:  # fmt: skip
-        """Some taps accumulated, under branches on the limits in `asked`.
+        """Some taps accumulated, under branches on the limits in `to_check`.
 
         Windows with a limit in `absent` are out of bounds; their taps are skipped where they are
         neutral.
         """
-        if asked:
-            first, rest = asked[0], asked[1:]
+        if to_check:
+            first, rest = to_check[0], to_check[1:]
             home = taps[0][0] if self.cells[taps[0][0]].by is None else 0
-            flag = self._fine(home, first)
-            ways = [tuple(self._folded(taps, rest, left)) for left in (absent, absent | {first})]
-            return [ir.If(flag, *ways)]
+            flag = self._in_bounds(home, first)
+            branches = [
+                tuple(self._accumulated(taps, rest, outside_limits))
+                for outside_limits in (absent, absent | {first})
+            ]
+            return [ir.If(flag, *branches)]
         steps, loaded = list[ir.Step](), dict[object, ir.Value]()
         for copy, (expr, windows) in taps:
-            outside = [w for w in windows if self._asked(copy, w) in absent]
+            outside = [w for w in windows if self._unproved_limits(copy, w) in absent]
             if any(changes_nothing(w.read, expr, self.setting.form) for w in outside):
                 continue
             answers = frozenset(window.read.tensor for window in windows)
@@ -183,13 +192,13 @@ class Block:
         indices, lanes = {**cell.indices, lane: cell.columns.at}, self.setting.lanes
         return scope.inner(indices, lane=lane, lanes=lanes, mask=cell.mask, **more)  # type: ignore[arg-type]
 
-    def _joined(self, scopes: list[Elements], steps: list[ir.Step]) -> list[Elements]:
+    def _sharing_steps(self, scopes: list[Elements], steps: list[ir.Step]) -> list[Elements]:
         """Make scopes append to one list of steps."""
         for scope in scopes:
             scope.steps = steps
         return scopes
 
-    def _finish(self, copy: int) -> None:
+    def _epilogue(self, copy: int) -> None:
         """The epilogue of a vector, and its stores."""
         context, cell = self.setting.context, self.cells[copy]
         total = ir.Var(self.vector, context.fresh())
@@ -202,8 +211,8 @@ class Block:
         for output in self.setting.form.outputs:
             result = cell.columns.result(output)
             value = scope.value(result, context.types[output.tensor].dtype)
-            place = scope.offset(self.setting.form.own)
-            scope.steps.append(ir.Store(context.buffers[output.tensor], place, value, cell.mask))
+            offset = scope.offset(self.setting.form.own)
+            scope.steps.append(ir.Store(context.buffers[output.tensor], offset, value, cell.mask))
         steps = tuple(scope.steps)
         axis, by = cell.by or ("", 0)
         if self.high is not None and by and axis in cell.indices:
@@ -219,7 +228,7 @@ class Block:
         self, copy: int, window: Window, scope: Elements, loaded: dict[object, ir.Value]
     ) -> ir.Value:
         """The lanes of a window whose rows are in bounds; the default where columns are not."""
-        cell, home, asked = self.cells[copy], copy, self._asked(copy, window)
+        cell, home, unproved = self.cells[copy], copy, self._unproved_limits(copy, window)
         limits = tuple(
             x for x in window.limits if x not in self.known and not cell.columns.uniform(x)
         )
@@ -230,18 +239,18 @@ class Block:
         key = (read.tensor, read.default, window.address, window.stride, window.limits)
         same = (*key, id(cell.columns), home)
         if same not in loaded:
-            loaded[same] = self._load(copy, home, window, asked, scope)
+            loaded[same] = self._load(copy, home, window, unproved, scope)
         return loaded[same]
 
     def _load(
-        self, copy: int, home: int, window: Window, asked: tuple[Limit, ...], into: Elements
+        self, copy: int, home: int, window: Window, unproved: tuple[Limit, ...], into: Elements
     ) -> ir.Value:
         setting, cell, scope = self.setting, self.cells[copy], self.scopes[home]
         columns, first = cell.columns, self.cells[home].columns.at
         vector = ir.Type(self._dtype(window), setting.lanes)
         level = partial(self._level, home, columns)
         masks = partial(columns.masks, level, scope, first, cell.mask, window.limits)
-        start, found = self._start(home, first, window, asked), None
+        start, found = self._start(home, first, window, unproved), None
         for part, mask in enumerate(masks(columns.spread(window))):
             at = start + part * setting.lanes
             load = into.name(columns.load(vector, window, at, mask))
@@ -260,7 +269,9 @@ class Block:
         assert inside is not None
         return into.name(select(inside, found, splat(other, setting.lanes)))
 
-    def _start(self, home: int, at: ir.Value, window: Window, asked: tuple[Limit, ...]) -> ir.Value:
+    def _start(
+        self, home: int, at: ir.Value, window: Window, unproved: tuple[Limit, ...]
+    ) -> ir.Value:
         """Offset of the first lane; windows a constant distance apart share everything but the
         constant.
 
@@ -269,14 +280,14 @@ class Block:
         scope, form = self.scopes[home], window.address
         fixed = whole_number(form.constant)
         rest = Affine(form.constant - fixed, form.terms).without(self.setting.form.lane.name)
-        key = (rest, window.stride, asked, home)
+        key = (rest, window.stride, unproved, home)
         if key not in self.found:
             moving = {axis.name for axis in self.setting.form.loops}
             outer = rest.without(*moving)
             inner = rest - outer
             first = scope.scalar(to_expr(outer)) + at * window.stride
-            if asked and moving and not any(moving & set(x.index.indices) for x in asked):
-                first = self.outside[home].name(near(first, self._fine(home, asked)))
+            if unproved and moving and not any(moving & set(x.index.indices) for x in unproved):
+                first = self.outside[home].name(near(first, self._in_bounds(home, unproved)))
             self.found[key] = scope.name(first + scope.scalar(to_expr(inner)))
         return self.found[key] + fixed
 
@@ -291,7 +302,7 @@ class Block:
             return self.outside[home], self.masks[0][home]
         return columns.scope, columns.found
 
-    def _fine(self, home: int, limits: Sequence[Limit]) -> ir.Value:
+    def _in_bounds(self, home: int, limits: Sequence[Limit]) -> ir.Value:
         """Whether the indices of uniform limits are in bounds.
 
         Computed before the loops if invariant: addresses computed there use it too.
@@ -338,16 +349,16 @@ def changes_nothing(read: Read, expr: Expr, form: Sliding) -> bool:
         return True  # only rows that the result does not have
     if form.combine == "add" and isinstance(expr, Apply) and is_product(expr):
         return any(_outside(factor, read) == 0 for factor in expr.arguments)
-    least = _least(read, expr, form)
-    outside = _outside(expr, read) if least is not None else None
-    return outside is not None and outside == least
+    bound = _bound(read, expr, form)
+    outside = _outside(expr, read) if bound is not None else None
+    return outside is not None and outside == bound
 
 
 def start_of(form: Sliding, lanes: int) -> ir.Value:
     """The initial value of a reduction: the default of reads out of bounds, where that is
     neutral."""
     found = {
-        _least(window.read, expr, form) or 0
+        _bound(window.read, expr, form) or 0
         for expr, windows in form.bodies
         for window in windows
         if window.limits and isinstance(expr, Cast) and changes_nothing(window.read, expr, form)
@@ -357,7 +368,7 @@ def start_of(form: Sliding, lanes: int) -> ir.Value:
     return ir.number(form.dtype, found.pop(), lanes)
 
 
-def _least(read: Read, expr: Expr, form: Sliding) -> int | float | None:
+def _bound(read: Read, expr: Expr, form: Sliding) -> int | float | None:
     """The lower bound of an expression for maxima, the upper bound for minima; None if unknown."""
     kind = read.default.dtype if isinstance(read.default, Literal) else None
     if isinstance(expr, Cast) and expr.argument == read and kind is not None and kind.is_integer:

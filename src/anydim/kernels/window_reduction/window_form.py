@@ -125,8 +125,8 @@ def sliding_of(
     loops, taps = _unrolled(reduced, together if below else set(), unrolled)
     extents = {axis.name: axis.extent for axis in (*axes, *loops)}
     bodies = []
-    for places in taps:
-        part = _placed(body, places)
+    for indices in taps:
+        part = _placed(body, indices)
         windows = [_window(read, inputs, axes[-1], rows, extents, box) for read in reads(part)]
         if any(window is None for window in windows):
             return None
@@ -182,21 +182,21 @@ def _unrolled(
     Axes along which windows of adjacent rows overlap are unrolled first.
     """
     extents: dict[str, int] = {}
-    last_first = {axis.name: -place for place, axis in enumerate(reduced)}
+    last_first = {axis.name: -position for position, axis in enumerate(reduced)}
     for axis in sorted(reduced, key=lambda a: (a.name not in together, last_first[a.name])):
         extent = axis.extent.constant
         if extent is None or extent * prod(extents.values()) > most:
             break
         extents[axis.name] = extent
     names = [axis.name for axis in reduced if axis.name in extents]
-    places = product(*(range(extents[name]) for name in names))
+    indices = product(*(range(extents[name]) for name in names))
     kept = tuple(axis for axis in reduced if axis.name not in extents)
-    return kept, tuple(dict(zip(names, each)) for each in places)
+    return kept, tuple(dict(zip(names, each)) for each in indices)
 
 
-def _placed(expr: Expr, places: Mapping[str, int]) -> Expr:
+def _placed(expr: Expr, indices: Mapping[str, int]) -> Expr:
     """The expression at given indices of some axes."""
-    return placed(expr, {name: SizeTerm(as_size(place)) for name, place in places.items()})
+    return placed(expr, {name: SizeTerm(as_size(index)) for name, index in indices.items()})
 
 
 def _window(
@@ -218,15 +218,15 @@ def _window(
         return None
     limits, beyond = [], []
     for index, extent in zip(read.indices, shape):
-        place = affine(index)
-        if place is None:
+        form_index = affine(index)
+        if form_index is None:
             return None
-        if read.default is None or inside_always(place, extent, extents, box):
-            if place.stride(rows).constant != 0:
-                beyond.append(Limit(place, extent))
+        if read.default is None or inside_always(form_index, extent, extents, box):
+            if form_index.stride(rows).constant != 0:
+                beyond.append(Limit(form_index, extent))
             continue
-        by = place.stride(lane.name).constant
+        by = form_index.stride(lane.name).constant
         if by is None or by < 0:
             return None
-        limits.append(Limit(place, extent))
+        limits.append(Limit(form_index, extent))
     return Window(read, form, stride, tuple(limits), tuple(beyond))

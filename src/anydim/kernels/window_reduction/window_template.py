@@ -77,10 +77,10 @@ def lower(
         walk = AcrossWriter(form, schedule.lanes, schedule.vectors, writer.context, machine)
         body, positions = walk.body(), positions_of(form, schedule.lanes)
         together = minimum(form.lane.extent, schedule.lanes * TOGETHER)
-        elements, way = form.outer[-1].extent * together, "channels"
+        elements, direction = form.outer[-1].extent * together, "channels"
     else:
         body, positions = writer.body(), product(axis.extent for axis in form.outer)
-        elements, way = form.lane.extent, "the rows of the result"
+        elements, direction = form.lane.extent, "the rows of the result"
     flops, moved = work(group)
     rows = Launch(
         kernel=assemble("sliding", touched.operands, writer.sizes.names, body),
@@ -92,10 +92,10 @@ def lower(
         flops=flops,
         moved=moved,
         schedule=print_schedule(schedule),
-        reason=f"a reduction over windows, vectors along {way}",
+        reason=f"a reduction over windows, vectors along {direction}",
     )
     lanes = machine.lanes(form.dtype)
-    planes = None if way == "channels" else planes_of(group, box, lanes)
+    planes = None if direction == "channels" else planes_of(group, box, lanes)
     if planes is None:
         return rows
     grain = _grain(group, planes.form, lanes * planes.width)

@@ -66,7 +66,7 @@ class SlidingWriter:
         if self.form.share:
             few = self.sizes.value(self.form.outer[-1].extent) <= FLAT
             with under(scope, few) as inner:
-                self._strips(inner, self.flat, self._each)
+                self._strips(inner, self.flat, self._single_rows)
             with under(scope, ~few) as inner:
                 self._strips(inner, self.setting, self._blocks)
         else:
@@ -105,7 +105,7 @@ class SlidingWriter:
 
     def _strips(
         self, scope: Elements, setting: Setting,
-        write: Callable[[Columns, Elements, ir.Value, ir.Value], None],
+        emit: Callable[[Columns, Elements, ir.Value, ir.Value], None],
     ) -> None:  # fmt: skip
         """Strips of rows, of one image or of several short ones, vector by vector."""
         (first, last), extent = self._span(scope), self.sizes.value(self.form.lane.extent)
@@ -121,7 +121,7 @@ class SlidingWriter:
 
                 def rows(scope: Elements, low: ir.Value, high: ir.Value) -> None:
                     begin = scope.name(greatest(low, top))
-                    write(columns, scope, begin, scope.name(least(high, top + _STRIP)))
+                    emit(columns, scope, begin, scope.name(least(high, top + _STRIP)))
 
                 self._images(inner, image, end, rows, images)
 
@@ -133,10 +133,10 @@ class SlidingWriter:
                 Cell(columns, {rows.name: row + copy}, (rows.name, copy)) for copy in range(copies)
             ]
             span = constant(copies - 1)
-            self._ask(columns, block, row)
-            self._either(self.setting, block, rows, copies, span, high, cells, cells)
+            self._prefetch(columns, block, row)
+            self._with_fast_path(self.setting, block, rows, copies, span, high, cells, cells)
 
-    def _ask(self, columns: Columns, block: Elements, row: ir.Value) -> None:
+    def _prefetch(self, columns: Columns, block: Elements, row: ir.Value) -> None:
         """Prefetch the reads of these columns in the next strip, for tensors too large for the
         caches.
 
@@ -148,13 +148,15 @@ class SlidingWriter:
             source, buffer = self.context.types[window.read.tensor], self.setting.buffer(window)
             bytes = value(product(source.shape) * source.dtype.bytes)
             with under(block, bytes > _NEAR * self.context.machine.l2_bytes) as far:
-                place = window.address.without(*(axis.name for axis in form.loops))
+                address = window.address.without(*(axis.name for axis in form.loops))
                 lines = far.inner(moved)
-                first, step = lines.name(lines.offset(place)), value(place.stride(rows))
+                first, step = lines.name(lines.offset(address)), value(address.stride(rows))
                 lines.steps += [ir.Prefetch(buffer, first + step * n) for n in range(self.vectors)]
                 far.steps += lines.steps
 
-    def _each(self, columns: Columns, image: Elements, low: ir.Value, high: ir.Value) -> None:
+    def _single_rows(
+        self, columns: Columns, image: Elements, low: ir.Value, high: ir.Value
+    ) -> None:
         """Rows of an image one by one: few rows share no loads."""
         rows = self.form.outer[-1].name
         with over(image, high, low, 1, rows, "row") as (block, row):
@@ -175,7 +177,9 @@ class SlidingWriter:
             ]
             for full in (True, False)
         )
-        self._either(self.setting, block, lane, step, constant(step - 1), extent, whole, parts)
+        self._with_fast_path(
+            self.setting, block, lane, step, constant(step - 1), extent, whole, parts
+        )
         end = row.name(quotient(extent, step) * step)
         row.steps.append(loop("at", 0, end, step, *block.steps))
         single = row.inner({lane.name: variable("last")})
@@ -201,7 +205,7 @@ class SlidingWriter:
                 for first in at
             ]
             span = step - 1
-            self._either(self.wide, block, image.rows, step, span, high, whole, parts)
+            self._with_fast_path(self.wide, block, image.rows, step, span, high, whole, parts)
             inner.steps.append(loop("row", low, high, step, *block.steps))
 
         self._images(scope, *self._span(scope), inside)
@@ -209,7 +213,7 @@ class SlidingWriter:
 
     # ---- fast path without checks ----------------------------------------------------------------
 
-    def _either(
+    def _with_fast_path(
         self, setting: Setting, block: Elements, axis: Axis, step: ir.Value | int, span: ir.Value,
         high: ir.Value, whole: Sequence[Cell], parts: Sequence[Cell],
     ) -> None:  # fmt: skip
