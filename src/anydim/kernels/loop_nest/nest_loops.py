@@ -1,9 +1,9 @@
-"""Loop IR of ordered steps: the loops of the text, with the chunk of the range that a thread has.
+"""Loop IR of ordered steps: the loops in program order, over one thread's chunk of the range.
 
-    for t in 0:T { h(t, b, i) = f(t, b, i) * h(t - 1, b, i) else 0 }      cut along b
+    for t in 0:T { h(t, b, i) = f(t, b, i) * h(t - 1, b, i) else 0 }      split along b
 
     kernel(start, stop):                     its part of b
-      for t in 0:T:                          all iterations, no word to other threads
+      for t in 0:T:                          all iterations, no synchronization
         for b in start:stop:
           for i by 16 lanes: h[...] = ...
 
@@ -36,14 +36,14 @@ from anydim.sizes import product
 
 @dataclass(frozen=True)
 class _Held:
-    """A write that a loop carries, and the register that does."""
+    """A loop-carried write, and its register."""
 
     carried: Carried
     register: str
 
 
 class NestCode:
-    """Emits the body of a kernel; writes and loops are numbered in the order of the text."""
+    """Emits the body of a kernel; writes and loops are numbered in program order."""
 
     def __init__(
         self, form: NestForm, chunks: Chunks | None, context: NestContext, ways: Mapping[int, Way],
@@ -54,7 +54,7 @@ class NestCode:
         self.low: ir.Value = START
         self.high: ir.Value = STOP
         self.writes = self.loops = 0
-        self.spans: dict[int, tuple[ir.Value, ir.Value]] = {}  # of loops that run over a tile
+        self.spans: dict[int, tuple[ir.Value, ir.Value]] = {}  # of loops restricted to a tile
 
     def body(self) -> tuple[ir.Step, ...]:
         """All steps of the main function."""
@@ -77,7 +77,7 @@ class NestCode:
     def steps(
         self, scope: NestElements, steps: Iterable[OrderedStep], held: Sequence[_Held] = ()
     ) -> None:
-        """Add what some steps do; `held` are those among them that a loop carries."""
+        """Emit some steps; `held` are the loop-carried writes among them."""
         for position, step in enumerate(steps):
             if isinstance(step, Loop):
                 self._loop(scope, step)
@@ -89,10 +89,10 @@ class NestCode:
                 assert isinstance(step, Write)
                 self._write(scope, step, [h for h in held if position <= h.carried.position])
 
-    # ---- one of each ---------------------------------------------------------------------------
+    # ---- single steps --------------------------------------------------------------------------
 
     def _copy(self, scope: NestElements, copy: Copy) -> None:
-        """Nothing where the operand and what is made of it are the same bytes."""
+        """The initial copy, skipped where source and target share a buffer."""
         buffers = (self.context.storage[name].buffer for name in (copy.read, copy.made))
         with under(scope, arithmetic.apart(*buffers), certain=False) as inner:
             self._write(inner, copy.write, [])
@@ -120,8 +120,8 @@ class NestCode:
         self, scope: NestElements, loop: Loop, at: ir.Var, start: ir.Value, stop: ir.Value,
         inner: NestElements,
     ) -> None:  # fmt: skip
-        """The iterations of a loop, up to the one in which a check of it fails: data may ask for
-        more iterations than could ever be done."""
+        """The iterations of a loop, ended by a failing check in it: the data may specify more
+        iterations than could ever be run."""
         if not any(checked(expr) for _, expr in expressions_of(loop.body)):
             scope.steps.append(arithmetic.loop(at.name, start, stop, 1, *inner.steps))
             return
@@ -133,7 +133,7 @@ class NestCode:
     def _iterations(
         self, scope: NestElements, start: ir.Value, stop: ir.Value, step: int
     ) -> ir.Value:
-        """How often the loop runs: 0 also where stop - start would be too large to be told."""
+        """The trip count of a loop; 0 also where stop - start would overflow."""
         first, last = (start, stop) if step > 0 else (stop, start)
         gap = select(first < last, last - first, 0)
         return scope.name((gap + (abs(step) - 1)) // abs(step))
@@ -148,7 +148,7 @@ class NestCode:
         scope.steps.append(ir.If(condition, then, otherwise))
 
     def _held(self, scope: NestElements, loop: Loop, start: ir.Value) -> list[_Held]:
-        """Registers for what a loop carries, with what memory holds before its first iteration."""
+        """Registers for loop-carried values, initialized from memory before the first iteration."""
         before_it = [len(list(all_writes(loop.body[:n]))) for n in range(len(loop.body))]
         cuts = [self._bound_axis(self.writes + count) for count in before_it]
         single = [frozenset() if cut is None else frozenset((cut.variable,)) for cut in cuts]
@@ -212,7 +212,7 @@ class NestCode:
         self, here: NestElements, write: Write, way: Way, cut: ChunkedWrite | None,
         ranges: Mapping[str, tuple[ir.Value, ir.Value]], parts: Callable[[NestElements], None],
     ) -> None:  # fmt: skip
-        """The write as one loop, where the part of this chunk is that; else in `parts`."""
+        """The write as one loop, if the part of this chunk is contiguous; else by `parts`."""
         assert way.run is not None
         (axis,) = way.run.axes
         span: tuple[ir.Value, ir.Value] = (constant(0), here.size(axis.extent))
@@ -240,7 +240,7 @@ class NestCode:
         self, here: NestElements, write: Write, axes: Sequence[Axis],
         ranges: Mapping[str, tuple[ir.Value, ir.Value]], code: WriteCode,
     ) -> tuple[ir.Step, ...]:  # fmt: skip
-        """The write at all its points; over nothing, a sum that starts fresh is its identity."""
+        """The write at all its points; an empty reduction writes its neutral element."""
         spans = [ranges[axis.name] for axis in axes]
         filled = self._guarded(here, spans, code.full)
         if not write.reduced:
@@ -253,7 +253,7 @@ class NestCode:
         self, here: NestElements, ranges: list[tuple[ir.Value, ir.Value]],
         body: Callable[[NestElements], None],
     ) -> tuple[ir.Step, ...]:  # fmt: skip
-        """What runs where no range is empty."""
+        """A body that runs if no range is empty."""
         inner = here.inner({}, certain=False)
         body(inner)
         return (ir.If(_all(here, ranges), tuple(inner.steps)),) if ranges else tuple(inner.steps)

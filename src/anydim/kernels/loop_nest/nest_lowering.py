@@ -1,8 +1,8 @@
-"""Ordered steps to one kernel: loops, branches and writes of parts.
+"""Lowers ordered steps to one kernel: loops, branches and partial writes.
 
-The loops run as the text says. Threads share a range along which nothing crosses from part to part,
-where there is one: each does all iterations of the loops for its part. Lanes run along the axis of
-each write that goes through neighbours in memory.
+The loops run in program order. Threads share a range without dependences between its parts, if
+there is one: each thread runs all iterations of the loops for its part. Lanes run along the axis of
+each write with contiguous accesses.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def _name(chunks: Chunks) -> str:
 
 
 def lower(form: NestForm, schedule: Nest, task: Task) -> Launch:
-    """The launch of a matched group; OptionError for a schedule that cuts where it must not."""
+    """The launch of a matched group; OptionError for a schedule that splits a range with
+    dependences."""
     box, machine = task.box, task.machine
     storage, scratch = _storage(form)
     every = _ways(form, storage, machine)
@@ -117,7 +118,7 @@ def _reason(form: NestForm, chunks: Chunks | None, box: Box, staged: bool) -> st
 
 
 def _storage(form: NestForm) -> tuple[dict[str, Storage], Size]:
-    """Where each tensor lies: operands in buffers of their own, temporaries in scratch."""
+    """The storage of each tensor: operands in their own buffers, temporaries in scratch."""
     operands = (*form.group.inputs, *form.group.outputs)
     found = {
         tensor.name: Storage.of(f"t{number}", tensor.type.shape)
@@ -138,7 +139,7 @@ def _storage(form: NestForm) -> tuple[dict[str, Storage], Size]:
 
 
 def _ways(form: NestForm, storage: dict[str, Storage], machine: Machine) -> dict[int, Way]:
-    """Of each write; outside of loops, of what is one loop, that loop's."""
+    """The vectorization of each write; a write outside of loops may be run as a single loop."""
     found = {}
     for i in instances(form.steps):
         if i.write is not None:
@@ -154,7 +155,7 @@ def _ways(form: NestForm, storage: dict[str, Storage], machine: Machine) -> dict
 
 
 def _grain(form: NestForm, chunks: Chunks | None) -> int:
-    """Positions of the range that make a part worth a thread, where sizes are typical ones."""
+    """Positions of the range that make a part worth a thread, at typical sizes."""
     if chunks is None:
         return 1
     operations = operations_of(form.steps, as_size(1), loop_ranges(form.steps))

@@ -1,4 +1,4 @@
-"""What threads share of a nest, and how much work that is."""
+"""Partitions a nest over threads, and estimates its work."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from anydim.lang.tree.bounds_checks import checked
 from anydim.lang.tree.stepping import expressions_of
 from anydim.sizes import Box, Size, align_up, as_size, ceil_div, maximum, minimum, product
 
-STAGES = "stages"  # what threads share, one after the other
-SHORT = 32  # positions of a range that threads would rather not share
-LEAST_SHARE = 8  # parts that one thread does alone are at most one of so many of the work
-STAGE_WORK = PART_WORK // 16  # operations of a stage that are worth a thread: a barrier is near
-BAND_WORK = PART_WORK // 2  # operations of a band that are worth a thread: one at a time
-NARROW, MOST_TILES = 8, 16  # positions of a tile at least, tiles across at most, on few threads
+STAGES = "stages"  # threads share each stage, with a barrier after it
+SHORT = 32  # shorter ranges are shared only if there is no other
+LEAST_SHARE = 8  # the serial share of the work is at most 1 / LEAST_SHARE
+STAGE_WORK = PART_WORK // 16  # operations of a stage worth a thread: barriers are fast
+BAND_WORK = PART_WORK // 2  # operations of a band worth a thread
+NARROW, MOST_TILES = 8, 16  # minimum iterations of a tile; maximum tiles across, on few threads
 
 
 def best(all: Sequence[Chunks]) -> Chunks | None:
@@ -36,7 +36,7 @@ def best(all: Sequence[Chunks]) -> Chunks | None:
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages of a kernel, of `each` positions, and the range that all of them are."""
+    """The stages of a kernel, of `each` positions, and the range that covers all of them."""
 
     staged: tuple[Staged, ...]
     each: Size
@@ -44,10 +44,10 @@ class Plan:
 
 
 def staged(form: NestForm, box: Box, ways: Mapping[int, Way], machine: Machine) -> Plan | None:
-    """How threads share stages; None where most of the work is no use to a second thread.
+    """How threads share stages; None where most of the work is serial.
 
-    A check that fails ends loops, in order: nests with checks have no stages. A band has tiles on
-    one thread too.
+    A failing check ends loops in order, so nests with checks have no stages. Bands are tiled even
+    for one thread.
     """
     threads = max(1, machine.threads)
     if machine.most_lanes or any(checked(expr) for _, expr in expressions_of(form.steps)):
@@ -71,7 +71,7 @@ def _turns(some: Stages) -> Size:
 
 
 def _shares(all: Sequence[Stages], ranges: Ranges) -> tuple[list[int], int]:
-    """Operations of stages at typical sizes, and how many of them one thread does alone."""
+    """Operations of each stage at typical sizes, and the serial operations among them."""
     work, alone = [], 0
     for some in all:
         for part in some.parts:
@@ -83,7 +83,8 @@ def _shares(all: Sequence[Stages], ranges: Ranges) -> tuple[list[int], int]:
 
 
 def _wanted(some: Stages, ranges: Ranges) -> Size:
-    """How many threads the work of a stage is worth, of a band that of all."""
+    """The number of threads that a stage's work justifies; for a band, the work of all its
+    stages."""
     steps = [step for part in some.parts for step in part.steps]
     if some.band:
         return operations_of(steps, _turns(some), ranges) // BAND_WORK
@@ -98,7 +99,7 @@ def _cut(some: Stages, each: Size, threads: int, ways: Mapping[int, Way]) -> Sta
 
 
 def _block(cut: Chunks | None, each: Size, ways: Mapping[int, Way]) -> Size:
-    """Positions of a range that are one of a stage; whole vectors of what lanes run along."""
+    """Indices of a range per position of a stage; whole vectors of the vectorized axis."""
     if cut is None:
         return as_size(1)
     found = ((ways[number], own) for number, own in cut.cuts.items())
@@ -107,7 +108,7 @@ def _block(cut: Chunks | None, each: Size, ways: Mapping[int, Way]) -> Size:
 
 
 def _tiles(some: Stages, each: Size, threads: int) -> Tiles:
-    """As many rows of tiles as positions; one tile alone where one thread does them."""
+    """One row of tiles per position; a single tile for one thread."""
     inner = some.parts[0].steps[0]
     assert isinstance(inner, Loop)
     length = trips(inner)
@@ -119,7 +120,7 @@ def _tiles(some: Stages, each: Size, threads: int) -> Tiles:
 
 
 def operations_of(steps: Sequence[OrderedStep], iterations: Size, ranges: Ranges) -> Size:
-    """How many there are; what data decides counts once."""
+    """The number of operations of steps; data-dependent trip counts count as one."""
     total = as_size(0)
     for step in steps:
         if isinstance(step, Loop):

@@ -1,8 +1,8 @@
 """Loop IR of one write of a nest: lanes along an axis of the result, along a sum, or none.
 
-elements   for i by lanes: y[i] = ...                      no sums
-across     for i by lanes: for k: total += ...; y[i]       each lane has a sum of its own
-along      for i: for k by lanes: total += ...; y[i]       the lanes share one sum
+elements   for i by lanes: y[i] = ...                      no sums across     for i by lanes: for k:
+total += ...; y[i]       each lane has its own sum along      for i: for k by lanes: total += ...;
+y[i]       the lanes share one sum
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Range = tuple[ir.Value, ir.Value]
 
 @dataclass(frozen=True)
 class Way:
-    """How a write is vectorised: the axis that lanes run along, if any, and how many there are.
+    """How a write is vectorized: the axis of the lanes, if any, and their number.
 
     `run`, if any, is the same write as one loop: see `as_run`.
     """
@@ -44,9 +44,9 @@ class Way:
 
 
 class WriteCode:
-    """Emits one write over `axes`; `ranges` gives for every axis the values it runs over.
+    """Emits one write over `axes`; `ranges` maps every axis to its range.
 
-    `register`, if any, gets the element that is stored.
+    `register`, if any, also receives the stored element.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class WriteCode:
         return [axis for axis in self.axes if axis is not self.way.lane]
 
     def full(self, scope: NestElements) -> None:
-        """The write where all its ranges run."""
+        """The write, where none of its ranges is empty."""
         self._nested(scope, self._outer, self._cells)
 
     def empty(self, scope: NestElements) -> None:
-        """The write of a reduction over nothing."""
+        """The write of an empty reduction."""
         nothing = convert(nothing_of(*folding(self.write.combine, self.dtype)), self.dtype)
         self._nested(scope, self.axes, lambda s: self._store(s, nothing))
 
@@ -97,7 +97,7 @@ class WriteCode:
         self, scope: NestElements, lane: Axis, span: Range, unroll: int,
         body: Callable[[list[NestElements], NestElements], None],
     ) -> None:  # fmt: skip
-        """A sweep of lanes along an axis; `body` gets the cells side by side, and their block."""
+        """A pass over an axis by vectors; `body` gets the unrolled cells and their block."""
         lanes = self.way.lanes
         for segment in segments(scope, *span, lanes, unroll):
             block = scope.inner({}, written=self.own)
@@ -109,7 +109,7 @@ class WriteCode:
                 body(cells, inner)
 
     def _block(self, cells: list[NestElements], into: NestElements) -> None:
-        """Some cells side by side; their steps go to `into`."""
+        """Some unrolled cells; their steps are appended to `into`."""
         if not self.write.reduced:
             for cell in cells:
                 self._store(cell, cell.value(self.write.body, self.dtype))
@@ -128,7 +128,8 @@ class WriteCode:
     def _sums(
         self, scopes: list[NestElements], sums: Sequence[_Sum], axes: Sequence[Axis]
     ) -> list[ir.Step]:
-        """The loops of the sums of some cells, which share them; a scope is inside one cell's."""
+        """The loops of the sums of some cells, which share them; each scope is the body for one
+        cell."""
         if not axes:
             for scope, total in zip(scopes, sums):
                 total.fold(scope, 0, None)
@@ -148,7 +149,7 @@ class WriteCode:
         return [loop(at.name, *span, 1, *inner[0].steps, *loops)]
 
     def _narrowed(self, scope: NestElements, axis: Axis) -> Range:
-        """The range of a reduced axis: of a part that data gives, that part."""
+        """The range of a reduced axis, narrowed to a data-dependent part."""
         write, span = self.write, self.ranges[axis.name]
         reduced = frozenset(other.name for other in write.reduced)
         part = part_along(write.body, write.combine, self.dtype, axis.name, reduced)
@@ -181,7 +182,7 @@ class WriteCode:
 
 
 class _Sum:
-    """One cell's accumulators: a register, or several along a reduced axis."""
+    """The accumulators of one cell: a register, or several along a reduced axis."""
 
     def __init__(self, code: WriteCode, cell: NestElements, copies: int) -> None:
         self.code = code
@@ -194,14 +195,14 @@ class _Sum:
         cell.steps += [ir.Declare(name, self.nothing) for name in self.registers]
 
     def fold(self, scope: NestElements, copy: int, mask: ir.Value | None) -> None:
-        """Take in the element at this point; lanes off in `mask` take nothing."""
+        """Accumulate the element at this point, except for lanes off in `mask`."""
         body, register = self.code.write.body, self.registers[copy]
         terms = terms_of(scope, body, self.function, self.dtype, self.code.dtype, mask)
         total = folded(self.function, ir.Get(self.nothing.type, register), terms)
         scope.steps.append(ir.Assign(register, total))
 
     def along(self, scope: NestElements, axis: Axis) -> None:
-        """Sweep a reduced axis with the lanes."""
+        """A pass over a reduced axis with the lanes."""
 
         def body(cells: list[NestElements], into: NestElements) -> None:
             for copy, cell in enumerate(cells):
@@ -212,7 +213,7 @@ class _Sum:
         self.code._swept(scope, axis, span, len(self.registers), body)
 
     def value(self, scope: NestElements) -> ir.Value:
-        """The whole, as the element type of the target."""
+        """The total, as the element type of the target."""
         parts = [ir.Get(self.nothing.type, name) for name in self.registers]
         total = scope.name(joined(self.function, parts))
         if self.lanes > 1 and self.code.way.along:
@@ -220,11 +221,11 @@ class _Sum:
         return scope.name(convert(total, self.code.dtype))
 
 
-# ---- which way ---------------------------------------------------------------------------------
+# ---- choice of the lane axis -------------------------------------------------------------------
 
 
 def as_run(write: Write, form: NestForm) -> Write | None:
-    """A write of a whole tensor from the same places of others, as one loop along its last axis.
+    """A write of a whole tensor from the same elements of others, as one loop along its last axis.
 
     y(i,j) = 2*x(i,j)  i in 0:N, j in 0:M    as    y(0,j) = 2*x(0,j)  j in 0:N*M
     """
@@ -235,7 +236,7 @@ def as_run(write: Write, form: NestForm) -> Write | None:
     place: tuple[Expr, ...] = (*[Literal(0, int64)] * (len(plain) - 1), plain[-1])
 
     def moved(into: Callable[[str], Expr]) -> Expr:
-        """The body, where it reads a tensor of this shape at the same place with `into` instead."""
+        """The body, with same-shape reads at the same element replaced by `into`."""
 
         def change(expr: Expr) -> Expr | None:
             if not isinstance(expr, Read) or expr != Read(expr.tensor, plain):
@@ -253,7 +254,7 @@ def as_run(write: Write, form: NestForm) -> Write | None:
 
 
 def way_of(write: Write, form: NestForm, storage: Mapping[str, Storage], machine: Machine) -> Way:
-    """The axis along which most reads, and the write, go through neighbours in memory."""
+    """Vectorization along the axis with the most contiguous accesses."""
     none = Way(None, 1)
     options = [(_score(write, axis, form, storage), axis, False) for axis in write.axes
                if _storable(write, axis, storage)]  # fmt: skip
@@ -268,7 +269,7 @@ def way_of(write: Write, form: NestForm, storage: Mapping[str, Storage], machine
 
 
 def _storable(write: Write, axis: Axis, storage: Mapping[str, Storage]) -> bool:
-    """Whether neighbours along an axis are stored as neighbours, in an order that is allowed."""
+    """Whether the stores of adjacent lanes are contiguous, and may be reordered."""
     if any(free_axes(i) & {axis.name} and affine(i) is None for i in write.place):
         return False
     place = storage[write.target].address(write.place)
