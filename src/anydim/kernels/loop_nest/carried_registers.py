@@ -64,12 +64,12 @@ def _shifted(index: Expr, loop: Loop) -> Expr:
     return rewrite(index, change)
 
 
-def _read_of(tensor: str, place: tuple[Expr, ...], steps: Sequence[OrderedStep]) -> Read | None:
+def _read_of(tensor: str, element: tuple[Expr, ...], steps: Sequence[OrderedStep]) -> Read | None:
     """The first read of an element by writes among these steps; a default must be a literal."""
     for step in steps:
         for expr in (step.body, *step.place) if isinstance(step, Write) else ():
             for read in reads(expr):
-                if read.tensor == tensor and read.indices == place and not read.flat:
+                if read.tensor == tensor and read.indices == element and not read.flat:
                     if read.default is None or isinstance(read.default, Literal):
                         return read
     return None

@@ -114,16 +114,18 @@ class _Builder:
     def _write(self, instance: Instance) -> list[Write]:
         write = instance.write
         assert write is not None
-        places = any(read.tensor == write.target for i in write.place for read in reads(i))
-        copied = places or self._disturbs_itself(instance)
+        reads_in_indices = any(
+            read.tensor == write.target for i in write.place for read in reads(i)
+        )
+        copied = reads_in_indices or self._overwrites_own_reads(instance)
         names = {axis.name for axis in write.reduced}
         if write.combine and not write.fresh and any(free_axes(i) & names for i in write.place):
             write = replace(write, axes=(*write.axes, *write.reduced), reduced=())
         if not write.reduced and write.fresh:
             write = replace(write, combine="", fresh=False)
-        return self._copied(write, places) if copied else [write]
+        return self._copied(write, reads_in_indices) if copied else [write]
 
-    def _disturbs_itself(self, instance: Instance) -> bool:
+    def _overwrites_own_reads(self, instance: Instance) -> bool:
         """Whether a write may overwrite an element before it reads it for another one."""
         write = instance.write
         assert write is not None
@@ -137,7 +139,7 @@ class _Builder:
             for access in own
         )
 
-    def _copied(self, write: Write, places: bool) -> list[Write]:
+    def _copied(self, write: Write, copy_indices: bool) -> list[Write]:
         """The write split in two: all values, and their indices, are first stored in copies."""
         value = self._copy(write, self.types[write.target].dtype)
         combine = write.combine if write.reduced else ""
@@ -148,7 +150,7 @@ class _Builder:
             )
         ]  # fmt: skip
         place = write.place
-        if places:
+        if copy_indices:
             kept = [self._copy(write, int64) for _ in place]
             steps += [
                 Write(copy.tensor, copy.indices, write.axes, index)
@@ -168,8 +170,10 @@ class _Builder:
 def one_to_one(write: Write) -> bool:
     """Whether different axis values write different elements, judged by indices of a single
     axis."""
-    told = {form.terms[0][0] for form in map(affine, write.place) if form and len(form.terms) == 1}
-    return told >= {axis.name for axis in write.axes if axis.extent != 1}
+    distinguished = {
+        form.terms[0][0] for form in map(affine, write.place) if form and len(form.terms) == 1
+    }
+    return distinguished >= {axis.name for axis in write.axes if axis.extent != 1}
 
 
 def _zeros(

@@ -25,7 +25,7 @@ from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.loop_nest.carried_registers import Carried, carried_by
 from anydim.kernels.loop_nest.nest_elements import NestContext, NestElements
 from anydim.kernels.loop_nest.nest_form import Copy, NestForm
-from anydim.kernels.loop_nest.nest_writes import Way, WriteCode
+from anydim.kernels.loop_nest.nest_writes import Vectorization, WriteCode
 from anydim.lang.dependence.accesses import all_writes
 from anydim.lang.dependence.chunks import ChunkedWrite, Chunks
 from anydim.lang.tree import Axis, Branch, Literal, Loop, OrderedStep, Read, Write
@@ -46,11 +46,11 @@ class NestCode:
     """Emits the body of a kernel; writes and loops are numbered in program order."""
 
     def __init__(
-        self, form: NestForm, chunks: Chunks | None, context: NestContext, ways: Mapping[int, Way],
-        unroll: int, block: int, copy: Copy | None = None,
+        self, form: NestForm, chunks: Chunks | None, context: NestContext,
+        vectorized: Mapping[int, Vectorization], unroll: int, block: int, copy: Copy | None = None,
     ) -> None:  # fmt: skip
         self.form, self.chunks, self.context = form, chunks, context
-        self.ways, self.unroll, self.block, self.copy = ways, unroll, block, copy
+        self.vectorized, self.unroll, self.block, self.copy = vectorized, unroll, block, copy
         self.low: ir.Value = START
         self.high: ir.Value = STOP
         self.writes = self.loops = 0
@@ -139,12 +139,12 @@ class NestCode:
         return scope.name((gap + (abs(step) - 1)) // abs(step))
 
     def _branch(self, scope: NestElements, branch: Branch) -> None:
-        condition, sides = scope.now(branch.condition, boolean), []
+        condition, branches = scope.now(branch.condition, boolean), []
         for steps in (branch.then, branch.otherwise):
             inner = scope.inner({}, certain=False)
             self.steps(inner, steps)
-            sides.append(tuple(inner.steps))
-        then, otherwise = sides
+            branches.append(tuple(inner.steps))
+        then, otherwise = branches
         scope.steps.append(ir.If(condition, then, otherwise))
 
     def _held(self, scope: NestElements, loop: Loop, start: ir.Value) -> list[_Held]:
@@ -189,8 +189,8 @@ class NestCode:
         into = next((h.register for h in held if h.carried.write is write), None)
         bound = self._bound_axis(number)
         axes = tuple(a for a in write.axes if bound is None or a.name != bound.variable)
-        way = self.ways[number]
-        code = WriteCode(write, axes, ranges, self.form, way, self.unroll, into)
+        vectorized = self.vectorized[number]
+        code = WriteCode(write, axes, ranges, self.form, vectorized, self.unroll, into)
 
         def whole(here: NestElements) -> None:
             if bound is None:
@@ -202,19 +202,21 @@ class NestCode:
             steps = self._points(inside, write, axes, ranges, code)
             here.steps.append(ir.If(low < high, (*inside.steps, *steps)))
 
-        if way.run is None or bound is not None:
+        if vectorized.run is None or bound is not None:
             scope.step(whole, registers)
         else:
-            one_loop = partial(self._run, write=write, way=way, cut=cut, ranges=ranges, parts=whole)
+            one_loop = partial(
+                self._run, write=write, vectorized=vectorized, cut=cut, ranges=ranges, parts=whole
+            )
             scope.step(one_loop, registers)
 
     def _run(
-        self, here: NestElements, write: Write, way: Way, cut: ChunkedWrite | None,
+        self, here: NestElements, write: Write, vectorized: Vectorization, cut: ChunkedWrite | None,
         ranges: Mapping[str, tuple[ir.Value, ir.Value]], parts: Callable[[NestElements], None],
     ) -> None:  # fmt: skip
         """The write as one loop, if the part of this chunk is contiguous; else by `parts`."""
-        assert way.run is not None
-        (axis,) = way.run.axes
+        assert vectorized.run is not None
+        (axis,) = vectorized.run.axes
         span: tuple[ir.Value, ir.Value] = (constant(0), here.size(axis.extent))
         whole = None
         if cut is not None:
@@ -225,10 +227,10 @@ class NestCode:
                 span = here.name(low * each), here.name(high * each)
             else:
                 whole = here.name((low <= 0) & (high >= here.size(write.axes[at].extent)))
-        run = WriteCode(way.run, (axis,), {axis.name: span}, self.form,
-                        Way(axis, way.lanes), self.unroll)  # fmt: skip
+        run = WriteCode(vectorized.run, (axis,), {axis.name: span}, self.form,
+                        Vectorization(axis, vectorized.lanes), self.unroll)  # fmt: skip
         inside, apart = (here.inner({}, certain=False) for _ in range(2))
-        steps = self._points(inside, way.run, (axis,), run.ranges, run)
+        steps = self._points(inside, vectorized.run, (axis,), run.ranges, run)
         steps = (*inside.steps, *steps)
         if whole is None:
             here.steps += steps

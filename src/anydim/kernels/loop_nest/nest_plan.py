@@ -8,7 +8,7 @@ from anydim.base.records import dataclass
 from anydim.kernels.launch import Machine
 from anydim.kernels.loop_nest.nest_form import NestForm, Ranges, extremes, loop_ranges
 from anydim.kernels.loop_nest.nest_stages import Staged, Tiles, trips
-from anydim.kernels.loop_nest.nest_writes import Way
+from anydim.kernels.loop_nest.nest_writes import Vectorization
 from anydim.kernels.rows.fusion_plan import cost
 from anydim.kernels.rows.row_form import PART_WORK, TYPICAL_ROW
 from anydim.lang.dependence.chunks import Chunks
@@ -43,7 +43,9 @@ class Plan:
     range: Size
 
 
-def staged(form: NestForm, box: Box, ways: Mapping[int, Way], machine: Machine) -> Plan | None:
+def staged(
+    form: NestForm, box: Box, vectorized: Mapping[int, Vectorization], machine: Machine
+) -> Plan | None:
     """How threads share stages; None where most of the work is serial.
 
     A failing check ends loops in order, so nests with checks have no stages. Bands are tiled even
@@ -53,20 +55,20 @@ def staged(form: NestForm, box: Box, ways: Mapping[int, Way], machine: Machine) 
     if machine.most_lanes or any(checked(expr) for _, expr in expressions_of(form.steps)):
         return None
     types = form.types | {tensor.name: tensor.type for tensor in form.temporaries}
-    all = tuple(stages_of(form.steps, types, box))
-    if threads == 1 and not any(some.band for some in all):
+    stages = tuple(stages_of(form.steps, types, box))
+    if threads == 1 and not any(some.band for some in stages):
         return None
-    work, alone = _shares(all, loop_ranges(form.steps))
-    if not work or alone * LEAST_SHARE > sum(work) or (any(s.band for s in all) and form.rings):
+    work, alone = _shares(stages, loop_ranges(form.steps))
+    if not work or alone * LEAST_SHARE > sum(work) or (any(s.band for s in stages) and form.rings):
         return None
-    wanted = [_wanted(some, loop_ranges(form.steps)) for some in all if some.loop is not None]
+    wanted = [_wanted(some, loop_ranges(form.steps)) for some in stages if some.loop is not None]
     each = maximum(1, minimum(threads, *wanted))
-    made = tuple(_cut(some, each, threads, ways) for some in all)
+    made = tuple(_cut(some, each, threads, vectorized) for some in stages)
     count = sum((some.count(each) for some in made), as_size(0))
     return Plan(made, each, count * each)
 
 
-def _turns(some: Stages) -> Size:
+def _iterations(some: Stages) -> Size:
     return as_size(1) if some.loop is None else trips(some.loop)
 
 
@@ -75,7 +77,7 @@ def _shares(all: Sequence[Stages], ranges: Ranges) -> tuple[list[int], int]:
     work, alone = [], 0
     for some in all:
         for part in some.parts:
-            operations = operations_of(part.steps, _turns(some), ranges)
+            operations = operations_of(part.steps, _iterations(some), ranges)
             typical = operations.evaluate(dict.fromkeys(operations.symbols, TYPICAL_ROW))
             work.append(typical)
             alone += 0 if part.chunks or some.band else typical
@@ -87,22 +89,22 @@ def _wanted(some: Stages, ranges: Ranges) -> Size:
     stages."""
     steps = [step for part in some.parts for step in part.steps]
     if some.band:
-        return operations_of(steps, _turns(some), ranges) // BAND_WORK
+        return operations_of(steps, _iterations(some), ranges) // BAND_WORK
     return operations_of(steps, as_size(1), ranges) // (STAGE_WORK * len(some.parts))
 
 
-def _cut(some: Stages, each: Size, threads: int, ways: Mapping[int, Way]) -> Staged:
+def _cut(some: Stages, each: Size, threads: int, vectorized: Mapping[int, Vectorization]) -> Staged:
     if some.band:
         return Staged(some, (None,), (as_size(1),), _tiles(some, each, threads))
     cuts = tuple(best(part.chunks) for part in some.parts)
-    return Staged(some, cuts, tuple(_block(cut, each, ways) for cut in cuts))
+    return Staged(some, cuts, tuple(_block(cut, each, vectorized) for cut in cuts))
 
 
-def _block(cut: Chunks | None, each: Size, ways: Mapping[int, Way]) -> Size:
+def _block(cut: Chunks | None, each: Size, vectorized: Mapping[int, Vectorization]) -> Size:
     """Indices of a range per position of a stage; whole vectors of the vectorized axis."""
     if cut is None:
         return as_size(1)
-    found = ((ways[number], own) for number, own in cut.cuts.items())
+    found = ((vectorized[number], own) for number, own in cut.cuts.items())
     lanes = [w.lanes for w, own in found if w.lane is not None and w.lane.name == own.variable]
     return align_up(ceil_div(cut.extent, each), max(lanes, default=1))
 
@@ -116,7 +118,7 @@ def _tiles(some: Stages, each: Size, threads: int) -> Tiles:
         length // NARROW, max(MOST_TILES, 4 * threads), (each - 1) * MOST_TILES * threads
     )
     across = maximum(1, many)
-    return Tiles(ceil_div(_turns(some), each), ceil_div(length, across), across)
+    return Tiles(ceil_div(_iterations(some), each), ceil_div(length, across), across)
 
 
 def operations_of(steps: Sequence[OrderedStep], iterations: Size, ranges: Ranges) -> Size:
@@ -130,12 +132,12 @@ def operations_of(steps: Sequence[OrderedStep], iterations: Size, ranges: Ranges
         elif isinstance(step, Branch):
             total = total + operations_of((*step.then, *step.otherwise), iterations, ranges)
         elif isinstance(step, Write):
-            points = product(_most(axis, ranges) for axis in (*step.axes, *step.reduced))
+            points = product(_upper_bound(axis, ranges) for axis in (*step.axes, *step.reduced))
             each = max(1, round(cost(step.body)) + bool(step.combine))
             total = total + iterations * points * each
     return total
 
 
-def _most(axis: Axis, ranges: Ranges) -> Size:
+def _upper_bound(axis: Axis, ranges: Ranges) -> Size:
     span = extremes(axis.extent, ranges)
     return as_size(1) if span is None else span[1]

@@ -104,10 +104,10 @@ class StagedCode(NestCode):
         if loop is not None:
             self.loops += 1
             assert isinstance(loop.start, SizeTerm)
-            turn = number if count == 1 else number // count
-            variables[loop.variable] = scope.name(scope.size(loop.start.size) + turn)
+            iteration = number if count == 1 else number // count
+            variables[loop.variable] = scope.name(scope.size(loop.start.size) + iteration)
         low, high = self.low, self.high
-        for place, (part, cut, block) in enumerate(zip(some.stages.parts, some.cuts, some.blocks)):
+        for index, (part, cut, block) in enumerate(zip(some.stages.parts, some.cuts, some.blocks)):
             inner = scope.inner({}, certain=False, variables=variables, written=written(part.steps))
             self.chunks = cut
             if cut is not None:
@@ -118,7 +118,7 @@ class StagedCode(NestCode):
             if cut is None:
                 steps = (ir.If(low.equals(0), steps),)
             if count > 1:
-                mine = scope.name((number % count).equals(place))
+                mine = scope.name((number % count).equals(index))
                 steps = (ir.If(mine, steps),)
             scope.steps += steps
 

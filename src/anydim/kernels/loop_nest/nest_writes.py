@@ -31,7 +31,7 @@ Range = tuple[ir.Value, ir.Value]
 
 
 @dataclass(frozen=True)
-class Way:
+class Vectorization:
     """How a write is vectorized: the axis of the lanes, if any, and their number.
 
     `run`, if any, is the same write as one loop: see `as_run`.
@@ -51,21 +51,21 @@ class WriteCode:
 
     def __init__(
         self, write: Write, axes: Sequence[Axis], ranges: Mapping[str, Range], form: NestForm,
-        way: Way, unroll: int, register: str | None = None,
+        vectorized: Vectorization, unroll: int, register: str | None = None,
     ) -> None:  # fmt: skip
         self.write = write
         self.axes = axes
         self.register = register
         self.ranges = ranges
         self.dtype = form.types[write.target].dtype
-        single = way.lane is not None and way.lane not in (*axes, *write.reduced)
-        self.way = way = Way(None, 1) if single else way
-        self.unroll = unroll if way.lanes > 1 else 1
+        single = vectorized.lane is not None and vectorized.lane not in (*axes, *write.reduced)
+        self.vectorized = vectorized = Vectorization(None, 1) if single else vectorized
+        self.unroll = unroll if vectorized.lanes > 1 else 1
         self.own = frozenset((write.target,))
 
     @property
     def _outer(self) -> list[Axis]:
-        return [axis for axis in self.axes if axis is not self.way.lane]
+        return [axis for axis in self.axes if axis is not self.vectorized.lane]
 
     def full(self, scope: NestElements) -> None:
         """The write, where none of its ranges is empty."""
@@ -73,8 +73,8 @@ class WriteCode:
 
     def empty(self, scope: NestElements) -> None:
         """The write of an empty reduction."""
-        nothing = convert(nothing_of(*folding(self.write.combine, self.dtype)), self.dtype)
-        self._nested(scope, self.axes, lambda s: self._store(s, nothing))
+        neutral = convert(nothing_of(*folding(self.write.combine, self.dtype)), self.dtype)
+        self._nested(scope, self.axes, lambda s: self._store(s, neutral))
 
     def _nested(
         self, scope: NestElements, axes: Sequence[Axis], body: Callable[[NestElements], None]
@@ -87,8 +87,8 @@ class WriteCode:
 
     def _cells(self, scope: NestElements) -> None:
         """Everything at one point of the outer axes."""
-        lane = self.way.lane
-        if lane is None or self.way.along:
+        lane = self.vectorized.lane
+        if lane is None or self.vectorized.along:
             self._block([scope.inner({}, written=self.own)], scope)
         else:
             self._swept(scope, lane, self.ranges[lane.name], self.unroll, self._block)
@@ -98,13 +98,13 @@ class WriteCode:
         body: Callable[[list[NestElements], NestElements], None],
     ) -> None:  # fmt: skip
         """A pass over an axis by vectors; `body` gets the unrolled cells and their block."""
-        lanes = self.way.lanes
+        lanes = self.vectorized.lanes
         for segment in segments(scope, *span, lanes, unroll):
             block = scope.inner({}, written=self.own)
-            with vectors_of(segment, scope, block, lanes) as (inner, places):
+            with vectors_of(segment, scope, block, lanes) as (inner, starts):
                 cells = [
                     inner.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=segment.mask,
-                                written=self.own) for at in places
+                                written=self.own) for at in starts
                 ]  # fmt: skip
                 body(cells, inner)
 
@@ -115,7 +115,7 @@ class WriteCode:
                 self._store(cell, cell.value(self.write.body, self.dtype))
                 into.merge(cell)
             return
-        sums = [_Sum(self, cell, self.unroll if self.way.along else 1) for cell in cells]
+        sums = [_Sum(self, cell, self.unroll if self.vectorized.along else 1) for cell in cells]
         loops = self._sums(cells, sums, self.write.reduced)
         for cell in cells:
             into.merge(cell)
@@ -132,9 +132,9 @@ class WriteCode:
         cell."""
         if not axes:
             for scope, total in zip(scopes, sums):
-                total.fold(scope, 0, None)
+                total.accumulate(scope, 0, None)
             return []
-        if self.way.along and len(axes) == 1:
+        if self.vectorized.along and len(axes) == 1:
             block = scopes[0].inner({}, written=self.own)
             sums[0].along(block, axes[0])
             return block.steps
@@ -144,7 +144,7 @@ class WriteCode:
         for other in inner[1:]:
             inner[0].merge(other)
         span = self.ranges[axes[0].name]
-        if self.way.lanes == 1 and len(scopes) == 1:
+        if self.vectorized.lanes == 1 and len(scopes) == 1:
             span = self._narrowed(scopes[0], axes[0])
         return [loop(at.name, *span, 1, *inner[0].steps, *loops)]
 
@@ -159,14 +159,14 @@ class WriteCode:
 
     def _store(self, scope: NestElements, value: ir.Value) -> None:
         write = self.write
-        for position in write.place:
-            if checked(position):
-                scope.value(position, int64)
-        place = Read(write.target, write.place)
-        inside = scope.inside(place)
+        for index in write.place:
+            if checked(index):
+                scope.value(index, int64)
+        element = Read(write.target, write.place)
+        inside = scope.inside(element)
         if write.combine and not write.fresh:
             function, dtype = folding(write.combine, self.dtype)
-            old = convert(scope.load(place), dtype)
+            old = convert(scope.load(element), dtype)
             value = operate(function, *scope.alike([old, convert(value, dtype)]))
             value = convert(scope.name(value), self.dtype)
         value = scope.spread(scope.name(value), scope.lanes)
@@ -188,17 +188,17 @@ class _Sum:
         self.code = code
         self.cell = cell
         self.function, self.dtype = folding(code.write.combine, code.dtype)
-        self.lanes = code.way.lanes if code.way.along else cell.lanes
+        self.lanes = code.vectorized.lanes if code.vectorized.along else cell.lanes
         context = cell.context
         self.registers = [context.fresh("a") for _ in range(copies)]
-        self.nothing = nothing_of(self.function, self.dtype, self.lanes)
-        cell.steps += [ir.Declare(name, self.nothing) for name in self.registers]
+        self.neutral = nothing_of(self.function, self.dtype, self.lanes)
+        cell.steps += [ir.Declare(name, self.neutral) for name in self.registers]
 
-    def fold(self, scope: NestElements, copy: int, mask: ir.Value | None) -> None:
+    def accumulate(self, scope: NestElements, copy: int, mask: ir.Value | None) -> None:
         """Accumulate the element at this point, except for lanes off in `mask`."""
         body, register = self.code.write.body, self.registers[copy]
         terms = terms_of(scope, body, self.function, self.dtype, self.code.dtype, mask)
-        total = folded(self.function, ir.Get(self.nothing.type, register), terms)
+        total = folded(self.function, ir.Get(self.neutral.type, register), terms)
         scope.steps.append(ir.Assign(register, total))
 
     def along(self, scope: NestElements, axis: Axis) -> None:
@@ -206,7 +206,7 @@ class _Sum:
 
         def body(cells: list[NestElements], into: NestElements) -> None:
             for copy, cell in enumerate(cells):
-                self.fold(cell, copy % len(self.registers), cell.mask)
+                self.accumulate(cell, copy % len(self.registers), cell.mask)
                 into.merge(cell)
 
         span = self.code._narrowed(scope, axis)
@@ -214,9 +214,9 @@ class _Sum:
 
     def value(self, scope: NestElements) -> ir.Value:
         """The total, as the element type of the target."""
-        parts = [ir.Get(self.nothing.type, name) for name in self.registers]
+        parts = [ir.Get(self.neutral.type, name) for name in self.registers]
         total = scope.name(joined(self.function, parts))
-        if self.lanes > 1 and self.code.way.along:
+        if self.lanes > 1 and self.code.vectorized.along:
             total = scope.name(total.combined(self.function))
         return scope.name(convert(total, self.code.dtype))
 
@@ -233,7 +233,7 @@ def as_run(write: Write, form: NestForm) -> Write | None:
     shape = tuple(axis.extent for axis in write.axes)
     if len(plain) < 2 or write.reduced or write.place != plain:
         return None
-    place: tuple[Expr, ...] = (*[Literal(0, int64)] * (len(plain) - 1), plain[-1])
+    indices: tuple[Expr, ...] = (*[Literal(0, int64)] * (len(plain) - 1), plain[-1])
 
     def moved(into: Callable[[str], Expr]) -> Expr:
         """The body, with same-shape reads at the same element replaced by `into`."""
@@ -245,17 +245,19 @@ def as_run(write: Write, form: NestForm) -> Write | None:
 
         return rewrite(write.body, change)
 
-    elsewhere = free_axes(moved(lambda tensor: Literal(0, int64)))
-    if elsewhere or form.types[write.target].shape != shape:
+    remaining = free_axes(moved(lambda tensor: Literal(0, int64)))
+    if remaining or form.types[write.target].shape != shape:
         return None
-    body = moved(lambda tensor: Read(tensor, place))
+    body = moved(lambda tensor: Read(tensor, indices))
     last = replace(write.axes[-1], extent=product(shape))
-    return replace(write, place=place, axes=(last,), body=body)
+    return replace(write, place=indices, axes=(last,), body=body)
 
 
-def way_of(write: Write, form: NestForm, storage: Mapping[str, Storage], machine: Machine) -> Way:
+def vectorization_of(
+    write: Write, form: NestForm, storage: Mapping[str, Storage], machine: Machine
+) -> Vectorization:
     """Vectorization along the axis with the most contiguous accesses."""
-    none = Way(None, 1)
+    none = Vectorization(None, 1)
     options = [(_score(write, axis, form, storage), axis, False) for axis in write.axes
                if _storable(write, axis, storage)]  # fmt: skip
     if write.reduced:
@@ -265,15 +267,15 @@ def way_of(write: Write, form: NestForm, storage: Mapping[str, Storage], machine
         return none
     score, lane, along = max(options, key=lambda option: (option[0], not option[2]))
     lanes = _lanes(write, form, machine, lane)
-    return none if score < 0 or lanes < 2 else Way(lane, lanes, along)
+    return none if score < 0 or lanes < 2 else Vectorization(lane, lanes, along)
 
 
 def _storable(write: Write, axis: Axis, storage: Mapping[str, Storage]) -> bool:
     """Whether the stores of adjacent lanes are contiguous, and may be reordered."""
     if any(free_axes(i) & {axis.name} and affine(i) is None for i in write.place):
         return False
-    place = storage[write.target].address(write.place)
-    if place.affine.stride(axis.name) != 1:
+    offset = storage[write.target].address(write.place)
+    if offset.affine.stride(axis.name) != 1:
         return False
     return axis == write.axes[-1] or one_to_one(write)
 
