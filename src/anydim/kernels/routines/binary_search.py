@@ -1,4 +1,4 @@
-"""The place of each element among keys in ascending order, by halving."""
+"""The index of each element among sorted keys, by binary search."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "find_keys"
 
 
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
-    """Types: elements of any shape, then a vector of keys of their type."""
+    """Types: elements of any shape, then a vector of keys of the same type."""
     x, keys = types
     expect_ordered(NAME, x)
     if keys.rank != 1 or keys.dtype != x.dtype:
@@ -28,7 +28,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
 
 
 def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
-    """As many as there are keys where no key is equal; NaN is, and is the largest."""
+    """The number of keys where no key is equal; NaN equals NaN, and is the largest."""
     x, keys = arrays
     places = numpy.searchsorted(keys, x)
     found = numpy.append(keys, keys.dtype.type(0))[places]

@@ -1,10 +1,10 @@
-"""Discrete Fourier transforms of any length, along any axis or of frames, in n log n.
+"""Discrete Fourier transforms of any length, along any axis or of frames, in O(n log n).
 
-There are three ways, by sizes alone: short transforms lie side by side in the lanes of vectors;
-others are done one after the other, each by a thread; few long ones are cut, each step a launch of
-its own. All give the same bits. A length with a large prime factor takes two rounds of both steps:
-what is given times a chirp, then what came of it times the transform of another one, whose own
-transform is computed before (`fourier_plan.py`).
+Sizes select one of three variants: short transforms run one per vector lane; others run one after
+the other, each in one thread; few long ones are split, each step a launch of its own. Results are
+identical to the bit. A length with a large prime factor takes two rounds of both steps (Bluestein):
+the input times a chirp, then the result times the transform of the chirp's convolution kernel,
+computed beforehand (`fourier_plan.py`).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from anydim.kernels.routines.routine import Steps
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, ceil_div, minimum, simplify
 
-SHORT = 1024  # elements up to which transforms lie side by side in lanes
-LONG = 1 << 15  # elements from which on one is cut, where there are few
-MANY = 8  # transforms that keep the threads busy without that
+SHORT = 1024  # longest transform that runs in a lane
+LONG = 1 << 15  # shortest transform that is split, where there are few
+MANY = 8  # transforms that occupy the threads without splitting
 PARTS = 16
-_TURNED, _WHOLE = "turned", "whole"  # what lies between the steps of those that are cut
+_TURNED, _WHOLE = "turned", "whole"  # tensors between the steps of split transforms
 
 
 @dataclass(frozen=True)
 class Transform:
-    """`rows` transforms of what `places` says, in a machine."""
+    """`rows` transforms with the geometry of `places`, for a machine."""
 
     name: str
     dtype: DType
@@ -45,7 +45,8 @@ class Transform:
 
     @property
     def wide(self) -> DType:
-        """The type that is computed in: sums that are 0 have to be 0, beside great numbers, too."""
+        """The computation type: sums that are exactly 0 must come out as 0 next to large numbers,
+        too."""
         return float64
 
     @property
@@ -58,19 +59,19 @@ class Transform:
 
     @property
     def beside(self) -> Size:
-        """1 where transforms lie in lanes."""
+        """1 if transforms run in lanes."""
         short = 1 - minimum(1, self.places.length // (SHORT + 1))
         return simplify(short * minimum(1, self.rows // (self.lanes // 2)), self.box)
 
     @property
     def cut(self) -> Size:
-        """1 where each transform is cut."""
+        """1 if each transform is split."""
         long, few = minimum(1, self.places.length // LONG), 1 - minimum(1, self.rows // MANY)
         return simplify(long * few, self.box)
 
     @property
     def slots(self) -> Size:
-        """Transforms that are cut, after the chirp's."""
+        """The number of split transforms, including the chirp's."""
         return simplify(self.rows * self.cut + int(self.sizes.chirped), self.box)
 
     @property
@@ -80,7 +81,7 @@ class Transform:
     # ---- launches ------------------------------------------------------------------------------
 
     def steps(self) -> Steps:
-        """All launches, and what lies between them."""
+        """All launches, and the temporaries between them."""
         sizes = self.sizes
         launches = [*plan_launches(sizes, self.wide, self.box, self.machine)]
         if self.slots.constant != 0:
@@ -116,7 +117,7 @@ class Transform:
         return self._launch(code, rows, rows, "each by itself")
 
     def _side_by_side(self) -> Launch:
-        """A transform in each lane."""
+        """One transform per lane."""
         code, plan = self._code("beside")
         way = Beside(code, plan, self.lanes)
         most = minimum(self.sizes.worked, SHORT * 5 // 2 + 16)
@@ -130,7 +131,7 @@ class Transform:
         return self._launch(code, groups, self.rows * self.beside, "transforms in lanes")
 
     def _memory(self, code: Code, count: Size) -> list[Numbers]:
-        """Scratch for what lies between the steps, and between the rounds where there are two."""
+        """Scratch for the numbers between the steps, and between the rounds if there are two."""
         kept = range(1 + self.sizes.chirped)
         return [Numbers(code.scratch(self.wide, count * 2), code.size(count)) for _ in kept]
 
@@ -142,7 +143,7 @@ class Transform:
                 way.first_step(signal.again, signal.turned)
                 way.second_step(signal.turned, signal.finish)
 
-    # ---- few long ones: a launch for each step -------------------------------------------------
+    # ---- split transforms: a launch for each step ----------------------------------------------
 
     def _cut_steps(self) -> Iterator[Launch]:
         yield self._cut_step("first", True, lambda s: s.way.first_step(s.read, s.turned))

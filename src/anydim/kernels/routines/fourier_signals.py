@@ -1,4 +1,4 @@
-"""What a Fourier transform reads and writes: rows of tensors, and the chirp of Bluestein's way.
+"""Inputs and outputs of a Fourier transform: rows of tensors, and Bluestein's chirp.
 
 The inverse is the same transform with real and imaginary parts swapped, before and after.
 """
@@ -19,20 +19,20 @@ from anydim.sizes import Size
 
 @dataclass(frozen=True)
 class Lines:
-    """Element i of row r lies at r // inner * block + r % inner * step + i * stride."""
+    """Element i of row r is at offset r // inner * block + r % inner * step + i * stride."""
 
     inner: Size
     block: Size
     step: Size
     stride: Size
-    parts: int  # numbers beside each other: 1 real, 2 complex
+    parts: int  # 1: real, 2: complex
 
     @property
     def contiguous(self) -> bool:
         return self.stride.constant == self.parts
 
     def start(self, code: Code, row: ir.Value) -> ir.Value:
-        """Where a row begins, or one for each lane."""
+        """The offset of a row, or of one row per lane."""
         block, step = code.size(self.block), code.size(self.step)
         if self.inner.constant == 1:
             return code.let(row * block)
@@ -42,10 +42,10 @@ class Lines:
 
 @dataclass(frozen=True)
 class Places:
-    """Transforms of `length` elements, of which `given` are in x; `made` are wanted in y.
+    """Transforms of `length` elements, of which `given` are in x; `made` are written to y.
 
-    A `mirrored` inverse takes the elements up to length // 2, the others are their mirror, and what
-    it makes is real. `window` says that x1 weighs the elements.
+    A `mirrored` inverse takes the elements up to length // 2 of a conjugate-symmetric input, and
+    its result is real. `window`: x1 holds weights of the elements.
     """
 
     length: Size
@@ -59,7 +59,7 @@ class Places:
 
 
 class Signal:
-    """One row along the lanes; `turned` and `whole` hold what lies between the steps."""
+    """One row along the lanes; `turned` and `whole` hold the numbers between the steps."""
 
     def __init__(
         self, places: Places, dtype: DType, way: Along, row: ir.Value, turned: Numbers,
@@ -73,17 +73,17 @@ class Signal:
         self.rows = self._rows(row)
 
     def _rows(self, row: ir.Value) -> ir.Value:
-        """The rows that the lanes hold: one, or one for each."""
+        """The rows held by the lanes: one row, or one per lane."""
         return row
 
     def _numbers(self, first: ir.Value) -> ir.Value:
-        """Which elements the lanes hold."""
+        """The element indices held by the lanes."""
         return self.code.let(iota(self.lanes) + first)
 
-    # ---- what is transformed -------------------------------------------------------------------
+    # ---- inputs --------------------------------------------------------------------------------
 
     def read(self, first: ir.Value) -> Complex:
-        """Elements from `first` on, times the chirp where there is one."""
+        """Elements from `first` on, times the chirp if there is one."""
         code = self.code
         found = [code.variable(self.zero) for _ in range(2)]
         limit = self.length if self.places.mirrored else code.size(self.places.given)
@@ -111,7 +111,7 @@ class Signal:
         return self._gathered(x, number, number < limit, limit)
 
     def _neighbours(self, x: Buffer, first: ir.Value, limit: ir.Value) -> Complex:
-        """A vector, or two of pairs."""
+        """A contiguous vector, or two of interleaved pairs."""
         lanes, wide, room = self.lanes, self.way.dtype, self.code.let(limit - first)
         if self.places.x.parts == 1:
             return x.load(first, lanes, iota(lanes) < room).as_(wide), self.zero
@@ -132,7 +132,7 @@ class Signal:
         return real, x.gather(offsets + 1, where).as_(self.way.dtype)
 
     def _mirrored(self, x: Buffer, number: ir.Value) -> Complex:
-        """Of the second half the mirror; what must be real is."""
+        """Conjugates for the second half; elements that are their own mirror are made real."""
         code, length, given = self.code, self.length, self.code.size(self.places.given)
         behind = code.let(number > code.let(length // 2))
         own = code.let(select(behind, length - number, number))
@@ -149,10 +149,10 @@ class Signal:
     def _weights(self, w: Buffer, first: ir.Value) -> ir.Value:
         return w.load(first, self.lanes, iota(self.lanes) < self.code.let(self.length - first))
 
-    # ---- what comes of it ----------------------------------------------------------------------
+    # ---- outputs -------------------------------------------------------------------------------
 
     def keep(self, first: ir.Value, value: Complex, room: ir.Value) -> None:
-        """Results of the first round: of another one, or of the whole."""
+        """Results of the first round: final ones, or inputs of the second round."""
         if self.whole is None:
             self._give(first, self._swapped(value), room)
             return
@@ -162,7 +162,7 @@ class Signal:
             self._give(first, self._swapped(value), room)
 
     def again(self, first: ir.Value) -> Complex:
-        """What the second round, which is an inverse, reads."""
+        """Inputs of the second round, which is an inverse transform."""
         assert self.whole is not None
         kernel = self.way.pairs(self.plan.kernel, first, self.plan.worked)
         real, imaginary = product(self.way.load(self.whole, first), kernel)
@@ -182,7 +182,7 @@ class Signal:
         return value[1] / count, value[0] / count
 
     def _give(self, first: ir.Value, value: Complex, room: ir.Value) -> None:
-        """Results from `first` on, in y."""
+        """Store results from `first` on in y."""
         code, lines = self.code, self.places.y
         y = code.output("y0", self.dtype).part(lines.start(code, self.row))
         count = code.let(least(room, code.size(self.places.made) - first))
@@ -201,7 +201,7 @@ class Signal:
 
 
 class Signals(Signal):
-    """A row in each lane, from `row` on; lanes behind the last one repeat it."""
+    """One row per lane, from `row` on; lanes past the last row repeat it."""
 
     def __init__(
         self, places: Places, dtype: DType, way: Along, row: ir.Value, turned: Numbers,
@@ -233,7 +233,7 @@ class Signals(Signal):
 
 
 class Chirp(Signal):
-    """What a chirped signal is convolved with: the conjugate chirp, forwards and backwards."""
+    """The convolution kernel of a chirped signal: the conjugate chirp, mirrored."""
 
     def read(self, first: ir.Value) -> Complex:
         code, number, length = self.code, self._numbers(first), self.length.spread(self.lanes)
@@ -245,7 +245,7 @@ class Chirp(Signal):
         return code.let(kept[0]), code.let(kept[1])
 
     def keep(self, first: ir.Value, value: Complex, room: ir.Value) -> None:
-        """Its transform, by the number of elements, in the table."""
+        """Store its transform, divided by the number of elements, in the table."""
         count = self.plan.worked.as_(self.way.dtype)
         for n, vector in enumerate(interleaved(value[0] / count, value[1] / count)):
             place, rest = first * 2 + n * self.lanes, room * 2 - n * self.lanes

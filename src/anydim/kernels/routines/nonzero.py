@@ -1,9 +1,9 @@
-"""Where elements are not zero: their positions in row-major order, and what stands there.
+"""The indices of nonzero elements in row-major order, and the elements selected by a condition.
 
-How many there are is known before (`count`): they are counted by an operator of their own, whose
-result becomes a dim. The tensor is cut into parts; each counts what it holds, then each part knows
-where its positions go. Were there more than `count`, the rest is dropped; were there less, what
-is left of the result is 0.
+Their number is known beforehand (`count`): a separate operator counts them, and its result becomes
+a dim. The tensor is split into parts; each counts its nonzero elements, then each part knows where
+its indices are written. Indices beyond `count` are dropped; if there are fewer, the rest of the
+result is 0.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from anydim.kernels.routines.rows import Rows
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, minimum, product
 
-PARTS, PART = 64, 1 << 15  # of a tensor at most; elements of a part at least about
-GROUP = 64  # elements that are looked at together, where vectors may be so long
-COPIES = 1 << 12  # elements that are copied by one parallel item
+PARTS, PART = 64, 1 << 15  # maximum parts of a tensor; approximate minimum elements of a part
+GROUP = 64  # elements tested at once, clamped to the longest vector
+COPIES = 1 << 12  # elements copied by one parallel item
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The launches that write the positions of `operand`'s elements that are not 0.
+    """The launches that write the indices of `operand`'s nonzero elements.
 
     `target`, int64 [rank * count], gets the indices along each axis, one axis after the other.
     """
@@ -52,7 +52,7 @@ class Marks:
         return minimum(PARTS, 1 + self.total // PART)
 
     def temporary(self) -> Tensor:
-        """How many each part holds."""
+        """The number of nonzero elements of each part."""
         return Tensor("found", TensorType(int64, (self.parts,)))
 
     def launches(self) -> tuple[Launch, Launch]:
@@ -84,7 +84,7 @@ class Marks:
     # ---- writing -------------------------------------------------------------------------------
 
     def _write(self) -> Launch:
-        """Row after row of each part: all indices but the last are the same within a row."""
+        """Row by row in each part: all indices but the last are constant within a row."""
         code = Code(f"{self.name}_write", self.machine, self.box)
         x, found = code.input(self.operand, self.kind.dtype), code.input("found", int64)
         y, count = code.output(self.target, int64), code.size(self.count)
@@ -110,7 +110,7 @@ class Marks:
     def _outer_indices(
         self, code: Code, y: Buffer, row: ir.Value, low: ir.Value, high: ir.Value
     ) -> None:
-        """The indices along all axes but the last, which are those of the row."""
+        """The indices along all axes but the last, constant for the row."""
         lanes, rest = code.machine.lanes(int64), row
         with code.when(low < high):
             for axis in reversed(range(self.kind.rank - 1)):
@@ -120,7 +120,7 @@ class Marks:
                 fill(code, y.part(code.size(axis * self.count) + low), code.let(high - low), own)
 
     def _rest(self, code: Code, y: Buffer, done: Variable, count: ir.Value) -> None:
-        """0 where there is no position: when `count` was too large."""
+        """Fill with 0 where there is no index: when `count` was too large."""
         with code.range(done(), count) as i, code.range(0, self.kind.rank) as axis:
             y[axis * count + i] = 0
 
@@ -128,7 +128,7 @@ class Marks:
 def _positions(
     code: Code, x: Buffer, low: ir.Value, high: ir.Value, y: Buffer, done: Variable, count: ir.Value
 ) -> None:
-    """Append the positions low ... high at which x is not 0 to the `done` ones, up to `count`."""
+    """Append the indices low ... high at which x is nonzero to the `done` ones, up to `count`."""
     group = code.machine.at_most(GROUP)
 
     def append(i: ir.Value, where: ir.Value | None) -> None:
@@ -140,7 +140,7 @@ def _positions(
 
 
 def fill(code: Code, y: Buffer, count: ir.Value, values: Buffer | ir.Value) -> None:
-    """Write values, or the same one, to y[0:count]."""
+    """Write a buffer, or one value repeatedly, to y[0:count]."""
     lanes = code.machine.lanes(y.dtype)
 
     def put(i: ir.Value, where: ir.Value | None) -> None:

@@ -1,7 +1,7 @@
-"""Sorting few long rows: each is cut into parts that are counted and moved in parallel.
+"""Parallel sort of few long rows: each is split into parts.
 
-For each digit of the keys there is a launch in which every part counts its digits, and one in
-which every part moves its pairs to where all counts say they go (as in `radix.py`, and as stable).
+For each digit of the keys, one launch counts the digits of every part, and one moves the pairs of
+every part to their positions by these counts (as in `radix.py`; also stable).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from anydim.kernels.routines.rows import Rows, fill_pairs
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, ceil_div, minimum, simplify
 
-LONG = 1 << 16  # elements of a row from which on it is cut
-MANY = 8  # rows that keep the threads busy without that
-PARTS = 16  # at most
-PART = 1 << 15  # elements of a part, at least about
-GROUP = 64  # keys that are looked at together, where vectors may be so long
+LONG = 1 << 16  # elements of the shortest row that is split
+MANY = 8  # rows that occupy the threads without splitting
+PARTS = 16  # maximum parts of a row
+PART = 1 << 15  # approximate minimum elements of a part
+GROUP = 64  # keys compared at once, clamped to the longest vector
 KEYS, INDICES, COUNTS, BEGINS = "keys", "indices", "counts", "begins"
 
 
 @dataclass(frozen=True)
 class ParallelSort:
-    """The launches that sort the rows of x0 and the temporaries they need, where `wanted` is 1.
+    """The launches that sort the rows of x0, and their temporaries, where `wanted` is 1.
 
-    Afterwards the pairs of row r stand in KEYS and INDICES, from `begin` on.
+    Afterwards the sorted pairs of row r are in KEYS and INDICES, from `begin` on.
     """
 
     name: str
@@ -43,7 +43,7 @@ class ParallelSort:
 
     @property
     def wanted(self) -> Size:
-        """1 where rows are cut into parts, else 0."""
+        """1 if rows are split into parts, else 0."""
         long, few = minimum(1, self.rows.length // LONG), 1 - minimum(1, self.rows.count // MANY)
         return simplify(long * few, self.box)
 
@@ -65,7 +65,7 @@ class ParallelSort:
         return digits(self.keys)
 
     def temporaries(self, always: bool = False) -> tuple[Tensor, ...]:
-        """Empty where rows are not cut, unless `always`."""
+        """Empty if rows are not split, unless `always`."""
         rows = self.rows.count * (1 if always else self.wanted)
         places = rows * self.rows.length * 2
         return tuple(
@@ -86,7 +86,7 @@ class ParallelSort:
             found.append(self._move(number))
         return tuple(found)
 
-    # ---- what a part is ------------------------------------------------------------------------
+    # ---- parts ---------------------------------------------------------------------------------
 
     def place(self, code: Code, item: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
         """Row and part of a parallel item, and the elements low ... high of the part."""
@@ -97,13 +97,13 @@ class ParallelSort:
         return row, part, low, high
 
     def pairs(self, code: Code, row: ir.Value, counts: Buffer | None = None) -> Pairs:
-        """The pairs of a row, and counters: those of all parts when none are given."""
+        """The pairs of a row, and counters: by default those of all parts."""
         counts = counts or code.output(COUNTS, uint32)
         keys, indices = code.output(KEYS, self.keys), code.output(INDICES, uint32)
         return Pairs(keys, indices, counts).part(code.let(row * code.size(2 * self.rows.length)))
 
     def begin(self, code: Code, row: ir.Value) -> ir.Value:
-        """Where the sorted pairs of a row begin."""
+        """Position of the sorted pairs of a row."""
         return code.output(BEGINS, int64)[row * (self.passes + 1) + self.passes]
 
     # ---- launches ------------------------------------------------------------------------------
@@ -145,7 +145,8 @@ class ParallelSort:
         self, code: Code, pairs: Pairs, item: ir.Value, low: ir.Value, high: ir.Value,
         begin: ir.Value, number: int,
     ) -> None:  # fmt: skip
-        """Of a part; keys that begin with one digit are passed over in vectors."""
+        """Count the digits of a part; a leading run of keys with equal digits is counted in
+        vectors."""
         counts, keys = pairs.counts.part(code.let(item * VALUES)), pairs.keys.part(begin)
         clear(code, counts, VALUES)
         with code.when(low < high):
@@ -191,7 +192,7 @@ class ParallelSort:
         self, code: Code, counts: Buffer, row: ir.Value, part: ir.Value, places: Buffer,
         totals: Buffer,
     ) -> None:  # fmt: skip
-        """Where each digit of a part goes first, and how often it occurs in the whole row."""
+        """The first position of each digit of a part, and its count in the whole row."""
         lanes = code.machine.lanes(uint32)
         none = constant(0, uint32, lanes)
         clear(code, places, VALUES)
@@ -209,7 +210,7 @@ class ParallelSort:
             before += totals[v]
 
     def _alike(self, code: Code, totals: Buffer, length: ir.Value) -> ir.Value:
-        """Whether one value has all."""
+        """Whether all keys have the same digit."""
         lanes = code.machine.lanes(uint32)
         most = code.variable(constant(0, uint32, lanes))
         with code.range(0, VALUES, lanes) as v:

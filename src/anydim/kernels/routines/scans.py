@@ -1,7 +1,7 @@
-"""The inside of running sums: pieces of a row by vectors, or of columns that have a lane each.
+"""Code of cumulative sums: pieces of a row by vectors, or of columns with one lane each.
 
-Along a row a vector of elements becomes its own running sums in log2(lanes) steps (Hillis and
-Steele, Data parallel algorithms, 1986); what came before it is added to all lanes.
+Along a row, a vector is scanned in log2(lanes) steps (Hillis and Steele, Data parallel algorithms,
+1986); the total before it is added to all lanes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.rows import LANES, Rows
 from anydim.sizes import Size
 
-CHAINS = 4  # of elements whose total grows side by side
-STARTS, STATE = "starts", "state"  # what stands before pieces: [piece][column]; words:
-PATIENCE = 100  # pauses, some 4 us, after which a thread does another's work
-NEXT, WORKERS, FIRST = 0, 1, 2  # pieces taken, threads; of each vector of columns, known starts
+CHAINS = 4  # independent accumulators of a total
+STARTS, STATE = "starts", "state"  # totals before pieces, [piece][column]; int64 slots:
+PATIENCE = 100  # pauses, about 4 us, before a thread computes another's total
+NEXT, WORKERS, FIRST = 0, 1, 2  # pieces taken, threads; known starts of each column vector
 
 
 @dataclass(frozen=True)
 class Way:
-    """What is added up: `function` is 'add' or 'mul', `identity` what it starts from.
+    """Parameters of a scan: `function` is 'add' or 'mul', `identity` its neutral element.
 
-    Sums are of type `wide` while they grow. A row has `full` pieces of `piece` elements, and a last
-    one, which may have none.
+    Sums accumulate in type `wide`. A row has `full` pieces of `piece` elements, and a last one,
+    which may be empty.
     """
 
     function: str
@@ -62,17 +62,17 @@ class Taken:
             item.set(code.atomic("add", self._next, 1))
 
     def alone(self) -> ir.Value:
-        """Whether no other thread has come yet."""
+        """Whether this is the only thread so far."""
         return self.code.let(self.code.atomic("load", self._workers) < 2)
 
 
 class Columns:
-    """`vectors` of columns from element `base` on, those lanes that are `there`.
+    """`vectors` of columns from element `base` on, with the lanes in `there`.
 
     The first one is column `place` of `columns`.
     """
 
-    step = 1  # elements of a row that are done at once
+    step = 1  # elements of a row per vector
 
     def __init__(
         self, way: Way, code: Code, base: ir.Value, lanes: int, vectors: int, place: ir.Value,
@@ -96,7 +96,7 @@ class Columns:
         self._last(self.code.let(self.full * self.way.piece), before)
 
     def take(self, piece: ir.Value, alone: Callable[[], ir.Value]) -> None:
-        """A piece that this thread has taken, beside others unless it is `alone`."""
+        """A piece taken by this thread; threads run concurrently unless this one is `alone`."""
         code, last = self.code, piece.equals(self.full)
         totals = self._nothings()
         ahead = code.let(~last & ~alone())
@@ -115,7 +115,8 @@ class Columns:
                 self._tell(piece, before)
 
     def _started(self, piece: ir.Value) -> list[Variable]:
-        """What stands before a piece, once it is known; who waits long makes totals of others."""
+        """The total before a piece, once known; after a long wait, computes the totals of other
+        threads."""
         code, before = self.code, self._nothings()
         known = code.variable(code.atomic("load", self._known))
         patience = code.variable(PATIENCE)
@@ -140,7 +141,8 @@ class Columns:
         self, piece: ir.Value, before: Sequence[Variable],
         totals: Sequence[Variable | ir.Value] = (),
     ) -> None:  # fmt: skip
-        """What stands before the piece after this one: what stands before this, and its totals."""
+        """Publish the total before the next piece: the total before this one, plus its own
+        total."""
         after = self.code.let(piece + 1)
         kept = self._starts(after)
         for vector, each in enumerate(before):
@@ -149,7 +151,9 @@ class Columns:
                 total = totals[vector]
                 start = self._join(start, total if isinstance(total, ir.Value) else total())
             kept.store(vector * self.lanes, start)
-        self.code.atomic("exchange_if", self._known, piece, after)  # somebody else may have told
+        self.code.atomic(
+            "exchange_if", self._known, piece, after
+        )  # another thread may have published it
 
     def _starts(self, piece: ir.Value) -> Buffer:
         first = self.code.let(piece * self.code.size(self.columns) + self.place)
@@ -157,14 +161,14 @@ class Columns:
 
     @property
     def _known(self) -> ir.Value:
-        """The address of the number of the last piece of which it is known what stands before."""
+        """The address of the number of the last piece with a published start."""
         word = self.code.let(self.place // self.lanes + FIRST)
         return self.code.let(self.code.output(STATE, int64).address(word))
 
     # ---- one piece -----------------------------------------------------------------------------
 
     def _piece(self, piece: ir.Value, before: Sequence[Variable]) -> None:
-        """All of a piece; where sums round, the next one starts from its total."""
+        """All of a piece; where sums round, the next piece starts from its total."""
         if not self.way.wide.is_float:
             self._blocks(piece, lambda i, _: self._elements(i, self.there, before))
             return
@@ -174,7 +178,7 @@ class Columns:
             each.set(self._join(start, total))
 
     def _totals(self, piece: ir.Value, before: Sequence[Variable] | None = None) -> list[ir.Value]:
-        """Of a piece, whose sums are written by the way where it is said what stands `before`."""
+        """The totals of a piece; its sums are also written if the totals `before` it are given."""
         chains = range(CHAINS)
         sums = [[self.code.variable(self._nothing) for _ in chains] for _ in range(self.vectors)]
 
@@ -204,7 +208,7 @@ class Columns:
     def _elements(
         self, i: ir.Value, where: ir.Value | None, before: Sequence[Variable] | None
     ) -> list[ir.Value]:
-        """Element i of all columns; its sums are written where it is said what stands `before`."""
+        """Element i of all columns; its sums are written if the totals `before` it are given."""
         place = self.count - 1 - i if self.way.reverse else i
         row, found = self.code.let(place * self.code.size(self.way.rows.inner)), []
         for number in range(self.vectors):
@@ -230,13 +234,13 @@ class Columns:
         return self.code.let(apply(self.way.function, left, right))
 
     def _load(self, i: ir.Value, where: ir.Value | None) -> ir.Value:
-        """Elements as sums are kept; where there are none, what changes no sum."""
+        """Elements in the accumulation type; the neutral element in masked lanes."""
         elements = self.x.load(i, self.lanes, where).as_(self.way.wide)
         return elements if where is None else select(where, elements, self._nothing)
 
 
 class Row(Columns):
-    """A row whose elements follow each other."""
+    """A contiguous row."""
 
     step = LANES
 
@@ -275,7 +279,7 @@ class Row(Columns):
         before.set(self._join(before(), shuffle(sums, sums, (last,) * LANES)))
 
     def _joined(self, sums: ir.Value, distance: int) -> ir.Value:
-        """Each lane with the one `distance` before it, where there is one."""
+        """Each lane combined with the one `distance` before it, if any."""
         turn = distance if self.way.reverse else -distance
         turned = tuple((lane + turn) % LANES for lane in range(LANES))
         number = iota(LANES, int32)
@@ -283,7 +287,7 @@ class Row(Columns):
         return self.code.let(select(inside, self._join(shuffle(sums, sums, turned), sums), sums))
 
     def _moved(self, sums: ir.Value, distance: int) -> ir.Value:
-        """Each lane has that of the lane `distance` before it in the order of the sum."""
+        """Each lane replaced by the lane `distance` before it in scan order."""
         step = distance if self.way.reverse else -distance
         lanes = [lane + step for lane in range(LANES)]
         inside = tuple(lane if 0 <= lane < LANES else LANES for lane in lanes)

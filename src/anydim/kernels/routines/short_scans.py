@@ -1,11 +1,11 @@
-"""Running sums of rows of a few elements: vectors go on from row to row.
+"""Cumulative sums of short rows: a vector covers several rows.
 
-    rows of 3       a b c d e f g h          elements as they lie
-    two before      . . a . . d . .          of the same row, else nothing
+    rows of 3       a b c d e f g h          elements in memory
+    two before      . . a . . d . .          of the same row, else neutral
     one before      . a b . d e . g
     the element     a b c d e f g h          y is the sum of these, in this order
 
-Each lane adds up what stands before it in its row, in the order of the row.
+Each lane adds the elements before it in its row, in the order of the row.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.rows import LANES
 from anydim.kernels.routines.scans import Way
 
-FEW = 6  # elements of a row
+FEW = 6  # elements of the longest short row
 
 
 def short_rows(way: Way, code: Code) -> None:
-    """The part of rows of up to FEW elements that a thread has."""
+    """A thread's part of rows of up to FEW elements."""
     length = code.size(way.rows.length)
     x, y = code.input("x0", way.dtype), code.output("y0", way.dtype)
     nothing = constant(way.identity, way.wide, LANES)

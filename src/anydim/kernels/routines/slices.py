@@ -1,4 +1,4 @@
-"""Slices of a tensor along an axis, compared element by element, and sorted by merging.
+"""Slices of a tensor along an axis: comparison element by element, and merge sort.
 
 A slice is all elements with one index along the axis, in row-major order of the others.
 """
@@ -18,7 +18,7 @@ from anydim.kernels.routines.rows import Rows
 
 @dataclass(frozen=True)
 class Slices:
-    """The slices of `x`; `rows` says what stands before, along and after the axis."""
+    """The slices of `x`; `rows` gives the extents before, along and after the axis."""
 
     code: Code
     x: Buffer
@@ -46,7 +46,7 @@ class Slices:
         return first(), differ()
 
     def copy(self, target: Buffer, place: ir.Value, source: Buffer, number: ir.Value) -> None:
-        """Slice `number` of one tensor as slice `place` of another of the same extents."""
+        """Copy slice `number` of one tensor to slice `place` of another with the same extents."""
         code = self.code
         inner, length = code.size(self.rows.inner), code.size(self.rows.length)
         with code.range(0, code.size(self.rows.outer)) as outer:
@@ -59,7 +59,8 @@ class Slices:
 
 
 def merge_sort(slices: Slices, indices: Buffer, count: ir.Value) -> ir.Value:
-    """Sort the indices of slices; stable. They begin at 0 or at `count` of 2 * count places."""
+    """Stable merge sort of slice indices. The result starts at 0 or `count`, in a buffer of 2 *
+    count."""
     code = slices.code
     with code.range(0, count) as i:
         indices[i] = i.as_(uint32)
@@ -80,7 +81,7 @@ def merge_sort(slices: Slices, indices: Buffer, count: ir.Value) -> ir.Value:
 def _merge(
     slices: Slices, source: Buffer, target: Buffer, low: ir.Value, middle: ir.Value, high: ir.Value
 ) -> None:
-    """Two sorted stretches, low:middle and middle:high, as one."""
+    """Merge two sorted ranges, low:middle and middle:high."""
     code = slices.code
     left, right, place = code.variable(low), code.variable(middle), code.variable(low)
     with code.loop(lambda: (left() < middle) & (right() < high)):

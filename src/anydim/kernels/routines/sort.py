@@ -1,6 +1,6 @@
-"""Sorting along an axis: the values in order and the places they came from. Stable.
+"""Stable sorting along an axis: the sorted values and their original indices.
 
-Rows are sorted one by one in the memory of a thread; few long rows in parallel.
+Rows are sorted one by one in the scratch memory of a thread; few long rows in parallel.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
 
 
 def order(x: numpy.ndarray, axis: int, descending: bool) -> numpy.ndarray:
-    """numpy's stable argsort, also from the largest on: NaN first, ties to the lower index."""
+    """numpy's stable argsort, optionally descending: NaN first, ties to the lower index."""
     if is_float(x.dtype) and x.itemsize < 4:
         x = x.astype(numpy.float32)  # the order of bfloat16 is not numpy's
     if not descending:
@@ -64,7 +64,7 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
 def _short(
     dtype: DType, rows: Rows, descending: bool, other: ParallelSort, box: Box, machine: Machine
 ) -> Launch:
-    """Row after row in the memory of a thread."""
+    """Row after row in the scratch memory of a thread."""
     code = Code("sort", machine, box)
     own = 1 - other.wanted
     pairs = Pairs.scratch(code, key_type(dtype), rows.length * own)

@@ -1,6 +1,6 @@
-"""The operators about frequencies: Fourier transforms along an axis, and of frames of a signal.
+"""Fourier transforms along an axis (DFT) and of frames of a signal (STFT).
 
-A complex number is an axis of size 2 at the end: its real and its imaginary part.
+A complex number is a last axis of size 2: its real and its imaginary part.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anydim.sizes import Box, Guard, Size, as_size, maximum, minimum, product, s
 
 
 def _parts(name: str, kind: TensorType) -> int:
-    """How many parts the numbers have; GraphError where the last axis does not say."""
+    """The parts of the numbers, 1 or 2; GraphError if the last axis has another size."""
     if not kind.dtype.is_float or kind.dtype.stored:
         raise GraphError(f"operator '{name}': {kind}, expected floats")
     parts = kind.shape[-1].constant if kind.rank else None
@@ -30,12 +30,12 @@ def _parts(name: str, kind: TensorType) -> int:
 
 
 def _length(attributes: Attributes, box: Box) -> Size:
-    """The length of a transform; of nothing where there would be less."""
+    """The length of a transform, at least 0."""
     return simplify(maximum(0, as_size(attributes["length"])), box)
 
 
 def _numbers(x: numpy.ndarray) -> numpy.ndarray:
-    """Complex numbers in double precision of what has its parts at the end."""
+    """Complex numbers in double precision, from parts along the last axis."""
     wide = converted(x, numpy.dtype(numpy.float64))
     return wide[..., 0] + 1j * wide[..., 1] if x.shape[-1] == 2 else wide[..., 0] + 0j
 
@@ -56,7 +56,7 @@ def _axis(types: Types, attributes: Attributes) -> int:
 
 
 def _counts(attributes: Attributes, box: Box) -> tuple[Size, Size]:
-    """How many elements are taken at most, and how many come of them."""
+    """The maximum number of input elements, and the number of output elements."""
     length, onesided = _length(attributes, box), attributes["onesided"]
     half = length // 2 + 1
     given = half if attributes["inverse"] and onesided else length
@@ -118,7 +118,7 @@ def _lower_transform(types: Types, attributes: Attributes, box: Box, machine: Ma
 
 
 def _frames(types: Types, attributes: Attributes, box: Box) -> tuple[Size, Size]:
-    """How many frames there are, and how many frequencies of each."""
+    """The number of frames, and the number of frequencies of each."""
     length = as_size(attributes["length"])
     count = (types[0].shape[1] - length) // as_size(attributes["step"]) + 1
     made = length // 2 + 1 if attributes["onesided"] else length

@@ -1,12 +1,12 @@
-"""Fourier transforms of short columns, a column in each lane: what no model changes, once compiled.
+"""Fourier transforms of short columns, one per lane: a shape-independent library, compiled once.
 
 Stockham's passes (Swarztrauber, FFT algorithms for vector computers, 1984): a pass by a factor f of
-the length takes f-point transforms of elements that lie length / f apart and turns them; after the
-last one results are in order. Factors 2, 3, 4 and 5 are written out, other odd ones up to `LARGEST`
-cost f products for each element.
+the length does f-point transforms of elements length / f apart and multiplies by twiddle factors;
+after the last pass results are in order. Factors 2, 3, 4 and 5 are unrolled, other odd ones up to
+`LARGEST` cost f products per element.
 
-Element i is two vectors in the work space, its real and its imaginary part: `place` is where i = 0
-lies. Each pass reads one half of the work space and writes the other one.
+Element i is two vectors in the work space, its real and its imaginary part, starting at the offset
+of i = 0. Each pass reads one half of the work space and writes the other one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Complex = tuple[ir.Value, ir.Value]
 
 
 def library(dtype: DType, lanes: int) -> ir.Library:
-    """One with the function `passes`."""
+    """The library with the function `passes`."""
     name = passes(dtype, lanes)
     return ir.Library(name, partial(_functions, dtype, lanes), identity=name)
 
@@ -37,15 +37,15 @@ def library(dtype: DType, lanes: int) -> ir.Library:
 def passes(dtype: DType, lanes: int) -> str:
     """The name of a function (work, roots, factors, half, length, count).
 
-    The transforms of `length` elements by `count` factors; `roots` holds cos and -sin of the angles
-    of the powers of the first root of unity. It begins in the first half of `work` where `count` is
-    even, else in the second one, which lies `half` elements after it, and ends in the first.
+    It transforms `length` elements by `count` factors; `roots` holds cos and -sin of the powers of
+    the primitive root of unity. Input is in the first half of `work` if `count` is even, else in
+    the second one, `half` elements after it; the result is in the first.
     """
     return f"fourier_{dtype}_{lanes}"
 
 
 def product(a: Complex, b: Complex) -> Complex:
-    """Of two complex numbers."""
+    """Product of two complex numbers."""
     return fma(a[0], b[0], -(a[1] * b[1])), fma(a[0], b[1], a[1] * b[0])
 
 
@@ -68,7 +68,7 @@ class _Passes(Writer):
         self.lanes = lanes
 
     def body(self) -> tuple[ir.Step, ...]:
-        """All passes. `done` is the product of the factors before, `apart` what is left to do."""
+        """All passes. `done` is the product of the previous factors, `apart` the remaining one."""
         half, length, count = map(variable, ("half", "length", "count"))
         source = self.variable(half * (count & 1))
         done, apart = self.variable(1), self.variable(length)
@@ -87,7 +87,7 @@ class _Passes(Writer):
         return self.written
 
     def _pass(self, space: _Space, factor: int) -> None:
-        """One whose transform is written out."""
+        """A pass whose transform is unrolled."""
         with self.range(0, space.apart) as i:
             turns = [space.root(i * space.done * u) for u in range(1, factor)]
             with self.range(0, space.done) as k:
@@ -100,7 +100,7 @@ class _Passes(Writer):
                     space.store(place + space.apart * space.done * u, product(value, turn))
 
     def _odd_pass(self, space: _Space, factor: ir.Value) -> None:
-        """By any odd factor: sums over pairs of elements from both ends."""
+        """A pass by any odd factor: sums over pairs of elements from both ends."""
         zero = constant(0.0, self.dtype, self.lanes)
         apart, done = space.apart, space.done
         pairs = self.let(factor // 2)
@@ -160,14 +160,14 @@ class _Space:
             self.work.store(place, part)
 
     def root(self, power: ir.Value) -> Complex:
-        """A power of the first root of unity, in every lane."""
+        """A power of the primitive root of unity, in every lane."""
         code, place = self.code, self.code.let(power * 2)
         roots = Buffer(code, "roots", code.dtype)
         real, imaginary = (code.let(roots[place + n].spread(code.lanes)) for n in range(2))
         return real, imaginary
 
 
-# ---- transforms of a few elements ----------------------------------------------------------------
+# ---- unrolled transforms -------------------------------------------------------------------------
 
 
 def _sum(name: Name, a: Complex, b: Complex) -> Complex:

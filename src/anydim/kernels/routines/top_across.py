@@ -1,11 +1,12 @@
-"""The few largest or smallest of many rows at once: a lane for each row, the best in registers.
+"""The few largest or smallest elements of many rows at once: one row per lane, results in
+registers.
 
     k = 2       element e of a row is better than     then the best two are
                 both                                  e, first
                 the second                            first, e
                 neither                               first, second
 
-Columns that lie side by side are loaded as vectors; of short rows each lane gathers its own.
+Adjacent columns are loaded as vectors; short rows are gathered lane by lane.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.rows import FEWEST, Rows, lanes_of
 from anydim.sizes import Size, ceil_div, minimum
 
-MOST = 8  # elements that are kept in registers
-SHORT = 32  # elements of a row that is not looked at alone
+MOST = 8  # largest k held in registers
+SHORT = 32  # elements of the longest row that is processed in a lane
 
 
 def fits(rows: Rows) -> Size:
-    """1 where there are many rows side by side, or short ones behind each other, else 0."""
+    """1 if there are many adjacent columns, or many short rows, else 0."""
     if rows.contiguous:
         return minimum(1, rows.count // FEWEST) * (1 - minimum(1, rows.length // (SHORT + 1)))
     return minimum(1, rows.inner // FEWEST)
@@ -35,7 +36,7 @@ def fits(rows: Rows) -> Size:
 
 @dataclass(frozen=True)
 class Across:
-    """Finds the best k of the rows of x; writes them to y0 and their places to y1."""
+    """Finds the best k of the rows of x; writes them to y0 and their indices to y1."""
 
     code: Code
     x: Buffer
@@ -49,7 +50,7 @@ class Across:
 
     @property
     def units(self) -> Size:
-        """Vectors of rows."""
+        """The number of vectors of rows."""
         if self.rows.contiguous:
             return ceil_div(self.rows.count, self.lanes)
         return self.rows.outer * ceil_div(self.rows.inner, self.lanes)
@@ -87,13 +88,13 @@ class Across:
                 y.store(number * step, result, there)
 
     def _best(self, row: Callable[[ir.Value], ir.Value]) -> list[Variable]:
-        """The indices of the best, the first of them first; `row` loads an element of each row."""
+        """The indices of the best, best first; `row` loads an element of each row."""
         code, kept = self.code, range(self.k)
         nothing = (constant(0, dtype, self.lanes) for dtype in (key_type(self.x.dtype), uint32))
         keys, indices = ([code.variable(zero) for _ in kept] for zero in nothing)
 
         def insert(i: ir.Value, known: int) -> None:
-            """Into those that are known; what comes later is not better than its equals."""
+            """Insert into those that are known; later elements do not beat equal ones."""
             key = code.let(order_key(row(i), self.largest))
             better = [code.let(key < each()) for each in keys[:known]]
             for kind, new in ((keys, key), (indices, i.as_(uint32).spread(self.lanes))):
@@ -111,7 +112,7 @@ class Across:
         return indices
 
     def _turned(self, y: Buffer, results: Sequence[ir.Value], count: ir.Value) -> None:
-        """Store the results of `count` rows, one row behind the other."""
+        """Store the results of `count` rows, one row after the other."""
         kept = self.code.stack(y.dtype, self.k * self.lanes)
         for number, result in enumerate(results):
             kept.store(number * self.lanes, result)

@@ -1,7 +1,7 @@
-"""The different elements of a tensor, or slices along an axis: by sorting, then one walk.
+"""The distinct elements of a tensor, or slices along an axis: by sorting, then one scan.
 
-All results have the size they have when everything differs; the last result says how many are
-filled. Elements that compare equal are one: NaN and NaN, 0.0 and -0.0; the first stands for all.
+All results have the size for all-distinct elements; the last result is the number of valid ones.
+Elements that compare equal are one: NaN and NaN, 0.0 and -0.0; the first one represents all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from anydim.kernels.routines.slices import Slices, merge_sort
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size
 
-ASKED = ("indices", "inverse", "counts")  # attributes: whether y1, y2, y3 are filled
+ASKED = ("indices", "inverse", "counts")  # attributes: whether y1, y2, y3 are computed
 STARTS, GROUPS, OWNERS, NAMES = "starts", "groups", "owners", "names"
 
 
@@ -62,7 +62,7 @@ def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
 
 
 def _groups(slices: numpy.ndarray) -> tuple[numpy.ndarray, ...]:
-    """First index, group of each index, and counts of equal slices, in the order of slices."""
+    """First index, group of each index, and counts of equal slices, in sorted order."""
     length, width = slices.shape[0], int(numpy.prod(slices.shape[1:]))
     columns = slices.reshape(length, width).T
     order = numpy.lexsort(columns[::-1]) if width else numpy.arange(length)
@@ -82,7 +82,7 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
 
 @dataclass(frozen=True)
 class Unique:
-    """A tensor as slices, and what is asked of it."""
+    """A tensor as slices, and the requested results."""
 
     kind: TensorType
     rows: Rows
@@ -95,7 +95,7 @@ class Unique:
         return self.rows.length
 
     def of_elements(self) -> Steps:
-        """Elements are sorted as keys."""
+        """Sort elements as keys."""
         sort = ParallelSort("unique", self.kind.dtype, self.rows, False, self.box, self.machine)
         launches = []
         if sort.wanted.constant != 1:
@@ -115,7 +115,7 @@ class Unique:
         return Steps((*launches, walk), (*sort.temporaries(always=True), *self._temporaries()))
 
     def _sorted_alone(self, sort: ParallelSort) -> Launch:
-        """All elements sorted by one thread."""
+        """Sort all elements in one thread."""
         code = Code("unique_sort", self.machine, self.box)
         counts = radix.counters(code, sort.keys)
         with code.range(code.start, code.stop):
@@ -126,7 +126,7 @@ class Unique:
         return code.launch(1 - sort.wanted, self.count, reason="elements are sorted")
 
     def of_slices(self) -> Steps:
-        """Slices are sorted by comparing them."""
+        """Sort slices by comparison."""
         code = Code("unique_slices", self.machine, self.box)
         count = code.size(self.count)
         with code.range(code.start, code.stop):
@@ -144,17 +144,17 @@ class Unique:
         launch = code.launch(1, work, reason="slices are sorted and grouped")
         return Steps((launch,), (indices_twice, *self._temporaries()))
 
-    # ---- the walk ------------------------------------------------------------------------------
+    # ---- scan of the sorted order --------------------------------------------------------------
 
     def _temporaries(self) -> tuple[Tensor, ...]:
-        """Where groups start, the group of each place, and by first occurrence: owner, name."""
+        """Starts of groups, group of each position; and for first occurrence order: owner, name."""
         sizes = {STARTS: self.count + 1, GROUPS: self.count}
         if not self.attributes["sorted"]:
             sizes |= {OWNERS: self.count, NAMES: self.count}
         return tuple(Tensor(name, TensorType(uint32, (size,))) for name, size in sizes.items())
 
     def _walk(self, code: Code, indices: Buffer, differs: Callable[[ir.Value], ir.Value]) -> None:
-        """The results, from indices in sorted order; `differs(i)`: from the one before it."""
+        """The results, from indices in sorted order; `differs(i)`: from its predecessor."""
         count = code.size(self.count)
         starts, groups = code.output(STARTS, uint32), code.output(GROUPS, uint32)
         some = self._group(code, count, differs, starts, groups)
@@ -176,7 +176,8 @@ class Unique:
         self, code: Code, count: ir.Value, differs: Callable[[ir.Value], ir.Value], starts: Buffer,
         groups: Buffer,
     ) -> ir.Value:  # fmt: skip
-        """Number the groups; says how many there are. Every start is written, then kept or not."""
+        """Number the groups; returns their count. Every start is written, and overwritten if not
+        kept."""
         some = code.variable(0)
         with code.when(count > 0):
             starts[0] = groups[0] = 0
@@ -189,7 +190,8 @@ class Unique:
         return some()
 
     def _by_occurrence(self, code: Code, indices: Buffer, starts: Buffer, some: ir.Value) -> None:
-        """Results in the order of first occurrence: of every index, the group it opens."""
+        """Results in the order of first occurrence; `owners` maps an index to the group it
+        starts."""
         owners, names = code.output(OWNERS, uint32), code.output(NAMES, uint32)
         with code.range(0, code.size(self.count)) as i:
             owners[i] = 0
