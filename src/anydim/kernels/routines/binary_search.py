@@ -30,10 +30,10 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
 def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     """The number of keys where no key is equal; NaN equals NaN, and is the largest."""
     x, keys = arrays
-    places = numpy.searchsorted(keys, x)
-    found = numpy.append(keys, keys.dtype.type(0))[places]
+    positions = numpy.searchsorted(keys, x)
+    found = numpy.append(keys, keys.dtype.type(0))[positions]
     same = (found == x) | ((found != found) & (x != x))
-    return (numpy.where(same & (places < len(keys)), places, len(keys)),)
+    return (numpy.where(same & (positions < len(keys)), positions, len(keys)),)
 
 
 def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:

@@ -30,7 +30,7 @@ from anydim.kernels.routines.arguments import axis_of, expect_ordered
 from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, Rows
-from anydim.kernels.routines.scans import FIRST, STARTS, STATE, Columns, Row, Taken, Way
+from anydim.kernels.routines.scans import FIRST, STARTS, STATE, Columns, Row, Spec, Taken
 from anydim.kernels.routines.short_scans import FEW, short_rows
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, as_size, bounds, ceil_div, maximum, minimum, simplify
@@ -77,8 +77,8 @@ class Running:
         full = simplify(maximum(rows.length - 1, 0) // piece, box)
         exclusive, reverse = bool(attributes["exclusive"]), bool(attributes["reverse"])
         kinds = types[0].dtype, wide
-        way = Way(self.function, self.identity, *kinds, rows, piece, full, exclusive, reverse)
-        scan = _Scan(self.name, way, machine, box)
+        spec = Spec(self.function, self.identity, *kinds, rows, piece, full, exclusive, reverse)
+        scan = _Scan(self.name, spec, machine, box)
         return Steps(tuple(scan.launches()), scan.temporaries())
 
 
@@ -96,17 +96,17 @@ class _Scan:
     """The launches; a unit is a row, or a block of adjacent columns."""
 
     name: str
-    way: Way
+    spec: Spec
     machine: Machine
     box: Box
 
     @property
     def rows(self) -> Rows:
-        return self.way.rows
+        return self.spec.rows
 
     @property
     def lanes(self) -> int:
-        return LANES if self.rows.contiguous else self.machine.lanes(self.way.wide)
+        return LANES if self.rows.contiguous else self.machine.lanes(self.spec.wide)
 
     @property
     def width(self) -> int:
@@ -130,7 +130,7 @@ class _Scan:
     @property
     def shared(self) -> Size:
         """1 if threads share pieces, else 0."""
-        least = LONG * self.way.piece
+        least = LONG * self.spec.piece
         accelerator = self.machine.most_lanes > 0  # whose work-groups need not run concurrently
         if accelerator or bounds(self.rows.length, self.box).high < least:
             return as_size(0)
@@ -140,9 +140,9 @@ class _Scan:
     def temporaries(self) -> tuple[Tensor, ...]:
         if self.shared == 0:
             return ()
-        places = simplify(self.columns * (self.way.full + 1) * self.shared, self.box)
+        elements = simplify(self.columns * (self.spec.full + 1) * self.shared, self.box)
         words = as_size(FIRST + self.most)
-        kinds = (STARTS, self.way.wide, places), (STATE, int64, words)
+        kinds = (STARTS, self.spec.wide, elements), (STATE, int64, words)
         return tuple(Tensor(name, TensorType(dtype, (size,))) for name, dtype, size in kinds)
 
     @property
@@ -166,7 +166,7 @@ class _Scan:
     def _sweep(self) -> Launch:
         """A position is a piece of a unit if threads share pieces, else a unit."""
         code = Code(self.name, self.machine, self.box)
-        shared, full = self.shared, self.way.full
+        shared, full = self.shared, self.spec.full
         how = "each row in one sweep" if self.rows.contiguous else "columns side by side"
 
         def each() -> None:
@@ -178,7 +178,7 @@ class _Scan:
                 each()
                 return
             with code.when(code.size(self.rows.length) <= FEW):
-                short_rows(self.way, code)
+                short_rows(self.spec, code)
             with code.otherwise():
                 each()
 
@@ -205,20 +205,20 @@ class _Scan:
     def _columns(self, code: Code, unit: ir.Value, do: Callable[[Columns], None]) -> None:
         """Apply `do` to all columns of a unit, or to its row."""
         if self.rows.contiguous:
-            start, place = self.rows.start(code, unit), unit * self.lanes
-            do(Row(self.way, code, start, self.lanes, 1, place, self.columns))
+            start, first_column = self.rows.start(code, unit), unit * self.lanes
+            do(Row(self.spec, code, start, self.lanes, 1, first_column, self.columns))
             return
         inner, blocks = code.size(self.rows.inner), code.size(self.blocks)
         block = code.size(self.rows.length * self.rows.inner)
         base, column = code.let(unit // blocks * block), code.let(unit % blocks * self.width)
-        own, lanes = (self.way, code), self.lanes
+        own, lanes = (self.spec, code), self.lanes
         with code.when(column + self.width <= inner):
-            place, vectors = unit * self.width, self.width // lanes
-            do(Columns(*own, base + column, lanes, vectors, place, self.columns))
+            first_column, vectors = unit * self.width, self.width // lanes
+            do(Columns(*own, base + column, lanes, vectors, first_column, self.columns))
         with code.otherwise(), code.range(column, inner, lanes) as c:
             there = iota(lanes) < code.let(inner - c)
-            place = unit * self.width + (c - column)
-            do(Columns(*own, base + c, lanes, 1, place, self.columns, there))
+            first_column = unit * self.width + (c - column)
+            do(Columns(*own, base + c, lanes, 1, first_column, self.columns, there))
 
 
 CUM_SUM = Running("cum_sum", "add", 0, (numpy.add, numpy.logical_or)).routine()

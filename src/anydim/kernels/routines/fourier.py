@@ -16,7 +16,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.fourier_plan import Plan, Sizes, plan_launches
-from anydim.kernels.routines.fourier_signals import Chirp, Places, Signal, Signals
+from anydim.kernels.routines.fourier_signals import Chirp, Geometry, Signal, Signals
 from anydim.kernels.routines.fourier_steps import Along, Beside, Numbers
 from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.routine import Steps
@@ -27,17 +27,17 @@ SHORT = 1024  # longest transform that runs in a lane
 LONG = 1 << 15  # shortest transform that is split, where there are few
 MANY = 8  # transforms that occupy the threads without splitting
 PARTS = 16
-_TURNED, _WHOLE = "turned", "whole"  # tensors between the steps of split transforms
+_BETWEEN, _WHOLE = "turned", "whole"  # tensors between the steps of split transforms
 
 
 @dataclass(frozen=True)
 class Transform:
-    """`rows` transforms with the geometry of `places`, for a machine."""
+    """The launches of `rows` transforms of one geometry, for a machine."""
 
     name: str
     dtype: DType
     rows: Size
-    places: Places
+    geometry: Geometry
     box: Box
     machine: Machine
 
@@ -55,18 +55,18 @@ class Transform:
 
     @property
     def sizes(self) -> Sizes:
-        return Sizes.of(self.places.length, self.box)
+        return Sizes.of(self.geometry.length, self.box)
 
     @property
     def beside(self) -> Size:
         """1 if transforms run in lanes."""
-        short = 1 - minimum(1, self.places.length // (SHORT + 1))
+        short = 1 - minimum(1, self.geometry.length // (SHORT + 1))
         return simplify(short * minimum(1, self.rows // (self.lanes // 2)), self.box)
 
     @property
     def cut(self) -> Size:
         """1 if each transform is split."""
-        long, few = minimum(1, self.places.length // LONG), 1 - minimum(1, self.rows // MANY)
+        long, few = minimum(1, self.geometry.length // LONG), 1 - minimum(1, self.rows // MANY)
         return simplify(long * few, self.box)
 
     @property
@@ -76,7 +76,7 @@ class Transform:
 
     @property
     def parts(self) -> Size:
-        return simplify(minimum(PARTS, 1 + self.places.length // (LONG // 4)), self.box)
+        return simplify(minimum(PARTS, 1 + self.geometry.length // (LONG // 4)), self.box)
 
     # ---- launches ------------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ class Transform:
             launches.append(self._alone(alone))
         if self.beside.constant != 0:
             launches.append(self._side_by_side())
-        kept = (_TURNED, _WHOLE) if sizes.chirped else (_TURNED,)
+        kept = (_BETWEEN, _WHOLE) if sizes.chirped else (_BETWEEN,)
         count = simplify(self.slots * sizes.worked * 2, self.box)
         between = tuple(Tensor(name, TensorType(self.wide, (count,))) for name in kept)
         found = between if self.slots.constant != 0 else ()
@@ -110,23 +110,23 @@ class Transform:
     def _alone(self, rows: Size) -> Launch:
         """One transform after the other."""
         code, plan = self._code("alone")
-        way = Along(code, plan, self.lanes)
+        emitter = Along(code, plan, self.lanes)
         memory = self._memory(code, self.sizes.worked)
         with code.range(code.start, code.stop) as row:
-            self._rounds(way, Signal(self.places, self.dtype, way, row, *memory))
+            self._rounds(emitter, Signal(self.geometry, self.dtype, emitter, row, *memory))
         return self._launch(code, rows, rows, "each by itself")
 
     def _side_by_side(self) -> Launch:
         """One transform per lane."""
         code, plan = self._code("beside")
-        way = Beside(code, plan, self.lanes)
+        emitter = Beside(code, plan, self.lanes)
         most = minimum(self.sizes.worked, SHORT * 5 // 2 + 16)
         memory = self._memory(code, simplify(most, self.box) * self.lanes)
         rows = code.size(self.rows)
         with code.range(code.start, code.stop) as group:
             first = code.let(group * self.lanes)
-            signals = Signals(self.places, self.dtype, way, first, *memory, rows=rows)
-            self._rounds(way, signals)
+            signals = Signals(self.geometry, self.dtype, emitter, first, *memory, rows=rows)
+            self._rounds(emitter, signals)
         groups = simplify(ceil_div(self.rows, self.lanes) * self.beside, self.box)
         return self._launch(code, groups, self.rows * self.beside, "transforms in lanes")
 
@@ -135,44 +135,46 @@ class Transform:
         kept = range(1 + self.sizes.chirped)
         return [Numbers(code.scratch(self.wide, count * 2), code.size(count)) for _ in kept]
 
-    def _rounds(self, way: Along, signal: Signal) -> None:
-        way.first_step(signal.read, signal.turned)
-        way.second_step(signal.turned, signal.keep)
+    def _rounds(self, emitter: Along, signal: Signal) -> None:
+        emitter.first_step(signal.read, signal.between)
+        emitter.second_step(signal.between, signal.keep)
         if self.sizes.chirped:
-            with way.code.when(way.plan.chirped):
-                way.first_step(signal.again, signal.turned)
-                way.second_step(signal.turned, signal.finish)
+            with emitter.code.when(emitter.plan.chirped):
+                emitter.first_step(signal.again, signal.between)
+                emitter.second_step(signal.between, signal.finish)
 
     # ---- split transforms: a launch for each step ----------------------------------------------
 
     def _cut_steps(self) -> Iterator[Launch]:
-        yield self._cut_step("first", True, lambda s: s.way.first_step(s.read, s.turned))
-        yield self._cut_step("second", True, lambda s: s.way.second_step(s.turned, s.keep))
+        yield self._cut_step("first", True, lambda s: s.emitter.first_step(s.read, s.between))
+        yield self._cut_step("second", True, lambda s: s.emitter.second_step(s.between, s.keep))
         if self.sizes.chirped and self.cut.constant != 0:
-            yield self._cut_step("third", False, lambda s: s.way.first_step(s.again, s.turned))
-            yield self._cut_step("fourth", False, lambda s: s.way.second_step(s.turned, s.finish))
+            yield self._cut_step("third", False, lambda s: s.emitter.first_step(s.again, s.between))
+            yield self._cut_step(
+                "fourth", False, lambda s: s.emitter.second_step(s.between, s.finish)
+            )
 
     def _cut_step(self, step: str, early: bool, body: Callable[[Signal], None]) -> Launch:
         """A step of a part of each transform; in the early round the chirp is the first of them."""
         code, plan = self._code(step)
         parts, chirped = code.size(self.parts), self.sizes.chirped
-        way = Along(code, plan, self.lanes)
+        emitter = Along(code, plan, self.lanes)
         with code.range(code.start, code.stop) as item:
-            way.cut = code.let(item % parts), parts
+            emitter.cut = code.let(item % parts), parts
             slot = code.let(item // parts + (0 if early else 1))
             row = code.let(slot - int(chirped))
             if self.cut.constant != 0:
                 with code.when(row >= 0 if early else plan.chirped):
-                    body(self._slot(Signal, way, row, slot))
+                    body(self._slot(Signal, emitter, row, slot))
             if early and chirped:
                 with code.when(slot.equals(0) & plan.chirped):
-                    body(self._slot(Chirp, way, row, slot))
+                    body(self._slot(Chirp, emitter, row, slot))
         rows = self.slots if early else self.rows * self.cut
         return self._launch(code, simplify(rows * self.parts, self.box), rows, "parts of long ones")
 
-    def _slot(self, kind: type[Signal], way: Along, row: ir.Value, slot: ir.Value) -> Signal:
-        code, worked = way.code, way.code.size(self.sizes.worked)
-        place = code.let(slot * worked * 2)
-        names = (_TURNED, _WHOLE) if self.sizes.chirped else (_TURNED,)
-        memory = [Numbers(code.output(name, self.wide).part(place), worked) for name in names]
-        return kind(self.places, self.dtype, way, row, *memory)
+    def _slot(self, kind: type[Signal], emitter: Along, row: ir.Value, slot: ir.Value) -> Signal:
+        code, worked = emitter.code, emitter.code.size(self.sizes.worked)
+        offset = code.let(slot * worked * 2)
+        names = (_BETWEEN, _WHOLE) if self.sizes.chirped else (_BETWEEN,)
+        memory = [Numbers(code.output(name, self.wide).part(offset), worked) for name in names]
+        return kind(self.geometry, self.dtype, emitter, row, *memory)

@@ -113,15 +113,15 @@ class Plan:
         """Position in the plan of the factors of the first or second part."""
         return _LISTS + part * _FACTORS
 
-    def turn(self, power: ir.Value) -> Complex:
+    def twiddle(self, power: ir.Value) -> Complex:
         """Powers of the root of unity of order W (twiddle factors), for a scalar or per lane."""
         mask = self.code.let((constant(1) << self.step) - 1)
         low, high = self.pair(self.low, power & mask), self.pair(self.high, power >> self.step)
         return product(low, high)
 
-    def pair(self, table: Buffer, place: ir.Value) -> Complex:
+    def pair(self, table: Buffer, index: ir.Value) -> Complex:
         """Real and imaginary part of one number, or of one per lane."""
-        start = self.code.let(place * 2)
+        start = self.code.let(index * 2)
         if start.type.lanes > 1:
             return table.gather(start), table.gather(start + 1)
         return table[start], table[start + 1]
@@ -205,13 +205,13 @@ def _roots(code: Code, table: Buffer, count: ir.Value, distance: ir.Value, order
     whole = order.as_(float64)
 
     def put(i: ir.Value, where: ir.Value | None) -> None:
-        place = (iota(lanes) + i) * distance
-        _store_pairs(table, i, turned(code, place.as_(float64), whole), where, count)
+        power_index = (iota(lanes) + i) * distance
+        _store_pairs(table, i, root_of_unity(code, power_index.as_(float64), whole), where, count)
 
     code.sweep(0, count, lanes, put)
 
 
-def turned(code: Code, power: ir.Value, order: ir.Value) -> Complex:
+def root_of_unity(code: Code, power: ir.Value, order: ir.Value) -> Complex:
     """cos and -sin of 2 pi power / order, both exact floats; reduced to angles of at most an eighth
     turn."""
     quarters = code.let(apply("floor", power * 4.0 / order + 0.5))
@@ -232,9 +232,9 @@ def _store_pairs(
     """Store interleaved pairs; with `where`, lanes at `count` and above are masked."""
     real, imaginary = (part.as_(table.dtype) for part in value)
     for start, vector in zip((0, real.type.lanes), interleaved(real, imaginary)):
-        place = first * 2 + start
-        mask = None if where is None else iota(real.type.lanes) < count * 2 - place
-        table.store(place, vector, mask)
+        position = first * 2 + start
+        mask = None if where is None else iota(real.type.lanes) < count * 2 - position
+        table.store(position, vector, mask)
 
 
 def interleaved(left: ir.Value, right: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -260,9 +260,9 @@ def _chirp(code: Code, sizes: Sizes, dtype: DType) -> Launch:
     whole = order.as_(float64)
 
     def put(k: ir.Value, where: ir.Value | None, stop: ir.Value) -> None:
-        place = iota(lanes) + k
-        power = (place * place) % order
-        _store_pairs(plan.chirp, k, turned(code, power.as_(float64), whole), where, stop)
+        index = iota(lanes) + k
+        power = (index * index) % order
+        _store_pairs(plan.chirp, k, root_of_unity(code, power.as_(float64), whole), where, stop)
 
     with code.range(code.start, code.stop) as chunk, code.when(plan.chirped):
         low = code.let(chunk * _CHUNK)

@@ -66,8 +66,8 @@ class Along:
             self.half, length, count,
         )  # fmt: skip
         with code.range(0, length) as i:
-            place = code.let(i * (2 * lanes))
-            write(i, (self.work.load(place, lanes), self.work.load(place + lanes, lanes)))
+            offset = code.let(i * (2 * lanes))
+            write(i, (self.work.load(offset, lanes), self.work.load(offset + lanes, lanes)))
 
     def first_step(self, read: Read, t: Numbers) -> None:
         """`read(e)` returns numbers e, e + 1, ... of the input."""
@@ -75,7 +75,9 @@ class Along:
         with self.columns(plan.second) as (first, columns, room):
 
             def put(k: ir.Value, value: Complex) -> None:
-                self.store(t, k * plan.second + first, product(value, plan.turn(columns * k)), room)
+                self.store(
+                    t, k * plan.second + first, product(value, plan.twiddle(columns * k)), room
+                )
 
             self.transform(0, plan.first, lambda a: read(a * plan.second + first), put)
 
@@ -106,9 +108,9 @@ class Along:
             numbers = code.let(least(iota(lanes) + first, count - 1))
             yield first, numbers, code.let(count - first)
 
-    def row(self, memory: Numbers, places: ir.Value) -> Complex:
+    def row(self, memory: Numbers, positions: ir.Value) -> Complex:
         """One number per lane."""
-        return memory.real.gather(places), memory.imaginary.gather(places)
+        return memory.real.gather(positions), memory.imaginary.gather(positions)
 
     def load(self, memory: Numbers, first: ir.Value) -> Complex:
         """Numbers first, first + 1, ... up to the working length."""
@@ -142,8 +144,8 @@ class Beside(Along):
         real, imaginary = (buffer.load(place, self.lanes) for buffer in memory.both())
         return real, imaginary
 
-    def row(self, memory: Numbers, places: ir.Value) -> Complex:
-        return self.load(memory, places)
+    def row(self, memory: Numbers, positions: ir.Value) -> Complex:
+        return self.load(memory, positions)
 
     def store(self, memory: Numbers, first: ir.Value, value: Complex, room: ir.Value) -> None:
         for buffer, part in zip(memory.both(), value):

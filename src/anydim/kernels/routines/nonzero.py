@@ -99,8 +99,8 @@ class Marks:
                 row, before = code.let(at() // length), done()
                 first = code.let(at() - row * length)
                 last = code.let(least(length, first + high - at()))
-                places = y.part(last_axis * count)
-                _positions(code, x.part(row * length), first, last, places, done, count)
+                last_indices = y.part(last_axis * count)
+                _positions(code, x.part(row * length), first, last, last_indices, done, count)
                 self._outer_indices(code, y, row, before, least(done(), count))
                 at.set(at() + last - first)
             with code.when((part + 1).equals(code.size(self.parts))):
@@ -196,24 +196,24 @@ def _guards_of_compress(types: Types, attributes: Attributes, box: Box) -> tuple
 def _compress(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     x, axis = arrays[0], attributes["axis"]
     count = as_size(attributes["count"]).evaluate(sizes)
-    places = numpy.flatnonzero(arrays[1])[:count]
-    places = numpy.pad(places, (0, count - len(places)))
-    return (x.reshape(-1)[places] if axis is None else x.take(places, axis),)
+    indices = numpy.flatnonzero(arrays[1])[:count]
+    indices = numpy.pad(indices, (0, count - len(indices)))
+    return (x.reshape(-1)[indices] if axis is None else x.take(indices, axis),)
 
 
 def _lower_compress(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
     count = as_size(attributes["count"])
     marks = Marks("compress", "x1", types[1], count, "places", box, machine)
-    places = Tensor("places", TensorType(int64, (count,)))
+    indices = Tensor("places", TensorType(int64, (count,)))
     copy = _copies(types[0], Rows.of("compress_fill", types, attributes), count, box, machine)
-    return Steps((*marks.launches(), copy), (marks.temporary(), places))
+    return Steps((*marks.launches(), copy), (marks.temporary(), indices))
 
 
 def _copies(kind: TensorType, rows: Rows, count: Size, box: Box, machine: Machine) -> Launch:
     """y[o, j, i] = x[o, places[j], i]"""
     code = Code("compress_copy", machine, box)
     x, y = code.input("x0", kind.dtype), code.output("y0", kind.dtype)
-    places = code.input("places", int64)
+    indices = code.input("places", int64)
     blocks = (count + COPIES - 1) // COPIES
     some, cuts, inner = code.size(count), code.size(blocks), code.size(rows.inner)
     with code.range(code.start, code.stop) as item:
@@ -223,9 +223,9 @@ def _copies(kind: TensorType, rows: Rows, count: Size, box: Box, machine: Machin
         low = code.let(cut * COPIES)
         with code.range(low, least(low + COPIES, some)) as j:
             if rows.contiguous:
-                target[j] = source[places[j]]
+                target[j] = source[indices[j]]
             else:
-                fill(code, target.part(j * inner), inner, source.part(places[j] * inner))
+                fill(code, target.part(j * inner), inner, source.part(indices[j] * inner))
     work = rows.count * count
     return code.launch(rows.outer * blocks, work, 1, "what stands at the positions")
 

@@ -67,12 +67,12 @@ class ParallelSort:
     def temporaries(self, always: bool = False) -> tuple[Tensor, ...]:
         """Empty if rows are not split, unless `always`."""
         rows = self.rows.count * (1 if always else self.wanted)
-        places = rows * self.rows.length * 2
+        elements = rows * self.rows.length * 2
         return tuple(
             Tensor(name, TensorType(dtype, (simplify(size, self.box),)))
             for name, dtype, size in (
-                (KEYS, self.keys, places),
-                (INDICES, uint32, places),
+                (KEYS, self.keys, elements),
+                (INDICES, uint32, elements),
                 (COUNTS, uint32, rows * self.parts * VALUES),
                 (BEGINS, int64, rows * (self.passes + 1)),
             )
@@ -88,7 +88,7 @@ class ParallelSort:
 
     # ---- parts ---------------------------------------------------------------------------------
 
-    def place(self, code: Code, item: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
+    def part_of(self, code: Code, item: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
         """Row and part of a parallel item, and the elements low ... high of the part."""
         parts, length = code.size(self.parts), code.size(self.rows.length)
         row, part = code.let(item // parts), code.let(item % parts)
@@ -121,7 +121,7 @@ class ParallelSort:
         code = self._code("keys")
         x, begins = code.input("x0", self.dtype), code.output(BEGINS, int64)
         with code.range(code.start, code.stop) as item:
-            row, part, low, high = self.place(code, item)
+            row, part, low, high = self.part_of(code, item)
             pairs = self.pairs(code, row)
             source = x.part(self.rows.start(code, row))
             count = code.let(high - low)
@@ -136,7 +136,7 @@ class ParallelSort:
         code = self._code("count")
         begins = code.output(BEGINS, int64)
         with code.range(code.start, code.stop) as item:
-            row, _, low, high = self.place(code, item)
+            row, _, low, high = self.part_of(code, item)
             begin = begins[row * (self.passes + 1) + number]
             self._count_part(code, self.pairs(code, row), item, low, high, begin, number)
         return self.launch(code, "how often each digit occurs in each part")
@@ -151,18 +151,18 @@ class ParallelSort:
         clear(code, counts, VALUES)
         with code.when(low < high):
             key, lanes = keys[low], code.machine.at_most(GROUP)
-            first, left = digit_of(key, number), code.variable(low)
+            first, position = digit_of(key, number), code.variable(low)
             digit = constant((VALUES - 1) << (DIGIT * number), self.keys, lanes)
 
             def alike() -> ir.Value:
-                whole = left() + lanes <= high
-                found = keys.load(left(), lanes, whole.spread(lanes)) ^ key.spread(lanes)
+                whole = position() + lanes <= high
+                found = keys.load(position(), lanes, whole.spread(lanes)) ^ key.spread(lanes)
                 return whole & ~(found & digit).truth.any
 
             with code.loop(alike):
-                left += lanes
-            counts[first] = (left() - low).as_(uint32)
-            with code.range(left(), high) as i:
+                position += lanes
+            counts[first] = (position() - low).as_(uint32)
+            with code.range(position(), high) as i:
                 own = code.let(digit_of(keys[i], number))
                 counts[own] = counts[own] + 1
 
@@ -170,32 +170,32 @@ class ParallelSort:
         """Every part moves its pairs, unless all keys of the row have the same digit."""
         code = self._code("move")
         begins = code.output(BEGINS, int64)
-        places, totals = code.stack(uint32, VALUES), code.stack(uint32, VALUES)
+        positions, totals = code.stack(uint32, VALUES), code.stack(uint32, VALUES)
         length = code.size(self.rows.length)
         with code.range(code.start, code.stop) as item:
-            row, part, low, high = self.place(code, item)
+            row, part, low, high = self.part_of(code, item)
             pairs = self.pairs(code, row)
             state = code.let(row * (self.passes + 1) + number)
             begin = begins[state]
-            self._first_places(code, pairs.counts, row, part, places, totals)
+            self._first_positions(code, pairs.counts, row, part, positions, totals)
             alike = self._alike(code, totals, length)
             target = code.let(select(alike, begin, length - begin))
             with code.when(~alike), code.range(low, high) as i:
                 key = pairs.keys[begin + i]
-                place = taken(code, places, digit_of(key, number))
-                pairs.put(target + place, key, pairs.indices[begin + i])
+                position = taken(code, positions, digit_of(key, number))
+                pairs.put(target + position, key, pairs.indices[begin + i])
             with code.when(part.equals(0)):
                 begins[state + 1] = target
         return self.launch(code, "pairs move to the places of a digit")
 
-    def _first_places(
-        self, code: Code, counts: Buffer, row: ir.Value, part: ir.Value, places: Buffer,
+    def _first_positions(
+        self, code: Code, counts: Buffer, row: ir.Value, part: ir.Value, positions: Buffer,
         totals: Buffer,
     ) -> None:  # fmt: skip
         """The first position of each digit of a part, and its count in the whole row."""
         lanes = code.machine.lanes(uint32)
         none = constant(0, uint32, lanes)
-        clear(code, places, VALUES)
+        clear(code, positions, VALUES)
         clear(code, totals, VALUES)
         parts = code.size(self.parts)
         with code.range(0, parts) as other:
@@ -203,10 +203,10 @@ class ParallelSort:
             with code.range(0, VALUES, lanes) as v:
                 found = own.load(v, lanes)
                 totals[v] = totals.load(v, lanes) + found
-                places[v] = places.load(v, lanes) + select(other < part, found, none)
+                positions[v] = positions.load(v, lanes) + select(other < part, found, none)
         before = code.variable(0, uint32)
         with code.range(0, VALUES) as v:
-            places[v] = places[v] + before()
+            positions[v] = positions[v] + before()
             before += totals[v]
 
     def _alike(self, code: Code, totals: Buffer, length: ir.Value) -> ir.Value:

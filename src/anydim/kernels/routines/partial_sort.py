@@ -102,8 +102,8 @@ class PartialSort:
         code, number = self.code, self.code.variable(0)
         lanes = self._lanes
         with code.range(0, count, lanes) as i, code.each(self._left(i, end)) as lane:
-            place = code.let(i + lane)
-            self.pairs.put(number(), self.keys[place], place.as_(uint32))
+            index = code.let(i + lane)
+            self.pairs.put(number(), self.keys[index], index.as_(uint32))
             number += 1
 
     def _left(self, i: ir.Value, end: ir.Value) -> ir.Value:

@@ -42,11 +42,11 @@ class Pairs:
         return Pairs(self.keys.part(start), self.indices.part(start), self.counts)
 
     def put(
-        self, place: Like, key: ir.Value, index: ir.Value, where: ir.Value | None = None
+        self, position: Like, key: ir.Value, index: ir.Value, where: ir.Value | None = None
     ) -> None:
         """Store a pair."""
-        self.keys.store(place, key, where)
-        self.indices.store(place, index, where)
+        self.keys.store(position, key, where)
+        self.indices.store(position, index, where)
 
     def move(self, source: Like, target: Like) -> None:
         """Copy a pair from one position to another."""
@@ -130,8 +130,8 @@ def _count_digits(code: Code, pairs: Pairs, count: ir.Value) -> None:
     with code.range(0, count) as i:
         key = pairs.keys[i]
         for number in range(passes):
-            place = code.let(digit_of(key, number) + number * VALUES)
-            pairs.counts[place] = pairs.counts[place] + 1
+            counter = code.let(digit_of(key, number) + number * VALUES)
+            pairs.counts[counter] = pairs.counts[counter] + 1
 
 
 def clear(code: Code, counts: Buffer, length: int) -> None:
@@ -151,8 +151,8 @@ def _pass(code: Code, pairs: Pairs, count: ir.Value, number: int, begin: Variabl
         target = code.let(count - source)
         with code.range(0, count) as i:
             key = pairs.keys[source + i]
-            place = taken(code, counts, digit_of(key, number))
-            pairs.put(target + place, key, pairs.indices[source + i])
+            position = taken(code, counts, digit_of(key, number))
+            pairs.put(target + position, key, pairs.indices[source + i])
         begin.set(target)
 
 
@@ -168,6 +168,6 @@ def running_totals(code: Code, counts: Buffer) -> None:
 def taken(code: Code, counts: Buffer, digit: ir.Value) -> ir.Value:
     """The next position of a digit; advances its counter."""
     digit = code.let(digit)
-    place = counts[digit]
-    counts[digit] = place + 1
-    return place.as_(int64)
+    position = counts[digit]
+    counts[digit] = position + 1
+    return position.as_(int64)

@@ -85,11 +85,11 @@ def write_found(
 ) -> None:  # fmt: skip
     """Store results from `start` on: the elements of sorted pairs low ... high, and their
     indices."""
-    values, places = code.output("y0", x.dtype).part(start), code.output("y1", int64).part(start)
+    values, indices = code.output("y0", x.dtype).part(start), code.output("y1", int64).part(start)
     with code.range(low, high) as i:
         found = code.let(pairs.indices[i].as_(int64))
         values[i * stride] = x[found * stride]
-        places[i * stride] = found
+        indices[i * stride] = found
 
 
 def is_one(term: ir.Value) -> bool:

@@ -44,8 +44,8 @@ def order(x: numpy.ndarray, axis: int, descending: bool) -> numpy.ndarray:
 
 
 def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
-    places = order(arrays[0], attributes["axis"], attributes["descending"])
-    return numpy.take_along_axis(arrays[0], places, attributes["axis"]), places
+    indices = order(arrays[0], attributes["axis"], attributes["descending"])
+    return numpy.take_along_axis(arrays[0], indices, attributes["axis"]), indices
 
 
 def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
@@ -81,7 +81,7 @@ def _write(parallel: ParallelSort) -> Launch:
     """The results of long rows, part by part."""
     code = Code("sort_write", parallel.machine, parallel.box)
     with code.range(code.start, code.stop) as item:
-        row, _, low, high = parallel.place(code, item)
+        row, _, low, high = parallel.part_of(code, item)
         pairs = parallel.pairs(code, row).part(parallel.begin(code, row))
         start = parallel.rows.start(code, row)
         x = code.input("x0", parallel.dtype).part(start)

@@ -13,7 +13,7 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.routines.arguments import at_most, axis_of
 from anydim.kernels.routines.fourier import Transform
 from anydim.kernels.routines.fourier_plan import MOST
-from anydim.kernels.routines.fourier_signals import Lines, Places
+from anydim.kernels.routines.fourier_signals import Geometry, Lines
 from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard, Size, as_size, maximum, minimum, product, simplify
@@ -92,8 +92,8 @@ def _evaluate_transform(arrays: Arrays, attributes: Attributes, sizes: Dims) -> 
     found = numpy.pad(found, missing)
     if inverse and onesided:
         return (_written(numpy.fft.irfft(found, length, axis), x.dtype, real=True),)
-    turned = (numpy.fft.ifft if inverse else numpy.fft.fft)(found, length, axis)
-    return (_written(turned.take(range(made), axis), x.dtype),)
+    transformed = (numpy.fft.ifft if inverse else numpy.fft.fft)(found, length, axis)
+    return (_written(transformed.take(range(made), axis), x.dtype),)
 
 
 def _lower_transform(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
@@ -106,12 +106,12 @@ def _lower_transform(types: Types, attributes: Attributes, box: Box, machine: Ma
         step = inner * parts
         return Lines(inner, count * step, as_size(parts), step, parts)
 
-    places = Places(
+    geometry = Geometry(
         length=length, given=simplify(minimum(kind.shape[axis], most), box), made=made,
         x=lines(kind.shape[axis], _parts("dft", kind)), y=lines(made, 1 if mirrored else 2),
         inverse=bool(attributes["inverse"]), mirrored=mirrored,
     )  # fmt: skip
-    return Transform("dft", kind.dtype, outer * inner, places, box, machine).steps()
+    return Transform("dft", kind.dtype, outer * inner, geometry, box, machine).steps()
 
 
 # ---- of frames -----------------------------------------------------------------------------------
@@ -138,9 +138,9 @@ def _infer_frames(types: Types, attributes: Attributes, box: Box) -> tuple[Tenso
 
 def _guard_frames(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
     length, step = as_size(attributes["length"]), as_size(attributes["step"])
-    room = types[0].shape[1] - length
+    rest = types[0].shape[1] - length
     guards = (
-        Guard(as_size(0), "<=", room, "a frame fits into the signal"),
+        Guard(as_size(0), "<=", rest, "a frame fits into the signal"),
         Guard(as_size(1), "<=", step, "frames are 1 or more apart"),
         *at_most(length, MOST, "stft: at most 2^30 elements", box),
     )
@@ -157,8 +157,8 @@ def _evaluate_frames(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Res
     made = length // 2 + 1 if attributes["onesided"] else length
     if not length:
         return (numpy.zeros((x.shape[0], count, made, 2), arrays[0].dtype),)
-    places = numpy.arange(count)[:, None] * step + numpy.arange(length)
-    frames = x[:, places]
+    indices = numpy.arange(count)[:, None] * step + numpy.arange(length)
+    frames = x[:, indices]
     if len(arrays) == 2:
         frames = frames * converted(arrays[1], numpy.dtype(numpy.float64))
     return (_written(numpy.fft.fft(frames)[..., :made], arrays[0].dtype),)
@@ -168,12 +168,12 @@ def _lower_frames(types: Types, attributes: Attributes, box: Box, machine: Machi
     kind, parts = types[0], _parts("stft", types[0])
     length, step = as_size(attributes["length"]), as_size(attributes["step"])
     frames, made = _frames(types, attributes, box)
-    places = Places(
+    geometry = Geometry(
         length=length, given=length, made=made,
         x=Lines(frames, kind.shape[1] * parts, step * parts, as_size(parts), parts),
         y=Lines(frames, frames * made * 2, made * 2, as_size(2), 2), window=len(types) == 2,
     )  # fmt: skip
-    return Transform("stft", kind.dtype, kind.shape[0] * frames, places, box, machine).steps()
+    return Transform("stft", kind.dtype, kind.shape[0] * frames, geometry, box, machine).steps()
 
 
 DFT = Routine((1, 1), _infer_transform, _evaluate_transform, _lower_transform, _guard_transform)

@@ -89,15 +89,15 @@ class _Passes(Writer):
     def _pass(self, space: _Space, factor: int) -> None:
         """A pass whose transform is unrolled."""
         with self.range(0, space.apart) as i:
-            turns = [space.root(i * space.done * u) for u in range(1, factor)]
+            twiddles = [space.root(i * space.done * u) for u in range(1, factor)]
             with self.range(0, space.done) as k:
                 first = self.let(i + space.apart * factor * k)
                 taken = [space.load(first + space.apart * b) for b in range(factor)]
                 made = _SHORT[factor](self.let, taken)
-                place = self.let(i + space.apart * k)
-                space.store(place, made[0])
-                for u, (value, turn) in enumerate(zip(made[1:], turns), 1):
-                    space.store(place + space.apart * space.done * u, product(value, turn))
+                index = self.let(i + space.apart * k)
+                space.store(index, made[0])
+                for u, (value, twiddle) in enumerate(zip(made[1:], twiddles), 1):
+                    space.store(index + space.apart * space.done * u, product(value, twiddle))
 
     def _odd_pass(self, space: _Space, factor: ir.Value) -> None:
         """A pass by any odd factor: sums over pairs of elements from both ends."""
@@ -107,13 +107,13 @@ class _Passes(Writer):
         share = self.let(space.length // factor)
         with self.range(0, apart) as i, self.range(0, done) as k:
             first = self.let(i + apart * factor * k)
-            place = self.let(i + apart * k)
+            index = self.let(i + apart * k)
             start = space.load(first)
             whole = [self.variable(part) for part in start]
             with self.range(1, factor) as b:
                 for total, part in zip(whole, space.load(first + apart * b)):
                     total += part
-            space.store(place, (whole[0](), whole[1]()))
+            space.store(index, (whole[0](), whole[1]()))
             with self.range(1, pairs + 1) as u:
                 even = [self.variable(part) for part in start]
                 odd = [self.variable(zero) for _ in range(2)]
@@ -126,9 +126,9 @@ class _Passes(Writer):
                         even[n].set(fma(left[n] + right[n], cosine, even[n]()))
                         odd[n].set(fma(left[n] - right[n], sine, odd[n]()))
                 for number, sign in ((u, 1), (factor - u, -1)):
-                    value = _turned((even[0](), even[1]()), (odd[0](), odd[1]()), sign)
-                    turn = space.root(self.let(i * done * number))
-                    space.store(place + apart * done * number, product(value, turn))
+                    value = _add_rotated((even[0](), even[1]()), (odd[0](), odd[1]()), sign)
+                    twiddle = space.root(self.let(i * done * number))
+                    space.store(index + apart * done * number, product(value, twiddle))
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,22 +148,22 @@ class _Space:
 
     def _vectors(self, begin: ir.Value, index: ir.Value) -> list[ir.Value]:
         lanes = self.code.lanes
-        place = self.code.let(begin + index * (2 * lanes))
-        return [place, place + lanes]
+        offset = self.code.let(begin + index * (2 * lanes))
+        return [offset, offset + lanes]
 
     def load(self, index: ir.Value) -> Complex:
         real, imaginary = self._vectors(self.source, index)
         return self.work.load(real, self.code.lanes), self.work.load(imaginary, self.code.lanes)
 
     def store(self, index: ir.Value, value: Complex) -> None:
-        for place, part in zip(self._vectors(self.target, index), value):
-            self.work.store(place, part)
+        for offset, part in zip(self._vectors(self.target, index), value):
+            self.work.store(offset, part)
 
     def root(self, power: ir.Value) -> Complex:
         """A power of the primitive root of unity, in every lane."""
-        code, place = self.code, self.code.let(power * 2)
+        code, offset = self.code, self.code.let(power * 2)
         roots = Buffer(code, "roots", code.dtype)
-        real, imaginary = (code.let(roots[place + n].spread(code.lanes)) for n in range(2))
+        real, imaginary = (code.let(roots[offset + n].spread(code.lanes)) for n in range(2))
         return real, imaginary
 
 
@@ -178,7 +178,7 @@ def _difference(name: Name, a: Complex, b: Complex) -> Complex:
     return name(a[0] - b[0]), name(a[1] - b[1])
 
 
-def _turned(a: Complex, b: Complex, sign: int) -> Complex:
+def _add_rotated(a: Complex, b: Complex, sign: int) -> Complex:
     """a + sign i b."""
     if sign > 0:
         return a[0] - b[1], a[1] + b[0]
@@ -209,15 +209,15 @@ def _three(name: Name, x: Sequence[Complex]) -> list[Complex]:
     both = _sum(name, x[1], x[2])
     even = _weighted(name, x[0], (-0.5, both))
     odd = _weighted(name, None, (math.sqrt(0.75), _difference(name, x[1], x[2])))
-    return [_sum(name, x[0], both), _turned(even, odd, -1), _turned(even, odd, 1)]
+    return [_sum(name, x[0], both), _add_rotated(even, odd, -1), _add_rotated(even, odd, 1)]
 
 
 def _four(name: Name, x: Sequence[Complex]) -> list[Complex]:
     even, first = _sum(name, x[0], x[2]), _difference(name, x[0], x[2])
     odd, second = _sum(name, x[1], x[3]), _difference(name, x[1], x[3])
     return [
-        _sum(name, even, odd), _turned(first, second, -1),
-        _difference(name, even, odd), _turned(first, second, 1),
+        _sum(name, even, odd), _add_rotated(first, second, -1),
+        _difference(name, even, odd), _add_rotated(first, second, 1),
     ]  # fmt: skip
 
 
@@ -232,8 +232,8 @@ def _five(name: Name, x: Sequence[Complex]) -> list[Complex]:
     other = _weighted(name, None, (s2, left), (-s1, right))
     return [
         _sum(name, x[0], _sum(name, outer, inner)),
-        _turned(first, odd, -1), _turned(second, other, -1),
-        _turned(second, other, 1), _turned(first, odd, 1),
+        _add_rotated(first, odd, -1), _add_rotated(second, other, -1),
+        _add_rotated(second, other, 1), _add_rotated(first, odd, 1),
     ]  # fmt: skip
 
 

@@ -61,28 +61,28 @@ class Across:
         step = self.rows.stride(code)
         if self.rows.contiguous:
             first = code.let(unit * lanes)
-            left, target = code.size(self.rows.count) - first, first * k
+            remaining, target = code.size(self.rows.count) - first, first * k
             starts = code.let((iota(lanes) + first) * code.size(self.rows.length))
         else:
             blocks = code.size(ceil_div(self.rows.inner, lanes))
             block, column = code.let(unit // blocks * step), code.let(unit % blocks * lanes)
-            left, target = step - column, block * k + column
+            remaining, target = step - column, block * k + column
             start = code.let(block * code.size(self.rows.length) + column)
             starts = code.let(iota(lanes) + start)
-        left, target = code.let(left), code.let(target)
-        there = code.let(iota(lanes) < left)
+        remaining, target = code.let(remaining), code.let(target)
+        there = code.let(iota(lanes) < remaining)
 
         def row(i: ir.Value) -> ir.Value:
             if self.rows.contiguous:
                 return self.x.gather(starts + i, there)
             return self.x.load(start + i * step, lanes, there)
 
-        places = [code.let(found().as_(int64)) for found in self._best(row)]
-        values = [self.x.gather(starts + place * step, there) for place in places]
-        for name, results in (("y0", values), ("y1", places)):
+        indices = [code.let(found().as_(int64)) for found in self._best(row)]
+        values = [self.x.gather(starts + index * step, there) for index in indices]
+        for name, results in (("y0", values), ("y1", indices)):
             y = code.output(name, results[0].dtype).part(target)
             if self.rows.contiguous and k > 1:
-                self._turned(y, results, least(left, lanes))
+                self._store_transposed(y, results, least(remaining, lanes))
                 continue
             for number, result in enumerate(results):
                 y.store(number * step, result, there)
@@ -90,8 +90,8 @@ class Across:
     def _best(self, row: Callable[[ir.Value], ir.Value]) -> list[Variable]:
         """The indices of the best, best first; `row` loads an element of each row."""
         code, kept = self.code, range(self.k)
-        nothing = (constant(0, dtype, self.lanes) for dtype in (key_type(self.x.dtype), uint32))
-        keys, indices = ([code.variable(zero) for _ in kept] for zero in nothing)
+        zeros = (constant(0, dtype, self.lanes) for dtype in (key_type(self.x.dtype), uint32))
+        keys, indices = ([code.variable(zero) for _ in kept] for zero in zeros)
 
         def insert(i: ir.Value, known: int) -> None:
             """Insert into those that are known; later elements do not beat equal ones."""
@@ -99,10 +99,10 @@ class Across:
             better = [code.let(key < each()) for each in keys[:known]]
             for kind, new in ((keys, key), (indices, i.as_(uint32).spread(self.lanes))):
                 old = [each() for each in kind]
-                for place in kept[: known + 1]:
-                    found = select(better[place - 1], old[place - 1], new) if place else new
-                    kind[place].set(
-                        select(better[place], found, old[place]) if place < known else found
+                for rank in kept[: known + 1]:
+                    found = select(better[rank - 1], old[rank - 1], new) if rank else new
+                    kind[rank].set(
+                        select(better[rank], found, old[rank]) if rank < known else found
                     )
 
         for number in kept:
@@ -111,7 +111,7 @@ class Across:
             insert(i, self.k)
         return indices
 
-    def _turned(self, y: Buffer, results: Sequence[ir.Value], count: ir.Value) -> None:
+    def _store_transposed(self, y: Buffer, results: Sequence[ir.Value], count: ir.Value) -> None:
         """Store the results of `count` rows, one row after the other."""
         kept = self.code.stack(y.dtype, self.k * self.lanes)
         for number, result in enumerate(results):

@@ -57,8 +57,8 @@ def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
 
 def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     axis, k = attributes["axis"], as_size(attributes["k"]).evaluate(sizes)
-    places = order(arrays[0], axis, attributes["largest"]).take(range(k), axis)
-    return numpy.take_along_axis(arrays[0], places, axis), places
+    indices = order(arrays[0], axis, attributes["largest"]).take(range(k), axis)
+    return numpy.take_along_axis(arrays[0], indices, axis), indices
 
 
 def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
@@ -108,14 +108,14 @@ class TopK:
         return simplify((1 - self.wanted) * (1 - self.across), self.box)
 
     @property
-    def room(self) -> Size:
+    def capacity(self) -> Size:
         """Capacity of the buffer before it is sorted."""
         return minimum(2 * self.k + EXTRA, self.rows.length)
 
     def short(self) -> Launch:
         """Row after row."""
         code = Code("top_k", self.machine, self.box)
-        best = _Best(code, self, self.room * self.alone)
+        best = _Best(code, self, self.capacity * self.alone)
         with code.range(code.start, code.stop) as row:
             start = self.rows.start(code, row)
             x = code.input("x0", self.dtype).part(start)
@@ -143,10 +143,10 @@ class TopK:
 
     def temporaries(self) -> tuple[Tensor, ...]:
         """Pairs of the best elements of all parts of a row, twice that many for sorting."""
-        places = simplify(self.rows.count * self.parts * self.k * 2 * self.wanted, self.box)
+        elements = simplify(self.rows.count * self.parts * self.k * 2 * self.wanted, self.box)
         return (
-            Tensor("keys", TensorType(key_type(self.dtype), (places,))),
-            Tensor("indices", TensorType(uint32, (places,))),
+            Tensor("keys", TensorType(key_type(self.dtype), (elements,))),
+            Tensor("indices", TensorType(uint32, (elements,))),
         )
 
     def _pairs(self, code: Code, row: ir.Value, counts: Buffer) -> Pairs:
@@ -157,7 +157,7 @@ class TopK:
     def parts_of_long(self) -> Launch:
         """The best of each part."""
         code = Code("top_k_parts", self.machine, self.box)
-        best = _Best(code, self, self.room * self.wanted)
+        best = _Best(code, self, self.capacity * self.wanted)
         parts, length, k = (code.size(s) for s in (self.parts, self.rows.length, self.k))
         with code.range(code.start, code.stop) as item:
             row, part = code.let(item // parts), code.let(item % parts)
@@ -188,11 +188,11 @@ class TopK:
 class _Best:
     """Finds the best k of a range of a row, as `pairs` from `begin` on."""
 
-    def __init__(self, code: Code, top: TopK, room: Size) -> None:
+    def __init__(self, code: Code, top: TopK, capacity: Size) -> None:
         self.code, self.top, self.k = code, top, code.size(top.k)
-        self.pairs = Pairs.scratch(code, key_type(top.dtype), room + BLOCK)
+        self.pairs = Pairs.scratch(code, key_type(top.dtype), capacity + BLOCK)
         self.block = code.machine.at_most(BLOCK)
-        self.room = code.size(top.room)
+        self.capacity = code.size(top.capacity)
         contiguous = top.rows.contiguous
         self.copy = None if contiguous else code.scratch(top.dtype, top.rows.length)
 
@@ -261,7 +261,7 @@ class _Best:
 
     def _gather(self, x: Buffer, low: ir.Value, high: ir.Value) -> None:
         code, pairs = self.code, self.pairs
-        count = code.variable(least(high - low, self.room))
+        count = code.variable(least(high - low, self.capacity))
         following = code.variable(low + count())
         fill_pairs(code, x, constant(1), low, count(), pairs.part(0 - low), self.top.largest)
         more = code.variable(True)
@@ -278,8 +278,8 @@ class _Best:
 
     def _scan(self, x: Buffer, high: ir.Value, count: Variable, following: Variable) -> None:
         """Append candidates until the buffer is full or the row ends."""
-        code, room = self.code, self.room
-        with code.loop(lambda: (following() < high) & (count() <= room)):
+        code, capacity = self.code, self.capacity
+        with code.loop(lambda: (following() < high) & (count() <= capacity)):
             i = following()
             with code.when(i + self.block <= high), code.each(self._promising(x, i)) as lane:
                 self._append(x, code.let(i + lane), count)

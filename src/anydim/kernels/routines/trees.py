@@ -127,11 +127,11 @@ def _join(
         low, high = leaf * width, leaf * width + width
         high = high if high <= len(weights) else low
     join = {"sum": numpy.add, "min": numpy.fmin, "max": numpy.fmax}[attributes["join"]]
-    for place in range(low, high):
-        target = tables["targets"][place]
+    for position in range(low, high):
+        target = tables["targets"][position]
         if 0 <= target < len(own):
-            nothing = attributes["join"] == "sum" and numpy.isnan(own[target])
-            own[target] = join(own.dtype.type(0 if nothing else own[target]), weights[place])
+            is_unset = attributes["join"] == "sum" and numpy.isnan(own[target])
+            own[target] = join(own.dtype.type(0 if is_unset else own[target]), weights[position])
 
 
 def _power(count: int) -> int:
@@ -180,10 +180,10 @@ class _Trees:
         self.length = {name: k.shape[0] for name, k in zip(TABLES, types[1:])}
         self.used = _constant(self.length["used"])
         self.slots = _constant(self.length["features"])
-        self.places = _power(self.used)
-        fitting = _PACKED // (LANES * self.places * self.dtype.bytes)
+        self.packed_columns = _power(self.used)
+        fitting = _PACKED // (LANES * self.packed_columns * self.dtype.bytes)
         self.tile = max(1, min(_TILE, fitting))
-        self.packed = code.scratch(self.dtype, self.tile * LANES * self.places)
+        self.packed = code.scratch(self.dtype, self.tile * LANES * self.packed_columns)
 
     def begin(self, first: ir.Value, last: ir.Value) -> None:
         """Initialize results: 0, or NaN for no value yet."""
@@ -211,22 +211,22 @@ class _Trees:
         with code.range(first, last) as group:
             rows = least(iota(LANES) + code.let(group * LANES), self.rows - 1)
             starts = code.let(rows * self.columns)
-            own = self.packed.part(code.let((group - first) * (LANES * self.places)))
-            with code.range(0, self.used) as place:
-                column = self.tables["used"][place]
+            own = self.packed.part(code.let((group - first) * (LANES * self.packed_columns)))
+            with code.range(0, self.used) as column_index:
+                column = self.tables["used"][column_index]
                 inside = _inside(column, self.columns)
                 values = self.x.gather(starts + column, where=inside.spread(LANES))
-                own.store(place * LANES, values)
+                own.store(column_index * LANES, values)
                 strange.set(strange() | apply("isnan", values))
-            with code.range(self.used, self.places) as place:  # unused columns
-                own.store(place * LANES, constant(0.0, self.dtype, LANES))
+            with code.range(self.used, self.packed_columns) as column_index:  # unused columns
+                own.store(column_index * LANES, constant(0.0, self.dtype, LANES))
         return code.let(strange().any)
 
     def together(self, first: ir.Value, last: ir.Value, missing: bool) -> None:
         """Whole groups of rows descend one tree after the other."""
         code = self.code
         with code.range(0, self.trees) as tree, code.range(first, last) as group:
-            own = self.packed.part(code.let((group - first) * (LANES * self.places)))
+            own = self.packed.part(code.let((group - first) * (LANES * self.packed_columns)))
             nodes = [code.variable(tree) for _ in range(LANES)]
             self._walk([own.part(lane) for lane in range(LANES)], nodes, missing)
             row = code.let(group * LANES)
@@ -240,7 +240,7 @@ class _Trees:
         with code.range(code.let(low * LANES), stop) as row:
             group = code.let((row >> _SHIFT) - first)
             lane = code.let(row & (LANES - 1))
-            own = self.packed.part(code.let(group * (LANES * self.places) + lane))
+            own = self.packed.part(code.let(group * (LANES * self.packed_columns) + lane))
             result = self.y.part(code.let(row * self.count))
             with code.range(0, self.trees, LANES) as tree:
                 starts = [least(tree + n, self.trees - 1) for n in range(LANES)]
@@ -253,22 +253,22 @@ class _Trees:
     def _walk(self, own: Sequence[Buffer], nodes: Sequence[Variable], missing: bool) -> None:
         """Descend eight times to a leaf; `own` holds the packed row of each."""
         code = self.code
-        left = code.variable(self.depth)
-        with code.loop(lambda: left() > 0):
+        remaining = code.variable(self.depth)
+        with code.loop(lambda: remaining() > 0):
             for _ in range(_LEVELS):
                 before = [node() for node in nodes]
                 for columns, node in zip(own, nodes):
                     self._step(columns, node, missing)
             moved = constant(0)
-            for node, place in zip(nodes, before):
-                moved = moved | (node() ^ place)
-            left.set(select(moved.equals(0), 0, left() - _LEVELS))
+            for node, previous in zip(nodes, before):
+                moved = moved | (node() ^ previous)
+            remaining.set(select(moved.equals(0), 0, remaining() - _LEVELS))
 
     def _step(self, own: Buffer, node: Variable, missing: bool) -> None:
         """One row descends one level; at a leaf it stays."""
         k = node()
-        place = self.tables["features"][k].as_(int64) & (self.places - 1)
-        value = own[place * LANES]
+        feature = self.tables["features"][k].as_(int64) & (self.packed_columns - 1)
+        value = own[feature * LANES]
         second = value > self.tables["splits"][k]
         if missing:
             second = second | (apply("isnan", value) & ~self.tables["missing"][k])
@@ -301,8 +301,8 @@ class _Trees:
         sizes = (self.code.size(self.length[name]) for name in ("targets", "weights"))
         return least(*sizes)
 
-    def _one(self, place: ir.Value, result: Buffer) -> None:
-        weight, target = self.tables["weights"][place], self.tables["targets"][place]
+    def _one(self, index: ir.Value, result: Buffer) -> None:
+        weight, target = self.tables["weights"][index], self.tables["targets"][index]
         with self.code.when(_inside(target, self.count)):
             before = result[target]
             if self.join == "sum":

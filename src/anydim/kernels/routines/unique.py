@@ -27,7 +27,7 @@ from anydim.kernels.routines.slices import Slices, merge_sort
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size
 
-ASKED = ("indices", "inverse", "counts")  # attributes: whether y1, y2, y3 are computed
+REQUESTED = ("indices", "inverse", "counts")  # attributes: whether y1, y2, y3 are computed
 STARTS, GROUPS, OWNERS, NAMES = "starts", "groups", "owners", "names"
 
 
@@ -36,7 +36,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
     length = Rows.of("unique", types, attributes).length
     flat = attributes["axis"] is None
     values = TensorType(types[0].dtype, (length,)) if flat else types[0]
-    others = [length if attributes[name] else as_size(0) for name in ASKED]
+    others = [length if attributes[name] else as_size(0) for name in REQUESTED]
     return values, *(TensorType(int64, (size,)) for size in (*others, as_size(1)))
 
 
@@ -57,8 +57,8 @@ def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     rest = (0, length - len(first))
     values = numpy.pad(x.take(first, axis), [rest if a == axis else (0, 0) for a in range(x.ndim)])
     others = (numpy.pad(first, rest), inverse, numpy.pad(counts, rest))
-    asked = [o if attributes[n] else o[:0] for n, o in zip(ASKED, others)]
-    return values, *(o.astype(numpy.int64) for o in (*asked, numpy.array([len(first)])))
+    requested = [o if attributes[n] else o[:0] for n, o in zip(REQUESTED, others)]
+    return values, *(o.astype(numpy.int64) for o in (*requested, numpy.array([len(first)])))
 
 
 def _groups(slices: numpy.ndarray) -> tuple[numpy.ndarray, ...]:
@@ -198,27 +198,27 @@ class Unique:
         with code.range(0, some) as group:
             first = indices[starts[group].as_(int64)]
             owners[first.as_(int64)] = (group + 1).as_(uint32)
-        place = code.variable(0)
+        position = code.variable(0)
         with code.range(0, code.size(self.count)) as i:
             owner = owners[i]
             with code.when(owner > 0):
                 group = code.let(owner.as_(int64) - 1)
-                names[group] = place().as_(uint32)
-                self._result(code, indices, starts, group, place())
-                place += 1
+                names[group] = position().as_(uint32)
+                self._result(code, indices, starts, group, position())
+                position += 1
 
     def _result(
-        self, code: Code, indices: Buffer, starts: Buffer, group: ir.Value, place: ir.Value
+        self, code: Code, indices: Buffer, starts: Buffer, group: ir.Value, position: ir.Value
     ) -> None:
         """Value, first index and count of a group."""
         start = starts[group].as_(int64)
         first = code.let(indices[start].as_(int64))
         x, values = code.input("x0", self.kind.dtype), code.output("y0", self.kind.dtype)
-        Slices(code, x, self.rows).copy(values, place, x, first)
+        Slices(code, x, self.rows).copy(values, position, x, first)
         if self.attributes["indices"]:
-            code.output("y1", int64)[place] = first
+            code.output("y1", int64)[position] = first
         if self.attributes["counts"]:
-            code.output("y3", int64)[place] = starts[group + 1].as_(int64) - start
+            code.output("y3", int64)[position] = starts[group + 1].as_(int64) - start
 
 
 UNIQUE = Routine((1, 1), infer, evaluate, lower, guards)
