@@ -115,5 +115,5 @@ def test_misuse():
         ensemble(tables, 1, 3, DTYPES["float16"])
     with pytest.raises(GraphError, match="join 'mean' of sum, min, max"):
         ensemble(tables, 1, 3, join="mean")
-    with pytest.raises(GraphError, match="no power of two"):
+    with pytest.raises(GraphError, match="not a power of two"):
         ensemble([t[:5] for t in tables], 1, 3)

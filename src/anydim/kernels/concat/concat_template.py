@@ -75,7 +75,7 @@ def _lower(form: RangesForm, schedule: Ranges, task: Task) -> Launch:
     body = with_past(context, writer.body(), moved, pairs)
     return touched.launch(
         "ranges", context.sizes, body, schedule,
-        "elements that are something else from range to range of an axis",
+        "piecewise elements along an axis",
         parallel=product(axis.extent for axis in form.outer) * writer.blocks, work=(flops, moved),
         grain=writer.grain, in_place=pairs,
     )  # fmt: skip

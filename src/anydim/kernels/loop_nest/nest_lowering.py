@@ -92,7 +92,7 @@ def _chosen(form: NestForm, schedule: Nest, box: Box) -> Chunks | None:
         if schedule.parallel in chunks.axis.split(" and "):
             return chunks
     known = [_name(chunks) for chunks in form.chunks]
-    hint = f"it can be cut along {listed(known)}" if known else "nothing of it can be cut"
+    hint = f"it can be split along {listed(known)}" if known else "no range of it can be split"
     found = analyse(form.group, box)
     why = [str(v) for v in found.loops if v.at.variable == schedule.parallel]
     why += [str(v) for v in found.axes if v.axis == schedule.parallel and v.order != PARALLEL]
@@ -109,9 +109,9 @@ def _reason(form: NestForm, chunks: Chunks | None, box: Box, staged: bool) -> st
     found = analyse(form.group, box)
     lines = [str(verdict) for verdict in found.loops]
     if staged:
-        lines.append("threads wait for each other after each stage")
+        lines.append("threads synchronize after each stage")
     elif chunks is None:
-        lines.append("no range can be cut so that parts keep to themselves")
+        lines.append("no range can be split into independent parts")
     else:
         lines.append(f"parts along {chunks.axis} share nothing that is written")
     return "; ".join(lines)

@@ -62,7 +62,7 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
         found = inside & same(keys.load(low(), where=inside), wanted)
         y[i] = select(found, low(), count)
     elements = product(types[0].shape)
-    return Steps((code.launch(elements, elements * 8, reason="keys are found by halving"),))
+    return Steps((code.launch(elements, elements * 8, reason="binary search of keys"),))
 
 
 FIND_KEYS = Routine((2, 2), infer, evaluate, lower)

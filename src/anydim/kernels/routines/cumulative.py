@@ -161,13 +161,13 @@ class _Scan:
         state = code.output(STATE, int64)
         with code.range(0, FIRST + self.most) as word:
             state[word] = 0
-        return code.launch(self.shared, FIRST + self.most, 1, "no piece is taken yet")
+        return code.launch(self.shared, FIRST + self.most, 1, "reset of the scan state")
 
     def _sweep(self) -> Launch:
         """A position is a piece of a unit if threads share pieces, else a unit."""
         code = Code(self.name, self.machine, self.box)
         shared, full = self.shared, self.spec.full
-        how = "each row in one sweep" if self.rows.contiguous else "columns side by side"
+        how = "each row in one pass" if self.rows.contiguous else "adjacent columns at once"
 
         def each() -> None:
             with code.range(code.start, code.stop) as unit:

@@ -114,7 +114,7 @@ class Transform:
         memory = self._memory(code, self.sizes.worked)
         with code.range(code.start, code.stop) as row:
             self._rounds(emitter, Signal(self.geometry, self.dtype, emitter, row, *memory))
-        return self._launch(code, rows, rows, "each by itself")
+        return self._launch(code, rows, rows, "one transform after the other")
 
     def _side_by_side(self) -> Launch:
         """One transform per lane."""
@@ -128,7 +128,7 @@ class Transform:
             signals = Signals(self.geometry, self.dtype, emitter, first, *memory, rows=rows)
             self._rounds(emitter, signals)
         groups = simplify(ceil_div(self.rows, self.lanes) * self.beside, self.box)
-        return self._launch(code, groups, self.rows * self.beside, "transforms in lanes")
+        return self._launch(code, groups, self.rows * self.beside, "one transform per lane")
 
     def _memory(self, code: Code, count: Size) -> list[Numbers]:
         """Scratch for the numbers between the steps, and between the rounds if there are two."""
@@ -170,7 +170,9 @@ class Transform:
                 with code.when(slot.equals(0) & plan.chirped):
                     body(self._slot(Chirp, emitter, row, slot))
         rows = self.slots if early else self.rows * self.cut
-        return self._launch(code, simplify(rows * self.parts, self.box), rows, "parts of long ones")
+        return self._launch(
+            code, simplify(rows * self.parts, self.box), rows, "parts of long transforms"
+        )
 
     def _slot(self, kind: type[Signal], emitter: Along, row: ir.Value, slot: ir.Value) -> Signal:
         code, worked = emitter.code, emitter.code.size(self.sizes.worked)

@@ -147,7 +147,7 @@ def _planned(code: Code, sizes: Sizes, dtype: DType) -> Launch:
         _roots(code, plan.low, distance, constant(1), plan.worked)
         count = code.let((plan.worked + (distance - 1)) >> plan.step)
         _roots(code, plan.high, count, distance, plan.worked)
-    return code.launch(1, sizes.part * 64, 1, "how a length is cut, and roots of unity")
+    return code.launch(1, sizes.part * 64, 1, "factors of the length, and roots of unity")
 
 
 def _choose(code: Code, plan: Plan, length: ir.Value) -> None:
@@ -244,7 +244,7 @@ def interleaved(left: ir.Value, right: ir.Value) -> tuple[ir.Value, ir.Value]:
     return shuffle(left, right, tuple(order[:lanes])), shuffle(left, right, tuple(order[lanes:]))
 
 
-def apart(low: ir.Value, high: ir.Value) -> Complex:
+def deinterleaved(low: ir.Value, high: ir.Value) -> Complex:
     """The inverse of `interleaved`."""
     lanes = low.type.lanes
     even = tuple(range(0, 2 * lanes, 2))

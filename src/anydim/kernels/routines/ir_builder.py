@@ -60,7 +60,7 @@ class Code(Writer):
 
     def _operand(self, operand: ir.Operand) -> Buffer:
         if self._operands.setdefault(operand.name, operand) != operand:
-            raise InternalError(f"'{operand.name}' is used in two ways")
+            raise InternalError(f"'{operand.name}' is declared twice, differently")
         return Buffer(self, operand.name, operand.dtype)
 
     def scratch(self, dtype: DType, count: Size | int) -> Buffer:

@@ -29,7 +29,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
     """Types: integers [rows, length], then int64 vectors `TABLES`."""
     x, *tables = types
     if x.rank != 2 or not x.dtype.is_integer or x.dtype.stored:
-        raise GraphError(f"operator '{NAME}': {x} is no matrix of integers")
+        raise GraphError(f"operator '{NAME}': {x} is not a matrix of integers")
     for name, kind in zip(TABLES, tables):
         if kind.dtype != int64 or kind.rank != 1:
             raise GraphError(f"operator '{NAME}': {name} is {kind}, expected a vector of int64")
@@ -84,7 +84,7 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
             with code.range(0, code.size(length)) as start:
                 trie.count(own, start, code.size(length), step, shortest,
                            int(attributes["longest"]), result, code.size(count))  # fmt: skip
-    return Steps((code.launch(rows, rows * length, reason="sequences followed in a trie"),))
+    return Steps((code.launch(rows, rows * length, reason="sequences matched in a trie"),))
 
 
 class _Trie:

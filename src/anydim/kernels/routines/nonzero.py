@@ -79,7 +79,7 @@ class Marks:
 
             code.sweep(low, high, group, add)
             found[part] = total()
-        return self._launch(code, "elements that are not 0 are counted")
+        return self._launch(code, "count of nonzero elements")
 
     # ---- writing -------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class Marks:
                 at.set(at() + last - first)
             with code.when((part + 1).equals(code.size(self.parts))):
                 self._rest(code, y, done, count)
-        return self._launch(code, "positions of elements that are not 0")
+        return self._launch(code, "indices of nonzero elements")
 
     def _outer_indices(
         self, code: Code, y: Buffer, row: ir.Value, low: ir.Value, high: ir.Value
@@ -189,7 +189,12 @@ def _guards_of_compress(types: Types, attributes: Attributes, box: Box) -> tuple
     rows, (condition,) = Rows.of("compress_fill", types, attributes), types[1].shape
     return (
         Guard(condition, "<=", rows.length, "compress: the condition is not longer than the axis"),
-        Guard(as_size(attributes["count"]), "<=", condition, "compress: no more than there is"),
+        Guard(
+            as_size(attributes["count"]),
+            "<=",
+            condition,
+            "compress: the count is at most the size of the condition",
+        ),
     )
 
 
@@ -227,7 +232,7 @@ def _copies(kind: TensorType, rows: Rows, count: Size, box: Box, machine: Machin
             else:
                 fill(code, target.part(j * inner), inner, source.part(indices[j] * inner))
     work = rows.count * count
-    return code.launch(rows.outer * blocks, work, 1, "what stands at the positions")
+    return code.launch(rows.outer * blocks, work, 1, "elements at the indices")
 
 
 NONZERO_FILL = Routine((1, 1), _infer_nonzero, _nonzero, _lower_nonzero)

@@ -29,7 +29,9 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
     """Types: float64 [n, pairs], the probability of the first of classes (0, 1), (0, 2), ..."""
     (x,), count = types, attributes["count"]
     if x.rank != 2 or x.dtype != float64 or x.shape[1].constant != count * (count - 1) // 2:
-        raise GraphError(f"operator '{NAME}': {x} is no float64 matrix of pairs of {count} classes")
+        raise GraphError(
+            f"operator '{NAME}': {x} is not a float64 matrix of pairs of {count} classes"
+        )
     return (TensorType(float64, (x.shape[0], as_size(count))),)
 
 
@@ -78,7 +80,7 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
                 _round(code, q, qp, p, count, total)
     rows = types[0].shape[0]
     work = rows * (count * count * 4)
-    return Steps((code.launch(rows, work, reason="probabilities of classes from those of pairs"),))
+    return Steps((code.launch(rows, work, reason="class probabilities from pairwise ones"),))
 
 
 def _matrix(code: Code, shares: Buffer, q: Buffer, count: int) -> None:

@@ -139,7 +139,7 @@ class ParallelSort:
             row, _, low, high = self.part_of(code, item)
             begin = begins[row * (self.passes + 1) + number]
             self._count_part(code, self.pairs(code, row), item, low, high, begin, number)
-        return self.launch(code, "how often each digit occurs in each part")
+        return self.launch(code, "digit counts of each part")
 
     def _count_part(
         self, code: Code, pairs: Pairs, item: ir.Value, low: ir.Value, high: ir.Value,
@@ -186,7 +186,7 @@ class ParallelSort:
                 pairs.put(target + position, key, pairs.indices[begin + i])
             with code.when(part.equals(0)):
                 begins[state + 1] = target
-        return self.launch(code, "pairs move to the places of a digit")
+        return self.launch(code, "pairs moved to the positions of a digit")
 
     def _first_positions(
         self, code: Code, counts: Buffer, row: ir.Value, part: ir.Value, positions: Buffer,

@@ -74,7 +74,9 @@ def _short(
         fill_pairs(code, x.part(start), stride, 0, count, pairs, descending)
         found = pairs.part(radix.sort(code, pairs, count))
         write_found(code, x.part(start), stride, start, found, 0, count)
-    return code.launch(rows.count * own, rows.count * rows.length, reason="rows are sorted alone")
+    return code.launch(
+        rows.count * own, rows.count * rows.length, reason="each row sorted by one thread"
+    )
 
 
 def _write(parallel: ParallelSort) -> Launch:
@@ -86,7 +88,7 @@ def _write(parallel: ParallelSort) -> Launch:
         start = parallel.rows.start(code, row)
         x = code.input("x0", parallel.dtype).part(start)
         write_found(code, x, parallel.rows.stride(code), start, pairs, low, high)
-    return parallel.launch(code, "values are put in order")
+    return parallel.launch(code, "values in sorted order")
 
 
 SORT = Routine((1, 1), infer, evaluate, lower, guards)

@@ -51,7 +51,7 @@ def _written(found: numpy.ndarray, dtype: numpy.dtype, real: bool = False) -> nu
 def _axis(types: Types, attributes: Attributes) -> int:
     axis = axis_of("dft", attributes["axis"], types[0].rank)
     if axis == types[0].rank - 1:
-        raise GraphError(f"operator 'dft': axis {axis} holds the parts of the numbers")
+        raise GraphError(f"operator 'dft': axis {axis} holds real and imaginary parts")
     return axis
 
 

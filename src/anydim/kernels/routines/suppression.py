@@ -174,7 +174,7 @@ class _Suppression:
                     at += 1
             counts[item] = number()
         work = batches * classes * length
-        return code.launch(batches * classes, work, reason="the boxes of each class that stay")
+        return code.launch(batches * classes, work, reason="kept boxes of each class")
 
     def _corners(self, code: Code, box: Buffer) -> Corners:
         """x1, y1, x2, y2 and the area of a box."""
@@ -204,7 +204,7 @@ class _Suppression:
                         y[row + column] = value
                     rows += 1
             code.output("y1", int64)[0] = rows()
-        return code.launch(1, batches * classes, reason="the boxes that stay, class after class")
+        return code.launch(1, batches * classes, reason="kept boxes, class after class")
 
 
 @dataclass(frozen=True)

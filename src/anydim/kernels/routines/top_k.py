@@ -133,7 +133,7 @@ class TopK:
         with code.range(code.start, code.stop) as unit:
             across.find(unit)
         work = self.rows.count * self.rows.length
-        return code.launch(across.units * self.across, work, 1, "a lane for each row")
+        return code.launch(across.units * self.across, work, 1, "one row per lane")
 
     def _results(self, code: Code, row: ir.Value, x: Buffer, pairs: Pairs) -> None:
         start, stride = self.results.start(code, row), self.rows.stride(code)

@@ -53,7 +53,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
     """Types: rows [n, columns], then a vector for each of `TABLES`."""
     x, *tables = types
     if x.rank != 2 or x.dtype not in (float32, float64):
-        raise GraphError(f"operator '{NAME}': {x} is no matrix of float32 or float64")
+        raise GraphError(f"operator '{NAME}': {x} is not a matrix of float32 or float64")
     for (name, wanted), kind in zip(TABLES.items(), tables):
         if kind.rank != 1 or kind.dtype != (wanted or x.dtype):
             expected = f"expected a vector of {wanted or x.dtype}"
@@ -62,7 +62,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
     slots = {held[name].shape[0].constant for name in SLOTS}
     count = slots.pop()
     if slots or not count or count & (count - 1) or count < attributes["trees"]:
-        raise GraphError(f"operator '{NAME}': the slots are no power of two, or less than trees")
+        raise GraphError(f"operator '{NAME}': slots are not a power of two, or fewer than trees")
     if held["used"].shape[0].constant is None:
         raise GraphError(f"operator '{NAME}': the number of columns in use is a dim")
     if attributes["join"] not in JOINS:
@@ -73,7 +73,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
 def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
     """The rows have all columns that the trees use."""
     wanted = as_size(attributes["columns"])
-    return at_most(wanted, types[0].shape[1], f"{NAME}: the columns that trees ask for", box)
+    return at_most(wanted, types[0].shape[1], f"{NAME}: the columns that the trees use", box)
 
 
 # ---- meaning -----------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
     steps = attributes["trees"] * max(1, attributes["depth"])
     groups = (rows + (LANES - 1)) // LANES
     grain = max(1, _SHORT // (LANES * max(1, steps)))
-    return Steps((code.launch(groups, rows * steps, grain, "rows walk down all trees"),))
+    return Steps((code.launch(groups, rows * steps, grain, "rows descend all trees"),))
 
 
 class _Trees:

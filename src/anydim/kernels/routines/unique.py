@@ -123,7 +123,7 @@ class Unique:
             pairs = sort.pairs(code, constant(0), counts)
             fill_pairs(code, x, constant(1), 0, count, pairs, False)
             code.output(BEGINS, int64)[sort.passes] = radix.sort(code, pairs, count)
-        return code.launch(1 - sort.wanted, self.count, reason="elements are sorted")
+        return code.launch(1 - sort.wanted, self.count, reason="elements sorted by one thread")
 
     def of_slices(self) -> Steps:
         """Sort slices by comparison."""

@@ -28,7 +28,7 @@ def _form(task: Task) -> RowForm | None:
 
 
 def _lower(form: RowForm, schedule: Pointwise, task: Task) -> Launch:
-    reason = "elements that depend on no other element"
+    reason = "independent elements"
     return row_launch("pointwise", form, schedule, task.box, task.machine, reason)
 
 

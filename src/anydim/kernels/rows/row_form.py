@@ -283,7 +283,7 @@ def phase_launch(
     count = phases(form, box, machine)
     flops, moved = ((estimate * apart) // count for estimate in work(form.group))
     launch = touched.launch(
-        "rows_phase", context.sizes, steps, schedule, "pieces of rows that threads share",
+        "rows_phase", context.sizes, steps, schedule, "pieces of long rows, shared by threads",
         parallel=program.positions * apart, work=(flops, moved), in_place=in_place(form),
         grain=_grain(program) if schedule.phase < form.plan.sweeps else 1,
     )  # fmt: skip

@@ -70,7 +70,7 @@ def lower(
     direction = "across" if schedule.across else "along"
     return row_launch(
         "rows", form, schedule, box, machine,
-        f"reductions over one row, fused with its elements; lanes {direction} the row",
+        f"row reductions fused with elementwise work; lanes {direction} the row",
     )  # fmt: skip
 
 

@@ -88,7 +88,7 @@ def _lower(form: TranspositionForm, schedule: Transposition, task: Task) -> Laun
     moved = (dtype.bytes + made.type.dtype.bytes) * product(made.type.shape)
     return touched.launch(
         "transposition", sizes, code.written, schedule,
-        "a copy whose neighbours are another axis than in its source",
+        "a copy with another contiguous axis than its source",
         parallel=outer * blocks_of(form, dtype) * parts_of(form), work=(as_size(0), moved),
         grain=grain_of(form, dtype),
     )  # fmt: skip
