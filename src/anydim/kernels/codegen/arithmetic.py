@@ -44,10 +44,10 @@ def first_lanes(count: ir.Value, lanes: int) -> ir.Value:
     """A mask with lanes 0 .. count-1 set, for a count below 2^31."""
     if lanes > _WIDE:
         count = least(greatest(count, 0), lanes)
-    return operate("less", *numbered(count, lanes))
+    return operate("less", *lane_indices(count, lanes))
 
 
-def numbered(count: ir.Value, lanes: int) -> tuple[ir.Value, ir.Value]:
+def lane_indices(count: ir.Value, lanes: int) -> tuple[ir.Value, ir.Value]:
     """Lane indices, and the clamped count in every lane, in a type whose vector fits a register."""
     vector = ir.Type(int8 if lanes > _WIDE else int32, lanes)
     return ir.Iota(vector), ir.Splat(vector, ir.Convert(ir.Type(vector.dtype), count))

@@ -44,8 +44,8 @@ class Context:
     loops it does not depend on. Vectors start at multiples of `step` unless it is 0. `totals` maps
     sums of nonnegative expressions to these expressions, `peaks` maps maxima to their arguments
     (`value_bounds.py`). `inside` holds (index, extent) pairs that are in bounds here. `failed`
-    names the register that is set when a check fails ('' for none). `past` is true where results
-    bypass the caches; None: never.
+    names the register that is set when a check fails ('' for none). `nontemporal` is true where
+    results bypass the caches; None: never.
     """
 
     types: Mapping[str, TensorType]
@@ -58,7 +58,7 @@ class Context:
     peaks: Mapping[str, Expr] = field(default_factory=dict)
     inside: frozenset[tuple[Expr, Size]] = frozenset()
     failed: str = ""
-    past: ir.Value | None = None
+    nontemporal: ir.Value | None = None
     _used: dict[str, int] = field(default_factory=dict)
     _homes: dict[str, Any] = field(default_factory=dict)
 

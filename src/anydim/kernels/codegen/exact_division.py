@@ -209,7 +209,7 @@ def _any(flags: ir.Value, by: Shared, mask: ir.Value | None, name: Name) -> ir.V
 # ---- powers whose maximum is 1 -----------------------------------------------------------------
 
 
-def watchable(dtype: DType) -> bool:
+def supports_exact_division(dtype: DType) -> bool:
     """Whether powers of this dtype are divided by multiplication."""
     return dtype in _RANGES
 

@@ -20,7 +20,7 @@ from operator import add, floordiv, mod, mul, or_, sub
 from anydim.base.dtypes import DType, boolean, int32, int64, uint64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import Name, near, numbered, summed
+from anydim.kernels.codegen.arithmetic import Name, lane_indices, near, summed
 from anydim.kernels.inference import Linear, free_axes
 from anydim.kernels.ir import (
     constant,
@@ -199,19 +199,19 @@ def quotient_by(
     return small - quotient * wide if function == "mod" else name(first // by) + quotient
 
 
-OPPOSITE = {
+SWAPPED = {
     "less": "greater", "less_equal": "greater_equal", "greater": "less",
     "greater_equal": "less_equal", "equal": "equal", "not_equal": "not_equal",
 }  # fmt: skip
 """Comparisons, and their equivalents with operands swapped."""
 
 
-def lanes_beside(function: str, first: ir.Value, lanes: int) -> ir.Value:
+def compared_lanes(function: str, first: ir.Value, lanes: int) -> ir.Value:
     """Whether first, first + 1, ... compares to 0 as `function` says.
 
     Lane indices are compared instead of indices, in a type whose vector fits one register.
     """
-    return operate(function, *numbered(least(greatest(-first, -1), lanes), lanes))
+    return operate(function, *lane_indices(least(greatest(-first, -1), lanes), lanes))
 
 
 def _of_first_vector(expr: Expr, lanes: int) -> ir.Value:
@@ -255,7 +255,9 @@ def load_runs(
     return value
 
 
-def neighbours(gathered: ir.Gather, name: Name, register: str) -> tuple[list[ir.Step], ir.Value]:
+def contiguous_gather(
+    gathered: ir.Gather, name: Name, register: str
+) -> tuple[list[ir.Step], ir.Value]:
     """A gather, replaced by a vector load where the lanes turn out to be contiguous at run time.
 
     With remainders, clamps and mirrored indices (repeat, padding, cyclic reads) they nearly always
@@ -277,12 +279,12 @@ def neighbours(gathered: ir.Gather, name: Name, register: str) -> tuple[list[ir.
     return steps, ir.Get(vector, register)
 
 
-def shared_place(form: Linear, lane: str, vector: ir.Type, machine: Machine) -> Expr | None:
+def table_index(form: Linear, lane: str, vector: ir.Type, machine: Machine) -> Expr | None:
     """The index along a row that varies over the lanes, if it is read from a table shared by all
     rows.
 
-    Resampling grids have such tables: the lanes read elements near each other, and `picked`
-    applies.
+    Resampling grids have such tables: the lanes read elements near each other, and
+    `permuted_gather` applies.
     """
     kind = vector.dtype
     bits = 8 * max(2, kind.bytes) * vector.lanes
@@ -296,7 +298,7 @@ def shared_place(form: Linear, lane: str, vector: ir.Type, machine: Machine) -> 
     return index if alone and isinstance(table, Read) and rows - free_axes(table) else None
 
 
-def picked(
+def permuted_gather(
     gathered: ir.Gather, rest: ir.Value, places: ir.Value, size: ir.Value,
     name: Name, register: str,
 ) -> tuple[list[ir.Step], ir.Value]:  # fmt: skip
@@ -328,7 +330,7 @@ def picked(
     return steps, ir.Get(vector, register)
 
 
-def steps_over(dtype: DType, stride: int) -> bool:
+def has_strided_load(dtype: DType, stride: int) -> bool:
     """Whether elements at this stride are shuffled out of whole vectors; otherwise they are
     gathered."""
     return stride == 1 or 2 <= stride <= _MOST_STEPS.get(dtype.bytes, 0)

@@ -22,19 +22,19 @@ _NONTEMPORAL = ir.Var(ir.Type(boolean), "past")
 _MOST_COST = 14  # unit operations, one exp and a read: more expensive code is not memory-bound
 
 
-def may_go_past(context: Context, cost: float, moved: Size, box: Box) -> None:
+def allow_nontemporal(context: Context, cost: float, moved: Size, box: Box) -> None:
     """Allow nontemporal stores in a context, if elements of this cost are memory-bound and a launch
     may move at least `kept_bytes`."""
     kept = context.machine.kept_bytes
     if kept and cost <= _MOST_COST and bounds(moved, box).high >= kept:
-        context.past = _NONTEMPORAL
+        context.nontemporal = _NONTEMPORAL
 
 
-def with_past(
+def with_nontemporal_flag(
     context: Context, body: Iterable[ir.Step], moved: Size, in_place: Iterable[tuple[str, str]]
 ) -> tuple[ir.Step, ...]:
     """The body of a kernel that may use nontemporal stores; not where it runs in place."""
-    if context.past is None:
+    if context.nontemporal is None:
         return tuple(body)
     known: ir.Value = context.sizes.value(moved) >= context.machine.kept_bytes
     for pair in in_place:
@@ -42,7 +42,7 @@ def with_past(
     return (ir.Let(_NONTEMPORAL.name, known), *body, ir.If(_NONTEMPORAL, (ir.Fence(),)))
 
 
-def goes_past(
+def nontemporal_condition(
     scope: Elements, lane: str, first: ir.Value, lanes: int,
     stored: Iterable[tuple[str, DType, Affine]],
 ) -> ir.Value | None:  # fmt: skip
@@ -50,7 +50,7 @@ def goes_past(
 
     `stored` holds buffers, their types and offsets.
     """
-    known = scope.context.past
+    known = scope.context.nontemporal
     if known is None:
         return None
     at = scope.inner({lane: first})

@@ -67,7 +67,7 @@ def terms_of(
     return (value,)
 
 
-def folded(function: str, old: ir.Value, terms: Sequence[ir.Value]) -> ir.Value:
+def accumulated(function: str, old: ir.Value, terms: Sequence[ir.Value]) -> ir.Value:
     """The accumulator combined with the terms of one more element."""
     if len(terms) == 2:
         left, right = terms
@@ -76,7 +76,7 @@ def folded(function: str, old: ir.Value, terms: Sequence[ir.Value]) -> ir.Value:
     return operate(function, *both)
 
 
-def joined(function: str, parts: Sequence[ir.Value]) -> ir.Value:
+def combine_pairwise(function: str, parts: Sequence[ir.Value]) -> ir.Value:
     """Several accumulators combined into one, pairwise."""
     while len(parts) > 1:
         pairs = [operate(function, *pair) for pair in zip(parts[::2], parts[1::2])]

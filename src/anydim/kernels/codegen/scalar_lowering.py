@@ -198,7 +198,7 @@ class Elements(Scope):
 
     def _lane_order(self, expr: Apply) -> ir.Value | None:
         """Comparison of contiguous indices with an index that the lanes share."""
-        other = along.OPPOSITE.get(expr.function)
+        other = along.SWAPPED.get(expr.function)
         if other is None or self.lane is None:
             return None
         left, right = map(affine, expr.arguments)
@@ -206,7 +206,7 @@ class Elements(Scope):
             return None
         for function, apart in ((expr.function, left - right), (other, right - left)):
             if apart.stride(self.lane).constant == 1:
-                return along.lanes_beside(function, self.offset(apart), self.lanes)
+                return along.compared_lanes(function, self.offset(apart), self.lanes)
         return None
 
     def _fused(self, expr: Apply, dtype: DType) -> ir.Value | None:
@@ -265,7 +265,7 @@ class Elements(Scope):
         guard = None if mask is None or inside is None else self._guard(read, mask)
         regular = not any(self._varies(atom) for atom, _ in form.atoms)
         stride = form.affine.stride(self.lane).constant
-        if regular and stride is not None and along.steps_over(vector.dtype, stride):
+        if regular and stride is not None and along.has_strided_load(vector.dtype, stride):
             offset = self._start(self._at(linear_expr(form.without(self.lane)), int64), stride)
             buffer = self._buffer(read)
             return along.load_steps(vector, buffer, offset, stride, mask, self.name, guard)
@@ -276,18 +276,18 @@ class Elements(Scope):
         offsets = self.spread(self._at(linear_expr(form), int64), self.lanes)
         gathered = ir.Gather(vector, self._buffer(read), offsets, mask)
         atoms = [atom for atom, _ in form.atoms if self._varies(atom)]
-        index = along.shared_place(form, self.lane, vector, self.context.machine)
+        index = along.table_index(form, self.lane, vector, self.context.machine)
         if index is not None:
             rest = self._at(linear_expr(form.without(self.lane)), int64)
             size = self._size(product(self.context.types[read.tensor].shape))
             name = self.context.fresh("picked")
-            steps, value = along.picked(
+            steps, value = along.permuted_gather(
                 gathered, rest, self._at(index, int64), size, self.name, name
             )
         elif not atoms or any(reads(atom) for atom in atoms):
             return gathered
         else:
-            steps, value = along.neighbours(gathered, self.name, self.context.fresh("near"))
+            steps, value = along.contiguous_gather(gathered, self.name, self.context.fresh("near"))
         self.steps += steps
         return value
 

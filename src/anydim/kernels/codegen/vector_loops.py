@@ -155,7 +155,7 @@ def open_segments(
         found.append(Segment(1, blocks_end, vectors_end, part))
     if lanes > 1:
         rest = scope.name(high - vectors_end)
-        mask = scope.name(operate("less", *arithmetic.numbered(rest, lanes)))
+        mask = scope.name(operate("less", *arithmetic.lane_indices(rest, lanes)))
         more = scope.name(vectors_end < high)
         found.append(Segment(1, vectors_end, None, mask, more))
     return tuple(found)
@@ -181,7 +181,7 @@ def _constant_segments(
     if vectors > whole:
         found.append(Segment(vectors - whole, constant(low + whole * step), None, part))
     if rest:
-        mask = scope.name(operate("less", *arithmetic.numbered(constant(rest), lanes)))
+        mask = scope.name(operate("less", *arithmetic.lane_indices(constant(rest), lanes)))
         found.append(Segment(1, constant(low + vectors * step), None, mask))
     return tuple(found)
 
@@ -193,13 +193,13 @@ def first_lanes(scope: Elements, count: ir.Value, lanes: int) -> ir.Value:
 
 def run_segment(
     scope: Elements, segment: Segment, lanes: int, body: Callable[[Elements, ir.Value, int], None],
-    past: ir.Value | None = None,
+    nontemporal: ir.Value | None = None,
 ) -> None:  # fmt: skip
     """Emit a segment; `body` gets the scope, the index of lane 0 and the number of the copy.
 
-    `past` is the condition for nontemporal stores. Their loop issues all loads of an iteration
-    before its stores: a load with the page offset of an earlier store waits until that store is in
-    memory.
+    `nontemporal` is the condition for nontemporal stores. Their loop issues all loads of an
+    iteration before its stores: a load with the page offset of an earlier store waits until that
+    store is in memory.
     """
     near = scope.inner({})
     with vectors_of(segment, near, near.inner({}), lanes) as (inner, starts):
@@ -209,11 +209,11 @@ def run_segment(
         if many:
             inner.steps += lines_ahead(written)
     loop = near.steps[-1] if many and near.steps else None
-    if past is None or not isinstance(loop, ir.For):
+    if nontemporal is None or not isinstance(loop, ir.For):
         scope.steps += near.steps
         return
     far = replace(loop, body=tuple(_stores_last(scope.context, written)))
-    scope.steps += [*near.steps[:-1], ir.If(past, (far,), (loop,), rare=True)]
+    scope.steps += [*near.steps[:-1], ir.If(nontemporal, (far,), (loop,), rare=True)]
 
 
 def _stores_last(context: Context, steps: Iterable[ir.Step]) -> Iterator[ir.Step]:

@@ -66,7 +66,7 @@ def ranges_form(group: Group, box: Box) -> RangesForm | None:
     return RangesForm(axes[:position], axes[position], axes[position + 1 :], ends, groups, inside)
 
 
-def kept_in_place(form: RangesForm) -> dict[str, str]:
+def in_place_operands(form: RangesForm) -> dict[str, str]:
     """For each result, the operand whose buffer it may reuse: the operand is read only at the index
     that is written, and in some range the result equals it, so that no copy is needed there."""
     found: dict[str, str] = {}

@@ -17,7 +17,11 @@ from functools import partial, reduce
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import apart
-from anydim.kernels.codegen.nontemporal import goes_past, may_go_past, with_past
+from anydim.kernels.codegen.nontemporal import (
+    allow_nontemporal,
+    nontemporal_condition,
+    with_nontemporal_flag,
+)
 from anydim.kernels.codegen.scalar_lowering import Context, Elements, SizeParameters
 from anydim.kernels.codegen.vector_loops import (
     Segment,
@@ -28,7 +32,12 @@ from anydim.kernels.codegen.vector_loops import (
     segments,
     under,
 )
-from anydim.kernels.concat.concat_form import RangesForm, copied_from, kept_in_place, ranges_form
+from anydim.kernels.concat.concat_form import (
+    RangesForm,
+    copied_from,
+    in_place_operands,
+    ranges_form,
+)
 from anydim.kernels.ir import constant, greatest, least
 from anydim.kernels.launch import Launch, filled
 from anydim.kernels.operands import Operands
@@ -70,9 +79,9 @@ def _lower(form: RangesForm, schedule: Ranges, task: Task) -> Launch:
     context = Context(touched.types, SizeParameters(), task.machine, touched.buffers)
     writer, (flops, moved) = _Writer(form, context, schedule), work(task.group)
     heaviest = max(cost(s.body) for g in form.groups for s in g.statements)
-    may_go_past(context, heaviest, moved, task.box)
+    allow_nontemporal(context, heaviest, moved, task.box)
     pairs = tuple(writer.kept.items())
-    body = with_past(context, writer.body(), moved, pairs)
+    body = with_nontemporal_flag(context, writer.body(), moved, pairs)
     return touched.launch(
         "ranges", context.sizes, body, schedule,
         "piecewise elements along an axis",
@@ -86,7 +95,7 @@ class _Writer:
 
     def __init__(self, form: RangesForm, context: Context, schedule: Ranges) -> None:
         self.form, self.context, self.schedule = form, context, schedule
-        self.kept = kept_in_place(form)
+        self.kept = in_place_operands(form)
         each = maximum(product(axis.extent for axis in form.inner), 1)
         piece = PIECE * _LARGER if self.kept else PIECE
         self.block = maximum(as_size(piece) // each, 1)  # indices of `axis` in a part
@@ -225,11 +234,11 @@ class _Writer:
         few = self._few(number)
         lanes, unroll = (1, 1) if few else (self.schedule.lanes, self.schedule.unroll)
         for part in segments(scope, low, high, lanes, unroll):
-            past = self._past(scope, group, lane, part, lanes)
+            condition = self._nontemporal(scope, group, lane, part, lanes)
             cell = partial(self._cell, group, lane, lanes, part.mask)
-            run_segment(scope, part, lanes, cell, past)
+            run_segment(scope, part, lanes, cell, condition)
 
-    def _past(
+    def _nontemporal(
         self, scope: Elements, group: Group, lane: Axis, part: Segment, lanes: int
     ) -> ir.Value | None:
         """Whether the stores of a segment are nontemporal; None: never."""
@@ -239,7 +248,7 @@ class _Writer:
         stored = (
             (buffers[s.target], types[s.target].dtype, own_address(s)) for s in group.statements
         )
-        return goes_past(scope, lane.name, part.low, lanes, stored)
+        return nontemporal_condition(scope, lane.name, part.low, lanes, stored)
 
     def _cell(
         self, group: Group, lane: Axis, lanes: int, mask: ir.Value | None, outer: Elements,

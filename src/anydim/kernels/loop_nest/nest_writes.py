@@ -14,7 +14,13 @@ from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop
-from anydim.kernels.codegen.reduction import folded, folding, joined, nothing_of, terms_of
+from anydim.kernels.codegen.reduction import (
+    accumulated,
+    combine_pairwise,
+    folding,
+    nothing_of,
+    terms_of,
+)
 from anydim.kernels.codegen.vector_loops import nested, segments, vectors_of
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import convert, operate, variable
@@ -198,7 +204,7 @@ class _Sum:
         """Accumulate the element at this point, except for lanes off in `mask`."""
         body, register = self.code.write.body, self.registers[copy]
         terms = terms_of(scope, body, self.function, self.dtype, self.code.dtype, mask)
-        total = folded(self.function, ir.Get(self.neutral.type, register), terms)
+        total = accumulated(self.function, ir.Get(self.neutral.type, register), terms)
         scope.steps.append(ir.Assign(register, total))
 
     def along(self, scope: NestElements, axis: Axis) -> None:
@@ -215,7 +221,7 @@ class _Sum:
     def value(self, scope: NestElements) -> ir.Value:
         """The total, as the element type of the target."""
         parts = [ir.Get(self.neutral.type, name) for name in self.registers]
-        total = scope.name(joined(self.function, parts))
+        total = scope.name(combine_pairwise(self.function, parts))
         if self.lanes > 1 and self.code.vectorized.along:
             total = scope.name(total.combined(self.function))
         return scope.name(convert(total, self.code.dtype))

@@ -14,7 +14,15 @@ from anydim.kernels.ir import constant, least, select
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.keys import key_type
-from anydim.kernels.routines.radix import DIGIT, VALUES, Pairs, clear, digit_of, digits, taken
+from anydim.kernels.routines.radix import (
+    DIGIT,
+    VALUES,
+    Pairs,
+    clear,
+    digit_of,
+    digits,
+    next_position,
+)
 from anydim.kernels.routines.rows import Rows, fill_pairs
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, ceil_div, minimum, simplify
@@ -182,7 +190,7 @@ class ParallelSort:
             target = code.let(select(alike, begin, length - begin))
             with code.when(~alike), code.range(low, high) as i:
                 key = pairs.keys[begin + i]
-                position = taken(code, positions, digit_of(key, number))
+                position = next_position(code, positions, digit_of(key, number))
                 pairs.put(target + position, key, pairs.indices[begin + i])
             with code.when(part.equals(0)):
                 begins[state + 1] = target

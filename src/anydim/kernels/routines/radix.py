@@ -151,7 +151,7 @@ def _pass(code: Code, pairs: Pairs, count: ir.Value, number: int, begin: Variabl
         target = code.let(count - source)
         with code.range(0, count) as i:
             key = pairs.keys[source + i]
-            position = taken(code, counts, digit_of(key, number))
+            position = next_position(code, counts, digit_of(key, number))
             pairs.put(target + position, key, pairs.indices[source + i])
         begin.set(target)
 
@@ -165,7 +165,7 @@ def running_totals(code: Code, counts: Buffer) -> None:
         total += own
 
 
-def taken(code: Code, counts: Buffer, digit: ir.Value) -> ir.Value:
+def next_position(code: Code, counts: Buffer, digit: ir.Value) -> ir.Value:
     """The next position of a digit; advances its counter."""
     digit = code.let(digit)
     position = counts[digit]

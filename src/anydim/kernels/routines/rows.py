@@ -79,7 +79,7 @@ def fill_pairs(
         put(i, None, 1, i.as_(uint32))
 
 
-def write_found(
+def write_sorted(
     code: Code, x: Buffer, stride: ir.Value, start: ir.Value, pairs: Pairs, low: Like,
     high: ir.Value,
 ) -> None:  # fmt: skip
@@ -97,6 +97,6 @@ def is_one(term: ir.Value) -> bool:
     return getattr(term, "value", None) == 1
 
 
-def fitting(operator: str, length: Size, box: Box) -> tuple[Guard, ...]:
+def length_guards(operator: str, length: Size, box: Box) -> tuple[Guard, ...]:
     """The guard that a row is short enough for its indices; empty where proven."""
     return at_most(length, MOST, f"{operator}: at most 2^32 - 1 in a row", box)

@@ -16,7 +16,7 @@ from anydim.kernels.routines.keys import key_type
 from anydim.kernels.routines.parallel_sort import ParallelSort
 from anydim.kernels.routines.radix import Pairs
 from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
-from anydim.kernels.routines.rows import Rows, fill_pairs, fitting, write_found
+from anydim.kernels.routines.rows import Rows, fill_pairs, length_guards, write_sorted
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard
 
@@ -30,7 +30,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
 
 
 def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
-    return fitting("sort", Rows.of("sort", types, attributes).length, box)
+    return length_guards("sort", Rows.of("sort", types, attributes).length, box)
 
 
 def order(x: numpy.ndarray, axis: int, descending: bool) -> numpy.ndarray:
@@ -73,7 +73,7 @@ def _short(
         start, stride = rows.start(code, row), rows.stride(code)
         fill_pairs(code, x.part(start), stride, 0, count, pairs, descending)
         found = pairs.part(radix.sort(code, pairs, count))
-        write_found(code, x.part(start), stride, start, found, 0, count)
+        write_sorted(code, x.part(start), stride, start, found, 0, count)
     return code.launch(
         rows.count * own, rows.count * rows.length, reason="each row sorted by one thread"
     )
@@ -87,7 +87,7 @@ def _write(parallel: ParallelSort) -> Launch:
         pairs = parallel.pairs(code, row).part(parallel.begin(code, row))
         start = parallel.rows.start(code, row)
         x = code.input("x0", parallel.dtype).part(start)
-        write_found(code, x, parallel.rows.stride(code), start, pairs, low, high)
+        write_sorted(code, x, parallel.rows.stride(code), start, pairs, low, high)
     return parallel.launch(code, "values in sorted order")
 
 

@@ -21,7 +21,7 @@ from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.partial_sort import PartialSort
 from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
-from anydim.kernels.routines.rows import LANES, fitting
+from anydim.kernels.routines.rows import LANES, length_guards
 from anydim.kernels.routines.sort import order
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, product
@@ -59,7 +59,7 @@ def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
         *((product(t.shape), as_size(1), f"{n} has one element") for t, n in zip(scalars, SCALARS)),
     ]
     found = (Guard(left, "==", right, f"{NAME}: {what}") for left, right, what in pairs)
-    return *found, *fitting(NAME, boxes.shape[1], box)
+    return *found, *length_guards(NAME, boxes.shape[1], box)
 
 
 # ---- meaning -----------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.parallel_sort import MANY
 from anydim.kernels.routines.radix import Pairs, insert
 from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
-from anydim.kernels.routines.rows import Rows, fill_pairs, fitting, write_found
+from anydim.kernels.routines.rows import Rows, fill_pairs, length_guards, write_sorted
 from anydim.kernels.routines.sort import order
 from anydim.kernels.routines.top_across import MOST, Across, fits
 from anydim.lang.tree import Tensor, TensorType
@@ -51,7 +51,7 @@ def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
     return (
         Guard(as_size(0), "<=", k, "top_k: k is 0 or more"),
         Guard(k, "<=", length, "top_k: k is at most the size of the axis"),
-        *fitting("top_k", length, box),
+        *length_guards("top_k", length, box),
     )
 
 
@@ -137,7 +137,7 @@ class TopK:
 
     def _results(self, code: Code, row: ir.Value, x: Buffer, pairs: Pairs) -> None:
         start, stride = self.results.start(code, row), self.rows.stride(code)
-        write_found(code, x, stride, start, pairs, 0, code.size(self.k))
+        write_sorted(code, x, stride, start, pairs, 0, code.size(self.k))
 
     # ---- long rows -----------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.keys import numpy_keys
 from anydim.kernels.routines.parallel_sort import BEGINS, INDICES, ParallelSort
 from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
-from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
+from anydim.kernels.routines.rows import Rows, fill_pairs, length_guards
 from anydim.kernels.routines.slices import Slices, merge_sort
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size
@@ -41,7 +41,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
 
 
 def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
-    return fitting("unique", Rows.of("unique", types, attributes).length, box)
+    return length_guards("unique", Rows.of("unique", types, attributes).length, box)
 
 
 def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:

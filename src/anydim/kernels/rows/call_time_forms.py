@@ -40,7 +40,7 @@ def open_strides(form: RowForm, box: Box) -> tuple[Size, ...]:
     return tuple(found) if len(found) <= _MOST_OPEN else ()
 
 
-def versions(
+def stride_variants(
     form: RowForm, strides: tuple[Size, ...], size: Callable[[Size], ir.Value],
     written: Callable[[RowForm], tuple[ir.Step, ...]],
 ) -> tuple[ir.Step, ...]:  # fmt: skip
@@ -49,7 +49,8 @@ def versions(
         return written(form)
     first, *rest = strides
     variants = [
-        versions(_with(form, {first: number}), tuple(rest), size, written) for number in (1, 0)
+        stride_variants(_with(form, {first: number}), tuple(rest), size, written)
+        for number in (1, 0)
     ]
     return (ir.If(size(first).equals(1), *variants),)
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop
-from anydim.kernels.codegen.reduction import folded, terms_of
+from anydim.kernels.codegen.reduction import accumulated, terms_of
 from anydim.kernels.codegen.scalar_lowering import Elements
 from anydim.kernels.codegen.vector_loops import first_lanes
 from anydim.kernels.inference import free_axes
@@ -118,7 +118,7 @@ class FewColumns:
         if self.setting.plan.made_by(sweep):
             shared.steps.append(loop(at.name, 0, rows, step, *uniform.steps))
         else:
-            shared.steps.append(every_other(at, rows, step, uniform.steps, shared))
+            shared.steps.append(interleaved_loop(at, rows, step, uniform.steps, shared))
 
     def _rows_of_lanes(self, scope: Elements) -> ir.Value:
         """The row of each lane, relative to the row of lane 0."""
@@ -179,19 +179,21 @@ class _FewCell(Cell):
         terms = terms_of(self.scope, body, function, dtype, self.setting.dtype(name))
         values = [self.scope.name(select(self.mask, term, neutral)) for term in terms]
         if self.few.free_order(name):
-            self.scope.steps.append(ir.Assign(register, folded(function, old, values)))
+            self.scope.steps.append(ir.Assign(register, accumulated(function, old, values)))
             return
 
         def added(count: int) -> ir.Value:
             total: ir.Value = old
             for row in range(self.setting.lanes // count):
-                total = folded(function, total, [self.few.row_of(v, row, count) for v in values])
+                total = accumulated(
+                    function, total, [self.few.row_of(v, row, count) for v in values]
+                )
             return total
 
         self.scope.steps.append(self.few.by_columns(register, added))
 
 
-def every_other(
+def interleaved_loop(
     at: ir.Var, end: ir.Value, step: Like, body: Iterable[ir.Step], scope: Elements
 ) -> ir.Step:
     """A loop over the even steps up to `end`, then over the odd ones.

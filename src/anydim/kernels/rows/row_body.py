@@ -7,8 +7,19 @@ from collections.abc import Mapping
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.exact_division import all_bits, any_small, bits_of, watchable
-from anydim.kernels.codegen.reduction import folded, folding, joined, nothing_of, terms_of
+from anydim.kernels.codegen.exact_division import (
+    all_bits,
+    any_small,
+    bits_of,
+    supports_exact_division,
+)
+from anydim.kernels.codegen.reduction import (
+    accumulated,
+    combine_pairwise,
+    folding,
+    nothing_of,
+    terms_of,
+)
 from anydim.kernels.codegen.scalar_lowering import Context, Elements
 from anydim.kernels.codegen.value_bounds import settled, shares
 from anydim.kernels.ir import constant, convert, number, operate, select
@@ -104,7 +115,9 @@ class Setting:
         """Totals whose terms are checked while they are summed: see `Row.begin`."""
         if self.form.across or self.lanes == 1 or not self.context.machine.fused:
             return frozenset()
-        return frozenset(n for n in shares(self.form.group) if watchable(self.dtype(n)))
+        return frozenset(
+            n for n in shares(self.form.group) if supports_exact_division(self.dtype(n))
+        )
 
     @property
     def width(self) -> int:
@@ -206,7 +219,7 @@ class Row:
         """The accumulators of a reduction combined into one vector."""
         function, dtype = self.setting.accumulation(name)
         vector = ir.Type(dtype, self.setting.lanes)
-        return joined(function, [ir.Get(vector, a) for a in self.accumulators[name]])
+        return combine_pairwise(function, [ir.Get(vector, a) for a in self.accumulators[name]])
 
     def piece_done(self, scope: Elements, sweep: int) -> None:
         """Add the accumulators of a pass to the totals, and reset them."""
@@ -354,7 +367,7 @@ class Cell:
         old = ir.Get(ir.Type(dtype, self.setting.lanes), register)
         mask, own = None if self.row.across else self.mask, self.setting.dtype(name)
         terms = terms_of(self.scope, statement.body, function, dtype, own, mask)
-        self.scope.steps.append(ir.Assign(register, folded(function, old, terms)))
+        self.scope.steps.append(ir.Assign(register, accumulated(function, old, terms)))
         if name in self.row.common and len(terms) == 1:
             self._track_bits(self.row.common[name], *terms)
 

@@ -9,14 +9,14 @@ from typing import Any
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.lane_patterns import step_for
-from anydim.kernels.codegen.nontemporal import may_go_past, with_past
+from anydim.kernels.codegen.nontemporal import allow_nontemporal, with_nontemporal_flag
 from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
 from anydim.kernels.codegen.value_bounds import peaks, totals
 from anydim.kernels.inference import free_axes, read_address
 from anydim.kernels.ir import Operand
 from anydim.kernels.launch import Argument, Launch, Machine, filled
 from anydim.kernels.operands import Operands
-from anydim.kernels.rows.call_time_forms import open_strides, unit_form, versions
+from anydim.kernels.rows.call_time_forms import open_strides, stride_variants, unit_form
 from anydim.kernels.rows.flatten import all_axes, flatten, own_address, reads_own_points
 from anydim.kernels.rows.fusion_plan import cost, plan_sweeps, work
 from anydim.kernels.rows.partial_rows import part_of
@@ -221,13 +221,13 @@ def row_launch(
     sizes, (flops, moved) = context.sizes, work(form.group)
     if form.independent:
         heaviest = max(cost(statement.body) for statement in form.group.statements)
-        may_go_past(context, heaviest, moved, box)
+        allow_nontemporal(context, heaviest, moved, box)
     short = _short(form, context, box)
     program = RowProgram(Setting(form, context, lanes, unroll), short)
     rows = product(axis.extent for axis in form.row)
     never_empty = prove(rows, ">=", 1, box) is Truth.PROVED
     opened = open_strides(form, box)
-    body = versions(
+    body = stride_variants(
         form, opened, sizes.value,
         lambda variant: RowProgram(
             Setting(variant, context, lanes, unroll), short
@@ -241,7 +241,7 @@ def row_launch(
         body = (ir.If(one, units, body),)
     pairs = in_place(form)
     return touched.launch(
-        name, sizes, with_past(context, body, moved, pairs), schedule, reason,
+        name, sizes, with_nontemporal_flag(context, body, moved, pairs), schedule, reason,
         parallel=program.parallel * (1 - apart),
         work=(flops * (1 - apart), moved * (1 - apart)), grain=_grain(program),
         scratch=program.scratch, in_place=pairs,

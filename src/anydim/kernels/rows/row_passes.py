@@ -19,7 +19,7 @@ from operator import or_
 
 from anydim.kernels import ir
 from anydim.kernels.codegen import arithmetic
-from anydim.kernels.codegen.nontemporal import goes_past
+from anydim.kernels.codegen.nontemporal import nontemporal_condition
 from anydim.kernels.codegen.scalar_lowering import Context, Elements
 from anydim.kernels.codegen.vector_loops import (
     START,
@@ -35,7 +35,7 @@ from anydim.kernels.codegen.vector_loops import (
 )
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, least, variable
-from anydim.kernels.rows.few_columns import FewColumns, every_other, takes_few
+from anydim.kernels.rows.few_columns import FewColumns, interleaved_loop, takes_few
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.partial_rows import limits, part_of
 from anydim.kernels.rows.row_body import PIECE, Cell, Row, Setting, whole_pieces
@@ -220,8 +220,8 @@ class RowProgram:
             def cell(inner: Elements, at: ir.Value, copy: int) -> None:
                 Cell(row, inner, {self.form.lane.name: at}, sweep, copy, segment.mask).emit()
 
-            past = self._past(scope, segment)
-            run_segment(scope, segment, self.setting.step, cell, past)
+            condition = self._nontemporal(scope, segment)
+            run_segment(scope, segment, self.setting.step, cell, condition)
 
         def vectors(scope: Elements) -> None:
             if self.form.cut:
@@ -237,7 +237,7 @@ class RowProgram:
         self._by_variants(row, swept)
         self._swept(row, sweep)
 
-    def _past(self, scope: Elements, segment: Segment) -> ir.Value | None:
+    def _nontemporal(self, scope: Elements, segment: Segment) -> ir.Value | None:
         """Whether the stores of a segment are nontemporal; None: never."""
         setting, lane = self.setting, self.form.lane.name
         if not self.form.independent or segment.high is None or setting.step != setting.lanes:
@@ -247,7 +247,7 @@ class RowProgram:
             (buffers[name], setting.dtype(name), own_address(statements[name]))
             for name in self.plan.stored
         )
-        return goes_past(scope, lane, segment.low, setting.lanes, stored)
+        return nontemporal_condition(scope, lane, segment.low, setting.lanes, stored)
 
     def _swept(self, row: Row, sweep: int) -> None:
         row.end(sweep)
@@ -356,7 +356,7 @@ class RowProgram:
                 nest(inner, {**indices, axes[0].name: at}, axes[1:])
                 extent = self.setting.value(axes[0].extent)
                 if masked and len(axes) == 1:
-                    uniform.steps.append(every_other(at, extent, 1, inner.steps, uniform))
+                    uniform.steps.append(interleaved_loop(at, extent, 1, inner.steps, uniform))
                 else:
                     uniform.steps.append(arithmetic.loop(at.name, 0, extent, 1, *inner.steps))
                 return

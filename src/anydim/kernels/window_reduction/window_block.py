@@ -11,7 +11,7 @@ from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop, near
-from anydim.kernels.codegen.reduction import folded, identity, is_product, nothing_of, terms_of
+from anydim.kernels.codegen.reduction import accumulated, identity, is_product, nothing_of, terms_of
 from anydim.kernels.codegen.scalar_lowering import Elements
 from anydim.kernels.ir import constant, select, shuffle, splat
 from anydim.kernels.matmul.convolution.convolution_packing import picked
@@ -340,7 +340,9 @@ def _common(form: Sliding) -> Iterator[Limit]:
 
 def combined(form: Sliding, scope: Elements, expr: Expr, old: ir.Value) -> ir.Value:
     """The accumulator combined with the value of one tap."""
-    return folded(form.combine, old, terms_of(scope, expr, form.combine, form.dtype, form.dtype))
+    return accumulated(
+        form.combine, old, terms_of(scope, expr, form.combine, form.dtype, form.dtype)
+    )
 
 
 def changes_nothing(read: Read, expr: Expr, form: Sliding) -> bool:
