@@ -299,18 +299,18 @@ def table_index(form: Linear, lane: str, vector: ir.Type, machine: Machine) -> E
 
 
 def permuted_gather(
-    gathered: ir.Gather, rest: ir.Value, places: ir.Value, size: ir.Value,
+    gathered: ir.Gather, rest: ir.Value, offsets: ir.Value, size: ir.Value,
     name: Name, register: str,
 ) -> tuple[list[ir.Step], ir.Value]:  # fmt: skip
-    """A gather at `rest` + `places`, replaced by a permute where its elements are close together.
+    """A gather at `rest` + `offsets`, replaced by a permute where its elements are close together.
 
     The lanes are then selected from two vectors of a tensor of `size` elements; a gather takes time
     for every lane.
     """
     vector, mask = gathered.type, gathered.mask
     lanes = vector.lanes
-    lowest = name(places.extract(0))
-    far = name(places - lowest)
+    lowest = name(offsets.extract(0))
+    far = name(offsets - lowest)
     apart = name(far.bits(uint64) >= 2 * lanes)
     if mask is not None:
         apart = name(apart & mask)

@@ -217,7 +217,7 @@ class _Writer:
         spans = [(low, high), *((constant(0), self.value(axis.extent)) for axis in rest)]
         names = [axis.name for axis in axes[position:]]
         with nested(scope, ((name, *span) for name, span in zip(names[:-1], spans))) as inner:
-            self._sweep(inner, number, group, axes[-1], *spans[-1])
+            self._vector_loop(inner, number, group, axes[-1], *spans[-1])
 
     def _few(self, number: int) -> bool:
         """Whether a range that is the innermost loop is known to have few elements."""
@@ -227,7 +227,7 @@ class _Writer:
         length = ends[number] - ends[number - 1] if number else ends[0]
         return length.constant is not None and length.constant <= _ONE_BY_ONE
 
-    def _sweep(
+    def _vector_loop(
         self, scope: Elements, number: int, group: Group, lane: Axis, low: ir.Value, high: ir.Value,
     ) -> None:  # fmt: skip
         """A loop over vectors, or over single elements where a range has few."""

@@ -97,9 +97,9 @@ class WriteCode:
         if lane is None or self.vectorized.along:
             self._block([scope.inner({}, written=self.own)], scope)
         else:
-            self._swept(scope, lane, self.ranges[lane.name], self.unroll, self._block)
+            self._vector_loop(scope, lane, self.ranges[lane.name], self.unroll, self._block)
 
-    def _swept(
+    def _vector_loop(
         self, scope: NestElements, lane: Axis, span: Range, unroll: int,
         body: Callable[[list[NestElements], NestElements], None],
     ) -> None:  # fmt: skip
@@ -216,7 +216,7 @@ class _Sum:
                 into.merge(cell)
 
         span = self.code._narrowed(scope, axis)
-        self.code._swept(scope, axis, span, len(self.registers), body)
+        self.code._vector_loop(scope, axis, span, len(self.registers), body)
 
     def value(self, scope: NestElements) -> ir.Value:
         """The total, as the element type of the target."""

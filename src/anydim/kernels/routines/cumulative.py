@@ -153,7 +153,7 @@ class _Scan:
     def launches(self) -> Iterator[Launch]:
         if self.shared != 0:
             yield self._begin()
-        yield self._sweep()
+        yield self._scan_launch()
 
     def _begin(self) -> Launch:
         """Reset the state: no piece is taken, no start is known."""
@@ -163,7 +163,7 @@ class _Scan:
             state[word] = 0
         return code.launch(self.shared, FIRST + self.most, 1, "reset of the scan state")
 
-    def _sweep(self) -> Launch:
+    def _scan_launch(self) -> Launch:
         """A position is a piece of a unit if threads share pieces, else a unit."""
         code = Code(self.name, self.machine, self.box)
         shared, full = self.shared, self.spec.full

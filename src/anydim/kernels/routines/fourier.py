@@ -17,7 +17,7 @@ from anydim.kernels import ir
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.fourier_plan import Plan, Sizes, plan_launches
 from anydim.kernels.routines.fourier_signals import Chirp, Geometry, Signal, Signals
-from anydim.kernels.routines.fourier_steps import Along, Beside, Numbers
+from anydim.kernels.routines.fourier_steps import AcrossTransforms, Numbers, WithinTransform
 from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.routine import Steps
 from anydim.lang.tree import Tensor, TensorType
@@ -58,7 +58,7 @@ class Transform:
         return Sizes.of(self.geometry.length, self.box)
 
     @property
-    def beside(self) -> Size:
+    def in_lanes(self) -> Size:
         """1 if transforms run in lanes."""
         short = 1 - minimum(1, self.geometry.length // (SHORT + 1))
         return simplify(short * minimum(1, self.rows // (self.lanes // 2)), self.box)
@@ -86,10 +86,10 @@ class Transform:
         launches = [*plan_launches(sizes, self.wide, self.box, self.machine)]
         if self.slots.constant != 0:
             launches += self._cut_steps()
-        alone = simplify((1 - self.cut) * (1 - self.beside) * self.rows, self.box)
+        alone = simplify((1 - self.cut) * (1 - self.in_lanes) * self.rows, self.box)
         if alone.constant != 0:
             launches.append(self._alone(alone))
-        if self.beside.constant != 0:
+        if self.in_lanes.constant != 0:
             launches.append(self._side_by_side())
         kept = (_BETWEEN, _WHOLE) if sizes.chirped else (_BETWEEN,)
         count = simplify(self.slots * sizes.worked * 2, self.box)
@@ -110,7 +110,7 @@ class Transform:
     def _alone(self, rows: Size) -> Launch:
         """One transform after the other."""
         code, plan = self._code("alone")
-        emitter = Along(code, plan, self.lanes)
+        emitter = WithinTransform(code, plan, self.lanes)
         memory = self._memory(code, self.sizes.worked)
         with code.range(code.start, code.stop) as row:
             self._rounds(emitter, Signal(self.geometry, self.dtype, emitter, row, *memory))
@@ -119,7 +119,7 @@ class Transform:
     def _side_by_side(self) -> Launch:
         """One transform per lane."""
         code, plan = self._code("beside")
-        emitter = Beside(code, plan, self.lanes)
+        emitter = AcrossTransforms(code, plan, self.lanes)
         most = minimum(self.sizes.worked, SHORT * 5 // 2 + 16)
         memory = self._memory(code, simplify(most, self.box) * self.lanes)
         rows = code.size(self.rows)
@@ -127,15 +127,15 @@ class Transform:
             first = code.let(group * self.lanes)
             signals = Signals(self.geometry, self.dtype, emitter, first, *memory, rows=rows)
             self._rounds(emitter, signals)
-        groups = simplify(ceil_div(self.rows, self.lanes) * self.beside, self.box)
-        return self._launch(code, groups, self.rows * self.beside, "one transform per lane")
+        groups = simplify(ceil_div(self.rows, self.lanes) * self.in_lanes, self.box)
+        return self._launch(code, groups, self.rows * self.in_lanes, "one transform per lane")
 
     def _memory(self, code: Code, count: Size) -> list[Numbers]:
         """Scratch for the numbers between the steps, and between the rounds if there are two."""
         kept = range(1 + self.sizes.chirped)
         return [Numbers(code.scratch(self.wide, count * 2), code.size(count)) for _ in kept]
 
-    def _rounds(self, emitter: Along, signal: Signal) -> None:
+    def _rounds(self, emitter: WithinTransform, signal: Signal) -> None:
         emitter.first_step(signal.read, signal.between)
         emitter.second_step(signal.between, signal.keep)
         if self.sizes.chirped:
@@ -158,7 +158,7 @@ class Transform:
         """A step of a part of each transform; in the early round the chirp is the first of them."""
         code, plan = self._code(step)
         parts, chirped = code.size(self.parts), self.sizes.chirped
-        emitter = Along(code, plan, self.lanes)
+        emitter = WithinTransform(code, plan, self.lanes)
         with code.range(code.start, code.stop) as item:
             emitter.cut = code.let(item % parts), parts
             slot = code.let(item // parts + (0 if early else 1))
@@ -174,7 +174,9 @@ class Transform:
             code, simplify(rows * self.parts, self.box), rows, "parts of long transforms"
         )
 
-    def _slot(self, kind: type[Signal], emitter: Along, row: ir.Value, slot: ir.Value) -> Signal:
+    def _slot(
+        self, kind: type[Signal], emitter: WithinTransform, row: ir.Value, slot: ir.Value
+    ) -> Signal:
         code, worked = emitter.code, emitter.code.size(self.sizes.worked)
         offset = code.let(slot * worked * 2)
         names = (_BETWEEN, _WHOLE) if self.sizes.chirped else (_BETWEEN,)

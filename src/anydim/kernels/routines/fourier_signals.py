@@ -11,7 +11,7 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.writer import Buffer
 from anydim.kernels.ir import constant, greatest, iota, least, select
 from anydim.kernels.routines.fourier_plan import deinterleaved, interleaved
-from anydim.kernels.routines.fourier_steps import Along, Numbers
+from anydim.kernels.routines.fourier_steps import Numbers, WithinTransform
 from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.stockham import Complex, product
 from anydim.sizes import Size
@@ -62,8 +62,8 @@ class Signal:
     """One row along the lanes; `between` and `whole` hold the numbers between the steps."""
 
     def __init__(
-        self, geometry: Geometry, dtype: DType, emitter: Along, row: ir.Value, between: Numbers,
-        whole: Numbers | None = None,
+        self, geometry: Geometry, dtype: DType, emitter: WithinTransform, row: ir.Value,
+        between: Numbers, whole: Numbers | None = None,
     ) -> None:  # fmt: skip
         self.geometry, self.dtype, self.row = geometry, dtype, row
         self.emitter, self.code = emitter, emitter.code
@@ -152,15 +152,15 @@ class Signal:
 
     # ---- outputs -------------------------------------------------------------------------------
 
-    def keep(self, first: ir.Value, value: Complex, room: ir.Value) -> None:
+    def keep(self, first: ir.Value, value: Complex, valid: ir.Value) -> None:
         """Results of the first round: final ones, or inputs of the second round."""
         if self.whole is None:
-            self._store(first, self._swapped(value), room)
+            self._store(first, self._swapped(value), valid)
             return
         with self.code.when(self.plan.chirped):
-            self.emitter.store(self.whole, first, value, room)
+            self.emitter.store(self.whole, first, value, valid)
         with self.code.otherwise():
-            self._store(first, self._swapped(value), room)
+            self._store(first, self._swapped(value), valid)
 
     def again(self, first: ir.Value) -> Complex:
         """Inputs of the second round, which is an inverse transform."""
@@ -169,12 +169,12 @@ class Signal:
         real, imaginary = product(self.emitter.load(self.whole, first), kernel)
         return imaginary, real
 
-    def finish(self, first: ir.Value, value: Complex, room: ir.Value) -> None:
+    def finish(self, first: ir.Value, value: Complex, valid: ir.Value) -> None:
         """Results of the second round."""
         with self.code.when(first < self.code.size(self.geometry.made)):
             chirp = self.emitter.pairs(self.plan.chirp, first, self.length)
             found = product((value[1], value[0]), chirp)
-            self._store(first, self._swapped(found), room)
+            self._store(first, self._swapped(found), valid)
 
     def _swapped(self, value: Complex) -> Complex:
         if not self.geometry.inverse:
@@ -182,11 +182,11 @@ class Signal:
         count = self.length.as_(self.emitter.dtype)
         return value[1] / count, value[0] / count
 
-    def _store(self, first: ir.Value, value: Complex, room: ir.Value) -> None:
+    def _store(self, first: ir.Value, value: Complex, valid: ir.Value) -> None:
         """Store results from `first` on in y."""
         code, lines = self.code, self.geometry.y
         y = code.output("y0", self.dtype).part(lines.start(code, self.row))
-        count = code.let(least(room, code.size(self.geometry.made) - first))
+        count = code.let(least(valid, code.size(self.geometry.made) - first))
         parts = [code.let(part.as_(self.dtype)) for part in value[: lines.parts]]
         if lines.contiguous:
             vectors = parts if lines.parts == 1 else interleaved(*parts)
@@ -205,8 +205,8 @@ class Signals(Signal):
     """One row per lane, from `row` on; lanes past the last row repeat it."""
 
     def __init__(
-        self, geometry: Geometry, dtype: DType, emitter: Along, row: ir.Value, between: Numbers,
-        whole: Numbers | None = None, *, rows: ir.Value,
+        self, geometry: Geometry, dtype: DType, emitter: WithinTransform, row: ir.Value,
+        between: Numbers, whole: Numbers | None = None, *, rows: ir.Value,
     ) -> None:  # fmt: skip
         self.count = rows
         super().__init__(geometry, dtype, emitter, row, between, whole)
@@ -220,7 +220,7 @@ class Signals(Signal):
     def _weights(self, w: Buffer, first: ir.Value) -> ir.Value:
         return w[first].spread(self.lanes)
 
-    def _store(self, first: ir.Value, value: Complex, room: ir.Value) -> None:
+    def _store(self, first: ir.Value, value: Complex, valid: ir.Value) -> None:
         code, lines = self.code, self.geometry.y
         y = code.output("y0", self.dtype)
         starts = lines.start(code, self.rows)
@@ -245,9 +245,9 @@ class Chirp(Signal):
         kept = select(inside, real, self.zero), select(inside, -imaginary, self.zero)
         return code.let(kept[0]), code.let(kept[1])
 
-    def keep(self, first: ir.Value, value: Complex, room: ir.Value) -> None:
+    def keep(self, first: ir.Value, value: Complex, valid: ir.Value) -> None:
         """Store its transform, divided by the number of elements, in the table."""
         count = self.plan.worked.as_(self.emitter.dtype)
         for n, vector in enumerate(interleaved(value[0] / count, value[1] / count)):
-            position, rest = first * 2 + n * self.lanes, room * 2 - n * self.lanes
+            position, rest = first * 2 + n * self.lanes, valid * 2 - n * self.lanes
             self.plan.kernel.store(position, vector, iota(self.lanes) < self.code.let(rest))

@@ -5,8 +5,9 @@
     step 2: for each row k:     B-point transform of t[k B], t[k B + 1], ...; its result j is
             number k + A j of the whole
 
-`Along` assigns lanes to the columns, then the rows, of one transform, `Beside` to the same column
-of several transforms. Both compute each number by the same operations, so results are identical.
+`WithinTransform` assigns lanes to the columns, then the rows, of one transform, `AcrossTransforms`
+to the same column of several transforms. Both compute each number by the same operations, so
+results are identical.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Numbers:
         return self.real, self.imaginary
 
 
-class Along:
+class WithinTransform:
     """Lanes are adjacent in one transform. `cut` selects a part of all columns."""
 
     cut: tuple[ir.Value, ir.Value] | None = None
@@ -72,11 +73,11 @@ class Along:
     def first_step(self, read: Read, t: Numbers) -> None:
         """`read(e)` returns numbers e, e + 1, ... of the input."""
         plan = self.plan
-        with self.columns(plan.second) as (first, columns, room):
+        with self.columns(plan.second) as (first, columns, valid):
 
             def put(k: ir.Value, value: Complex) -> None:
                 self.store(
-                    t, k * plan.second + first, product(value, plan.twiddle(columns * k)), room
+                    t, k * plan.second + first, product(value, plan.twiddle(columns * k)), valid
                 )
 
             self.transform(0, plan.first, lambda a: read(a * plan.second + first), put)
@@ -84,11 +85,11 @@ class Along:
     def second_step(self, t: Numbers, write: Keep) -> None:
         """`write` stores numbers f, f + 1, ... of the result."""
         plan, code = self.plan, self.code
-        with self.columns(plan.first) as (first, rows, room):
+        with self.columns(plan.first) as (first, rows, valid):
             starts = code.let(rows * plan.second)
             self.transform(
                 1, plan.second, lambda b: self.row(t, starts + b),
-                lambda j, value: write(code.let(first + plan.first * j), value, room),
+                lambda j, value: write(code.let(first + plan.first * j), value, valid),
             )  # fmt: skip
 
     # ---- lane assignment -----------------------------------------------------------------------
@@ -118,20 +119,21 @@ class Along:
         real, imaginary = (buffer.load(first, self.lanes, where) for buffer in memory.both())
         return real, imaginary
 
-    def store(self, memory: Numbers, first: ir.Value, value: Complex, room: ir.Value) -> None:
-        """Numbers first, first + 1, ..., `room` of them."""
+    def store(self, memory: Numbers, first: ir.Value, value: Complex, valid: ir.Value) -> None:
+        """Numbers first, first + 1, ..., `valid` of them."""
         for buffer, part in zip(memory.both(), value):
-            buffer.store(first, part, iota(self.lanes) < room)
+            buffer.store(first, part, iota(self.lanes) < valid)
 
     def pairs(self, table: Buffer, first: ir.Value, count: ir.Value) -> Complex:
         """Pairs first, first + 1, ... of a table of `count`; past the end, the last one."""
         return self.plan.pair(table, least(iota(self.lanes) + first, count - 1))
 
 
-class Beside(Along):
+class AcrossTransforms(WithinTransform):
     """Lanes are independent transforms; memory holds a vector for each number.
 
-    Where `Along` accesses adjacent numbers e, e + 1, ..., this accesses number e of each transform.
+    Where `WithinTransform` accesses adjacent numbers e, e + 1, ..., this accesses number e of each
+    transform.
     """
 
     @contextmanager
@@ -140,14 +142,14 @@ class Beside(Along):
             yield number, number, constant(self.lanes)
 
     def load(self, memory: Numbers, first: ir.Value) -> Complex:
-        place = self.code.let(first * self.lanes)
-        real, imaginary = (buffer.load(place, self.lanes) for buffer in memory.both())
+        offset = self.code.let(first * self.lanes)
+        real, imaginary = (buffer.load(offset, self.lanes) for buffer in memory.both())
         return real, imaginary
 
     def row(self, memory: Numbers, positions: ir.Value) -> Complex:
         return self.load(memory, positions)
 
-    def store(self, memory: Numbers, first: ir.Value, value: Complex, room: ir.Value) -> None:
+    def store(self, memory: Numbers, first: ir.Value, value: Complex, valid: ir.Value) -> None:
         for buffer, part in zip(memory.both(), value):
             buffer.store(first * self.lanes, part)
 

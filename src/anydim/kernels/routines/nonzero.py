@@ -215,7 +215,7 @@ def _lower_compress(types: Types, attributes: Attributes, box: Box, machine: Mac
 
 
 def _copies(kind: TensorType, rows: Rows, count: Size, box: Box, machine: Machine) -> Launch:
-    """y[o, j, i] = x[o, places[j], i]"""
+    """y[o, j, i] = x[o, indices[j], i]"""
     code = Code("compress_copy", machine, box)
     x, y = code.input("x0", kind.dtype), code.output("y0", kind.dtype)
     indices = code.input("places", int64)

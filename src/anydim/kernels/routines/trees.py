@@ -152,8 +152,8 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
         strange = trees.pack(first, last)
         for missing in (False, True):
             with code.when(strange if missing else ~strange):
-                trees.together(first, whole, missing)
-                trees.one_by_one(first, whole, last, missing)
+                trees.by_groups(first, whole, missing)
+                trees.remaining_rows(first, whole, last, missing)
         trees.end(first, last)
     rows = types[0].shape[0]
     steps = attributes["trees"] * max(1, attributes["depth"])
@@ -222,7 +222,7 @@ class _Trees:
                 own.store(column_index * LANES, constant(0.0, self.dtype, LANES))
         return code.let(strange().any)
 
-    def together(self, first: ir.Value, last: ir.Value, missing: bool) -> None:
+    def by_groups(self, first: ir.Value, last: ir.Value, missing: bool) -> None:
         """Whole groups of rows descend one tree after the other."""
         code = self.code
         with code.range(0, self.trees) as tree, code.range(first, last) as group:
@@ -233,7 +233,7 @@ class _Trees:
             for lane, node in enumerate(nodes):
                 self._add(node(), self.y.part(code.let((row + lane) * self.count)))
 
-    def one_by_one(self, first: ir.Value, low: ir.Value, high: ir.Value, missing: bool) -> None:
+    def remaining_rows(self, first: ir.Value, low: ir.Value, high: ir.Value, missing: bool) -> None:
         """Rows of partial groups descend eight trees at once."""
         code = self.code
         stop = code.let(least(high * LANES, self.rows))

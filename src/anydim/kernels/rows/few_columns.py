@@ -96,26 +96,26 @@ class FewColumns:
         if self.numbered:
             self.rows_of_lanes = self._rows_of_lanes(shared)
         row = Row(self.setting, scope, 0)
-        for sweep in range(self.setting.plan.sweeps):
-            row.begin(sweep, 1)
-            self._sweep(shared, row, sweep)
-            for name in self.setting.plan.made_by(sweep):
+        for pass_number in range(self.setting.plan.passes):
+            row.begin(pass_number, 1)
+            self._pass(shared, row, pass_number)
+            for name in self.setting.plan.made_by(pass_number):
                 self._join(scope, name, row.accumulators[name][0])
-            row.end(sweep)
+            row.end(pass_number)
         row.finish()
         return tuple(shared.steps)
 
-    def _sweep(self, shared: Elements, row: Row, sweep: int) -> None:
+    def _pass(self, shared: Elements, row: Row, pass_number: int) -> None:
         """Vectors of rows, as many rows as fit."""
         axis = self.form.row[0]
         rows = self.setting.value(axis.extent)
         step = shared.name(constant(self.lanes) // self.columns)  # rows per vector
         at = variable(self.setting.context.fresh("i"))
         uniform = shared.inner({axis.name: at})
-        left = uniform.name(least(uniform.name(rows - at), step))
-        mask = first_lanes(uniform, uniform.name(left * self.columns), self.lanes)
-        _FewCell(self, row, uniform, {axis.name: at}, sweep, 0, mask).emit()
-        if self.setting.plan.made_by(sweep):
+        remaining = uniform.name(least(uniform.name(rows - at), step))
+        mask = first_lanes(uniform, uniform.name(remaining * self.columns), self.lanes)
+        _FewCell(self, row, uniform, {axis.name: at}, pass_number, 0, mask).emit()
+        if self.setting.plan.made_by(pass_number):
             shared.steps.append(loop(at.name, 0, rows, step, *uniform.steps))
         else:
             shared.steps.append(interleaved_loop(at, rows, step, uniform.steps, shared))

@@ -46,15 +46,15 @@ class Kept:
 class Plan:
     """The passes over a row. `made` and `stored` map each reduction and output to its pass."""
 
-    sweeps: int
+    passes: int
     kinds: Mapping[str, str]
     made: Mapping[str, int]
     stored: Mapping[str, int]
     kept: Mapping[str, Kept]
 
-    def made_by(self, sweep: int) -> tuple[str, ...]:
+    def made_by(self, pass_number: int) -> tuple[str, ...]:
         """The reductions of a pass."""
-        return tuple(name for name, made in self.made.items() if made == sweep)
+        return tuple(name for name, made in self.made.items() if made == pass_number)
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def kind_of(statement: Statement, row: frozenset[str]) -> str | None:
     return None if names & row else "scalar"
 
 
-def plan_sweeps(group: Group, row: frozenset[str]) -> Plan | None:
+def plan_passes(group: Group, row: frozenset[str]) -> Plan | None:
     """The plan of a group over the axes `row`; None when some statement does not fit."""
     kinds: dict[str, str] = {}
     ready: dict[str, int] = {}
@@ -94,9 +94,9 @@ def plan_sweeps(group: Group, row: frozenset[str]) -> Plan | None:
             made[name] = time
         elif kind == "element" and name in outputs:
             stored[name] = time
-    sweeps = 1 + max((*made.values(), *stored.values()), default=-1)
+    passes = 1 + max((*made.values(), *stored.values()), default=-1)
     kept = _keep(group, kinds, made, stored)
-    return Plan(sweeps, kinds, made, stored, kept)
+    return Plan(passes, kinds, made, stored, kept)
 
 
 def own_reads(statement: Statement, kinds: Mapping[str, str]) -> tuple[str, ...]:
@@ -149,18 +149,18 @@ def _keep(
     for name, statement in statements.items():
         costs[name] = cost(statement.body) + sum(costs[source] for source in sources[name])
     using: dict[str, set[int]] = {name: set() for name in statements}
-    for root, sweep in (*made.items(), *stored.items()):
-        using[root].add(sweep)
+    for root, pass_number in (*made.items(), *stored.items()):
+        using[root].add(pass_number)
     first: dict[str, int] = {}
     last_use: dict[str, int] = {}
     for name in reversed(list(statements)):  # readers come after the elements they read
-        sweeps = using[name]
-        if kinds[name] == "element" and len(sweeps) > 1 and costs[name] > KEEP_ABOVE:
-            first[name] = min(sweeps)
-            last_use[name] = max(sweeps)
-            sweeps = {first[name]}
+        passes = using[name]
+        if kinds[name] == "element" and len(passes) > 1 and costs[name] > KEEP_ABOVE:
+            first[name] = min(passes)
+            last_use[name] = max(passes)
+            passes = {first[name]}
         for source in sources[name]:
-            using[source] |= sweeps
+            using[source] |= passes
     return _assign_storage(group, statements, stored, first, last_use)
 
 
@@ -169,18 +169,18 @@ def _elements_read(statement: Statement, kinds: Mapping[str, str]) -> tuple[str,
 
 
 def needed(
-    sweep: int, statements: Mapping[str, Statement], kinds: Mapping[str, str],
+    pass_number: int, statements: Mapping[str, Statement], kinds: Mapping[str, str],
     roots: Mapping[str, int], kept: Mapping[str, int],
 ) -> set[str]:  # fmt: skip
     """The elements that a pass computes or loads for its reductions and outputs."""
-    pending = [root for root, at in roots.items() if at == sweep]
+    pending = [root for root, at in roots.items() if at == pass_number]
     seen: set[str] = set()
     while pending:
         name = pending.pop()
         if name in seen:
             continue
         seen.add(name)
-        if name in kept and kept[name] < sweep:
+        if name in kept and kept[name] < pass_number:
             continue
         pending += _elements_read(statements[name], kinds)
     return seen
@@ -196,14 +196,14 @@ def _assign_storage(
     free = max(stored, key=lambda name: stored[name], default=None)
     free = None if free in first else free
     slots = count()
-    for name, sweep in first.items():
+    for name, pass_number in first.items():
         if name in stored:
-            result[name] = Kept(sweep, name)
+            result[name] = Kept(pass_number, name)
         elif free and last_use[name] <= stored[free] and _alike(group, statements, name, free):
-            result[name] = Kept(sweep, free)
+            result[name] = Kept(pass_number, free)
             free = None
         else:
-            result[name] = Kept(sweep, None, next(slots))
+            result[name] = Kept(pass_number, None, next(slots))
     return result
 
 

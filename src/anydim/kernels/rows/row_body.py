@@ -138,7 +138,7 @@ class Setting:
 
         The second pass, if there is one, prefetches them: it accesses little memory itself.
         """
-        if self.form.across or not self.form.outer or self.plan.sweeps < 2:
+        if self.form.across or not self.form.outer or self.plan.passes < 2:
             return ()
         roots = {**self.plan.made, **self.plan.stored}
         wanted = needed(0, self.statements, self.plan.kinds, roots, {})
@@ -180,14 +180,14 @@ class Row:
             self.known[name] = self.scope.value(statement.body, self.setting.dtype(name))
         return self.known[name]
 
-    def begin(self, sweep: int, copies: int) -> None:
+    def begin(self, pass_number: int, copies: int) -> None:
         """Declare the accumulators of a pass.
 
         The bitwise AND of all terms of a total shows whether one of them is too small to be divided
         by multiplication: `small`, once the total is known.
         """
         fresh, steps = self.setting.context.fresh, self.scope.steps
-        for name in self.setting.plan.made_by(sweep):
+        for name in self.setting.plan.made_by(pass_number):
             start = self.setting.neutral(name)
             self.accumulators[name] = names = tuple(fresh("a") for _ in range(copies))
             steps += [ir.Declare(register, start) for register in names]
@@ -199,9 +199,9 @@ class Row:
                 every = all_bits(start.dtype, self.setting.lanes)
                 steps.append(ir.Declare(self.common[name], every))
 
-    def end(self, sweep: int) -> None:
+    def end(self, pass_number: int) -> None:
         """Record the results of the reductions of a pass."""
-        for name in self.setting.plan.made_by(sweep):
+        for name in self.setting.plan.made_by(pass_number):
             total = self.combined(name)
             self.know(name, self._with_pieces(name, total) if name in self.totals else total)
 
@@ -221,9 +221,9 @@ class Row:
         vector = ir.Type(dtype, self.setting.lanes)
         return combine_pairwise(function, [ir.Get(vector, a) for a in self.accumulators[name]])
 
-    def piece_done(self, scope: Elements, sweep: int) -> None:
+    def piece_done(self, scope: Elements, pass_number: int) -> None:
         """Add the accumulators of a pass to the totals, and reset them."""
-        for name in self.setting.plan.made_by(sweep):
+        for name in self.setting.plan.made_by(pass_number):
             start = self.setting.neutral(name)
             old = ir.Get(start.type, self.totals[name])
             total = operate(self.setting.accumulation(name)[0], old, self.combined(name))
@@ -268,10 +268,10 @@ class Cell:
     """The elements of a row in one vector: lanes along the row, or one element of many rows."""
 
     def __init__(
-        self, row: Row, scope: Elements, indices: dict[str, ir.Value], sweep: int, copy: int,
+        self, row: Row, scope: Elements, indices: dict[str, ir.Value], pass_number: int, copy: int,
         mask: ir.Value | None,
     ) -> None:  # fmt: skip
-        self.row, self.setting, self.sweep, self.copy = row, row.setting, sweep, copy
+        self.row, self.setting, self.pass_number, self.copy = row, row.setting, pass_number, copy
         self.mask, self.target = mask, scope
         self.values: dict[str, ir.Value] = {}
         home, lane = (row.scope, None) if row.across else (scope, self.setting.form.lane.name)
@@ -287,18 +287,18 @@ class Cell:
         plan = self.setting.plan
         roots = {**plan.made, **plan.stored}
         first = {name: kept.first for name, kept in plan.kept.items()}
-        wanted = needed(self.sweep, self.setting.statements, plan.kinds, roots, first)
+        wanted = needed(self.pass_number, self.setting.statements, plan.kinds, roots, first)
         for name in self.setting.statements:
-            if name in wanted and first.get(name, self.sweep) < self.sweep:
+            if name in wanted and first.get(name, self.pass_number) < self.pass_number:
                 self.element(name)
-        for name in plan.made_by(self.sweep):
+        for name in plan.made_by(self.pass_number):
             self._accumulate(self.setting.statements[name])
         saved = {n: at for n, at in first.items() if n not in self.setting.outputs}
-        names = [n for n, at in (*saved.items(), *plan.stored.items()) if at == self.sweep]
+        names = [n for n, at in (*saved.items(), *plan.stored.items()) if at == self.pass_number]
         for name, value in zip(names, [self.element(name) for name in names]):
             buffer, offset = self._location(name)
             self.scope.steps.append(ir.Store(buffer, offset, value, self.mask))
-        if self.sweep == 1 and self.mask is None:
+        if self.pass_number == 1 and self.mask is None:
             self._prefetch()
         self.target.steps += self.scope.steps
 
@@ -324,7 +324,7 @@ class Cell:
         if name not in self.values:
             kept = self.setting.plan.kept.get(name)
             dtype = self.setting.dtype(name)
-            if kept is not None and kept.first < self.sweep:
+            if kept is not None and kept.first < self.pass_number:
                 buffer, offset = self._location(name)
                 load = ir.Load(ir.Type(dtype, self.scope.lanes), buffer, offset, self.mask)
                 self.values[name] = self.scope.name(load)

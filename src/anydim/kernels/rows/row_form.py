@@ -18,7 +18,7 @@ from anydim.kernels.launch import Argument, Launch, Machine, filled
 from anydim.kernels.operands import Operands
 from anydim.kernels.rows.call_time_forms import open_strides, stride_variants, unit_form
 from anydim.kernels.rows.flatten import all_axes, flatten, own_address, reads_own_points
-from anydim.kernels.rows.fusion_plan import cost, plan_sweeps, work
+from anydim.kernels.rows.fusion_plan import cost, plan_passes, work
 from anydim.kernels.rows.partial_rows import part_of
 from anydim.kernels.rows.row_body import PIECE, RowForm, Setting
 from anydim.kernels.rows.row_in_place import in_place
@@ -62,7 +62,7 @@ def _along(group: Group) -> RowForm | None:
     group, scaled = _factors_last(group, names)
     if not alone and any(_is_contraction(statement) for statement in group.statements):
         return None
-    plan = plan_sweeps(group, names)
+    plan = plan_passes(group, names)
     return None if plan is None else RowForm(group, outer, row, row[-1], plan, scaled)
 
 
@@ -263,7 +263,7 @@ def phases(form: RowForm, box: Box, machine: Machine) -> int:
         return 0
     outputs = {tensor.name for tensor in form.group.outputs}
     scalars = any(form.plan.kinds[name] != "element" for name in outputs)
-    return form.plan.sweeps + scalars
+    return form.plan.passes + scalars
 
 
 def phase_launch(
@@ -285,7 +285,7 @@ def phase_launch(
     launch = touched.launch(
         "rows_phase", context.sizes, steps, schedule, "pieces of long rows, shared by threads",
         parallel=program.positions * apart, work=(flops, moved), in_place=in_place(form),
-        grain=_grain(program) if schedule.phase < form.plan.sweeps else 1,
+        grain=_grain(program) if schedule.phase < form.plan.passes else 1,
     )  # fmt: skip
     return replace(
         launch, in_place=()

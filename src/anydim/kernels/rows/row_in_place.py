@@ -59,8 +59,8 @@ def _last_read(form: RowForm) -> dict[str, int]:
     statements = {statement.target: statement for statement in form.group.statements}
     kept = {name: each.first for name, each in plan.kept.items()}
     last: dict[str, int] = {}
-    for sweep in range(plan.sweeps):
-        for name in needed(sweep, statements, plan.kinds, {**plan.made, **plan.stored}, kept):
-            if kept.get(name, sweep) >= sweep:  # else the kept element is loaded
-                last.update((read.tensor, sweep) for read in reads(statements[name].body))
+    for pass_number in range(plan.passes):
+        for name in needed(pass_number, statements, plan.kinds, {**plan.made, **plan.stored}, kept):
+            if kept.get(name, pass_number) >= pass_number:  # else the kept element is loaded
+                last.update((read.tensor, pass_number) for read in reads(statements[name].body))
     return last

@@ -39,7 +39,7 @@ from anydim.kernels.rows.few_columns import FewColumns, interleaved_loop, takes_
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.partial_rows import limits, part_of
 from anydim.kernels.rows.row_body import PIECE, Cell, Row, Setting, whole_pieces
-from anydim.kernels.rows.short_rows import Short, most_columns
+from anydim.kernels.rows.short_rows import Short, max_columns
 from anydim.lang.tree import Axis, Expr, Read
 from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, ceil_div, product
@@ -65,7 +65,7 @@ class RowProgram:
         self.unit = unit  # a `unit_form`: the parallel range counts its elements
         self.single = single  # each row is one vector, with the same lanes in all rows
         self.short = short  # setting for rows that do not fill a vector
-        self.sweeps: tuple[Segment, ...] = ()
+        self.segments: tuple[Segment, ...] = ()
 
     # ---- main function -------------------------------------------------------------------------
 
@@ -80,13 +80,13 @@ class RowProgram:
             steps = (ir.If(is_short, single._rows(running, empty=False), steps),)
         if self.short is not None:
             few = RowProgram(self.short).short_rows()
-            is_short = extent <= most_columns(self.form, self.short.lanes)
+            is_short = extent <= max_columns(self.form, self.short.lanes)
             steps = few if isinstance(extent, ir.Const) else (ir.If(is_short, few, steps),)
         if not never_empty and not self.form.whole:
             count = self.setting.value(product(axis.extent for axis in self.form.row))
             stored = self.setting.scalars & self.setting.outputs
-            nothing = self._rows(self.setting.context, empty=True) if stored else ()
-            steps = (ir.If(count > 0, steps, nothing),)
+            empty_rows = self._rows(self.setting.context, empty=True) if stored else ()
+            steps = (ir.If(count > 0, steps, empty_rows),)
         return (ir.If(START < STOP, steps),)
 
     def _singles(self) -> tuple[int, ...]:
@@ -137,7 +137,9 @@ class RowProgram:
         kernel, short = Elements(context), Short(self.setting)
         kernel.steps += short.declared()
         with over(kernel, STOP, START, self.setting.lanes, PART, "r") as (scope, first):
-            short.block(scope, first, lambda left: self._block(scope, first, left, False, 1))
+            short.block(
+                scope, first, lambda remaining: self._block(scope, first, remaining, False, 1)
+            )
         return tuple(kernel.steps)
 
     def _shared(self) -> tuple[Axis, ...]:
@@ -166,29 +168,29 @@ class RowProgram:
         part = None if empty else part_of(self.form)
         if self.single:
             mask = first_lanes(kernel, extent, self.setting.lanes)
-            self.sweeps = (Segment(1, constant(0), None, mask),)
+            self.segments = (Segment(1, constant(0), None, mask),)
         elif self.form.cut and not empty:
             whole = self.setting.value(whole_pieces(self.form) * PIECE)
             lanes, unroll = self.setting.lanes, self.setting.unroll
-            self.sweeps = open_segments(kernel, whole, extent, lanes, unroll, lanes)
+            self.segments = open_segments(kernel, whole, extent, lanes, unroll, lanes)
             self._distances(kernel)
         elif not empty and not self.form.pieces and part is None:
-            self.sweeps = self._segments(kernel, low, high)
+            self.segments = self._segments(kernel, low, high)
             self._distances(kernel)
 
         def one(scope: Elements) -> None:
             if self.form.pieces:
                 first = scope.name(scope.indices[PART] * self.setting.piece)
                 last = scope.name(least(first + self.setting.piece, extent))
-                self.sweeps = self._segments(scope, first, last)
+                self.segments = self._segments(scope, first, last)
             elif part is not None:
                 first, last = limits(part, scope, constant(0), extent)
-                self.sweeps = self._segments(scope, first, last)
+                self.segments = self._segments(scope, first, last)
             row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
             if empty:
                 row.empty()
-            for sweep in range(0 if empty else self.plan.sweeps):
-                self._sweep_along(row, sweep)
+            for pass_number in range(0 if empty else self.plan.passes):
+                self._pass_along(row, pass_number)
             row.finish()
             scope.steps += row.scope.steps
 
@@ -212,30 +214,30 @@ class RowProgram:
         first, last = (kernel.name((end + (extent - 1)) // extent) for end in (START, STOP))
         return first, last
 
-    def _sweep_along(self, row: Row, sweep: int) -> None:
-        copies = max((segment.copies for segment in self.sweeps), default=1)
-        row.begin(sweep, copies)
+    def _pass_along(self, row: Row, pass_number: int) -> None:
+        copies = max((segment.copies for segment in self.segments), default=1)
+        row.begin(pass_number, copies)
 
         def part(scope: Elements, segment: Segment) -> None:
             def cell(inner: Elements, at: ir.Value, copy: int) -> None:
-                Cell(row, inner, {self.form.lane.name: at}, sweep, copy, segment.mask).emit()
+                Cell(row, inner, {self.form.lane.name: at}, pass_number, copy, segment.mask).emit()
 
             condition = self._nontemporal(scope, segment)
             run_segment(scope, segment, self.setting.step, cell, condition)
 
         def vectors(scope: Elements) -> None:
             if self.form.cut:
-                self._pieces(scope, row, sweep, part)
-            for segment in self.sweeps:
+                self._pieces(scope, row, pass_number, part)
+            for segment in self.segments:
                 part(scope, segment)
 
-        def swept(scope: Elements) -> None:
+        def one_pass(scope: Elements) -> None:
             axes = self.form.row[:-1]
             with nested(scope, ((a.name, 0, self.setting.value(a.extent)) for a in axes)) as inner:
                 vectors(inner)
 
-        self._by_variants(row, swept)
-        self._swept(row, sweep)
+        self._by_variants(row, one_pass)
+        self._finish_pass(row, pass_number)
 
     def _nontemporal(self, scope: Elements, segment: Segment) -> ir.Value | None:
         """Whether the stores of a segment are nontemporal; None: never."""
@@ -249,18 +251,18 @@ class RowProgram:
         )
         return nontemporal_condition(scope, lane, segment.low, setting.lanes, stored)
 
-    def _swept(self, row: Row, sweep: int) -> None:
-        row.end(sweep)
+    def _finish_pass(self, row: Row, pass_number: int) -> None:
+        row.end(pass_number)
 
     def _pieces(
-        self, scope: Elements, row: Row, sweep: int, part: Callable[[Elements, Segment], None]
+        self, scope: Elements, row: Row, pass_number: int, part: Callable[[Elements, Segment], None]
     ) -> None:
         """All pieces of a row except the last one."""
         count = self.setting.value(whole_pieces(self.form))
         with over(scope, count, letter="piece") as (inner, piece):
             first = inner.name(piece * PIECE)
             part(inner, Segment(self.setting.unroll, first, inner.name(first + PIECE)))
-            row.piece_done(inner, sweep)
+            row.piece_done(inner, pass_number)
 
     def _by_variants(self, row: Row, body: Callable[[Elements], None]) -> None:
         """A pass that divides by a total: by multiplication if no term is too small for it."""
@@ -290,20 +292,20 @@ class RowProgram:
             if known is not None and known % self.setting.width == 0:
                 scope.steps += self._block(scope, first, None, empty, vectors)
                 return
-            left = scope.name(extent - first)
+            remaining = scope.name(extent - first)
             if empty or (known is not None and known <= lanes):
                 copies = vectors if empty else 1
-                scope.steps += self._block(scope, first, left, empty, copies)
+                scope.steps += self._block(scope, first, remaining, empty, copies)
                 return
             full = self._block(scope, first, None, empty, vectors)
-            part = self._pairs(scope, first, left, min(vectors, 2))
+            part = self._pairs(scope, first, remaining, min(vectors, 2))
             fewer = self._fewer()
             if fewer:
-                part = self._single(fewer[0])._pairs(scope, first, left, 1)
+                part = self._single(fewer[0])._pairs(scope, first, remaining, 1)
             elif vectors > 1:  # columns for one vector do not pay for two
-                few = self._block(scope, first, left, empty, 1)
-                part = (ir.If(left <= lanes, few, part),)
-            steps: tuple[ir.Step, ...] = (ir.If(left >= self.setting.width, full, part),)
+                few = self._block(scope, first, remaining, empty, 1)
+                part = (ir.If(remaining <= lanes, few, part),)
+            steps: tuple[ir.Step, ...] = (ir.If(remaining >= self.setting.width, full, part),)
             if takes_few(self.form, lanes):
                 few = FewColumns(self.setting).steps(scope)
                 steps = (ir.If(extent <= lanes // 2, few, steps),)
@@ -312,42 +314,47 @@ class RowProgram:
         parallel_loop(kernel, [*axes, (PART, blocks)], one)
 
     def _pairs(
-        self, outer: Elements, first: ir.Value, left: ir.Value, vectors: int
+        self, outer: Elements, first: ir.Value, remaining: ir.Value, vectors: int
     ) -> tuple[ir.Step, ...]:
-        """The `left` rows from `first` on, which fill no whole block, in smaller blocks."""
+        """The `remaining` rows from `first` on, which fill no whole block, in smaller blocks."""
         part = outer.inner({})
-        with over(part, left, 0, vectors * self.setting.lanes, letter="done") as (scope, done):
-            at, rest = scope.name(first + done), scope.name(left - done)
+        with over(part, remaining, 0, vectors * self.setting.lanes, letter="done") as (scope, done):
+            at, rest = scope.name(first + done), scope.name(remaining - done)
             scope.steps += self._block(scope, at, rest, False, vectors)
         return tuple(part.steps)
 
     def _block(
-        self, outer: Elements, first: ir.Value, left: ir.Value | None, empty: bool, vectors: int
+        self,
+        outer: Elements,
+        first: ir.Value,
+        remaining: ir.Value | None,
+        empty: bool,
+        vectors: int,
     ) -> tuple[ir.Step, ...]:
-        """`vectors` of rows from `first` on; only `left` rows exist when it is given."""
+        """`vectors` of rows from `first` on; only `remaining` ones exist, if given."""
         shared, lane, lanes = outer.inner({}), self.form.lane.name, self.setting.lanes
         rows: list[Row] = []
         for copy in range(vectors):
             at, mask = shared.name(first + copy * lanes), None
-            if left is not None:
-                mask = first_lanes(shared, left - copy * lanes, lanes)
+            if remaining is not None:
+                mask = first_lanes(shared, remaining - copy * lanes, lanes)
             scope = shared.inner(
                 {lane: at}, lane=lane, lanes=lanes, mask=mask, answers=self.setting.scalars
             )
             scope.steps = shared.steps
             rows.append(Row(self.setting, scope, copy))
-        for sweep in range(0 if empty else self.plan.sweeps):
-            self._sweep_across(shared, rows, sweep)
+        for pass_number in range(0 if empty else self.plan.passes):
+            self._pass_across(shared, rows, pass_number)
         for row in rows:
             if empty:
                 row.empty()
             row.finish()
         return tuple(shared.steps)
 
-    def _sweep_across(self, shared: Elements, rows: list[Row], sweep: int) -> None:
+    def _pass_across(self, shared: Elements, rows: list[Row], pass_number: int) -> None:
         for row in rows:
-            row.begin(sweep, 1)
-        masked = rows[-1].scope.mask is not None and not self.plan.made_by(sweep)
+            row.begin(pass_number, 1)
+        masked = rows[-1].scope.mask is not None and not self.plan.made_by(pass_number)
 
         def nest(uniform: Elements, indices: dict[str, ir.Value], axes: tuple[Axis, ...]) -> None:
             if axes:
@@ -361,8 +368,8 @@ class RowProgram:
                     uniform.steps.append(arithmetic.loop(at.name, 0, extent, 1, *inner.steps))
                 return
             for row in rows:
-                Cell(row, uniform, indices, sweep, 0, row.scope.mask).emit()
+                Cell(row, uniform, indices, pass_number, 0, row.scope.mask).emit()
 
         nest(shared, {}, self.form.row)
         for row in rows:
-            row.end(sweep)
+            row.end(pass_number)

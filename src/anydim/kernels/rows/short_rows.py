@@ -34,7 +34,7 @@ _EXPENSIVE = 12.0  # operations per element that pay for panels twice as wide
 _EXTREMES = ("max", "min")  # horizontal reductions that take longer than a sum
 
 
-def most_columns(form: RowForm, lanes: int) -> int:
+def max_columns(form: RowForm, lanes: int) -> int:
     """The length of the longest short row."""
     statements = form.group.statements
     expensive = sum(cost(statement.body) for statement in statements) > _EXPENSIVE
@@ -45,7 +45,7 @@ def short_form(form: RowForm, box: Box, lanes: int) -> RowForm | None:
     """The form with one row per lane, where rows may be short; None where it does not apply."""
     if form.across or len(form.outer) != 1 or len(form.row) != 1 or not form.plan.made:
         return None
-    long = bounds(form.lane.extent, box).low > most_columns(form, lanes)
+    long = bounds(form.lane.extent, box).low > max_columns(form, lanes)
     if long or lanes == 1 or part_of(form) is not None:
         return None
     found = replace(form, lane=form.outer[0])
@@ -105,28 +105,28 @@ class Short:
         self, scope: Elements, first: ir.Value, rows: Callable[[ir.Value], tuple[ir.Step, ...]]
     ) -> None:
         """A block of rows from `first` on; `rows` emits its steps between panels."""
-        left, panels = scope.name(STOP - first), Panels(self.form)
+        remaining, panels = scope.name(STOP - first), Panels(self.form)
         for read in panels.inputs:
-            self._pack(scope, read, first, left)
-        scope.steps += rows(left)
+            self._pack(scope, read, first, remaining)
+        scope.steps += rows(remaining)
         for name in panels.written:
-            self._unpack(scope, name, first, left)
+            self._unpack(scope, name, first, remaining)
 
     def declared(self) -> list[ir.Step]:
         """Declarations of the panels."""
-        count = most_columns(self.form, self.lanes) * self.lanes
+        count = max_columns(self.form, self.lanes) * self.lanes
         names = [each.tensor if isinstance(each, Read) else each for each in self.setting.panels]
         return [
             ir.Stack(panel, self.form.group.type_of(name).dtype, count)
             for name, panel in zip(names, self.setting.panels.values())
         ]
 
-    def _pack(self, scope: Elements, read: Read, first: ir.Value, left: ir.Value) -> None:
+    def _pack(self, scope: Elements, read: Read, first: ir.Value, remaining: ir.Value) -> None:
         """Pack the panel of a read."""
         form, few = affine(read.indices[0]), self._vector(read.tensor, self.side)
         assert form is not None
         buffer, panel = self.setting.context.buffers[read.tensor], self.setting.panels[read]
-        offsets = self._row_offsets(scope, form, first, left)
+        offsets = self._row_offsets(scope, form, first, remaining)
 
         def strip(inner: Elements, at: ir.Value, mask: ir.Value) -> None:
             pieces = [
@@ -139,12 +139,14 @@ class Short:
 
         self._strips(scope, strip)
 
-    def _unpack(self, scope: Elements, name: str, first: ir.Value, left: ir.Value) -> None:
+    def _unpack(self, scope: Elements, name: str, first: ir.Value, remaining: ir.Value) -> None:
         """Unpack a result from its panel."""
         vector = self._vector(name, self.lanes)
         buffer, panel = self.setting.context.buffers[name], self.setting.panels[name]
-        offsets = self._row_offsets(scope, own_address(self.setting.statements[name]), first, left)
-        whole = scope.name(constant(self.lanes) <= left)
+        offsets = self._row_offsets(
+            scope, own_address(self.setting.statements[name]), first, remaining
+        )
+        whole = scope.name(constant(self.lanes) <= remaining)
 
         def strip(inner: Elements, at: ir.Value, mask: ir.Value) -> None:
             columns: list[ir.Value] = [
@@ -156,7 +158,7 @@ class Short:
             for row, offset in enumerate(offsets):
                 few = self._part(squares[row % self.side], row // self.side)
                 stores.append(ir.Store(buffer, inner.name(offset + at), few, mask))
-            some = [ir.If(constant(n) < left, (s,)) for n, s in enumerate(stores)]
+            some = [ir.If(constant(n) < remaining, (s,)) for n, s in enumerate(stores)]
             inner.steps.append(ir.If(whole, tuple(stores), tuple(some)))
 
         self._strips(scope, strip)
@@ -173,7 +175,7 @@ class Short:
             body(inner, at, first_lanes(inner, inner.name(self.columns - at), self.side))
 
     def _row_offsets(
-        self, scope: Elements, form: Affine, first: ir.Value, left: ir.Value
+        self, scope: Elements, form: Affine, first: ir.Value, remaining: ir.Value
     ) -> list[ir.Value]:
         """Offsets of the rows of a block; rows past the end repeat the last one."""
         inner = scope.inner({self.form.lane.name: first})
@@ -182,7 +184,7 @@ class Short:
         distance = self.setting.value(form.stride(self.form.lane.name))
         found = [at]
         for row in range(1, self.lanes):
-            at = scope.name(at + select(constant(row) < left, distance, 0))
+            at = scope.name(at + select(constant(row) < remaining, distance, 0))
             found.append(at)
         return found
 

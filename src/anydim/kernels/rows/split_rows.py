@@ -116,7 +116,7 @@ class PhaseProgram(RowProgram):
     def positions(self) -> Size:
         """The extent of the parallel range."""
         rows = rows_of(self.form)
-        return rows if self.phase == self.plan.sweeps else rows * pieces_of(self.form)
+        return rows if self.phase == self.plan.passes else rows * pieces_of(self.form)
 
     def steps(self) -> tuple[ir.Step, ...]:
         """All steps of the main function."""
@@ -124,7 +124,7 @@ class PhaseProgram(RowProgram):
         axes = [(axis.name, self.setting.value(axis.extent)) for axis in self.form.outer]
         first: ir.Value = START
         stop: ir.Value = STOP
-        if self.phase < self.plan.sweeps:
+        if self.phase < self.plan.passes:
             pieces = self.setting.value(pieces_of(self.form))
             first = kernel.name(START // pieces)
             stop = kernel.name((STOP + (pieces - 1)) // pieces)
@@ -134,9 +134,9 @@ class PhaseProgram(RowProgram):
     def _row(self, scope: Elements) -> None:
         row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
         first = self._first(scope)
-        for sweep in range(self.phase):
-            self._gather(row, sweep, first)
-        if self.phase == self.plan.sweeps:
+        for pass_number in range(self.phase):
+            self._gather(row, pass_number, first)
+        if self.phase == self.plan.passes:
             row.finish()
         else:
             self._own_pieces(row, first)
@@ -151,11 +151,11 @@ class PhaseProgram(RowProgram):
             inner.answers = self.setting.scalars
             low = inner.name(piece * PIECE)
             high = inner.name(least(low + PIECE, self.setting.value(self.form.lane.extent)))
-            self.sweeps = open_segments(inner, low, high, lanes, unroll, lanes)
+            self.segments = open_segments(inner, low, high, lanes, unroll, lanes)
             self.own = inner.name(first + piece)
             part = Row(self.setting, inner, None)
             part.known, part.small = dict(row.known), dict(row.small)
-            self._sweep_along(part, self.phase)
+            self._pass_along(part, self.phase)
 
     def _first(self, scope: Elements) -> ir.Value:
         """The number of the row's first piece."""
@@ -164,11 +164,11 @@ class PhaseProgram(RowProgram):
             index = index * self.setting.value(axis.extent) + scope.indices[axis.name]
         return scope.name(index * self.setting.value(pieces_of(self.form)))
 
-    def _swept(self, row: Row, sweep: int) -> None:
+    def _finish_pass(self, row: Row, pass_number: int) -> None:
         """Store the partial results of this piece."""
         lanes, steps = self.setting.lanes, row.scope.steps
         offset = row.scope.name(self.own * lanes)
-        for name in self.plan.made_by(sweep):
+        for name in self.plan.made_by(pass_number):
             total = row.scope.name(row.combined(name))
             steps.append(ir.Store(self.parts.totals[name].name, offset, total))
             if name in self.parts.common:
@@ -176,9 +176,9 @@ class PhaseProgram(RowProgram):
                 bits = ir.Get(ir.Type(tensor.type.dtype, lanes), row.common[name])
                 steps.append(ir.Store(tensor.name, offset, bits))
 
-    def _gather(self, row: Row, sweep: int, first: ir.Value) -> None:
+    def _gather(self, row: Row, pass_number: int, first: ir.Value) -> None:
         """Record the results of the reductions of a pass, from all pieces of the row."""
-        for name in self.plan.made_by(sweep):
+        for name in self.plan.made_by(pass_number):
             function, neutral = self.setting.accumulation(name)[0], self.setting.neutral(name)
             total = self._combined(row, self.parts.totals[name], function, neutral, first)
             if name in self.parts.common:

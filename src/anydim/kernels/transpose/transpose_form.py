@@ -33,7 +33,7 @@ class TranspositionForm:
     read: Read
 
     @property
-    def beside(self) -> tuple[Axis, ...]:
+    def adjacent(self) -> tuple[Axis, ...]:
         """The axis just outside the lanes in the target, unless it is the row axis."""
         return tuple(a for a in self.outer if self.target.stride(a.name) == self.lane.extent)
 
@@ -94,7 +94,7 @@ def parts_of(form: TranspositionForm) -> Size:
     Splits a few long target rows (as of channels-last images) over all threads. If the target has
     an axis just outside the lanes, work items along it suffice.
     """
-    return as_size(1) if form.beside else _work_items(form.lane.extent, as_size(LANES))
+    return as_size(1) if form.adjacent else _work_items(form.lane.extent, as_size(LANES))
 
 
 def grain_of(form: TranspositionForm, dtype: DType) -> Size:

@@ -54,11 +54,11 @@ class Pieces(Squares):
         value, form = self._value, self.form
         extent = form.lane.extent
         width, step = value(extent), value(form.source.stride(form.lane.name))
-        if not form.beside:
+        if not form.adjacent:
             first = variable("lane_first")
             width = _end(first, constant(LANES), width) - first
         elif extent.constant is None and form.inside is None:
-            (axis,), each = form.beside, STRIP
+            (axis,), each = form.adjacent, STRIP
             at, alone = variable(axis.name), width.equals(1)
             some = select((at & (each - 1)).equals(0), least(value(axis.extent) - at, each), 0)
             next_step = value(form.source.stride(axis.name))

@@ -244,12 +244,12 @@ def walked(planes: Planes, form: Sliding, along: int = -2) -> Sliding:
     columns = [*planes.image_axes]
     walk = columns.pop(max(along, -len(columns)))
     read_there = {source.tensor for source in planes.sources}
-    together: dict[object, list[tuple[Expr, tuple[Window, ...]]]] = {}
+    by_limits: dict[object, list[tuple[Expr, tuple[Window, ...]]]] = {}
     for expr, windows in form.bodies:
         limits = {window.read: window.limits for window in windows}
         found = [read for read in reads(expr) if read.tensor in read_there]
         made = tuple(Window(r, Affine(as_size(0)), 1, limits.get(r, ())) for r in found)
         key = tuple(x for w in made for x in w.limits if x.index.stride(walk.name) == 0)
-        together.setdefault(key, []).append((expr, made))
-    bodies = tuple(body for run in together.values() for body in run)
+        by_limits.setdefault(key, []).append((expr, made))
+    bodies = tuple(body for run in by_limits.values() for body in run)
     return replace(form, outer=(*columns, walk), lane=planes.channels, bodies=bodies)

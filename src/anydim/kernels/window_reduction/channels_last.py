@@ -26,7 +26,7 @@ from anydim.kernels.codegen.vector_loops import nested, over, parallel_loop, und
 from anydim.kernels.ir import constant, greatest, least, select
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.epilogue import PRODUCT, Output
-from anydim.kernels.window_reduction.window_block import changes_nothing, combined, start_of
+from anydim.kernels.window_reduction.window_block import combined, is_neutral, start_of
 from anydim.kernels.window_reduction.window_columns import inside, narrowed
 from anydim.kernels.window_reduction.window_form import Limit, Sliding, Window
 from anydim.lang.tree import Axis, Expr, Index, Read
@@ -34,7 +34,9 @@ from anydim.lang.tree.affine import Affine, operands, to_expr
 from anydim.sizes import Size, ceil_div, product
 
 BLOCK, CHANNEL = "block of channels", "first channel"
-TOGETHER = 8  # vectors of channels per block: their lines are adjacent, and prefetched together
+VECTORS_PER_BLOCK = (
+    8  # vectors of channels per block: their lines are adjacent, and prefetched together
+)
 _HELD = 9  # vectors held in registers over a row: more of them would spill the accumulators
 
 
@@ -51,7 +53,7 @@ def can_skip_taps(form: Sliding) -> bool:
     skipped."""
     return all(
         all(_fits(window, form) for window in windows)
-        and all(changes_nothing(window.read, expr, form) for window in windows if window.limits)
+        and all(is_neutral(window.read, expr, form) for window in windows if window.limits)
         for expr, windows in form.bodies
     )
 
@@ -78,7 +80,7 @@ def _own_axes(expr: Expr) -> frozenset[str]:
 
 def positions_of(form: Sliding, lanes: int) -> Size:
     """The parallel range of the launch: rows of the result, for each block of channels."""
-    blocks = ceil_div(form.lane.extent, lanes * TOGETHER)
+    blocks = ceil_div(form.lane.extent, lanes * VECTORS_PER_BLOCK)
     return product(axis.extent for axis in form.outer[:-1]) * blocks
 
 
@@ -97,16 +99,19 @@ class AcrossWriter:
     def body(self) -> tuple[ir.Step, ...]:
         scope, outer = Elements(self.context), self.form.outer[:-1]
         extents = [(axis.name, self.value(axis.extent)) for axis in outer]
-        blocks = (BLOCK, quotient_up(self.value(self.form.lane.extent), self.lanes * TOGETHER))
+        blocks = (
+            BLOCK,
+            quotient_up(self.value(self.form.lane.extent), self.lanes * VECTORS_PER_BLOCK),
+        )
         parallel_loop(scope, [*extents[:-1], blocks, *extents[-1:]], self._row)
         return tuple(scope.steps)
 
     def _row(self, row: Elements) -> None:
         """One vector after the other if values are held in registers for it, else one position
         after the other."""
-        begin = row.name(row.indices[BLOCK] * (self.lanes * TOGETHER))
+        begin = row.name(row.indices[BLOCK] * (self.lanes * VECTORS_PER_BLOCK))
         channels = int(self.form.lane.extent.constant or 0)
-        span = begin, row.name(least(begin + self.lanes * TOGETHER, channels))
+        span = begin, row.name(least(begin + self.lanes * VECTORS_PER_BLOCK, channels))
         if self.held:
             self.vectors(row, span, lambda part: Row(self, part.scope, span).emit(part))
         else:
@@ -232,8 +237,10 @@ class Row:
             first = last = rest.without(*spans)
             for axis, span in spans.items():
                 last = last + Affine(rest.stride(axis) * span)
-            room = value(limit.extent) - self.scope.scalar(to_expr(last))
-            low, high = narrowed(self.scope, low, high, self.scope.scalar(to_expr(first)), room, by)
+            bound = value(limit.extent) - self.scope.scalar(to_expr(last))
+            low, high = narrowed(
+                self.scope, low, high, self.scope.scalar(to_expr(first)), bound, by
+            )
         low = name(least(low, self.ends[1]))
         return low, name(greatest(low, high))
 

@@ -170,7 +170,7 @@ class Block:
         steps, loaded = list[ir.Step](), dict[object, ir.Value]()
         for copy, (expr, windows) in taps:
             outside = [w for w in windows if self._unproved_limits(copy, w) in absent]
-            if any(changes_nothing(w.read, expr, self.setting.form) for w in outside):
+            if any(is_neutral(w.read, expr, self.setting.form) for w in outside):
                 continue
             answers = frozenset(window.read.tensor for window in windows)
             scope = self.scopes[copy].inner({}, answers=answers)
@@ -332,7 +332,7 @@ def _common(form: Sliding) -> Iterator[Limit]:
     _, windows = form.bodies[0]
     for limit in dict.fromkeys(limit for window in windows for limit in window.limits):
         if all(
-            any(limit in w.limits and changes_nothing(w.read, e, form) for w in found)
+            any(limit in w.limits and is_neutral(w.read, e, form) for w in found)
             for e, found in form.bodies
         ):
             yield limit
@@ -345,7 +345,7 @@ def combined(form: Sliding, scope: Elements, expr: Expr, old: ir.Value) -> ir.Va
     )
 
 
-def changes_nothing(read: Read, expr: Expr, form: Sliding) -> bool:
+def is_neutral(read: Read, expr: Expr, form: Sliding) -> bool:
     """Whether the default of a read makes a tap neutral, as 0 times w in a sum."""
     if read.default is None:
         return True  # only rows that the result does not have
@@ -363,7 +363,7 @@ def start_of(form: Sliding, lanes: int) -> ir.Value:
         _bound(window.read, expr, form) or 0
         for expr, windows in form.bodies
         for window in windows
-        if window.limits and isinstance(expr, Cast) and changes_nothing(window.read, expr, form)
+        if window.limits and isinstance(expr, Cast) and is_neutral(window.read, expr, form)
     }
     if len(found) != 1:
         return nothing_of(form.combine, form.dtype, lanes)

@@ -114,8 +114,8 @@ def inside(scope: Elements, limit: Limit) -> ir.Value:
 
 
 def narrowed(
-    scope: Elements, low: ir.Value, high: ir.Value, first: ir.Value, room: ir.Value, by: ir.Value
+    scope: Elements, low: ir.Value, high: ir.Value, first: ir.Value, bound: ir.Value, by: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
-    """The indices i in `low`:`high` with `first` + `by` * i >= 0 and `by` * i < `room`."""
-    below, above = (quotient_up(greatest(ends, 0), by) for ends in (0 - first, room))
+    """The indices i in `low`:`high` with `first` + `by` * i >= 0 and `by` * i < `bound`."""
+    below, above = (quotient_up(greatest(ends, 0), by) for ends in (0 - first, bound))
     return scope.name(greatest(low, below)), scope.name(least(high, above))

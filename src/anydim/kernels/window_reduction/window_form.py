@@ -121,8 +121,8 @@ def sliding_of(
     if outputs is None:
         return None
     rows = axes[-2].name if len(axes) > 1 else ""
-    together = _along(statement, rows) & {axis.name for axis in reduced}
-    loops, taps = _unrolled(reduced, together if below else set(), unrolled)
+    overlapping = _along(statement, rows) & {axis.name for axis in reduced}
+    loops, taps = _unrolled(reduced, overlapping if below else set(), unrolled)
     extents = {axis.name: axis.extent for axis in (*axes, *loops)}
     bodies = []
     for indices in taps:
@@ -175,7 +175,7 @@ def _slides(statement: Statement) -> bool:
 
 
 def _unrolled(
-    reduced: list[Axis], together: set[str], most: int
+    reduced: list[Axis], overlapping: set[str], most: int
 ) -> tuple[tuple[Axis, ...], tuple[Mapping[str, int], ...]]:
     """The reduced axes that remain loops, and the indices of the unrolled ones in program order.
 
@@ -183,7 +183,7 @@ def _unrolled(
     """
     extents: dict[str, int] = {}
     last_first = {axis.name: -position for position, axis in enumerate(reduced)}
-    for axis in sorted(reduced, key=lambda a: (a.name not in together, last_first[a.name])):
+    for axis in sorted(reduced, key=lambda a: (a.name not in overlapping, last_first[a.name])):
         extent = axis.extent.constant
         if extent is None or extent * prod(extents.values()) > most:
             break

@@ -22,7 +22,7 @@ from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.kernels.window_reduction.channel_vectors import planes_of
 from anydim.kernels.window_reduction.channels_last import (
-    TOGETHER,
+    VECTORS_PER_BLOCK,
     AcrossWriter,
     positions_of,
     walks,
@@ -76,8 +76,8 @@ def lower(
     if walks(form, schedule.lanes):
         walk = AcrossWriter(form, schedule.lanes, schedule.vectors, writer.context, machine)
         body, positions = walk.body(), positions_of(form, schedule.lanes)
-        together = minimum(form.lane.extent, schedule.lanes * TOGETHER)
-        elements, direction = form.outer[-1].extent * together, "channels"
+        block_channels = minimum(form.lane.extent, schedule.lanes * VECTORS_PER_BLOCK)
+        elements, direction = form.outer[-1].extent * block_channels, "channels"
     else:
         body, positions = writer.body(), product(axis.extent for axis in form.outer)
         elements, direction = form.lane.extent, "the rows of the result"
