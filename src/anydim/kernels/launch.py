@@ -141,8 +141,7 @@ class BytesPanels:
 
 @dataclass(frozen=True)
 class NarrowPanels:
-    """Packing of 4-bit or 8-bit weights: [ceil(n/width)][k], zero padded to a multiple of `depth`
-    in k.
+    """Packing of 4-bit or 8-bit weights: [ceil(n/width)][k], with k zero padded to `depth`.
 
     `k` and `n` give (size, stride). 8-bit weights take one byte each, [k][width]. Eight 4-bit
     weights along k make a word, the first one in the low bits; each is stored with an offset of 8.

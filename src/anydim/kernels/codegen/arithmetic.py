@@ -48,7 +48,7 @@ def first_lanes(count: ir.Value, lanes: int) -> ir.Value:
 
 
 def lane_indices(count: ir.Value, lanes: int) -> tuple[ir.Value, ir.Value]:
-    """Lane indices, and the clamped count in every lane, in a type whose vector fits a register."""
+    """Lane indices, and `count` in every lane, in a type whose vector fits a register."""
     vector = ir.Type(int8 if lanes > _WIDE else int32, lanes)
     return ir.Iota(vector), ir.Splat(vector, ir.Convert(ir.Type(vector.dtype), count))
 

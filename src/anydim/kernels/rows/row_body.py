@@ -136,7 +136,7 @@ class Setting:
     def _read_ahead(self) -> tuple[tuple[str, Affine, Size], ...]:
         """The reads of the next row's first pass: buffer, address, distance between rows.
 
-        The second pass, if there is one, prefetches them: it accesses little memory itself.
+        The second pass, if there is one, prefetches them: it leaves the memory bus idle.
         """
         if self.form.across or not self.form.outer or self.plan.passes < 2:
             return ()

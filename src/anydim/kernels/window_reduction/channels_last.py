@@ -292,7 +292,8 @@ class Row:
         return found
 
     def _spanned(self, limit: Limit, checked: bool) -> bool:
-        """Whether all taps have a limit on one tap loop; and, unless `checked`, not on the row."""
+        """Whether a limit applies to all taps and moves along one tap loop (and, unless `checked`,
+        not along the row)."""
         taps = [axis.name for axis in self.form.loops if axis.name in limit.index.indices]
         return (
             len(taps) == 1
