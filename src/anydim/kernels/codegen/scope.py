@@ -72,7 +72,7 @@ class Scope(ABC):
         return inner
 
     def _begin(self) -> None:
-        """Start with no known values at this level."""
+        """Reset the values known at this level."""
         self.uniform: Scope | None = None  # the same loop without lanes, for uniform values
         self.steps: list[ir.Step] = []
         self._known: dict[tuple[Expr, DType], ir.Value] = {}

@@ -79,7 +79,7 @@ def limits(
 ) -> tuple[ir.Value, ir.Value]:
     """First and end of a part of a row from `first` to `end`. Bounds out of range are ignored.
 
-    The check of such a bound, which is in the loop, then fails as if the whole row were visited.
+    The check of such a bound, which is in the loop, then runs as if the whole row were visited.
     """
     low, high = first, end
     for function, bounds in (("max", part.lows), ("min", part.highs)):

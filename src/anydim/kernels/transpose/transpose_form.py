@@ -12,8 +12,8 @@ from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove
 
 _BLOCK = 128  # contiguous bytes of the source; each element belongs to another target row
-_PIECE = 1 << 14  # elements of a work item where target rows are short
-LANES = 4096  # lanes of a work item where target rows are long
+_PIECE = 1 << 14  # elements of a chunk where target rows are short
+LANES = 4096  # lanes of a chunk where target rows are long
 
 
 @dataclass(frozen=True)
@@ -77,28 +77,28 @@ def form_of(group: Group, box: Box) -> TranspositionForm | None:
 
 
 def block_of(form: TranspositionForm, dtype: DType) -> Size:
-    """Contiguous source elements in a work item, each of another target row."""
+    """Contiguous source elements in a chunk, each of another target row."""
     block = _BLOCK // dtype.bytes
     return maximum(1, as_size(_PIECE) // maximum(1, block * form.lane.extent)) * block
 
 
 def blocks_of(form: TranspositionForm, dtype: DType) -> Size:
-    """Work items along the rows; the last one is up to half a block longer or shorter."""
+    """Chunks along the rows; the last one is up to half a block longer or shorter."""
     return _work_items(form.row.extent, block_of(form, dtype))
 
 
 def parts_of(form: TranspositionForm) -> Size:
-    """Work items along the lanes, of `LANES` each; the last one is up to half of that longer or
+    """Chunks along the lanes, of `LANES` each; the last one is up to half of that longer or
     shorter.
 
     Splits a few long target rows (as of channels-last images) over all threads. If the target has
-    an axis just outside the lanes, work items along it suffice.
+    an axis just outside the lanes, chunks along it suffice.
     """
     return as_size(1) if form.adjacent else _work_items(form.lane.extent, as_size(LANES))
 
 
 def grain_of(form: TranspositionForm, dtype: DType) -> Size:
-    """Work items that are worth a thread: about 8000 elements."""
+    """Chunks that are worth a thread: about 8000 elements."""
     elements = maximum(minimum(form.lane.extent, LANES) * block_of(form, dtype), 1)
     return maximum(as_size(8192) // elements, 1)
 

@@ -22,10 +22,10 @@ Variant = tuple[ir.Value, Callable[[], None]]  # (condition under which it beats
 
 
 class Pieces(Squares):
-    """Emits work items: all lanes of a block of rows, at one index of the outer axes."""
+    """Emits chunks: all lanes of a block of rows, at one index of the outer axes."""
 
     def write(self) -> None:
-        """Emit all work items."""
+        """Emit all chunks."""
         self._declare_buffers()
         with self.code.range(variable("start"), variable("stop"), name="unit"):
             self._piece()
@@ -46,7 +46,7 @@ class Pieces(Squares):
         self._first_variant(self._variants() if form.inside is None else [])
 
     def _lanes(self) -> None:
-        """The number of lanes of a work item, and their distance in the source.
+        """The number of lanes of a chunk, and their distance in the source.
 
         If the lane axis has extent 1, the next axis of the target supplies the lanes, and some work
         items copy the lanes of the following ones too.
@@ -194,7 +194,7 @@ def _step(lanes: int, count: int) -> int:
 
 
 def _end(first: ir.Value, each: ir.Value, end: ir.Value) -> ir.Value:
-    """End of a work item that starts at `first`: the last one is up to half an item longer or
+    """End of a chunk that starts at `first`: the last one is up to half an item longer or
     shorter."""
     last = first + each
     return select(end - last < each / 2, end, last)

@@ -26,7 +26,7 @@ _LINE, _WAY, _WAYS = 64, 4096, 8  # L1 cache: bytes of a line, bytes of a way, a
 
 @dataclass(frozen=True)
 class Squares:
-    """Emits a work item in square blocks: a block of rows, at one index of the outer axes.
+    """Emits a chunk in square blocks: a block of rows, at one index of the outer axes.
 
     `vector` is the source vector type, with one lane per row of a square; `made` is the target
     dtype.
@@ -77,7 +77,7 @@ class Squares:
             self.code.emit(ir.Stack(_PANEL, dtype, lanes * self._panel_width))
 
     def _squares(self) -> None:
-        """The work item in square blocks, one row of blocks after the other.
+        """The chunk in square blocks, one row of blocks after the other.
 
         The last block of an axis overlaps the one before, or is masked where the axis is shorter
         than a vector or guarded.
@@ -170,7 +170,7 @@ class Squares:
         """Squares of all rows with fewer lanes than a vector; returns the end of the rows done.
 
         If target rows are adjacent, whole vectors are stored: the next row overwrites the excess of
-        the previous one. The last square of a work item is masked.
+        the previous one. The last square of a chunk is masked.
         """
         code, lanes = self.code, self.vector.lanes
         if self.form.inside is not None:
@@ -262,7 +262,7 @@ class Squares:
         )
 
     def _ends(self, axis: str) -> tuple[ir.Value, ir.Value]:
-        """Start and end of the work item along an axis."""
+        """Start and end of the chunk along an axis."""
         if axis == "row":
             return variable("row0"), variable("row1")
         return constant(0), variable("width")
