@@ -84,7 +84,7 @@ def block_of(form: TranspositionForm, dtype: DType) -> Size:
 
 def blocks_of(form: TranspositionForm, dtype: DType) -> Size:
     """Chunks along the rows; the last one is up to half a block longer or shorter."""
-    return _work_items(form.row.extent, block_of(form, dtype))
+    return _chunks(form.row.extent, block_of(form, dtype))
 
 
 def parts_of(form: TranspositionForm) -> Size:
@@ -94,7 +94,7 @@ def parts_of(form: TranspositionForm) -> Size:
     Splits a few long target rows (as of channels-last images) over all threads. If the target has
     an axis just outside the lanes, chunks along it suffice.
     """
-    return as_size(1) if form.adjacent else _work_items(form.lane.extent, as_size(LANES))
+    return as_size(1) if form.adjacent else _chunks(form.lane.extent, as_size(LANES))
 
 
 def grain_of(form: TranspositionForm, dtype: DType) -> Size:
@@ -103,7 +103,7 @@ def grain_of(form: TranspositionForm, dtype: DType) -> Size:
     return maximum(as_size(8192) // elements, 1)
 
 
-def _work_items(extent: Size, each: Size) -> Size:
+def _chunks(extent: Size, each: Size) -> Size:
     return maximum(1, (extent + each // 2) // each)
 
 
