@@ -194,7 +194,7 @@ def _step(lanes: int, count: int) -> int:
 
 
 def _end(first: ir.Value, each: ir.Value, end: ir.Value) -> ir.Value:
-    """End of a chunk that starts at `first`: the last one is up to half an item longer or
+    """End of a chunk that starts at `first`: the last one is up to half a chunk longer or
     shorter."""
     last = first + each
     return select(end - last < each / 2, end, last)
