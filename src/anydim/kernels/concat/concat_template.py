@@ -212,7 +212,7 @@ class _Writer:
         rest = axes[position + 1 :]
         inside, remaining = (product(a.extent for a in some) for some in (self.form.inner, rest))
         each = inside if remaining == 0 else inside.divide_exactly(remaining)
-        assert each is not None, "axes that are left are made of inner ones"
+        assert each is not None, "the remaining axes are merged inner ones"
         low, high = (scope.name(at * self.value(each)) for at in (low, high))
         spans = [(low, high), *((constant(0), self.value(axis.extent)) for axis in rest)]
         names = [axis.name for axis in axes[position:]]

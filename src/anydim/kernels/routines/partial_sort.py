@@ -22,13 +22,13 @@ BLOCK = 64  # keys compared at once
 
 @dataclass(frozen=True)
 class PartialSort:
-    """The remaining scores: `left` of them, keys at or above `low`; the next batch has about
+    """The remaining scores: `remaining` of them, keys at or above `low`; the next batch has about
     `wanted`."""
 
     code: Code
     keys: Buffer
     pairs: Pairs
-    left: Variable
+    remaining: Variable
     low: Variable
     end: Variable
     wanted: Variable
@@ -52,7 +52,7 @@ class PartialSort:
         code, lanes, kind = self.code, self._lanes, self.keys.dtype
         none = constant(-1 % (1 << kind.bits), kind, lanes)  # not the key of any score
         lowest, highest = code.variable(none), code.variable(constant(0, kind, lanes))
-        self.left.set(0)
+        self.remaining.set(0)
 
         def take(i: ir.Value, where: ir.Value | None) -> None:
             score = scores.load(i, lanes, where)
@@ -63,7 +63,7 @@ class PartialSort:
             self.keys[i] = select(above, key, none)
             lowest.set(select(above, least(lowest(), key), lowest()))
             highest.set(select(above, greatest(highest(), key), highest()))
-            self.left.set(self.left() + above.flags.ones.as_(int64))
+            self.remaining.set(self.remaining() + above.flags.ones.as_(int64))
 
         code.sweep(0, count, lanes, take)
         self.low.set(lowest().combined("min"))
@@ -74,7 +74,7 @@ class PartialSort:
         """The next batch of sorted pairs, and its size: about `wanted`, at least one."""
         code, wanted = self.code, self.wanted()
         enough = code.let(wanted + (wanted >> 2))
-        some, end, below = (code.variable(v()) for v in (self.left, self.end, self.low))
+        some, end, below = (code.variable(v()) for v in (self.remaining, self.end, self.low))
         with code.loop(lambda: (some() > enough) & (end() - below() > 1)):
             middle = code.let(below() + ((end() - below()) >> 1))
             before = self._before(count, middle)
@@ -86,7 +86,7 @@ class PartialSort:
         self._gather(count, end())
         found = some()
         self.low.set(end())
-        self.left.set(self.left() - found)
+        self.remaining.set(self.remaining() - found)
         self.wanted.set(wanted * 2)
         return self.pairs.part(radix.sort(code, self.pairs, found)), found
 
@@ -94,19 +94,19 @@ class PartialSort:
         """The number of remaining keys below a bound."""
         total = self.code.variable(0)
         with self.code.range(0, count, self._lanes) as i:
-            total += self._left(i, end).flags.ones.as_(int64)
+            total += self._remaining_mask(i, end).flags.ones.as_(int64)
         return total()
 
     def _gather(self, count: ir.Value, end: ir.Value) -> None:
         """Gather the remaining keys below a bound, as pairs."""
         code, number = self.code, self.code.variable(0)
         lanes = self._lanes
-        with code.range(0, count, lanes) as i, code.each(self._left(i, end)) as lane:
+        with code.range(0, count, lanes) as i, code.each(self._remaining_mask(i, end)) as lane:
             index = code.let(i + lane)
             self.pairs.put(number(), self.keys[index], index.as_(uint32))
             number += 1
 
-    def _left(self, i: ir.Value, end: ir.Value) -> ir.Value:
+    def _remaining_mask(self, i: ir.Value, end: ir.Value) -> ir.Value:
         """A mask of the keys from i on that remain and are below a bound."""
         keys = self.keys.load(i, self._lanes)
         return (keys >= self.low()) & (keys < end)

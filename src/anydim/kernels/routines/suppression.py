@@ -160,7 +160,7 @@ class _Suppression:
             ranked.fill(scores.part(block), count, threshold, most)
             own = boxes.part(code.let(item // code.size(classes) * (4 * count)))
             number = code.variable(0)
-            with code.loop(lambda: (ranked.left() > 0) & (number() < most)):
+            with code.loop(lambda: (ranked.remaining() > 0) & (number() < most)):
                 pairs, some = ranked.following(count)
                 at = code.variable(0)
                 with code.loop(lambda: (at() < some) & (number() < most)):

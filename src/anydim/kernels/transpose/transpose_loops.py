@@ -153,33 +153,33 @@ class Pieces(Squares):
         with self.code.range(rest, high, step, "p") as at:
             move(count, at, high - at)
 
-    def _interleave(self, count: int, row: ir.Value, left: ir.Value | None) -> None:
-        """Interleave `count` lanes of several rows into target vectors; `left` rows remain at the
+    def _interleave(self, count: int, row: ir.Value, remaining: ir.Value | None) -> None:
+        """Interleave `count` lanes of several rows into target vectors; `remaining` rows at the
         end."""
         wide, lanes = self._wide, self._wide.lanes
         step = _step(lanes, count)
         kind = ir.Type(wide.dtype, step)
-        some = None if left is None else first_lanes(least(left, step), step)
+        some = None if remaining is None else first_lanes(least(remaining, step), step)
         offsets = [self._offsets(row, constant(number)) for number in range(count)]
         loads = [ir.Load(kind, "x", source, some) for source, _ in offsets]
         stores = []
         for begin in range(0, step * count, lanes):
             mask = None
-            if left is not None:
-                mask = first_lanes(least(left, step) * count + -begin, lanes)
+            if remaining is not None:
+                mask = first_lanes(least(remaining, step) * count + -begin, lanes)
             made = zipped(wide, loads, self.code.let, begin)
             stores.append(ir.Store("y", offsets[0][1] + begin, made, mask))
         self.code.take([*stores, *lines_ahead(stores)])
 
-    def _deinterleave(self, count: int, lane: ir.Value, left: ir.Value | None) -> None:
-        """Deinterleave source vectors into `count` target rows; `left` lanes remain at the end."""
+    def _deinterleave(self, count: int, lane: ir.Value, remaining: ir.Value | None) -> None:
+        """Deinterleave source vectors into `count` target rows; `remaining` lanes at the end."""
         wide, lanes = self._wide, self._wide.lanes
         masks: list[ir.Value | None] = [None] * count
         some = None
-        if left is not None:
-            joined = least(left * count, lanes * count)
+        if remaining is not None:
+            joined = least(remaining * count, lanes * count)
             masks = [first_lanes(joined + -number * lanes, lanes) for number in range(count)]
-            some = first_lanes(least(left, lanes), lanes)
+            some = first_lanes(least(remaining, lanes), lanes)
         offsets = [self._offsets(constant(number), lane) for number in range(count)]
         source = offsets[0][0]
         loads = [ir.Load(wide, "x", source + n * lanes, mask) for n, mask in enumerate(masks)]

@@ -175,10 +175,10 @@ class Squares:
         code, lanes = self.code, self.vector.lanes
         if self.form.inside is not None:
             return code.let(begin, "done")
-        done, left = code.let(squares, "done"), variable("left")
-        few = code.let(first_lanes(least(left, lanes), lanes), "few")
+        done, remaining = code.let(squares, "done"), variable("left")
+        few = code.let(first_lanes(least(remaining, lanes), lanes), "few")
         if self._copies:
-            packed, last = self._row_stride.equals(left), greatest(squares - lanes, begin)
+            packed, last = self._row_stride.equals(remaining), greatest(squares - lanes, begin)
             over = code.let(select(packed, last, begin), "over")
             with code.range(begin, over, lanes, "o"):
                 self._square("o", narrow=True)
@@ -197,7 +197,7 @@ class Squares:
         """
         code, lanes = self.code, self.vector.lanes
         source, target = self._offsets(variable(row), variable("lane0"))
-        left = code.let(variable("row1") - variable(row), f"{row}_left")
+        remaining = code.let(variable("row1") - variable(row), f"{row}_left")
         code.let(source, f"{row}_from")
         target = code.let(target, f"{row}_to")
         columns = self._columns(row, edge, narrow)
@@ -207,8 +207,8 @@ class Squares:
         for number, column in enumerate(columns):
             at = target + self._row_stride * number
             if edge:
-                at = select(left > number, at, 0)
-                mask = _some(number, left, variable("left"), lanes)
+                at = select(remaining > number, at, 0)
+                mask = _some(number, remaining, variable("left"), lanes)
             code.emit(ir.Store("y", at, column, mask))
 
     def _columns(self, row: str, edge: bool, narrow: bool) -> list[ir.Value]:

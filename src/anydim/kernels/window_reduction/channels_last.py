@@ -154,7 +154,7 @@ class AcrossWriter:
         """The vectors of a block, one after the other; all but the last one are whole."""
         channels, lanes, lane = int(self.form.lane.extent.constant or 0), self.lanes, self.form.lane
         with over(scope, span[1], span[0], lanes, CHANNEL, "c") as (inner, at):
-            left = inner.name(channels - at)
+            remaining = inner.name(channels - at)
 
             def written(mask: ir.Value | None) -> tuple[ir.Step, ...]:
                 part = inner.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=mask)
@@ -162,9 +162,9 @@ class AcrossWriter:
                 return tuple(part.steps)
 
             whole = written(None) if channels >= lanes else ()
-            cut = written(inner.name(first_lanes(left, lanes))) if channels % lanes else ()
+            cut = written(inner.name(first_lanes(remaining, lanes))) if channels % lanes else ()
             both = whole and cut
-            inner.steps += (ir.If(left >= lanes, whole, cut),) if both else whole or cut
+            inner.steps += (ir.If(remaining >= lanes, whole, cut),) if both else whole or cut
 
 
 @dataclass(frozen=True)

@@ -138,8 +138,8 @@ class PlanesWriter(AcrossWriter):
         first, last = quotient(START, each), quotient_up(STOP, each)
         with over(scope, last, first, letter="block") as (block, number):
             at, before = block.name(number * lanes), block.name(number * each)
-            self.left = block.name(least(self.value(channels.extent) - at, lanes))
-            mask = block.name(first_lanes(self.left, lanes))
+            self.remaining = block.name(least(self.value(channels.extent) - at, lanes))
+            mask = block.name(first_lanes(self.remaining, lanes))
             part = block.inner({channels.name: at}, lane=channels.name, lanes=lanes, mask=mask)
             for source in self.planes.sources:
                 if not source.by:
@@ -241,7 +241,9 @@ class PlanesWriter(AcrossWriter):
         first = scope.offset(source.start) + scope.indices[self.planes.channels.name] * plane + at
         scratch = self._scratch(source.tensor, to * (self.lanes * dtype.bytes))
         image = ir.Address(self.touched.buffers[source.tensor], first)
-        self._transpose(scope, dtype, image, scratch, plane, constant(self.lanes), self.left, count)
+        self._transpose(
+            scope, dtype, image, scratch, plane, constant(self.lanes), self.remaining, count
+        )
 
     def _unpack(self, scope: Elements, output: Output, count: ir.Value, at: ir.Value) -> None:
         """Unpack `count` elements into the planes of the result, from element `at` on."""
@@ -253,7 +255,7 @@ class PlanesWriter(AcrossWriter):
         result = ir.Address(self.touched.buffers[output.tensor], first)
         dtype = self.context.types[output.tensor].dtype
         self._transpose(
-            scope, dtype, scratch, result, constant(self.lanes), plane, count, self.left
+            scope, dtype, scratch, result, constant(self.lanes), plane, count, self.remaining
         )
 
     def _scratch(self, tensor: str, offset: ir.Value) -> ir.Address:
