@@ -48,8 +48,8 @@ class Pieces(Squares):
     def _lanes(self) -> None:
         """The number of lanes of a chunk, and their distance in the source.
 
-        If the lane axis has extent 1, the next axis of the target supplies the lanes, and some work
-        items copy the lanes of the following ones too.
+        If the lane axis has extent 1, the next axis of the target supplies the lanes, and some
+        chunks copy the lanes of the following ones too.
         """
         value, form = self._value, self.form
         extent = form.lane.extent
