@@ -21,16 +21,16 @@ _UNROLLED = 4  # scalar copies per iteration
 Variant = tuple[ir.Value, Callable[[], None]]  # (condition under which it beats squares, emitter)
 
 
-class Pieces(Squares):
+class Chunks(Squares):
     """Emits chunks: all lanes of a block of rows, at one index of the outer axes."""
 
     def write(self) -> None:
         """Emit all chunks."""
         self._declare_buffers()
         with self.code.range(variable("start"), variable("stop"), name="unit"):
-            self._piece()
+            self._chunk()
 
-    def _piece(self) -> None:
+    def _chunk(self) -> None:
         code, value, form = self.code, self._value, self.form
         block = block_of(form, self.vector.dtype)
         blocks = value(blocks_of(form, self.vector.dtype))

@@ -36,7 +36,7 @@ from anydim.kernels.transpose.transpose_form import (
     grain_of,
     parts_of,
 )
-from anydim.kernels.transpose.transpose_loops import FEW, MOST_LANES, Pieces
+from anydim.kernels.transpose.transpose_loops import FEW, MOST_LANES, Chunks
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import as_size, product
 
@@ -83,7 +83,7 @@ def _lower(form: TranspositionForm, schedule: Transposition, task: Task) -> Laun
     touched = Operands.of(group, (form.value,), {given.name: "x", made.name: "y"})
     context = Context(touched.types, sizes, task.machine)
     code, vector = Writer(), ir.Type(dtype, schedule.lanes)
-    Pieces(code, form, context, made.type.dtype, vector).write()
+    Chunks(code, form, context, made.type.dtype, vector).write()
     outer = product(axis.extent for axis in form.outer)
     moved = (dtype.bytes + made.type.dtype.bytes) * product(made.type.shape)
     return touched.launch(
