@@ -1,6 +1,6 @@
 """Loop IR, and the templates that lower groups of comprehensions to it.
 
-In: groups of statements (`lang/tree`), a box and a machine. Out: launches, kernels in loop IR
+Input: groups of statements (`lang/tree`), a box and a machine. Output: launches, kernels in loop IR
 whose sizes are formulas. Layers import only from the layers above them and from the files of this
 folder:
 

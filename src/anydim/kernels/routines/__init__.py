@@ -1,6 +1,6 @@
 """Hand-written kernels of operators that are not comprehensions, one file per family.
 
-In: the types and attributes of a node. Out: launches, one for each step of the algorithm.
+Input: the types and attributes of a node. Output: launches, one for each step of the algorithm.
 
     routine.py           the record of a routine
     ir_builder.py        builds a kernel from Python that reads like the algorithm
