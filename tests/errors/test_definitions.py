@@ -39,7 +39,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[ad.UserError], str]] = {
         ).scan.options, ad.OptionError,
         "options of <text>:1: scan, nest(parallel=t): 't' cannot be shared by threads: t runs in "
         "order: y(t - 1, c) is read 1 iteration after it is written as y(t, c)\n"
-        "  it can be cut along 'c'",
+        "  it can be split along 'c'",
     ),
     "an option with a value that is none": (
         lambda: ad.define(

@@ -1,17 +1,18 @@
-"""Loop IR and the templates that turn groups of comprehensions into it.
+"""Loop IR, and the templates that lower groups of comprehensions to it.
 
-In come groups of statements (`lang/tree`), a box and a machine; out go launches: kernels in loop IR
-with sizes as formulas. Floors import only from those above them, and from files of this folder:
+Input: groups of statements (`lang/tree`), a box and a machine. Output: launches, kernels in loop IR
+whose sizes are formulas. Layers import only from the layers above them and from the files of this
+folder:
 
     ir/         loop IR: values, steps, kernels
-    codegen/      what all loops are made of: values, lanes, expressions
-    matmul/    blocked products: contraction, convolution, winograd, bytes
-    rows/       element work and reductions, row by row
-    transpose/  copies that exchange axes
-    concat/     element work that differs from range to range of an axis
+    codegen/    emits loops of all templates: values, lanes, expressions
+    matmul/     blocked products: contraction, convolution, winograd, int8, weight-only quantization
+    rows/       elementwise work and reductions, row by row
+    transpose/  copies that permute axes
+    concat/     elementwise work that is piecewise along an axis
     attention/  scores, softmax and the weighted sum
-    gpu/    groups of items that share local memory, for accelerators
-    window_reduction/    reductions over windows
-    loop_nest/       ordered steps
-    routines/   kernels written by hand
+    gpu/        work-groups that share local memory, for accelerators
+    window_reduction/    reductions over windows: pooling, depthwise convolution, stencils
+    loop_nest/  ordered loop nests
+    routines/   hand-written kernels
 """

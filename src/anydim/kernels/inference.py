@@ -1,7 +1,7 @@
-"""What can be read off a scalar expression without computing it: element type, axes, linear form.
+"""Static properties of scalar expressions: element type, axes, linear form.
 
-A literal without element type takes that of what it meets, as Python numbers do in numpy; an
-expression made of such literals only has type None until its surroundings say.
+A literal without an element type takes the type of the other operand, as Python numbers do in
+numpy. An expression made of such literals only has type None until its context fixes one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EXACT = 1 << 24  # float32 holds every integer up to here
 
 
 def weak_dtype(expr: Expr) -> DType:
-    """The type an expression of untyped literals has when nothing around it says."""
+    """Default type of an expression of untyped literals."""
     if isinstance(expr, Literal):
         if isinstance(expr.value, bool):
             return boolean
@@ -36,17 +36,17 @@ def weak_dtype(expr: Expr) -> DType:
 
 
 def widest(dtypes: Iterable[DType]) -> DType:
-    """A float if there is one, of the most bits."""
+    """The dtype with the most bits, floats first."""
     return max(dtypes, key=lambda d: (d.is_float, d.bits))
 
 
 def value_arguments(expr: Apply) -> tuple[Expr, ...]:
-    """The arguments that share one type: all but the condition of a select."""
+    """The arguments that share one type: all except the condition of a select."""
     return expr.arguments[1:] if expr.function == "select" else expr.arguments
 
 
 def common_dtype(exprs: tuple[Expr, ...], types: Mapping[str, TensorType]) -> DType | None:
-    """The type that several expressions meet in; None when all are untyped literals."""
+    """The common type of several expressions; None when all are untyped literals."""
     known = [dtype_of(expr, types) for expr in exprs]
     typed = {d for d in known if d is not None}
     if not typed:
@@ -66,7 +66,7 @@ def _fits(weak: DType, typed: DType) -> bool:
 
 
 def dtype_of(expr: Expr, types: Mapping[str, TensorType]) -> DType | None:
-    """The element type of an expression; None when it is made of untyped literals only."""
+    """The element type of an expression; None when it consists of untyped literals only."""
     if isinstance(expr, Literal):
         return expr.dtype
     if isinstance(expr, (Index, SizeTerm)):
@@ -86,7 +86,7 @@ def dtype_of(expr: Expr, types: Mapping[str, TensorType]) -> DType | None:
 
 @lru_cache(maxsize=8192)
 def free_axes(expr: Expr) -> frozenset[str]:
-    """Names of the axes whose value an expression depends on."""
+    """Names of the axes that an expression depends on."""
     if isinstance(expr, Index):
         return frozenset((expr.name,))
     return frozenset().union(*map(free_axes, operands(expr)))
@@ -94,7 +94,8 @@ def free_axes(expr: Expr) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Linear:
-    """An affine form plus coefficient * atom for parts that are not affine (`//`, `%`, reads)."""
+    """An affine form plus coefficient * atom for the parts that are not affine (`//`, `%`,
+    reads)."""
 
     affine: Affine
     atoms: tuple[tuple[Expr, Size], ...] = ()
@@ -106,7 +107,7 @@ class Linear:
         return self + other.scaled(as_size(-1))
 
     def without(self, *indices: str) -> Linear:
-        """The form where these indices are 0."""
+        """The form with these indices set to 0."""
         atoms = tuple(atom for atom in self.atoms if not free_axes(atom[0]) & {*indices})
         return Linear(self.affine.without(*indices), atoms)
 
@@ -116,7 +117,7 @@ class Linear:
 
 
 def linear(expr: Expr) -> Linear:
-    """An integer expression as a linear form; what it cannot take apart becomes an atom."""
+    """An integer expression as a linear form; a part that is not linear becomes an atom."""
     known = affine(expr)
     if known is not None:
         return Linear(known)
@@ -144,7 +145,7 @@ def _linear_apply(expr: Apply) -> Linear | None:
 
 
 def read_address(read: Read, shape: tuple[Size, ...]) -> Linear:
-    """The flat row-major element offset of a read of a tensor of `shape`."""
+    """The flat row-major element offset of a read from a tensor of `shape`."""
     if read.flat:
         return linear(read.indices[0])
     if len(read.indices) != len(shape):
@@ -156,7 +157,7 @@ def read_address(read: Read, shape: tuple[Size, ...]) -> Linear:
 
 
 def always_inside(read: Read, types: Mapping[str, TensorType]) -> bool:
-    """Whether a read stays in its tensor even where the loop around it runs zero times."""
+    """Whether a read is in bounds even where the loop around it runs zero times."""
     if read.default is not None or any(reads(index) for index in read.indices):
         return True
     if read.flat:
@@ -168,14 +169,14 @@ def always_inside(read: Read, types: Mapping[str, TensorType]) -> bool:
 def _inside_alone(index: Expr, extent: Size) -> bool:
     if isinstance(index, Index):
         return True
-    known, place = extent.constant, index.value if isinstance(index, Literal) else None
+    known, position = extent.constant, index.value if isinstance(index, Literal) else None
     if isinstance(index, SizeTerm):
-        place = index.size.constant
-    return known is not None and place is not None and 0 <= place < known
+        position = index.size.constant
+    return known is not None and position is not None and 0 <= position < known
 
 
 def linear_expr(form: Linear) -> Expr:
-    """An expression with the value of a linear form."""
+    """An expression equal to a linear form."""
     total: Expr | None = None if _is_zero(form.affine) and form.atoms else to_expr(form.affine)
     for atom, coefficient in form.atoms:
         term = atom
@@ -191,7 +192,8 @@ def _is_zero(form: Affine) -> bool:
 
 
 def limited(expr: Cast, have: DType) -> tuple[Expr, Literal, Literal] | None:
-    """x, low and high of a cast of min(max(x, low), high) to an integer type that holds both."""
+    """x, low and high of a cast of min(max(x, low), high) to an integer type that holds both
+    bounds."""
     outer = expr.argument
     if have != float32 or not expr.dtype.is_integer or expr.dtype.stored:
         return None

@@ -1,4 +1,4 @@
-"""Loop IR as text to read: one line per statement, expressions in infix form.
+"""Prints loop IR: one line per statement, expressions in infix form.
 
 kernel softmax(x: float32, y: float32 out; rows, cols)
   for r in start:stop
@@ -17,13 +17,13 @@ from anydim.lang.functions import FUNCTIONS
 from anydim.sizes import Size
 
 _INDENT = "  "
-_TOLD = 6  # sizes that one parameter is in different launches
+_MOST_SHOWN = 6  # values of one parameter that are listed
 
 
 def print_kernel(kernel: ir.Kernel, launches: Iterable[Sequence[Size]] = ()) -> str:
-    """A kernel with its functions; functions of libraries are named only.
+    """A kernel with its functions; functions of libraries are only named.
 
-    `launches` has the sizes of each of its launches, which say what its parameters are.
+    `launches` holds the sizes of each launch of the kernel; they give the values of its parameters.
     """
     operands = ", ".join(
         f"{o.name}: {o.dtype}{' out' if o.written else ''}" for o in kernel.operands
@@ -40,7 +40,7 @@ def print_kernel(kernel: ir.Kernel, launches: Iterable[Sequence[Size]] = ()) -> 
 
 
 def print_library(library: ir.Library) -> str:
-    """A module of functions, those that others may call marked."""
+    """A module of functions; public functions are marked."""
     lines = [f"module {library.name}"]
     for function in library.functions:
         text = print_function(function)
@@ -53,10 +53,10 @@ def print_library(library: ir.Library) -> str:
 def _parameters(kernel: ir.Kernel, launches: Iterable[Sequence[Size]]) -> Iterator[str]:
     """`p0 = seq`, or `p0 = seq, 4*seq or 384` where launches differ."""
     for name, sizes in zip(kernel.sizes, zip(*launches)):
-        told = list(dict.fromkeys(map(str, sizes)))
-        if len(told) > _TOLD:
-            told = [*told[: _TOLD - 1], f"{len(told) - _TOLD + 1} others"]
-        either = " or ".join(filter(None, (", ".join(told[:-1]), told[-1])))
+        shown = list(dict.fromkeys(map(str, sizes)))
+        if len(shown) > _MOST_SHOWN:
+            shown = [*shown[: _MOST_SHOWN - 1], f"{len(shown) - _MOST_SHOWN + 1} others"]
+        either = " or ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
         yield f"{name} = {either}"
 
 
@@ -78,7 +78,7 @@ def _parameter(parameter: ir.Pointer | ir.Scalar) -> str:
     return parameter.name if parameter.type == ir.INDEX else f"{parameter.name}: {parameter.type}"
 
 
-def _place(node: ir.Load | ir.Store, lanes: int) -> str:
+def _location(node: ir.Load | ir.Store, lanes: int) -> str:
     span = f" : {lanes}" if lanes > 1 else ""
     if isinstance(node, ir.Store) and node.nontemporal:
         span += " past"
@@ -87,7 +87,7 @@ def _place(node: ir.Load | ir.Store, lanes: int) -> str:
 
 
 def _at(node: ir.LoadAt | ir.StoreAt, kind: ir.Type) -> str:
-    """An element at an address: `block.at[3]`, in words unless it says otherwise."""
+    """An element at an address, `block.at[3]`; the type is printed unless it is int64."""
     where = "at" if kind == ir.INDEX else f"at.{kind}"
     return f"{_inner(node.address)}.{where}[{print_value(node.offset)}]"
 
@@ -129,7 +129,7 @@ _VALUES: dict[type, Callable[[Any], str]] = {
     ir.Op: _op,
     ir.Convert: lambda node: f"{node.type}({print_value(node.argument)})",
     ir.Bitcast: lambda node: f"bits {node.type}({print_value(node.argument)})",
-    ir.Load: lambda node: _place(node, node.type.lanes),
+    ir.Load: lambda node: _location(node, node.type.lanes),
     ir.Gather: _gather,
     ir.Splat: lambda node: f"splat({print_value(node.argument)})",
     ir.Iota: lambda node: f"iota.{node.type}",
@@ -217,8 +217,8 @@ def _copy_aside(step: ir.CopyAside) -> Iterator[str]:
 
 
 def _tile_memory(step: ir.TileMemory) -> Iterator[str]:
-    place = f"{step.buffer}[{print_value(step.offset)} by {print_value(step.row)}]"
-    yield f"{place} = tile {step.tile}" if step.store else f"tile {step.tile} = {place}"
+    location = f"{step.buffer}[{print_value(step.offset)} by {print_value(step.row)}]"
+    yield f"{location} = tile {step.tile}" if step.store else f"tile {step.tile} = {location}"
 
 
 _STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
@@ -226,7 +226,7 @@ _STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
     ir.Declare: lambda step: iter([f"{step.name} := {print_value(step.value)}"]),
     ir.Assign: lambda step: iter([f"{step.name} <- {print_value(step.value)}"]),
     ir.Store: lambda step: iter(
-        [f"{_place(step, step.value.type.lanes)} = {print_value(step.value)}"]
+        [f"{_location(step, step.value.type.lanes)} = {print_value(step.value)}"]
     ),
     ir.Stack: lambda step: iter([f"{step.name} = stack {step.dtype}[{step.count}]"]),
     ir.Prefetch: _prefetch,

@@ -1,7 +1,8 @@
-"""The options of schedules: which values are right, which are tried, how a text changes a proposal.
+"""Options of schedules: valid values, values that a search tries, and overrides in text form.
 
-A text may name a few options only, `contraction(rows=6)`; the others stay as proposed. Every option
-has a row in `RULES` that says what it may be; an option without a row is the template's own affair.
+A text may name only a few options, `contraction(rows=6)`; the others keep the proposed value. Every
+option that users may set has a row in `RULES` with its valid values; an option without a row is
+private to its template.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.sizes import Box
 
-Rule = tuple[Callable[[Any, Any], bool], str]  # (value, proposal's schedule) -> right; in words
+Rule = tuple[Callable[[Any, Any], bool], str]  # (value, proposed schedule) -> valid; in words
 
 
 def _whole(value: Any, low: int, high: int) -> bool:
@@ -30,10 +31,10 @@ def _between(low: int, high: int) -> Rule:
 
 
 def _power(high: int, low: int = 1) -> Rule:
-    def right(value: Any, _: Any) -> bool:
+    def valid(value: Any, _: Any) -> bool:
         return _whole(value, low, high) and value & (value - 1) == 0
 
-    return right, f"a power of two from {low} to {high}"
+    return valid, f"a power of two from {low} to {high}"
 
 
 def _multiple(of: int, low: int, high: int) -> Rule:
@@ -85,7 +86,7 @@ RULES: dict[str, dict[str, Rule]] = {
     },
 }  # fmt: skip
 
-# values that a search tries one by one; others follow from the machine, or hardly matter
+# values that a search tries; the other options follow from the machine, or hardly matter
 TRIED: dict[str, dict[str, tuple[int, ...]]] = {
     "pointwise": {"lanes": (4, 8, 16), "unroll": (1, 2, 4, 8)},
     "ranges": {"lanes": (4, 8, 16), "unroll": (1, 2, 4, 8)},
@@ -99,8 +100,8 @@ TRIED: dict[str, dict[str, tuple[int, ...]]] = {
     "bytes": {"rows": (2, 4, 6, 8)},
 }
 
-# of a schedule for all sizes: how work is cut for threads and caches, and nothing that would change
-# the order of a sum at a size that nobody tries
+# for a schedule that serves all sizes: partition of work for threads and caches only, nothing that
+# would change the summation order at a size that is not measured
 TRIED_WHOLE: dict[str, dict[str, tuple[int, ...]]] = {
     "pointwise": TRIED["pointwise"],
     "sliding": TRIED["sliding"],
@@ -124,9 +125,10 @@ def wished(
     text: str, templates: Sequence[Template], group: Group, box: Box, machine: Machine,
     constants: frozenset[str],
 ) -> tuple[Template, Any]:  # fmt: skip
-    """The template that a text names, and its proposal for a group as the text changes it.
+    """The template named by a text, and its proposal for a group with the options of the text
+    applied.
 
-    Raises OptionError for a template that does not take the group, or a value that is not right.
+    Raises OptionError for a template that does not match the group, or an invalid value.
     """
     kind, options = parse_options(text)
     template = next(t for t in templates if t.schedule is kind)
@@ -147,7 +149,7 @@ def first_match(
     templates: Sequence[Template], group: Group, box: Box, machine: Machine,
     constants: frozenset[str],
 ) -> tuple[Template, Any] | None:  # fmt: skip
-    """The first template that takes a group, with its proposal."""
+    """The first template that matches a group, with its proposal."""
     for template in templates:
         schedule = template.match(group, box, machine, constants)
         if schedule is not None:

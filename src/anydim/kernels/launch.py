@@ -1,7 +1,7 @@
-"""What the schedule pass hands to the program: a kernel, and what one launch of it needs.
+"""Launches: a kernel and the parameters of one call of it, from the schedule pass to the program.
 
-A template turns a `Group` into a `Launch`. Everything that depends on sizes is a size expression,
-so one launch record serves every size.
+A template lowers a `Group` to a `Launch`. Everything that depends on sizes is a size expression, so
+one launch record serves every size.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from anydim.kernels.ir import Kernel, Operand
 from anydim.lang.tree import Group
 from anydim.sizes import Size, as_size, product
 
-STATUS = Operand("status", int64, written=True)  # of kernels that check indices
-TF32 = "tf32"  # float32 with a fraction of 10 bits, as a feature
-STATUS_TENSOR = "$status"  # what its argument is called
+STATUS = Operand("status", int64, written=True)  # operand of kernels that check indices
+TF32 = "tf32"  # name of the feature: float32 with a 10-bit fraction
+STATUS_TENSOR = "$status"  # name of its argument
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What templates may know of a target: its vector unit and caches.
+    """Properties of a target that templates may use: its vector unit and caches.
 
-    `lanes(dtype)` counts elements of a vector register; `registers` counts vector registers.
-    Cache sizes are bytes of one core's share. `fused` says that a * b + c is rounded once. A vector
-    has `most_lanes` at most, 0: any number. `warps` of items multiply fragments of matrices of 16
-    bits, and copy beside other work; with `tf32` those of float32 too, whose factors are rounded.
-    One that `permutes` picks lanes out of two vectors by numbers that are computed. What a launch
-    moves is gone from all caches from `kept_bytes` on (0: nobody knows).
-    With `tiles` registers hold matrices of bytes, as `ir.Tiles` says. `threads` share a launch (0:
-    nobody knows how many); results are the same on any number of them.
+    `lanes(dtype)` counts elements of a vector register; `registers` counts vector registers. Cache
+    sizes are bytes of one core's share. `fused`: a * b + c is rounded once. A vector has at most
+    `most_lanes`, 0: no limit. `warps` of threads multiply fragments of 16-bit matrices and have
+    async copies; with `tf32` also of float32 matrices, whose factors are rounded. `permutes`: has a
+    two-vector permute with computed indices. `kept_bytes`: a launch that moves as many bytes or
+    more evicts all of its data from all caches (0: unknown). `tiles`: has matrix registers, see
+    `ir.Tiles`. `threads` share a launch (0: unknown); results do not depend on their number.
     """
 
     vector_bytes: int = 32
@@ -52,16 +51,16 @@ class Machine:
         return self.lanes_of(dtype.bytes)
 
     def at_most(self, lanes: int) -> int:
-        """So many lanes, or as many as a vector may have."""
+        """`lanes`, clamped to `most_lanes`."""
         return min(lanes, self.most_lanes) if self.most_lanes else lanes
 
     def lanes_of(self, bytes: int) -> int:
-        """Elements of so many bytes in a vector register."""
+        """Elements of `bytes` bytes in a vector register."""
         return self.at_most(max(1, self.vector_bytes // bytes))
 
 
 def filled(lanes: int, extent: int | None, least: int = 1) -> int:
-    """Half as many lanes as often as they hold all of an extent; `least` or more."""
+    """`lanes`, halved while half of them still hold all of an extent; `least` or more."""
     while extent is not None and lanes > least and lanes // 2 >= extent:
         lanes //= 2
     return lanes
@@ -71,7 +70,7 @@ def filled(lanes: int, extent: int | None, least: int = 1) -> int:
 class Panels:
     """Packing of a constant matrix operand: [groups..., ceil(n/width)][k][width], zero padded.
 
-    `groups`, `k`, `n` give for each role the (size, stride) pairs, outermost first, over the flat
+    `batch`, `k` and `n` give the (size, stride) pairs of each role, outermost first, over the flat
     row-major constant; all are plain ints because the operand is constant. 64-byte aligned.
     """
 
@@ -83,33 +82,33 @@ class Panels:
 
 
 def known_number(size: Size) -> int:
-    """A size of a constant that is packed; they are all known."""
+    """The value of a size of a packed constant; all such sizes are constants."""
     if size.constant is None:
         raise InternalError(f"size {size} of a packed constant is not constant")
     return size.constant
 
 
 def known_parts(part: Sequence[tuple[Size, Size]]) -> tuple[tuple[int, int], ...]:
-    """Sizes and strides of a constant that is packed."""
+    """Sizes and strides of a packed constant."""
     return tuple((known_number(size), known_number(stride)) for size, stride in part)
 
 
 def are_known(*parts: Sequence[tuple[Size, Size]]) -> bool:
-    """Whether a constant with these sizes and strides can be packed when it is loaded."""
+    """Whether a constant with these sizes and strides can be packed at load time."""
     return all(size.constant is not None for part in parts for pair in part for size in pair)
 
 
 def moved_bytes(group: Group) -> Size:
-    """Bytes of all that a group reads and writes, each tensor once."""
+    """Bytes of all tensors that a group reads and writes, each counted once."""
     tensors = (*group.inputs, *group.outputs)
     return sum((product(t.type.shape) * t.type.dtype.bytes for t in tensors), as_size(0))
 
 
 @dataclass(frozen=True)
 class ProductPanels(Panels):
-    """Panels of a constant whose two axes `taps` are multiplied by a matrix first, on both sides.
+    """Panels of a constant whose two axes `taps` are first multiplied by a matrix on both sides.
 
-    Every pair of rows of `matrix` then makes a group: [groups..., pairs, ceil(n/width)][k][width].
+    Every pair of rows of `matrix` makes a group: [groups..., pairs, ceil(n/width)][k][width].
     """
 
     taps: tuple[tuple[int, int], ...] = ()
@@ -118,12 +117,13 @@ class ProductPanels(Panels):
 
 @dataclass(frozen=True)
 class BytesPanels:
-    """Packing of a constant factor of a product of bytes; see `matmul/int8/packed_layout.py`.
+    """Packing of a constant factor of an int8 product; see `matmul/int8/packed_layout.py`.
 
     `batch`, `own` (rows or columns), `taps` and `k` give (size, stride) pairs as in `Panels`.
-    `width` columns make a panel; rows are panels of one. `flipped` bytes change by 128, after
-    which they are `unsigned` or not; their sums are multiplied by `factor`. Panels go on in units
-    of `depth` words, zero padded; `spare` more such panels may be read, whatever they hold.
+    `width` columns make a panel; rows are panels of width 1. `flipped` bytes are offset by 128;
+    `unsigned` gives their signedness after that. Their sums are multiplied by `factor`. Panels are
+    padded with zeros to a multiple of `depth` 4-byte words; `spare` more such panels may be read,
+    their contents are not used.
     """
 
     width: int
@@ -141,10 +141,10 @@ class BytesPanels:
 
 @dataclass(frozen=True)
 class NarrowPanels:
-    """Packing of weights of 4 or 8 bits: [ceil(n/width)][k], padded with zeros to `depth` of k.
+    """Packing of 4-bit or 8-bit weights: [ceil(n/width)][k], with k zero padded to `depth`.
 
-    `k` and `n` give (size, stride). Of 8 bits there is a byte for each, [k][width]; of 4 bits a
-    word of eight of them along k, the first one in its low bits, each 8 more than it is.
+    `k` and `n` give (size, stride). 8-bit weights take one byte each, [k][width]. Eight 4-bit
+    weights along k make a word, the first one in the low bits; each is stored with an offset of 8.
     """
 
     width: int
@@ -159,12 +159,11 @@ Packing = Panels | BytesPanels | NarrowPanels
 
 @dataclass(frozen=True)
 class Argument:
-    """An operand of a launch: the tensor's name in the group, and its packing when constant.
+    """An operand of a launch: the tensor's name in the group, and its packing when it is constant.
 
-    `words` are what an operand holds that is no tensor of the group: int64 numbers, of this process
-    perhaps.
-    `STATUS_TENSOR` is an int64 word for each check of the group: it holds
-    `runtime.positions.FINE` before the launch, and after it an index that failed, if any did.
+    `words` are the int64 contents of an operand that is no tensor of the group; they may be valid
+    in this process only. `STATUS_TENSOR` is an int64 slot for each check of the group:
+    `runtime.positions.FINE` before the launch, and an index that failed, if any, after it.
     """
 
     tensor: str
@@ -176,16 +175,15 @@ class Argument:
 class Launch:
     """One kernel call of the host program.
 
-    `arguments` match kernel.operands, `sizes` match kernel.sizes. The parallel range is
-    0:parallel, cut into at most one part per thread, no part smaller than `grain`. A `grain` below
-    0 has stages of so many positions, one after the other; threads share a stage. Each thread
-    gets `scratch` bytes, the same ones where there are stages. `flops` and `moved` (bytes) estimate
-    the work, for reports.
-    `schedule` is the printed schedule that made the kernel; `reason` says why it was chosen.
-    `order` is the place in `sizes` of the number that has the kernel walk its part of the parallel
-    range from the end when it is 1; None where a kernel has no such number.
-    `in_place` are pairs (result, operand) of tensors that may lie in the same bytes: an element of
-    the operand is read before that of the result is written, and never afterwards.
+    `arguments` match kernel.operands, `sizes` match kernel.sizes. The parallel range is 0:parallel,
+    cut into at most one part per thread, no part smaller than `grain`. A negative `grain` means
+    stages of -grain positions each, run one after the other; threads share a stage. Each thread
+    gets `scratch` bytes, the same ones in all stages. `flops` and `moved` (bytes) estimate the
+    work, for reports. `schedule` is the printed schedule that made the kernel; `reason` says why it
+    was chosen. `order` is the index in `sizes` of the number that reverses the kernel's walk over
+    its part of the parallel range when it is 1; None when the kernel has no such number. `in_place`
+    holds pairs (result, operand) of tensors that may share a buffer: an element of the operand is
+    read before the same element of the result is written, and never afterwards.
     """
 
     kernel: Kernel
@@ -202,18 +200,18 @@ class Launch:
     in_place: tuple[tuple[str, str], ...] = ()
 
     def in_loop(self, counter: str) -> Launch:
-        """The launch in a loop: every other iteration goes backwards.
+        """The launch in a loop: every other iteration runs backwards.
 
-        What the last iteration read last is still in a cache: of weights as large as the cache,
-        read again and again in one order, nothing would be left when it is wanted.
+        The data that the last iteration read last is still in a cache. Weights as large as the
+        cache, read repeatedly in one order, would always be evicted before their next use.
         """
         iteration = Size.symbol(counter)
         return self.ordered(iteration - 2 * (iteration // 2))
 
     def ordered(self, backwards: Size | int) -> Launch:
-        """The launch walking from the end where `backwards` is 1, if it can."""
-        place = self.order
-        if place is None:
+        """The launch, walking from the end where `backwards` is 1 if the kernel supports it."""
+        position = self.order
+        if position is None:
             return self
-        sizes = (*self.sizes[:place], as_size(backwards), *self.sizes[place + 1 :])
+        sizes = (*self.sizes[:position], as_size(backwards), *self.sizes[position + 1 :])
         return replace(self, sizes=sizes)

@@ -1,7 +1,7 @@
-"""Fragments of matrices: which items have which elements.
+"""Fragments of matrices: which elements each thread of a warp holds.
 
-Items 4 * g + t of a warp, with g of 0..7 and t of 0..3, share them out as the PTX ISA says: "Matrix
-fragments for mma.m16n8k8" of .tf32, and for "mma.m16n8k16" of .f16 and .bf16.
+Threads 4 * g + t of a warp, with g in 0..7 and t in 0..3, hold the elements as the PTX ISA
+specifies: "Matrix fragments for mma.m16n8k8" for .tf32, "mma.m16n8k16" for .f16 and .bf16.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from anydim.base.dtypes import DType, bfloat16, float16, float32
 from anydim.base.records import dataclass
 
-WARP = 32  # items that multiply together: the first ones of a group, the next ones, ...
+WARP = 32  # threads that multiply together: consecutive threads of a work-group
 ROWS, COLUMNS = 16, 8  # of the sums
 Place = Callable[[int, int], tuple[int, int]]  # g, t -> row, column
 
 
 @dataclass(frozen=True)
 class Shares:
-    """The place of each value that an item gives; with `each` elements, side by side along d."""
+    """The coordinates of each value that a thread supplies; a value has `each` elements along d."""
 
     depth: int  # d
     each: int
@@ -27,7 +27,7 @@ class Shares:
 
 
 def _shares(each: int) -> Shares:
-    half = 4 * each  # of d: what the items t have of it
+    half = 4 * each  # elements of d that threads t hold together
     return Shares(
         2 * half, each,
         (

@@ -1,4 +1,4 @@
-"""Kernel names: what the kernel is, and a hash of its text, so that equal kernels meet."""
+"""Kernel names: a prefix and a hash of the kernel's text, so that equal kernels are shared."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from functools import lru_cache
 
 from anydim.kernels.ir import Function, Kernel, Library, Local, Operand
 
-NUMBERED = re.compile(r"p\d+")  # names of sizes that say nothing of them
+NUMBERED = re.compile(r"p\d+")  # generated names of sizes
 
 
 def named_kernel(
     prefix: str, operands: Iterable[Operand], sizes: Iterable[str], functions: Iterable[Function],
     libraries: Iterable[Library] = (), group: int = 0, locals: Iterable[Local] = (),
 ) -> Kernel:  # fmt: skip
-    """A kernel called `prefix_<hash of everything it consists of>`."""
+    """A kernel named `prefix_<hash of its contents>`."""
     parts = (tuple(operands), tuple(sizes), tuple(functions), tuple(libraries))
-    names = [library.name for library in parts[3]]  # it calls their functions by name only
+    names = [
+        library.name for library in parts[3]
+    ]  # its calls refer to their functions by name only
     shared = tuple(locals)
     grouped = (group, shared) if group else ()
     hashed = hashlib.sha256(f"({parts[0]!r}, {parts[1]!r}, (".encode())
@@ -33,15 +35,15 @@ def named_kernel(
 
 
 def shared_library(function: Function, portable: bool) -> Library:
-    """A library of one function, called by its name and a hash of its text: it is compiled once
-    for all kernels that call it."""
+    """A library of one function, named by the function and a hash of its text: compiled once for
+    all kernels that call it."""
     digest = hashlib.sha256(_text(_Itself(function))).hexdigest()
     name = f"{function.name}_{digest[:24]}"
     return Library(name, (replace(function, name=name, public=True),), name, portable)
 
 
 class _Itself:
-    """A function that equals itself alone: to compare two would take as long as their texts."""
+    """Compares a function by identity; comparing contents would take as long as printing them."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -55,6 +57,5 @@ class _Itself:
 
 @lru_cache(maxsize=16)
 def _text(function: _Itself) -> bytes:
-    """Functions are in several kernels: in those that are either of two, and in those of layers
-    that are alike."""
+    """Cached: several kernels share functions (variants of one kernel, kernels of equal layers)."""
     return repr(function.function).encode()

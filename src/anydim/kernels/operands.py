@@ -1,4 +1,4 @@
-"""The tensors that a kernel touches: its operands, their buffers, the arguments of its launch."""
+"""The tensors that a kernel accesses: its operands, their buffers, the arguments of its launch."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from anydim.sizes import Size, as_size
 
 @dataclass(frozen=True)
 class Operands:
-    """The inputs of a group that are read, then its results; last the word of failed checks.
+    """The inputs of a group that are read, then its results; last the status operand of failed
+    checks.
 
-    `buffers` are the names of tensors in the kernel, `types` those of all tensors of the group.
+    `buffers` maps tensors to their names in the kernel, `types` has all tensors of the group.
     """
 
     tensors: tuple[Tensor, ...]
@@ -34,7 +35,8 @@ class Operands:
     def of(
         group: Group, expressions: Iterable[Expr], buffers: Mapping[str, str] | None = None
     ) -> Operands:
-        """Those of a kernel that computes `expressions`; buffers are t0, t1, ... unless given."""
+        """Operands of a kernel that computes `expressions`; buffers are t0, t1, ... unless
+        given."""
         expressions = tuple(expressions)
         used = {read.tensor for expr in expressions for read in reads(expr)}
         tensors = (*(t for t in group.inputs if t.name in used), *group.outputs)
@@ -50,7 +52,7 @@ class Operands:
         return Operands(tensors, buffers, types, tuple(operands), tuple(arguments))
 
     def shared(self, in_place: Iterable[tuple[str, str]]) -> frozenset[str]:
-        """The buffers of pairs of tensors that may lie in the same bytes."""
+        """The buffers of pairs of tensors that may share memory."""
         return frozenset(self.buffers[tensor] for pair in in_place for tensor in pair)
 
     def launch(
@@ -59,9 +61,9 @@ class Operands:
         scratch: Size | int = 0, in_place: tuple[tuple[str, str], ...] = (), group: int = 0,
         locals: Iterable[Local] = (),
     ) -> Launch:  # fmt: skip
-        """The launch of a kernel of these operands, with a `body` that has these sizes.
+        """A launch of a kernel with these operands and a `body` that uses these sizes.
 
-        `work` are operations and bytes moved; see `Launch` and `assemble` for the rest.
+        `work` is (operations, bytes moved); see `Launch` and `assemble` for the other parameters.
         """
         shared = self.shared(in_place)
         return Launch(
@@ -78,8 +80,8 @@ def assemble(
 ) -> Kernel:  # fmt: skip
     """A kernel of one function with the parameters that every main function has.
 
-    Operands that are `shared` may lie in the same bytes. `group` items of an accelerator run it
-    together, and share `locals`. The body calls functions of `libraries`.
+    Operands in `shared` may alias. `group` work-items of an accelerator run it as a work-group that
+    shares `locals`. The body calls functions of `libraries`.
     """
     sizes, locals = tuple(sizes), tuple(locals)
     parameters: tuple[Pointer | Scalar, ...] = (

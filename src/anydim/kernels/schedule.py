@@ -1,7 +1,7 @@
 """Schedules as text: `rows(lanes=16, unroll=4)` prints from and parses back to a dataclass.
 
-A schedule is a frozen dataclass whose fields are ints, bools and words, with defaults for what a
-text may leave out. Each template registers its own (`template.py`).
+A schedule is a frozen dataclass whose fields are ints, bools and names, with defaults for the
+options that a text may omit. Each template registers its own (`template.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OPTION = re.compile(r"\s*([a-z_]\w*)\s*=\s*(-?\d+|[A-Za-z_]\w*)\s*")
 
 
 def register(name: str, kind: type) -> None:
-    """Make a schedule type known under the name it prints with."""
+    """Register a schedule type under the name it prints with."""
     _SCHEDULES[name] = kind
 
 
@@ -31,7 +31,7 @@ def print_schedule(schedule: Any) -> str:
 
 
 def parse_schedule(text: str) -> Any:
-    """The schedule a text stands for; raises OptionError when it is not one."""
+    """The schedule that a text denotes; raises OptionError when the text is not a schedule."""
     kind, options = parse_options(text)
     try:
         return kind(**options)
@@ -41,7 +41,7 @@ def parse_schedule(text: str) -> Any:
 
 
 def parse_options(text: str) -> tuple[type, dict[str, Any]]:
-    """The kind of schedule that a text names and the options it gives; it may leave some out."""
+    """The type of schedule that a text names, and the options it sets; a text may omit options."""
     whole = _TEXT.fullmatch(text)
     if whole is None:
         raise OptionError(f"'{text}' is not a schedule", "write it as rows(lanes=16, unroll=4)")
@@ -63,7 +63,7 @@ def parse_options(text: str) -> tuple[type, dict[str, Any]]:
 
 
 def schedule_name(kind: type) -> str:
-    """What schedules of a type print as; raises OptionError for what is none."""
+    """The name that schedules of a type print with; raises OptionError for other types."""
     for name, known in _SCHEDULES.items():
         if known is kind:
             return name

@@ -1,4 +1,4 @@
-"""What a kernel template is: a matcher that proposes a schedule, and a lowering that uses it."""
+"""Kernel templates: a matcher that proposes a schedule, and a lowering that uses it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def _nothing_before(group: Group, schedule: Any, box: Box, machine: Machine) -> 
 
 @dataclass(frozen=True)
 class Template:
-    """A way to turn a group into one kernel.
+    """Lowers groups of one form to one kernel each.
 
-    `schedule` is a frozen dataclass of the template's options; texts call it `name`. `match` gives
-    the schedule it would use for a group, or None when the group is not of its form (never raises).
-    `lower` makes the launch; it must be right at every size in the box, 0 and 1 included.
-    Both are told which input tensors are constants (known before the first call).
-    A template that `keeps` is so much faster than the next that a group it takes grows no further
-    than it takes it: what follows becomes a kernel of its own.
-    One that `extends` takes each of its groups also with a statement more that computes, element
-    for element, on what the group makes, and no template before it takes that.
-    One that `widens` takes products whose factors are conversions from 16-bit floats.
-    `before` gives more launches of a group, which go before that of `lower`, and the tensors that
-    live only between those: for sizes at which that of `lower` has nothing to do.
+    `schedule` is a frozen dataclass of the template's options; texts call it `name`. `match`
+    returns the schedule proposed for a group, or None when the group does not match (never raises).
+    `lower` makes the launch; it must be correct at every size in the box, 0 and 1 included. Both
+    receive the names of the input tensors that are constants (known before the first call).
+    `keeps`: the kernel is so much faster than the alternatives that fusion stops at a matching
+    group if the next statement would break the match; its consumers become separate kernels.
+    `extends`: each matching group also matches with one more statement that computes elementwise on
+    the group's results, and no earlier template matches that. `widens`: matches products whose
+    factors are conversions from 16-bit floats. `before` yields more launches of a group, to run
+    before the launch of `lower`, and the tensors that live only between those launches: for sizes
+    at which the launch of `lower` does nothing.
     """
 
     name: str
@@ -53,12 +53,12 @@ class Template:
 
 
 class Misfit(ValueError):
-    """A group, at the sizes it is lowered for, that the template of its schedule does not take."""
+    """A group that, at the sizes it is lowered for, does not match the template of its schedule."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A group, the sizes that it may have, a machine, and the inputs that are constants."""
+    """A group, its box of sizes, a machine, and the names of constant inputs."""
 
     group: Group
     box: Box
@@ -76,15 +76,15 @@ def form_template(
     widens: bool = False,
     extends: bool = False,
 ) -> Template:
-    """The template of groups that have a form: `form` gives it, None for other groups.
+    """A template for groups that have a form: `form` returns it, or None for other groups.
 
-    `propose` and `lower` are `match` and `lower` of a group that has one. What `form` found is
-    remembered for both. Lowering a group that has none raises Misfit.
+    `propose` and `lower` are `match` and `lower` for a group with a form. The result of `form` is
+    cached for both. Lowering a group without a form raises Misfit.
     """
     form = lru_cache(maxsize=_REMEMBERED)(form)
 
-    def matched(*asked: Any) -> Schedule | None:
-        task = Task(*asked)
+    def matched(*arguments: Any) -> Schedule | None:
+        task = Task(*arguments)
         found = form(task)
         return None if found is None else propose(found, task)
 
@@ -92,7 +92,7 @@ def form_template(
         task = Task(group, *rest)
         found = form(task)
         if found is None:
-            raise Misfit(f"a group that template '{name}' cannot take reached its lowering")
+            raise Misfit(f"template '{name}' was to lower a group that it does not match")
         return lower(found, chosen, task)
 
     return Template(name, schedule, matched, lowered, keeps, extends, widens)

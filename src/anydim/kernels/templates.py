@@ -1,7 +1,7 @@
-"""The templates, most special first: the first that takes a group makes its kernel.
+"""The templates, most specific first: the first that matches a group makes its kernel.
 
-`nest` takes every group of ordered steps and no other; `rows` and `pointwise` together take every
-group of one statement, whatever it computes.
+`nest` matches every group of ordered steps and no other; `rows` and `pointwise` together match
+every group of one statement, whatever it computes.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def test_free_columns_are_an_error_of_the_call_when_trees_ask_for_more():
     x = rows(np.random.default_rng(3), 9)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     np.testing.assert_allclose(compiled(x=x)["y"], session.run(None, {"x": x})[0], rtol=1e-6)
-    with pytest.raises(ad.DimError, match="columns that trees ask for"):
+    with pytest.raises(ad.DimError, match="columns that the trees use"):
         compiled(x=x[:, :3])
 
 

@@ -1,4 +1,4 @@
-"""Flattening keeps the computation and loses loops; sweeps are planned as the docstrings say."""
+"""Flattening keeps the computation and loses loops; passes are planned as the docstrings say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import anydim as ad
 from anydim.base.dtypes import float32, int64
 from anydim.kernels.rows.flatten import flatten, reads_own_points
-from anydim.kernels.rows.fusion_plan import plan_sweeps
+from anydim.kernels.rows.fusion_plan import plan_passes
 from anydim.kernels.rows.row_form import row_form
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
@@ -89,14 +89,14 @@ def test_contractions_are_not_swallowed() -> None:
 
 def test_softmax_keeps_its_exponentials_in_the_result() -> None:
     form = row_form(BY_NAME["softmax"].group(), across=False)
-    assert form is not None and form.plan.sweeps == 3
-    assert {n: (k.first, k.place) for n, k in form.plan.kept.items()} == {"e": (1, "y")}
+    assert form is not None and form.plan.passes == 3
+    assert {n: (k.first, k.output) for n, k in form.plan.kept.items()} == {"e": (1, "y")}
     assert form.plan.slots == ()
 
 
 def test_cheap_elements_are_computed_again() -> None:
     form = row_form(BY_NAME["layer norm"].group(), across=False)
-    assert form is not None and form.plan.sweeps == 3 and not form.plan.kept
+    assert form is not None and form.plan.passes == 3 and not form.plan.kept
 
 
 def test_what_has_no_place_goes_to_scratch() -> None:
@@ -112,7 +112,7 @@ def test_means_divide_once() -> None:
 def test_no_plan_for_a_scalar_that_reads_elements() -> None:
     made = flatten(group("def f(float(R,C) x) -> (e, y) { e(r,c) = x(r,c)\n y(r) = e(r,0) }",
                          "R C"))  # fmt: skip
-    assert plan_sweeps(made, frozenset(("c",))) is None
+    assert plan_passes(made, frozenset(("c",))) is None
 
 
 def test_remainders_are_rounds() -> None:

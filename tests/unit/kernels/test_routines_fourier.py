@@ -162,7 +162,7 @@ def test_mistakes():
     with pytest.raises(GraphError, match="a last axis of size 1 or 2"):
         DFT.infer([x], attributes, BOX)
     pair = TensorType(float32, (as_size("n"), as_size(2)))
-    with pytest.raises(GraphError, match="axis 1 holds the parts"):
+    with pytest.raises(GraphError, match="axis 1 holds real and imaginary parts"):
         DFT.infer([pair], attributes | {"axis": 1}, BOX)
     with pytest.raises(GraphError, match="expected floats"):
         DFT.infer([TensorType(DTYPES["int32"], pair.shape)], attributes, BOX)

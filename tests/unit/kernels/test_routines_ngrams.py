@@ -81,5 +81,5 @@ def test_wrong_tables_stay_inside():
 
 
 def test_misuse():
-    with pytest.raises(GraphError, match="no matrix of integers"):
+    with pytest.raises(GraphError, match="not a matrix of integers"):
         counting(DTYPES["float32"])

@@ -111,9 +111,9 @@ def test_wrong_tables_stay_inside():
 
 def test_misuse():
     tables = forest(np.random.default_rng(0), float32, 1)
-    with pytest.raises(GraphError, match="no matrix of float32 or float64"):
+    with pytest.raises(GraphError, match="not a matrix of float32 or float64"):
         ensemble(tables, 1, 3, DTYPES["float16"])
     with pytest.raises(GraphError, match="join 'mean' of sum, min, max"):
         ensemble(tables, 1, 3, join="mean")
-    with pytest.raises(GraphError, match="no power of two"):
+    with pytest.raises(GraphError, match="not a power of two"):
         ensemble([t[:5] for t in tables], 1, 3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from anydim.base.dtypes import DTYPES, float32, int64
 from anydim.kernels.launch import Machine
 from anydim.kernels.routines import parallel_sort
-from anydim.kernels.routines.unique import ASKED, UNIQUE
+from anydim.kernels.routines.unique import REQUESTED, UNIQUE
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.kernels.routine_data import ORDERED, data
@@ -18,7 +18,7 @@ from tests.unit.kernels.routine_running import Running, same
 
 BOX = Box.of(Dim("n", 0, 4096), Dim("m", 0, 4096))
 MACHINE = Machine(vector_bytes=64, registers=32)
-ALL = dict.fromkeys(ASKED, True)
+ALL = dict.fromkeys(REQUESTED, True)
 
 
 def unique(dtype, shape: str, axis=None, **attributes) -> Running:
@@ -80,12 +80,12 @@ def test_long_ones_are_sorted_in_parts(dtype, monkeypatch):
         check(running, x, {"n": 41, "m": 0}, False)
 
 
-@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("asked", REQUESTED)
 def test_what_is_not_asked_for_is_empty(asked):
-    running = unique(float32, "n", **{**dict.fromkeys(ASKED, False), asked: True})
+    running = unique(float32, "n", **{**dict.fromkeys(REQUESTED, False), asked: True})
     x = data(np.random.default_rng(0), (50,), np.dtype(np.float32))
     found = check(running, x, {"n": 50, "m": 0}, True)
-    assert [len(result) for result in found[1:4]] == [50 * (name == asked) for name in ASKED]
+    assert [len(result) for result in found[1:4]] == [50 * (name == asked) for name in REQUESTED]
 
 
 def test_results_are_numpys():

@@ -165,7 +165,7 @@ def test_every_access_is_inside_however_the_range_is_cut(
     if settings.target == "opencl":
         pytest.skip("an accelerator has no stages")
     assert made.schedule.parallel == nest_plan.STAGES
-    assert "threads wait for each other after each stage" in made.launch.reason
+    assert "threads synchronize after each stage" in made.launch.reason
     for n, m in ((0, 0), (0, 4), (1, 1), (5, 9), (9, 5), (17, 3)):
         env = {"T": m, "N": n, "M": m}
         given = [normal(n)] if group is STENCIL else [letters(n), letters(m)]

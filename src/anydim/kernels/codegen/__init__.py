@@ -1,4 +1,4 @@
-"""Writing loop IR: what the loops of all templates are made of.
+"""Emission of loop IR, shared by the loops of all templates.
 
-In come expressions of the language and places of a loop nest; out go values and statements of `ir`.
+Input: expressions of the language, and positions in a loop nest. Output: values and steps of `ir`.
 """

@@ -1,4 +1,4 @@
-"""Short names for the index arithmetic that hand-written kernels are full of."""
+"""Short names for index arithmetic in hand-written kernels."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from anydim.base.dtypes import int8, int32
 from anydim.kernels import ir
 from anydim.kernels.ir import Like, constant, greatest, least, operate, select, valued, variable
 
-Name = Callable[[ir.Value], ir.Value]  # has a value computed once, where the code is written
-_WIDE = 16  # lanes from which on a vector of int32 takes more than one register
+Name = Callable[
+    [ir.Value], ir.Value
+]  # binds a value to a name: computed once, at the point of emission
+_WIDE = 16  # a vector of int32 with more lanes takes several registers
 
 
 def summed(*terms: Like) -> ir.Value:
-    """The sum of indices; constants are added up, so that they end as one immediate."""
+    """The sum of indices; constants are folded into one immediate."""
     fixed, found = constant(0), constant(0)
     for term in terms:
         if isinstance(term, ir.Value) and not isinstance(term, ir.Const):
@@ -29,24 +31,24 @@ def quotient(left: ir.Value, right: Like) -> ir.Value:
 
 
 def quotient_up(left: ir.Value, right: Like) -> ir.Value:
-    """left / right rounded up, for left >= 0 and right > 0."""
+    """left / right, rounded up, for left >= 0 and right > 0."""
     return (left + (right - 1)) / right
 
 
 def round_down(value: ir.Value, power_of_two: int) -> ir.Value:
-    """The largest multiple of a power of two that is not above."""
+    """The largest multiple of a power of two not above `value`."""
     return value if power_of_two == 1 else value & -power_of_two
 
 
 def first_lanes(count: ir.Value, lanes: int) -> ir.Value:
-    """The mask whose lanes 0 .. count-1 are on, for a count below 2^31."""
+    """A mask with lanes 0 .. count-1 set, for a count below 2^31."""
     if lanes > _WIDE:
         count = least(greatest(count, 0), lanes)
-    return operate("less", *numbered(count, lanes))
+    return operate("less", *lane_indices(count, lanes))
 
 
-def numbered(count: ir.Value, lanes: int) -> tuple[ir.Value, ir.Value]:
-    """The number of each lane, and one of about as many, in a type that fits a register."""
+def lane_indices(count: ir.Value, lanes: int) -> tuple[ir.Value, ir.Value]:
+    """Lane indices, and `count` in every lane, in a type whose vector fits a register."""
     vector = ir.Type(int8 if lanes > _WIDE else int32, lanes)
     return ir.Iota(vector), ir.Splat(vector, ir.Convert(ir.Type(vector.dtype), count))
 
@@ -57,14 +59,14 @@ def loop(name: str, start: Like, stop: Like, step: Like, *body: ir.Step) -> ir.F
 
 
 def split_index(number: str, *loops: tuple[str, ir.Value]) -> list[ir.Step]:
-    """The indices of loops out of the number of an iteration of them all; the first runs fastest.
+    """Delinearize the index of a collapsed loop; the first loop varies fastest.
 
-    Each of `loops` is the name of an index and its extent. The quotients that are left over are
-    called rest0, rest1, ...
+    Each of `loops` is the name of an index and its extent. The remaining quotients are named rest0,
+    rest1, ...
     """
     steps: list[ir.Step] = []
-    for place, (name, extent) in enumerate(loops):
-        rest = f"rest{place}"
+    for level, (name, extent) in enumerate(loops):
+        rest = f"rest{level}"
         steps.append(ir.Let(rest, quotient(variable(number), extent)))
         steps.append(ir.Let(name, variable(number) - variable(rest) * extent))
         number = rest
@@ -72,14 +74,14 @@ def split_index(number: str, *loops: tuple[str, ir.Value]) -> list[ir.Step]:
 
 
 def apart(left: str, right: str) -> ir.Value:
-    """Whether two buffers begin at different bytes: operands may lie in the same ones."""
+    """Whether two buffers start at different addresses: operands may share memory."""
     return ir.Address(left, constant(0)).differs(ir.Address(right, constant(0)))
 
 
 def near(at: ir.Value, mask: ir.Value) -> ir.Value:
-    """An offset for a load by a mask that may be off in every lane: the tensor's first then.
+    """A safe offset for a masked load: `at`, or 0 where the mask is off in every lane.
 
-    Lanes that are off touch no memory, but far outside of the tensor they take as long as hundreds
-    of loads where the page is not mapped.
+    Masked-off lanes access no memory, but an address far outside the tensor costs as much as
+    hundreds of loads if its page is not mapped.
     """
     return select(mask.any, at, 0)

@@ -1,4 +1,4 @@
-"""What all code of one function shares: tensors, sizes, names, and what is known of rows."""
+"""State shared by the code of one function: tensors, sizes, names, and facts about rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anydim.sizes import Size, as_size
 
 
 class SizeParameters:
-    """The size expressions a kernel needs as int64 parameters, in order of first use."""
+    """The size expressions that a kernel takes as int64 parameters, in order of first use."""
 
     def __init__(self) -> None:
         self._names: dict[Size, str] = {}
@@ -38,14 +38,14 @@ class SizeParameters:
 
 @dataclass
 class Context:
-    """What all Elements of one function share. `buffers` maps tensors to buffer names.
+    """State shared by all scalar lowering of one function. `buffers` maps tensors to buffer names.
 
-    `running` says that every loop runs at least once wherever this code runs: then any read may
-    move out of the loops it does not depend on. Vectors begin at multiples of `step`, where it is
-    not 0. `totals` are sums of what is never negative, as it is read; `peaks` are largest elements,
-    and of what (`value_bounds.py`). `inside` are indices that lie in an axis of that extent, here.
-    The register `failed` says whether a check failed, where it has a name; `past` whether no cache
-    can hold what is written, where that may be.
+    `running`: every loop around this code runs at least once, so any read may be hoisted out of the
+    loops it does not depend on. Vectors start at multiples of `step` unless it is 0. `totals` maps
+    sums of nonnegative expressions to these expressions, `peaks` maps maxima to their arguments
+    (`value_bounds.py`). `inside` holds (index, extent) pairs that are in bounds here. `failed`
+    names the register that is set when a check fails ('' for none). `nontemporal` is true where
+    results bypass the caches; None: never.
     """
 
     types: Mapping[str, TensorType]
@@ -58,7 +58,7 @@ class Context:
     peaks: Mapping[str, Expr] = field(default_factory=dict)
     inside: frozenset[tuple[Expr, Size]] = frozenset()
     failed: str = ""
-    past: ir.Value | None = None
+    nontemporal: ir.Value | None = None
     _used: dict[str, int] = field(default_factory=dict)
     _homes: dict[str, Any] = field(default_factory=dict)
 

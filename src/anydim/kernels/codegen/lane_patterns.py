@@ -1,9 +1,9 @@
-"""Positions that repeat from vector to vector: o // 2, o % 8, min(o % 8, 3) along lanes o.
+"""Index patterns that repeat from vector to vector: o // 2, o % 8, min(o % 8, 3) along lanes o.
 
-In vectors that begin at a multiple of their lanes, such an index is the same pattern of lanes
-everywhere, plus a start. For o // 3 vectors begin at multiples of 15, and 15 of 16 lanes are
-used. A read at a sum of them loads a few short runs of neighbours and picks
-its lanes out of these, where a gather would load element by element.
+In vectors that start at a multiple of their lane count, such an index is a fixed pattern of lanes
+plus a start. For o // 3, vectors start at multiples of 15, and 15 of 16 lanes are used. A read at a
+sum of such indices loads a few short contiguous runs and selects its lanes from them by shuffles,
+where a gather would load element by element.
 
     z(o % 2, o // 2) with 8 lanes   two runs of 4: from z(0, v // 2) and z(1, v // 2)
 """
@@ -20,7 +20,7 @@ from operator import add, floordiv, mod, mul, or_, sub
 from anydim.base.dtypes import DType, boolean, int32, int64, uint64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import Name, near, numbered, summed
+from anydim.kernels.codegen.arithmetic import Name, lane_indices, near, summed
 from anydim.kernels.inference import Linear, free_axes
 from anydim.kernels.ir import (
     constant,
@@ -39,17 +39,17 @@ from anydim.lang.tree.affine import parts
 from anydim.lang.tree.bounds_checks import is_inside
 from anydim.sizes import Size
 
-_PERMUTED = (128, 256, 512)  # bits of vectors, of bytes as numbers of two
-_MOST_STEPS = {1: 4, 2: 4, 4: 4, 8: 2}  # by bytes of elements
+_PERMUTED = (128, 256, 512)  # bits of vectors with a permute; bytes count as 16-bit elements
+_MOST_STEPS = {1: 4, 2: 4, 4: 4, 8: 2}  # largest stride of shuffled loads, by bytes of elements
 _SMALL = 1 << 10  # numbers below it are divided by a multiplication
 _SHIFT = _SMALL.bit_length() * 2  # and a shift
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Lane l of the vector that begins at v is slope * v + lanes[l], a whole number.
+    """Lane l of the vector that starts at v is slope * v + lanes[l], a whole number.
 
-    Vectors begin at multiples of `step`, which is that of their lanes where it is 0.
+    Vectors start at multiples of `step`; 0 stands for their number of lanes.
     """
 
     slope: Fraction
@@ -57,15 +57,15 @@ class Pattern:
     step: int = 0
 
     def repeats(self, by: int) -> bool:
-        """Whether rests by a number are the same in every vector."""
+        """Whether remainders by `by` are the same in every vector."""
         return by >= 1 and not (self.slope * (self.step or len(self.lanes))) % by
 
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbours that lanes read: `count` of them, from `steps` and `low` on.
+    """A contiguous run of elements that lanes read: `count` of them, starting at `steps` and `low`.
 
-    `steps` are multiples of sizes; `picks` are the (lane, place in the run) that they give.
+    `steps` are multiples of sizes; `picks` holds (lane, position in the run) pairs.
     """
 
     steps: tuple[tuple[Size, int], ...]
@@ -76,14 +76,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """What a vector that begins at v reads: runs, all from v times the sum of `slopes` on."""
+    """The reads of a vector that starts at v: runs, all offset by v times the sum of `slopes`."""
 
     slopes: tuple[tuple[Size, Fraction], ...]
     runs: tuple[Run, ...]
 
 
 def runs_of(form: Linear, lane: str, lanes: int, step: int = 0) -> Runs | None:
-    """The runs that a position reads; None when it has no pattern, or gathering is as good."""
+    """The runs that an index reads; None when it has no pattern, or a gather is as good."""
     atoms = [(Index(lane), form.affine.stride(lane)), *form.atoms]
     found_in = [(size, pattern(e, lane, lanes, step)) for e, size in atoms if lane in free_axes(e)]
     near = [0] * lanes
@@ -101,8 +101,8 @@ def runs_of(form: Linear, lane: str, lanes: int, step: int = 0) -> Runs | None:
         elif any(found.lanes):
             far = [(*f, (size, p)) for f, p in zip(far, found.lanes)]
     groups: dict[tuple[tuple[Size, int], ...], list[int]] = {}
-    for place, steps in enumerate(far):
-        groups.setdefault(steps, []).append(place)
+    for lane_index, steps in enumerate(far):
+        groups.setdefault(steps, []).append(lane_index)
     runs = []
     for steps, members in groups.items():
         low = min(near[n] for n in members)
@@ -136,7 +136,7 @@ def _known(expr: Expr) -> int | None:
     return None
 
 
-# of a function by a number: what it does to lanes, the slope after it, where it has a pattern
+# function of a pattern and a number: effect on lanes, resulting slope, condition for a pattern
 _RULES: dict[str, tuple[Callable[..., int], Callable[..., Fraction], Callable[..., bool]]] = {
     "floordiv": (floordiv, lambda slope, by: slope / by, Pattern.repeats),
     "mod": (mod, lambda slope, by: Fraction(0), Pattern.repeats),
@@ -149,7 +149,7 @@ _RULES: dict[str, tuple[Callable[..., int], Callable[..., Fraction], Callable[..
 
 
 def step_for(exprs: Iterable[Expr], lane: str, lanes: int) -> int:
-    """How far vectors are best apart: as far as they are long, or a little less for quotients."""
+    """Distance between the starts of vectors: the lanes, or slightly less to fit a divisor."""
     every = 1
     for part in (part for expr in exprs for part in parts(expr)):
         if isinstance(part, Apply) and part.function in ("floordiv", "mod"):
@@ -164,9 +164,9 @@ def step_for(exprs: Iterable[Expr], lane: str, lanes: int) -> int:
 
 
 def repeated(expr: Apply, lane: str, lanes: int, first: ir.Value, step: int) -> ir.Value | None:
-    """A quotient or rest of the lane axis that has a pattern: a start and lanes that are known.
+    """A quotient or remainder of the lane axis as a start plus known lanes; None without a pattern.
 
-    None where it has none. The axis is `first` in lane 0, a multiple of `step`.
+    The axis is `first` in lane 0, a multiple of `step`.
     """
     found = pattern(expr, lane, lanes, step) if expr.function in ("floordiv", "mod") else None
     if found is None:
@@ -176,7 +176,7 @@ def repeated(expr: Apply, lane: str, lanes: int, first: ir.Value, step: int) -> 
 
 
 def uniform_divisor(by: Expr) -> tuple[Expr, Expr]:
-    """A size as a divisor, and the number by which small numbers are multiplied instead."""
+    """A size as a divisor, and the multiplier that replaces it for small numbers."""
     divisor = Apply("max", (by, Literal(1, int64)))
     above = Apply("add", (divisor, Literal((1 << _SHIFT) - 1, int64)))
     return divisor, Apply("floordiv", (above, divisor))
@@ -185,10 +185,11 @@ def uniform_divisor(by: Expr) -> tuple[Expr, Expr]:
 def quotient_by(
     function: str, first: ir.Value, by: ir.Value, magic: ir.Value, lanes: int, name: Name
 ) -> ir.Value:
-    """Quotients or rests of first, first + 1, ... by a divisor with its `uniform_divisor` number.
+    """Quotients or remainders of first, first + 1, ... by a divisor with its `uniform_divisor`
+    multiplier.
 
-    With first = q * by + r, lane l has the quotient q + (r + l) // by; r + l is small, or by is so
-    large that it comes at most once.
+    With first = q * by + r, lane l has the quotient q + (r + l) // by; either r + l is small, or by
+    is so large that (r + l) // by is at most 1.
     """
     small = name(name(first % by) + iota(lanes))
     wide = name(splat(by, lanes))
@@ -198,23 +199,23 @@ def quotient_by(
     return small - quotient * wide if function == "mod" else name(first // by) + quotient
 
 
-OPPOSITE = {
+SWAPPED = {
     "less": "greater", "less_equal": "greater_equal", "greater": "less",
     "greater_equal": "less_equal", "equal": "equal", "not_equal": "not_equal",
 }  # fmt: skip
-"""Orders, and what they are where both sides change places."""
+"""Comparisons, and their equivalents with operands swapped."""
 
 
-def lanes_beside(function: str, first: ir.Value, lanes: int) -> ir.Value:
-    """Where first, first + 1, ... is less than 0, or greater, as `function` says.
+def compared_lanes(function: str, first: ir.Value, lanes: int) -> ir.Value:
+    """Whether first, first + 1, ... compares to 0 as `function` says.
 
-    Positions are compared by lanes, as numbers of which one register holds all.
+    Lane indices are compared instead of indices, in a type whose vector fits one register.
     """
-    return operate(function, *numbered(least(greatest(-first, -1), lanes), lanes))
+    return operate(function, *lane_indices(least(greatest(-first, -1), lanes), lanes))
 
 
 def _of_first_vector(expr: Expr, lanes: int) -> ir.Value:
-    """What has a pattern, in the vector that begins at 0."""
+    """An expression with a pattern, evaluated in the vector that starts at 0."""
     if not isinstance(expr, Apply):
         known = _known(expr)
         return iota(lanes) if known is None else constant(known, lanes=lanes)
@@ -226,7 +227,8 @@ def _times(first: ir.Value, slope: Fraction) -> ir.Value:
 
 
 def start_of(found: Runs, first: ir.Value, size: Callable[[Size], ir.Value]) -> ir.Value:
-    """How far the runs of the vector from `first` on are from those of the first vector."""
+    """The offset between the runs of the vector that starts at `first` and those of the first
+    vector."""
     return summed(*(_times(first, slope) * size(by) for by, slope in found.slopes if slope != 0))
 
 
@@ -234,29 +236,32 @@ def load_runs(
     vector: ir.Type, buffer: str, at: ir.Value, found: Runs, mask: ir.Value | None,
     size: Callable[[Size], ir.Value], name: Name,
 ) -> ir.Value:  # fmt: skip
-    """The lanes of a vector, out of its runs; `at` is where they all begin."""
+    """The lanes of a vector, selected from its runs; `at` is the common start of the runs."""
     value: ir.Value | None = None
     for run in found.runs:
         begin = summed(at, run.low, *(size(by) * count for by, count in run.steps))
         loaded = name(_loaded(vector, buffer, name(begin), run, mask, name))
         if value is None:
-            places = dict(run.picks)
-            picks = tuple(places.get(lane, 0) for lane in range(vector.lanes))
+            position_of = dict(run.picks)
+            picks = tuple(position_of.get(lane, 0) for lane in range(vector.lanes))
             value = name(shuffle(loaded, loaded, picks))
             continue
         spread = tuple(lane % loaded.type.lanes for lane in range(vector.lanes))
         wide = name(shuffle(loaded, loaded, spread))
-        places = {lane: vector.lanes + place for lane, place in run.picks}
-        picks = tuple(places.get(lane, lane) for lane in range(vector.lanes))
+        position_of = {lane: vector.lanes + position for lane, position in run.picks}
+        picks = tuple(position_of.get(lane, lane) for lane in range(vector.lanes))
         value = name(shuffle(value, wide, picks))
     assert value is not None
     return value
 
 
-def neighbours(gathered: ir.Gather, name: Name, register: str) -> tuple[list[ir.Step], ir.Value]:
-    """What is gathered, loaded as a vector where the lanes turn out to be neighbours.
+def contiguous_gather(
+    gathered: ir.Gather, name: Name, register: str
+) -> tuple[list[ir.Step], ir.Value]:
+    """A gather, replaced by a vector load where the lanes turn out to be contiguous at run time.
 
-    So they are nearly everywhere with remainders, limits and mirrors (repeats, padding, wheels).
+    With remainders, clamps and mirrored indices (repeat, padding, cyclic reads) they nearly always
+    are.
     """
     vector, offsets = gathered.type, name(gathered.offsets)
     first = name(ir.Extract(ir.INDEX, offsets, 0))
@@ -274,36 +279,38 @@ def neighbours(gathered: ir.Gather, name: Name, register: str) -> tuple[list[ir.
     return steps, ir.Get(vector, register)
 
 
-def shared_place(form: Linear, lane: str, vector: ir.Type, machine: Machine) -> Expr | None:
-    """The place along a row that varies from lane to lane, where it stands in a table for all rows.
+def table_index(form: Linear, lane: str, vector: ir.Type, machine: Machine) -> Expr | None:
+    """The index along a row that varies over the lanes, if it is read from a table shared by all
+    rows.
 
-    So places of a grid do: what lanes read is near each other, and `picked` where it can be.
+    Resampling grids have such tables: the lanes read elements near each other, and
+    `permuted_gather` applies.
     """
     kind = vector.dtype
     bits = 8 * max(2, kind.bytes) * vector.lanes
     varying = [(atom, by) for atom, by in form.atoms if lane in free_axes(atom)]
     if not machine.permutes or bits not in _PERMUTED or kind.bits % 8 or len(varying) != 1:
         return None
-    ((place, by),) = varying
-    table = place.arguments[0] if isinstance(place, Apply) and is_inside(place) else place
-    rows = {*form.affine.indices}.union(*(free_axes(a) for a, _ in form.atoms if a != place))
+    ((index, by),) = varying
+    table = index.arguments[0] if isinstance(index, Apply) and is_inside(index) else index
+    rows = {*form.affine.indices}.union(*(free_axes(a) for a, _ in form.atoms if a != index))
     alone = by == 1 and form.affine.stride(lane) == 0
-    return place if alone and isinstance(table, Read) and rows - free_axes(table) else None
+    return index if alone and isinstance(table, Read) and rows - free_axes(table) else None
 
 
-def picked(
-    gathered: ir.Gather, rest: ir.Value, places: ir.Value, size: ir.Value,
+def permuted_gather(
+    gathered: ir.Gather, rest: ir.Value, offsets: ir.Value, size: ir.Value,
     name: Name, register: str,
 ) -> tuple[list[ir.Step], ir.Value]:  # fmt: skip
-    """What is gathered at `rest` + `places`, where these turn out to be near each other.
+    """A gather at `rest` + `offsets`, replaced by a permute where its elements are close together.
 
-    Then they are picked out of two vectors of a tensor of so many elements: a gather takes its time
-    for each lane.
+    The lanes are then selected from two vectors of a tensor of `size` elements; a gather takes time
+    for every lane.
     """
     vector, mask = gathered.type, gathered.mask
     lanes = vector.lanes
-    lowest = name(places.extract(0))
-    far = name(places - lowest)
+    lowest = name(offsets.extract(0))
+    far = name(offsets - lowest)
     apart = name(far.bits(uint64) >= 2 * lanes)
     if mask is not None:
         apart = name(apart & mask)
@@ -323,8 +330,9 @@ def picked(
     return steps, ir.Get(vector, register)
 
 
-def steps_over(dtype: DType, stride: int) -> bool:
-    """Whether elements so far apart come out of whole vectors, or else are gathered."""
+def has_strided_load(dtype: DType, stride: int) -> bool:
+    """Whether elements at this stride are shuffled out of whole vectors; otherwise they are
+    gathered."""
     return stride == 1 or 2 <= stride <= _MOST_STEPS.get(dtype.bytes, 0)
 
 
@@ -332,9 +340,10 @@ def load_steps(
     vector: ir.Type, buffer: str, at: ir.Value, stride: int, mask: ir.Value | None,
     name: Name, guard: ir.Value | None = None,
 ) -> ir.Value:  # fmt: skip
-    """Elements `stride` apart from `at` on, out of whole vectors; nothing is read past the last.
+    """Elements at a stride from `at`, shuffled out of whole vectors; reads nothing past the last
+    one.
 
-    With a `guard`, `at` may lie far outside where that is off (in every lane).
+    With a `guard`, `at` may be far out of bounds where the guard is off (in every lane).
     """
     if guard is not None:
         at = name(near(at, guard))
@@ -348,8 +357,8 @@ def load_steps(
                if part * lanes <= stride * lane < (part + 1) * lanes}  # fmt: skip
         wanted: ir.Value | None = None
         if mask is not None:
-            lane_of = {place: lane for lane, place in own.items()}
-            picks = tuple(lane_of.get(place, lanes) for place in range(lanes))
+            lane_of = {position: lane for lane, position in own.items()}
+            picks = tuple(lane_of.get(position, lanes) for position in range(lanes))
             wanted = name(shuffle(mask, number(boolean, False, lanes), picks))
         loaded = name(ir.Load(vector, buffer, name(at + first), wanted))
         picks = tuple(lanes + own[lane] if lane in own else lane for lane in range(lanes))
@@ -361,14 +370,19 @@ def load_steps(
 def _loaded(
     vector: ir.Type, buffer: str, begin: ir.Value, run: Run, mask: ir.Value | None, name: Name
 ) -> ir.Value:
-    """The elements of a run in a vector just as long; those that no lane wants are not read."""
+    """The elements of a run in one vector of the next power of two of lanes; unused ones are not
+    read."""
     kind = ir.Type(vector.dtype, max(2, 1 << (run.count - 1).bit_length()))
     wanted = iota(kind.lanes) < run.count if run.count < kind.lanes else None
     if mask is not None:
-        places = [[lane for lane, at in run.picks if at == place] for place in range(run.count)]
-        places += [[0]] * (kind.lanes - run.count)
-        turns = range(max(map(len, places)))
-        picks = [tuple(own[min(turn, len(own) - 1)] for own in places) for turn in turns]
+        lanes_at = [
+            [lane for lane, at in run.picks if at == position] for position in range(run.count)
+        ]
+        lanes_at += [[0]] * (kind.lanes - run.count)
+        rounds = range(max(map(len, lanes_at)))
+        picks = [
+            tuple(own[min(each_round, len(own) - 1)] for own in lanes_at) for each_round in rounds
+        ]
         any_of = reduce(or_, (shuffle(mask, mask, each) for each in picks))
         wanted = any_of if wanted is None else wanted & any_of
     return ir.Load(kind, buffer, begin, None if wanted is None else name(wanted))

@@ -1,9 +1,9 @@
-"""Results that no cache can hold are written past all of them.
+"""Nontemporal stores for results that no cache can hold.
 
-A store brings its line into the caches first. Where a launch moves more than they hold, the line is
-of no use there: what is stored past them is written alone, and what they hold stays. Whether that
-is so is known in a call; the loops of many vectors are there twice (`vector_loops.py:
-run_segment`).
+An ordinary store first loads its line into the caches. Where a launch moves more bytes than they
+hold, that line is useless: a nontemporal store writes around the caches, and their contents stay.
+Whether this applies is known at call time; loops over many vectors are emitted twice
+(`vector_loops.py: run_segment`).
 """
 
 from __future__ import annotations
@@ -18,42 +18,44 @@ from anydim.kernels.codegen.scalar_lowering import Elements
 from anydim.lang.tree.affine import Affine
 from anydim.sizes import Box, Size, bounds
 
-_PAST = ir.Var(ir.Type(boolean), "past")
-_MOST_COST = 14  # cheap operations, one exp and a read: what takes longer waits for no memory
+_NONTEMPORAL = ir.Var(ir.Type(boolean), "past")
+_MOST_COST = 14  # unit operations, one exp and a read: more expensive code is not memory-bound
 
 
-def may_go_past(context: Context, cost: float, moved: Size, box: Box) -> None:
-    """Have the context say whether results of elements that cost so much may go past the caches,
-    where a launch may move so many bytes."""
+def allow_nontemporal(context: Context, cost: float, moved: Size, box: Box) -> None:
+    """Allow nontemporal stores in a context, if elements of this cost are memory-bound and a launch
+    may move at least `kept_bytes`."""
     kept = context.machine.kept_bytes
     if kept and cost <= _MOST_COST and bounds(moved, box).high >= kept:
-        context.past = _PAST
+        context.nontemporal = _NONTEMPORAL
 
 
-def with_past(
+def with_nontemporal_flag(
     context: Context, body: Iterable[ir.Step], moved: Size, in_place: Iterable[tuple[str, str]]
 ) -> tuple[ir.Step, ...]:
-    """The body of a kernel that may have such results, not where it lies in place of an operand."""
-    if context.past is None:
+    """The body of a kernel that may use nontemporal stores; not where it runs in place."""
+    if context.nontemporal is None:
         return tuple(body)
     known: ir.Value = context.sizes.value(moved) >= context.machine.kept_bytes
     for pair in in_place:
         known &= apart(*(context.buffers[name] for name in pair))
-    return (ir.Let(_PAST.name, known), *body, ir.If(_PAST, (ir.Fence(),)))
+    return (ir.Let(_NONTEMPORAL.name, known), *body, ir.If(_NONTEMPORAL, (ir.Fence(),)))
 
 
-def goes_past(
+def nontemporal_condition(
     scope: Elements, lane: str, first: ir.Value, lanes: int,
     stored: Iterable[tuple[str, DType, Affine]],
 ) -> ir.Value | None:  # fmt: skip
-    """Whether vectors from a lane on go past the caches: all have to lie at multiples of their
-    bytes. `stored` are buffers, their types and places."""
-    known = scope.context.past
+    """Whether vectors from a lane on are stored nontemporally: all must be aligned to their size.
+
+    `stored` holds buffers, their types and offsets.
+    """
+    known = scope.context.nontemporal
     if known is None:
         return None
     at = scope.inner({lane: first})
     for buffer, dtype, form in stored:
-        place = ir.Address(buffer, at.offset(form))
-        known &= (place & (lanes * dtype.bytes - 1)).equals(0)
+        address = ir.Address(buffer, at.offset(form))
+        known &= (address & (lanes * dtype.bytes - 1)).equals(0)
     scope.steps += at.steps
     return scope.name(known)

@@ -1,4 +1,4 @@
-"""How reductions accumulate: with which function and type, from what on, and in which steps."""
+"""Accumulation of reductions: function, type, initial value and steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from anydim.lang.tree import Apply, Expr
 def folding(combine: str, dtype: DType) -> tuple[str, DType]:
     """The function and the type that a reduction accumulates with.
 
-    Bools count as small numbers; a sum of halves stops growing at 2048 when it is a half itself.
+    Bools count as small numbers; a sum of halves accumulated in half precision stops growing at
+    2048.
     """
     if dtype == boolean:
         return {"add": "max", "mul": "min"}.get(combine, combine), uint8
@@ -24,7 +25,7 @@ def folding(combine: str, dtype: DType) -> tuple[str, DType]:
 
 
 def identity(function: str, dtype: DType) -> int | float:
-    """What a reduction over nothing yields."""
+    """The neutral element of a reduction."""
     if function in ("add", "mul"):
         return 0 if function == "add" else 1
     if dtype.is_float:
@@ -34,7 +35,7 @@ def identity(function: str, dtype: DType) -> int | float:
 
 
 def nothing_of(function: str, dtype: DType, lanes: int = 1) -> ir.Const:
-    """What a reduction over nothing yields, in every lane."""
+    """The neutral element of a reduction, in every lane."""
     return number(dtype, identity(function, dtype), lanes)
 
 
@@ -44,7 +45,7 @@ def is_product(body: Expr) -> bool:
 
 
 def factors_of(scope: Elements, body: Expr, function: str, dtype: DType) -> tuple[Expr, ...]:
-    """Of a product that is added up by fused multiply-adds its factors; else ()."""
+    """The factors of a product that is accumulated by fused multiply-adds; else ()."""
     fused = function == "add" and dtype.is_float and is_product(body)
     return body.arguments if fused and scope.dtype(body) == dtype else ()  # type: ignore[union-attr]
 
@@ -53,9 +54,9 @@ def terms_of(
     scope: Elements, body: Expr, function: str, dtype: DType, own: DType,
     mask: ir.Value | None = None,
 ) -> tuple[ir.Value, ...]:  # fmt: skip
-    """What an element, of type `own`, gives a reduction: its two factors, or its value.
+    """The terms that an element of type `own` adds to a reduction: its two factors, or its value.
 
-    Lanes off in `mask` give nothing.
+    Lanes off in `mask` add the neutral element.
     """
     factors = factors_of(scope, body, function, dtype) if mask is None else ()
     if factors:
@@ -66,8 +67,8 @@ def terms_of(
     return (value,)
 
 
-def folded(function: str, old: ir.Value, terms: Sequence[ir.Value]) -> ir.Value:
-    """What has been reduced so far with the terms of one more element."""
+def accumulated(function: str, old: ir.Value, terms: Sequence[ir.Value]) -> ir.Value:
+    """The accumulator combined with the terms of one more element."""
     if len(terms) == 2:
         left, right = terms
         return fma(left, right, old)
@@ -75,8 +76,8 @@ def folded(function: str, old: ir.Value, terms: Sequence[ir.Value]) -> ir.Value:
     return operate(function, *both)
 
 
-def joined(function: str, parts: Sequence[ir.Value]) -> ir.Value:
-    """Accumulators in one, pair by pair."""
+def combine_pairwise(function: str, parts: Sequence[ir.Value]) -> ir.Value:
+    """Several accumulators combined into one, pairwise."""
     while len(parts) > 1:
         pairs = [operate(function, *pair) for pair in zip(parts[::2], parts[1::2])]
         parts = [*pairs, *parts[2 * len(pairs) :]]

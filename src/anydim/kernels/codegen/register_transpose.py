@@ -1,4 +1,4 @@
-"""Squares in vectors transposed in registers: rows become columns."""
+"""In-register transpose of square blocks of vectors."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import Name
 from anydim.kernels.ir import shuffle
 
-PIECE = 16  # bytes within which processors bring elements together in one step
+PIECE = 16  # bytes of the lanes within which processors shuffle in one instruction
 
 
 def transposed(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> list[ir.Value]:
-    """The columns of a square of vectors.
+    """The columns of a square block of vectors.
 
-    At each stage, off-diagonal halves of pairs swap places (log2 of the rows stages). Vectors that
-    have more lanes than there are rows hold a square after the other: each is transposed.
+    Each of log2(rows) stages swaps off-diagonal halves of pairs. Vectors with more lanes than there
+    are rows hold several blocks side by side: each is transposed.
     """
     lanes, side = vector.lanes, len(rows)
     assert lanes % side == 0
@@ -33,7 +33,8 @@ def transposed(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> list[ir
 
 
 def summed_apart(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> ir.Value:
-    """The sum of the lanes of each row, as many rows as lanes; halves of lanes are added up."""
+    """The sum of the lanes of each row, for as many rows as lanes; halves of lanes are added
+    pairwise."""
     lanes, values, half = vector.lanes, list(rows), vector.lanes // 2
     while half:
         lower, upper = (
@@ -51,10 +52,10 @@ def summed_apart(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> ir.Va
 def columns_of(
     wide: ir.Type, side: int, piece: Callable[[int], ir.Value], name: Name
 ) -> list[ir.Value]:
-    """The columns of `side` rows of which `piece` gives as many as PIECE holds.
+    """The columns of `side` rows; `piece` loads PIECE bytes of a row.
 
-    A register, `wide`, has pieces of several rows side by side, so that each step works for all of
-    them: row `i * count + j` is piece `i` of register `j`.
+    A register of type `wide` holds pieces of several rows side by side, so that each shuffle works
+    on all of them: row `i * count + j` is piece `i` of register `j`.
     """
     first = piece(0)
     few = first.type.lanes
@@ -73,7 +74,7 @@ def columns_of(
             for j in range(count)
         ]
     found: dict[int, ir.Value] = {}
-    each = few // count  # columns that a register has now
+    each = few // count  # columns per register
     for j, value in enumerate(values):
         if each > 1 and parts > 1:
             pick = (
@@ -89,7 +90,7 @@ def columns_of(
 
 
 def side_by_side(parts: Sequence[ir.Value]) -> ir.Value:
-    """One vector of vectors."""
+    """Concatenate vectors."""
     if len(parts) == 1:
         return parts[0]
     half = len(parts) // 2
@@ -98,7 +99,8 @@ def side_by_side(parts: Sequence[ir.Value]) -> ir.Value:
 
 
 def _interleaved(lanes: int, few: int, unit: int, upper: bool) -> tuple[int, ...]:
-    """Units of the lower or upper half of each piece of two vectors, in turns."""
+    """Lane indices that interleave units from one half (`upper` or lower) of each piece of two
+    vectors."""
     pick: list[int] = []
     for start in range(0, lanes, few):
         half = start + (few // 2 if upper else 0)
@@ -110,9 +112,10 @@ def _interleaved(lanes: int, few: int, unit: int, upper: bool) -> tuple[int, ...
 def zipped(
     vector: ir.Type, columns: Sequence[ir.Value], name: Name, begin: int = 0
 ) -> ir.Value:  # fmt: skip
-    """One vector with an element of each column in turn, as many as it holds, from `begin` on.
+    """Interleave the elements of columns into one vector, starting at element `begin` of the
+    result.
 
-    Columns with no more elements than that are put side by side, and brought into order at once.
+    Columns that fit one vector together are concatenated and permuted at once.
     """
     lanes, count = vector.lanes, len(columns)
     if columns[0].type.lanes * count == lanes:
@@ -121,27 +124,27 @@ def zipped(
         return shuffle(whole, whole, order)
     value = name(columns[0])
     for number, column in enumerate(columns[1:], 1):
-        places = [divmod(begin + lane, count) for lane in range(lanes)]
+        sources = [divmod(begin + lane, count) for lane in range(lanes)]
         picks = tuple(
-            lanes + place if own == number else place if number == 1 else lane
-            for lane, (place, own) in enumerate(places)
+            lanes + position if own == number else position if number == 1 else lane
+            for lane, (position, own) in enumerate(sources)
         )
         value = name(shuffle(value, column, picks))
     return value
 
 
 def unzipped(vector: ir.Type, parts: Sequence[ir.Value], name: Name) -> list[ir.Value]:
-    """The columns whose elements lie together, in turn, in neighbouring vectors."""
+    """Deinterleave adjacent vectors into columns."""
     lanes, count = vector.lanes, len(parts)
     parts, columns = [name(part) for part in parts], list[ir.Value]()
     for number in range(count):
         value = parts[0]
         for part in range(1, count):
-            places = [lane * count + number for lane in range(lanes)]
-            kept = [at % lanes if part == 1 else lane for lane, at in enumerate(places)]
+            sources = [lane * count + number for lane in range(lanes)]
+            kept = [at % lanes if part == 1 else lane for lane, at in enumerate(sources)]
             picks = tuple(
                 lanes + at % lanes if at // lanes == part else kept[lane]
-                for lane, at in enumerate(places)
+                for lane, at in enumerate(sources)
             )
             value = name(shuffle(value, parts[part], picks))
         columns.append(value)

@@ -1,9 +1,9 @@
-"""Scalar expressions of the language lowered to loop IR values, at one point of a loop nest.
+"""Lowering of scalar expressions of the language to loop IR values, at one point of a loop nest.
 
-An `Elements` stands for the inside of one loop. It knows the current values of the axes, and
-which axis (if any) runs along vector lanes. What an expression needs is named by `Let` steps,
-collected in `steps`, each shared subexpression once. `inner()` opens the inside of a further
-loop; there, whatever does not depend on that loop's axes is computed outside it (`scope.py`).
+An `Elements` represents the body of one loop. It holds the current values of the axes and the axis,
+if any, that runs along vector lanes. The values that an expression needs are named by `Let` steps,
+collected in `steps`, each common subexpression once. `inner()` opens the body of a nested loop;
+there, values that do not depend on that loop's axes are hoisted out of it (`scope.py`).
 
     context = Context(types, buffers, SizeParameters(), machine)
     kernel = Elements(context)                          # function level
@@ -12,9 +12,9 @@ loop; there, whatever does not depend on that loop's axes is computed outside it
     y = lane.value(statement.body, float32)             # 8 values, for c .. c+7
     # put lane.steps in the loop over c; row.steps before that loop, kernel.steps first of all
 
-A checked index (`lang/tree/bounds_checks.py`) that leaves its axis where its value is used is
-reported: the index is stored in the check's word of the operand `STATUS`, and the read yields 0. It
-never touches memory that is not the tensor's. Masked-off lanes touch no memory either.
+A checked index (`lang/tree/bounds_checks.py`) that is out of bounds where its value is used is
+reported: the index is stored in the check's slot of the operand `STATUS`, and the read yields 0. No
+out-of-bounds memory is accessed. Masked-off lanes access no memory either.
 """
 
 from __future__ import annotations
@@ -60,22 +60,22 @@ class Elements(Scope):
     outer: Elements | None
     uniform: Elements | None
 
-    # ---- what callers use ----------------------------------------------------------------------
+    # ---- interface -----------------------------------------------------------------------------
 
     def value(self, expr: Expr, dtype: DType | None = None) -> ir.Value:
         """The value of an expression in every lane, as `dtype` (its own type when None).
 
-        Checked indices in it are checked here.
+        Emits the checks of its checked indices.
         """
         for check in counting(expr, self.context.types):
             self._check(check)
         found = self._at(expr, dtype or self.dtype(expr))
         return self.spread(found, self.lanes)
 
-    # ---- how it is done ------------------------------------------------------------------------
+    # ---- lowering ------------------------------------------------------------------------------
 
     def _shared_divisor(self, expr: Expr, dtype: DType) -> Divisor | None:
-        """A number that all elements of a row are divided by, as the total of a softmax is."""
+        """A divisor shared by all elements of a row, such as the total of a softmax."""
         scope: Elements | None = self
         while scope is not None and not scope.answers:
             scope = scope.outer
@@ -85,7 +85,7 @@ class Elements(Scope):
         return divisor(expr, dtype) if same else None
 
     def _divided(self, expr: Apply, dtype: DType) -> ir.Value | None:
-        """A quotient by what the elements of a row share; None where each is divided."""
+        """A quotient by a shared divisor; None where each element is divided."""
         dividend, whole = expr.arguments
         by = self._shared_divisor(whole, dtype)
         if by is None or not self._needs_lanes(dividend):
@@ -118,7 +118,8 @@ class Elements(Scope):
         return self._apply(expr, dtype)
 
     def _convert_limited(self, dtype: DType, inner: Expr, low: Literal, high: Literal) -> ir.Value:
-        """A number between two others as an integer: no NaN is left to ask for."""
+        """A value clamped between two bounds and converted to an integer, without a check for
+        NaN."""
         value = self._at(inner, float32)
         lanes = value.type.lanes
         for function, bound in (("fast_max", low), ("fast_min", high)):
@@ -170,7 +171,7 @@ class Elements(Scope):
         return operate("exp_nonpositive" if peak else expr.function, *self.alike(values))
 
     def _between(self, expr: Apply) -> ir.Value | None:
-        """Whether data is a position below a size, at once: below 0 it is a large number."""
+        """`0 <= index < size` for a data-dependent index, as one unsigned comparison."""
         below = expr.arguments[-1] if expr.function == "and" else None
         if not isinstance(below, Apply) or not isinstance(below.arguments[-1], SizeTerm):
             return None
@@ -181,7 +182,8 @@ class Elements(Scope):
         return operate("less", *self.alike([*values]))
 
     def _lane_quotient(self, expr: Apply) -> ir.Value | None:
-        """A quotient or rest of neighbouring lanes by a size, by one division for all of them."""
+        """A quotient or remainder of contiguous lanes by a size, with one division for all of
+        them."""
         if expr.function not in ("floordiv", "mod") or self.dtype(expr) != int64:
             return None
         dividend, by = expr.arguments
@@ -195,16 +197,16 @@ class Elements(Scope):
         return along.quotient_by(expr.function, first, divisor, magic, self.lanes, self.name)
 
     def _lane_order(self, expr: Apply) -> ir.Value | None:
-        """Whether neighbouring positions are below or above one that lanes share."""
-        other = along.OPPOSITE.get(expr.function)
+        """Comparison of contiguous indices with an index that the lanes share."""
+        other = along.SWAPPED.get(expr.function)
         if other is None or self.lane is None:
             return None
         left, right = map(affine, expr.arguments)
-        if left is None or right is None:  # what is data may be any number
+        if left is None or right is None:  # data-dependent indices have no bounds
             return None
         for function, apart in ((expr.function, left - right), (other, right - left)):
             if apart.stride(self.lane).constant == 1:
-                return along.lanes_beside(function, self.offset(apart), self.lanes)
+                return along.compared_lanes(function, self.offset(apart), self.lanes)
         return None
 
     def _fused(self, expr: Apply, dtype: DType) -> ir.Value | None:
@@ -231,7 +233,9 @@ class Elements(Scope):
         shape = self.context.types[read.tensor].shape
         inside = self.inside(read)
         form = self._address(read, shape)
-        if self.lanes == 1 and self.mask is not None:  # a vector of one lane, which may not exist
+        if (
+            self.lanes == 1 and self.mask is not None
+        ):  # a vector of one lane, which may be masked off
             inside = self.both(self.mask, inside)
         if self.lanes == 1 or not (
             self.lane in form.affine.indices
@@ -261,7 +265,7 @@ class Elements(Scope):
         guard = None if mask is None or inside is None else self._guard(read, mask)
         regular = not any(self._varies(atom) for atom, _ in form.atoms)
         stride = form.affine.stride(self.lane).constant
-        if regular and stride is not None and along.steps_over(vector.dtype, stride):
+        if regular and stride is not None and along.has_strided_load(vector.dtype, stride):
             offset = self._start(self._at(linear_expr(form.without(self.lane)), int64), stride)
             buffer = self._buffer(read)
             return along.load_steps(vector, buffer, offset, stride, mask, self.name, guard)
@@ -272,28 +276,29 @@ class Elements(Scope):
         offsets = self.spread(self._at(linear_expr(form), int64), self.lanes)
         gathered = ir.Gather(vector, self._buffer(read), offsets, mask)
         atoms = [atom for atom, _ in form.atoms if self._varies(atom)]
-        place = along.shared_place(form, self.lane, vector, self.context.machine)
-        if place is not None:
+        index = along.table_index(form, self.lane, vector, self.context.machine)
+        if index is not None:
             rest = self._at(linear_expr(form.without(self.lane)), int64)
             size = self._size(product(self.context.types[read.tensor].shape))
             name = self.context.fresh("picked")
-            steps, value = along.picked(
-                gathered, rest, self._at(place, int64), size, self.name, name
+            steps, value = along.permuted_gather(
+                gathered, rest, self._at(index, int64), size, self.name, name
             )
         elif not atoms or any(reads(atom) for atom in atoms):
             return gathered
         else:
-            steps, value = along.neighbours(gathered, self.name, self.context.fresh("near"))
+            steps, value = along.contiguous_gather(gathered, self.name, self.context.fresh("near"))
         self.steps += steps
         return value
 
     def _guard(self, read: Read, mask: ir.Value) -> ir.Value | None:
-        """What to ask before a load so that its address is not far outside; None: nothing.
+        """The condition under which a load's address is near the tensor; None if it always is.
 
-        Not the lanes, where they are neighbours about as far along the tensor as along the loop.
+        Lane indices are not checked if they are contiguous and move with the loop by a small
+        offset.
         """
         uniform: list[Expr] = []
-        for index, extent in self._asked(read):
+        for index, extent in self._unproved_indices(read):
             if self._varies(index):
                 form = affine(index)
                 if form is None or form.terms != ((self.lane, as_size(1)),):
@@ -309,7 +314,7 @@ class Elements(Scope):
         self, read: Read, form: Linear, found: along.Runs, mask: ir.Value | None,
         guard: ir.Value | None,
     ) -> ir.Value:  # fmt: skip
-        """Lanes out of a few runs of neighbours."""
+        """Lanes selected from a few contiguous runs."""
         assert self.lane is not None
         size, buffer = self.context.sizes.value, self._buffer(read)
         outside = self._at(linear_expr(form.without(self.lane)), int64)
@@ -324,17 +329,17 @@ class Elements(Scope):
     # ---- checked indices -----------------------------------------------------------------------
 
     def inside(self, read: Read) -> ir.Value | None:
-        """Whether the position is inside the tensor; None when that needs no question."""
-        return self._all([within(*asked) for asked in self._asked(read)])
+        """Whether the indices of a read are in bounds; None when no check is needed."""
+        return self._all([within(*bound) for bound in self._unproved_indices(read)])
 
     def _all(self, conditions: Sequence[Expr]) -> ir.Value | None:
-        """Whether all hold; None where there is none."""
+        """The conjunction of conditions; None for an empty one."""
         if not conditions:
             return None
         return self._at(reduce(lambda *both: Apply("and", both), conditions), boolean)
 
-    def _asked(self, read: Read) -> Iterator[tuple[Expr, Size]]:
-        """The indices that may leave their axis, with its extent."""
+    def _unproved_indices(self, read: Read) -> Iterator[tuple[Expr, Size]]:
+        """The indices that may be out of bounds, with their extents."""
         shape = self.context.types[read.tensor].shape
         extents = (product(shape),) if read.flat else shape
         for index, extent in zip(read.indices, extents):
@@ -347,7 +352,7 @@ class Elements(Scope):
             yield index, extent
 
     def _check(self, check: Check) -> None:
-        """Report a failing index, once, in the outermost loop that knows it."""
+        """Report an out-of-bounds index once, in the outermost loop that can evaluate it."""
         outer, runs = self.outer, self.certain and self.context.running
         if outer is not None and runs and self._hoistable(check.failing):
             outer._check(check)
@@ -365,10 +370,10 @@ class Elements(Scope):
         then: list[ir.Step] = []
         if index.type.lanes > 1:
             chosen = ir.Var(index.type, self.context.fresh())
-            picked = operate("select", *self.alike([failing, index, constant(FINE)]))
-            then.append(ir.Let(chosen.name, picked))
+            failing_index = operate("select", *self.alike([failing, index, constant(FINE)]))
+            then.append(ir.Let(chosen.name, failing_index))
             index = chosen.combined("max")
-        found = greatest(index, FINE + 1)  # no index is mistaken for none
+        found = greatest(index, FINE + 1)  # never stored as FINE
         then.append(ir.Store(STATUS.name, constant(check.number), found))
         if self.context.failed:
             then.append(ir.Assign(self.context.failed, constant(True, boolean)))

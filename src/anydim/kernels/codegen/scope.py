@@ -1,7 +1,7 @@
-"""What is known inside of a loop, and which loop around it a value is computed in.
+"""Scopes of a loop nest: known values, and the loop in which each value is computed.
 
-Each shared subexpression is computed once, in the outermost loop that knows all it depends on;
-there it is named by a `Let` step.
+Each common subexpression is computed once, in the outermost loop that has all its inputs, and named
+there by a `Let` step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Inside = TypeVar("Inside", bound="Scope")
 
 
 class Scope(ABC):
-    """The inside of one loop; see `scalar_lowering.py`."""
+    """The body of one loop; see `scalar_lowering.py`."""
 
     def __init__(
         self, context: Context, indices: Mapping[str, ir.Value] | None = None, *,
@@ -45,7 +45,7 @@ class Scope(ABC):
         self.lane, self.lanes, self.mask = lane, lanes, mask
         self.local: LocalRead | None = None
         self.answers = self.safe = frozenset[str]()
-        self.certain = True  # it runs whenever what surrounds it runs
+        self.certain = True  # it runs whenever the enclosing body runs
         self.outer: Scope | None = None
         self.own = frozenset(self.indices)
         self._begin()
@@ -55,11 +55,11 @@ class Scope(ABC):
         mask: ir.Value | None = None, local: LocalRead | None = None,
         answers: frozenset[str] = frozenset(),
     ) -> Inside:  # fmt: skip
-        """The inside of a loop over the axes of `indices` (lane 0's value for a lane axis).
+        """The body of a loop over the axes of `indices` (lane 0's value for a lane axis).
 
-        Lanes, mask and `local` of this level stay in force unless new ones are given. `local` may
-        answer a read with a value (None: load it). Tensors in `answers` are asked for at this
-        level even by what could be computed outside it.
+        Lanes, mask and `local` are inherited unless given. `local` may provide the value of a read
+        (None: load it). Reads of the tensors in `answers` are resolved at this level, even where
+        they could be hoisted.
         """
         inner = copy(self)
         inner.indices, inner.own = {**self.indices, **indices}, frozenset(indices)
@@ -72,8 +72,8 @@ class Scope(ABC):
         return inner
 
     def _begin(self) -> None:
-        """Nothing is known of this level yet."""
-        self.uniform: Scope | None = None  # the same loop without lanes, for what needs none
+        """Reset the values known at this level."""
+        self.uniform: Scope | None = None  # the same loop without lanes, for uniform values
         self.steps: list[ir.Step] = []
         self._known: dict[tuple[Expr, DType], ir.Value] = {}
         self._spread: dict[tuple[ir.Value, int], ir.Value] = {}
@@ -81,11 +81,11 @@ class Scope(ABC):
         self._reported: set[Check] = set()
 
     def dtype(self, expr: Expr) -> DType:
-        """The element type an expression has on its own."""
+        """The element type of an expression by itself."""
         return dtype_of(expr, self.context.types) or weak_dtype(expr)
 
     def name(self, value: ir.Value) -> ir.Value:
-        """Name a value by a Let step here, so that it is computed once."""
+        """Bind a value to a name by a Let step here, so that it is computed once."""
         if isinstance(value, (ir.Const, ir.Var)):
             return value
         name = self.context.fresh()
@@ -94,7 +94,7 @@ class Scope(ABC):
         return ir.Var(value.type, name)
 
     def spread(self, value: ir.Value, lanes: int) -> ir.Value:
-        """A value in every lane; a scalar is spread where it was named, once."""
+        """A value broadcast to all lanes; a scalar is broadcast once, where it was named."""
         if value.type.lanes == lanes or isinstance(value, ir.Const):
             return splat(value, lanes)
         home = self
@@ -106,11 +106,11 @@ class Scope(ABC):
         return home._spread[key]
 
     def know(self, expr: Expr, value: ir.Value) -> None:
-        """From here on `expr` (of its own type) is `value`: a scalar, or one per lane."""
+        """Record that `expr` (of its own type) is `value`: a scalar, or one value per lane."""
         self._known[expr, self.dtype(expr)] = value
 
     def alike(self, values: list[ir.Value]) -> list[ir.Value]:
-        """All scalars, or all with as many lanes as the widest."""
+        """Values broadcast to the number of lanes of the widest."""
         lanes = max(value.type.lanes for value in values)
         return [self.spread(value, lanes) for value in values]
 
@@ -120,14 +120,14 @@ class Scope(ABC):
             return None if known is None else self.spread(known, self.lanes)
         return self.name(operate("and", *self.alike([left, right])))
 
-    # ---- where a value is computed -------------------------------------------------------------
+    # ---- hoisting ------------------------------------------------------------------------------
 
     @abstractmethod
     def _compute(self, expr: Expr, dtype: DType) -> ir.Value:
-        """A value of its own type here, which nothing has computed before."""
+        """Compute an expression in its own type, not yet computed in this scope."""
 
     def scalar(self, expr: Expr, dtype: DType | None = None) -> ir.Value:
-        """The value of an expression that is the same in all lanes, as a scalar."""
+        """The value of an expression that is uniform over the lanes, as a scalar."""
         found = self._at(expr, dtype or self.dtype(expr))
         if found.type.lanes != 1:
             raise InternalError(f"{expr} differs from lane to lane")
@@ -154,7 +154,8 @@ class Scope(ABC):
         return self._starts[rest, stride]
 
     def _at(self, expr: Expr, dtype: DType) -> ir.Value:
-        """Scalar when the expression does not depend on the lane axis, else one per lane."""
+        """The value of an expression: a scalar if it is uniform over the lanes, else one value per
+        lane."""
         key = (expr, dtype)
         if key in self._known:
             return self._known[key]
@@ -172,7 +173,7 @@ class Scope(ABC):
         return found
 
     def _hoistable(self, expr: Expr) -> bool:
-        """Whether it may be computed outside this loop (which may run zero times)."""
+        """Whether an expression may be computed outside this loop (which may run zero times)."""
         if free_axes(expr) & self.own:
             return False
         found = reads(expr)

@@ -1,12 +1,12 @@
-"""What is known of the numbers of a row, whatever they are: bounds that spare operations.
+"""Bounds on the values of a row, independent of the data, that save operations.
 
     top(r)   max=! x(r,c)                  a peak: x is at most top
-    e(r,c)       = exp(x(r,c) - top(r))    so e is at most 1, and the largest of a row is 1
-    total(r) +=! e(r,c)                    a total of what is never negative
+    e(r,c)       = exp(x(r,c) - top(r))    so e is at most 1, and the maximum of a row is 1
+    total(r) +=! e(r,c)                    a total of nonnegative terms
     y(r,c)       = e(r,c) / total(r)       a share
 
-A NaN in x is one in e and in total; where every result of the row follows from total, all of them
-are NaN whatever top is, so top may be found by a maximum that loses NaN.
+A NaN in x gives NaN in e and in total. Where every result of the row depends on total, all of them
+are NaN whatever top is, so top may be computed by a maximum that loses NaN.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ARITHMETIC = frozenset(("add", "sub", "mul", "neg", "exp", "log", "sqrt", "abs"
 
 
 def totals(group: Group) -> dict[str, Expr]:
-    """Sums over rows of what is never negative (powers, magnitudes), and what that is."""
+    """Sums over rows of nonnegative terms (powers, magnitudes), with these terms."""
     bodies = _plain(group)
 
     def positive(expr: Expr) -> bool:
@@ -33,9 +33,9 @@ def totals(group: Group) -> dict[str, Expr]:
 
 
 def peaks(group: Group) -> dict[str, Expr]:
-    """Largest elements of rows, and what they are the largest of.
+    """Maxima of rows, with their arguments.
 
-    Not of products: their difference to the largest may be fused, and be above 0 then.
+    Products are excluded: their difference to the maximum may be fused, and then be above 0.
     """
     return {
         s.target: s.body
@@ -47,7 +47,7 @@ def peaks(group: Group) -> dict[str, Expr]:
 
 
 def at_peak(expr: Expr, known: Mapping[str, Expr]) -> str | None:
-    """The peak that an expression is a power below, as exp(x - top) is."""
+    """The peak top of an expression exp(x - top); None for other expressions."""
     if not isinstance(expr, Apply) or expr.function != "exp":
         return None
     below = expr.arguments[0]
@@ -59,7 +59,7 @@ def at_peak(expr: Expr, known: Mapping[str, Expr]) -> str | None:
 
 
 def shares(group: Group) -> frozenset[str]:
-    """Totals of powers below a peak that divide these powers."""
+    """Totals of powers below a peak that divide the same powers."""
     bodies, sums, known = _plain(group), totals(group), peaks(group)
     found = set()
     for statement in group.statements:
@@ -75,7 +75,7 @@ def shares(group: Group) -> frozenset[str]:
 
 
 def settled(group: Group) -> frozenset[str]:
-    """Peaks of rows that give NaN everywhere if they hold one, found by whatever maximum."""
+    """Peaks whose rows become NaN everywhere if they contain a NaN, so that any maximum will do."""
     return frozenset(top for top in peaks(group) if _is_settled(group, top))
 
 
@@ -108,7 +108,7 @@ def _is_settled(group: Group, top: str) -> bool:
 
 
 def _following(group: Group, name: str) -> set[str]:
-    """A tensor and all that is made of it."""
+    """A tensor and all tensors that depend on it."""
     found = {name}
     for statement in group.statements:
         if any(read.tensor in found for read in reads(statement.body)):
@@ -117,5 +117,5 @@ def _following(group: Group, name: str) -> set[str]:
 
 
 def _plain(group: Group) -> dict[str, Expr]:
-    """What statements without a reduction are, by name."""
+    """The bodies of statements without a reduction, by name."""
     return {s.target: s.body for s in group.statements if not s.combine}

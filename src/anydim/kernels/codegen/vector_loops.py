@@ -1,4 +1,4 @@
-"""Loops that row kernels are made of: the parallel range over several axes, and vector sweeps."""
+"""Loops of row kernels: the parallel range over several axes, and vectorized passes over a row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anydim.kernels.ir import Like, constant, operate, variable
 
 START, STOP = variable("start"), variable("stop")
 _LINE = 64  # bytes
-_AHEAD = 256  # bytes, from what is written to what is asked for
+_AHEAD = 256  # bytes, prefetch distance of stores
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def over(
     scope: Inside, stop: Like, start: Like = 0, step: Like = 1, axis: str = "", letter: str = "i",
     **options: Any,
 ) -> Iterator[tuple[Inside, ir.Var]]:  # fmt: skip
-    """A loop: its inside, and its index, which is that of an axis if one is named.
+    """A loop: its body, and its loop variable, which is the index of `axis` if one is named.
 
     The options are those of `inner`.
     """
@@ -38,7 +38,7 @@ def over(
 def nested(
     scope: Inside, spans: Iterable[tuple[str, Like, Like]], **options: Any
 ) -> Iterator[Inside]:
-    """Loops inside each other, over axes from a start to a stop: the inside of the last one."""
+    """Nested loops over axes, each from a start to a stop; yields the innermost body."""
     with ExitStack() as loops:
         for axis, start, stop in spans:
             scope, _ = loops.enter_context(over(scope, stop, start, axis=axis, **options))
@@ -47,7 +47,7 @@ def nested(
 
 @contextmanager
 def under(scope: Inside, condition: ir.Value | None, **options: Any) -> Iterator[Inside]:
-    """What happens where a condition holds; None: always. The options are those of `inner`."""
+    """A conditional body; None: unconditional. The options are those of `inner`."""
     inner = scope.inner({}, **options)
     yield inner
     steps = tuple(inner.steps)
@@ -58,9 +58,9 @@ def parallel_loop(
     scope: Elements, axes: Sequence[tuple[str, ir.Value]], body: Callable[[Elements], None],
     start: ir.Value = START, stop: ir.Value = STOP, home: Elements | None = None,
 ) -> None:  # fmt: skip
-    """The loop over start:stop of the flattened axes; their indices advance like an odometer.
+    """The loop over start:stop of the collapsed axes; their indices advance like an odometer.
 
-    `home` is where their first position is found, if that is not here.
+    `home` is the scope of the division that finds the first indices; by default it is `scope`.
     """
     counter = scope.context.fresh("r")
     if len(axes) < 2:
@@ -83,8 +83,8 @@ def _first_position(
     rest = start
     for name, extent in reversed(axes[1:]):
         registers[name] = scope.context.fresh("at")
-        place = rest % extent if home is None else home.name(rest % extent)
-        scope.steps.append(ir.Declare(registers[name], place))
+        index = rest % extent if home is None else home.name(rest % extent)
+        scope.steps.append(ir.Declare(registers[name], index))
         rest = (home or scope).name(rest // extent)
     first = axes[0][0]
     registers[first] = scope.context.fresh("at")
@@ -109,12 +109,12 @@ def _advance(
     return steps
 
 
-# ---- sweeps ------------------------------------------------------------------------------------
+# ---- passes over a row -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Vectors of a sweep: `copies` side by side from `low` on, repeated up to `high`.
+    """Vectors of a pass: `copies` side by side from `low` on, repeated up to `high`.
 
     `high` None runs once. With a mask, only its lanes exist, and only where `when` holds.
     """
@@ -129,10 +129,10 @@ class Segment:
 def segments(
     scope: Elements, low: ir.Value, high: ir.Value, lanes: int, unroll: int, step: int = 0
 ) -> tuple[Segment, ...]:
-    """Cut low:high into blocks of vectors, single vectors and a masked rest.
+    """Split low:high into blocks of vectors, single vectors and a masked remainder.
 
     `unroll` and `lanes` are powers of two unless the range is constant. Vectors are `step` elements
-    apart, of which they have no more; 0: as many as lanes.
+    apart and use at most `step` lanes; 0 stands for `lanes`.
     """
     step = step or lanes
     part = None if step == lanes else first_lanes(scope, constant(step), lanes)
@@ -145,7 +145,8 @@ def open_segments(
     scope: Elements, low: ir.Value, high: ir.Value, lanes: int, unroll: int, step: int,
     part: ir.Value | None = None,
 ) -> tuple[Segment, ...]:  # fmt: skip
-    """The same cuts whether the range is known or not; `part` masks the lanes below `step`."""
+    """The same split for a range that may be constant or not; `part` masks the lanes below
+    `step`."""
     count = scope.name(high - low)
     blocks_end = _whole(scope, low, count, step * unroll)
     vectors_end = _whole(scope, low, count, step)
@@ -154,7 +155,7 @@ def open_segments(
         found.append(Segment(1, blocks_end, vectors_end, part))
     if lanes > 1:
         rest = scope.name(high - vectors_end)
-        mask = scope.name(operate("less", *arithmetic.numbered(rest, lanes)))
+        mask = scope.name(operate("less", *arithmetic.lane_indices(rest, lanes)))
         more = scope.name(vectors_end < high)
         found.append(Segment(1, vectors_end, None, mask, more))
     return tuple(found)
@@ -180,7 +181,7 @@ def _constant_segments(
     if vectors > whole:
         found.append(Segment(vectors - whole, constant(low + whole * step), None, part))
     if rest:
-        mask = scope.name(operate("less", *arithmetic.numbered(constant(rest), lanes)))
+        mask = scope.name(operate("less", *arithmetic.lane_indices(constant(rest), lanes)))
         found.append(Segment(1, constant(low + vectors * step), None, mask))
     return tuple(found)
 
@@ -192,30 +193,31 @@ def first_lanes(scope: Elements, count: ir.Value, lanes: int) -> ir.Value:
 
 def run_segment(
     scope: Elements, segment: Segment, lanes: int, body: Callable[[Elements, ir.Value, int], None],
-    past: ir.Value | None = None,
+    nontemporal: ir.Value | None = None,
 ) -> None:  # fmt: skip
     """Emit a segment; `body` gets the scope, the index of lane 0 and the number of the copy.
 
-    `past` says where results go past the caches. There all loads of a round come before its stores:
-    a load that lies like a store before it, in another page, waits until that is in memory.
+    `nontemporal` is the condition for nontemporal stores. Their loop issues all loads of an
+    iteration before its stores: a load with the page offset of an earlier store waits until that
+    store is in memory.
     """
     near = scope.inner({})
-    with vectors_of(segment, near, near.inner({}), lanes) as (inner, places):
-        for copy, at in enumerate(places):
+    with vectors_of(segment, near, near.inner({}), lanes) as (inner, starts):
+        for copy, at in enumerate(starts):
             body(inner, at, copy)
         many, written = segment.copies > 1 and segment.mask is None, list(inner.steps)
         if many:
             inner.steps += lines_ahead(written)
     loop = near.steps[-1] if many and near.steps else None
-    if past is None or not isinstance(loop, ir.For):
+    if nontemporal is None or not isinstance(loop, ir.For):
         scope.steps += near.steps
         return
     far = replace(loop, body=tuple(_stores_last(scope.context, written)))
-    scope.steps += [*near.steps[:-1], ir.If(past, (far,), (loop,), rare=True)]
+    scope.steps += [*near.steps[:-1], ir.If(nontemporal, (far,), (loop,), rare=True)]
 
 
 def _stores_last(context: Context, steps: Iterable[ir.Step]) -> Iterator[ir.Step]:
-    """The steps of a round, with its stores at the end, past the caches."""
+    """The steps of an iteration, with its stores moved to the end and made nontemporal."""
     stores: list[ir.Store] = []
     for step in steps:
         if isinstance(step, ir.Store) and _is_whole(step):
@@ -235,7 +237,8 @@ def _is_whole(store: ir.Store) -> bool:
 def vectors_of(
     segment: Segment, scope: Elements, inner: Inside, lanes: int
 ) -> Iterator[tuple[Inside, list[ir.Value]]]:
-    """What is written in `inner` becomes a segment in `scope`; with the places of its vectors."""
+    """Wrap the steps emitted in `inner` as a segment in `scope`; yields the indices of its
+    vectors."""
     start, high = segment.low, segment.high
     if high is not None:
         start = variable(scope.context.fresh("c"))
@@ -249,10 +252,10 @@ def vectors_of(
 
 
 def lines_ahead(steps: Sequence[ir.Step]) -> list[ir.Step]:
-    """Ask for the lines that vectors will be written to soon.
+    """Prefetch lines that are about to be written.
 
-    A store waits for its line, and those behind it wait in turn: with lines asked for, a core
-    writes to its second cache as fast as it reads from there, whatever the alignment.
+    A store waits for its line, and later stores wait behind it. With prefetched lines, a core
+    writes to its second-level cache as fast as it reads from it, whatever the alignment.
     """
     found: list[ir.Step] = []
     written: dict[str, int] = {}  # bytes of a tensor

@@ -1,7 +1,7 @@
-"""A writer of loop IR: what stands in a `with` block becomes the body of a loop or a branch.
+"""A builder of loop IR: steps emitted in a `with` block become the body of a loop or a branch.
 
-A value that memory or a register holds is what it was at that place: it is named there. Where a
-function has steps that others write too, a prefix keeps the writer's names apart from theirs.
+A value read from memory or a register is bound to a name at the point of emission, so that later
+writes do not change it. A prefix separates the builder's names from other steps of the function.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SCRATCH = "scratch"  # the bytes of the calling thread
 
 
 class Variable:
-    """A register: `v()` is its value here, `v.set(x)` gives it another, `v += x` adds."""
+    """A register: `v()` reads it, `v.set(x)` assigns it, `v += x` adds to it."""
 
     def __init__(self, code: Writer, name: str, kind: ir.Type) -> None:
         self._code = code
@@ -30,7 +30,7 @@ class Variable:
         return self._code.frozen(ir.Get(self._kind, self._name))
 
     def set(self, value: Like) -> None:
-        """The value from here on."""
+        """Assign the register."""
         wanted = valued(value, self._kind.dtype).spread(self._kind.lanes)
         self._code.emit(ir.Assign(self._name, wanted))
 
@@ -40,52 +40,53 @@ class Variable:
 
 
 class Writer:
-    """The steps of a function that is being written."""
+    """Builds the steps of a function."""
 
     def __init__(self, prefix: str = "") -> None:
         self._blocks: list[list[ir.Step]] = [[]]
-        self._prefix = prefix  # of all names, where a function has other steps as well
+        self._prefix = prefix  # of all names, for functions with other steps as well
         self._count = 0
         self._looking = False
 
     @property
     def written(self) -> tuple[ir.Step, ...]:
-        """The steps so far, all blocks being closed."""
+        """The steps so far; all blocks must be closed."""
         (steps,) = self._blocks
         return tuple(steps)
 
     def emit(self, step: ir.Step) -> None:
-        """One more step."""
+        """Append a step."""
         self._blocks[-1].append(step)
 
     def fresh(self, letter: str) -> str:
-        """A name that nothing has yet."""
+        """An unused name."""
         self._count += 1
         return f"{self._prefix}{letter}{self._count}"
 
-    def take(self, steps: Iterable[ir.Step], place: int | None = None) -> None:
-        """Steps that were written elsewhere; at an earlier `here`, or now."""
+    def take(self, steps: Iterable[ir.Step], position: int | None = None) -> None:
+        """Insert steps emitted elsewhere, at an earlier `here` or at the end."""
         block = self._blocks[-1]
-        at = len(block) if place is None else place
+        at = len(block) if position is None else position
         block[at:at] = steps
 
     @property
     def here(self) -> int:
-        """This place of the block that is being written."""
+        """The current position in the open block."""
         return len(self._blocks[-1])
 
     def let(self, value: ir.Value, name: str = "") -> ir.Value:
-        """Name a value that is used more than once."""
+        """Bind a value to a name, for several uses."""
         name = name or self.fresh("v")
         self.emit(ir.Let(name, value))
         return ir.Var(value.type, name)
 
     def frozen(self, value: ir.Value) -> ir.Value:
-        """What memory or a register holds now; in a condition of `loop`, at each look at it."""
+        """The current contents of memory or a register; in a condition of `loop`, read at each
+        evaluation."""
         return value if self._looking else self.let(value)
 
     def variable(self, value: Like, dtype: DType = int64) -> Variable:
-        """A register and its first value; a plain number is of type `dtype`, a bool a flag."""
+        """A register with an initial value; a plain number is of type `dtype`, a bool is a flag."""
         first = valued(value, boolean if isinstance(value, bool) else dtype)
         name = self.fresh("r")
         self.emit(ir.Declare(name, first))
@@ -99,7 +100,7 @@ class Writer:
 
     @contextmanager
     def block(self) -> Iterator[list[ir.Step]]:
-        """What is written inside, in a list of its own."""
+        """Collect the steps emitted inside in a list of their own."""
         self._blocks.append([])
         yield self._blocks[-1]
         self._blocks.pop()
@@ -115,7 +116,7 @@ class Writer:
 
     @contextmanager
     def loop(self, condition: Callable[[], ir.Value]) -> Iterator[None]:
-        """A loop as long as a condition holds."""
+        """A loop that runs while a condition holds."""
         self._looking = True
         again = condition()
         self._looking = False
@@ -125,14 +126,14 @@ class Writer:
 
     @contextmanager
     def when(self, condition: ir.Value) -> Iterator[None]:
-        """What happens where a condition holds."""
+        """Steps that run if a condition holds."""
         with self.block() as body:
             yield
         self.emit(ir.If(condition, tuple(body)))
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
-        """What happens where the condition of the `when` just before does not hold."""
+        """The else branch of the preceding `when`."""
         last = self._blocks[-1].pop()
         assert isinstance(last, ir.If) and not last.otherwise
         with self.block() as body:
@@ -143,7 +144,7 @@ class Writer:
         self, start: Like, stop: ir.Value, lanes: int,
         body: Callable[[ir.Value, ir.Value | None], None],
     ) -> None:  # fmt: skip
-        """`body(index of lane 0, mask)` for whole vectors (no mask), then for what is left."""
+        """`body(index of lane 0, mask)` for whole vectors (no mask), then for the remainder."""
         low = valued(start)
         whole = self.let(low + round_down(stop - low, lanes))
         with self.range(low, whole, lanes) as at:
@@ -153,8 +154,8 @@ class Writer:
                 body(whole, self.let(first_lanes(stop - whole, lanes)))
 
     def split(self, number: ir.Value, inner: Sequence[ir.Value]) -> list[ir.Value]:
-        """The indices of loops inside each other in iteration `number` of them all, the last of
-        which runs fastest; `inner` are the extents of all but the first."""
+        """Delinearize the index of collapsed loops; the last loop varies fastest, and `inner` holds
+        the extents of all but the first."""
         found: list[ir.Value] = []
         for extent in reversed(inner):
             above = self.let(quotient(number, extent))
@@ -165,7 +166,7 @@ class Writer:
     # ---- threads -------------------------------------------------------------------------------
 
     def atomic(self, operation: str, address: ir.Value, *arguments: Like) -> ir.Value:
-        """An atomic step on the int64 at an address; what was there before."""
+        """An atomic operation on the int64 at an address; returns the previous value."""
         result = ir.Var(ir.INDEX, self.fresh("v"))
         self.emit(ir.Atomic(operation, address, tuple(map(valued, arguments)), result))
         return result
@@ -176,7 +177,7 @@ class Writer:
 
 
 class Buffer:
-    """Memory that holds elements of one type, from `base` on: `b[i]`, `b[i] = value`."""
+    """Memory with elements of one type, starting at `base`: `b[i]`, `b[i] = value`."""
 
     def __init__(self, code: Writer, name: str, dtype: DType, base: ir.Value | None = None) -> None:
         self._code = code
@@ -185,34 +186,34 @@ class Buffer:
         self.dtype = dtype
 
     def part(self, start: Like) -> Buffer:
-        """The same memory counted from another element."""
-        return Buffer(self._code, self._name, self.dtype, self._place(start))
+        """The same memory with another base element."""
+        return Buffer(self._code, self._name, self.dtype, self._offset(start))
 
-    def _place(self, index: Like) -> ir.Value:
+    def _offset(self, index: Like) -> ir.Value:
         return valued(index) if self._base is None else self._base + valued(index)
 
     def address(self, index: Like) -> ir.Address:
-        """Where an element lies, for a function that is called."""
+        """The address of an element, for a function call."""
         scale = self.dtype.bytes if self._name == SCRATCH else 1
-        return ir.Address(self._name, (self._place(index) * scale))
+        return ir.Address(self._name, (self._offset(index) * scale))
 
     def load(self, index: Like, lanes: int = 1, where: ir.Value | None = None) -> ir.Value:
-        """Elements from `index` on; lanes where `where` is false are 0 and not touched."""
+        """Elements from `index` on; lanes where `where` is false are 0 and not accessed."""
         kind = ir.Type(self.dtype, lanes)
-        return self._code.frozen(ir.Load(kind, self._name, self._place(index), where))
+        return self._code.frozen(ir.Load(kind, self._name, self._offset(index), where))
 
     def gather(self, indices: ir.Value, where: ir.Value | None = None) -> ir.Value:
-        """One element for each lane of `indices`."""
+        """One element per lane of `indices`."""
         kind = ir.Type(self.dtype, indices.type.lanes)
         offsets = indices if self._base is None else self._base + indices
         return self._code.frozen(ir.Gather(kind, self._name, offsets, where))
 
     def store(self, index: Like, value: Like, where: ir.Value | None = None) -> None:
-        """Write the lanes of a value from `index` on, where `where` holds."""
+        """Store the lanes of a value from `index` on, where `where` holds."""
         wanted = valued(value, self.dtype)
         if wanted.dtype != self.dtype:
             raise InternalError(f"{wanted.dtype} is stored in '{self._name}' of {self.dtype}")
-        self._code.emit(ir.Store(self._name, self._place(index), wanted, where))
+        self._code.emit(ir.Store(self._name, self._offset(index), wanted, where))
 
     def __getitem__(self, index: Like) -> ir.Value:
         return self.load(index)

@@ -1,1 +1,2 @@
-"""Element work that differs from range to range of an axis: a group in, a launch of copies out."""
+"""Piecewise elementwise work along an axis (concatenation, padding): group in, launch of copies
+out."""

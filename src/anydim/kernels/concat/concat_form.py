@@ -1,9 +1,9 @@
-"""Find the axis along which elements are something else from range to range, and its ranges.
+"""Find the axis along which elements are piecewise, and its ranges.
 
     y(b,k,d) = k < P ? past(b,k,d) else 0 : new(b, k - P, d) else 0 where k in 0:{P + N}
 
-is two copies: k from 0 to P without a question, then k from P to P + N. In each range the branch
-that is taken is known, and positions that lie inside need no default any more, so that axes merge.
+is two copies: k from 0 to P without a condition, then k from P to P + N. In each range the taken
+branch is known, and indices that are in bounds need no default any more, so that axes merge.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from anydim.lang.tree.affine import Affine, affine, parts, placed, reads, rewrit
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, as_size
 
-MOST = 16  # ranges, each with code of its own
-_LARGEST = 256  # parts of what one result is made of
+MOST = 16  # ranges, each with its own code
+_LARGEST = 256  # nodes of an expression after inlining
 
 
 @dataclass(frozen=True)
 class RangesForm:
-    """Loops over `outer` and over `axis`, which `stops` cut into ranges; each has its own group.
+    """Loops over `outer` and over `axis`, which `stops` split into ranges; each has its own group.
 
-    A group's statements run over the outer axes, then `axis` (alone, or merged with those behind
-    it), then what is left. `inner` are the elements of one position of `axis`; `inside` are indices
-    of reads with defaults that lie in an axis of that extent wherever a group runs.
+    A group's statements run over the outer axes, then `axis` (alone, or merged with the axes after
+    it), then the remaining axes. `inner` are the axes of one index of `axis`; `inside` holds, per
+    group, (index, extent) pairs of reads with defaults that are in bounds wherever the group runs.
     """
 
     outer: tuple[Axis, ...]
@@ -56,19 +56,19 @@ def ranges_form(group: Group, box: Box) -> RangesForm | None:
     name, stops = found
     if len(stops) >= MOST or not any(_guarded(s.body, name) for s in statements):
         return None
-    place = [axis.name for axis in axes].index(name)
-    apart = frozenset(axis.name for axis in axes[: place + 1])
+    position = [axis.name for axis in axes].index(name)
+    apart = frozenset(axis.name for axis in axes[: position + 1])
     group = replace(group, statements=statements, temporaries=())
-    ends = (*stops, axes[place].extent)
+    ends = (*stops, axes[position].extent)
     made = [_within(group, _Range(name, number, ends), box) for number in range(len(ends))]
     groups = tuple(flatten(each, apart) for each, _ in made)
     inside = tuple(known for _, known in made)
-    return RangesForm(axes[:place], axes[place], axes[place + 1 :], ends, groups, inside)
+    return RangesForm(axes[:position], axes[position], axes[position + 1 :], ends, groups, inside)
 
 
-def kept_in_place(form: RangesForm) -> dict[str, str]:
-    """The operand in whose bytes a result may lie: it is read only where its element is written,
-    and in some range it is the result as it is, which needs no copy then."""
+def in_place_operands(form: RangesForm) -> dict[str, str]:
+    """For each result, the operand whose buffer it may reuse: the operand is read only at the index
+    that is written, and in some range the result equals it, so that no copy is needed there."""
     found: dict[str, str] = {}
     for number, statement in enumerate(form.groups[0].statements):
         every = [group.statements[number] for group in form.groups]
@@ -82,13 +82,13 @@ def kept_in_place(form: RangesForm) -> dict[str, str]:
 
 
 def copied_from(statement: Statement) -> Read | None:
-    """The read of a statement that copies elements to the place that they are read from."""
+    """The read of a statement that copies elements to the index they are read from."""
     body = statement.body
     return body if isinstance(body, Read) and same_point(body, statement) else None
 
 
 def _read_in_place(form: RangesForm, tensor: str) -> bool:
-    """Whether all that is read of a tensor is copied to its own place."""
+    """Whether all reads of a tensor are copies to the same index."""
     return all(
         copied_from(statement) == read
         for group in form.groups
@@ -99,16 +99,17 @@ def _read_in_place(form: RangesForm, tensor: str) -> bool:
 
 
 def _alone(group: Group) -> tuple[Statement, ...] | None:
-    """The statements that make results, each of inputs alone, over the same axes; None: no."""
+    """The statements of the results, with temporaries inlined, all over the same axes; None if
+    impossible."""
     axes = group.statements[0].axes
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     bodies: dict[str, Expr] = {}
-    sizes: dict[str, int] = {}  # of bodies in which what is read twice stands twice
+    sizes: dict[str, int] = {}  # of bodies after inlining, repeated reads counted
     for statement in group.statements:
         if statement.combine or statement.reduced or statement.axes != axes:
             return None
         if checked(statement.body):
-            return None  # what is not computed is not checked
+            return None  # a branch that is not computed would not be checked
         own = tuple(Index(axis.name) for axis in axes)
         known = (sizes.get(read.tensor, 0) for read in reads(statement.body))
         sizes[statement.target] = len(parts(statement.body)) + sum(known)
@@ -129,7 +130,7 @@ def _known(expr: Expr, bodies: Mapping[str, Expr]) -> Expr | None:
 
 
 def _chains(body: Expr) -> Iterator[tuple[str, tuple[Size, ...]]]:
-    """The axis and the ends of `k < a ? .. : k < b ? .. : ..`, the longest one first."""
+    """The axis and the stops of each `k < a ? .. : k < b ? .. : ..`, the longest chain first."""
     for part in reversed(parts(body)):
         stops: list[Size] = []
         name, rest = "", part
@@ -159,7 +160,7 @@ def _guarded(body: Expr, axis: str) -> bool:
 
 @dataclass(frozen=True)
 class _Range:
-    """Where `ends[number - 1] <= axis < ends[number]`."""
+    """The range `ends[number - 1] <= axis < ends[number]`."""
 
     axis: str
     number: int
@@ -169,7 +170,7 @@ class _Range:
         return self.ends[self.number - 1] if self.number else as_size(0)
 
     def taken(self, condition: Expr) -> bool | None:
-        """Whether a condition holds here; None where that is not known."""
+        """Whether a condition holds in this range; None where unknown."""
         found = _stop(condition)
         if found is None or found[0] != self.axis:
             return None
@@ -179,15 +180,15 @@ class _Range:
 
 
 def _within(group: Group, here: _Range, box: Box) -> tuple[Group, frozenset[tuple[Expr, Size]]]:
-    """The group where the axis is in one range, and the indices that lie inside there."""
+    """The group restricted to one range, and the indices that are in bounds there."""
     extents = {axis.name: axis.extent for axis in group.statements[0].axes}
     bounds = {name: (as_size(0), extent) for name, extent in extents.items()}
     bounds[here.axis] = (here.low(), here.ends[here.number])
     sure = {
-        (read.tensor, place, index)
+        (read.tensor, dimension, index)
         for statement in group.statements for read in reads(statement.body)
         if read.default is None and not read.flat
-        for place, index in enumerate(read.indices)
+        for dimension, index in enumerate(read.indices)
     }  # fmt: skip
 
     inside: set[tuple[Expr, Size]] = set()
@@ -197,7 +198,7 @@ def _within(group: Group, here: _Range, box: Box) -> tuple[Group, frozenset[tupl
     lengths = {name: high - low for name, (low, high) in bounds.items()}
 
     def fits(index: Expr, size: Size) -> bool:
-        """Whether an index lies in 0:size wherever the axes are in their bounds."""
+        """Whether an index is in 0:size for all values of the axes."""
         if not free_axes(index) <= bounds.keys() or reads(index):
             return False
         return read_status(placed(index, counted), size, lengths, box)[0] == INSIDE
@@ -207,21 +208,21 @@ def _within(group: Group, here: _Range, box: Box) -> tuple[Group, frozenset[tupl
             taken = here.taken(expr.arguments[0])
             return None if taken is None else expr.arguments[1 if taken else 2]
         if isinstance(expr, Read) and expr.default is not None and not expr.flat:
-            asked = False
-            for place, pair in enumerate(zip(expr.indices, group.type_of(expr.tensor).shape)):
+            unproved = False
+            for dimension, pair in enumerate(zip(expr.indices, group.type_of(expr.tensor).shape)):
                 if fits(*pair):
                     inside.add(pair)
-                elif (expr.tensor, place, pair[0]) not in sure:
-                    asked = True
-            return None if asked else replace(expr, default=None)
+                elif (expr.tensor, dimension, pair[0]) not in sure:
+                    unproved = True
+            return None if unproved else replace(expr, default=None)
         return None
 
     return with_bodies(group, lambda body: rewrite(_taken(body, here), change)), frozenset(inside)
 
 
 def _taken(expr: Expr, here: _Range) -> Expr:
-    """An expression without the branches that are not taken in a range, so that nobody walks them:
-    a chain of n has n - 1 in each of its n ranges."""
+    """An expression without the branches not taken in a range. Pruned before rewriting, because a
+    chain of n selects has n - 1 untaken branches in each of its n ranges."""
     while isinstance(expr, Apply) and expr.function == "select":
         taken = here.taken(expr.arguments[0])
         if taken is None:

@@ -1,11 +1,11 @@
-"""The template of concatenations, fused with element work: a loop for each range of an axis.
+"""The template of concatenations, fused with elementwise work: one loop for each range of an axis.
 
     for o in outer, block of k:              parts for threads
       for k, d in the block up to P: y = past
-      for k, d in the rest of it: y = new    what is contiguous is one loop
+      for k, d in the rest of it: y = new    contiguous axes are one loop
 
-No element asks which range it is in, and no load goes to a tensor that has nothing there. Where a
-result may lie in the bytes of an operand, and does, what it keeps of that is not copied.
+No element tests its range, and no load is out of bounds. Where a result reuses the buffer of an
+operand, the elements kept in place are not copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from functools import partial, reduce
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import apart
-from anydim.kernels.codegen.nontemporal import goes_past, may_go_past, with_past
+from anydim.kernels.codegen.nontemporal import (
+    allow_nontemporal,
+    nontemporal_condition,
+    with_nontemporal_flag,
+)
 from anydim.kernels.codegen.scalar_lowering import Context, Elements, SizeParameters
 from anydim.kernels.codegen.vector_loops import (
     Segment,
@@ -28,7 +32,12 @@ from anydim.kernels.codegen.vector_loops import (
     segments,
     under,
 )
-from anydim.kernels.concat.concat_form import RangesForm, copied_from, kept_in_place, ranges_form
+from anydim.kernels.concat.concat_form import (
+    RangesForm,
+    copied_from,
+    in_place_operands,
+    ranges_form,
+)
 from anydim.kernels.ir import constant, greatest, least
 from anydim.kernels.launch import Launch, filled
 from anydim.kernels.operands import Operands
@@ -43,13 +52,13 @@ from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
 
 PART = "part of the axis"
-_LARGER = 16  # parts, where most of them may have nothing to do
-_ONE_BY_ONE = 4  # elements that go one by one
+_LARGER = 16  # factor of the part size where most parts may have no work
+_ONE_BY_ONE = 4  # elements of a range that are copied one by one
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """`lanes` wide vectors, `unroll` of them side by side."""
+    """Vectors of `lanes`, unrolled `unroll` times."""
 
     lanes: int
     unroll: int = 4
@@ -70,26 +79,26 @@ def _lower(form: RangesForm, schedule: Ranges, task: Task) -> Launch:
     context = Context(touched.types, SizeParameters(), task.machine, touched.buffers)
     writer, (flops, moved) = _Writer(form, context, schedule), work(task.group)
     heaviest = max(cost(s.body) for g in form.groups for s in g.statements)
-    may_go_past(context, heaviest, moved, task.box)
+    allow_nontemporal(context, heaviest, moved, task.box)
     pairs = tuple(writer.kept.items())
-    body = with_past(context, writer.body(), moved, pairs)
+    body = with_nontemporal_flag(context, writer.body(), moved, pairs)
     return touched.launch(
         "ranges", context.sizes, body, schedule,
-        "elements that are something else from range to range of an axis",
+        "piecewise elements along an axis",
         parallel=product(axis.extent for axis in form.outer) * writer.blocks, work=(flops, moved),
         grain=writer.grain, in_place=pairs,
     )  # fmt: skip
 
 
 class _Writer:
-    """Writes the body: parts of the axis at one point of the outer loops, range by range."""
+    """Emits the body: parts of the axis at one point of the outer loops, range by range."""
 
     def __init__(self, form: RangesForm, context: Context, schedule: Ranges) -> None:
         self.form, self.context, self.schedule = form, context, schedule
-        self.kept = kept_in_place(form)
+        self.kept = in_place_operands(form)
         each = maximum(product(axis.extent for axis in form.inner), 1)
         piece = PIECE * _LARGER if self.kept else PIECE
-        self.block = maximum(as_size(piece) // each, 1)  # positions of a part
+        self.block = maximum(as_size(piece) // each, 1)  # indices of `axis` in a part
         self.blocks = ceil_div(form.axis.extent, self.block)
 
     @property
@@ -130,11 +139,11 @@ class _Writer:
             return tuple(rows.steps)
 
         is_short = (longest <= lanes) & (shortest > 0)
-        few = (ir.If(longest.equals(1), short(1), short(lanes)),)  # one needs no mask
+        few = (ir.If(longest.equals(1), short(1), short(lanes)),)  # one element needs no mask
         return (*kernel.steps, ir.If(is_short, few, tuple(parts.steps)))
 
     def _lengths(self, kernel: Elements, stops: list[ir.Value]) -> list[ir.Value]:
-        """Elements of each range, where those of every range are one loop; else ()."""
+        """Element counts of the ranges, if every range is a single loop; else ()."""
         name, each = self.form.axis.name, self.value(product(a.extent for a in self.form.inner))
         if any(g.statements[0].axes[-1].name != name for g in self.form.groups):
             return []
@@ -144,7 +153,7 @@ class _Writer:
     def _vectors(
         self, scope: Elements, stops: list[ir.Value], masks: list[ir.Value | None], lanes: int
     ) -> None:
-        """Ranges that are a vector or an element each, of the lanes that are the same for all."""
+        """Ranges of at most one vector each, with the same number of lanes for all."""
         each = self.value(product(axis.extent for axis in self.form.inner))
         starts = [scope.name(stop * each) for stop in (constant(0), *stops)]
         for number, (first, mask) in enumerate(zip(starts, masks)):
@@ -154,7 +163,7 @@ class _Writer:
                     self._cell(made, made.statements[0].axes[-1], lanes, mask, part, first)
 
     def _part(self, scope: Elements, stops: list[ir.Value]) -> None:
-        """What a part of the axis has of each range."""
+        """The intersection of a part of the axis with each range."""
         block, extent = self.value(self.block), self.value(self.form.axis.extent)
         first = scope.name(scope.indices[PART] * block)
         last = scope.name(least(first + block, extent))
@@ -168,9 +177,10 @@ class _Writer:
             first = scope.name(greatest(first, stop))
 
     def _enter(self, number: int) -> Group:
-        """From here on code is of one range: what is known of its positions and its vectors.
+        """Switch the context to one range: its in-bounds indices and its vector alignment.
 
-        By its number: ranges apart may have equal groups, as both ends of a pad that wraps around.
+        Selected by number: different ranges may have equal groups, such as both ends of a circular
+        pad.
         """
         lanes = self.schedule.lanes
         low = self.form.stops[number - 1].constant if number else 0
@@ -180,7 +190,8 @@ class _Writer:
         return self.form.groups[number]
 
     def _apart(self, group: Group) -> Iterator[tuple[ir.Value | None, Group]]:
-        """What is written of a range: copies where they are none onto themselves, then the rest."""
+        """The statements of a range: copies, each with the condition that it is not in place, then
+        the rest."""
         others = []
         for statement in group.statements:
             read = copied_from(statement)
@@ -195,49 +206,49 @@ class _Writer:
     def _range(
         self, scope: Elements, number: int, group: Group, low: ir.Value, high: ir.Value
     ) -> None:
-        """All elements from one position of the axis to another, in the same range."""
+        """All elements between two indices of the axis within one range."""
         axes = group.statements[0].axes
-        place = [axis.name for axis in axes].index(self.form.axis.name)
-        rest = axes[place + 1 :]
-        inside, left = (product(a.extent for a in some) for some in (self.form.inner, rest))
-        each = inside if left == 0 else inside.divide_exactly(left)
-        assert each is not None, "axes that are left are made of inner ones"
+        position = [axis.name for axis in axes].index(self.form.axis.name)
+        rest = axes[position + 1 :]
+        inside, remaining = (product(a.extent for a in some) for some in (self.form.inner, rest))
+        each = inside if remaining == 0 else inside.divide_exactly(remaining)
+        assert each is not None, "the remaining axes are merged inner ones"
         low, high = (scope.name(at * self.value(each)) for at in (low, high))
         spans = [(low, high), *((constant(0), self.value(axis.extent)) for axis in rest)]
-        names = [axis.name for axis in axes[place:]]
+        names = [axis.name for axis in axes[position:]]
         with nested(scope, ((name, *span) for name, span in zip(names[:-1], spans))) as inner:
-            self._sweep(inner, number, group, axes[-1], *spans[-1])
+            self._vector_loop(inner, number, group, axes[-1], *spans[-1])
 
     def _few(self, number: int) -> bool:
-        """Whether a range that is the innermost loop is known to have a few elements."""
+        """Whether a range that is the innermost loop is known to have few elements."""
         if self.form.inner:
             return False
         ends = self.form.stops
         length = ends[number] - ends[number - 1] if number else ends[0]
         return length.constant is not None and length.constant <= _ONE_BY_ONE
 
-    def _sweep(
+    def _vector_loop(
         self, scope: Elements, number: int, group: Group, lane: Axis, low: ir.Value, high: ir.Value,
     ) -> None:  # fmt: skip
-        """A loop over vectors, of single elements where a range has a few."""
+        """A loop over vectors, or over single elements where a range has few."""
         few = self._few(number)
         lanes, unroll = (1, 1) if few else (self.schedule.lanes, self.schedule.unroll)
         for part in segments(scope, low, high, lanes, unroll):
-            past = self._past(scope, group, lane, part, lanes)
+            condition = self._nontemporal(scope, group, lane, part, lanes)
             cell = partial(self._cell, group, lane, lanes, part.mask)
-            run_segment(scope, part, lanes, cell, past)
+            run_segment(scope, part, lanes, cell, condition)
 
-    def _past(
+    def _nontemporal(
         self, scope: Elements, group: Group, lane: Axis, part: Segment, lanes: int
     ) -> ir.Value | None:
-        """Whether what a segment stores goes past the caches; None: never."""
+        """Whether the stores of a segment are nontemporal; None: never."""
         if part.high is None or lanes == 1:
             return None
         buffers, types = self.context.buffers, self.context.types
         stored = (
             (buffers[s.target], types[s.target].dtype, own_address(s)) for s in group.statements
         )
-        return goes_past(scope, lane.name, part.low, lanes, stored)
+        return nontemporal_condition(scope, lane.name, part.low, lanes, stored)
 
     def _cell(
         self, group: Group, lane: Axis, lanes: int, mask: ir.Value | None, outer: Elements,

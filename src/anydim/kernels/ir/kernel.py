@@ -1,4 +1,4 @@
-"""Functions of loop IR, libraries of them, and kernels."""
+"""Functions of loop IR, libraries of functions, and kernels."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from anydim.base.records import SHOWN_IF_SET, dataclass
 from anydim.kernels.ir.steps import Step
 from anydim.kernels.ir.values import INDEX, Type
 
-PORTABLE = (float32, float64)  # elements whose code gains nothing from features beyond a level
+PORTABLE = (float32, float64)  # their code gains nothing from features beyond a processor level
 
 
 @dataclass(frozen=True)
 class Pointer:
     """A pointer parameter; pointers of one function never alias unless `alias` is set.
 
-    Only local memory of a group is written by others while a function runs.
+    Other work-items write only the local memory of the group while a function runs.
     """
 
     name: str
@@ -36,10 +36,10 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Function:
-    """A function; one with a `result` ends with `Return`s, whatever way it goes.
+    """A function; one with a `result` ends with a `Return` on every path.
 
-    `public` ones can be called from other modules. A `quick` one runs so seldom, and so straight,
-    that what counts is how fast it is compiled.
+    `public` functions can be called from other modules. A `quick` function runs rarely and is
+    mostly straight-line code: it is compiled for compile time, not for speed.
     """
 
     name: str
@@ -54,9 +54,9 @@ class Function:
 class Library:
     """A module of functions: micro-kernels that many kernels call, or host code.
 
-    `identity` tells it apart from every library of other functions; '' where only they can tell.
-    With an identity, `made` may build the functions at the first access. A `portable` library
-    gains nothing from features beyond its processor's level: it is compiled for that
+    `identity` distinguishes it from every library of other functions; '' means that functions are
+    compared. With an identity, `made` may build the functions at the first access. A `portable`
+    library gains nothing from features beyond its processor's level: it is compiled for that level
     (`Processor.level`), so that one object serves many machines.
     """
 
@@ -82,7 +82,7 @@ class Library:
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor a kernel reads or writes, by the name its functions use."""
+    """A tensor that a kernel reads or writes, by the name its functions use."""
 
     name: str
     dtype: DType
@@ -91,7 +91,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Local:
-    """An array of `count` elements that the items of a group share; contents undefined."""
+    """An array of `count` elements shared by the work-items of a group; contents undefined."""
 
     name: str
     dtype: DType
@@ -104,11 +104,11 @@ class Kernel:
 
     `main` is the last of `functions`. Its parameters are, in order: a Pointer for each of
     `operands`, an int64 Scalar for each of `sizes`, then int64 `start`, `stop` (the part of the
-    parallel range this call does), a Pointer `scratch` (uint8, private to the calling thread) and
-    one for each of `locals`. `group` items run it together, once for each place of the parallel
-    range, which is the number of groups: `start` is the group then, and `stop` one more; 0 is a
-    kernel that runs by itself on any part of the range. `identity` tells it apart from every
-    kernel of another text; '' where only the text can tell.
+    parallel range that this call runs), a Pointer `scratch` (uint8, private to the calling thread)
+    and one for each of `locals`. With `group` > 0 a work-group of that size runs it once for each
+    index of the parallel range, which counts work-groups: `start` is the group, and `stop` is
+    `start` + 1. With 0 one thread runs it on any part of the range. `identity` distinguishes it
+    from every kernel of another text; '' means that texts are compared.
     """
 
     name: str

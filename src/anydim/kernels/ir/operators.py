@@ -1,7 +1,7 @@
-"""Python's operators, for whatever stands for a value of loop IR.
+"""Python's operators for loop IR values and their counterparts.
 
 Comparisons are `<`, `<=`, `>`, `>=`, `a.equals(b)`, `a.differs(b)`; flags combine by `&`, `|`, `~`.
-Plain numbers take the type of what they meet.
+Plain numbers take the type of the other operand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OF_FLAGS = {"bit_and": "and", "bit_or": "or", "bit_xor": "xor", "bit_not": "not
 
 
 def _of_two(function: str, backwards: bool = False) -> Callable[[Operators[V], V | Number], V]:
-    """An operator that applies a function; `backwards` to what stands before its own value."""
+    """A binary operator that applies a function; with `backwards`, `other` is the left operand."""
 
     def operator(own: Operators[V], other: V | Number) -> V:
         pair = (own.like(other), own) if backwards else (own, own.like(other))
@@ -28,7 +28,8 @@ def _of_two(function: str, backwards: bool = False) -> Callable[[Operators[V], V
 
 
 class Operators(Generic[V]):
-    """What has them says what a number is among its kind, and applies a function."""
+    """Mixin: subclasses convert numbers to their own kind (`like`) and apply functions
+    (`applied`)."""
 
     __slots__ = ()
 
@@ -72,7 +73,7 @@ class Operators(Generic[V]):
 
 
 def apply(function: str, *arguments: Any) -> Any:
-    """A function of `lang/functions.py`, or 'fma', lane by lane, of arguments of one kind."""
+    """A function of `lang/functions.py`, or 'fma', lane by lane, to arguments of one kind."""
     last = arguments[-1]
     if last.dtype == boolean:
         function = _OF_FLAGS.get(function, function)
@@ -80,27 +81,27 @@ def apply(function: str, *arguments: Any) -> Any:
 
 
 def select(condition: V, yes: V | Number, no: V | Number) -> V:
-    """`yes` where the condition holds, else `no`; one of them is no plain number."""
+    """`yes` where the condition holds, else `no`; at least one of them is not a plain number."""
     kind: Any = yes if isinstance(yes, Operators) else no
     chosen: V = apply("select", condition, kind.like(yes), kind.like(no))
     return chosen
 
 
 def fma(left: V, right: V | Number, more: V | Number) -> V:
-    """left * right + more: one rounding where the machine has it, else two."""
+    """left * right + more: rounded once where the machine has FMA, else twice."""
     made: V = apply("fma", left, left.like(right), left.like(more))
     return made
 
 
 def least(left: V | Number, right: V | Number) -> V:
-    """The smaller one; one of them is no plain number."""
+    """The minimum; at least one argument is not a plain number."""
     kind: Any = left if isinstance(left, Operators) else right
     smaller: V = apply("min", kind.like(left), kind.like(right))
     return smaller
 
 
 def greatest(left: V | Number, right: V | Number) -> V:
-    """The larger one; one of them is no plain number."""
+    """The maximum; at least one argument is not a plain number."""
     kind: Any = left if isinstance(left, Operators) else right
     larger: V = apply("max", kind.like(left), kind.like(right))
     return larger

@@ -1,4 +1,4 @@
-"""Steps of loop IR: what a function does, one after the other."""
+"""Steps of loop IR: the statements of a function, in order."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class For:
 
 @dataclass(frozen=True)
 class While:
-    """while condition: body; the condition is looked at before every iteration, the first
+    """while condition: body; the condition is evaluated before every iteration, the first
     included."""
 
     condition: Value
@@ -98,7 +98,7 @@ class If:
 
 @dataclass(frozen=True)
 class Switch:
-    """Run the case whose number equals `value`; no case: nothing."""
+    """Run the case whose number equals `value`; if there is none, do nothing."""
 
     value: Value
     cases: tuple[tuple[int, tuple[Step, ...]], ...]
@@ -106,10 +106,10 @@ class Switch:
 
 @dataclass(frozen=True)
 class Call:
-    """Call a function: by name one of this module or of another, or one that an address leads to.
+    """Call a function: by name (of this module or another), or through an address.
 
-    `result` names what it returns, where that is wanted; functions of a system may return what is
-    no IR type, and are only called without.
+    `result` names the returned value where it is used. A system function may return a type that the
+    IR lacks; such a call has no `result`.
     """
 
     function: str | Value
@@ -126,7 +126,7 @@ class Return:
 
 @dataclass(frozen=True)
 class StoreAt:
-    """Write a scalar at an address, `offset` elements of its type further."""
+    """Write a scalar at an address, plus `offset` elements of its type."""
 
     address: Value
     offset: Value
@@ -135,9 +135,9 @@ class StoreAt:
 
 @dataclass(frozen=True)
 class Atomic:
-    """A step on the int64 at an address; all threads see all of them in one order.
+    """An atomic operation on the int64 at an address, sequentially consistent.
 
-    `operation` is one of ATOMIC; `result` names what was there before.
+    `operation` is one of ATOMIC; `result` names the previous value.
     """
 
     operation: str
@@ -146,36 +146,37 @@ class Atomic:
     result: Var | None = None
 
 
-# how many arguments: the new value; what is added; what has to be there, and the new value
+# argument counts: store: the new value; add: the addend; exchange_if: expected and new value
 ATOMIC = {"load": 0, "store": 1, "add": 1, "exchange_if": 2}
 
 
 @dataclass(frozen=True)
 class Fence:
-    """No load or store moves across; all threads see all fences and `Atomic`s in one order."""
+    """Full barrier: no load or store moves across; all threads see fences and `Atomic`s in one
+    order."""
 
 
 @dataclass(frozen=True)
 class Pause:
-    """A hint that this thread waits in a loop for another one."""
+    """A hint that this thread spins, waiting for another one."""
 
 
 @dataclass(frozen=True)
 class Barrier:
-    """All items of the group reach it, or none; what each wrote before it, all see after it.
+    """Reached by all work-items of the group or by none; writes before it are visible after it.
 
-    Between two barriers no item touches what another one writes.
+    Between two barriers no work-item accesses an element that another one writes.
     """
 
 
 @dataclass(frozen=True)
 class Fragments:
-    """sums += left @ right, of small matrices whose elements the items of a warp share out.
+    """sums += left @ right, for small matrices whose elements are distributed over a warp.
 
-    Sums are 16 x 8, left 16 x d, right d x 8; `mma_fragments.py` says d, and which items have which
-    elements. Factors of 16 bits are words of two, the earlier in the low half; those of float32 are
-    rounded to 11 bits, ties away from zero. Sums are registers of float32; how their terms are
-    rounded is the machine's own. All items of a group run it together.
+    Sums are 16 x 8, left 16 x d, right d x 8; `mma_fragments.py` gives d and the elements of each
+    thread. 16-bit factors are packed in pairs, the earlier one in the low half; float32 factors are
+    rounded to 11 bits, ties away from zero. Sums are float32 registers; the rounding of their terms
+    is up to the machine. All work-items of a group execute it together.
     """
 
     dtype: DType
@@ -186,8 +187,8 @@ class Fragments:
 
 @dataclass(frozen=True)
 class CopyAside:
-    """`count` elements of a source go to a `Local` array, beside what follows: the first `valid`
-    ones, then zeros. They are 4, 8 or 16 bytes, both places are multiples of that."""
+    """An async copy of `count` elements from a source to a `Local` array: the first `valid`
+    elements, then zeros. The copy is 4, 8 or 16 bytes, and both offsets are multiples of that."""
 
     buffer: str
     offset: Value
@@ -200,34 +201,34 @@ class CopyAside:
 
 @dataclass(frozen=True)
 class CopiesEnd:
-    """The copies aside that an item has begun since the last one are a lot."""
+    """Commit the async copies issued so far as one group."""
 
 
 @dataclass(frozen=True)
 class CopiesWait:
-    """All lots of copies that an item has begun are done, but for the last `left` ones."""
+    """Wait until at most the last `left` commit groups are pending."""
 
     left: int = 0
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """From here on there are TILES registers of 16 x 16 int32, here and in what is called, which
-    hold nothing yet; or, where they are not `wanted`, no longer."""
+    """Enable or disable (`wanted` false) the TILES matrix registers of 16 x 16 int32, here and in
+    called functions; their initial contents are undefined."""
 
     wanted: bool
 
 
 @dataclass(frozen=True)
 class TileZero:
-    """A tile of zeros."""
+    """Set a tile to zeros."""
 
     tile: int
 
 
 @dataclass(frozen=True)
 class TileMemory:
-    """A tile from memory, or with `store` to it: int32s, `row` of them from one row to the next."""
+    """Load a tile from memory, or with `store` store it: int32s, rows `row` elements apart."""
 
     tile: int
     buffer: str
@@ -238,9 +239,9 @@ class TileMemory:
 
 @dataclass(frozen=True)
 class TileDots:
-    """sums[i, j] += 'dot_bytes' of left[i, k] and right[k, j], over k; of other tiles.
+    """sums[i, j] += 'dot_bytes' of left[i, k] and right[k, j], over k; all three are tiles.
 
-    The bytes of `left` are unsigned and those of `right` signed, or the other way round.
+    The bytes of `left` are unsigned and those of `right` signed, or vice versa.
     """
 
     sums: int
@@ -268,11 +269,11 @@ Step: TypeAlias = (
 )  # fmt: skip
 
 
-# ---- steps inside of steps ----------------------------------------------------------------------
+# ---- nested steps -------------------------------------------------------------------------------
 
 
 def blocks_of(step: Step) -> tuple[tuple[Step, ...], ...]:
-    """The bodies of a loop, the sides of a branch; none of other steps."""
+    """The body of a loop or the branches of a conditional; empty for other steps."""
     if isinstance(step, (For, While)):
         return (step.body,)
     if isinstance(step, If):
@@ -283,7 +284,7 @@ def blocks_of(step: Step) -> tuple[tuple[Step, ...], ...]:
 
 
 def every_step(steps: Iterable[Step]) -> Iterator[Step]:
-    """Steps, and all that stand in them, in the order of the text."""
+    """Steps and all steps nested in them, in program order."""
     for step in steps:
         yield step
         for block in blocks_of(step):
@@ -291,7 +292,7 @@ def every_step(steps: Iterable[Step]) -> Iterator[Step]:
 
 
 def assigned(steps: Iterable[Step]) -> Iterator[str]:
-    """Names of the registers that steps give new values to."""
+    """Names of the registers that steps assign."""
     for step in every_step(steps):
         if isinstance(step, Assign):
             yield step.name

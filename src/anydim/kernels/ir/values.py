@@ -25,7 +25,7 @@ class Type:
     def _text(self) -> str:
         return f"Type(dtype={self.dtype!r}, lanes={self.lanes!r})"
 
-    def __repr__(self) -> str:  # kernels' names hash texts that have it in every line
+    def __repr__(self) -> str:  # hashed for kernel names, on every line
         return self._text
 
 
@@ -37,7 +37,7 @@ Like: TypeAlias = Union["Value", Number]
 
 
 class Value(Operators["Value"]):
-    """What a step computes: of a type, in every lane of it."""
+    """A typed value that a step computes, one element per lane."""
 
     type: Type
 
@@ -46,11 +46,11 @@ class Value(Operators["Value"]):
         return self.type.dtype
 
     def like(self, other: Value | Number) -> Value:
-        """Another value; a number becomes a constant of this type."""
+        """The other operand as a value; a number becomes a constant of this type."""
         return other if isinstance(other, Value) else number(self.dtype, other)
 
     def applied(self, function: str, arguments: tuple[Value, ...]) -> Value:
-        """A function lane by lane; scalars meet vectors in every lane."""
+        """Apply a function lane by lane; scalars are broadcast to the lanes of vectors."""
         lanes = max([argument.type.lanes for argument in arguments])
         if lanes > 1:
             arguments = tuple([splat(argument, lanes) for argument in arguments])
@@ -58,31 +58,31 @@ class Value(Operators["Value"]):
             return _FOLDED[function](*arguments)
         return operate(function, *arguments)
 
-    # ---- other forms of it ---------------------------------------------------------------------
+    # ---- conversions ---------------------------------------------------------------------------
 
     def as_(self, dtype: DType) -> Value:
         """Converted, as numpy's astype does it."""
         return convert(self, dtype)
 
     def bits(self, dtype: DType) -> Value:
-        """The same bits as another type of that width."""
+        """The same bits as another type of the same width."""
         return self if dtype == self.dtype else Bitcast(Type(dtype, self.type.lanes), self)
 
     def spread(self, lanes: int) -> Value:
-        """In every lane."""
+        """Broadcast to all lanes."""
         return splat(self, lanes)
 
     def extract(self, lane: int) -> Value:
-        """One lane."""
+        """One lane as a scalar."""
         return Extract(Type(self.dtype), self, lane)
 
     def combined(self, function: str) -> Value:
-        """All lanes by 'add', 'mul', 'min' or 'max'."""
+        """All lanes reduced by 'add', 'mul', 'min' or 'max'."""
         return Reduce(Type(self.dtype), function, self)
 
     @property
     def any(self) -> Value:
-        """Whether a flag holds in some lane."""
+        """Whether the flag is true in any lane."""
         return self if self.type.lanes == 1 else self.combined("max")
 
     @property
@@ -92,18 +92,18 @@ class Value(Operators["Value"]):
 
     @property
     def ones(self) -> Value:
-        """How many bits are 1."""
+        """Population count."""
         return operate("ones", self)
 
     @property
     def truth(self) -> Value:
-        """Whether it is not 0; NaN is not."""
+        """Whether it is nonzero; NaN counts as nonzero."""
         return self if self.dtype == boolean else self.differs(0)
 
 
 @dataclass(frozen=True)
 class Const(Value):
-    """A number; in every lane when the type has lanes. 0.0 and -0.0 differ."""
+    """A number, the same in every lane. 0.0 and -0.0 differ."""
 
     type: Type
     value: int | float | bool
@@ -118,7 +118,7 @@ class Const(Value):
 
 @dataclass(frozen=True)
 class Var(Value):
-    """A parameter, a loop variable or a `Let` of that name."""
+    """A parameter, a loop variable or a `Let`, by name."""
 
     type: Type
     name: str
@@ -126,7 +126,7 @@ class Var(Value):
 
 @dataclass(frozen=True)
 class Get(Value):
-    """The present value of a register made by `Declare`."""
+    """The current value of a register made by `Declare`."""
 
     type: Type
     name: str
@@ -145,8 +145,8 @@ class Op(Value):
 class Convert(Value):
     """Lane by lane conversion to another element type (numpy's astype).
 
-    A float that `fits` is no NaN and inside the range of the integer type wanted; what becomes of
-    another one is any number.
+    A float that `fits` is not NaN and in the range of the integer type; the result for any other
+    float is unspecified.
     """
 
     type: Type
@@ -156,9 +156,11 @@ class Convert(Value):
 
 @dataclass(frozen=True)
 class Bitcast(Value):
-    """The same bits as another type: of elements as wide, or of vectors as wide as a whole.
+    """The same bits as another type: with elements of the same width, or with vectors of the same
+    width.
 
-    Flags are a bit each: those of 8, 16, 32 or 64 lanes are one unsigned integer, lane 0 lowest.
+    Flags are one bit each: 8, 16, 32 or 64 lanes make one unsigned integer, lane 0 in the lowest
+    bit.
     """
 
     type: Type
@@ -187,7 +189,7 @@ class Gather(Value):
 
 @dataclass(frozen=True)
 class Splat(Value):
-    """A scalar in every lane."""
+    """A scalar broadcast to every lane."""
 
     type: Type
     argument: Value
@@ -202,7 +204,7 @@ class Iota(Value):
 
 @dataclass(frozen=True)
 class Reduce(Value):
-    """All lanes combined by 'add', 'mul', 'min', 'max' into a scalar (any order)."""
+    """All lanes reduced by 'add', 'mul', 'min', 'max' to a scalar (any order)."""
 
     type: Type
     function: str
@@ -211,7 +213,7 @@ class Reduce(Value):
 
 @dataclass(frozen=True)
 class Shuffle(Value):
-    """Lanes picked from left (0..n-1) and right (n..2n-1)."""
+    """Lanes selected from left (0..n-1) and right (n..2n-1)."""
 
     type: Type
     left: Value
@@ -221,9 +223,9 @@ class Shuffle(Value):
 
 @dataclass(frozen=True)
 class Permute(Value):
-    """Lanes picked by numbers, as int32: from left (0..n-1) and right (n..2n-1), modulo 2n.
+    """Lanes selected by int32 indices: from left (0..n-1) and right (n..2n-1), modulo 2n.
 
-    Of numbers, on a machine that `permutes`.
+    The indices are computed at run time, on a machine that `permutes`.
     """
 
     type: Type
@@ -243,7 +245,7 @@ class Extract(Value):
 
 @dataclass(frozen=True)
 class Address(Value):
-    """Where an element lies: an int64, or the argument for a pointer parameter of a `Call`."""
+    """The address of an element: an int64, or the argument for a pointer parameter of a `Call`."""
 
     buffer: str
     offset: Value
@@ -253,7 +255,7 @@ class Address(Value):
 
 @dataclass(frozen=True)
 class LoadAt(Value):
-    """The scalar at an address, `offset` elements of its type further."""
+    """The scalar at an address, plus `offset` elements of its type."""
 
     type: Type
     address: Value
@@ -262,12 +264,12 @@ class LoadAt(Value):
 
 @dataclass(frozen=True)
 class Item(Value):
-    """Which item of its group runs this: 0, 1, ... `Kernel.group` - 1."""
+    """Index of the work-item in its group: 0, 1, ... `Kernel.group` - 1."""
 
     type = INDEX
 
 
-# ---- making them -------------------------------------------------------------------------------
+# ---- constructors ------------------------------------------------------------------------------
 
 
 def number(dtype: DType, value: int | float | bool, lanes: int = 1) -> Const:
@@ -280,12 +282,12 @@ def number(dtype: DType, value: int | float | bool, lanes: int = 1) -> Const:
 
 
 def constant(value: int | float | bool, dtype: DType = int64, lanes: int = 1) -> Value:
-    """A constant: an index if nothing else is said."""
+    """A constant, int64 by default."""
     return number(dtype, value, lanes)
 
 
 def valued(value: Like, dtype: DType = int64) -> Value:
-    """A value as it is, a plain number as a constant."""
+    """A value unchanged, a plain number as a constant."""
     return value if isinstance(value, Value) else number(dtype, value)
 
 
@@ -295,22 +297,22 @@ def variable(name: str) -> Var:
 
 
 def register(name: str) -> Get:
-    """The present value of an int64 register."""
+    """The current value of an int64 register."""
     return Get(INDEX, name)
 
 
 def iota(lanes: int, dtype: DType = int64) -> Value:
-    """0, 1, 2, ... one for each lane."""
+    """0, 1, 2, ... one per lane."""
     return Iota(Type(dtype, lanes))
 
 
 def shuffle(left: Value, right: Value, lanes: tuple[int, ...]) -> Value:
-    """Lanes picked from left (0..n-1) and right (n..2n-1)."""
+    """Lanes selected from left (0..n-1) and right (n..2n-1)."""
     return Shuffle(Type(left.dtype, len(lanes)), left, right, lanes)
 
 
 def splat(value: Value, lanes: int) -> Value:
-    """A scalar in every lane; a value that has lanes already is left alone."""
+    """A scalar broadcast to every lane; a vector of `lanes` lanes is returned unchanged."""
     if value.type.lanes == lanes:
         return value
     kind = Type(value.dtype, lanes)
@@ -318,7 +320,7 @@ def splat(value: Value, lanes: int) -> Value:
 
 
 def convert(value: Value, dtype: DType) -> Value:
-    """A value as another element type (numpy's astype); constants are converted here."""
+    """A value converted to another element type (numpy's astype); constants are converted here."""
     if value.dtype == dtype:
         return value
     if isinstance(value, Const) and (dtype.is_float or _held(value.value, dtype)):
@@ -327,12 +329,12 @@ def convert(value: Value, dtype: DType) -> Value:
 
 
 def _held(value: int | float | bool, dtype: DType) -> bool:
-    """Whether a small constant is one of a type, too: -5 of int8 is 251 as uint8."""
+    """Whether a type represents a small constant: -5 of int8 is 251 as uint8."""
     return abs(value) < 2**7 and (value >= 0 or dtype.kind != "uint")
 
 
 def operate(function: str, *arguments: Value) -> Value:
-    """An Op with the type its function gives; all arguments alike in lanes and type."""
+    """An Op with the result type of its function; all arguments have the same lanes and type."""
     last = arguments[-1].type
     row = FUNCTIONS.get(function)
     if row is not None and row.result == "bool":
@@ -341,7 +343,7 @@ def operate(function: str, *arguments: Value) -> Value:
 
 
 def _sum(left: Value, right: Value) -> Value:
-    """Of two index values; constants are added up here, and come last."""
+    """Sum of two index values; constants are folded and come last."""
     if isinstance(left, Const):
         left, right = right, left
     if isinstance(right, Const):
@@ -359,7 +361,7 @@ def _difference(left: Value, right: Value) -> Value:
 
 
 def _product(left: Value, right: Value) -> Value:
-    """Of two index values; constants are multiplied here, and come last."""
+    """Product of two index values; constants are folded and come last."""
     if isinstance(left, Const):
         left, right = right, left
     if isinstance(right, Const):

@@ -1,1 +1,1 @@
-"""Ordered steps: a group with loops, branches and writes of parts in, one launch out."""
+"""Ordered loop nests: a group with loops, branches and partial writes in, one launch out."""

@@ -1,11 +1,11 @@
-"""What an iteration of a loop hands to the next one in a register, not through memory.
+"""Scalar replacement: loop-carried values in registers instead of memory.
 
     for t in 0:T { y(t) = y(t - 1) * f(t) + x(t) }
 
-A write of one element whose place in the iteration before is read in the loop, up to the write:
-there the register holds it. Storing and loading it again would cost more than computing it. That
-place is inside the tensor in all iterations but the first, for it was written; in the first, the
-register has the read's default where it is outside.
+Applies to a write of one element whose element of the previous iteration is read in the loop, no
+later than the write: a register holds that element. Storing and loading it would cost more than
+computing it. The element is in bounds in all iterations but the first, because it was written; in
+the first iteration the register holds the read's default if it is out of bounds.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from anydim.sizes import Size
 
 @dataclass(frozen=True)
 class Carried:
-    """A write of a loop's body, by its position there, and the read that yields it an iteration
-    later."""
+    """A write of a loop's body, by its position there, and the read that yields its value one
+    iteration later."""
 
     position: int
     write: Write
@@ -32,9 +32,9 @@ class Carried:
 
 
 def carried_by(loop: Loop, single: Sequence[frozenset[str | int]]) -> tuple[Carried, ...]:
-    """The writes of one element that a loop carries.
+    """The single-element writes that a loop carries.
 
-    `single` gives for each step of its body the axes that have one value there.
+    `single` gives, for each step of its body, the axes that have one value there.
     """
     times = Counter(write.target for write in all_writes(loop.body))
     found = []
@@ -55,7 +55,7 @@ def _plain(index: Expr) -> bool:
 
 
 def _shifted(index: Expr, loop: Loop) -> Expr:
-    """An index in the iteration before."""
+    """An index in the previous iteration."""
     earlier = {loop.variable: Size.symbol(loop.variable) - loop.step}
 
     def change(expr: Expr) -> Expr | None:
@@ -64,12 +64,12 @@ def _shifted(index: Expr, loop: Loop) -> Expr:
     return rewrite(index, change)
 
 
-def _read_of(tensor: str, place: tuple[Expr, ...], steps: Sequence[OrderedStep]) -> Read | None:
-    """The first read of a place by writes among these steps, without a default that varies."""
+def _read_of(tensor: str, element: tuple[Expr, ...], steps: Sequence[OrderedStep]) -> Read | None:
+    """The first read of an element by writes among these steps; a default must be a literal."""
     for step in steps:
         for expr in (step.body, *step.place) if isinstance(step, Write) else ():
             for read in reads(expr):
-                if read.tensor == tensor and read.indices == place and not read.flat:
+                if read.tensor == tensor and read.indices == element and not read.flat:
                     if read.default is None or isinstance(read.default, Literal):
                         return read
     return None

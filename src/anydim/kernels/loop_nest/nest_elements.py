@@ -1,8 +1,8 @@
-"""Expressions inside ordered loops: what a loop writes is read where it stands, not before.
+"""Expressions inside ordered loops: reads of tensors that a loop writes are not hoisted out of it.
 
-Beside the axes of statements, size expressions speak of loop variables here; they are computed in
-the kernel. An expression that reads no tensor moves out of the loops it does not depend on. A read
-moves out of a loop only where that loop is known to run and does not write the tensor.
+Besides the axes of statements, size expressions refer to loop variables here; such sizes are
+computed in the kernel. An expression without reads is hoisted out of the loops it does not depend
+on. A read is hoisted out of a loop only if that loop is known to run and does not write the tensor.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ NestInside = TypeVar("NestInside", bound="NestElements")
 
 @dataclass(frozen=True)
 class Storage:
-    """Where a tensor lies: a buffer, the element it starts at, and the elements between neighbours.
+    """The location of a tensor: a buffer, the offset of its first element, and its strides.
 
-    `rings` gives for a dimension how many of its places exist: place i lies at i modulo that.
+    `rings` maps dimensions to the number of stored slices: index i is stored at i modulo that
+    number.
     """
 
     buffer: str
@@ -38,7 +39,7 @@ class Storage:
     rings: Mapping[int, int] = field(default_factory=dict)
 
     def address(self, indices: tuple[Expr, ...], flat: bool = False) -> Linear:
-        """The offset of a place, in elements of the tensor."""
+        """The offset of an element, in elements of the tensor."""
         if flat:
             return linear(indices[0]) + Linear(Affine(self.start))
         total = Linear(Affine(self.start))
@@ -52,20 +53,20 @@ class Storage:
 
     @staticmethod
     def of(buffer: str, shape: tuple[Size, ...]) -> Storage:
-        """A tensor that has a buffer of its own."""
+        """The storage of a tensor in a buffer of its own."""
         return Storage(buffer, as_size(0), row_major_strides(shape))
 
 
 @dataclass
 class NestContext(Context):
-    """A context that knows where every tensor lies, and which names are loop variables."""
+    """A context with the storage of every tensor, and the names of loop variables."""
 
     storage: Mapping[str, Storage] = field(default_factory=dict)
     variables: frozenset[str] = frozenset()
 
 
 class NestElements(Elements):
-    """The inside of a loop, a branch or a statement of a nest.
+    """The body of a loop, a branch or a statement of a nest.
 
     `written`: the tensors that it writes.
     """
@@ -83,7 +84,7 @@ class NestElements(Elements):
         written: frozenset[str] = frozenset(), variables: Mapping[str, ir.Value] | None = None,
         **options: Any,
     ) -> NestInside:  # fmt: skip
-        """The inside of a further loop; `variables` gives values to loop variables.
+        """The body of a nested loop; `variables` gives values to loop variables.
 
         The other options are those of `Elements`.
         """
@@ -96,7 +97,7 @@ class NestElements(Elements):
     def step(
         self, body: Callable[[NestElements], None], registers: Mapping[Read, str] | None = None
     ) -> None:
-        """Add steps here; what they read they read anew, or have in `registers`."""
+        """Add steps here; they reload what they read, except for reads held in `registers`."""
         held = registers or {}
 
         def local(read: Read) -> ir.Value | None:
@@ -107,29 +108,29 @@ class NestElements(Elements):
         self.merge(scope)
 
     def now(self, expr: Expr, dtype: DType) -> ir.Value:
-        """The value of an expression here; what it reads is read anew."""
+        """The current value of an expression; its reads are reloaded."""
         found: list[ir.Value] = []
         self.step(lambda here: found.append(here.name(here.value(expr, dtype))))
         return found[0]
 
     def merge(self, scope: Elements) -> None:
-        """Take over the steps of a scope that is no block of its own."""
+        """Append the steps of a scope that is not a block of its own."""
         self.steps += scope.steps
         scope.steps = self.steps
 
     def load(self, read: Read) -> ir.Value:
-        """What a tensor holds at a place now."""
+        """The current value of an element of a tensor."""
         return self.name(self._load(read))
 
     def size(self, size: Size) -> ir.Value:
-        """A size expression, of loop variables too, as an int64 scalar."""
+        """A size expression, possibly of loop variables, as an int64 scalar."""
         return self.scalar(SizeTerm(size), int64)
 
     def address(self, tensor: str, indices: tuple[Expr, ...], flat: bool = False) -> Linear:
-        """Where a place of a tensor lies in its buffer."""
+        """The offset of an element in the buffer of its tensor."""
         return self.context.storage[tensor].address(indices, flat)
 
-    # ---- how it differs ------------------------------------------------------------------------
+    # ---- overrides -----------------------------------------------------------------------------
 
     def _hoistable(self, expr: Expr) -> bool:
         if free_axes(expr) & self.own or size_symbols(expr) & self.own_variables:
@@ -138,7 +139,7 @@ class NestElements(Elements):
         return not tensors or (self.certain and not tensors & self.written)
 
     def _size(self, size: Size) -> ir.Value:
-        """Sums and products of what the host computes and of loop variables."""
+        """Sums and products of sizes computed by the host and of loop variables."""
         if not size.symbols & self.context.variables:
             return super()._size(size)
         split = size.linear_in(sorted(self.context.variables))
@@ -170,7 +171,7 @@ class NestElements(Elements):
 
 @lru_cache(maxsize=1 << 14)
 def size_symbols(expr: Expr) -> frozenset[str]:
-    """The names that the sizes in an expression speak of."""
+    """The symbols in the sizes of an expression."""
     if isinstance(expr, SizeTerm):
         return expr.size.symbols
     return frozenset().union(*map(size_symbols, operands(expr)))

@@ -1,8 +1,8 @@
-"""A group of ordered steps made ready to be written as one kernel.
+"""Normalizes a group of ordered steps, to be emitted as one kernel.
 
-After: every step is a loop, a branch or a write; a write that reads its own target where it may
-write it reads from a copy; a tensor of which a place may be read or kept unwritten starts as
-zeros; every temporary has a size that is known before the kernel runs.
+After: every step is a loop, a branch or a write; a write that reads elements of its target that it
+may overwrite reads them from a copy; a tensor with elements that may be read or returned unwritten
+starts as zeros; every temporary has a size that is known before the kernel runs.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ Ranges: TypeAlias = "dict[str, tuple[Size, Size] | None]"  # of loop variables
 
 @dataclass(frozen=True)
 class NestForm:
-    """The steps of a kernel, its tensors, and how its range can be cut.
+    """The steps of a kernel, its tensors, and the ranges that can be split over threads.
 
-    `temporaries` have the shapes they are given in memory: without loop variables, as large as they
-    ever are; `types` has the shapes they have where they are used.
+    `temporaries` have the shapes that are allocated: upper bounds without loop variables; `types`
+    has the shapes at their uses.
     """
 
     group: Group
@@ -54,11 +54,12 @@ class NestForm:
     types: dict[str, TensorType]
     variables: frozenset[str]
     chunks: tuple[Chunks, ...]
-    rings: Mapping[str, tuple[int, int]]  # temporary -> dimension, slices that it has there
+    rings: Mapping[str, tuple[int, int]]  # temporary -> dimension, slices in its ring buffer
 
 
 def nest_form(group: Group, box: Box) -> NestForm | None:
-    """The form of a group; None when a temporary has no size that is known before."""
+    """The form of a group; None when the size of a temporary has no bound known before the kernel
+    runs."""
     builder = _Builder(group, box)
     steps = builder.steps(steps_of(group))
     ranges = loop_ranges(steps)
@@ -87,7 +88,7 @@ def nest_form(group: Group, box: Box) -> NestForm | None:
 
 
 class _Builder:
-    """Rewrites steps; `made` are the copies that writes of tensors they read need."""
+    """Rewrites steps; `made` are the copies for writes of tensors that they read."""
 
     def __init__(self, group: Group, box: Box) -> None:
         self.box = box
@@ -113,17 +114,19 @@ class _Builder:
     def _write(self, instance: Instance) -> list[Write]:
         write = instance.write
         assert write is not None
-        places = any(read.tensor == write.target for i in write.place for read in reads(i))
-        copied = places or self._disturbs_itself(instance)
+        reads_in_indices = any(
+            read.tensor == write.target for i in write.place for read in reads(i)
+        )
+        copied = reads_in_indices or self._overwrites_own_reads(instance)
         names = {axis.name for axis in write.reduced}
         if write.combine and not write.fresh and any(free_axes(i) & names for i in write.place):
             write = replace(write, axes=(*write.axes, *write.reduced), reduced=())
         if not write.reduced and write.fresh:
             write = replace(write, combine="", fresh=False)
-        return self._copied(write, places) if copied else [write]
+        return self._copied(write, reads_in_indices) if copied else [write]
 
-    def _disturbs_itself(self, instance: Instance) -> bool:
-        """Whether it may write a place before it reads it for another."""
+    def _overwrites_own_reads(self, instance: Instance) -> bool:
+        """Whether a write may overwrite an element before it reads it for another one."""
         write = instance.write
         assert write is not None
         all = accesses(instance, self.types)
@@ -136,8 +139,8 @@ class _Builder:
             for access in own
         )
 
-    def _copied(self, write: Write, places: bool) -> list[Write]:
-        """The write by way of a copy of all that it writes, and of where it writes it."""
+    def _copied(self, write: Write, copy_indices: bool) -> list[Write]:
+        """The write split in two: all values, and their indices, are first stored in copies."""
         value = self._copy(write, self.types[write.target].dtype)
         combine = write.combine if write.reduced else ""
         steps = [
@@ -147,7 +150,7 @@ class _Builder:
             )
         ]  # fmt: skip
         place = write.place
-        if places:
+        if copy_indices:
             kept = [self._copy(write, int64) for _ in place]
             steps += [
                 Write(copy.tensor, copy.indices, write.axes, index)
@@ -165,16 +168,19 @@ class _Builder:
 
 
 def one_to_one(write: Write) -> bool:
-    """Whether each value of the axes has a place of its own, as each axis alone tells it."""
-    told = {form.terms[0][0] for form in map(affine, write.place) if form and len(form.terms) == 1}
-    return told >= {axis.name for axis in write.axes if axis.extent != 1}
+    """Whether different axis values write different elements, judged by indices of a single
+    axis."""
+    distinguished = {
+        form.terms[0][0] for form in map(affine, write.place) if form and len(form.terms) == 1
+    }
+    return distinguished >= {axis.name for axis in write.axes if axis.extent != 1}
 
 
 def _zeros(
     steps: tuple[OrderedStep, ...], tensors: Iterable[tuple[Tensor, bool]],
     types: dict[str, TensorType], box: Box,
 ) -> tuple[Write, ...]:  # fmt: skip
-    """Writes of zeros to the tensors that may be read, or kept, before they are written."""
+    """Writes of zeros to tensors that may be read, or returned, before they are written."""
     found = instances(steps)
     made = []
     for tensor, kept in tensors:
@@ -187,7 +193,7 @@ def _zeros(
 
 
 def _axis_names(tensor: Tensor, found: tuple[Instance, ...]) -> list[str]:
-    """Names for the axes of a tensor: those of the axes and loops that its first write uses."""
+    """Names for the axes of a tensor, from the axes and loops of its first write."""
     first = next((i.write for i in found if i.write and i.write.target == tensor.name), None)
     names: list[str] = []
     for number in range(tensor.type.rank):
@@ -198,11 +204,11 @@ def _axis_names(tensor: Tensor, found: tuple[Instance, ...]) -> list[str]:
     return names
 
 
-# ---- how large ---------------------------------------------------------------------------------
+# ---- bounds ------------------------------------------------------------------------------------
 
 
 def loop_ranges(steps: Iterable[OrderedStep], around: Ranges | None = None) -> Ranges:
-    """The least and greatest value of every loop variable; loops of one name share a range."""
+    """The minimum and maximum of every loop variable; loops of one name share a range."""
     found: Ranges = dict(around or {})
     for step in steps:
         if isinstance(step, Branch):
@@ -230,7 +236,7 @@ def _span(loop: Loop, around: Ranges) -> tuple[Size, Size] | None:
 
 
 def extremes(size: Size, ranges: Ranges) -> tuple[Size, Size] | None:
-    """Bounds of a size without loop variables; None where none are known."""
+    """Bounds of a size, free of loop variables; None where unknown."""
     names = size.symbols & ranges.keys()
     if not names:
         return size, size
@@ -249,7 +255,7 @@ def extremes(size: Size, ranges: Ranges) -> tuple[Size, Size] | None:
 
 
 def _nested(size: Size, ranges: Ranges) -> tuple[Size, Size] | None:
-    """Bounds of a quotient by a number, a least or a greatest."""
+    """Bounds of a quotient, remainder, minimum or maximum."""
     atom = size.atom
     if not isinstance(atom, Atom):
         return None
@@ -273,10 +279,11 @@ def _nested(size: Size, ranges: Ranges) -> tuple[Size, Size] | None:
 
 @dataclass(frozen=True)
 class Copy:
-    """The first step of a nest, which makes `made`, a result, of all of `read`, an operand.
+    """The first step of a nest, which copies all of `read`, an operand, to `made`, a result.
 
-    Where the operand dies there, or the caller gives one array for both, the result may lie where
-    it does, and nothing is copied: a cache takes as long as what is new in it.
+    If the operand is dead afterwards, or the caller passes one array for both, the result may share
+    its buffer, and the copy is skipped: updating a cache then costs only the time of its new
+    entries.
     """
 
     write: Write
@@ -285,7 +292,7 @@ class Copy:
 
 
 def first_copy(form: NestForm) -> Copy | None:
-    """The copy that a nest begins with; None where it does not, or reads the operand again."""
+    """The copy that a nest starts with; None if it does not, or reads the operand again."""
     if not form.steps or not isinstance(form.steps[0], Write):
         return None
     write, body = form.steps[0], form.steps[0].body

@@ -1,9 +1,9 @@
-"""Loop IR of ordered steps: the loops of the text, with the chunk of the range that a thread has.
+"""Loop IR of ordered steps: the loops in program order, over one thread's chunk of the range.
 
-    for t in 0:T { h(t, b, i) = f(t, b, i) * h(t - 1, b, i) else 0 }      cut along b
+    for t in 0:T { h(t, b, i) = f(t, b, i) * h(t - 1, b, i) else 0 }      split along b
 
     kernel(start, stop):                     its part of b
-      for t in 0:T:                          all iterations, no word to other threads
+      for t in 0:T:                          all iterations, no synchronization
         for b in start:stop:
           for i by 16 lanes: h[...] = ...
 
@@ -25,7 +25,7 @@ from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.loop_nest.carried_registers import Carried, carried_by
 from anydim.kernels.loop_nest.nest_elements import NestContext, NestElements
 from anydim.kernels.loop_nest.nest_form import Copy, NestForm
-from anydim.kernels.loop_nest.nest_writes import Way, WriteCode
+from anydim.kernels.loop_nest.nest_writes import Vectorization, WriteCode
 from anydim.lang.dependence.accesses import all_writes
 from anydim.lang.dependence.chunks import ChunkedWrite, Chunks
 from anydim.lang.tree import Axis, Branch, Literal, Loop, OrderedStep, Read, Write
@@ -36,25 +36,25 @@ from anydim.sizes import product
 
 @dataclass(frozen=True)
 class _Held:
-    """A write that a loop carries, and the register that does."""
+    """A loop-carried write, and its register."""
 
     carried: Carried
     register: str
 
 
 class NestCode:
-    """Emits the body of a kernel; writes and loops are numbered in the order of the text."""
+    """Emits the body of a kernel; writes and loops are numbered in program order."""
 
     def __init__(
-        self, form: NestForm, chunks: Chunks | None, context: NestContext, ways: Mapping[int, Way],
-        unroll: int, block: int, copy: Copy | None = None,
+        self, form: NestForm, chunks: Chunks | None, context: NestContext,
+        vectorized: Mapping[int, Vectorization], unroll: int, block: int, copy: Copy | None = None,
     ) -> None:  # fmt: skip
         self.form, self.chunks, self.context = form, chunks, context
-        self.ways, self.unroll, self.block, self.copy = ways, unroll, block, copy
+        self.vectorized, self.unroll, self.block, self.copy = vectorized, unroll, block, copy
         self.low: ir.Value = START
         self.high: ir.Value = STOP
         self.writes = self.loops = 0
-        self.spans: dict[int, tuple[ir.Value, ir.Value]] = {}  # of loops that run over a tile
+        self.spans: dict[int, tuple[ir.Value, ir.Value]] = {}  # of loops restricted to a tile
 
     def body(self) -> tuple[ir.Step, ...]:
         """All steps of the main function."""
@@ -77,7 +77,7 @@ class NestCode:
     def steps(
         self, scope: NestElements, steps: Iterable[OrderedStep], held: Sequence[_Held] = ()
     ) -> None:
-        """Add what some steps do; `held` are those among them that a loop carries."""
+        """Emit some steps; `held` are the loop-carried writes among them."""
         for position, step in enumerate(steps):
             if isinstance(step, Loop):
                 self._loop(scope, step)
@@ -89,10 +89,10 @@ class NestCode:
                 assert isinstance(step, Write)
                 self._write(scope, step, [h for h in held if position <= h.carried.position])
 
-    # ---- one of each ---------------------------------------------------------------------------
+    # ---- single steps --------------------------------------------------------------------------
 
     def _copy(self, scope: NestElements, copy: Copy) -> None:
-        """Nothing where the operand and what is made of it are the same bytes."""
+        """The initial copy, skipped where source and target share a buffer."""
         buffers = (self.context.storage[name].buffer for name in (copy.read, copy.made))
         with under(scope, arithmetic.apart(*buffers), certain=False) as inner:
             self._write(inner, copy.write, [])
@@ -120,8 +120,8 @@ class NestCode:
         self, scope: NestElements, loop: Loop, at: ir.Var, start: ir.Value, stop: ir.Value,
         inner: NestElements,
     ) -> None:  # fmt: skip
-        """The iterations of a loop, up to the one in which a check of it fails: data may ask for
-        more iterations than could ever be done."""
+        """The iterations of a loop, ended by a failing check in it: the data may specify more
+        iterations than could ever be run."""
         if not any(checked(expr) for _, expr in expressions_of(loop.body)):
             scope.steps.append(arithmetic.loop(at.name, start, stop, 1, *inner.steps))
             return
@@ -133,22 +133,22 @@ class NestCode:
     def _iterations(
         self, scope: NestElements, start: ir.Value, stop: ir.Value, step: int
     ) -> ir.Value:
-        """How often the loop runs: 0 also where stop - start would be too large to be told."""
+        """The trip count of a loop; 0 also where stop - start would overflow."""
         first, last = (start, stop) if step > 0 else (stop, start)
         gap = select(first < last, last - first, 0)
         return scope.name((gap + (abs(step) - 1)) // abs(step))
 
     def _branch(self, scope: NestElements, branch: Branch) -> None:
-        condition, sides = scope.now(branch.condition, boolean), []
+        condition, branches = scope.now(branch.condition, boolean), []
         for steps in (branch.then, branch.otherwise):
             inner = scope.inner({}, certain=False)
             self.steps(inner, steps)
-            sides.append(tuple(inner.steps))
-        then, otherwise = sides
+            branches.append(tuple(inner.steps))
+        then, otherwise = branches
         scope.steps.append(ir.If(condition, then, otherwise))
 
     def _held(self, scope: NestElements, loop: Loop, start: ir.Value) -> list[_Held]:
-        """Registers for what a loop carries, with what memory holds before its first iteration."""
+        """Registers for loop-carried values, initialized from memory before the first iteration."""
         before_it = [len(list(all_writes(loop.body[:n]))) for n in range(len(loop.body))]
         cuts = [self._bound_axis(self.writes + count) for count in before_it]
         single = [frozenset() if cut is None else frozenset((cut.variable,)) for cut in cuts]
@@ -189,8 +189,8 @@ class NestCode:
         into = next((h.register for h in held if h.carried.write is write), None)
         bound = self._bound_axis(number)
         axes = tuple(a for a in write.axes if bound is None or a.name != bound.variable)
-        way = self.ways[number]
-        code = WriteCode(write, axes, ranges, self.form, way, self.unroll, into)
+        vectorized = self.vectorized[number]
+        code = WriteCode(write, axes, ranges, self.form, vectorized, self.unroll, into)
 
         def whole(here: NestElements) -> None:
             if bound is None:
@@ -202,19 +202,21 @@ class NestCode:
             steps = self._points(inside, write, axes, ranges, code)
             here.steps.append(ir.If(low < high, (*inside.steps, *steps)))
 
-        if way.run is None or bound is not None:
+        if vectorized.run is None or bound is not None:
             scope.step(whole, registers)
         else:
-            one_loop = partial(self._run, write=write, way=way, cut=cut, ranges=ranges, parts=whole)
+            one_loop = partial(
+                self._run, write=write, vectorized=vectorized, cut=cut, ranges=ranges, parts=whole
+            )
             scope.step(one_loop, registers)
 
     def _run(
-        self, here: NestElements, write: Write, way: Way, cut: ChunkedWrite | None,
+        self, here: NestElements, write: Write, vectorized: Vectorization, cut: ChunkedWrite | None,
         ranges: Mapping[str, tuple[ir.Value, ir.Value]], parts: Callable[[NestElements], None],
     ) -> None:  # fmt: skip
-        """The write as one loop, where the part of this chunk is that; else in `parts`."""
-        assert way.run is not None
-        (axis,) = way.run.axes
+        """The write as one loop, if the part of this chunk is contiguous; else by `parts`."""
+        assert vectorized.run is not None
+        (axis,) = vectorized.run.axes
         span: tuple[ir.Value, ir.Value] = (constant(0), here.size(axis.extent))
         whole = None
         if cut is not None:
@@ -225,10 +227,10 @@ class NestCode:
                 span = here.name(low * each), here.name(high * each)
             else:
                 whole = here.name((low <= 0) & (high >= here.size(write.axes[at].extent)))
-        run = WriteCode(way.run, (axis,), {axis.name: span}, self.form,
-                        Way(axis, way.lanes), self.unroll)  # fmt: skip
+        run = WriteCode(vectorized.run, (axis,), {axis.name: span}, self.form,
+                        Vectorization(axis, vectorized.lanes), self.unroll)  # fmt: skip
         inside, apart = (here.inner({}, certain=False) for _ in range(2))
-        steps = self._points(inside, way.run, (axis,), run.ranges, run)
+        steps = self._points(inside, vectorized.run, (axis,), run.ranges, run)
         steps = (*inside.steps, *steps)
         if whole is None:
             here.steps += steps
@@ -240,7 +242,7 @@ class NestCode:
         self, here: NestElements, write: Write, axes: Sequence[Axis],
         ranges: Mapping[str, tuple[ir.Value, ir.Value]], code: WriteCode,
     ) -> tuple[ir.Step, ...]:  # fmt: skip
-        """The write at all its points; over nothing, a sum that starts fresh is its identity."""
+        """The write at all its points; an empty reduction writes its neutral element."""
         spans = [ranges[axis.name] for axis in axes]
         filled = self._guarded(here, spans, code.full)
         if not write.reduced:
@@ -253,7 +255,7 @@ class NestCode:
         self, here: NestElements, ranges: list[tuple[ir.Value, ir.Value]],
         body: Callable[[NestElements], None],
     ) -> tuple[ir.Step, ...]:  # fmt: skip
-        """What runs where no range is empty."""
+        """A body that runs if no range is empty."""
         inner = here.inner({}, certain=False)
         body(inner)
         return (ir.If(_all(here, ranges), tuple(inner.steps)),) if ranges else tuple(inner.steps)

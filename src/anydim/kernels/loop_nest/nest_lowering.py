@@ -1,8 +1,8 @@
-"""Ordered steps to one kernel: loops, branches and writes of parts.
+"""Lowers ordered steps to one kernel: loops, branches and partial writes.
 
-The loops run as the text says. Threads share a range along which nothing crosses from part to part,
-where there is one: each does all iterations of the loops for its part. Lanes run along the axis of
-each write that goes through neighbours in memory.
+The loops run in program order. Threads share a range without dependences between its parts, if
+there is one: each thread runs all iterations of the loops for its part. Lanes run along the axis of
+each write with contiguous accesses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anydim.kernels.loop_nest.nest_loops import NestCode
 from anydim.kernels.loop_nest.nest_plan import STAGES, best, operations_of, staged
 from anydim.kernels.loop_nest.nest_schedule import NONE, Nest
 from anydim.kernels.loop_nest.nest_stages import StagedCode
-from anydim.kernels.loop_nest.nest_writes import Way, as_run, way_of
+from anydim.kernels.loop_nest.nest_writes import Vectorization, as_run, vectorization_of
 from anydim.kernels.operands import Operands
 from anydim.kernels.rows.row_form import PART_WORK, TYPICAL_ROW
 from anydim.kernels.template import Task
@@ -32,14 +32,14 @@ from anydim.sizes import Box, Size, align_up, as_size, product
 
 def propose(form: NestForm, task: Task) -> Nest:
     storage, _ = _storage(form)
-    ways = _ways(form, storage, task.machine)
-    lanes = max((way.lanes for way in ways.values()), default=1)
+    vectorized = _vectorizations(form, storage, task.machine)
+    lanes = max((each.lanes for each in vectorized.values()), default=1)
     chunks = best(form.chunks)
     if chunks is None:
-        shared = staged(form, task.box, ways, task.machine) is not None
+        shared = staged(form, task.box, vectorized, task.machine) is not None
         return Nest(lanes, 2, STAGES if shared else NONE)
-    turning = [i.number for i in instances(form.steps) if i.write is not None and i.loops]
-    alone = not chunks.loops and turning and all(ways[n].lane is None for n in turning)
+    in_loops = [i.number for i in instances(form.steps) if i.write is not None and i.loops]
+    alone = not chunks.loops and in_loops and all(vectorized[n].lane is None for n in in_loops)
     return Nest(lanes, 2, _name(chunks), 1 if alone else 0)
 
 
@@ -49,25 +49,26 @@ def _name(chunks: Chunks) -> str:
 
 
 def lower(form: NestForm, schedule: Nest, task: Task) -> Launch:
-    """The launch of a matched group; OptionError for a schedule that cuts where it must not."""
+    """The launch of a matched group; OptionError for a schedule that splits a range with
+    dependences."""
     box, machine = task.box, task.machine
     storage, scratch = _storage(form)
-    every = _ways(form, storage, machine)
+    every = _vectorizations(form, storage, machine)
     plan = staged(form, box, every, machine) if schedule.parallel == STAGES else None
     chunks = None if plan is not None else _chosen(form, schedule, box)
     sizes = SizeParameters()
-    buffers = {name: place.buffer for name, place in storage.items()}
+    buffers = {name: stored.buffer for name, stored in storage.items()}
     context = NestContext(
         form.types, sizes, machine, buffers, running=True, storage=storage,
         variables=form.variables, failed="failed",
     )  # fmt: skip
-    ways = {
-        n: replace(way, lanes=min(way.lanes, schedule.lanes)) if schedule.lanes > 1
-        else Way(None, 1)
-        for n, way in every.items()
+    vectorized = {
+        n: replace(each, lanes=min(each.lanes, schedule.lanes)) if schedule.lanes > 1
+        else Vectorization(None, 1)
+        for n, each in every.items()
     }  # fmt: skip
     copy = None if schedule.block or plan is not None else first_copy(form)
-    how = (context, ways, schedule.unroll, schedule.block, copy)
+    how = (context, vectorized, schedule.unroll, schedule.block, copy)
     if plan is None:
         body = NestCode(form, chunks, *how).body()
     else:
@@ -91,7 +92,7 @@ def _chosen(form: NestForm, schedule: Nest, box: Box) -> Chunks | None:
         if schedule.parallel in chunks.axis.split(" and "):
             return chunks
     known = [_name(chunks) for chunks in form.chunks]
-    hint = f"it can be cut along {listed(known)}" if known else "nothing of it can be cut"
+    hint = f"it can be split along {listed(known)}" if known else "no range of it can be split"
     found = analyse(form.group, box)
     why = [str(v) for v in found.loops if v.at.variable == schedule.parallel]
     why += [str(v) for v in found.axes if v.axis == schedule.parallel and v.order != PARALLEL]
@@ -108,16 +109,16 @@ def _reason(form: NestForm, chunks: Chunks | None, box: Box, staged: bool) -> st
     found = analyse(form.group, box)
     lines = [str(verdict) for verdict in found.loops]
     if staged:
-        lines.append("threads wait for each other after each stage")
+        lines.append("threads synchronize after each stage")
     elif chunks is None:
-        lines.append("no range can be cut so that parts keep to themselves")
+        lines.append("no range can be split into independent parts")
     else:
         lines.append(f"parts along {chunks.axis} share nothing that is written")
     return "; ".join(lines)
 
 
 def _storage(form: NestForm) -> tuple[dict[str, Storage], Size]:
-    """Where each tensor lies: operands in buffers of their own, temporaries in scratch."""
+    """The storage of each tensor: operands in their own buffers, temporaries in scratch."""
     operands = (*form.group.inputs, *form.group.outputs)
     found = {
         tensor.name: Storage.of(f"t{number}", tensor.type.shape)
@@ -129,24 +130,26 @@ def _storage(form: NestForm) -> tuple[dict[str, Storage], Size]:
         ring = form.rings.get(tensor.name)
         if ring is not None:
             shape[ring[0]] = as_size(ring[1])
-        place = Storage.of("scratch", tuple(shape))
+        stored = Storage.of("scratch", tuple(shape))
         start = end // tensor.type.dtype.bytes
         slices = {} if ring is None else dict([ring])
-        found[tensor.name] = Storage(place.buffer, start, place.strides, slices)
+        found[tensor.name] = Storage(stored.buffer, start, stored.strides, slices)
         end = end + align_up(product(shape) * tensor.type.dtype.bytes, 64)
     return found, end
 
 
-def _ways(form: NestForm, storage: dict[str, Storage], machine: Machine) -> dict[int, Way]:
-    """Of each write; outside of loops, of what is one loop, that loop's."""
+def _vectorizations(
+    form: NestForm, storage: dict[str, Storage], machine: Machine
+) -> dict[int, Vectorization]:
+    """The vectorization of each write; a write outside of loops may be run as a single loop."""
     found = {}
     for i in instances(form.steps):
         if i.write is not None:
             run = None if i.loops else as_run(i.write, form)
-            way = way_of(run or i.write, form, storage, machine)
-            if run is not None and way.lane is not None:
-                way = replace(way, lane=i.write.axes[-1], run=run)
-            found[i.number] = way
+            vectorized = vectorization_of(run or i.write, form, storage, machine)
+            if run is not None and vectorized.lane is not None:
+                vectorized = replace(vectorized, lane=i.write.axes[-1], run=run)
+            found[i.number] = vectorized
     return found
 
 
@@ -154,7 +157,7 @@ def _ways(form: NestForm, storage: dict[str, Storage], machine: Machine) -> dict
 
 
 def _grain(form: NestForm, chunks: Chunks | None) -> int:
-    """Positions of the range that make a part worth a thread, where sizes are typical ones."""
+    """Positions of the range that make a part worth a thread, at typical sizes."""
     if chunks is None:
         return 1
     operations = operations_of(form.steps, as_size(1), loop_ranges(form.steps))

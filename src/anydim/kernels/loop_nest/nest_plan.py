@@ -1,4 +1,4 @@
-"""What threads share of a nest, and how much work that is."""
+"""Partitions a nest over threads, and estimates its work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from anydim.base.records import dataclass
 from anydim.kernels.launch import Machine
 from anydim.kernels.loop_nest.nest_form import NestForm, Ranges, extremes, loop_ranges
 from anydim.kernels.loop_nest.nest_stages import Staged, Tiles, trips
-from anydim.kernels.loop_nest.nest_writes import Way
+from anydim.kernels.loop_nest.nest_writes import Vectorization
 from anydim.kernels.rows.fusion_plan import cost
 from anydim.kernels.rows.row_form import PART_WORK, TYPICAL_ROW
 from anydim.lang.dependence.chunks import Chunks
@@ -18,12 +18,12 @@ from anydim.lang.tree.bounds_checks import checked
 from anydim.lang.tree.stepping import expressions_of
 from anydim.sizes import Box, Size, align_up, as_size, ceil_div, maximum, minimum, product
 
-STAGES = "stages"  # what threads share, one after the other
-SHORT = 32  # positions of a range that threads would rather not share
-LEAST_SHARE = 8  # parts that one thread does alone are at most one of so many of the work
-STAGE_WORK = PART_WORK // 16  # operations of a stage that are worth a thread: a barrier is near
-BAND_WORK = PART_WORK // 2  # operations of a band that are worth a thread: one at a time
-NARROW, MOST_TILES = 8, 16  # positions of a tile at least, tiles across at most, on few threads
+STAGES = "stages"  # threads share each stage, with a barrier after it
+SHORT = 32  # shorter ranges are shared only if there is no other
+LEAST_SHARE = 8  # the serial share of the work is at most 1 / LEAST_SHARE
+STAGE_WORK = PART_WORK // 16  # operations of a stage worth a thread: barriers are fast
+BAND_WORK = PART_WORK // 2  # operations of a band worth a thread
+NARROW, MOST_TILES = 8, 16  # minimum iterations of a tile; maximum tiles across, on few threads
 
 
 def best(all: Sequence[Chunks]) -> Chunks | None:
@@ -36,46 +36,48 @@ def best(all: Sequence[Chunks]) -> Chunks | None:
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages of a kernel, of `each` positions, and the range that all of them are."""
+    """The stages of a kernel, of `each` positions, and the range that covers all of them."""
 
     staged: tuple[Staged, ...]
     each: Size
     range: Size
 
 
-def staged(form: NestForm, box: Box, ways: Mapping[int, Way], machine: Machine) -> Plan | None:
-    """How threads share stages; None where most of the work is no use to a second thread.
+def staged(
+    form: NestForm, box: Box, vectorized: Mapping[int, Vectorization], machine: Machine
+) -> Plan | None:
+    """How threads share stages; None where most of the work is serial.
 
-    A check that fails ends loops, in order: nests with checks have no stages. A band has tiles on
-    one thread too.
+    A failing check ends loops in order, so nests with checks have no stages. Bands are tiled even
+    for one thread.
     """
     threads = max(1, machine.threads)
     if machine.most_lanes or any(checked(expr) for _, expr in expressions_of(form.steps)):
         return None
     types = form.types | {tensor.name: tensor.type for tensor in form.temporaries}
-    all = tuple(stages_of(form.steps, types, box))
-    if threads == 1 and not any(some.band for some in all):
+    stages = tuple(stages_of(form.steps, types, box))
+    if threads == 1 and not any(some.band for some in stages):
         return None
-    work, alone = _shares(all, loop_ranges(form.steps))
-    if not work or alone * LEAST_SHARE > sum(work) or (any(s.band for s in all) and form.rings):
+    work, alone = _shares(stages, loop_ranges(form.steps))
+    if not work or alone * LEAST_SHARE > sum(work) or (any(s.band for s in stages) and form.rings):
         return None
-    wanted = [_wanted(some, loop_ranges(form.steps)) for some in all if some.loop is not None]
+    wanted = [_wanted(some, loop_ranges(form.steps)) for some in stages if some.loop is not None]
     each = maximum(1, minimum(threads, *wanted))
-    made = tuple(_cut(some, each, threads, ways) for some in all)
+    made = tuple(_cut(some, each, threads, vectorized) for some in stages)
     count = sum((some.count(each) for some in made), as_size(0))
     return Plan(made, each, count * each)
 
 
-def _turns(some: Stages) -> Size:
+def _iterations(some: Stages) -> Size:
     return as_size(1) if some.loop is None else trips(some.loop)
 
 
 def _shares(all: Sequence[Stages], ranges: Ranges) -> tuple[list[int], int]:
-    """Operations of stages at typical sizes, and how many of them one thread does alone."""
+    """Operations of each stage at typical sizes, and the serial operations among them."""
     work, alone = [], 0
     for some in all:
         for part in some.parts:
-            operations = operations_of(part.steps, _turns(some), ranges)
+            operations = operations_of(part.steps, _iterations(some), ranges)
             typical = operations.evaluate(dict.fromkeys(operations.symbols, TYPICAL_ROW))
             work.append(typical)
             alone += 0 if part.chunks or some.band else typical
@@ -83,31 +85,32 @@ def _shares(all: Sequence[Stages], ranges: Ranges) -> tuple[list[int], int]:
 
 
 def _wanted(some: Stages, ranges: Ranges) -> Size:
-    """How many threads the work of a stage is worth, of a band that of all."""
+    """The number of threads that a stage's work justifies; for a band, the work of all its
+    stages."""
     steps = [step for part in some.parts for step in part.steps]
     if some.band:
-        return operations_of(steps, _turns(some), ranges) // BAND_WORK
+        return operations_of(steps, _iterations(some), ranges) // BAND_WORK
     return operations_of(steps, as_size(1), ranges) // (STAGE_WORK * len(some.parts))
 
 
-def _cut(some: Stages, each: Size, threads: int, ways: Mapping[int, Way]) -> Staged:
+def _cut(some: Stages, each: Size, threads: int, vectorized: Mapping[int, Vectorization]) -> Staged:
     if some.band:
         return Staged(some, (None,), (as_size(1),), _tiles(some, each, threads))
     cuts = tuple(best(part.chunks) for part in some.parts)
-    return Staged(some, cuts, tuple(_block(cut, each, ways) for cut in cuts))
+    return Staged(some, cuts, tuple(_block(cut, each, vectorized) for cut in cuts))
 
 
-def _block(cut: Chunks | None, each: Size, ways: Mapping[int, Way]) -> Size:
-    """Positions of a range that are one of a stage; whole vectors of what lanes run along."""
+def _block(cut: Chunks | None, each: Size, vectorized: Mapping[int, Vectorization]) -> Size:
+    """Indices of a range per position of a stage; whole vectors of the vectorized axis."""
     if cut is None:
         return as_size(1)
-    found = ((ways[number], own) for number, own in cut.cuts.items())
+    found = ((vectorized[number], own) for number, own in cut.cuts.items())
     lanes = [w.lanes for w, own in found if w.lane is not None and w.lane.name == own.variable]
     return align_up(ceil_div(cut.extent, each), max(lanes, default=1))
 
 
 def _tiles(some: Stages, each: Size, threads: int) -> Tiles:
-    """As many rows of tiles as positions; one tile alone where one thread does them."""
+    """One row of tiles per position; a single tile for one thread."""
     inner = some.parts[0].steps[0]
     assert isinstance(inner, Loop)
     length = trips(inner)
@@ -115,11 +118,11 @@ def _tiles(some: Stages, each: Size, threads: int) -> Tiles:
         length // NARROW, max(MOST_TILES, 4 * threads), (each - 1) * MOST_TILES * threads
     )
     across = maximum(1, many)
-    return Tiles(ceil_div(_turns(some), each), ceil_div(length, across), across)
+    return Tiles(ceil_div(_iterations(some), each), ceil_div(length, across), across)
 
 
 def operations_of(steps: Sequence[OrderedStep], iterations: Size, ranges: Ranges) -> Size:
-    """How many there are; what data decides counts once."""
+    """The number of operations of steps; data-dependent trip counts count as one."""
     total = as_size(0)
     for step in steps:
         if isinstance(step, Loop):
@@ -129,12 +132,12 @@ def operations_of(steps: Sequence[OrderedStep], iterations: Size, ranges: Ranges
         elif isinstance(step, Branch):
             total = total + operations_of((*step.then, *step.otherwise), iterations, ranges)
         elif isinstance(step, Write):
-            points = product(_most(axis, ranges) for axis in (*step.axes, *step.reduced))
+            points = product(_upper_bound(axis, ranges) for axis in (*step.axes, *step.reduced))
             each = max(1, round(cost(step.body)) + bool(step.combine))
             total = total + iterations * points * each
     return total
 
 
-def _most(axis: Axis, ranges: Ranges) -> Size:
+def _upper_bound(axis: Axis, ranges: Ranges) -> Size:
     span = extremes(axis.extent, ranges)
     return as_size(1) if span is None else span[1]

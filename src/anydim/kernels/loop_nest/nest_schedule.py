@@ -9,10 +9,9 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Nest:
-    """At most `lanes` lanes, `unroll` vectors side by side; cut for threads along `parallel`.
+    """At most `lanes` lanes, unrolled `unroll` times; split over threads along `parallel`.
 
-    The range is done in blocks of `block`, each through all iterations; 0: a thread's part at a
-    time.
+    The range is run in blocks of `block`, each through all iterations; 0: a thread's whole part.
     """
 
     lanes: int

@@ -1,4 +1,4 @@
-"""Loop IR of stages (`lang/dependence/stages.py`): a launch whose range is all of them.
+"""Loop IR of stages (`lang/dependence/stages.py`): one launch whose range covers all stages.
 
     kernel(start, stop):                  numbers stage * each + position; threads share a stage
       for s in start/each : stop/each rounded up:
@@ -7,7 +7,7 @@
         for x in low * block : high * block: ...                    the part of its range
         for r in low:high { tile r, s - first - r of a band }       a diagonal of tiles
 
-A part of the range is done as it is on one thread: in order, stage by stage.
+A part of the range runs as on one thread: in order, stage by stage.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from anydim.lang.tree import Loop, OrderedStep, SizeTerm
 from anydim.lang.tree.stepping import written
 from anydim.sizes import Size, as_size, maximum
 
-ROWS, STRIP = 64, 8  # iterations of a tile that are done at a time
+ROWS, STRIP = 64, 8  # iterations of a strip of a tile, along both loops
 Span = tuple[ir.Value, ir.Value]
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Those of a band: positions of both loops that each has, and how many there are `across`."""
+    """Tiles of a band: iterations of both loops per tile, and the number of tiles `across`."""
 
     rows: Size
     columns: Size
@@ -43,8 +43,8 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Staged:
-    """Stages, the cut of each part and how much of it a position is; or tiles, of which it is a
-    row."""
+    """Stages, the chunks of each part, and how much of them a position covers; or tiles, of which a
+    position is a row."""
 
     stages: Stages
     cuts: tuple[Chunks | None, ...]
@@ -52,7 +52,7 @@ class Staged:
     tiles: Tiles | None = None
 
     def count(self, each: Size) -> Size:
-        """How many stages there are."""
+        """The number of stages."""
         if self.tiles is not None:
             return self.tiles.across + each - 1
         loop = self.stages.loop
@@ -60,7 +60,7 @@ class Staged:
 
 
 def trips(loop: Loop) -> Size:
-    """The iterations of a loop whose bounds are sizes."""
+    """The number of iterations of a loop with size bounds."""
     assert isinstance(loop.start, SizeTerm) and isinstance(loop.stop, SizeTerm)
     return maximum(0, loop.stop.size - loop.start.size)
 
@@ -98,16 +98,16 @@ class StagedCode(NestCode):
         scope.steps += [*here.steps, loop]
 
     def _iteration(self, scope: NestElements, some: Staged, number: ir.Value) -> None:
-        """A stage of an iteration: the part whose turn it is."""
+        """A stage of an iteration: the part selected by the stage number."""
         loop, count = some.stages.loop, len(some.cuts)
         variables: dict[str, ir.Value] = {}
         if loop is not None:
             self.loops += 1
             assert isinstance(loop.start, SizeTerm)
-            turn = number if count == 1 else number // count
-            variables[loop.variable] = scope.name(scope.size(loop.start.size) + turn)
+            iteration = number if count == 1 else number // count
+            variables[loop.variable] = scope.name(scope.size(loop.start.size) + iteration)
         low, high = self.low, self.high
-        for place, (part, cut, block) in enumerate(zip(some.stages.parts, some.cuts, some.blocks)):
+        for index, (part, cut, block) in enumerate(zip(some.stages.parts, some.cuts, some.blocks)):
             inner = scope.inner({}, certain=False, variables=variables, written=written(part.steps))
             self.chunks = cut
             if cut is not None:
@@ -118,7 +118,7 @@ class StagedCode(NestCode):
             if cut is None:
                 steps = (ir.If(low.equals(0), steps),)
             if count > 1:
-                mine = scope.name((number % count).equals(place))
+                mine = scope.name((number % count).equals(index))
                 steps = (ir.If(mine, steps),)
             scope.steps += steps
 
@@ -139,8 +139,8 @@ class StagedCode(NestCode):
             line.steps.append(ir.If(line.name(inside), tuple(tile.steps)))
 
     def _strips(self, scope: NestElements, outer: Loop, spans: Sequence[Span]) -> None:
-        """A tile by narrow strips: while the end of a row waits for its neighbours, a processor
-        that looks ahead has begun with the next row."""
+        """A tile in narrow strips: while the end of a row waits for its dependences, out-of-order
+        execution starts the next row."""
         starts = [variable(self.context.fresh("q")) for _ in spans]
         strip = scope.inner({}, certain=False)
         for depth, (start, (_, stop), by) in enumerate(zip(starts, spans, (ROWS, STRIP))):

@@ -1,4 +1,4 @@
-"""The template of ordered steps; its modules are imported for the first group that has steps."""
+"""The template of ordered steps; its modules are imported for the first group with steps."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Loop IR of one write of a nest: lanes along an axis of the result, along a sum, or none.
 
-elements   for i by lanes: y[i] = ...                      no sums
-across     for i by lanes: for k: total += ...; y[i]       each lane has a sum of its own
-along      for i: for k by lanes: total += ...; y[i]       the lanes share one sum
+elements   for i by lanes: y[i] = ...                      no sums across     for i by lanes: for k:
+total += ...; y[i]       each lane has its own sum along      for i: for k by lanes: total += ...;
+y[i]       the lanes share one sum
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop
-from anydim.kernels.codegen.reduction import folded, folding, joined, nothing_of, terms_of
+from anydim.kernels.codegen.reduction import (
+    accumulated,
+    combine_pairwise,
+    folding,
+    nothing_of,
+    terms_of,
+)
 from anydim.kernels.codegen.vector_loops import nested, segments, vectors_of
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import convert, operate, variable
@@ -31,8 +37,8 @@ Range = tuple[ir.Value, ir.Value]
 
 
 @dataclass(frozen=True)
-class Way:
-    """How a write is vectorised: the axis that lanes run along, if any, and how many there are.
+class Vectorization:
+    """How a write is vectorized: the axis of the lanes, if any, and their number.
 
     `run`, if any, is the same write as one loop: see `as_run`.
     """
@@ -44,37 +50,37 @@ class Way:
 
 
 class WriteCode:
-    """Emits one write over `axes`; `ranges` gives for every axis the values it runs over.
+    """Emits one write over `axes`; `ranges` maps every axis to its range.
 
-    `register`, if any, gets the element that is stored.
+    `register`, if any, also receives the stored element.
     """
 
     def __init__(
         self, write: Write, axes: Sequence[Axis], ranges: Mapping[str, Range], form: NestForm,
-        way: Way, unroll: int, register: str | None = None,
+        vectorized: Vectorization, unroll: int, register: str | None = None,
     ) -> None:  # fmt: skip
         self.write = write
         self.axes = axes
         self.register = register
         self.ranges = ranges
         self.dtype = form.types[write.target].dtype
-        single = way.lane is not None and way.lane not in (*axes, *write.reduced)
-        self.way = way = Way(None, 1) if single else way
-        self.unroll = unroll if way.lanes > 1 else 1
+        single = vectorized.lane is not None and vectorized.lane not in (*axes, *write.reduced)
+        self.vectorized = vectorized = Vectorization(None, 1) if single else vectorized
+        self.unroll = unroll if vectorized.lanes > 1 else 1
         self.own = frozenset((write.target,))
 
     @property
     def _outer(self) -> list[Axis]:
-        return [axis for axis in self.axes if axis is not self.way.lane]
+        return [axis for axis in self.axes if axis is not self.vectorized.lane]
 
     def full(self, scope: NestElements) -> None:
-        """The write where all its ranges run."""
+        """The write, where none of its ranges is empty."""
         self._nested(scope, self._outer, self._cells)
 
     def empty(self, scope: NestElements) -> None:
-        """The write of a reduction over nothing."""
-        nothing = convert(nothing_of(*folding(self.write.combine, self.dtype)), self.dtype)
-        self._nested(scope, self.axes, lambda s: self._store(s, nothing))
+        """The write of an empty reduction."""
+        neutral = convert(nothing_of(*folding(self.write.combine, self.dtype)), self.dtype)
+        self._nested(scope, self.axes, lambda s: self._store(s, neutral))
 
     def _nested(
         self, scope: NestElements, axes: Sequence[Axis], body: Callable[[NestElements], None]
@@ -87,35 +93,35 @@ class WriteCode:
 
     def _cells(self, scope: NestElements) -> None:
         """Everything at one point of the outer axes."""
-        lane = self.way.lane
-        if lane is None or self.way.along:
+        lane = self.vectorized.lane
+        if lane is None or self.vectorized.along:
             self._block([scope.inner({}, written=self.own)], scope)
         else:
-            self._swept(scope, lane, self.ranges[lane.name], self.unroll, self._block)
+            self._vector_loop(scope, lane, self.ranges[lane.name], self.unroll, self._block)
 
-    def _swept(
+    def _vector_loop(
         self, scope: NestElements, lane: Axis, span: Range, unroll: int,
         body: Callable[[list[NestElements], NestElements], None],
     ) -> None:  # fmt: skip
-        """A sweep of lanes along an axis; `body` gets the cells side by side, and their block."""
-        lanes = self.way.lanes
+        """A pass over an axis by vectors; `body` gets the unrolled cells and their block."""
+        lanes = self.vectorized.lanes
         for segment in segments(scope, *span, lanes, unroll):
             block = scope.inner({}, written=self.own)
-            with vectors_of(segment, scope, block, lanes) as (inner, places):
+            with vectors_of(segment, scope, block, lanes) as (inner, starts):
                 cells = [
                     inner.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=segment.mask,
-                                written=self.own) for at in places
+                                written=self.own) for at in starts
                 ]  # fmt: skip
                 body(cells, inner)
 
     def _block(self, cells: list[NestElements], into: NestElements) -> None:
-        """Some cells side by side; their steps go to `into`."""
+        """Some unrolled cells; their steps are appended to `into`."""
         if not self.write.reduced:
             for cell in cells:
                 self._store(cell, cell.value(self.write.body, self.dtype))
                 into.merge(cell)
             return
-        sums = [_Sum(self, cell, self.unroll if self.way.along else 1) for cell in cells]
+        sums = [_Sum(self, cell, self.unroll if self.vectorized.along else 1) for cell in cells]
         loops = self._sums(cells, sums, self.write.reduced)
         for cell in cells:
             into.merge(cell)
@@ -128,12 +134,13 @@ class WriteCode:
     def _sums(
         self, scopes: list[NestElements], sums: Sequence[_Sum], axes: Sequence[Axis]
     ) -> list[ir.Step]:
-        """The loops of the sums of some cells, which share them; a scope is inside one cell's."""
+        """The loops of the sums of some cells, which share them; each scope is the body for one
+        cell."""
         if not axes:
             for scope, total in zip(scopes, sums):
-                total.fold(scope, 0, None)
+                total.accumulate(scope, 0, None)
             return []
-        if self.way.along and len(axes) == 1:
+        if self.vectorized.along and len(axes) == 1:
             block = scopes[0].inner({}, written=self.own)
             sums[0].along(block, axes[0])
             return block.steps
@@ -143,12 +150,12 @@ class WriteCode:
         for other in inner[1:]:
             inner[0].merge(other)
         span = self.ranges[axes[0].name]
-        if self.way.lanes == 1 and len(scopes) == 1:
+        if self.vectorized.lanes == 1 and len(scopes) == 1:
             span = self._narrowed(scopes[0], axes[0])
         return [loop(at.name, *span, 1, *inner[0].steps, *loops)]
 
     def _narrowed(self, scope: NestElements, axis: Axis) -> Range:
-        """The range of a reduced axis: of a part that data gives, that part."""
+        """The range of a reduced axis, narrowed to a data-dependent part."""
         write, span = self.write, self.ranges[axis.name]
         reduced = frozenset(other.name for other in write.reduced)
         part = part_along(write.body, write.combine, self.dtype, axis.name, reduced)
@@ -158,14 +165,14 @@ class WriteCode:
 
     def _store(self, scope: NestElements, value: ir.Value) -> None:
         write = self.write
-        for position in write.place:
-            if checked(position):
-                scope.value(position, int64)
-        place = Read(write.target, write.place)
-        inside = scope.inside(place)
+        for index in write.place:
+            if checked(index):
+                scope.value(index, int64)
+        element = Read(write.target, write.place)
+        inside = scope.inside(element)
         if write.combine and not write.fresh:
             function, dtype = folding(write.combine, self.dtype)
-            old = convert(scope.load(place), dtype)
+            old = convert(scope.load(element), dtype)
             value = operate(function, *scope.alike([old, convert(value, dtype)]))
             value = convert(scope.name(value), self.dtype)
         value = scope.spread(scope.name(value), scope.lanes)
@@ -181,50 +188,50 @@ class WriteCode:
 
 
 class _Sum:
-    """One cell's accumulators: a register, or several along a reduced axis."""
+    """The accumulators of one cell: a register, or several along a reduced axis."""
 
     def __init__(self, code: WriteCode, cell: NestElements, copies: int) -> None:
         self.code = code
         self.cell = cell
         self.function, self.dtype = folding(code.write.combine, code.dtype)
-        self.lanes = code.way.lanes if code.way.along else cell.lanes
+        self.lanes = code.vectorized.lanes if code.vectorized.along else cell.lanes
         context = cell.context
         self.registers = [context.fresh("a") for _ in range(copies)]
-        self.nothing = nothing_of(self.function, self.dtype, self.lanes)
-        cell.steps += [ir.Declare(name, self.nothing) for name in self.registers]
+        self.neutral = nothing_of(self.function, self.dtype, self.lanes)
+        cell.steps += [ir.Declare(name, self.neutral) for name in self.registers]
 
-    def fold(self, scope: NestElements, copy: int, mask: ir.Value | None) -> None:
-        """Take in the element at this point; lanes off in `mask` take nothing."""
+    def accumulate(self, scope: NestElements, copy: int, mask: ir.Value | None) -> None:
+        """Accumulate the element at this point, except for lanes off in `mask`."""
         body, register = self.code.write.body, self.registers[copy]
         terms = terms_of(scope, body, self.function, self.dtype, self.code.dtype, mask)
-        total = folded(self.function, ir.Get(self.nothing.type, register), terms)
+        total = accumulated(self.function, ir.Get(self.neutral.type, register), terms)
         scope.steps.append(ir.Assign(register, total))
 
     def along(self, scope: NestElements, axis: Axis) -> None:
-        """Sweep a reduced axis with the lanes."""
+        """A pass over a reduced axis with the lanes."""
 
         def body(cells: list[NestElements], into: NestElements) -> None:
             for copy, cell in enumerate(cells):
-                self.fold(cell, copy % len(self.registers), cell.mask)
+                self.accumulate(cell, copy % len(self.registers), cell.mask)
                 into.merge(cell)
 
         span = self.code._narrowed(scope, axis)
-        self.code._swept(scope, axis, span, len(self.registers), body)
+        self.code._vector_loop(scope, axis, span, len(self.registers), body)
 
     def value(self, scope: NestElements) -> ir.Value:
-        """The whole, as the element type of the target."""
-        parts = [ir.Get(self.nothing.type, name) for name in self.registers]
-        total = scope.name(joined(self.function, parts))
-        if self.lanes > 1 and self.code.way.along:
+        """The total, as the element type of the target."""
+        parts = [ir.Get(self.neutral.type, name) for name in self.registers]
+        total = scope.name(combine_pairwise(self.function, parts))
+        if self.lanes > 1 and self.code.vectorized.along:
             total = scope.name(total.combined(self.function))
         return scope.name(convert(total, self.code.dtype))
 
 
-# ---- which way ---------------------------------------------------------------------------------
+# ---- choice of the lane axis -------------------------------------------------------------------
 
 
 def as_run(write: Write, form: NestForm) -> Write | None:
-    """A write of a whole tensor from the same places of others, as one loop along its last axis.
+    """A write of a whole tensor from the same elements of others, as one loop along its last axis.
 
     y(i,j) = 2*x(i,j)  i in 0:N, j in 0:M    as    y(0,j) = 2*x(0,j)  j in 0:N*M
     """
@@ -232,10 +239,10 @@ def as_run(write: Write, form: NestForm) -> Write | None:
     shape = tuple(axis.extent for axis in write.axes)
     if len(plain) < 2 or write.reduced or write.place != plain:
         return None
-    place: tuple[Expr, ...] = (*[Literal(0, int64)] * (len(plain) - 1), plain[-1])
+    indices: tuple[Expr, ...] = (*[Literal(0, int64)] * (len(plain) - 1), plain[-1])
 
     def moved(into: Callable[[str], Expr]) -> Expr:
-        """The body, where it reads a tensor of this shape at the same place with `into` instead."""
+        """The body, with same-shape reads at the same element replaced by `into`."""
 
         def change(expr: Expr) -> Expr | None:
             if not isinstance(expr, Read) or expr != Read(expr.tensor, plain):
@@ -244,17 +251,19 @@ def as_run(write: Write, form: NestForm) -> Write | None:
 
         return rewrite(write.body, change)
 
-    elsewhere = free_axes(moved(lambda tensor: Literal(0, int64)))
-    if elsewhere or form.types[write.target].shape != shape:
+    remaining = free_axes(moved(lambda tensor: Literal(0, int64)))
+    if remaining or form.types[write.target].shape != shape:
         return None
-    body = moved(lambda tensor: Read(tensor, place))
+    body = moved(lambda tensor: Read(tensor, indices))
     last = replace(write.axes[-1], extent=product(shape))
-    return replace(write, place=place, axes=(last,), body=body)
+    return replace(write, place=indices, axes=(last,), body=body)
 
 
-def way_of(write: Write, form: NestForm, storage: Mapping[str, Storage], machine: Machine) -> Way:
-    """The axis along which most reads, and the write, go through neighbours in memory."""
-    none = Way(None, 1)
+def vectorization_of(
+    write: Write, form: NestForm, storage: Mapping[str, Storage], machine: Machine
+) -> Vectorization:
+    """Vectorization along the axis with the most contiguous accesses."""
+    none = Vectorization(None, 1)
     options = [(_score(write, axis, form, storage), axis, False) for axis in write.axes
                if _storable(write, axis, storage)]  # fmt: skip
     if write.reduced:
@@ -264,15 +273,15 @@ def way_of(write: Write, form: NestForm, storage: Mapping[str, Storage], machine
         return none
     score, lane, along = max(options, key=lambda option: (option[0], not option[2]))
     lanes = _lanes(write, form, machine, lane)
-    return none if score < 0 or lanes < 2 else Way(lane, lanes, along)
+    return none if score < 0 or lanes < 2 else Vectorization(lane, lanes, along)
 
 
 def _storable(write: Write, axis: Axis, storage: Mapping[str, Storage]) -> bool:
-    """Whether neighbours along an axis are stored as neighbours, in an order that is allowed."""
+    """Whether the stores of adjacent lanes are contiguous, and may be reordered."""
     if any(free_axes(i) & {axis.name} and affine(i) is None for i in write.place):
         return False
-    place = storage[write.target].address(write.place)
-    if place.affine.stride(axis.name) != 1:
+    offset = storage[write.target].address(write.place)
+    if offset.affine.stride(axis.name) != 1:
         return False
     return axis == write.axes[-1] or one_to_one(write)
 

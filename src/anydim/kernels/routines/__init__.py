@@ -1,8 +1,8 @@
-"""Kernels written by hand: operators that are no comprehension, one file for each family.
+"""Hand-written kernels of operators that are not comprehensions, one file per family.
 
-In come the types and attributes of a node; out go launches, one for each step of the algorithm.
+Input: the types and attributes of a node. Output: launches, one for each step of the algorithm.
 
-    routine.py           what the record of a routine holds
-    ir_builder.py             a kernel written as Python that reads like the algorithm
-    keys.py, radix.py   order as unsigned integers; sorting them
+    routine.py           the record of a routine
+    ir_builder.py        builds a kernel from Python that reads like the algorithm
+    keys.py, radix.py    order-preserving unsigned keys, and sorting of keys
 """

@@ -1,4 +1,4 @@
-"""Checks of what an operator is given, which raise GraphError, and of sizes when it runs."""
+"""Checks of operator arguments, which raise GraphError, and guards on sizes at run time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anydim.sizes import Box, Guard, Size, Truth, as_size, prove
 
 
 def axis_of(operator: str, axis: object, rank: int) -> int:
-    """An axis counted from the front."""
+    """An axis as a nonnegative index."""
     if not isinstance(axis, int) or not -rank <= axis < rank:
         allowed = f"{-rank}..{rank - 1}" if rank else "none: it is a scalar"
         raise GraphError(
@@ -20,19 +20,19 @@ def axis_of(operator: str, axis: object, rank: int) -> int:
 
 
 def expect_inputs(operator: str, types: Types, low: int, high: int) -> None:
-    """So many inputs, at least and at most."""
+    """Check that the number of inputs is between `low` and `high`."""
     if not low <= len(types) <= high:
         wanted = str(low) if low == high else f"{low} to {high}"
         raise GraphError(f"operator '{operator}' takes {wanted} inputs, not {len(types)}")
 
 
 def expect_ordered(operator: str, kind: TensorType) -> None:
-    """Elements that can be compared."""
+    """Check that elements can be compared."""
     if kind.dtype.stored:
         raise GraphError(f"operator '{operator}' does not order elements of type {kind.dtype}")
 
 
 def at_most(size: Size, most: Size | int, message: str, box: Box) -> tuple[Guard, ...]:
-    """The guard that a size is not larger; nothing where that is proven."""
+    """The guard that a size is at most `most`; empty where proven."""
     proven = prove(size, "<=", most, box) is Truth.PROVED
     return () if proven else (Guard(size, "<=", as_size(most), message),)

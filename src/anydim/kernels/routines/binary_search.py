@@ -1,4 +1,4 @@
-"""The place of each element among keys in ascending order, by halving."""
+"""The index of each element among sorted keys, by binary search."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "find_keys"
 
 
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
-    """Types: elements of any shape, then a vector of keys of their type."""
+    """Types: elements of any shape, then a vector of keys of the same type."""
     x, keys = types
     expect_ordered(NAME, x)
     if keys.rank != 1 or keys.dtype != x.dtype:
@@ -28,12 +28,12 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
 
 
 def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
-    """As many as there are keys where no key is equal; NaN is, and is the largest."""
+    """The number of keys where no key is equal; NaN equals NaN, and is the largest."""
     x, keys = arrays
-    places = numpy.searchsorted(keys, x)
-    found = numpy.append(keys, keys.dtype.type(0))[places]
+    positions = numpy.searchsorted(keys, x)
+    found = numpy.append(keys, keys.dtype.type(0))[positions]
     same = (found == x) | ((found != found) & (x != x))
-    return (numpy.where(same & (places < len(keys)), places, len(keys)),)
+    return (numpy.where(same & (positions < len(keys)), positions, len(keys)),)
 
 
 def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
@@ -62,7 +62,7 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
         found = inside & same(keys.load(low(), where=inside), wanted)
         y[i] = select(found, low(), count)
     elements = product(types[0].shape)
-    return Steps((code.launch(elements, elements * 8, reason="keys are found by halving"),))
+    return Steps((code.launch(elements, elements * 8, reason="binary search of keys"),))
 
 
 FIND_KEYS = Routine((2, 2), infer, evaluate, lower)

@@ -1,17 +1,17 @@
-"""Running sums and products along an axis, in time linear in the tensor.
+"""Cumulative sums and products along an axis, in linear time.
 
-A row that is longer than a piece is done piece after piece, on any number of threads:
+A row longer than a piece is processed piece by piece, by any number of threads:
 
-    total(p) = x(p*PIECE) + ... + x(p*PIECE + PIECE - 1)     in an order of its own
+    total(p) = x(p*PIECE) + ... + x(p*PIECE + PIECE - 1)     in a fixed order
     start(0) = 0,  start(p + 1) = start(p) + total(p)
     y(p*PIECE + i) = start(p) + x(p*PIECE) + ... + x(p*PIECE + i)
 
-One sweep does this, adding up the totals by the way. Where few rows are long, threads share the
-pieces: each takes the next one, makes its total, waits for where it starts, tells where the next
-one does, and only then writes its sums (Merrill and Garland, Single-pass parallel prefix scan with
-decoupled look-back, 2016). Who waits long, as where the other thread has lost its core, makes the
-total that is missing. A thread that is alone goes on as if it were one.
-float16 and bfloat16 add up in float32.
+One pass computes this, totals included. Where there are few long rows, threads share the pieces:
+each takes the next one, computes its total, waits for its start, publishes the start of the next
+piece, and only then writes its sums (Merrill and Garland, Single-pass parallel prefix scan with
+decoupled look-back, 2016). A thread that waits too long, because the other thread has lost its
+core, computes the missing total itself. A single thread takes the serial path. float16 and bfloat16
+accumulate in float32.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from anydim.kernels.routines.arguments import axis_of, expect_ordered
 from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, Rows
-from anydim.kernels.routines.scans import FIRST, STARTS, STATE, Columns, Row, Taken, Way
+from anydim.kernels.routines.scans import FIRST, STARTS, STATE, Columns, Row, Spec, Taken
 from anydim.kernels.routines.short_scans import FEW, short_rows
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, as_size, bounds, ceil_div, maximum, minimum, simplify
 
 PIECE = 1 << 12  # elements of a row
 ROWS = 1 << 9  # elements of a column
-LONG = 16  # pieces of a row from which on threads share it
-MANY = 16  # rows, or blocks of columns, that keep the threads busy without that
-PART = 4  # pieces that are worth a thread
+LONG = 16  # pieces of the shortest row that threads share
+MANY = 16  # rows, or blocks of columns, that occupy the threads without sharing
+PART = 4  # pieces worth a thread
 
 
 @dataclass(frozen=True)
 class Running:
-    """`function` is 'add' or 'mul', `identity` what it starts from."""
+    """`function` is 'add' or 'mul', `identity` its neutral element."""
 
     name: str
     function: str
@@ -77,8 +77,8 @@ class Running:
         full = simplify(maximum(rows.length - 1, 0) // piece, box)
         exclusive, reverse = bool(attributes["exclusive"]), bool(attributes["reverse"])
         kinds = types[0].dtype, wide
-        way = Way(self.function, self.identity, *kinds, rows, piece, full, exclusive, reverse)
-        scan = _Scan(self.name, way, machine, box)
+        spec = Spec(self.function, self.identity, *kinds, rows, piece, full, exclusive, reverse)
+        scan = _Scan(self.name, spec, machine, box)
         return Steps(tuple(scan.launches()), scan.temporaries())
 
 
@@ -87,26 +87,26 @@ def _is_narrow(x: numpy.ndarray) -> bool:
 
 
 def _wide(dtype: DType) -> DType:
-    """The type that sums have while they grow."""
+    """The type that sums accumulate in."""
     return float32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
 @dataclass(frozen=True)
 class _Scan:
-    """The launches; a unit is a row, or a block of columns that lie side by side."""
+    """The launches; a unit is a row, or a block of adjacent columns."""
 
     name: str
-    way: Way
+    spec: Spec
     machine: Machine
     box: Box
 
     @property
     def rows(self) -> Rows:
-        return self.way.rows
+        return self.spec.rows
 
     @property
     def lanes(self) -> int:
-        return LANES if self.rows.contiguous else self.machine.lanes(self.way.wide)
+        return LANES if self.rows.contiguous else self.machine.lanes(self.spec.wide)
 
     @property
     def width(self) -> int:
@@ -124,14 +124,14 @@ class _Scan:
 
     @property
     def columns(self) -> Size:
-        """All columns, those included that fill up blocks; lanes for a row."""
+        """All columns, including those that pad blocks; lanes for a row."""
         return self.units * (self.lanes if self.rows.contiguous else self.width)
 
     @property
     def shared(self) -> Size:
-        """1 where threads share pieces, else 0."""
-        least = LONG * self.way.piece
-        accelerator = self.machine.most_lanes > 0  # whose items need not run at the same time
+        """1 if threads share pieces, else 0."""
+        least = LONG * self.spec.piece
+        accelerator = self.machine.most_lanes > 0  # whose work-groups need not run concurrently
         if accelerator or bounds(self.rows.length, self.box).high < least:
             return as_size(0)
         long, few = minimum(1, self.rows.length // least), 1 - minimum(1, self.units // MANY)
@@ -140,34 +140,34 @@ class _Scan:
     def temporaries(self) -> tuple[Tensor, ...]:
         if self.shared == 0:
             return ()
-        places = simplify(self.columns * (self.way.full + 1) * self.shared, self.box)
+        elements = simplify(self.columns * (self.spec.full + 1) * self.shared, self.box)
         words = as_size(FIRST + self.most)
-        kinds = (STARTS, self.way.wide, places), (STATE, int64, words)
+        kinds = (STARTS, self.spec.wide, elements), (STATE, int64, words)
         return tuple(Tensor(name, TensorType(dtype, (size,))) for name, dtype, size in kinds)
 
     @property
     def most(self) -> int:
-        """Vectors of columns, at most, where threads share pieces."""
+        """Maximum number of column vectors where threads share pieces."""
         return MANY * max(1, self.width // self.lanes)
 
     def launches(self) -> Iterator[Launch]:
         if self.shared != 0:
             yield self._begin()
-        yield self._sweep()
+        yield self._scan_launch()
 
     def _begin(self) -> Launch:
-        """No piece is taken, and none known to start anywhere."""
+        """Reset the state: no piece is taken, no start is known."""
         code = Code(f"{self.name}_begin", self.machine, self.box)
         state = code.output(STATE, int64)
         with code.range(0, FIRST + self.most) as word:
             state[word] = 0
-        return code.launch(self.shared, FIRST + self.most, 1, "no piece is taken yet")
+        return code.launch(self.shared, FIRST + self.most, 1, "reset of the scan state")
 
-    def _sweep(self) -> Launch:
-        """A position is a piece of a unit where threads share those, else a unit."""
+    def _scan_launch(self) -> Launch:
+        """A position is a piece of a unit if threads share pieces, else a unit."""
         code = Code(self.name, self.machine, self.box)
-        shared, full = self.shared, self.way.full
-        how = "each row in one sweep" if self.rows.contiguous else "columns side by side"
+        shared, full = self.shared, self.spec.full
+        how = "each row in one pass" if self.rows.contiguous else "adjacent columns at once"
 
         def each() -> None:
             with code.range(code.start, code.stop) as unit:
@@ -178,7 +178,7 @@ class _Scan:
                 each()
                 return
             with code.when(code.size(self.rows.length) <= FEW):
-                short_rows(self.way, code)
+                short_rows(self.spec, code)
             with code.otherwise():
                 each()
 
@@ -203,22 +203,22 @@ class _Scan:
         return self.rows.count * self.rows.length
 
     def _columns(self, code: Code, unit: ir.Value, do: Callable[[Columns], None]) -> None:
-        """Do something for all columns of a unit, or for its row."""
+        """Apply `do` to all columns of a unit, or to its row."""
         if self.rows.contiguous:
-            start, place = self.rows.start(code, unit), unit * self.lanes
-            do(Row(self.way, code, start, self.lanes, 1, place, self.columns))
+            start, first_column = self.rows.start(code, unit), unit * self.lanes
+            do(Row(self.spec, code, start, self.lanes, 1, first_column, self.columns))
             return
         inner, blocks = code.size(self.rows.inner), code.size(self.blocks)
         block = code.size(self.rows.length * self.rows.inner)
         base, column = code.let(unit // blocks * block), code.let(unit % blocks * self.width)
-        own, lanes = (self.way, code), self.lanes
+        own, lanes = (self.spec, code), self.lanes
         with code.when(column + self.width <= inner):
-            place, vectors = unit * self.width, self.width // lanes
-            do(Columns(*own, base + column, lanes, vectors, place, self.columns))
+            first_column, vectors = unit * self.width, self.width // lanes
+            do(Columns(*own, base + column, lanes, vectors, first_column, self.columns))
         with code.otherwise(), code.range(column, inner, lanes) as c:
             there = iota(lanes) < code.let(inner - c)
-            place = unit * self.width + (c - column)
-            do(Columns(*own, base + c, lanes, 1, place, self.columns, there))
+            first_column = unit * self.width + (c - column)
+            do(Columns(*own, base + c, lanes, 1, first_column, self.columns, there))
 
 
 CUM_SUM = Running("cum_sum", "add", 0, (numpy.add, numpy.logical_or)).routine()

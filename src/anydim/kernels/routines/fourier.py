@@ -1,10 +1,10 @@
-"""Discrete Fourier transforms of any length, along any axis or of frames, in n log n.
+"""Discrete Fourier transforms of any length, along any axis or of frames, in O(n log n).
 
-There are three ways, by sizes alone: short transforms lie side by side in the lanes of vectors;
-others are done one after the other, each by a thread; few long ones are cut, each step a launch of
-its own. All give the same bits. A length with a large prime factor takes two rounds of both steps:
-what is given times a chirp, then what came of it times the transform of another one, whose own
-transform is computed before (`fourier_plan.py`).
+Sizes select one of three variants: short transforms run one per vector lane; others run one after
+the other, each in one thread; few long ones are split, each step a launch of its own. Results are
+identical to the bit. A length with a large prime factor takes two rounds of both steps (Bluestein):
+the input times a chirp, then the result times the transform of the chirp's convolution kernel,
+computed beforehand (`fourier_plan.py`).
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.fourier_plan import Plan, Sizes, plan_launches
-from anydim.kernels.routines.fourier_signals import Chirp, Places, Signal, Signals
-from anydim.kernels.routines.fourier_steps import Along, Beside, Numbers
+from anydim.kernels.routines.fourier_signals import Chirp, Geometry, Signal, Signals
+from anydim.kernels.routines.fourier_steps import AcrossTransforms, Numbers, WithinTransform
 from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.routine import Steps
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, ceil_div, minimum, simplify
 
-SHORT = 1024  # elements up to which transforms lie side by side in lanes
-LONG = 1 << 15  # elements from which on one is cut, where there are few
-MANY = 8  # transforms that keep the threads busy without that
+SHORT = 1024  # longest transform that runs in a lane
+LONG = 1 << 15  # shortest transform that is split, where there are few
+MANY = 8  # transforms that occupy the threads without splitting
 PARTS = 16
-_TURNED, _WHOLE = "turned", "whole"  # what lies between the steps of those that are cut
+_BETWEEN, _WHOLE = "turned", "whole"  # tensors between the steps of split transforms
 
 
 @dataclass(frozen=True)
 class Transform:
-    """`rows` transforms of what `places` says, in a machine."""
+    """The launches of `rows` transforms of one geometry, for a machine."""
 
     name: str
     dtype: DType
     rows: Size
-    places: Places
+    geometry: Geometry
     box: Box
     machine: Machine
 
@@ -45,7 +45,8 @@ class Transform:
 
     @property
     def wide(self) -> DType:
-        """The type that is computed in: sums that are 0 have to be 0, beside great numbers, too."""
+        """The computation type: sums that are exactly 0 must come out as 0 next to large numbers,
+        too."""
         return float64
 
     @property
@@ -54,43 +55,43 @@ class Transform:
 
     @property
     def sizes(self) -> Sizes:
-        return Sizes.of(self.places.length, self.box)
+        return Sizes.of(self.geometry.length, self.box)
 
     @property
-    def beside(self) -> Size:
-        """1 where transforms lie in lanes."""
-        short = 1 - minimum(1, self.places.length // (SHORT + 1))
+    def in_lanes(self) -> Size:
+        """1 if transforms run in lanes."""
+        short = 1 - minimum(1, self.geometry.length // (SHORT + 1))
         return simplify(short * minimum(1, self.rows // (self.lanes // 2)), self.box)
 
     @property
     def cut(self) -> Size:
-        """1 where each transform is cut."""
-        long, few = minimum(1, self.places.length // LONG), 1 - minimum(1, self.rows // MANY)
+        """1 if each transform is split."""
+        long, few = minimum(1, self.geometry.length // LONG), 1 - minimum(1, self.rows // MANY)
         return simplify(long * few, self.box)
 
     @property
     def slots(self) -> Size:
-        """Transforms that are cut, after the chirp's."""
+        """The number of split transforms, including the chirp's."""
         return simplify(self.rows * self.cut + int(self.sizes.chirped), self.box)
 
     @property
     def parts(self) -> Size:
-        return simplify(minimum(PARTS, 1 + self.places.length // (LONG // 4)), self.box)
+        return simplify(minimum(PARTS, 1 + self.geometry.length // (LONG // 4)), self.box)
 
     # ---- launches ------------------------------------------------------------------------------
 
     def steps(self) -> Steps:
-        """All launches, and what lies between them."""
+        """All launches, and the temporaries between them."""
         sizes = self.sizes
         launches = [*plan_launches(sizes, self.wide, self.box, self.machine)]
         if self.slots.constant != 0:
             launches += self._cut_steps()
-        alone = simplify((1 - self.cut) * (1 - self.beside) * self.rows, self.box)
+        alone = simplify((1 - self.cut) * (1 - self.in_lanes) * self.rows, self.box)
         if alone.constant != 0:
             launches.append(self._alone(alone))
-        if self.beside.constant != 0:
+        if self.in_lanes.constant != 0:
             launches.append(self._side_by_side())
-        kept = (_TURNED, _WHOLE) if sizes.chirped else (_TURNED,)
+        kept = (_BETWEEN, _WHOLE) if sizes.chirped else (_BETWEEN,)
         count = simplify(self.slots * sizes.worked * 2, self.box)
         between = tuple(Tensor(name, TensorType(self.wide, (count,))) for name in kept)
         found = between if self.slots.constant != 0 else ()
@@ -109,69 +110,75 @@ class Transform:
     def _alone(self, rows: Size) -> Launch:
         """One transform after the other."""
         code, plan = self._code("alone")
-        way = Along(code, plan, self.lanes)
+        emitter = WithinTransform(code, plan, self.lanes)
         memory = self._memory(code, self.sizes.worked)
         with code.range(code.start, code.stop) as row:
-            self._rounds(way, Signal(self.places, self.dtype, way, row, *memory))
-        return self._launch(code, rows, rows, "each by itself")
+            self._rounds(emitter, Signal(self.geometry, self.dtype, emitter, row, *memory))
+        return self._launch(code, rows, rows, "one transform after the other")
 
     def _side_by_side(self) -> Launch:
-        """A transform in each lane."""
+        """One transform per lane."""
         code, plan = self._code("beside")
-        way = Beside(code, plan, self.lanes)
+        emitter = AcrossTransforms(code, plan, self.lanes)
         most = minimum(self.sizes.worked, SHORT * 5 // 2 + 16)
         memory = self._memory(code, simplify(most, self.box) * self.lanes)
         rows = code.size(self.rows)
         with code.range(code.start, code.stop) as group:
             first = code.let(group * self.lanes)
-            signals = Signals(self.places, self.dtype, way, first, *memory, rows=rows)
-            self._rounds(way, signals)
-        groups = simplify(ceil_div(self.rows, self.lanes) * self.beside, self.box)
-        return self._launch(code, groups, self.rows * self.beside, "transforms in lanes")
+            signals = Signals(self.geometry, self.dtype, emitter, first, *memory, rows=rows)
+            self._rounds(emitter, signals)
+        groups = simplify(ceil_div(self.rows, self.lanes) * self.in_lanes, self.box)
+        return self._launch(code, groups, self.rows * self.in_lanes, "one transform per lane")
 
     def _memory(self, code: Code, count: Size) -> list[Numbers]:
-        """Scratch for what lies between the steps, and between the rounds where there are two."""
+        """Scratch for the numbers between the steps, and between the rounds if there are two."""
         kept = range(1 + self.sizes.chirped)
         return [Numbers(code.scratch(self.wide, count * 2), code.size(count)) for _ in kept]
 
-    def _rounds(self, way: Along, signal: Signal) -> None:
-        way.first_step(signal.read, signal.turned)
-        way.second_step(signal.turned, signal.keep)
+    def _rounds(self, emitter: WithinTransform, signal: Signal) -> None:
+        emitter.first_step(signal.read, signal.between)
+        emitter.second_step(signal.between, signal.keep)
         if self.sizes.chirped:
-            with way.code.when(way.plan.chirped):
-                way.first_step(signal.again, signal.turned)
-                way.second_step(signal.turned, signal.finish)
+            with emitter.code.when(emitter.plan.chirped):
+                emitter.first_step(signal.again, signal.between)
+                emitter.second_step(signal.between, signal.finish)
 
-    # ---- few long ones: a launch for each step -------------------------------------------------
+    # ---- split transforms: a launch for each step ----------------------------------------------
 
     def _cut_steps(self) -> Iterator[Launch]:
-        yield self._cut_step("first", True, lambda s: s.way.first_step(s.read, s.turned))
-        yield self._cut_step("second", True, lambda s: s.way.second_step(s.turned, s.keep))
+        yield self._cut_step("first", True, lambda s: s.emitter.first_step(s.read, s.between))
+        yield self._cut_step("second", True, lambda s: s.emitter.second_step(s.between, s.keep))
         if self.sizes.chirped and self.cut.constant != 0:
-            yield self._cut_step("third", False, lambda s: s.way.first_step(s.again, s.turned))
-            yield self._cut_step("fourth", False, lambda s: s.way.second_step(s.turned, s.finish))
+            yield self._cut_step("third", False, lambda s: s.emitter.first_step(s.again, s.between))
+            yield self._cut_step(
+                "fourth", False, lambda s: s.emitter.second_step(s.between, s.finish)
+            )
 
     def _cut_step(self, step: str, early: bool, body: Callable[[Signal], None]) -> Launch:
         """A step of a part of each transform; in the early round the chirp is the first of them."""
         code, plan = self._code(step)
         parts, chirped = code.size(self.parts), self.sizes.chirped
-        way = Along(code, plan, self.lanes)
+        emitter = WithinTransform(code, plan, self.lanes)
         with code.range(code.start, code.stop) as item:
-            way.cut = code.let(item % parts), parts
+            emitter.cut = code.let(item % parts), parts
             slot = code.let(item // parts + (0 if early else 1))
             row = code.let(slot - int(chirped))
             if self.cut.constant != 0:
                 with code.when(row >= 0 if early else plan.chirped):
-                    body(self._slot(Signal, way, row, slot))
+                    body(self._slot(Signal, emitter, row, slot))
             if early and chirped:
                 with code.when(slot.equals(0) & plan.chirped):
-                    body(self._slot(Chirp, way, row, slot))
+                    body(self._slot(Chirp, emitter, row, slot))
         rows = self.slots if early else self.rows * self.cut
-        return self._launch(code, simplify(rows * self.parts, self.box), rows, "parts of long ones")
+        return self._launch(
+            code, simplify(rows * self.parts, self.box), rows, "parts of long transforms"
+        )
 
-    def _slot(self, kind: type[Signal], way: Along, row: ir.Value, slot: ir.Value) -> Signal:
-        code, worked = way.code, way.code.size(self.sizes.worked)
-        place = code.let(slot * worked * 2)
-        names = (_TURNED, _WHOLE) if self.sizes.chirped else (_TURNED,)
-        memory = [Numbers(code.output(name, self.wide).part(place), worked) for name in names]
-        return kind(self.places, self.dtype, way, row, *memory)
+    def _slot(
+        self, kind: type[Signal], emitter: WithinTransform, row: ir.Value, slot: ir.Value
+    ) -> Signal:
+        code, worked = emitter.code, emitter.code.size(self.sizes.worked)
+        offset = code.let(slot * worked * 2)
+        names = (_BETWEEN, _WHOLE) if self.sizes.chirped else (_BETWEEN,)
+        memory = [Numbers(code.output(name, self.wide).part(offset), worked) for name in names]
+        return kind(self.geometry, self.dtype, emitter, row, *memory)

@@ -1,15 +1,15 @@
-"""How a Fourier transform of any length is done, found when the length is known: in the call.
+"""The plan of a Fourier transform of any length, made at run time when the length is known.
 
-A length whose prime factors are at most `LARGEST` is worked on as it is. Any other one is a
-convolution with a chirp (Bluestein, A linear filtering approach to the computation of the DFT,
-1970), by transforms of a length at least twice as large that is c 2^a with c one of `ROUND`. The
-length worked on, W, is A * B, A its largest divisor up to its root: transforms of A elements in
-columns, turned, then of B elements in rows.
+A length whose prime factors are at most `LARGEST` is transformed directly. Any other length becomes
+a convolution with a chirp (Bluestein, A linear filtering approach to the computation of the DFT,
+1970), by transforms of a length at least twice as large, c 2^a with c one of `ROUND`. The working
+length, W, is A * B, with A its largest divisor up to its square root: transforms of A elements in
+columns, twiddle factors, then transforms of B elements in rows.
 
-The plan is a tensor of integers (`PLAN`), the tables one of floats (`TABLES`) that holds pairs of
-cos and -sin: the powers of the roots of unity of order A and B, those of order W from which any
-other one is one product (the first ones, and every `step`-th), the chirp, and the transform of what
-it is convolved with.
+The plan is a tensor of integers (`PLAN`), the tables a tensor of floats (`TABLES`) with pairs of
+cos and -sin: the powers of the roots of unity of order A and B; powers of the root of order W, from
+which any other one is a single product (the first ones, and every `step`-th); the chirp; and the
+transform of the chirp's convolution kernel.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, simplif
 PLAN, TABLES = "plan", "tables"
 PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 ROUND = (1, 3, 5, 9, 15)
-MOST = 1 << 30  # elements: squares of places are int64
-_FACTORS = 64  # places for the factors of one part
+MOST = 1 << 30  # elements: squares of indices are int64
+_FACTORS = 64  # slots for the factors of one part
 _WORKED, _FIRST, _SECOND, _CHIRPED, _STEP, _COUNTS, _LISTS = 0, 1, 2, 3, 4, 5, 8
-_CHUNK = 1024  # elements of the chirp that are computed at once
+_CHUNK = 1024  # elements of the chirp per parallel item
 
 
 def plain(length: int) -> bool:
-    """Whether no prime factor is above `LARGEST`."""
+    """Whether all prime factors are at most `LARGEST`."""
     for prime in (2, *PRIMES):
         while length > 1 and length % prime == 0:
             length //= prime
@@ -46,7 +46,7 @@ def plain(length: int) -> bool:
 
 
 def worked_on(length: int) -> int:
-    """The length that is worked on."""
+    """The working length."""
     if plain(length):
         return max(1, length)
     wanted = 2 * length - 1
@@ -55,7 +55,7 @@ def worked_on(length: int) -> int:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Formulas for a length: bounds where it is not known before the call."""
+    """Size formulas for a length: upper bounds if it is not known before the call."""
 
     length: Size
     worked: Size
@@ -64,7 +64,7 @@ class Sizes:
 
     @staticmethod
     def of(length: Size, box: Box) -> Sizes:
-        """Numbers of c 2^a lie at most a quarter apart; B is at most sqrt(LARGEST * W)."""
+        """Numbers c 2^a are spaced by at most a quarter; B is at most sqrt(LARGEST * W)."""
         known = length.constant
         if known is None:
             worked, chirped = maximum(1, length * 5 // 2 + 16), True
@@ -75,7 +75,7 @@ class Sizes:
 
     @property
     def starts(self) -> tuple[Size, ...]:
-        """Where each table starts, in pairs; the last one is how many there are."""
+        """The start of each table, in pairs; the last entry is the total."""
         chirp, kernel = (self.length, self.worked) if self.chirped else (as_size(0), as_size(0))
         found = [as_size(0)]
         for count in (self.part, self.part, self.part, self.part, chirp, kernel):
@@ -91,7 +91,7 @@ class Sizes:
 
 
 class Plan:
-    """What a kernel reads of the plan and the tables."""
+    """Access to the plan and the tables in a kernel."""
 
     def __init__(self, code: Code, sizes: Sizes, dtype: DType) -> None:
         self.code, self.sizes, self.dtype = code, sizes, dtype
@@ -102,7 +102,7 @@ class Plan:
         self.chirp, self.kernel = self.tables.part(chirp), self.tables.part(kernel)
 
     def read(self) -> None:
-        """Name the numbers; they are known from here on."""
+        """Load the numbers of the plan; they are available from here on."""
         numbers = self.numbers
         self.worked, self.first, self.second = numbers[_WORKED], numbers[_FIRST], numbers[_SECOND]
         self.chirped = numbers[_CHIRPED].differs(0)
@@ -110,25 +110,25 @@ class Plan:
         self.counts = [numbers[_COUNTS + part] for part in range(2)]
 
     def factors(self, part: int) -> int:
-        """Where the factors of the first or second part stand in the plan."""
+        """Position in the plan of the factors of the first or second part."""
         return _LISTS + part * _FACTORS
 
-    def turn(self, power: ir.Value) -> Complex:
-        """Powers of the root of unity of order W, in every lane or for one."""
+    def twiddle(self, power: ir.Value) -> Complex:
+        """Powers of the root of unity of order W (twiddle factors), for a scalar or per lane."""
         mask = self.code.let((constant(1) << self.step) - 1)
         low, high = self.pair(self.low, power & mask), self.pair(self.high, power >> self.step)
         return product(low, high)
 
-    def pair(self, table: Buffer, place: ir.Value) -> Complex:
-        """Both parts of one number, or of one for each lane."""
-        start = self.code.let(place * 2)
+    def pair(self, table: Buffer, index: ir.Value) -> Complex:
+        """Real and imaginary part of one number, or of one per lane."""
+        start = self.code.let(index * 2)
         if start.type.lanes > 1:
             return table.gather(start), table.gather(start + 1)
         return table[start], table[start + 1]
 
 
 def plan_launches(sizes: Sizes, dtype: DType, box: Box, machine: Machine) -> tuple[Launch, ...]:
-    """The launches that write the plan and the tables, but for the chirp's transform."""
+    """The launches that write the plan and the tables, except for the chirp's transform."""
     launches = [_planned(Code("fourier_plan", machine, box), sizes, dtype)]
     if sizes.chirped:
         launches.append(_chirp(Code("fourier_chirp", machine, box), sizes, dtype))
@@ -147,11 +147,11 @@ def _planned(code: Code, sizes: Sizes, dtype: DType) -> Launch:
         _roots(code, plan.low, distance, constant(1), plan.worked)
         count = code.let((plan.worked + (distance - 1)) >> plan.step)
         _roots(code, plan.high, count, distance, plan.worked)
-    return code.launch(1, sizes.part * 64, 1, "how a length is cut, and roots of unity")
+    return code.launch(1, sizes.part * 64, 1, "factors of the length, and roots of unity")
 
 
 def _choose(code: Code, plan: Plan, length: ir.Value) -> None:
-    """The length that is worked on, its two parts, and the distance of the roots that are kept."""
+    """Choose the working length, its two parts, and the spacing of the stored roots."""
     rest = code.variable(length)
     for prime in (2, *PRIMES):
         with code.loop(partial(_divides, rest, prime)):
@@ -205,14 +205,15 @@ def _roots(code: Code, table: Buffer, count: ir.Value, distance: ir.Value, order
     whole = order.as_(float64)
 
     def put(i: ir.Value, where: ir.Value | None) -> None:
-        place = (iota(lanes) + i) * distance
-        _store_pairs(table, i, turned(code, place.as_(float64), whole), where, count)
+        power_index = (iota(lanes) + i) * distance
+        _store_pairs(table, i, root_of_unity(code, power_index.as_(float64), whole), where, count)
 
     code.sweep(0, count, lanes, put)
 
 
-def turned(code: Code, power: ir.Value, order: ir.Value) -> Complex:
-    """cos and -sin of 2 pi power / order, both exact floats; angles of an eighth at most."""
+def root_of_unity(code: Code, power: ir.Value, order: ir.Value) -> Complex:
+    """cos and -sin of 2 pi power / order, both exact floats; reduced to angles of at most an eighth
+    turn."""
     quarters = code.let(apply("floor", power * 4.0 / order + 0.5))
     rest = fma(power, 4.0, -(quarters * order))
     angle = code.let(rest / order * (math.pi / 2))
@@ -228,23 +229,23 @@ def turned(code: Code, power: ir.Value, order: ir.Value) -> Complex:
 def _store_pairs(
     table: Buffer, first: ir.Value, value: Complex, where: ir.Value | None, count: ir.Value
 ) -> None:
-    """Side by side; `where` lanes are left out of a vector, `count` are wanted."""
+    """Store interleaved pairs; with `where`, lanes at `count` and above are masked."""
     real, imaginary = (part.as_(table.dtype) for part in value)
     for start, vector in zip((0, real.type.lanes), interleaved(real, imaginary)):
-        place = first * 2 + start
-        mask = None if where is None else iota(real.type.lanes) < count * 2 - place
-        table.store(place, vector, mask)
+        position = first * 2 + start
+        mask = None if where is None else iota(real.type.lanes) < count * 2 - position
+        table.store(position, vector, mask)
 
 
 def interleaved(left: ir.Value, right: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Two vectors whose lanes take turns."""
+    """Two vectors, interleaved lane by lane."""
     lanes = left.type.lanes
     order = [lane // 2 + lanes * (lane % 2) for lane in range(2 * lanes)]
     return shuffle(left, right, tuple(order[:lanes])), shuffle(left, right, tuple(order[lanes:]))
 
 
-def apart(low: ir.Value, high: ir.Value) -> Complex:
-    """What `interleaved` put together."""
+def deinterleaved(low: ir.Value, high: ir.Value) -> Complex:
+    """The inverse of `interleaved`."""
     lanes = low.type.lanes
     even = tuple(range(0, 2 * lanes, 2))
     return shuffle(low, high, even), shuffle(low, high, tuple(lane + 1 for lane in even))
@@ -259,9 +260,9 @@ def _chirp(code: Code, sizes: Sizes, dtype: DType) -> Launch:
     whole = order.as_(float64)
 
     def put(k: ir.Value, where: ir.Value | None, stop: ir.Value) -> None:
-        place = iota(lanes) + k
-        power = (place * place) % order
-        _store_pairs(plan.chirp, k, turned(code, power.as_(float64), whole), where, stop)
+        index = iota(lanes) + k
+        power = (index * index) % order
+        _store_pairs(plan.chirp, k, root_of_unity(code, power.as_(float64), whole), where, stop)
 
     with code.range(code.start, code.stop) as chunk, code.when(plan.chirped):
         low = code.let(chunk * _CHUNK)

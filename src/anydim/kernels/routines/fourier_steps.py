@@ -1,13 +1,13 @@
-"""The two steps of a Fourier transform of A * B elements, written once for two ways to use lanes.
+"""The two steps of a Fourier transform of A * B elements, for two assignments of lanes.
 
-    step 1: for each column b:  A-point transform of x[b], x[b + B], ...; its result k, turned by
-            the power b k of the root of unity of order A B, becomes t[k B + b]
+    step 1: for each column b:  A-point transform of x[b], x[b + B], ...; its result k, times the
+            power b k of the root of unity of order A B, becomes t[k B + b]
     step 2: for each row k:     B-point transform of t[k B], t[k B + 1], ...; its result j is
             number k + A j of the whole
 
-`Along` has the columns, then the rows, of one transform in the lanes of vectors, `Beside` the same
-column of several transforms. Either way each number is computed by the same operations, so it has
-the same bits.
+`WithinTransform` assigns lanes to the columns, then the rows, of one transform, `AcrossTransforms`
+to the same column of several transforms. Both compute each number by the same operations, so
+results are identical.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from anydim.kernels.routines.stockham import Complex, library, passes, product
 
 Read = Callable[[ir.Value], Complex]
 Write = Callable[[ir.Value, Complex], None]
-Columns = tuple[ir.Value, ir.Value, ir.Value]  # the first one, those of lanes, how many there are
-Keep = Callable[[ir.Value, Complex, ir.Value], None]  # the last one: how many lanes hold a number
+Columns = tuple[ir.Value, ir.Value, ir.Value]  # the first one, one per lane, remaining count
+Keep = Callable[[ir.Value, Complex, ir.Value], None]  # (first, numbers, count of valid lanes)
 
 
 class Numbers:
-    """Complex numbers in memory: real parts, then imaginary ones `count` elements later."""
+    """Complex numbers in memory: real parts, then imaginary parts `count` elements later."""
 
     def __init__(self, memory: Buffer, count: ir.Value) -> None:
         self.real = memory
@@ -40,8 +40,8 @@ class Numbers:
         return self.real, self.imaginary
 
 
-class Along:
-    """Lanes are neighbours in one transform. `cut` is the part of all columns that is done."""
+class WithinTransform:
+    """Lanes are adjacent in one transform. `cut` selects a part of all columns."""
 
     cut: tuple[ir.Value, ir.Value] | None = None
 
@@ -53,7 +53,7 @@ class Along:
         self.half = code.size(half)
 
     def transform(self, part: int, length: ir.Value, read: Read, write: Write) -> None:
-        """One column in each lane."""
+        """Transform one column per lane."""
         code, plan, lanes = self.code, self.plan, self.lanes
         count = plan.counts[part]
         begin = self.work.part(self.half * (count & 1))
@@ -67,34 +67,36 @@ class Along:
             self.half, length, count,
         )  # fmt: skip
         with code.range(0, length) as i:
-            place = code.let(i * (2 * lanes))
-            write(i, (self.work.load(place, lanes), self.work.load(place + lanes, lanes)))
+            offset = code.let(i * (2 * lanes))
+            write(i, (self.work.load(offset, lanes), self.work.load(offset + lanes, lanes)))
 
     def first_step(self, read: Read, t: Numbers) -> None:
-        """`read(e)` gives numbers e, e + 1, ... of what is transformed."""
+        """`read(e)` returns numbers e, e + 1, ... of the input."""
         plan = self.plan
-        with self.columns(plan.second) as (first, columns, room):
+        with self.columns(plan.second) as (first, columns, valid):
 
             def put(k: ir.Value, value: Complex) -> None:
-                self.store(t, k * plan.second + first, product(value, plan.turn(columns * k)), room)
+                self.store(
+                    t, k * plan.second + first, product(value, plan.twiddle(columns * k)), valid
+                )
 
             self.transform(0, plan.first, lambda a: read(a * plan.second + first), put)
 
     def second_step(self, t: Numbers, write: Keep) -> None:
-        """`write` takes numbers f, f + 1, ... of the result."""
+        """`write` stores numbers f, f + 1, ... of the result."""
         plan, code = self.plan, self.code
-        with self.columns(plan.first) as (first, rows, room):
+        with self.columns(plan.first) as (first, rows, valid):
             starts = code.let(rows * plan.second)
             self.transform(
                 1, plan.second, lambda b: self.row(t, starts + b),
-                lambda j, value: write(code.let(first + plan.first * j), value, room),
+                lambda j, value: write(code.let(first + plan.first * j), value, valid),
             )  # fmt: skip
 
-    # ---- what lanes are ------------------------------------------------------------------------
+    # ---- lane assignment -----------------------------------------------------------------------
 
     @contextmanager
     def columns(self, count: ir.Value) -> Iterator[Columns]:
-        """A loop over columns; lanes behind the last one repeat it."""
+        """A loop over columns; lanes past the last one repeat it."""
         code, lanes = self.code, self.lanes
         low: Like = 0
         high = count
@@ -107,30 +109,31 @@ class Along:
             numbers = code.let(least(iota(lanes) + first, count - 1))
             yield first, numbers, code.let(count - first)
 
-    def row(self, memory: Numbers, places: ir.Value) -> Complex:
-        """A number for each lane."""
-        return memory.real.gather(places), memory.imaginary.gather(places)
+    def row(self, memory: Numbers, positions: ir.Value) -> Complex:
+        """One number per lane."""
+        return memory.real.gather(positions), memory.imaginary.gather(positions)
 
     def load(self, memory: Numbers, first: ir.Value) -> Complex:
-        """Numbers first, first + 1, ... up to the length that is worked on."""
+        """Numbers first, first + 1, ... up to the working length."""
         where = self.code.let(iota(self.lanes) < self.code.let(self.plan.worked - first))
         real, imaginary = (buffer.load(first, self.lanes, where) for buffer in memory.both())
         return real, imaginary
 
-    def store(self, memory: Numbers, first: ir.Value, value: Complex, room: ir.Value) -> None:
-        """Numbers first, first + 1, ... as many as there is room for."""
+    def store(self, memory: Numbers, first: ir.Value, value: Complex, valid: ir.Value) -> None:
+        """Numbers first, first + 1, ..., `valid` of them."""
         for buffer, part in zip(memory.both(), value):
-            buffer.store(first, part, iota(self.lanes) < room)
+            buffer.store(first, part, iota(self.lanes) < valid)
 
     def pairs(self, table: Buffer, first: ir.Value, count: ir.Value) -> Complex:
-        """Pairs first, first + 1, ... of a table of `count`; the last one where there are none."""
+        """Pairs first, first + 1, ... of a table of `count`; past the end, the last one."""
         return self.plan.pair(table, least(iota(self.lanes) + first, count - 1))
 
 
-class Beside(Along):
-    """Lanes are transforms side by side; memory has a vector for each number.
+class AcrossTransforms(WithinTransform):
+    """Lanes are independent transforms; memory holds a vector for each number.
 
-    What `Along` does with neighbours e, e + 1, ... this does with number e of each transform.
+    Where `WithinTransform` accesses adjacent numbers e, e + 1, ..., this accesses number e of each
+    transform.
     """
 
     @contextmanager
@@ -139,14 +142,14 @@ class Beside(Along):
             yield number, number, constant(self.lanes)
 
     def load(self, memory: Numbers, first: ir.Value) -> Complex:
-        place = self.code.let(first * self.lanes)
-        real, imaginary = (buffer.load(place, self.lanes) for buffer in memory.both())
+        offset = self.code.let(first * self.lanes)
+        real, imaginary = (buffer.load(offset, self.lanes) for buffer in memory.both())
         return real, imaginary
 
-    def row(self, memory: Numbers, places: ir.Value) -> Complex:
-        return self.load(memory, places)
+    def row(self, memory: Numbers, positions: ir.Value) -> Complex:
+        return self.load(memory, positions)
 
-    def store(self, memory: Numbers, first: ir.Value, value: Complex, room: ir.Value) -> None:
+    def store(self, memory: Numbers, first: ir.Value, value: Complex, valid: ir.Value) -> None:
         for buffer, part in zip(memory.both(), value):
             buffer.store(first * self.lanes, part)
 

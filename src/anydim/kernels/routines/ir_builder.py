@@ -1,4 +1,4 @@
-"""Loop IR written as Python: what stands in a `with` block becomes the body of a loop or a branch.
+"""A builder for kernels: steps emitted in a `with` block become the body of a loop or a branch.
 
     code = Code("last_positive", machine)
     x, y = code.input("x0", float32), code.output("y0", int64)
@@ -11,8 +11,8 @@
         y[row] = last()
     launch = code.launch(parallel=rows, work=rows * length)
 
-A load, and a variable's value, is what it was at that place of the program: it is named there.
-Only in the condition of `code.loop` it is looked at anew before every iteration.
+A load, or a read of a variable, is bound to a name at the point of emission, so that later writes
+do not change it. Only the condition of `code.loop` is evaluated before every iteration.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.operands import assemble
 from anydim.sizes import Box, Size, align_up, as_size, maximum, simplify
 
-_LINE = 64  # bytes that scratch is aligned to
+_LINE = 64  # alignment of scratch, in bytes
 
 
 class Code(Writer):
-    """A kernel that is being written."""
+    """A kernel under construction."""
 
     def __init__(self, name: str, machine: Machine, box: Box) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Code(Writer):
     # ---- memory and sizes ----------------------------------------------------------------------
 
     def input(self, name: str, dtype: DType) -> Buffer:
-        """A tensor that is only read."""
+        """A read-only tensor."""
         return self._operand(ir.Operand(name, dtype))
 
     def output(self, name: str, dtype: DType) -> Buffer:
@@ -60,11 +60,11 @@ class Code(Writer):
 
     def _operand(self, operand: ir.Operand) -> Buffer:
         if self._operands.setdefault(operand.name, operand) != operand:
-            raise InternalError(f"'{operand.name}' is used in two ways")
+            raise InternalError(f"'{operand.name}' is declared twice, differently")
         return Buffer(self, operand.name, operand.dtype)
 
     def scratch(self, dtype: DType, count: Size | int) -> Buffer:
-        """Memory of the calling thread for `count` elements."""
+        """Scratch memory of the calling thread for `count` elements."""
         base = self._scratch.divide_exactly(dtype.bytes)
         assert base is not None
         self._scratch = align_up(self._scratch + as_size(count) * dtype.bytes, _LINE)
@@ -83,19 +83,19 @@ class Code(Writer):
 
     @contextmanager
     def each(self, flags: ir.Value) -> Iterator[ir.Value]:
-        """A loop over the lanes of a vector of flags that hold, from the lowest on."""
+        """A loop over the set lanes of a vector of flags, from the lowest on."""
         rest = self.variable(flags.flags)
         with self.loop(lambda: rest().differs(0)):
             bits = rest()
             rest.set(bits & (bits - 1))
             yield self.let(apply("trailing_zeros", bits).as_(int64))
 
-    # ---- the whole -----------------------------------------------------------------------------
+    # ---- launch --------------------------------------------------------------------------------
 
     def launch(
         self, parallel: Size | int, work: Size | int, grain: Size | int = 1, reason: str = ""
     ) -> Launch:
-        """The launch of the kernel over 0:parallel; `work` estimates the elements it touches."""
+        """The launch of the kernel over 0:parallel; `work` estimates the accessed elements."""
         operands = tuple(self._operands.values())
         libraries = self._libraries.values()
         kernel = assemble(self.name, operands, self._sizes.names, self.written, libraries=libraries)

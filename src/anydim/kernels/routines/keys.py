@@ -1,6 +1,6 @@
-"""The order of elements as that of unsigned integers of the same width.
+"""Order-preserving unsigned keys of the same width as the elements.
 
-NaN is the largest, as numpy sorts it, and equals itself; -0.0 equals 0.0.
+NaN is the largest, as in numpy's sort, and equals itself; -0.0 equals 0.0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from anydim.kernels.ir import apply, select
 
 
 def key_type(dtype: DType) -> DType:
-    """The unsigned type that holds the keys of an element type."""
+    """The unsigned type of the keys of an element type."""
     return uint8 if dtype == boolean else DTYPES[f"uint{dtype.bits}"]
 
 
@@ -32,7 +32,7 @@ def numpy_keys(x: numpy.ndarray) -> numpy.ndarray:
 
 
 def order_key(x: ir.Value, descending: bool = False) -> ir.Value:
-    """Unsigned integers that compare as the elements do, or the other way round."""
+    """Unsigned integers that compare like the elements, or in reverse."""
     key = _ascending(x)
     return ~key if descending else key
 

@@ -1,8 +1,9 @@
-"""Counting n-grams: how often each of a known set of short sequences occurs in a row.
+"""Counts of n-grams: how often each of a set of short sequences occurs in a row.
 
-The sequences are a trie in arrays: node s has the keys `first[s] ... first[s + 1]`, ascending, that
-lead to the nodes `following`; `columns[s]` is the result that a sequence ending there counts for,
--1 for none. Elements of a sequence may stand apart: 1, 2, ... `skips` + 1 places, all alike.
+The sequences are stored as a trie in arrays: node s has the keys `first[s] ... first[s + 1]`,
+ascending, with the child nodes `following`; `columns[s]` is the result counted by a sequence that
+ends there, -1 for none. Elements of a sequence may be 1, 2, ... `skips` + 1 positions apart, all by
+the same distance.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
     """Types: integers [rows, length], then int64 vectors `TABLES`."""
     x, *tables = types
     if x.rank != 2 or not x.dtype.is_integer or x.dtype.stored:
-        raise GraphError(f"operator '{NAME}': {x} is no matrix of integers")
+        raise GraphError(f"operator '{NAME}': {x} is not a matrix of integers")
     for name, kind in zip(TABLES, tables):
         if kind.dtype != int64 or kind.rank != 1:
             raise GraphError(f"operator '{NAME}': {name} is {kind}, expected a vector of int64")
@@ -36,7 +37,8 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
 
 
 def spacings(attributes: Attributes) -> list[tuple[int, int]]:
-    """(places from one element to the next, shortest sequence): single elements count once."""
+    """(distance between elements, shortest sequence); single elements are counted for one distance
+    only."""
     shortest, longest = int(attributes["shortest"]), int(attributes["longest"])
     found = []
     for step in range(1, int(attributes["skips"]) + 2):
@@ -82,11 +84,11 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
             with code.range(0, code.size(length)) as start:
                 trie.count(own, start, code.size(length), step, shortest,
                            int(attributes["longest"]), result, code.size(count))  # fmt: skip
-    return Steps((code.launch(rows, rows * length, reason="sequences followed in a trie"),))
+    return Steps((code.launch(rows, rows * length, reason="sequences matched in a trie"),))
 
 
 class _Trie:
-    """The tables, whatever they hold: no index leaves them."""
+    """The tables; no index is out of bounds, whatever they contain."""
 
     def __init__(self, code: Code, types: Types) -> None:
         self.code = code
@@ -102,7 +104,7 @@ class _Trie:
         self, x: Buffer, start: ir.Value, length: ir.Value, step: int, shortest: int, longest: int,
         result: Buffer, columns: ir.Value,
     ) -> None:  # fmt: skip
-        """Count the sequences that begin at an element."""
+        """Count the sequences that start at an element."""
         code = self.code
         node, at, depth = code.variable(0), code.variable(start), code.variable(0)
 
@@ -120,7 +122,7 @@ class _Trie:
             result.store(column, result.load(column, where=counts) + 1.0, counts)
 
     def _child(self, node: ir.Value, key: ir.Value) -> ir.Value:
-        """The node that a key leads to, -1 for none: by halving."""
+        """The child node of a key, -1 for none, by binary search."""
         code = self.code
         most = least(self.links, self.ends)
         low = code.variable(greatest(self.first[node], 0))

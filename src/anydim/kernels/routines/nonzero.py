@@ -1,9 +1,9 @@
-"""Where elements are not zero: their positions in row-major order, and what stands there.
+"""The indices of nonzero elements in row-major order, and the elements selected by a condition.
 
-How many there are is known before (`count`): they are counted by an operator of their own, whose
-result becomes a dim. The tensor is cut into parts; each counts what it holds, then each part knows
-where its positions go. Were there more than `count`, the rest is dropped; were there less, what
-is left of the result is 0.
+Their number is known beforehand (`count`): a separate operator counts them, and its result becomes
+a dim. The tensor is split into parts; each counts its nonzero elements, then each part knows where
+its indices are written. Indices beyond `count` are dropped; if there are fewer, the rest of the
+result is 0.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from anydim.kernels.routines.rows import Rows
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, minimum, product
 
-PARTS, PART = 64, 1 << 15  # of a tensor at most; elements of a part at least about
-GROUP = 64  # elements that are looked at together, where vectors may be so long
-COPIES = 1 << 12  # elements that are copied by one parallel item
+PARTS, PART = 64, 1 << 15  # maximum parts of a tensor; approximate minimum elements of a part
+GROUP = 64  # elements tested at once, clamped to the longest vector
+COPIES = 1 << 12  # elements copied by one parallel item
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The launches that write the positions of `operand`'s elements that are not 0.
+    """The launches that write the indices of `operand`'s nonzero elements.
 
     `target`, int64 [rank * count], gets the indices along each axis, one axis after the other.
     """
@@ -52,7 +52,7 @@ class Marks:
         return minimum(PARTS, 1 + self.total // PART)
 
     def temporary(self) -> Tensor:
-        """How many each part holds."""
+        """The number of nonzero elements of each part."""
         return Tensor("found", TensorType(int64, (self.parts,)))
 
     def launches(self) -> tuple[Launch, Launch]:
@@ -79,12 +79,12 @@ class Marks:
 
             code.sweep(low, high, group, add)
             found[part] = total()
-        return self._launch(code, "elements that are not 0 are counted")
+        return self._launch(code, "count of nonzero elements")
 
     # ---- writing -------------------------------------------------------------------------------
 
     def _write(self) -> Launch:
-        """Row after row of each part: all indices but the last are the same within a row."""
+        """Row by row in each part: all indices but the last are constant within a row."""
         code = Code(f"{self.name}_write", self.machine, self.box)
         x, found = code.input(self.operand, self.kind.dtype), code.input("found", int64)
         y, count = code.output(self.target, int64), code.size(self.count)
@@ -99,18 +99,18 @@ class Marks:
                 row, before = code.let(at() // length), done()
                 first = code.let(at() - row * length)
                 last = code.let(least(length, first + high - at()))
-                places = y.part(last_axis * count)
-                _positions(code, x.part(row * length), first, last, places, done, count)
+                last_indices = y.part(last_axis * count)
+                _positions(code, x.part(row * length), first, last, last_indices, done, count)
                 self._outer_indices(code, y, row, before, least(done(), count))
                 at.set(at() + last - first)
             with code.when((part + 1).equals(code.size(self.parts))):
                 self._rest(code, y, done, count)
-        return self._launch(code, "positions of elements that are not 0")
+        return self._launch(code, "indices of nonzero elements")
 
     def _outer_indices(
         self, code: Code, y: Buffer, row: ir.Value, low: ir.Value, high: ir.Value
     ) -> None:
-        """The indices along all axes but the last, which are those of the row."""
+        """The indices along all axes but the last, constant for the row."""
         lanes, rest = code.machine.lanes(int64), row
         with code.when(low < high):
             for axis in reversed(range(self.kind.rank - 1)):
@@ -120,7 +120,7 @@ class Marks:
                 fill(code, y.part(code.size(axis * self.count) + low), code.let(high - low), own)
 
     def _rest(self, code: Code, y: Buffer, done: Variable, count: ir.Value) -> None:
-        """0 where there is no position: when `count` was too large."""
+        """Fill with 0 where there is no index: when `count` was too large."""
         with code.range(done(), count) as i, code.range(0, self.kind.rank) as axis:
             y[axis * count + i] = 0
 
@@ -128,7 +128,7 @@ class Marks:
 def _positions(
     code: Code, x: Buffer, low: ir.Value, high: ir.Value, y: Buffer, done: Variable, count: ir.Value
 ) -> None:
-    """Append the positions low ... high at which x is not 0 to the `done` ones, up to `count`."""
+    """Append the indices low ... high at which x is nonzero to the `done` ones, up to `count`."""
     group = code.machine.at_most(GROUP)
 
     def append(i: ir.Value, where: ir.Value | None) -> None:
@@ -140,7 +140,7 @@ def _positions(
 
 
 def fill(code: Code, y: Buffer, count: ir.Value, values: Buffer | ir.Value) -> None:
-    """Write values, or the same one, to y[0:count]."""
+    """Write a buffer, or one value repeatedly, to y[0:count]."""
     lanes = code.machine.lanes(y.dtype)
 
     def put(i: ir.Value, where: ir.Value | None) -> None:
@@ -189,31 +189,36 @@ def _guards_of_compress(types: Types, attributes: Attributes, box: Box) -> tuple
     rows, (condition,) = Rows.of("compress_fill", types, attributes), types[1].shape
     return (
         Guard(condition, "<=", rows.length, "compress: the condition is not longer than the axis"),
-        Guard(as_size(attributes["count"]), "<=", condition, "compress: no more than there is"),
+        Guard(
+            as_size(attributes["count"]),
+            "<=",
+            condition,
+            "compress: the count is at most the size of the condition",
+        ),
     )
 
 
 def _compress(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     x, axis = arrays[0], attributes["axis"]
     count = as_size(attributes["count"]).evaluate(sizes)
-    places = numpy.flatnonzero(arrays[1])[:count]
-    places = numpy.pad(places, (0, count - len(places)))
-    return (x.reshape(-1)[places] if axis is None else x.take(places, axis),)
+    indices = numpy.flatnonzero(arrays[1])[:count]
+    indices = numpy.pad(indices, (0, count - len(indices)))
+    return (x.reshape(-1)[indices] if axis is None else x.take(indices, axis),)
 
 
 def _lower_compress(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
     count = as_size(attributes["count"])
     marks = Marks("compress", "x1", types[1], count, "places", box, machine)
-    places = Tensor("places", TensorType(int64, (count,)))
+    indices = Tensor("places", TensorType(int64, (count,)))
     copy = _copies(types[0], Rows.of("compress_fill", types, attributes), count, box, machine)
-    return Steps((*marks.launches(), copy), (marks.temporary(), places))
+    return Steps((*marks.launches(), copy), (marks.temporary(), indices))
 
 
 def _copies(kind: TensorType, rows: Rows, count: Size, box: Box, machine: Machine) -> Launch:
-    """y[o, j, i] = x[o, places[j], i]"""
+    """y[o, j, i] = x[o, indices[j], i]"""
     code = Code("compress_copy", machine, box)
     x, y = code.input("x0", kind.dtype), code.output("y0", kind.dtype)
-    places = code.input("places", int64)
+    indices = code.input("places", int64)
     blocks = (count + COPIES - 1) // COPIES
     some, cuts, inner = code.size(count), code.size(blocks), code.size(rows.inner)
     with code.range(code.start, code.stop) as item:
@@ -223,11 +228,11 @@ def _copies(kind: TensorType, rows: Rows, count: Size, box: Box, machine: Machin
         low = code.let(cut * COPIES)
         with code.range(low, least(low + COPIES, some)) as j:
             if rows.contiguous:
-                target[j] = source[places[j]]
+                target[j] = source[indices[j]]
             else:
-                fill(code, target.part(j * inner), inner, source.part(places[j] * inner))
+                fill(code, target.part(j * inner), inner, source.part(indices[j] * inner))
     work = rows.count * count
-    return code.launch(rows.outer * blocks, work, 1, "what stands at the positions")
+    return code.launch(rows.outer * blocks, work, 1, "elements at the indices")
 
 
 NONZERO_FILL = Routine((1, 1), _infer_nonzero, _nonzero, _lower_nonzero)

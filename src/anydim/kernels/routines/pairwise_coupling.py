@@ -1,7 +1,7 @@
-"""Probabilities of classes from those of pairs of classes.
+"""Class probabilities from pairwise class probabilities.
 
 The second method of Wu, Lin and Weng, "Probability estimates for multi-class classification by
-pairwise coupling" (2004), as libsvm has it: one class after the other until the error is small.
+pairwise coupling" (2004), as in libsvm: updates one class after the other until the error is small.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
     """Types: float64 [n, pairs], the probability of the first of classes (0, 1), (0, 2), ..."""
     (x,), count = types, attributes["count"]
     if x.rank != 2 or x.dtype != float64 or x.shape[1].constant != count * (count - 1) // 2:
-        raise GraphError(f"operator '{NAME}': {x} is no float64 matrix of pairs of {count} classes")
+        raise GraphError(
+            f"operator '{NAME}': {x} is not a float64 matrix of pairs of {count} classes"
+        )
     return (TensorType(float64, (x.shape[0], as_size(count))),)
 
 
@@ -78,11 +80,11 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
                 _round(code, q, qp, p, count, total)
     rows = types[0].shape[0]
     work = rows * (count * count * 4)
-    return Steps((code.launch(rows, work, reason="probabilities of classes from those of pairs"),))
+    return Steps((code.launch(rows, work, reason="class probabilities from pairwise ones"),))
 
 
 def _matrix(code: Code, shares: Buffer, q: Buffer, count: int) -> None:
-    """Q of the quadratic form that probabilities make small."""
+    """The matrix Q of the quadratic form that the probabilities minimize."""
     with code.range(0, count * count) as i:
         q[i] = 0.0
     pair = code.variable(0)
@@ -97,7 +99,7 @@ def _matrix(code: Code, shares: Buffer, q: Buffer, count: int) -> None:
 
 
 def _error(code: Code, q: Buffer, qp: Buffer, p: Buffer, count: int) -> tuple[ir.Value, ir.Value]:
-    """p Q p, and how far Q p is from it; fills `qp`."""
+    """p Q p, and the maximum distance of Q p from it; fills `qp`."""
     total = code.variable(0.0, float64)
     with code.range(0, count) as i:
         own = code.variable(0.0, float64)
@@ -112,7 +114,7 @@ def _error(code: Code, q: Buffer, qp: Buffer, p: Buffer, count: int) -> tuple[ir
 
 
 def _round(code: Code, q: Buffer, qp: Buffer, p: Buffer, count: int, start: ir.Value) -> None:
-    """Every class once."""
+    """Update every class once."""
     total = code.variable(start)
     with code.range(0, count) as i:
         own = q[i * (count + 1)]

@@ -1,7 +1,7 @@
-"""Sorting few long rows: each is cut into parts that are counted and moved in parallel.
+"""Parallel sort of few long rows: each is split into parts.
 
-For each digit of the keys there is a launch in which every part counts its digits, and one in
-which every part moves its pairs to where all counts say they go (as in `radix.py`, and as stable).
+For each digit of the keys, one launch counts the digits of every part, and one moves the pairs of
+every part to their positions by these counts (as in `radix.py`; also stable).
 """
 
 from __future__ import annotations
@@ -14,24 +14,32 @@ from anydim.kernels.ir import constant, least, select
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.keys import key_type
-from anydim.kernels.routines.radix import DIGIT, VALUES, Pairs, clear, digit_of, digits, taken
+from anydim.kernels.routines.radix import (
+    DIGIT,
+    VALUES,
+    Pairs,
+    clear,
+    digit_of,
+    digits,
+    next_position,
+)
 from anydim.kernels.routines.rows import Rows, fill_pairs
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, ceil_div, minimum, simplify
 
-LONG = 1 << 16  # elements of a row from which on it is cut
-MANY = 8  # rows that keep the threads busy without that
-PARTS = 16  # at most
-PART = 1 << 15  # elements of a part, at least about
-GROUP = 64  # keys that are looked at together, where vectors may be so long
+LONG = 1 << 16  # elements of the shortest row that is split
+MANY = 8  # rows that occupy the threads without splitting
+PARTS = 16  # maximum parts of a row
+PART = 1 << 15  # approximate minimum elements of a part
+GROUP = 64  # keys compared at once, clamped to the longest vector
 KEYS, INDICES, COUNTS, BEGINS = "keys", "indices", "counts", "begins"
 
 
 @dataclass(frozen=True)
 class ParallelSort:
-    """The launches that sort the rows of x0 and the temporaries they need, where `wanted` is 1.
+    """The launches that sort the rows of x0, and their temporaries, where `wanted` is 1.
 
-    Afterwards the pairs of row r stand in KEYS and INDICES, from `begin` on.
+    Afterwards the sorted pairs of row r are in KEYS and INDICES, from `begin` on.
     """
 
     name: str
@@ -43,7 +51,7 @@ class ParallelSort:
 
     @property
     def wanted(self) -> Size:
-        """1 where rows are cut into parts, else 0."""
+        """1 if rows are split into parts, else 0."""
         long, few = minimum(1, self.rows.length // LONG), 1 - minimum(1, self.rows.count // MANY)
         return simplify(long * few, self.box)
 
@@ -65,14 +73,14 @@ class ParallelSort:
         return digits(self.keys)
 
     def temporaries(self, always: bool = False) -> tuple[Tensor, ...]:
-        """Empty where rows are not cut, unless `always`."""
+        """Empty if rows are not split, unless `always`."""
         rows = self.rows.count * (1 if always else self.wanted)
-        places = rows * self.rows.length * 2
+        elements = rows * self.rows.length * 2
         return tuple(
             Tensor(name, TensorType(dtype, (simplify(size, self.box),)))
             for name, dtype, size in (
-                (KEYS, self.keys, places),
-                (INDICES, uint32, places),
+                (KEYS, self.keys, elements),
+                (INDICES, uint32, elements),
                 (COUNTS, uint32, rows * self.parts * VALUES),
                 (BEGINS, int64, rows * (self.passes + 1)),
             )
@@ -86,9 +94,9 @@ class ParallelSort:
             found.append(self._move(number))
         return tuple(found)
 
-    # ---- what a part is ------------------------------------------------------------------------
+    # ---- parts ---------------------------------------------------------------------------------
 
-    def place(self, code: Code, item: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
+    def part_of(self, code: Code, item: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
         """Row and part of a parallel item, and the elements low ... high of the part."""
         parts, length = code.size(self.parts), code.size(self.rows.length)
         row, part = code.let(item // parts), code.let(item % parts)
@@ -97,13 +105,13 @@ class ParallelSort:
         return row, part, low, high
 
     def pairs(self, code: Code, row: ir.Value, counts: Buffer | None = None) -> Pairs:
-        """The pairs of a row, and counters: those of all parts when none are given."""
+        """The pairs of a row, and counters: by default those of all parts."""
         counts = counts or code.output(COUNTS, uint32)
         keys, indices = code.output(KEYS, self.keys), code.output(INDICES, uint32)
         return Pairs(keys, indices, counts).part(code.let(row * code.size(2 * self.rows.length)))
 
     def begin(self, code: Code, row: ir.Value) -> ir.Value:
-        """Where the sorted pairs of a row begin."""
+        """Position of the sorted pairs of a row."""
         return code.output(BEGINS, int64)[row * (self.passes + 1) + self.passes]
 
     # ---- launches ------------------------------------------------------------------------------
@@ -121,7 +129,7 @@ class ParallelSort:
         code = self._code("keys")
         x, begins = code.input("x0", self.dtype), code.output(BEGINS, int64)
         with code.range(code.start, code.stop) as item:
-            row, part, low, high = self.place(code, item)
+            row, part, low, high = self.part_of(code, item)
             pairs = self.pairs(code, row)
             source = x.part(self.rows.start(code, row))
             count = code.let(high - low)
@@ -136,32 +144,33 @@ class ParallelSort:
         code = self._code("count")
         begins = code.output(BEGINS, int64)
         with code.range(code.start, code.stop) as item:
-            row, _, low, high = self.place(code, item)
+            row, _, low, high = self.part_of(code, item)
             begin = begins[row * (self.passes + 1) + number]
             self._count_part(code, self.pairs(code, row), item, low, high, begin, number)
-        return self.launch(code, "how often each digit occurs in each part")
+        return self.launch(code, "digit counts of each part")
 
     def _count_part(
         self, code: Code, pairs: Pairs, item: ir.Value, low: ir.Value, high: ir.Value,
         begin: ir.Value, number: int,
     ) -> None:  # fmt: skip
-        """Of a part; keys that begin with one digit are passed over in vectors."""
+        """Count the digits of a part; a leading run of keys with equal digits is counted in
+        vectors."""
         counts, keys = pairs.counts.part(code.let(item * VALUES)), pairs.keys.part(begin)
         clear(code, counts, VALUES)
         with code.when(low < high):
             key, lanes = keys[low], code.machine.at_most(GROUP)
-            first, left = digit_of(key, number), code.variable(low)
+            first, position = digit_of(key, number), code.variable(low)
             digit = constant((VALUES - 1) << (DIGIT * number), self.keys, lanes)
 
             def alike() -> ir.Value:
-                whole = left() + lanes <= high
-                found = keys.load(left(), lanes, whole.spread(lanes)) ^ key.spread(lanes)
+                whole = position() + lanes <= high
+                found = keys.load(position(), lanes, whole.spread(lanes)) ^ key.spread(lanes)
                 return whole & ~(found & digit).truth.any
 
             with code.loop(alike):
-                left += lanes
-            counts[first] = (left() - low).as_(uint32)
-            with code.range(left(), high) as i:
+                position += lanes
+            counts[first] = (position() - low).as_(uint32)
+            with code.range(position(), high) as i:
                 own = code.let(digit_of(keys[i], number))
                 counts[own] = counts[own] + 1
 
@@ -169,32 +178,32 @@ class ParallelSort:
         """Every part moves its pairs, unless all keys of the row have the same digit."""
         code = self._code("move")
         begins = code.output(BEGINS, int64)
-        places, totals = code.stack(uint32, VALUES), code.stack(uint32, VALUES)
+        positions, totals = code.stack(uint32, VALUES), code.stack(uint32, VALUES)
         length = code.size(self.rows.length)
         with code.range(code.start, code.stop) as item:
-            row, part, low, high = self.place(code, item)
+            row, part, low, high = self.part_of(code, item)
             pairs = self.pairs(code, row)
             state = code.let(row * (self.passes + 1) + number)
             begin = begins[state]
-            self._first_places(code, pairs.counts, row, part, places, totals)
+            self._first_positions(code, pairs.counts, row, part, positions, totals)
             alike = self._alike(code, totals, length)
             target = code.let(select(alike, begin, length - begin))
             with code.when(~alike), code.range(low, high) as i:
                 key = pairs.keys[begin + i]
-                place = taken(code, places, digit_of(key, number))
-                pairs.put(target + place, key, pairs.indices[begin + i])
+                position = next_position(code, positions, digit_of(key, number))
+                pairs.put(target + position, key, pairs.indices[begin + i])
             with code.when(part.equals(0)):
                 begins[state + 1] = target
-        return self.launch(code, "pairs move to the places of a digit")
+        return self.launch(code, "pairs moved to the positions of a digit")
 
-    def _first_places(
-        self, code: Code, counts: Buffer, row: ir.Value, part: ir.Value, places: Buffer,
+    def _first_positions(
+        self, code: Code, counts: Buffer, row: ir.Value, part: ir.Value, positions: Buffer,
         totals: Buffer,
     ) -> None:  # fmt: skip
-        """Where each digit of a part goes first, and how often it occurs in the whole row."""
+        """The first position of each digit of a part, and its count in the whole row."""
         lanes = code.machine.lanes(uint32)
         none = constant(0, uint32, lanes)
-        clear(code, places, VALUES)
+        clear(code, positions, VALUES)
         clear(code, totals, VALUES)
         parts = code.size(self.parts)
         with code.range(0, parts) as other:
@@ -202,14 +211,14 @@ class ParallelSort:
             with code.range(0, VALUES, lanes) as v:
                 found = own.load(v, lanes)
                 totals[v] = totals.load(v, lanes) + found
-                places[v] = places.load(v, lanes) + select(other < part, found, none)
+                positions[v] = positions.load(v, lanes) + select(other < part, found, none)
         before = code.variable(0, uint32)
         with code.range(0, VALUES) as v:
-            places[v] = places[v] + before()
+            positions[v] = positions[v] + before()
             before += totals[v]
 
     def _alike(self, code: Code, totals: Buffer, length: ir.Value) -> ir.Value:
-        """Whether one value has all."""
+        """Whether all keys have the same digit."""
         lanes = code.machine.lanes(uint32)
         most = code.variable(constant(0, uint32, lanes))
         with code.range(0, VALUES, lanes) as v:

@@ -1,7 +1,7 @@
-"""The best scores in order, some at a time: those that are never asked for are never sorted.
+"""The best scores in order, a batch at a time: scores that are never needed are never sorted.
 
-Scores become keys once. How far the next ones go is found by counting the keys below a bound that
-is halved towards it, a vector at a time; they are gathered and sorted.
+Scores are converted to keys once. The bound of the next batch is found by bisection, counting the
+keys below it a vector at a time; the batch is gathered and sorted.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.radix import Pairs
 from anydim.sizes import Size
 
-BLOCK = 64  # keys that are looked at together
+BLOCK = 64  # keys compared at once
 
 
 @dataclass(frozen=True)
 class PartialSort:
-    """Scores that are yet to come: `left` of them, keys `low` and above, `wanted` the next time."""
+    """The remaining scores: `remaining` of them, keys at or above `low`; the next batch has about
+    `wanted`."""
 
     code: Code
     keys: Buffer
     pairs: Pairs
-    left: Variable
+    remaining: Variable
     low: Variable
     end: Variable
     wanted: Variable
 
     @staticmethod
     def scratch(code: Code, dtype: DType, most: Size) -> PartialSort:
-        """Room for `most` scores in the memory of a thread."""
+        """Scratch memory of a thread for `most` scores."""
         kind = key_type(dtype)
         keys, pairs = code.scratch(kind, most + BLOCK), Pairs.scratch(code, kind, most)
         low, end = code.variable(0, kind), code.variable(0, kind)
@@ -47,11 +48,11 @@ class PartialSort:
     def fill(
         self, scores: Buffer, count: ir.Value, threshold: ir.Value | None, most: ir.Value
     ) -> None:
-        """Take the scores above the threshold, of which some more than `most` may be asked for."""
+        """Load the scores above the threshold, of which slightly more than `most` may be needed."""
         code, lanes, kind = self.code, self._lanes, self.keys.dtype
-        none = constant(-1 % (1 << kind.bits), kind, lanes)  # no score has this key
+        none = constant(-1 % (1 << kind.bits), kind, lanes)  # not the key of any score
         lowest, highest = code.variable(none), code.variable(constant(0, kind, lanes))
-        self.left.set(0)
+        self.remaining.set(0)
 
         def take(i: ir.Value, where: ir.Value | None) -> None:
             score = scores.load(i, lanes, where)
@@ -62,7 +63,7 @@ class PartialSort:
             self.keys[i] = select(above, key, none)
             lowest.set(select(above, least(lowest(), key), lowest()))
             highest.set(select(above, greatest(highest(), key), highest()))
-            self.left.set(self.left() + above.flags.ones.as_(int64))
+            self.remaining.set(self.remaining() + above.flags.ones.as_(int64))
 
         code.sweep(0, count, lanes, take)
         self.low.set(lowest().combined("min"))
@@ -70,10 +71,10 @@ class PartialSort:
         self.wanted.set(greatest(most + (most >> 3), radix.FEW // 2))
 
     def following(self, count: ir.Value) -> tuple[Pairs, ir.Value]:
-        """The next pairs in order, and their number: about as many as are wanted, some at least."""
+        """The next batch of sorted pairs, and its size: about `wanted`, at least one."""
         code, wanted = self.code, self.wanted()
         enough = code.let(wanted + (wanted >> 2))
-        some, end, below = (code.variable(v()) for v in (self.left, self.end, self.low))
+        some, end, below = (code.variable(v()) for v in (self.remaining, self.end, self.low))
         with code.loop(lambda: (some() > enough) & (end() - below() > 1)):
             middle = code.let(below() + ((end() - below()) >> 1))
             before = self._before(count, middle)
@@ -85,27 +86,27 @@ class PartialSort:
         self._gather(count, end())
         found = some()
         self.low.set(end())
-        self.left.set(self.left() - found)
+        self.remaining.set(self.remaining() - found)
         self.wanted.set(wanted * 2)
         return self.pairs.part(radix.sort(code, self.pairs, found)), found
 
     def _before(self, count: ir.Value, end: ir.Value) -> ir.Value:
-        """How many keys that are left lie before a bound."""
+        """The number of remaining keys below a bound."""
         total = self.code.variable(0)
         with self.code.range(0, count, self._lanes) as i:
-            total += self._left(i, end).flags.ones.as_(int64)
+            total += self._remaining_mask(i, end).flags.ones.as_(int64)
         return total()
 
     def _gather(self, count: ir.Value, end: ir.Value) -> None:
-        """Those that are left and lie before a bound, as pairs."""
+        """Gather the remaining keys below a bound, as pairs."""
         code, number = self.code, self.code.variable(0)
         lanes = self._lanes
-        with code.range(0, count, lanes) as i, code.each(self._left(i, end)) as lane:
-            place = code.let(i + lane)
-            self.pairs.put(number(), self.keys[place], place.as_(uint32))
+        with code.range(0, count, lanes) as i, code.each(self._remaining_mask(i, end)) as lane:
+            index = code.let(i + lane)
+            self.pairs.put(number(), self.keys[index], index.as_(uint32))
             number += 1
 
-    def _left(self, i: ir.Value, end: ir.Value) -> ir.Value:
-        """Which of the keys from i on are left and lie before a bound."""
+    def _remaining_mask(self, i: ir.Value, end: ir.Value) -> ir.Value:
+        """A mask of the keys from i on that remain and are below a bound."""
         keys = self.keys.load(i, self._lanes)
         return (keys >= self.low()) & (keys < end)

@@ -1,7 +1,7 @@
-"""Sorting keys together with indices: stable, in time linear in their number.
+"""Stable sorting of (key, index) pairs, in linear time.
 
-Least significant digit first, a byte at a time (D. Knuth, The Art of Computer Programming 3,
-5.2.5). A digit that is the same in all keys costs nothing. Of few keys, each is compared with all.
+LSD radix sort, one byte per pass (D. Knuth, The Art of Computer Programming 3, 5.2.5). A digit that
+is the same in all keys is skipped. Few keys are sorted by counting smaller ones.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from anydim.kernels.routines.ir_builder import Code
 from anydim.sizes import Size
 
 DIGIT = 8  # bits
-VALUES = 1 << DIGIT  # of a digit
-FEW = 128  # keys that are sorted faster by comparing each with all
+VALUES = 1 << DIGIT  # values of a digit
+FEW = 128  # up to this many keys, comparing each with all is faster
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Keys with the indices they belong to, twice as many places as pairs, and counters.
+    """Keys with their indices, in buffers of twice the number of pairs, and counters.
 
     Indices are uint32: a row has less than 2^32 elements.
     """
@@ -32,24 +32,24 @@ class Pairs:
 
     @staticmethod
     def scratch(code: Code, dtype: DType, most: Size) -> Pairs:
-        """Room for `most` pairs in the memory of a thread."""
+        """Scratch memory of a thread for `most` pairs."""
         return Pairs(
             code.scratch(dtype, 2 * most), code.scratch(uint32, 2 * most), counters(code, dtype)
         )
 
     def part(self, start: Like) -> Pairs:
-        """The pairs counted from another one; the counters are the same."""
+        """The pairs from another start; the counters are the same."""
         return Pairs(self.keys.part(start), self.indices.part(start), self.counts)
 
     def put(
-        self, place: Like, key: ir.Value, index: ir.Value, where: ir.Value | None = None
+        self, position: Like, key: ir.Value, index: ir.Value, where: ir.Value | None = None
     ) -> None:
         """Store a pair."""
-        self.keys.store(place, key, where)
-        self.indices.store(place, index, where)
+        self.keys.store(position, key, where)
+        self.indices.store(position, index, where)
 
     def move(self, source: Like, target: Like) -> None:
-        """Copy a pair from one place to another."""
+        """Copy a pair from one position to another."""
         self.put(target, self.keys[source], self.indices[source])
 
 
@@ -59,7 +59,7 @@ def counters(code: Code, dtype: DType) -> Buffer:
 
 
 def digits(dtype: DType) -> int:
-    """How many digits a key has."""
+    """The number of digits of a key."""
     return max(1, dtype.bits // DIGIT)
 
 
@@ -70,9 +70,9 @@ def digit_of(key: ir.Value, number: int) -> ir.Value:
 
 
 def sort(code: Code, pairs: Pairs, count: ir.Value) -> ir.Value:
-    """Sort the first `count` pairs by key, ties in the order they have; says where they begin.
+    """Stably sort the first `count` pairs by key; returns the position of the first sorted pair.
 
-    Places count ... 2 * count are used too: the pairs end at 0 or at `count`.
+    Positions count ... 2 * count are used too: the sorted pairs start at 0 or at `count`.
     """
     begin = code.variable(0)
     with code.when(count <= FEW):
@@ -86,10 +86,8 @@ def sort(code: Code, pairs: Pairs, count: ir.Value) -> ir.Value:
 
 
 def _sort_by_ranks(code: Code, pairs: Pairs, count: ir.Value) -> None:
-    """The place of a key is how many are smaller, or equal and before it; no branch depends on it.
-
-    The sorted pairs begin at `count`.
-    """
+    """Sort by rank, without data-dependent branches: the number of keys that are smaller, or equal
+    and earlier. The sorted pairs start at `count`."""
     lanes = max(8, code.machine.lanes(pairs.keys.dtype))
     number = iota(lanes)
 
@@ -111,7 +109,8 @@ def _sort_by_ranks(code: Code, pairs: Pairs, count: ir.Value) -> None:
 
 
 def insert(code: Code, pairs: Pairs, end: ir.Value, key: ir.Value, index: ir.Value) -> None:
-    """Put a pair among the sorted pairs before `end`, after equal ones; they move up by one."""
+    """Insert a pair into the sorted pairs before `end`, after equal ones, shifting the larger
+    ones."""
     hole = code.variable(end)
 
     def larger_before() -> ir.Value:
@@ -125,25 +124,25 @@ def insert(code: Code, pairs: Pairs, end: ir.Value, key: ir.Value, index: ir.Val
 
 
 def _count_digits(code: Code, pairs: Pairs, count: ir.Value) -> None:
-    """How often each value of each digit occurs."""
+    """Histogram of every digit."""
     passes = digits(pairs.keys.dtype)
     clear(code, pairs.counts, passes * VALUES)
     with code.range(0, count) as i:
         key = pairs.keys[i]
         for number in range(passes):
-            place = code.let(digit_of(key, number) + number * VALUES)
-            pairs.counts[place] = pairs.counts[place] + 1
+            counter = code.let(digit_of(key, number) + number * VALUES)
+            pairs.counts[counter] = pairs.counts[counter] + 1
 
 
 def clear(code: Code, counts: Buffer, length: int) -> None:
-    """Zeros in the first `length` counters, a multiple of VALUES."""
+    """Zero the first `length` counters, a multiple of VALUES."""
     lanes = code.machine.lanes(counts.dtype)
     with code.range(0, length, lanes) as i:
         counts[i] = constant(0, counts.dtype, lanes)
 
 
 def _pass(code: Code, pairs: Pairs, count: ir.Value, number: int, begin: Variable) -> None:
-    """Order by one digit, unless all keys have the same."""
+    """Sort by one digit, unless all keys have the same."""
     counts = pairs.counts.part(number * VALUES)
     first = digit_of(pairs.keys[begin()], number)
     with code.when(counts[first].as_(int64).differs(count)):
@@ -152,13 +151,13 @@ def _pass(code: Code, pairs: Pairs, count: ir.Value, number: int, begin: Variabl
         target = code.let(count - source)
         with code.range(0, count) as i:
             key = pairs.keys[source + i]
-            place = taken(code, counts, digit_of(key, number))
-            pairs.put(target + place, key, pairs.indices[source + i])
+            position = next_position(code, counts, digit_of(key, number))
+            pairs.put(target + position, key, pairs.indices[source + i])
         begin.set(target)
 
 
 def running_totals(code: Code, counts: Buffer) -> None:
-    """Each of VALUES counters becomes the sum of those before it."""
+    """Exclusive prefix sum of VALUES counters, in place."""
     total = code.variable(0, counts.dtype)
     with code.range(0, VALUES) as value:
         own = counts[value]
@@ -166,9 +165,9 @@ def running_totals(code: Code, counts: Buffer) -> None:
         total += own
 
 
-def taken(code: Code, counts: Buffer, digit: ir.Value) -> ir.Value:
-    """The next place of a digit, which is then taken."""
+def next_position(code: Code, counts: Buffer, digit: ir.Value) -> ir.Value:
+    """The next position of a digit; advances its counter."""
     digit = code.let(digit)
-    place = counts[digit]
-    counts[digit] = place + 1
-    return place.as_(int64)
+    position = counts[digit]
+    counts[digit] = position + 1
+    return position.as_(int64)

@@ -1,8 +1,8 @@
-"""Operators that are no comprehension: sorting, selecting, marking; what the record of one holds.
+"""The record of a routine: an operator that is not a comprehension (sorting, selection, nonzero).
 
-A routine is written in loop IR by hand (`kernels/routines/`). Its results have sizes that are
-known before it runs; where data decides how much there is, it fills a result of the largest size
-and a count, and a `sizes` node after it makes a dim of the count.
+A routine is hand-written in loop IR (`kernels/routines/`). The sizes of its results are known
+before it runs; where the number of results depends on data, it fills a result of the largest size
+and a count, and a `sizes` node after it turns the count into a dim.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Results = tuple[numpy.ndarray, ...]
 class Steps:
     """Launches that run in order, and the tensors that live only between them.
 
-    Arguments of the launches are named "x0", "x1", ... for the inputs, which are only read, "y0",
-    "y1", ... for the results, or by the name of one of `temporaries`. A launch may read and change
-    what an earlier one wrote; results and temporaries hold anything before.
+    Arguments of the launches are named "x0", "x1", ... for the inputs, which are read-only, "y0",
+    "y1", ... for the results, or by the name of one of `temporaries`. A launch may read and modify
+    what an earlier one wrote; results and temporaries are uninitialized before.
     """
 
     launches: tuple[Launch, ...]
@@ -38,19 +38,19 @@ class Steps:
 
 
 def no_guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
-    """Of a routine that is right at every size."""
+    """The guards of a routine that is correct at every size."""
     return ()
 
 
 @dataclass(frozen=True, eq=False)
 class Routine:
-    """What an operator gives, means and does; attributes are complete.
+    """The result types, meaning and lowering of an operator; attributes are complete.
 
-    It takes so many `inputs`, at least and at most. `infer` gives the types of the results, whose
-    sizes are expressions over the dims of the box; it raises GraphError for inputs or attributes
-    that do not fit. `guards` must hold of the sizes.
-    `evaluate` is the meaning in numpy: the results for input arrays, where `sizes` holds the dims.
-    `lower` gives the steps in native code, right at every size in the box where the guards hold.
+    `inputs` are the minimum and maximum number of inputs. `infer` gives the types of the results,
+    with sizes as expressions over the dims of the box; it raises GraphError for invalid inputs or
+    attributes. `guards` are conditions on sizes. `evaluate` is the numpy reference: the results for
+    input arrays, where `sizes` holds the dims. `lower` gives the steps in native code, correct at
+    every size in the box where the guards hold.
     """
 
     inputs: tuple[int, int]

@@ -1,4 +1,4 @@
-"""A tensor as rows along one of its axes, and rows turned into keys with indices."""
+"""A tensor as rows along one of its axes, and conversion of rows to (key, index) pairs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from anydim.kernels.routines.routine import Attributes, Types
 from anydim.sizes import Box, Guard, Size, product
 
 MOST = (1 << 32) - 1  # elements of a row: their indices are uint32
-FEWEST, LANES = 8, 16  # lanes of vectors that have an index for each lane
+FEWEST, LANES = 8, 16  # minimum and maximum lanes of vectors with an index per lane
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Element i of row r lies at `start(r) + i * stride`; there are `outer * inner` rows."""
+    """Element i of row r is at offset `start(r) + i * stride`; there are `outer * inner` rows."""
 
     outer: Size
     length: Size
@@ -28,8 +28,7 @@ class Rows:
 
     @staticmethod
     def of(operator: str, types: Types, attributes: Attributes) -> Rows:
-        """Those of the first input along the attribute "axis"; one of all elements where it is
-        None."""
+        """The rows of the first input along the attribute "axis"; a single row if it is None."""
         shape = types[0].shape
         if attributes["axis"] is None:
             return Rows(product(()), product(shape), product(()))
@@ -48,7 +47,7 @@ class Rows:
         return code.size(self.inner)
 
     def start(self, code: Code, row: ir.Value) -> ir.Value:
-        """Where a row begins."""
+        """The offset of a row."""
         if self.contiguous:
             return code.let(row * code.size(self.length))
         inner, block = code.size(self.inner), code.size(self.length * self.inner)
@@ -56,7 +55,7 @@ class Rows:
 
 
 def lanes_of(code: Code, dtype: DType) -> int:
-    """Lanes of vectors that are handled together with their indices."""
+    """Lanes of vectors that are processed together with their indices."""
     return max(FEWEST, min(LANES, code.machine.lanes(dtype)))
 
 
@@ -80,16 +79,17 @@ def fill_pairs(
         put(i, None, 1, i.as_(uint32))
 
 
-def write_found(
+def write_sorted(
     code: Code, x: Buffer, stride: ir.Value, start: ir.Value, pairs: Pairs, low: Like,
     high: ir.Value,
 ) -> None:  # fmt: skip
-    """Results from `start` on: elements of a row, as sorted pairs low ... high say, and places."""
-    values, places = code.output("y0", x.dtype).part(start), code.output("y1", int64).part(start)
+    """Store results from `start` on: the elements of sorted pairs low ... high, and their
+    indices."""
+    values, indices = code.output("y0", x.dtype).part(start), code.output("y1", int64).part(start)
     with code.range(low, high) as i:
         found = code.let(pairs.indices[i].as_(int64))
         values[i * stride] = x[found * stride]
-        places[i * stride] = found
+        indices[i * stride] = found
 
 
 def is_one(term: ir.Value) -> bool:
@@ -97,6 +97,6 @@ def is_one(term: ir.Value) -> bool:
     return getattr(term, "value", None) == 1
 
 
-def fitting(operator: str, length: Size, box: Box) -> tuple[Guard, ...]:
-    """The guard that a row is short enough for its indices; nothing where that is proven."""
+def length_guards(operator: str, length: Size, box: Box) -> tuple[Guard, ...]:
+    """The guard that a row is short enough for its indices; empty where proven."""
     return at_most(length, MOST, f"{operator}: at most 2^32 - 1 in a row", box)

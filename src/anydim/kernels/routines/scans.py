@@ -1,7 +1,7 @@
-"""The inside of running sums: pieces of a row by vectors, or of columns that have a lane each.
+"""Code of cumulative sums: pieces of a row by vectors, or of columns with one lane each.
 
-Along a row a vector of elements becomes its own running sums in log2(lanes) steps (Hillis and
-Steele, Data parallel algorithms, 1986); what came before it is added to all lanes.
+Along a row, a vector is scanned in log2(lanes) steps (Hillis and Steele, Data parallel algorithms,
+1986); the total before it is added to all lanes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.rows import LANES, Rows
 from anydim.sizes import Size
 
-CHAINS = 4  # of elements whose total grows side by side
-STARTS, STATE = "starts", "state"  # what stands before pieces: [piece][column]; words:
-PATIENCE = 100  # pauses, some 4 us, after which a thread does another's work
-NEXT, WORKERS, FIRST = 0, 1, 2  # pieces taken, threads; of each vector of columns, known starts
+CHAINS = 4  # independent accumulators of a total
+STARTS, STATE = "starts", "state"  # totals before pieces, [piece][column]; int64 slots:
+PATIENCE = 100  # pauses, about 4 us, before a thread computes another's total
+NEXT, WORKERS, FIRST = 0, 1, 2  # pieces taken, threads; known starts of each column vector
 
 
 @dataclass(frozen=True)
-class Way:
-    """What is added up: `function` is 'add' or 'mul', `identity` what it starts from.
+class Spec:
+    """Parameters of a scan: `function` is 'add' or 'mul', `identity` its neutral element.
 
-    Sums are of type `wide` while they grow. A row has `full` pieces of `piece` elements, and a last
-    one, which may have none.
+    Sums accumulate in type `wide`. A row has `full` pieces of `piece` elements, and a last one,
+    which may be empty.
     """
 
     function: str
@@ -62,70 +62,71 @@ class Taken:
             item.set(code.atomic("add", self._next, 1))
 
     def alone(self) -> ir.Value:
-        """Whether no other thread has come yet."""
+        """Whether this is the only thread so far."""
         return self.code.let(self.code.atomic("load", self._workers) < 2)
 
 
 class Columns:
-    """`vectors` of columns from element `base` on, those lanes that are `there`.
+    """`vectors` of columns from element `base` on, with the lanes in `there`.
 
-    The first one is column `place` of `columns`.
+    The first one is column `first_column` of `columns`.
     """
 
-    step = 1  # elements of a row that are done at once
+    step = 1  # elements of a row per vector
 
     def __init__(
-        self, way: Way, code: Code, base: ir.Value, lanes: int, vectors: int, place: ir.Value,
-        columns: Size, there: ir.Value | None = None,
+        self, spec: Spec, code: Code, base: ir.Value, lanes: int, vectors: int,
+        first_column: ir.Value, columns: Size, there: ir.Value | None = None,
     ) -> None:  # fmt: skip
-        self.way, self.code, self.lanes, self.vectors = way, code, lanes, vectors
-        self.place, self.columns, self.there = code.let(place), columns, there
+        self.spec, self.code, self.lanes, self.vectors = spec, code, lanes, vectors
+        self.first_column, self.columns, self.there = code.let(first_column), columns, there
         base = code.let(base)
-        self.x = code.input("x0", way.dtype).part(base)
-        self.y = code.output("y0", way.dtype).part(base)
-        self.count, self.full = code.size(way.rows.length), code.size(way.full)
+        self.x = code.input("x0", spec.dtype).part(base)
+        self.y = code.output("y0", spec.dtype).part(base)
+        self.count, self.full = code.size(spec.rows.length), code.size(spec.full)
 
     # ---- pieces --------------------------------------------------------------------------------
 
     def sweep(self) -> None:
         """All pieces."""
-        before = self._nothings()
-        if self.way.full != 0:
+        before = self._neutrals()
+        if self.spec.full != 0:
             with self.code.range(0, self.full) as piece:
                 self._piece(piece, before)
-        self._last(self.code.let(self.full * self.way.piece), before)
+        self._last(self.code.let(self.full * self.spec.piece), before)
 
     def take(self, piece: ir.Value, alone: Callable[[], ir.Value]) -> None:
-        """A piece that this thread has taken, beside others unless it is `alone`."""
+        """A piece taken by this thread; threads run concurrently unless this one is `alone`."""
         code, last = self.code, piece.equals(self.full)
-        totals = self._nothings()
+        totals = self._neutrals()
         ahead = code.let(~last & ~alone())
         with code.when(ahead):
             for each, total in zip(totals, self._totals(piece)):
                 each.set(total)
         before = self._started(piece)
         with code.when(last):
-            self._last(code.let(self.full * self.way.piece), before)
+            self._last(code.let(self.full * self.spec.piece), before)
         with code.otherwise():
             with code.when(ahead):
-                self._tell(piece, before, totals)
+                self._publish(piece, before, totals)
                 self._blocks(piece, lambda i, _: self._elements(i, self.there, before))
             with code.otherwise():
                 self._piece(piece, before)
-                self._tell(piece, before)
+                self._publish(piece, before)
 
     def _started(self, piece: ir.Value) -> list[Variable]:
-        """What stands before a piece, once it is known; who waits long makes totals of others."""
-        code, before = self.code, self._nothings()
+        """The total before a piece, once known; after a long wait, computes the totals of other
+        threads."""
+        code, before = self.code, self._neutrals()
         known = code.variable(code.atomic("load", self._known))
         patience = code.variable(PATIENCE)
         with code.loop(lambda: known() < piece):
             code.emit(ir.Pause())
             patience.set(patience() - 1)
             with code.when(patience() < 0):
-                late, found = known(), self._nothings()
+                late, found = known(), self._neutrals()
                 self._load_starts(late, found)
-                self._tell(late, found, self._totals(late))
+                self._publish(late, found, self._totals(late))
             known.set(code.atomic("load", self._known))
         self._load_starts(piece, before)
         return before
@@ -136,64 +137,67 @@ class Columns:
             for vector, each in enumerate(into):
                 each.set(starts.load(vector * self.lanes, self.lanes))
 
-    def _tell(
+    def _publish(
         self, piece: ir.Value, before: Sequence[Variable],
         totals: Sequence[Variable | ir.Value] = (),
     ) -> None:  # fmt: skip
-        """What stands before the piece after this one: what stands before this, and its totals."""
+        """Publish the total before the next piece: the total before this one, plus its own
+        total."""
         after = self.code.let(piece + 1)
         kept = self._starts(after)
         for vector, each in enumerate(before):
             start = each()
             if totals:
                 total = totals[vector]
-                start = self._join(start, total if isinstance(total, ir.Value) else total())
+                start = self._combine(start, total if isinstance(total, ir.Value) else total())
             kept.store(vector * self.lanes, start)
-        self.code.atomic("exchange_if", self._known, piece, after)  # somebody else may have told
+        self.code.atomic(
+            "exchange_if", self._known, piece, after
+        )  # another thread may have published it
 
     def _starts(self, piece: ir.Value) -> Buffer:
-        first = self.code.let(piece * self.code.size(self.columns) + self.place)
-        return self.code.output(STARTS, self.way.wide).part(first)
+        first = self.code.let(piece * self.code.size(self.columns) + self.first_column)
+        return self.code.output(STARTS, self.spec.wide).part(first)
 
     @property
     def _known(self) -> ir.Value:
-        """The address of the number of the last piece of which it is known what stands before."""
-        word = self.code.let(self.place // self.lanes + FIRST)
+        """The address of the number of the last piece with a published start."""
+        word = self.code.let(self.first_column // self.lanes + FIRST)
         return self.code.let(self.code.output(STATE, int64).address(word))
 
     # ---- one piece -----------------------------------------------------------------------------
 
     def _piece(self, piece: ir.Value, before: Sequence[Variable]) -> None:
-        """All of a piece; where sums round, the next one starts from its total."""
-        if not self.way.wide.is_float:
+        """All of a piece; where sums round, the next piece starts from its total."""
+        if not self.spec.wide.is_float:
             self._blocks(piece, lambda i, _: self._elements(i, self.there, before))
             return
         starts = [each() for each in before]
         totals = self._totals(piece, before)
         for each, start, total in zip(before, starts, totals):
-            each.set(self._join(start, total))
+            each.set(self._combine(start, total))
 
     def _totals(self, piece: ir.Value, before: Sequence[Variable] | None = None) -> list[ir.Value]:
-        """Of a piece, whose sums are written by the way where it is said what stands `before`."""
+        """The totals of a piece; its sums are also written if the totals `before` it are given."""
         chains = range(CHAINS)
-        sums = [[self.code.variable(self._nothing) for _ in chains] for _ in range(self.vectors)]
+        sums = [[self.code.variable(self._neutral) for _ in chains] for _ in range(self.vectors)]
 
         def add(i: ir.Value, chain: int) -> None:
             for each, element in zip(sums, self._elements(i, self.there, before)):
-                each[chain].set(self._join(each[chain](), element))
+                each[chain].set(self._combine(each[chain](), element))
 
         self._blocks(piece, add)
         return [self._total([chain() for chain in each]) for each in sums]
 
     def _blocks(self, piece: ir.Value, do: Callable[[ir.Value, int], object]) -> None:
-        low = self.code.let(piece * self.way.piece)
-        with self.code.range(low, self.code.let(low + self.way.piece), CHAINS * self.step) as i:
+        low = self.code.let(piece * self.spec.piece)
+        with self.code.range(low, self.code.let(low + self.spec.piece), CHAINS * self.step) as i:
             for chain in range(CHAINS):
                 do(self.code.let(i + chain * self.step), chain)
 
     def _total(self, chains: list[ir.Value]) -> ir.Value:
         while len(chains) > 1:
-            chains = [self._join(*pair) for pair in zip(chains[::2], chains[1::2])]
+            chains = [self._combine(*pair) for pair in zip(chains[::2], chains[1::2])]
         return chains[0]
 
     def _last(self, low: ir.Value, before: Sequence[Variable]) -> None:
@@ -204,44 +208,44 @@ class Columns:
     def _elements(
         self, i: ir.Value, where: ir.Value | None, before: Sequence[Variable] | None
     ) -> list[ir.Value]:
-        """Element i of all columns; its sums are written where it is said what stands `before`."""
-        place = self.count - 1 - i if self.way.reverse else i
-        row, found = self.code.let(place * self.code.size(self.way.rows.inner)), []
+        """Element i of all columns; its sums are written if the totals `before` it are given."""
+        index = self.count - 1 - i if self.spec.reverse else i
+        row, found = self.code.let(index * self.code.size(self.spec.rows.inner)), []
         for number in range(self.vectors):
             at = row + number * self.lanes
             found.append(self._load(at, where))
             if before is not None:
                 old = before[number]()
-                new = self._join(old, found[-1])
+                new = self._combine(old, found[-1])
                 before[number].set(new)
-                self.y.store(at, (old if self.way.exclusive else new).as_(self.way.dtype), where)
+                self.y.store(at, (old if self.spec.exclusive else new).as_(self.spec.dtype), where)
         return found
 
     # ---- values --------------------------------------------------------------------------------
 
     @property
-    def _nothing(self) -> ir.Value:
-        return constant(self.way.identity, self.way.wide, self.lanes)
+    def _neutral(self) -> ir.Value:
+        return constant(self.spec.identity, self.spec.wide, self.lanes)
 
-    def _nothings(self) -> list[Variable]:
-        return [self.code.variable(self._nothing) for _ in range(self.vectors)]
+    def _neutrals(self) -> list[Variable]:
+        return [self.code.variable(self._neutral) for _ in range(self.vectors)]
 
-    def _join(self, left: ir.Value, right: ir.Value) -> ir.Value:
-        return self.code.let(apply(self.way.function, left, right))
+    def _combine(self, left: ir.Value, right: ir.Value) -> ir.Value:
+        return self.code.let(apply(self.spec.function, left, right))
 
     def _load(self, i: ir.Value, where: ir.Value | None) -> ir.Value:
-        """Elements as sums are kept; where there are none, what changes no sum."""
-        elements = self.x.load(i, self.lanes, where).as_(self.way.wide)
-        return elements if where is None else select(where, elements, self._nothing)
+        """Elements in the accumulation type; the neutral element in masked lanes."""
+        elements = self.x.load(i, self.lanes, where).as_(self.spec.wide)
+        return elements if where is None else select(where, elements, self._neutral)
 
 
 class Row(Columns):
-    """A row whose elements follow each other."""
+    """A contiguous row."""
 
     step = LANES
 
     def _total(self, chains: list[ir.Value]) -> ir.Value:
-        return self.code.let(super()._total(chains).combined(self.way.function).spread(LANES))
+        return self.code.let(super()._total(chains).combined(self.spec.function).spread(LANES))
 
     def _last(self, low: ir.Value, before: Sequence[Variable]) -> None:
         code, count = self.code, self.count
@@ -250,41 +254,43 @@ class Row(Columns):
             self._elements(i, None, before)
         with code.when(whole < count):
             rest = code.let(count - whole)
-            place = code.let(count - LANES) if self.way.reverse else whole
-            self._elements(place, iota(LANES) < rest, before)
+            position = code.let(count - LANES) if self.spec.reverse else whole
+            self._elements(position, iota(LANES) < rest, before)
 
     def _elements(
         self, i: ir.Value, where: ir.Value | None, before: Sequence[Variable] | None
     ) -> list[ir.Value]:
-        place = self.code.let(self.count - LANES - i if self.way.reverse else i)
-        elements = self.code.let(self._load(place, where))
+        position = self.code.let(self.count - LANES - i if self.spec.reverse else i)
+        elements = self.code.let(self._load(position, where))
         if before is not None:
-            self._show(place, elements, where, before[0])
+            self._store_sums(position, elements, where, before[0])
         return [elements]
 
-    def _show(
-        self, place: ir.Value, elements: ir.Value, where: ir.Value | None, before: Variable
+    def _store_sums(
+        self, position: ir.Value, elements: ir.Value, where: ir.Value | None, before: Variable
     ) -> None:
         sums, distance = elements, 1
         while distance < LANES:
-            sums = self._joined(sums, distance)
+            sums = self._combine_shifted(sums, distance)
             distance *= 2
-        own = self._moved(sums, 1) if self.way.exclusive else sums
-        self.y.store(place, self._join(before(), own).as_(self.way.dtype), where)
-        last = 0 if self.way.reverse else LANES - 1
-        before.set(self._join(before(), shuffle(sums, sums, (last,) * LANES)))
+        own = self._shifted(sums, 1) if self.spec.exclusive else sums
+        self.y.store(position, self._combine(before(), own).as_(self.spec.dtype), where)
+        last = 0 if self.spec.reverse else LANES - 1
+        before.set(self._combine(before(), shuffle(sums, sums, (last,) * LANES)))
 
-    def _joined(self, sums: ir.Value, distance: int) -> ir.Value:
-        """Each lane with the one `distance` before it, where there is one."""
-        turn = distance if self.way.reverse else -distance
-        turned = tuple((lane + turn) % LANES for lane in range(LANES))
+    def _combine_shifted(self, sums: ir.Value, distance: int) -> ir.Value:
+        """Each lane combined with the one `distance` before it, if any."""
+        shift = distance if self.spec.reverse else -distance
+        shifted = tuple((lane + shift) % LANES for lane in range(LANES))
         number = iota(LANES, int32)
-        inside = number < LANES - distance if self.way.reverse else number >= distance
-        return self.code.let(select(inside, self._join(shuffle(sums, sums, turned), sums), sums))
+        inside = number < LANES - distance if self.spec.reverse else number >= distance
+        return self.code.let(
+            select(inside, self._combine(shuffle(sums, sums, shifted), sums), sums)
+        )
 
-    def _moved(self, sums: ir.Value, distance: int) -> ir.Value:
-        """Each lane has that of the lane `distance` before it in the order of the sum."""
-        step = distance if self.way.reverse else -distance
+    def _shifted(self, sums: ir.Value, distance: int) -> ir.Value:
+        """Each lane replaced by the lane `distance` before it in scan order."""
+        step = distance if self.spec.reverse else -distance
         lanes = [lane + step for lane in range(LANES)]
         inside = tuple(lane if 0 <= lane < LANES else LANES for lane in lanes)
-        return shuffle(sums, self._nothing, inside)
+        return shuffle(sums, self._neutral, inside)

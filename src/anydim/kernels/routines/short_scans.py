@@ -1,11 +1,11 @@
-"""Running sums of rows of a few elements: vectors go on from row to row.
+"""Cumulative sums of short rows: a vector covers several rows.
 
-    rows of 3       a b c d e f g h          elements as they lie
-    two before      . . a . . d . .          of the same row, else nothing
+    rows of 3       a b c d e f g h          elements in memory
+    two before      . . a . . d . .          of the same row, else neutral
     one before      . a b . d e . g
     the element     a b c d e f g h          y is the sum of these, in this order
 
-Each lane adds up what stands before it in its row, in the order of the row.
+Each lane adds the elements before it in its row, in the order of the row.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from anydim.kernels import ir
 from anydim.kernels.ir import apply, constant, greatest, iota, select
 from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.rows import LANES
-from anydim.kernels.routines.scans import Way
+from anydim.kernels.routines.scans import Spec
 
-FEW = 6  # elements of a row
+FEW = 6  # elements of the longest short row
 
 
-def short_rows(way: Way, code: Code) -> None:
-    """The part of rows of up to FEW elements that a thread has."""
-    length = code.size(way.rows.length)
-    x, y = code.input("x0", way.dtype), code.output("y0", way.dtype)
-    nothing = constant(way.identity, way.wide, LANES)
+def short_rows(spec: Spec, code: Code) -> None:
+    """A thread's part of rows of up to FEW elements."""
+    length = code.size(spec.rows.length)
+    x, y = code.input("x0", spec.dtype), code.output("y0", spec.dtype)
+    neutral = constant(spec.identity, spec.wide, LANES)
     ring = code.let(greatest(length, 1).as_(int32).spread(LANES))
-    place = code.variable(iota(LANES, int32) % ring)  # in the row, from its start
-    turn = code.let(constant(LANES, int32, LANES) % ring)
+    position = code.variable(iota(LANES, int32) % ring)  # in the row, from its start
+    step = code.let(constant(LANES, int32, LANES) % ring)
 
     def add(i: ir.Value, there: ir.Value | None) -> None:
-        total = code.variable(nothing)
-        for back in range(FEW - 1, 0 if way.exclusive else -1, -1):
-            if way.reverse:
-                at, inside = i + back, place() + back < ring
+        total = code.variable(neutral)
+        for back in range(FEW - 1, 0 if spec.exclusive else -1, -1):
+            if spec.reverse:
+                at, inside = i + back, position() + back < ring
             else:
-                at, inside = i - back, place() >= back
+                at, inside = i - back, position() >= back
             inside = code.let(inside if there is None else inside & there)
             with code.when(length > back):
-                element = x.load(at, LANES, inside).as_(way.wide)
-                if way.identity != 0:  # lanes that are not loaded are 0
-                    element = select(inside, element, nothing)
-                total.set(apply(way.function, total(), element))
-        y.store(i, total().as_(way.dtype), there)
-        following = code.let(place() + turn)
-        place.set(select(following < ring, following, following - ring))
+                element = x.load(at, LANES, inside).as_(spec.wide)
+                if spec.identity != 0:  # lanes that are not loaded are 0
+                    element = select(inside, element, neutral)
+                total.set(apply(spec.function, total(), element))
+        y.store(i, total().as_(spec.dtype), there)
+        following = code.let(position() + step)
+        position.set(select(following < ring, following, following - ring))
 
     code.sweep(code.let(code.start * length), code.let(code.stop * length), LANES, add)

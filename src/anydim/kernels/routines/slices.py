@@ -1,4 +1,4 @@
-"""Slices of a tensor along an axis, compared element by element, and sorted by merging.
+"""Slices of a tensor along an axis: comparison element by element, and merge sort.
 
 A slice is all elements with one index along the axis, in row-major order of the others.
 """
@@ -18,7 +18,7 @@ from anydim.kernels.routines.rows import Rows
 
 @dataclass(frozen=True)
 class Slices:
-    """The slices of `x`; `rows` says what stands before, along and after the axis."""
+    """The slices of `x`; `rows` gives the extents before, along and after the axis."""
 
     code: Code
     x: Buffer
@@ -27,11 +27,11 @@ class Slices:
     def element(self, number: ir.Value, index: ir.Value) -> ir.Value:
         """The key of an element of a slice."""
         if self.rows.outer.constant == 1:
-            place = number * self.code.size(self.rows.inner) + index
+            offset = number * self.code.size(self.rows.inner) + index
         else:
             inner, length = self.code.size(self.rows.inner), self.code.size(self.rows.length)
-            place = (index // inner * length + number) * inner + index % inner
-        return order_key(self.x[place])
+            offset = (index // inner * length + number) * inner + index % inner
+        return order_key(self.x[offset])
 
     def compare(self, left: ir.Value, right: ir.Value) -> tuple[ir.Value, ir.Value]:
         """(whether the left one comes first or both are equal, whether they differ)."""
@@ -45,21 +45,24 @@ class Slices:
             at += 1
         return first(), differ()
 
-    def copy(self, target: Buffer, place: ir.Value, source: Buffer, number: ir.Value) -> None:
-        """Slice `number` of one tensor as slice `place` of another of the same extents."""
+    def copy(
+        self, target: Buffer, target_number: ir.Value, source: Buffer, number: ir.Value
+    ) -> None:
+        """Copy slice `number` of a tensor to slice `target_number` of one with equal extents."""
         code = self.code
         inner, length = code.size(self.rows.inner), code.size(self.rows.length)
         with code.range(0, code.size(self.rows.outer)) as outer:
             base = code.let(outer * length)
             if self.rows.contiguous:
-                target[base + place] = source[base + number]
+                target[base + target_number] = source[base + number]
             else:
-                to, origin = ((base + n) * inner for n in (place, number))
+                to, origin = ((base + n) * inner for n in (target_number, number))
                 fill(code, target.part(code.let(to)), inner, source.part(code.let(origin)))
 
 
 def merge_sort(slices: Slices, indices: Buffer, count: ir.Value) -> ir.Value:
-    """Sort the indices of slices; stable. They begin at 0 or at `count` of 2 * count places."""
+    """Stable merge sort of slice indices. The result starts at 0 or `count`, in a buffer of 2 *
+    count."""
     code = slices.code
     with code.range(0, count) as i:
         indices[i] = i.as_(uint32)
@@ -80,24 +83,24 @@ def merge_sort(slices: Slices, indices: Buffer, count: ir.Value) -> ir.Value:
 def _merge(
     slices: Slices, source: Buffer, target: Buffer, low: ir.Value, middle: ir.Value, high: ir.Value
 ) -> None:
-    """Two sorted stretches, low:middle and middle:high, as one."""
+    """Merge two sorted ranges, low:middle and middle:high."""
     code = slices.code
-    left, right, place = code.variable(low), code.variable(middle), code.variable(low)
+    left, right, position = code.variable(low), code.variable(middle), code.variable(low)
     with code.loop(lambda: (left() < middle) & (right() < high)):
         one, other = source[left()], source[right()]
         first, _ = slices.compare(one.as_(int64), other.as_(int64))
-        target[place()] = select(first, one, other)
+        target[position()] = select(first, one, other)
         left += first.as_(int64)
         right += (~first).as_(int64)
-        place += 1
+        position += 1
     for rest, end in ((left, middle), (right, high)):
-        _move(code, source, rest, end, target, place)
+        _move(code, source, rest, end, target, position)
 
 
 def _move(
-    code: Code, source: Buffer, rest: Variable, end: ir.Value, target: Buffer, place: Variable
+    code: Code, source: Buffer, rest: Variable, end: ir.Value, target: Buffer, position: Variable
 ) -> None:
     with code.loop(lambda: rest() < end):
-        target[place()] = source[rest()]
+        target[position()] = source[rest()]
         rest += 1
-        place += 1
+        position += 1

@@ -1,6 +1,6 @@
-"""Sorting along an axis: the values in order and the places they came from. Stable.
+"""Stable sorting along an axis: the sorted values and their original indices.
 
-Rows are sorted one by one in the memory of a thread; few long rows in parallel.
+Rows are sorted one by one in the scratch memory of a thread; few long rows in parallel.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anydim.kernels.routines.keys import key_type
 from anydim.kernels.routines.parallel_sort import ParallelSort
 from anydim.kernels.routines.radix import Pairs
 from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
-from anydim.kernels.routines.rows import Rows, fill_pairs, fitting, write_found
+from anydim.kernels.routines.rows import Rows, fill_pairs, length_guards, write_sorted
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard
 
@@ -30,11 +30,11 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
 
 
 def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
-    return fitting("sort", Rows.of("sort", types, attributes).length, box)
+    return length_guards("sort", Rows.of("sort", types, attributes).length, box)
 
 
 def order(x: numpy.ndarray, axis: int, descending: bool) -> numpy.ndarray:
-    """numpy's stable argsort, also from the largest on: NaN first, ties to the lower index."""
+    """numpy's stable argsort, optionally descending: NaN first, ties to the lower index."""
     if is_float(x.dtype) and x.itemsize < 4:
         x = x.astype(numpy.float32)  # the order of bfloat16 is not numpy's
     if not descending:
@@ -44,8 +44,8 @@ def order(x: numpy.ndarray, axis: int, descending: bool) -> numpy.ndarray:
 
 
 def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
-    places = order(arrays[0], attributes["axis"], attributes["descending"])
-    return numpy.take_along_axis(arrays[0], places, attributes["axis"]), places
+    indices = order(arrays[0], attributes["axis"], attributes["descending"])
+    return numpy.take_along_axis(arrays[0], indices, attributes["axis"]), indices
 
 
 def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
@@ -64,7 +64,7 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
 def _short(
     dtype: DType, rows: Rows, descending: bool, other: ParallelSort, box: Box, machine: Machine
 ) -> Launch:
-    """Row after row in the memory of a thread."""
+    """Row after row in the scratch memory of a thread."""
     code = Code("sort", machine, box)
     own = 1 - other.wanted
     pairs = Pairs.scratch(code, key_type(dtype), rows.length * own)
@@ -73,20 +73,22 @@ def _short(
         start, stride = rows.start(code, row), rows.stride(code)
         fill_pairs(code, x.part(start), stride, 0, count, pairs, descending)
         found = pairs.part(radix.sort(code, pairs, count))
-        write_found(code, x.part(start), stride, start, found, 0, count)
-    return code.launch(rows.count * own, rows.count * rows.length, reason="rows are sorted alone")
+        write_sorted(code, x.part(start), stride, start, found, 0, count)
+    return code.launch(
+        rows.count * own, rows.count * rows.length, reason="each row sorted by one thread"
+    )
 
 
 def _write(parallel: ParallelSort) -> Launch:
     """The results of long rows, part by part."""
     code = Code("sort_write", parallel.machine, parallel.box)
     with code.range(code.start, code.stop) as item:
-        row, _, low, high = parallel.place(code, item)
+        row, _, low, high = parallel.part_of(code, item)
         pairs = parallel.pairs(code, row).part(parallel.begin(code, row))
         start = parallel.rows.start(code, row)
         x = code.input("x0", parallel.dtype).part(start)
-        write_found(code, x, parallel.rows.stride(code), start, pairs, low, high)
-    return parallel.launch(code, "values are put in order")
+        write_sorted(code, x, parallel.rows.stride(code), start, pairs, low, high)
+    return parallel.launch(code, "values in sorted order")
 
 
 SORT = Routine((1, 1), infer, evaluate, lower, guards)

@@ -1,6 +1,6 @@
-"""The operators about frequencies: Fourier transforms along an axis, and of frames of a signal.
+"""Fourier transforms along an axis (DFT) and of frames of a signal (STFT).
 
-A complex number is an axis of size 2 at the end: its real and its imaginary part.
+A complex number is a last axis of size 2: its real and its imaginary part.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.routines.arguments import at_most, axis_of
 from anydim.kernels.routines.fourier import Transform
 from anydim.kernels.routines.fourier_plan import MOST
-from anydim.kernels.routines.fourier_signals import Lines, Places
+from anydim.kernels.routines.fourier_signals import Geometry, Lines
 from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard, Size, as_size, maximum, minimum, product, simplify
 
 
 def _parts(name: str, kind: TensorType) -> int:
-    """How many parts the numbers have; GraphError where the last axis does not say."""
+    """The parts of the numbers, 1 or 2; GraphError if the last axis has another size."""
     if not kind.dtype.is_float or kind.dtype.stored:
         raise GraphError(f"operator '{name}': {kind}, expected floats")
     parts = kind.shape[-1].constant if kind.rank else None
@@ -30,12 +30,12 @@ def _parts(name: str, kind: TensorType) -> int:
 
 
 def _length(attributes: Attributes, box: Box) -> Size:
-    """The length of a transform; of nothing where there would be less."""
+    """The length of a transform, at least 0."""
     return simplify(maximum(0, as_size(attributes["length"])), box)
 
 
 def _numbers(x: numpy.ndarray) -> numpy.ndarray:
-    """Complex numbers in double precision of what has its parts at the end."""
+    """Complex numbers in double precision, from parts along the last axis."""
     wide = converted(x, numpy.dtype(numpy.float64))
     return wide[..., 0] + 1j * wide[..., 1] if x.shape[-1] == 2 else wide[..., 0] + 0j
 
@@ -51,12 +51,12 @@ def _written(found: numpy.ndarray, dtype: numpy.dtype, real: bool = False) -> nu
 def _axis(types: Types, attributes: Attributes) -> int:
     axis = axis_of("dft", attributes["axis"], types[0].rank)
     if axis == types[0].rank - 1:
-        raise GraphError(f"operator 'dft': axis {axis} holds the parts of the numbers")
+        raise GraphError(f"operator 'dft': axis {axis} holds real and imaginary parts")
     return axis
 
 
 def _counts(attributes: Attributes, box: Box) -> tuple[Size, Size]:
-    """How many elements are taken at most, and how many come of them."""
+    """The maximum number of input elements, and the number of output elements."""
     length, onesided = _length(attributes, box), attributes["onesided"]
     half = length // 2 + 1
     given = half if attributes["inverse"] and onesided else length
@@ -92,8 +92,8 @@ def _evaluate_transform(arrays: Arrays, attributes: Attributes, sizes: Dims) -> 
     found = numpy.pad(found, missing)
     if inverse and onesided:
         return (_written(numpy.fft.irfft(found, length, axis), x.dtype, real=True),)
-    turned = (numpy.fft.ifft if inverse else numpy.fft.fft)(found, length, axis)
-    return (_written(turned.take(range(made), axis), x.dtype),)
+    transformed = (numpy.fft.ifft if inverse else numpy.fft.fft)(found, length, axis)
+    return (_written(transformed.take(range(made), axis), x.dtype),)
 
 
 def _lower_transform(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
@@ -106,19 +106,19 @@ def _lower_transform(types: Types, attributes: Attributes, box: Box, machine: Ma
         step = inner * parts
         return Lines(inner, count * step, as_size(parts), step, parts)
 
-    places = Places(
+    geometry = Geometry(
         length=length, given=simplify(minimum(kind.shape[axis], most), box), made=made,
         x=lines(kind.shape[axis], _parts("dft", kind)), y=lines(made, 1 if mirrored else 2),
         inverse=bool(attributes["inverse"]), mirrored=mirrored,
     )  # fmt: skip
-    return Transform("dft", kind.dtype, outer * inner, places, box, machine).steps()
+    return Transform("dft", kind.dtype, outer * inner, geometry, box, machine).steps()
 
 
 # ---- of frames -----------------------------------------------------------------------------------
 
 
 def _frames(types: Types, attributes: Attributes, box: Box) -> tuple[Size, Size]:
-    """How many frames there are, and how many frequencies of each."""
+    """The number of frames, and the number of frequencies of each."""
     length = as_size(attributes["length"])
     count = (types[0].shape[1] - length) // as_size(attributes["step"]) + 1
     made = length // 2 + 1 if attributes["onesided"] else length
@@ -138,9 +138,9 @@ def _infer_frames(types: Types, attributes: Attributes, box: Box) -> tuple[Tenso
 
 def _guard_frames(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
     length, step = as_size(attributes["length"]), as_size(attributes["step"])
-    room = types[0].shape[1] - length
+    rest = types[0].shape[1] - length
     guards = (
-        Guard(as_size(0), "<=", room, "a frame fits into the signal"),
+        Guard(as_size(0), "<=", rest, "a frame fits into the signal"),
         Guard(as_size(1), "<=", step, "frames are 1 or more apart"),
         *at_most(length, MOST, "stft: at most 2^30 elements", box),
     )
@@ -157,8 +157,8 @@ def _evaluate_frames(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Res
     made = length // 2 + 1 if attributes["onesided"] else length
     if not length:
         return (numpy.zeros((x.shape[0], count, made, 2), arrays[0].dtype),)
-    places = numpy.arange(count)[:, None] * step + numpy.arange(length)
-    frames = x[:, places]
+    indices = numpy.arange(count)[:, None] * step + numpy.arange(length)
+    frames = x[:, indices]
     if len(arrays) == 2:
         frames = frames * converted(arrays[1], numpy.dtype(numpy.float64))
     return (_written(numpy.fft.fft(frames)[..., :made], arrays[0].dtype),)
@@ -168,12 +168,12 @@ def _lower_frames(types: Types, attributes: Attributes, box: Box, machine: Machi
     kind, parts = types[0], _parts("stft", types[0])
     length, step = as_size(attributes["length"]), as_size(attributes["step"])
     frames, made = _frames(types, attributes, box)
-    places = Places(
+    geometry = Geometry(
         length=length, given=length, made=made,
         x=Lines(frames, kind.shape[1] * parts, step * parts, as_size(parts), parts),
         y=Lines(frames, frames * made * 2, made * 2, as_size(2), 2), window=len(types) == 2,
     )  # fmt: skip
-    return Transform("stft", kind.dtype, kind.shape[0] * frames, places, box, machine).steps()
+    return Transform("stft", kind.dtype, kind.shape[0] * frames, geometry, box, machine).steps()
 
 
 DFT = Routine((1, 1), _infer_transform, _evaluate_transform, _lower_transform, _guard_transform)

@@ -1,12 +1,12 @@
-"""Fourier transforms of short columns, a column in each lane: what no model changes, once compiled.
+"""Fourier transforms of short columns, one per lane: a shape-independent library, compiled once.
 
 Stockham's passes (Swarztrauber, FFT algorithms for vector computers, 1984): a pass by a factor f of
-the length takes f-point transforms of elements that lie length / f apart and turns them; after the
-last one results are in order. Factors 2, 3, 4 and 5 are written out, other odd ones up to `LARGEST`
-cost f products for each element.
+the length does f-point transforms of elements length / f apart and multiplies by twiddle factors;
+after the last pass results are in order. Factors 2, 3, 4 and 5 are unrolled, other odd ones up to
+`LARGEST` cost f products per element.
 
-Element i is two vectors in the work space, its real and its imaginary part: `place` is where i = 0
-lies. Each pass reads one half of the work space and writes the other one.
+Element i is two vectors in the work space, its real and its imaginary part, starting at the offset
+of i = 0. Each pass reads one half of the work space and writes the other one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Complex = tuple[ir.Value, ir.Value]
 
 
 def library(dtype: DType, lanes: int) -> ir.Library:
-    """One with the function `passes`."""
+    """The library with the function `passes`."""
     name = passes(dtype, lanes)
     return ir.Library(name, partial(_functions, dtype, lanes), identity=name)
 
@@ -37,15 +37,15 @@ def library(dtype: DType, lanes: int) -> ir.Library:
 def passes(dtype: DType, lanes: int) -> str:
     """The name of a function (work, roots, factors, half, length, count).
 
-    The transforms of `length` elements by `count` factors; `roots` holds cos and -sin of the angles
-    of the powers of the first root of unity. It begins in the first half of `work` where `count` is
-    even, else in the second one, which lies `half` elements after it, and ends in the first.
+    It transforms `length` elements by `count` factors; `roots` holds cos and -sin of the powers of
+    the primitive root of unity. Input is in the first half of `work` if `count` is even, else in
+    the second one, `half` elements after it; the result is in the first.
     """
     return f"fourier_{dtype}_{lanes}"
 
 
 def product(a: Complex, b: Complex) -> Complex:
-    """Of two complex numbers."""
+    """Product of two complex numbers."""
     return fma(a[0], b[0], -(a[1] * b[1])), fma(a[0], b[1], a[1] * b[0])
 
 
@@ -68,7 +68,7 @@ class _Passes(Writer):
         self.lanes = lanes
 
     def body(self) -> tuple[ir.Step, ...]:
-        """All passes. `done` is the product of the factors before, `apart` what is left to do."""
+        """All passes. `done` is the product of the previous factors, `apart` the remaining one."""
         half, length, count = map(variable, ("half", "length", "count"))
         source = self.variable(half * (count & 1))
         done, apart = self.variable(1), self.variable(length)
@@ -87,33 +87,33 @@ class _Passes(Writer):
         return self.written
 
     def _pass(self, space: _Space, factor: int) -> None:
-        """One whose transform is written out."""
+        """A pass whose transform is unrolled."""
         with self.range(0, space.apart) as i:
-            turns = [space.root(i * space.done * u) for u in range(1, factor)]
+            twiddles = [space.root(i * space.done * u) for u in range(1, factor)]
             with self.range(0, space.done) as k:
                 first = self.let(i + space.apart * factor * k)
                 taken = [space.load(first + space.apart * b) for b in range(factor)]
                 made = _SHORT[factor](self.let, taken)
-                place = self.let(i + space.apart * k)
-                space.store(place, made[0])
-                for u, (value, turn) in enumerate(zip(made[1:], turns), 1):
-                    space.store(place + space.apart * space.done * u, product(value, turn))
+                index = self.let(i + space.apart * k)
+                space.store(index, made[0])
+                for u, (value, twiddle) in enumerate(zip(made[1:], twiddles), 1):
+                    space.store(index + space.apart * space.done * u, product(value, twiddle))
 
     def _odd_pass(self, space: _Space, factor: ir.Value) -> None:
-        """By any odd factor: sums over pairs of elements from both ends."""
+        """A pass by any odd factor: sums over pairs of elements from both ends."""
         zero = constant(0.0, self.dtype, self.lanes)
         apart, done = space.apart, space.done
         pairs = self.let(factor // 2)
         share = self.let(space.length // factor)
         with self.range(0, apart) as i, self.range(0, done) as k:
             first = self.let(i + apart * factor * k)
-            place = self.let(i + apart * k)
+            index = self.let(i + apart * k)
             start = space.load(first)
             whole = [self.variable(part) for part in start]
             with self.range(1, factor) as b:
                 for total, part in zip(whole, space.load(first + apart * b)):
                     total += part
-            space.store(place, (whole[0](), whole[1]()))
+            space.store(index, (whole[0](), whole[1]()))
             with self.range(1, pairs + 1) as u:
                 even = [self.variable(part) for part in start]
                 odd = [self.variable(zero) for _ in range(2)]
@@ -126,9 +126,9 @@ class _Passes(Writer):
                         even[n].set(fma(left[n] + right[n], cosine, even[n]()))
                         odd[n].set(fma(left[n] - right[n], sine, odd[n]()))
                 for number, sign in ((u, 1), (factor - u, -1)):
-                    value = _turned((even[0](), even[1]()), (odd[0](), odd[1]()), sign)
-                    turn = space.root(self.let(i * done * number))
-                    space.store(place + apart * done * number, product(value, turn))
+                    value = _add_rotated((even[0](), even[1]()), (odd[0](), odd[1]()), sign)
+                    twiddle = space.root(self.let(i * done * number))
+                    space.store(index + apart * done * number, product(value, twiddle))
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,26 +148,26 @@ class _Space:
 
     def _vectors(self, begin: ir.Value, index: ir.Value) -> list[ir.Value]:
         lanes = self.code.lanes
-        place = self.code.let(begin + index * (2 * lanes))
-        return [place, place + lanes]
+        offset = self.code.let(begin + index * (2 * lanes))
+        return [offset, offset + lanes]
 
     def load(self, index: ir.Value) -> Complex:
         real, imaginary = self._vectors(self.source, index)
         return self.work.load(real, self.code.lanes), self.work.load(imaginary, self.code.lanes)
 
     def store(self, index: ir.Value, value: Complex) -> None:
-        for place, part in zip(self._vectors(self.target, index), value):
-            self.work.store(place, part)
+        for offset, part in zip(self._vectors(self.target, index), value):
+            self.work.store(offset, part)
 
     def root(self, power: ir.Value) -> Complex:
-        """A power of the first root of unity, in every lane."""
-        code, place = self.code, self.code.let(power * 2)
+        """A power of the primitive root of unity, in every lane."""
+        code, offset = self.code, self.code.let(power * 2)
         roots = Buffer(code, "roots", code.dtype)
-        real, imaginary = (code.let(roots[place + n].spread(code.lanes)) for n in range(2))
+        real, imaginary = (code.let(roots[offset + n].spread(code.lanes)) for n in range(2))
         return real, imaginary
 
 
-# ---- transforms of a few elements ----------------------------------------------------------------
+# ---- unrolled transforms -------------------------------------------------------------------------
 
 
 def _sum(name: Name, a: Complex, b: Complex) -> Complex:
@@ -178,7 +178,7 @@ def _difference(name: Name, a: Complex, b: Complex) -> Complex:
     return name(a[0] - b[0]), name(a[1] - b[1])
 
 
-def _turned(a: Complex, b: Complex, sign: int) -> Complex:
+def _add_rotated(a: Complex, b: Complex, sign: int) -> Complex:
     """a + sign i b."""
     if sign > 0:
         return a[0] - b[1], a[1] + b[0]
@@ -209,15 +209,15 @@ def _three(name: Name, x: Sequence[Complex]) -> list[Complex]:
     both = _sum(name, x[1], x[2])
     even = _weighted(name, x[0], (-0.5, both))
     odd = _weighted(name, None, (math.sqrt(0.75), _difference(name, x[1], x[2])))
-    return [_sum(name, x[0], both), _turned(even, odd, -1), _turned(even, odd, 1)]
+    return [_sum(name, x[0], both), _add_rotated(even, odd, -1), _add_rotated(even, odd, 1)]
 
 
 def _four(name: Name, x: Sequence[Complex]) -> list[Complex]:
     even, first = _sum(name, x[0], x[2]), _difference(name, x[0], x[2])
     odd, second = _sum(name, x[1], x[3]), _difference(name, x[1], x[3])
     return [
-        _sum(name, even, odd), _turned(first, second, -1),
-        _difference(name, even, odd), _turned(first, second, 1),
+        _sum(name, even, odd), _add_rotated(first, second, -1),
+        _difference(name, even, odd), _add_rotated(first, second, 1),
     ]  # fmt: skip
 
 
@@ -232,8 +232,8 @@ def _five(name: Name, x: Sequence[Complex]) -> list[Complex]:
     other = _weighted(name, None, (s2, left), (-s1, right))
     return [
         _sum(name, x[0], _sum(name, outer, inner)),
-        _turned(first, odd, -1), _turned(second, other, -1),
-        _turned(second, other, 1), _turned(first, odd, 1),
+        _add_rotated(first, odd, -1), _add_rotated(second, other, -1),
+        _add_rotated(second, other, 1), _add_rotated(first, odd, 1),
     ]  # fmt: skip
 
 

@@ -1,10 +1,10 @@
-"""Non-maximum suppression: of boxes that overlap, the one with the best score stays.
+"""Non-maximum suppression: of overlapping boxes, the one with the best score is kept.
 
-For each batch and class, boxes with a score above the threshold are looked at in the order of it,
-ties to the lower index. They are sorted some at a time: most are never asked for. One after the
-other is kept unless it overlaps a kept one too much: vectors of kept boxes are compared with it.
-Which box stays is decided in the boxes' own precision, operation by operation as the ONNX
-standard's reference does. A box of no area, or with NaN, overlaps nothing.
+For each batch and class, boxes with a score above the threshold are visited in score order, ties to
+the lower index. They are sorted in batches, because most are never needed. A box is kept unless it
+overlaps a kept one too much: vectors of kept boxes are compared with it. Decisions use the boxes'
+own precision, operation by operation as in the ONNX standard's reference. A box of no area, or with
+NaN, overlaps nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.partial_sort import PartialSort
 from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
-from anydim.kernels.routines.rows import LANES, fitting
+from anydim.kernels.routines.rows import LANES, length_guards
 from anydim.kernels.routines.sort import order
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, product
@@ -59,7 +59,7 @@ def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
         *((product(t.shape), as_size(1), f"{n} has one element") for t, n in zip(scalars, SCALARS)),
     ]
     found = (Guard(left, "==", right, f"{NAME}: {what}") for left, right, what in pairs)
-    return *found, *fitting(NAME, boxes.shape[1], box)
+    return *found, *length_guards(NAME, boxes.shape[1], box)
 
 
 # ---- meaning -----------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
 
 
 def _corners(boxes: numpy.ndarray, center: bool) -> numpy.ndarray:
-    """Boxes [..., (x1, y1, x2, y2)], the smaller first."""
+    """Boxes as [..., (x1, y1, x2, y2)], smaller coordinates first."""
     if center:
         x, y, width, height = numpy.moveaxis(boxes, -1, 0)
         half = boxes.dtype.type(2)
@@ -97,7 +97,7 @@ def _kept(
     corners: numpy.ndarray, scores: numpy.ndarray, most: int, overlap: float,
     threshold: list[float],
 ) -> list[int]:  # fmt: skip
-    """The boxes of one class that stay, best score first."""
+    """The boxes of one class that are kept, best score first."""
     kept: list[int] = []
     for index in order(scores, 0, True):
         if len(kept) >= most:
@@ -110,7 +110,7 @@ def _kept(
 
 
 def _overlap(one: numpy.ndarray, others: numpy.ndarray, limit: float) -> numpy.ndarray:
-    """Which boxes share more than `limit` of the union with a box."""
+    """A mask of the boxes whose intersection with a box exceeds `limit` of the union."""
     low, high = numpy.maximum(one[:2], others[:, :2]), numpy.minimum(one[2:], others[:, 2:])
     with numpy.errstate(all="ignore"):
         sides = high - low
@@ -145,7 +145,7 @@ class _Suppression:
         return self.types[0].dtype
 
     def choose(self) -> Launch:
-        """The boxes of each class that stay, side by side in `kept`, and their number."""
+        """The kept boxes of each class, contiguous in `kept`, and their number."""
         code = Code("suppress", self.machine, self.box)
         batches, classes, length = self.types[1].shape
         scores, boxes = code.input("x1", self.dtype), code.input("x0", self.dtype)
@@ -160,7 +160,7 @@ class _Suppression:
             ranked.fill(scores.part(block), count, threshold, most)
             own = boxes.part(code.let(item // code.size(classes) * (4 * count)))
             number = code.variable(0)
-            with code.loop(lambda: (ranked.left() > 0) & (number() < most)):
+            with code.loop(lambda: (ranked.remaining() > 0) & (number() < most)):
                 pairs, some = ranked.following(count)
                 at = code.variable(0)
                 with code.loop(lambda: (at() < some) & (number() < most)):
@@ -174,7 +174,7 @@ class _Suppression:
                     at += 1
             counts[item] = number()
         work = batches * classes * length
-        return code.launch(batches * classes, work, reason="the boxes of each class that stay")
+        return code.launch(batches * classes, work, reason="kept boxes of each class")
 
     def _corners(self, code: Code, box: Buffer) -> Corners:
         """x1, y1, x2, y2 and the area of a box."""
@@ -204,12 +204,12 @@ class _Suppression:
                         y[row + column] = value
                     rows += 1
             code.output("y1", int64)[0] = rows()
-        return code.launch(1, batches * classes, reason="the boxes that stay, class after class")
+        return code.launch(1, batches * classes, reason="kept boxes, class after class")
 
 
 @dataclass(frozen=True)
 class _Chosen:
-    """Corners and areas of the boxes that stay, each of the five side by side."""
+    """Corners and areas of the kept boxes, as five arrays."""
 
     columns: tuple[Buffer, ...]
 
@@ -222,14 +222,15 @@ class _Chosen:
             column[number] = value
 
     def overlap(self, code: Code, box: Corners, count: ir.Value, limit: ir.Value) -> ir.Value:
-        """Whether a box shares more than `limit` of the union with one of the first `count`."""
+        """Whether a box's intersection with one of the first `count` exceeds `limit` of the
+        union."""
         found, at = code.variable(False), code.variable(0)
         spread = [code.let(value.spread(LANES)) for value in box]
         with code.when(box[4] > 0.0), code.loop(lambda: (at() < count) & ~found()):
             there = iota(LANES) < count - at()
             others = [column.load(at(), LANES, there) for column in self.columns]
             shared, union, some = _shared(code, spread, others)
-            # What is not above the limit times the union is not above the limit, rounded or not.
+            # Prefilter without division; equality passes, so rounding cannot lose a hit.
             some = code.let(some & there)
             with code.when((some & (shared >= union * limit)).any):
                 found.set((some & (shared / union > limit)).any)
@@ -238,7 +239,8 @@ class _Chosen:
 
 
 def _shared(code: Code, one: Corners, others: Corners) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """What a box with an area shares with others, the unions, and where `_overlap` divides them."""
+    """Intersections of a box with others, the unions, and the mask where `_overlap` divides
+    them."""
     low = [code.let(_greater(one[i], others[i])) for i in (0, 1)]
     high = [code.let(_lesser(one[i], others[i])) for i in (2, 3)]
     shared = code.let((high[0] - low[0]) * (high[1] - low[1]))

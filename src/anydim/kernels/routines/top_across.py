@@ -1,11 +1,12 @@
-"""The few largest or smallest of many rows at once: a lane for each row, the best in registers.
+"""The few largest or smallest elements of many rows at once: one row per lane, results in
+registers.
 
     k = 2       element e of a row is better than     then the best two are
                 both                                  e, first
                 the second                            first, e
                 neither                               first, second
 
-Columns that lie side by side are loaded as vectors; of short rows each lane gathers its own.
+Adjacent columns are loaded as vectors; short rows are gathered lane by lane.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.rows import FEWEST, Rows, lanes_of
 from anydim.sizes import Size, ceil_div, minimum
 
-MOST = 8  # elements that are kept in registers
-SHORT = 32  # elements of a row that is not looked at alone
+MOST = 8  # largest k held in registers
+SHORT = 32  # elements of the longest row that is processed in a lane
 
 
 def fits(rows: Rows) -> Size:
-    """1 where there are many rows side by side, or short ones behind each other, else 0."""
+    """1 if there are many adjacent columns, or many short rows, else 0."""
     if rows.contiguous:
         return minimum(1, rows.count // FEWEST) * (1 - minimum(1, rows.length // (SHORT + 1)))
     return minimum(1, rows.inner // FEWEST)
@@ -35,7 +36,7 @@ def fits(rows: Rows) -> Size:
 
 @dataclass(frozen=True)
 class Across:
-    """Finds the best k of the rows of x; writes them to y0 and their places to y1."""
+    """Finds the best k of the rows of x; writes them to y0 and their indices to y1."""
 
     code: Code
     x: Buffer
@@ -49,7 +50,7 @@ class Across:
 
     @property
     def units(self) -> Size:
-        """Vectors of rows."""
+        """The number of vectors of rows."""
         if self.rows.contiguous:
             return ceil_div(self.rows.count, self.lanes)
         return self.rows.outer * ceil_div(self.rows.inner, self.lanes)
@@ -60,48 +61,48 @@ class Across:
         step = self.rows.stride(code)
         if self.rows.contiguous:
             first = code.let(unit * lanes)
-            left, target = code.size(self.rows.count) - first, first * k
+            remaining, target = code.size(self.rows.count) - first, first * k
             starts = code.let((iota(lanes) + first) * code.size(self.rows.length))
         else:
             blocks = code.size(ceil_div(self.rows.inner, lanes))
             block, column = code.let(unit // blocks * step), code.let(unit % blocks * lanes)
-            left, target = step - column, block * k + column
+            remaining, target = step - column, block * k + column
             start = code.let(block * code.size(self.rows.length) + column)
             starts = code.let(iota(lanes) + start)
-        left, target = code.let(left), code.let(target)
-        there = code.let(iota(lanes) < left)
+        remaining, target = code.let(remaining), code.let(target)
+        there = code.let(iota(lanes) < remaining)
 
         def row(i: ir.Value) -> ir.Value:
             if self.rows.contiguous:
                 return self.x.gather(starts + i, there)
             return self.x.load(start + i * step, lanes, there)
 
-        places = [code.let(found().as_(int64)) for found in self._best(row)]
-        values = [self.x.gather(starts + place * step, there) for place in places]
-        for name, results in (("y0", values), ("y1", places)):
+        indices = [code.let(found().as_(int64)) for found in self._best(row)]
+        values = [self.x.gather(starts + index * step, there) for index in indices]
+        for name, results in (("y0", values), ("y1", indices)):
             y = code.output(name, results[0].dtype).part(target)
             if self.rows.contiguous and k > 1:
-                self._turned(y, results, least(left, lanes))
+                self._store_transposed(y, results, least(remaining, lanes))
                 continue
             for number, result in enumerate(results):
                 y.store(number * step, result, there)
 
     def _best(self, row: Callable[[ir.Value], ir.Value]) -> list[Variable]:
-        """The indices of the best, the first of them first; `row` loads an element of each row."""
+        """The indices of the best, best first; `row` loads an element of each row."""
         code, kept = self.code, range(self.k)
-        nothing = (constant(0, dtype, self.lanes) for dtype in (key_type(self.x.dtype), uint32))
-        keys, indices = ([code.variable(zero) for _ in kept] for zero in nothing)
+        zeros = (constant(0, dtype, self.lanes) for dtype in (key_type(self.x.dtype), uint32))
+        keys, indices = ([code.variable(zero) for _ in kept] for zero in zeros)
 
         def insert(i: ir.Value, known: int) -> None:
-            """Into those that are known; what comes later is not better than its equals."""
+            """Insert into those that are known; later elements do not beat equal ones."""
             key = code.let(order_key(row(i), self.largest))
             better = [code.let(key < each()) for each in keys[:known]]
             for kind, new in ((keys, key), (indices, i.as_(uint32).spread(self.lanes))):
                 old = [each() for each in kind]
-                for place in kept[: known + 1]:
-                    found = select(better[place - 1], old[place - 1], new) if place else new
-                    kind[place].set(
-                        select(better[place], found, old[place]) if place < known else found
+                for rank in kept[: known + 1]:
+                    found = select(better[rank - 1], old[rank - 1], new) if rank else new
+                    kind[rank].set(
+                        select(better[rank], found, old[rank]) if rank < known else found
                     )
 
         for number in kept:
@@ -110,8 +111,8 @@ class Across:
             insert(i, self.k)
         return indices
 
-    def _turned(self, y: Buffer, results: Sequence[ir.Value], count: ir.Value) -> None:
-        """Store the results of `count` rows, one row behind the other."""
+    def _store_transposed(self, y: Buffer, results: Sequence[ir.Value], count: ir.Value) -> None:
+        """Store the results of `count` rows, one row after the other."""
         kept = self.code.stack(y.dtype, self.k * self.lanes)
         for number, result in enumerate(results):
             kept.store(number * self.lanes, result)

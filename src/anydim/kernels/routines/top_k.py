@@ -1,12 +1,12 @@
-"""The k largest or smallest elements along an axis, in order, with their places.
+"""The k largest or smallest elements along an axis, in order, with their indices.
 
 A row is read once: blocks of elements are compared with the worst element kept so far, and only
-what may be better is looked at. A small k is kept in order by insertion. For a large one, what is
-better gathers in a buffer that is sorted when it is full; then the best k of it stay. Either takes
-time linear in the row. Few long rows are cut into parts, and the best of the parts sorted. Columns
-and short rows have a lane each (`top_across.py`).
+candidates are processed further. A small k is kept sorted by insertion. For a large k, candidates
+are appended to a buffer that is sorted when full; then its best k are kept. Both are linear in the
+row. Few long rows are split into parts, and the best of all parts are sorted. Columns and short
+rows take one lane each (`top_across.py`).
 
-NaN is the largest, as in numpy's order; of equal elements the first is taken.
+NaN is the largest, as in numpy's order; of equal elements the first one wins.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.parallel_sort import MANY
 from anydim.kernels.routines.radix import Pairs, insert
 from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
-from anydim.kernels.routines.rows import Rows, fill_pairs, fitting, write_found
+from anydim.kernels.routines.rows import Rows, fill_pairs, length_guards, write_sorted
 from anydim.kernels.routines.sort import order
 from anydim.kernels.routines.top_across import MOST, Across, fits
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, maximum, minimum, simplify
 
-SMALL = 24  # elements that are kept in order by insertion
-EXTRA = 256  # places of the buffer beyond 2 k
-BLOCK = 64  # elements that are compared at once, where vectors may be so long
-PARTS, PART = 16, 1 << 17  # of a long row at most; elements of a part at least
+SMALL = 24  # largest k that is kept sorted by insertion
+EXTRA = 256  # elements of the buffer beyond 2 k
+BLOCK = 64  # elements compared at once, clamped to the longest vector
+PARTS, PART = 16, 1 << 17  # maximum parts of a long row; minimum elements of a part
 
 
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
@@ -51,14 +51,14 @@ def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
     return (
         Guard(as_size(0), "<=", k, "top_k: k is 0 or more"),
         Guard(k, "<=", length, "top_k: k is at most the size of the axis"),
-        *fitting("top_k", length, box),
+        *length_guards("top_k", length, box),
     )
 
 
 def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     axis, k = attributes["axis"], as_size(attributes["k"]).evaluate(sizes)
-    places = order(arrays[0], axis, attributes["largest"]).take(range(k), axis)
-    return numpy.take_along_axis(arrays[0], places, axis), places
+    indices = order(arrays[0], axis, attributes["largest"]).take(range(k), axis)
+    return numpy.take_along_axis(arrays[0], indices, axis), indices
 
 
 def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
@@ -73,7 +73,7 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
 
 @dataclass(frozen=True)
 class TopK:
-    """The rows of the input and of the results, and what is asked."""
+    """The rows of the input and of the results, and the requested order."""
 
     dtype: DType
     largest: bool
@@ -92,30 +92,30 @@ class TopK:
 
     @property
     def across(self) -> Size:
-        """1 where rows lie in lanes, else 0."""
+        """1 if rows are processed in lanes, else 0."""
         few = self.k.constant is not None and 0 < self.k.constant <= MOST
         return simplify(fits(self.rows), self.box) if few else as_size(0)
 
     @property
     def wanted(self) -> Size:
-        """1 where rows are cut into parts, else 0."""
+        """1 if rows are split into parts, else 0."""
         few = 1 - minimum(1, self.rows.count // MANY)
         return simplify(minimum(1, self.parts // 2) * few * (1 - self.across), self.box)
 
     @property
     def alone(self) -> Size:
-        """1 where one row is done after the other, else 0."""
+        """1 if rows are processed one after the other, else 0."""
         return simplify((1 - self.wanted) * (1 - self.across), self.box)
 
     @property
-    def room(self) -> Size:
-        """Elements that the buffer holds before it is sorted."""
+    def capacity(self) -> Size:
+        """Capacity of the buffer before it is sorted."""
         return minimum(2 * self.k + EXTRA, self.rows.length)
 
     def short(self) -> Launch:
         """Row after row."""
         code = Code("top_k", self.machine, self.box)
-        best = _Best(code, self, self.room * self.alone)
+        best = _Best(code, self, self.capacity * self.alone)
         with code.range(code.start, code.stop) as row:
             start = self.rows.start(code, row)
             x = code.input("x0", self.dtype).part(start)
@@ -125,7 +125,7 @@ class TopK:
         return code.launch(self.rows.count * self.alone, work, 1, "the best of each row")
 
     def side_by_side(self) -> Launch:
-        """Many rows at once."""
+        """One row per lane."""
         code = Code("top_k_across", self.machine, self.box)
         assert self.k.constant is not None
         x = code.input("x0", self.dtype)
@@ -133,20 +133,20 @@ class TopK:
         with code.range(code.start, code.stop) as unit:
             across.find(unit)
         work = self.rows.count * self.rows.length
-        return code.launch(across.units * self.across, work, 1, "a lane for each row")
+        return code.launch(across.units * self.across, work, 1, "one row per lane")
 
     def _results(self, code: Code, row: ir.Value, x: Buffer, pairs: Pairs) -> None:
         start, stride = self.results.start(code, row), self.rows.stride(code)
-        write_found(code, x, stride, start, pairs, 0, code.size(self.k))
+        write_sorted(code, x, stride, start, pairs, 0, code.size(self.k))
 
     # ---- long rows -----------------------------------------------------------------------------
 
     def temporaries(self) -> tuple[Tensor, ...]:
-        """Pairs of the best of all parts of a row, twice the places."""
-        places = simplify(self.rows.count * self.parts * self.k * 2 * self.wanted, self.box)
+        """Pairs of the best elements of all parts of a row, twice that many for sorting."""
+        elements = simplify(self.rows.count * self.parts * self.k * 2 * self.wanted, self.box)
         return (
-            Tensor("keys", TensorType(key_type(self.dtype), (places,))),
-            Tensor("indices", TensorType(uint32, (places,))),
+            Tensor("keys", TensorType(key_type(self.dtype), (elements,))),
+            Tensor("indices", TensorType(uint32, (elements,))),
         )
 
     def _pairs(self, code: Code, row: ir.Value, counts: Buffer) -> Pairs:
@@ -157,7 +157,7 @@ class TopK:
     def parts_of_long(self) -> Launch:
         """The best of each part."""
         code = Code("top_k_parts", self.machine, self.box)
-        best = _Best(code, self, self.room * self.wanted)
+        best = _Best(code, self, self.capacity * self.wanted)
         parts, length, k = (code.size(s) for s in (self.parts, self.rows.length, self.k))
         with code.range(code.start, code.stop) as item:
             row, part = code.let(item // parts), code.let(item % parts)
@@ -186,18 +186,18 @@ class TopK:
 
 
 class _Best:
-    """Finds the best k of a stretch of a row; then they stand in `pairs`, from `begin` on."""
+    """Finds the best k of a range of a row, as `pairs` from `begin` on."""
 
-    def __init__(self, code: Code, top: TopK, room: Size) -> None:
+    def __init__(self, code: Code, top: TopK, capacity: Size) -> None:
         self.code, self.top, self.k = code, top, code.size(top.k)
-        self.pairs = Pairs.scratch(code, key_type(top.dtype), room + BLOCK)
+        self.pairs = Pairs.scratch(code, key_type(top.dtype), capacity + BLOCK)
         self.block = code.machine.at_most(BLOCK)
-        self.room = code.size(top.room)
+        self.capacity = code.size(top.capacity)
         contiguous = top.rows.contiguous
         self.copy = None if contiguous else code.scratch(top.dtype, top.rows.length)
 
     def find(self, x: Buffer, low: ir.Value, high: ir.Value) -> None:
-        """Among elements low ... high of the row that starts at x[0]."""
+        """Search elements low ... high of the row that starts at x[0]."""
         code = self.code
         self.begin = code.variable(0)
         self.worst_key = code.variable(0, self.pairs.keys.dtype)
@@ -215,7 +215,7 @@ class _Best:
                 self._gather(x, low, high)
 
     def _copied(self, x: Buffer, low: ir.Value, high: ir.Value) -> Buffer:
-        """The elements of the row side by side."""
+        """The elements of the row, made contiguous."""
         assert self.copy is not None
         stride = self.top.rows.stride(self.code)
         with self.code.range(low, high) as i:
@@ -226,7 +226,7 @@ class _Best:
         return self.code.let(order_key(x[i], self.top.largest))
 
     def _promising(self, x: Buffer, i: ir.Value) -> ir.Value:
-        """Which elements of a block may be better than the worst that is kept."""
+        """A mask of the elements of a block that may beat the worst one kept."""
         elements, worst = x.load(i, self.block), self.worst()
         return ~(elements <= worst if self.top.largest else elements >= worst)
 
@@ -252,7 +252,7 @@ class _Best:
             consider(e)
 
     def _set_worst(self, x: Buffer) -> None:
-        """What an element must beat from now on: the last of the k kept."""
+        """Update the threshold: the last of the k kept."""
         last = self.code.let(self.begin() + self.k - 1)
         self.worst_key.set(self.pairs.keys[last])
         self.worst.set(x[self.pairs.indices[last].as_(int64)])
@@ -261,7 +261,7 @@ class _Best:
 
     def _gather(self, x: Buffer, low: ir.Value, high: ir.Value) -> None:
         code, pairs = self.code, self.pairs
-        count = code.variable(least(high - low, self.room))
+        count = code.variable(least(high - low, self.capacity))
         following = code.variable(low + count())
         fill_pairs(code, x, constant(1), low, count(), pairs.part(0 - low), self.top.largest)
         more = code.variable(True)
@@ -277,9 +277,9 @@ class _Best:
                 self._scan(x, high, count, following)
 
     def _scan(self, x: Buffer, high: ir.Value, count: Variable, following: Variable) -> None:
-        """Append what is better, until the buffer is full or the row ends."""
-        code, room = self.code, self.room
-        with code.loop(lambda: (following() < high) & (count() <= room)):
+        """Append candidates until the buffer is full or the row ends."""
+        code, capacity = self.code, self.capacity
+        with code.loop(lambda: (following() < high) & (count() <= capacity)):
             i = following()
             with code.when(i + self.block <= high), code.each(self._promising(x, i)) as lane:
                 self._append(x, code.let(i + lane), count)
@@ -288,7 +288,8 @@ class _Best:
             following.set(i + self.block)
 
     def _append(self, x: Buffer, i: ir.Value, count: Variable) -> None:
-        """Every element is written; one that is not better is written over."""
+        """Every element is stored; the counter advances only for candidates, so others are
+        overwritten."""
         key = self._key(x, i)
         self.pairs.put(count(), key, i.as_(uint32))
         count += (key < self.worst_key()).as_(int64)

@@ -1,17 +1,16 @@
-"""Ensembles of decision trees: every row walks down every tree, leaves add up in its results.
+"""Ensembles of decision trees: every row descends every tree, and leaves contribute to its results.
 
-Nodes are slots of tables, the roots first. At slot k a row goes on to `following[k]` where its
-element in column `used[features[k]]` is at most `splits[k]`, else to the slot after that one; NaN
-goes to `following[k]` where `missing[k]`. A slot that is followed by itself is a leaf: its split
-is infinite, NaN stays, and `features[k]` is its number. Leaf l holds the weights
-`leaf_first[l]:leaf_first[l + 1]`, each for the result in `targets`. Frontends write other
-comparisons in this form.
+Nodes are slots of tables, the roots first. At slot k a row continues at `following[k]` if its
+element in column `used[features[k]]` is at most `splits[k]`, else at the slot after that one; NaN
+goes to `following[k]` if `missing[k]`. A slot that follows itself is a leaf: its split is infinite,
+NaN stays, and `features[k]` is its number. Leaf l has the weights `leaf_first[l]:leaf_first[l +
+1]`, each for the result in `targets`. Frontends convert other comparisons to this form.
 
-Eight rows walk at once, so that their loads wait together, and no branch depends on where a row
-goes; rows that are left over walk down eight trees at once. The columns in use are packed before, a
-column of eight rows after the other; a tree's nodes stay in the cache while all rows of a tile walk
-down it. No index leaves the tables, whatever they hold: there are 2^n slots and room for 2^m
-columns, and an index loses the bits above.
+Eight rows descend at once, so that the latencies of their loads overlap, and no branch depends on
+the path of a row; remaining rows descend eight trees at once. The used columns are packed
+beforehand, one column of eight rows after the other; a tree's nodes stay in the cache while all
+rows of a tile descend it. No index is out of bounds, whatever the tables contain: there are 2^n
+slots and space for 2^m columns, and indices are masked to that.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard, Size, as_size
 
 NAME = "tree_ensemble"
-VALUE = None  # of a table of the type of the rows
+VALUE = None  # a table with the dtype of the rows
 TABLES: dict[str, DType | None] = {
     "used": int64, "features": int32, "splits": VALUE, "following": int32, "missing": boolean,
     "leaf_first": int64, "targets": int64, "weights": VALUE,
@@ -42,19 +41,19 @@ SLOTS = ("features", "splits", "following", "missing")
 JOINS = ("sum", "min", "max")
 
 _SHIFT = 3
-LANES = 1 << _SHIFT  # rows that walk at once
-_TILE = 16  # the most groups of rows that walk down a tree before the next tree
-_PACKED = 1 << 16  # bytes of packed columns that should do for a tile
-_LEVELS = 2  # between two looks at whether all have arrived
-_UNROLLED = 8  # weights of a leaf
-_SHORT = 1 << 13  # levels that one thread goes down sooner than it wakes another
+LANES = 1 << _SHIFT  # rows that descend at once
+_TILE = 16  # maximum groups of rows that descend a tree before the next tree
+_PACKED = 1 << 16  # maximum bytes of packed columns of a tile
+_LEVELS = 2  # levels between checks whether all rows are at leaves
+_UNROLLED = 8  # maximum unrolled weights of a leaf
+_SHORT = 1 << 13  # levels descended in less time than it takes to wake a thread
 
 
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
     """Types: rows [n, columns], then a vector for each of `TABLES`."""
     x, *tables = types
     if x.rank != 2 or x.dtype not in (float32, float64):
-        raise GraphError(f"operator '{NAME}': {x} is no matrix of float32 or float64")
+        raise GraphError(f"operator '{NAME}': {x} is not a matrix of float32 or float64")
     for (name, wanted), kind in zip(TABLES.items(), tables):
         if kind.rank != 1 or kind.dtype != (wanted or x.dtype):
             expected = f"expected a vector of {wanted or x.dtype}"
@@ -63,7 +62,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
     slots = {held[name].shape[0].constant for name in SLOTS}
     count = slots.pop()
     if slots or not count or count & (count - 1) or count < attributes["trees"]:
-        raise GraphError(f"operator '{NAME}': the slots are no power of two, or less than trees")
+        raise GraphError(f"operator '{NAME}': slots are not a power of two, or fewer than trees")
     if held["used"].shape[0].constant is None:
         raise GraphError(f"operator '{NAME}': the number of columns in use is a dim")
     if attributes["join"] not in JOINS:
@@ -72,9 +71,9 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
 
 
 def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
-    """There are as many columns as the trees ask for."""
+    """The rows have all columns that the trees use."""
     wanted = as_size(attributes["columns"])
-    return at_most(wanted, types[0].shape[1], f"{NAME}: the columns that trees ask for", box)
+    return at_most(wanted, types[0].shape[1], f"{NAME}: the columns that the trees use", box)
 
 
 # ---- meaning -----------------------------------------------------------------------------------
@@ -94,7 +93,7 @@ def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
 
 
 def _packed(x: numpy.ndarray, used: numpy.ndarray) -> numpy.ndarray:
-    """The columns that are asked for, 0 for those that are not there; 2^m of them."""
+    """The used columns, 0 for missing ones; 2^m of them."""
     inside = (used >= 0) & (used < x.shape[1])
     packed = numpy.zeros((len(x), _power(len(used))), x.dtype)
     packed[:, : len(used)][:, inside] = x[:, used[inside]]
@@ -104,7 +103,7 @@ def _packed(x: numpy.ndarray, used: numpy.ndarray) -> numpy.ndarray:
 def _leaves(
     packed: numpy.ndarray, tree: int, tables: Mapping[str, numpy.ndarray], depth: int
 ) -> numpy.ndarray:
-    """The leaf that each row comes to."""
+    """The leaf that each row reaches."""
     rows, slots = numpy.arange(len(packed)), len(tables["splits"])
     node = numpy.full(len(packed), tree)
     for _ in range(-(-depth // _LEVELS) * _LEVELS):
@@ -119,7 +118,7 @@ def _leaves(
 def _join(
     own: numpy.ndarray, leaf: int, tables: Mapping[str, numpy.ndarray], attributes: Attributes
 ) -> None:
-    """What a leaf holds joins the results of a row, which are NaN before."""
+    """Combine the weights of a leaf with the results of a row, which start as NaN."""
     first, weights, width = tables["leaf_first"], tables["weights"], attributes["width"]
     if not 0 <= leaf < len(first) - 1:
         return
@@ -128,15 +127,15 @@ def _join(
         low, high = leaf * width, leaf * width + width
         high = high if high <= len(weights) else low
     join = {"sum": numpy.add, "min": numpy.fmin, "max": numpy.fmax}[attributes["join"]]
-    for place in range(low, high):
-        target = tables["targets"][place]
+    for position in range(low, high):
+        target = tables["targets"][position]
         if 0 <= target < len(own):
-            nothing = attributes["join"] == "sum" and numpy.isnan(own[target])
-            own[target] = join(own.dtype.type(0 if nothing else own[target]), weights[place])
+            is_unset = attributes["join"] == "sum" and numpy.isnan(own[target])
+            own[target] = join(own.dtype.type(0 if is_unset else own[target]), weights[position])
 
 
 def _power(count: int) -> int:
-    """The least power of two that is not smaller."""
+    """The smallest power of two not below `count`."""
     return 1 << max(0, count - 1).bit_length()
 
 
@@ -153,18 +152,18 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
         strange = trees.pack(first, last)
         for missing in (False, True):
             with code.when(strange if missing else ~strange):
-                trees.together(first, whole, missing)
-                trees.one_by_one(first, whole, last, missing)
+                trees.by_groups(first, whole, missing)
+                trees.remaining_rows(first, whole, last, missing)
         trees.end(first, last)
     rows = types[0].shape[0]
     steps = attributes["trees"] * max(1, attributes["depth"])
     groups = (rows + (LANES - 1)) // LANES
     grain = max(1, _SHORT // (LANES * max(1, steps)))
-    return Steps((code.launch(groups, rows * steps, grain, "rows walk down all trees"),))
+    return Steps((code.launch(groups, rows * steps, grain, "rows descend all trees"),))
 
 
 class _Trees:
-    """The tables and what is packed for a tile of rows."""
+    """The tables, and the packed columns of a tile of rows."""
 
     def __init__(self, code: Code, types: Types, attributes: Attributes) -> None:
         self.code, self.join = code, attributes["join"]
@@ -181,18 +180,18 @@ class _Trees:
         self.length = {name: k.shape[0] for name, k in zip(TABLES, types[1:])}
         self.used = _constant(self.length["used"])
         self.slots = _constant(self.length["features"])
-        self.places = _power(self.used)
-        fitting = _PACKED // (LANES * self.places * self.dtype.bytes)
+        self.packed_columns = _power(self.used)
+        fitting = _PACKED // (LANES * self.packed_columns * self.dtype.bytes)
         self.tile = max(1, min(_TILE, fitting))
-        self.packed = code.scratch(self.dtype, self.tile * LANES * self.places)
+        self.packed = code.scratch(self.dtype, self.tile * LANES * self.packed_columns)
 
     def begin(self, first: ir.Value, last: ir.Value) -> None:
-        """Results before any tree: 0, or NaN where nothing has come yet."""
+        """Initialize results: 0, or NaN for no value yet."""
         start = constant(0.0 if self.join == "sum" else float("nan"), self.dtype)
         self._results(first, last, lambda i: start)
 
     def end(self, first: ir.Value, last: ir.Value) -> None:
-        """Results that no leaf has a weight for are 0."""
+        """Set results without any weight to 0."""
         if self.join != "sum":
             zero = constant(0.0, self.dtype)
             self._results(first, last, lambda i: select(apply("isnan", self.y[i]), zero, self.y[i]))
@@ -206,42 +205,42 @@ class _Trees:
             self.y[i] = value(i)
 
     def pack(self, first: ir.Value, last: ir.Value) -> ir.Value:
-        """Pack the columns in use; whether there is a NaN among them."""
+        """Pack the used columns; returns whether there is a NaN among them."""
         code = self.code
         strange = code.variable(constant(False, boolean, LANES))
         with code.range(first, last) as group:
             rows = least(iota(LANES) + code.let(group * LANES), self.rows - 1)
             starts = code.let(rows * self.columns)
-            own = self.packed.part(code.let((group - first) * (LANES * self.places)))
-            with code.range(0, self.used) as place:
-                column = self.tables["used"][place]
+            own = self.packed.part(code.let((group - first) * (LANES * self.packed_columns)))
+            with code.range(0, self.used) as column_index:
+                column = self.tables["used"][column_index]
                 inside = _inside(column, self.columns)
                 values = self.x.gather(starts + column, where=inside.spread(LANES))
-                own.store(place * LANES, values)
+                own.store(column_index * LANES, values)
                 strange.set(strange() | apply("isnan", values))
-            with code.range(self.used, self.places) as place:  # what no table asks for
-                own.store(place * LANES, constant(0.0, self.dtype, LANES))
+            with code.range(self.used, self.packed_columns) as column_index:  # unused columns
+                own.store(column_index * LANES, constant(0.0, self.dtype, LANES))
         return code.let(strange().any)
 
-    def together(self, first: ir.Value, last: ir.Value, missing: bool) -> None:
-        """Whole groups of rows walk down one tree after the other."""
+    def by_groups(self, first: ir.Value, last: ir.Value, missing: bool) -> None:
+        """Whole groups of rows descend one tree after the other."""
         code = self.code
         with code.range(0, self.trees) as tree, code.range(first, last) as group:
-            own = self.packed.part(code.let((group - first) * (LANES * self.places)))
+            own = self.packed.part(code.let((group - first) * (LANES * self.packed_columns)))
             nodes = [code.variable(tree) for _ in range(LANES)]
             self._walk([own.part(lane) for lane in range(LANES)], nodes, missing)
             row = code.let(group * LANES)
             for lane, node in enumerate(nodes):
                 self._add(node(), self.y.part(code.let((row + lane) * self.count)))
 
-    def one_by_one(self, first: ir.Value, low: ir.Value, high: ir.Value, missing: bool) -> None:
-        """The rows of groups that are not whole walk down eight trees at once."""
+    def remaining_rows(self, first: ir.Value, low: ir.Value, high: ir.Value, missing: bool) -> None:
+        """Rows of partial groups descend eight trees at once."""
         code = self.code
         stop = code.let(least(high * LANES, self.rows))
         with code.range(code.let(low * LANES), stop) as row:
             group = code.let((row >> _SHIFT) - first)
             lane = code.let(row & (LANES - 1))
-            own = self.packed.part(code.let(group * (LANES * self.places) + lane))
+            own = self.packed.part(code.let(group * (LANES * self.packed_columns) + lane))
             result = self.y.part(code.let(row * self.count))
             with code.range(0, self.trees, LANES) as tree:
                 starts = [least(tree + n, self.trees - 1) for n in range(LANES)]
@@ -252,24 +251,24 @@ class _Trees:
                         self._add(node(), result)
 
     def _walk(self, own: Sequence[Buffer], nodes: Sequence[Variable], missing: bool) -> None:
-        """Eight walks to the leaves where they end; `own` is packed, the row of each."""
+        """Descend eight times to a leaf; `own` holds the packed row of each."""
         code = self.code
-        left = code.variable(self.depth)
-        with code.loop(lambda: left() > 0):
+        remaining = code.variable(self.depth)
+        with code.loop(lambda: remaining() > 0):
             for _ in range(_LEVELS):
                 before = [node() for node in nodes]
                 for columns, node in zip(own, nodes):
                     self._step(columns, node, missing)
             moved = constant(0)
-            for node, place in zip(nodes, before):
-                moved = moved | (node() ^ place)
-            left.set(select(moved.equals(0), 0, left() - _LEVELS))
+            for node, previous in zip(nodes, before):
+                moved = moved | (node() ^ previous)
+            remaining.set(select(moved.equals(0), 0, remaining() - _LEVELS))
 
     def _step(self, own: Buffer, node: Variable, missing: bool) -> None:
-        """One row goes down one level; at a leaf it stays."""
+        """One row descends one level; at a leaf it stays."""
         k = node()
-        place = self.tables["features"][k].as_(int64) & (self.places - 1)
-        value = own[place * LANES]
+        feature = self.tables["features"][k].as_(int64) & (self.packed_columns - 1)
+        value = own[feature * LANES]
         second = value > self.tables["splits"][k]
         if missing:
             second = second | (apply("isnan", value) & ~self.tables["missing"][k])
@@ -277,7 +276,7 @@ class _Trees:
         node.set((following + second.as_(int64)) & (self.slots - 1))
 
     def _add(self, node: ir.Value, result: Buffer) -> None:
-        """What a leaf holds joins the results of a row."""
+        """Combine the weights of a leaf with the results of a row."""
         code = self.code
         leaf = code.let(self.tables["features"][node].as_(int64))
         leaves = code.let(greatest(code.size(self.length["leaf_first"]) - 1, 0))
@@ -298,12 +297,12 @@ class _Trees:
                     self._one(start + i, result)
 
     def _weights(self) -> ir.Value:
-        """How many weights there are."""
+        """The number of weights."""
         sizes = (self.code.size(self.length[name]) for name in ("targets", "weights"))
         return least(*sizes)
 
-    def _one(self, place: ir.Value, result: Buffer) -> None:
-        weight, target = self.tables["weights"][place], self.tables["targets"][place]
+    def _one(self, index: ir.Value, result: Buffer) -> None:
+        weight, target = self.tables["weights"][index], self.tables["targets"][index]
         with self.code.when(_inside(target, self.count)):
             before = result[target]
             if self.join == "sum":
@@ -319,7 +318,7 @@ def _constant(size: Size) -> int:
 
 
 def _inside(index: ir.Value, length: ir.Value) -> ir.Value:
-    """Whether 0 <= index < length, by one comparison: below 0 is far above as unsigned."""
+    """Whether 0 <= index < length, by one unsigned comparison."""
     return index.bits(uint64) < length.bits(uint64)
 
 

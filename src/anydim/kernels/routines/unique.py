@@ -1,7 +1,7 @@
-"""The different elements of a tensor, or slices along an axis: by sorting, then one walk.
+"""The distinct elements of a tensor, or slices along an axis: by sorting, then one scan.
 
-All results have the size they have when everything differs; the last result says how many are
-filled. Elements that compare equal are one: NaN and NaN, 0.0 and -0.0; the first stands for all.
+All results have the size for all-distinct elements; the last result is the number of valid ones.
+Elements that compare equal are one: NaN and NaN, 0.0 and -0.0; the first one represents all.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.keys import numpy_keys
 from anydim.kernels.routines.parallel_sort import BEGINS, INDICES, ParallelSort
 from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
-from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
+from anydim.kernels.routines.rows import Rows, fill_pairs, length_guards
 from anydim.kernels.routines.slices import Slices, merge_sort
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size
 
-ASKED = ("indices", "inverse", "counts")  # attributes: whether y1, y2, y3 are filled
+REQUESTED = ("indices", "inverse", "counts")  # attributes: whether y1, y2, y3 are computed
 STARTS, GROUPS, OWNERS, NAMES = "starts", "groups", "owners", "names"
 
 
@@ -36,12 +36,12 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
     length = Rows.of("unique", types, attributes).length
     flat = attributes["axis"] is None
     values = TensorType(types[0].dtype, (length,)) if flat else types[0]
-    others = [length if attributes[name] else as_size(0) for name in ASKED]
+    others = [length if attributes[name] else as_size(0) for name in REQUESTED]
     return values, *(TensorType(int64, (size,)) for size in (*others, as_size(1)))
 
 
 def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
-    return fitting("unique", Rows.of("unique", types, attributes).length, box)
+    return length_guards("unique", Rows.of("unique", types, attributes).length, box)
 
 
 def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
@@ -57,12 +57,12 @@ def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     rest = (0, length - len(first))
     values = numpy.pad(x.take(first, axis), [rest if a == axis else (0, 0) for a in range(x.ndim)])
     others = (numpy.pad(first, rest), inverse, numpy.pad(counts, rest))
-    asked = [o if attributes[n] else o[:0] for n, o in zip(ASKED, others)]
-    return values, *(o.astype(numpy.int64) for o in (*asked, numpy.array([len(first)])))
+    requested = [o if attributes[n] else o[:0] for n, o in zip(REQUESTED, others)]
+    return values, *(o.astype(numpy.int64) for o in (*requested, numpy.array([len(first)])))
 
 
 def _groups(slices: numpy.ndarray) -> tuple[numpy.ndarray, ...]:
-    """First index, group of each index, and counts of equal slices, in the order of slices."""
+    """First index, group of each index, and counts of equal slices, in sorted order."""
     length, width = slices.shape[0], int(numpy.prod(slices.shape[1:]))
     columns = slices.reshape(length, width).T
     order = numpy.lexsort(columns[::-1]) if width else numpy.arange(length)
@@ -82,7 +82,7 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
 
 @dataclass(frozen=True)
 class Unique:
-    """A tensor as slices, and what is asked of it."""
+    """A tensor as slices, and the requested results."""
 
     kind: TensorType
     rows: Rows
@@ -95,7 +95,7 @@ class Unique:
         return self.rows.length
 
     def of_elements(self) -> Steps:
-        """Elements are sorted as keys."""
+        """Sort elements as keys."""
         sort = ParallelSort("unique", self.kind.dtype, self.rows, False, self.box, self.machine)
         launches = []
         if sort.wanted.constant != 1:
@@ -115,7 +115,7 @@ class Unique:
         return Steps((*launches, walk), (*sort.temporaries(always=True), *self._temporaries()))
 
     def _sorted_alone(self, sort: ParallelSort) -> Launch:
-        """All elements sorted by one thread."""
+        """Sort all elements in one thread."""
         code = Code("unique_sort", self.machine, self.box)
         counts = radix.counters(code, sort.keys)
         with code.range(code.start, code.stop):
@@ -123,10 +123,10 @@ class Unique:
             pairs = sort.pairs(code, constant(0), counts)
             fill_pairs(code, x, constant(1), 0, count, pairs, False)
             code.output(BEGINS, int64)[sort.passes] = radix.sort(code, pairs, count)
-        return code.launch(1 - sort.wanted, self.count, reason="elements are sorted")
+        return code.launch(1 - sort.wanted, self.count, reason="elements sorted by one thread")
 
     def of_slices(self) -> Steps:
-        """Slices are sorted by comparing them."""
+        """Sort slices by comparison."""
         code = Code("unique_slices", self.machine, self.box)
         count = code.size(self.count)
         with code.range(code.start, code.stop):
@@ -144,17 +144,17 @@ class Unique:
         launch = code.launch(1, work, reason="slices are sorted and grouped")
         return Steps((launch,), (indices_twice, *self._temporaries()))
 
-    # ---- the walk ------------------------------------------------------------------------------
+    # ---- scan of the sorted order --------------------------------------------------------------
 
     def _temporaries(self) -> tuple[Tensor, ...]:
-        """Where groups start, the group of each place, and by first occurrence: owner, name."""
+        """Starts of groups, group of each position; and for first occurrence order: owner, name."""
         sizes = {STARTS: self.count + 1, GROUPS: self.count}
         if not self.attributes["sorted"]:
             sizes |= {OWNERS: self.count, NAMES: self.count}
         return tuple(Tensor(name, TensorType(uint32, (size,))) for name, size in sizes.items())
 
     def _walk(self, code: Code, indices: Buffer, differs: Callable[[ir.Value], ir.Value]) -> None:
-        """The results, from indices in sorted order; `differs(i)`: from the one before it."""
+        """The results, from indices in sorted order; `differs(i)`: from its predecessor."""
         count = code.size(self.count)
         starts, groups = code.output(STARTS, uint32), code.output(GROUPS, uint32)
         some = self._group(code, count, differs, starts, groups)
@@ -176,7 +176,8 @@ class Unique:
         self, code: Code, count: ir.Value, differs: Callable[[ir.Value], ir.Value], starts: Buffer,
         groups: Buffer,
     ) -> ir.Value:  # fmt: skip
-        """Number the groups; says how many there are. Every start is written, then kept or not."""
+        """Number the groups; returns their count. Every start is written, and overwritten if not
+        kept."""
         some = code.variable(0)
         with code.when(count > 0):
             starts[0] = groups[0] = 0
@@ -189,34 +190,35 @@ class Unique:
         return some()
 
     def _by_occurrence(self, code: Code, indices: Buffer, starts: Buffer, some: ir.Value) -> None:
-        """Results in the order of first occurrence: of every index, the group it opens."""
+        """Results in the order of first occurrence; `owners` maps an index to the group it
+        starts."""
         owners, names = code.output(OWNERS, uint32), code.output(NAMES, uint32)
         with code.range(0, code.size(self.count)) as i:
             owners[i] = 0
         with code.range(0, some) as group:
             first = indices[starts[group].as_(int64)]
             owners[first.as_(int64)] = (group + 1).as_(uint32)
-        place = code.variable(0)
+        position = code.variable(0)
         with code.range(0, code.size(self.count)) as i:
             owner = owners[i]
             with code.when(owner > 0):
                 group = code.let(owner.as_(int64) - 1)
-                names[group] = place().as_(uint32)
-                self._result(code, indices, starts, group, place())
-                place += 1
+                names[group] = position().as_(uint32)
+                self._result(code, indices, starts, group, position())
+                position += 1
 
     def _result(
-        self, code: Code, indices: Buffer, starts: Buffer, group: ir.Value, place: ir.Value
+        self, code: Code, indices: Buffer, starts: Buffer, group: ir.Value, position: ir.Value
     ) -> None:
         """Value, first index and count of a group."""
         start = starts[group].as_(int64)
         first = code.let(indices[start].as_(int64))
         x, values = code.input("x0", self.kind.dtype), code.output("y0", self.kind.dtype)
-        Slices(code, x, self.rows).copy(values, place, x, first)
+        Slices(code, x, self.rows).copy(values, position, x, first)
         if self.attributes["indices"]:
-            code.output("y1", int64)[place] = first
+            code.output("y1", int64)[position] = first
         if self.attributes["counts"]:
-            code.output("y3", int64)[place] = starts[group + 1].as_(int64) - start
+            code.output("y3", int64)[position] = starts[group + 1].as_(int64) - start
 
 
 UNIQUE = Routine((1, 1), infer, evaluate, lower, guards)

@@ -1,1 +1,1 @@
-"""Element work and reductions, row by row: a group in, a launch of sweeps over rows out."""
+"""Elementwise work and reductions, row by row: a group in, a launch of passes over rows out."""

@@ -1,13 +1,13 @@
-"""Forms for what a call alone says: operands that are repeated along the lanes, or lanes of one.
+"""Variants selected at call time: operands broadcast along the lanes, or a lane axis of extent 1.
 
-Where two inputs broadcast and nothing relates their dims, an operand's index is the lane times a
-size that is 0 or 1. Gathering along it takes several times as long as either way needs, so there
-is a version of the loops for each of them.
+Where two inputs broadcast and their dims are unrelated, an operand's index is the lane times a size
+that is 0 or 1. Gathering along it takes several times as long as either case needs, so there is a
+variant of the loops for each value.
 
     y(n,c,p) = x(n,c,p) * s(c) where p in 0:H*W
 
-has lanes along p, of which one is busy where H*W is 1, as of images that were pooled to one place.
-There the lanes go along c instead.
+has lanes along p, only one of which is used if H*W is 1, as for globally pooled images. In that
+case the lanes run along c instead.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from anydim.lang.tree import Axis, Expr, Group, Index, Literal, Read
 from anydim.lang.tree.affine import Affine, flat_address, reads, to_expr
 from anydim.sizes import Box, Size, as_size, bounds
 
-_MOST_OPEN = 2  # sizes of 0 or 1: twice the code for each
+_MOST_OPEN = 2  # sizes of 0 or 1; each doubles the code
 
 
 def open_strides(form: RowForm, box: Box) -> tuple[Size, ...]:
-    """The strides along the lanes that are 0 or 1, as a call will say; () for too many."""
+    """The strides along the lanes that are 0 or 1, known at call time; () for too many."""
     found: dict[Size, None] = {}
     for statement in form.group.statements:
         for read in reads(statement.body):
@@ -40,20 +40,23 @@ def open_strides(form: RowForm, box: Box) -> tuple[Size, ...]:
     return tuple(found) if len(found) <= _MOST_OPEN else ()
 
 
-def versions(
+def stride_variants(
     form: RowForm, strides: tuple[Size, ...], size: Callable[[Size], ir.Value],
     written: Callable[[RowForm], tuple[ir.Step, ...]],
 ) -> tuple[ir.Step, ...]:  # fmt: skip
-    """The code of a form, `written` for each way in which its open strides may be."""
+    """The code of a form, emitted once for each combination of its open strides."""
     if not strides:
         return written(form)
     first, *rest = strides
-    ways = [versions(_with(form, {first: number}), tuple(rest), size, written) for number in (1, 0)]
-    return (ir.If(size(first).equals(1), *ways),)
+    variants = [
+        stride_variants(_with(form, {first: number}), tuple(rest), size, written)
+        for number in (1, 0)
+    ]
+    return (ir.If(size(first).equals(1), *variants),)
 
 
 def _with(form: RowForm, known: Mapping[Size, int]) -> RowForm:
-    """The form where these strides along the lanes are numbers."""
+    """The form with these strides along the lanes fixed."""
     lane = form.lane.name
 
     def change(expr: Expr) -> Expr | None:
@@ -72,7 +75,7 @@ def _with(form: RowForm, known: Mapping[Size, int]) -> RowForm:
 
 
 def unit_form(form: RowForm, box: Box, along: Callable[[Group], RowForm | None]) -> RowForm | None:
-    """The form of a group of elements for a last axis of 1; None where it is never that."""
+    """The form of an elementwise group whose last axis has extent 1; None where it never has."""
     if form.across or form.plan.made or not form.outer or len(form.row) != 1:
         return None
     extent = form.lane.extent
@@ -83,7 +86,8 @@ def unit_form(form: RowForm, box: Box, along: Callable[[Group], RowForm | None])
 
 
 def _without(group: Group, axis: Axis) -> Group:
-    """A flat group without an axis of one element; multiples of its extent are divided by it."""
+    """A flat group without an axis of extent 1; strides that are multiples of its extent are
+    divided by it."""
 
     def divided(size: Size) -> Size:
         found = size.divide_exactly(axis.extent)

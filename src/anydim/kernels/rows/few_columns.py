@@ -1,12 +1,12 @@
-"""Reductions across a few columns: vectors hold several rows.
+"""Reductions across a few columns: a vector holds several rows.
 
     top(c) max=! x(r,c) where c in 0:3
 
-A row that fills 3 of 16 lanes wastes the rest, so a vector takes 5 rows, which follow each other.
-Largest and smallest elements are joined at the end; what rounds is added up one row after the
-other, as where columns are many, so a column has the same bits beside others and alone. How many
-columns there are is told apart where lanes move, and nowhere else. What asks for the number of its
-row reads a vector that says which rows the lanes are of.
+A row that fills 3 of 16 lanes wastes the others, so a vector holds 5 adjacent rows. Maxima and
+minima are combined at the end; sums that round are accumulated row by row, in the same order as
+with many columns, so the bits of a column do not depend on the other columns. Code is specialized
+for the number of columns only where lanes are shuffled. An expression that uses the row index reads
+a vector with the row of each lane.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import replace
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop
-from anydim.kernels.codegen.reduction import folded, terms_of
+from anydim.kernels.codegen.reduction import accumulated, terms_of
 from anydim.kernels.codegen.scalar_lowering import Elements
 from anydim.kernels.codegen.vector_loops import first_lanes
 from anydim.kernels.inference import free_axes
@@ -31,7 +31,7 @@ _NUMBER = "number of the row"
 
 
 def takes_few(form: RowForm, lanes: int) -> bool:
-    """Whether rows of a form follow each other in all that it reads and writes by elements."""
+    """Whether rows are adjacent in all elements that a form reads and writes."""
     known = form.lane.extent.constant
     if lanes < 4 or len(form.row) != 1 or form.plan.slots or (known or 0) > lanes // 2:
         return False
@@ -58,7 +58,7 @@ def _plain(part: Expr, form: RowForm) -> bool:
 
 
 def _numbered(expr: Expr, row: str) -> Expr:
-    """An expression that reads the number of its row, but where that says a place."""
+    """An expression that reads the row index as a tensor, except in indices of reads."""
     if isinstance(expr, Apply):
         return Apply(expr.function, tuple(_numbered(part, row) for part in expr.arguments))
     if isinstance(expr, Cast):
@@ -67,7 +67,7 @@ def _numbered(expr: Expr, row: str) -> Expr:
 
 
 class FewColumns:
-    """The steps for one place of the outer axes but the columns."""
+    """The steps at one point of the outer axes, without the columns."""
 
     def __init__(self, setting: Setting) -> None:
         self.form, self.lanes = setting.form, setting.lanes
@@ -83,7 +83,7 @@ class FewColumns:
         self.columns = setting.value(setting.form.lane.extent)
 
     def steps(self, outer: Elements) -> tuple[ir.Step, ...]:
-        """All sweeps over the rows, and what is stored after them."""
+        """All passes over the rows, and the stores after them."""
         shared = outer.inner({})
         types = {**outer.context.types, _NUMBER: TensorType(int64, ())}
         shared.context = replace(outer.context, types=types)
@@ -96,32 +96,32 @@ class FewColumns:
         if self.numbered:
             self.rows_of_lanes = self._rows_of_lanes(shared)
         row = Row(self.setting, scope, 0)
-        for sweep in range(self.setting.plan.sweeps):
-            row.begin(sweep, 1)
-            self._sweep(shared, row, sweep)
-            for name in self.setting.plan.made_by(sweep):
+        for pass_number in range(self.setting.plan.passes):
+            row.begin(pass_number, 1)
+            self._pass(shared, row, pass_number)
+            for name in self.setting.plan.made_by(pass_number):
                 self._join(scope, name, row.accumulators[name][0])
-            row.end(sweep)
+            row.end(pass_number)
         row.finish()
         return tuple(shared.steps)
 
-    def _sweep(self, shared: Elements, row: Row, sweep: int) -> None:
-        """Vectors of rows, as many as there is room for."""
+    def _pass(self, shared: Elements, row: Row, pass_number: int) -> None:
+        """Vectors of rows, as many rows as fit."""
         axis = self.form.row[0]
         rows = self.setting.value(axis.extent)
-        step = shared.name(constant(self.lanes) // self.columns)  # rows of a vector
+        step = shared.name(constant(self.lanes) // self.columns)  # rows per vector
         at = variable(self.setting.context.fresh("i"))
         uniform = shared.inner({axis.name: at})
-        left = uniform.name(least(uniform.name(rows - at), step))
-        mask = first_lanes(uniform, uniform.name(left * self.columns), self.lanes)
-        _FewCell(self, row, uniform, {axis.name: at}, sweep, 0, mask).emit()
-        if self.setting.plan.made_by(sweep):
+        remaining = uniform.name(least(uniform.name(rows - at), step))
+        mask = first_lanes(uniform, uniform.name(remaining * self.columns), self.lanes)
+        _FewCell(self, row, uniform, {axis.name: at}, pass_number, 0, mask).emit()
+        if self.setting.plan.made_by(pass_number):
             shared.steps.append(loop(at.name, 0, rows, step, *uniform.steps))
         else:
-            shared.steps.append(every_other(at, rows, step, uniform.steps, shared))
+            shared.steps.append(interleaved_loop(at, rows, step, uniform.steps, shared))
 
     def _rows_of_lanes(self, scope: Elements) -> ir.Value:
-        """How many rows after that of lane 0 the row of each lane is."""
+        """The row of each lane, relative to the row of lane 0."""
         total = constant(0, lanes=self.lanes)
         for row in range(1, self.lanes):
             begins = self.columns * row
@@ -129,30 +129,30 @@ class FewColumns:
         return total
 
     def _join(self, scope: Elements, name: str, register: str) -> None:
-        """Every row of a vector gets the result of its column."""
-        function, dtype = self.setting.folding(name)
+        """Combine the rows of a vector: every row gets the result of its column."""
+        function, dtype = self.setting.accumulation(name)
         old = ir.Get(ir.Type(dtype, self.lanes), register)
 
-        def joined(count: int) -> ir.Value:
+        def combined(count: int) -> ir.Value:
             total: ir.Value = old
             for row in range(1, self.lanes // count if self.free_order(name) else 1):
                 total = operate(function, total, self.row_of(old, row, count))
             return shuffle(total, total, tuple(lane % count for lane in range(self.lanes)))
 
-        scope.steps.append(self.by_columns(register, joined))
+        scope.steps.append(self.by_columns(register, combined))
 
     def free_order(self, name: str) -> bool:
-        """Whether a reduction has the same bits in any order."""
-        function, dtype = self.setting.folding(name)
+        """Whether the result of a reduction is independent of the order."""
+        function, dtype = self.setting.accumulation(name)
         return not dtype.is_float or function not in ("add", "mul")
 
     def row_of(self, vector: ir.Value, row: int, count: int) -> ir.Value:
         """A row of `count` columns of a vector, in its first lanes."""
-        places = tuple(min(row * count + lane, self.lanes - 1) for lane in range(self.lanes))
-        return shuffle(vector, vector, places)
+        picks = tuple(min(row * count + lane, self.lanes - 1) for lane in range(self.lanes))
+        return shuffle(vector, vector, picks)
 
     def by_columns(self, register: str, value: Callable[[int], ir.Value]) -> ir.Step:
-        """A register becomes what `value` says for the number of columns."""
+        """Assign a register the value for the actual number of columns."""
         counts = range(1, self.lanes // 2 + 1)
         return ir.Switch(self.columns, tuple((n, (ir.Assign(register, value(n)),)) for n in counts))
 
@@ -170,34 +170,36 @@ class _FewCell(Cell):
         first = self.scope.indices[self.setting.form.row[0].name]
         return first + self.few.rows_of_lanes
 
-    def _fold(self, statement: Statement) -> None:
+    def _accumulate(self, statement: Statement) -> None:
         name, body = statement.target, statement.body
-        function, dtype = self.setting.folding(name)
-        register, nothing = self.row.accumulators[name][0], self.setting.nothing(name)
-        old = ir.Get(nothing.type, register)
+        function, dtype = self.setting.accumulation(name)
+        register, neutral = self.row.accumulators[name][0], self.setting.neutral(name)
+        old = ir.Get(neutral.type, register)
         assert self.mask is not None
         terms = terms_of(self.scope, body, function, dtype, self.setting.dtype(name))
-        values = [self.scope.name(select(self.mask, term, nothing)) for term in terms]
+        values = [self.scope.name(select(self.mask, term, neutral)) for term in terms]
         if self.few.free_order(name):
-            self.scope.steps.append(ir.Assign(register, folded(function, old, values)))
+            self.scope.steps.append(ir.Assign(register, accumulated(function, old, values)))
             return
 
         def added(count: int) -> ir.Value:
             total: ir.Value = old
             for row in range(self.setting.lanes // count):
-                total = folded(function, total, [self.few.row_of(v, row, count) for v in values])
+                total = accumulated(
+                    function, total, [self.few.row_of(v, row, count) for v in values]
+                )
             return total
 
         self.scope.steps.append(self.few.by_columns(register, added))
 
 
-def every_other(
+def interleaved_loop(
     at: ir.Var, end: ir.Value, step: Like, body: Iterable[ir.Step], scope: Elements
 ) -> ir.Step:
-    """A loop that goes to every other place up to `end`, and then to those between.
+    """A loop over the even steps up to `end`, then over the odd ones.
 
-    A vector's store ends, by its mask, in bytes with which the next one begins: where that loads
-    what was kept there, it would wait for the store.
+    A masked vector store overlaps the bytes where the next vector starts; loading elements kept
+    there right afterwards would stall on that store.
     """
     begin, twice = variable(scope.context.fresh("i")), step + step
     return loop(begin.name, 0, twice, step, loop(at.name, begin, end, twice, *body))

@@ -1,17 +1,16 @@
-"""A group with as few loops as possible: addresses flat, unit axes gone, neighbours merged.
+"""Canonicalize the loops of a group: flat addresses, no unit axes, adjacent axes merged.
 
-Before: y(b,s,c) = x(b,s,c) + bias(c)    loops b, s, c
-After:  y[...]   = x[bs*C + c] + bias[c] loops bs, c
+Before: y(b,s,c) = x(b,s,c) + bias(c)    loops b, s, c After:  y[...]   = x[bs*C + c] + bias[c]
+loops bs, c
 
-An axis that is read by its remainder goes round and round: it is two loops, around and along.
+An axis read by its remainder is periodic: it becomes two loops, over periods and within one.
 
-Before: y(i) = x(i % N) where i in 0:3 * N
-After:  y(a,i) = x(i) where a in 0:3, i in 0:N
+Before: y(i) = x(i % N) where i in 0:3 * N After:  y(a,i) = x(i) where a in 0:3, i in 0:N
 
-Axes with the same name in different statements are the same loop. Tensor types keep their shapes;
-only dtypes matter after this, because every affine read of it is flat. What is not affine (and
-what is guarded by a default) stays as written but for the reads in it, and the axes that it has
-outside of these stay as they are.
+Axes with the same name in different statements are the same loop. Tensor types keep their shapes,
+but only their dtypes are used after this, because every affine read is flat. A read that is not
+affine (or has a default) keeps its form, except for the reads inside it, and the axes it uses
+outside of these are not merged.
 """
 
 from __future__ import annotations
@@ -38,14 +37,15 @@ from anydim.lang.tree.affine import (
 )
 from anydim.sizes import Size, as_size
 
-_ROUND, _ALONG = " round", " along"  # what the two loops of an axis are called after it
+_ROUND, _ALONG = " round", " along"  # suffixes of the two loops of a periodic axis
 _PARTS = {"floordiv": _ROUND, "mod": _ALONG}
-_LONG = 64  # elements of a round that are many where they are known
+_LONG = 64  # smallest constant period that is split
 
 
 @lru_cache(maxsize=512)
 def flatten(group: Group, apart: frozenset[str] = frozenset()) -> Group:
-    """The same computation with flat addresses and merged axes; those `apart` join none before."""
+    """The same computation with flat addresses and merged axes; axes in `apart` start a loop of
+    their own."""
     group = _flat_reads(_without_unit_axes(_rounds_apart(group)))
     pair = _mergeable(group, apart)
     while pair is not None:
@@ -55,34 +55,34 @@ def flatten(group: Group, apart: frozenset[str] = frozenset()) -> Group:
 
 
 def own_address(statement: Statement) -> Affine:
-    """Where a statement writes, as a flat offset over its axes."""
+    """The flat offset of a statement's result element, over its axes."""
     strides = row_major_strides(statement.shape)
     return Affine.of(as_size(0), {a.name: s for a, s in zip(statement.axes, strides)})
 
 
 def all_axes(statement: Statement) -> tuple[Axis, ...]:
-    """The axes written over, then the reduced ones."""
+    """The axes of the result, then the reduced ones."""
     return (*statement.axes, *statement.reduced)
 
 
 def rewritten(group: Group, change: Callable[[Expr], Expr | None]) -> Group:
-    """A group whose expressions are changed: see `rewrite`."""
+    """A group with rewritten expressions: see `rewrite`."""
     return with_bodies(group, lambda body: rewrite(body, change))
 
 
 def with_bodies(group: Group, change: Callable[[Expr], Expr]) -> Group:
-    """A group with other bodies of its statements."""
+    """A group with transformed bodies of its statements."""
     statements = tuple(s.with_body(change(s.body)) for s in group.statements)
     return replace(group, statements=statements)
 
 
-# ---- one step each -----------------------------------------------------------------------------
+# ---- steps -------------------------------------------------------------------------------------
 
 
 def _rounds_apart(group: Group) -> Group:
-    """Axes of which only the remainder by a size is wanted somewhere, as rounds of that size.
+    """Split periodic axes, whose remainder by a size is used, into periods of that size.
 
-    Not of a few elements that are known: what repeats inside of a vector is read in runs.
+    Short constant periods are excluded: patterns that repeat inside a vector are read in runs.
     """
     extents = {axis.name: axis.extent for s in group.statements for axis in s.axes}
     reduced = {axis.name for s in group.statements for axis in s.reduced}
@@ -153,7 +153,7 @@ def _without_unit_axes(group: Group) -> Group:
     def kept(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(axis for axis in axes if axis.name not in units)
 
-    # tensors made here lose their unit dimensions, so reads of them must be flat before
+    # temporaries lose their unit dimensions, so reads of them must be flat before
     group = _flat_reads(group)
     statements = tuple(
         replace(s, axes=kept(s.axes), reduced=kept(s.reduced)) for s in group.statements
@@ -162,7 +162,7 @@ def _without_unit_axes(group: Group) -> Group:
 
 
 def _mergeable(group: Group, apart: frozenset[str]) -> tuple[str, str] | None:
-    """Two axes, outer and inner, that can be one loop everywhere."""
+    """An outer and an inner axis that can be one loop in all statements."""
     candidates: dict[tuple[str, str], None] = {}
     for statement in group.statements:
         for outer, inner in zip(statement.axes, statement.axes[1:]):
@@ -180,8 +180,8 @@ def _merges(statement: Statement, outer: str, inner: str) -> bool:
     written = [axis.name for axis in statement.axes]
     reduced = [axis.name for axis in statement.reduced]
     if outer in written:
-        place = written.index(outer)
-        if written[place + 1 : place + 2] != [inner]:
+        position = written.index(outer)
+        if written[position + 1 : position + 2] != [inner]:
             return False
     elif outer not in reduced or inner not in reduced:
         return False
@@ -189,9 +189,9 @@ def _merges(statement: Statement, outer: str, inner: str) -> bool:
 
 
 def _reads_merge(expr: Expr, outer: str, inner: str, extents: Mapping[str, Size]) -> bool:
-    """Whether the two axes occur in flat affine reads only, there with matching strides.
+    """Whether the two axes occur in flat affine reads only, with matching strides.
 
-    Such a read may be the place of another one.
+    Such a read may be an index of another one.
     """
     if not free_axes(expr) & {outer, inner}:
         return True
@@ -211,7 +211,7 @@ def _merge(group: Group, outer: str, inner: str) -> Group:
         if not isinstance(expr, Read) or not free_axes(expr) & {outer, inner}:
             return None
         form = flat_address(expr)
-        if form is None:  # places that are read: those reads are changed
+        if form is None:  # a gathered index: its inner reads are rewritten
             return None
         terms = dict(form.terms)
         terms.pop(outer, None)
@@ -233,12 +233,12 @@ def _merge(group: Group, outer: str, inner: str) -> Group:
 
 
 def same_point(reader: Read, writer: Statement) -> bool:
-    """Whether a read of what `writer` wrote stands at the very element of the same loops."""
+    """Whether a read of `writer`'s result reads the element at the same point of the same loops."""
     return flat_address(reader) == own_address(writer)
 
 
 def reads_own_points(group: Group) -> bool:
-    """Whether statements read each other's values only where they stand."""
+    """Whether statements read each other's results only at the same point."""
     writers = {statement.target: statement for statement in group.statements}
     return all(
         same_point(read, writers[read.tensor])

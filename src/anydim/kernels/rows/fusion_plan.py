@@ -1,13 +1,13 @@
-"""Which sweep over a row computes what, and what is kept from one sweep to the next.
+"""Assigns statements to passes over a row, and chooses the elements kept between passes.
 
-A row is what a group does at one point of its outer loops. Its statements are of three kinds:
+A row is the work of a group at one point of its outer loops. Its statements are of three kinds:
 
     element    has the row's axes           e(r,c) = exp(x(r,c) - top(r))
     reduction  reduces over them            total(r) +=! e(r,c)
     scalar     has neither                  scale(r) = 1 / total(r)
 
-A sweep runs over the row once. A reduction is known after the sweep it is made in; elements are
-computed anew in every sweep that needs them, unless that costs more than keeping them.
+A pass runs over the row once. The result of a reduction is known after its pass; elements are
+recomputed in every pass that needs them, unless that costs more than keeping them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anydim.lang.tree import Apply, Cast, Expr, Group, Read, Statement
 from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, as_size, product
 
-KEEP_ABOVE = 3.0  # the cost of a store and a later load, in cheap operations
+KEEP_ABOVE = 3.0  # the cost of a store and a later load, in unit operations
 
 COSTS = {
     **dict.fromkeys(("div", "sqrt", "rsqrt", "mod", "floordiv", "fmod", "log1p", "nextafter"), 4.0),
@@ -35,35 +35,36 @@ COSTS = {
 
 @dataclass(frozen=True)
 class Kept:
-    """Elements kept from sweep `first` on: in the rows of an output, or in scratch slot `slot`."""
+    """Elements kept from pass `first` on: in the buffer of an output, or in scratch slot `slot`."""
 
     first: int
-    place: str | None
+    output: str | None
     slot: int = 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The sweeps of a row. `made` and `stored` give the sweep of each reduction and output."""
+    """The passes over a row. `made` and `stored` map each reduction and output to its pass."""
 
-    sweeps: int
+    passes: int
     kinds: Mapping[str, str]
     made: Mapping[str, int]
     stored: Mapping[str, int]
     kept: Mapping[str, Kept]
 
-    def made_by(self, sweep: int) -> tuple[str, ...]:
-        """The reductions of a sweep."""
-        return tuple(name for name, made in self.made.items() if made == sweep)
+    def made_by(self, pass_number: int) -> tuple[str, ...]:
+        """The reductions of a pass."""
+        return tuple(name for name, made in self.made.items() if made == pass_number)
 
     @property
     def slots(self) -> tuple[str, ...]:
         """The elements kept in scratch, by slot."""
-        return tuple(name for name, kept in self.kept.items() if kept.place is None)
+        return tuple(name for name, kept in self.kept.items() if kept.output is None)
 
 
 def kind_of(statement: Statement, row: frozenset[str]) -> str | None:
-    """'element', 'reduction' or 'scalar' with respect to a row's axes; None when it is neither."""
+    """'element', 'reduction' or 'scalar' with respect to a row's axes; None for other
+    statements."""
     names = {axis.name for axis in statement.axes}
     reduced = {axis.name for axis in statement.reduced}
     if reduced:
@@ -73,7 +74,7 @@ def kind_of(statement: Statement, row: frozenset[str]) -> str | None:
     return None if names & row else "scalar"
 
 
-def plan_sweeps(group: Group, row: frozenset[str]) -> Plan | None:
+def plan_passes(group: Group, row: frozenset[str]) -> Plan | None:
     """The plan of a group over the axes `row`; None when some statement does not fit."""
     kinds: dict[str, str] = {}
     ready: dict[str, int] = {}
@@ -93,9 +94,9 @@ def plan_sweeps(group: Group, row: frozenset[str]) -> Plan | None:
             made[name] = time
         elif kind == "element" and name in outputs:
             stored[name] = time
-    sweeps = 1 + max((*made.values(), *stored.values()), default=-1)
+    passes = 1 + max((*made.values(), *stored.values()), default=-1)
     kept = _keep(group, kinds, made, stored)
-    return Plan(sweeps, kinds, made, stored, kept)
+    return Plan(passes, kinds, made, stored, kept)
 
 
 def own_reads(statement: Statement, kinds: Mapping[str, str]) -> tuple[str, ...]:
@@ -105,7 +106,7 @@ def own_reads(statement: Statement, kinds: Mapping[str, str]) -> tuple[str, ...]
 
 @lru_cache(maxsize=1 << 14)
 def cost(expr: Expr) -> float:
-    """What computing an expression costs, in cheap operations; a read counts as one."""
+    """The cost of computing an expression, in unit operations; a read counts as one."""
     if isinstance(expr, Apply):
         return COSTS.get(expr.function, 1.0) + sum(cost(a) for a in expr.arguments)
     if isinstance(expr, Cast):
@@ -126,7 +127,7 @@ def work(group: Group) -> tuple[Size, Size]:
 
 
 def _touched(name: str, group: Group) -> Size:
-    """Elements of a tensor that a group reads or writes: all, but of a table the rows looked up."""
+    """Elements of a tensor that a group accesses: all, or only the looked-up rows of a table."""
     for statement in group.statements:
         extents = {axis.name: axis.extent for axis in all_axes(statement)}
         for read in reads(statement.body):
@@ -141,26 +142,26 @@ def _touched(name: str, group: Group) -> Size:
 def _keep(
     group: Group, kinds: Mapping[str, str], made: Mapping[str, int], stored: Mapping[str, int]
 ) -> dict[str, Kept]:
-    """Choose the elements to keep, those nearest the results first."""
+    """Choose the elements to keep, starting from the results."""
     statements = {s.target: s for s in group.statements}
     sources = {name: _elements_read(s, kinds) for name, s in statements.items()}
-    dear: dict[str, float] = {}  # values, with the elements that they read computed for each reader
+    costs: dict[str, float] = {}  # costs of values, including the elements they read
     for name, statement in statements.items():
-        dear[name] = cost(statement.body) + sum(dear[source] for source in sources[name])
+        costs[name] = cost(statement.body) + sum(costs[source] for source in sources[name])
     using: dict[str, set[int]] = {name: set() for name in statements}
-    for root, sweep in (*made.items(), *stored.items()):
-        using[root].add(sweep)
+    for root, pass_number in (*made.items(), *stored.items()):
+        using[root].add(pass_number)
     first: dict[str, int] = {}
     last_use: dict[str, int] = {}
-    for name in reversed(list(statements)):  # what reads an element stands behind it
-        sweeps = using[name]
-        if kinds[name] == "element" and len(sweeps) > 1 and dear[name] > KEEP_ABOVE:
-            first[name] = min(sweeps)
-            last_use[name] = max(sweeps)
-            sweeps = {first[name]}
+    for name in reversed(list(statements)):  # readers come after the elements they read
+        passes = using[name]
+        if kinds[name] == "element" and len(passes) > 1 and costs[name] > KEEP_ABOVE:
+            first[name] = min(passes)
+            last_use[name] = max(passes)
+            passes = {first[name]}
         for source in sources[name]:
-            using[source] |= sweeps
-    return _places(group, statements, stored, first, last_use)
+            using[source] |= passes
+    return _assign_storage(group, statements, stored, first, last_use)
 
 
 def _elements_read(statement: Statement, kinds: Mapping[str, str]) -> tuple[str, ...]:
@@ -168,40 +169,41 @@ def _elements_read(statement: Statement, kinds: Mapping[str, str]) -> tuple[str,
 
 
 def needed(
-    sweep: int, statements: Mapping[str, Statement], kinds: Mapping[str, str],
+    pass_number: int, statements: Mapping[str, Statement], kinds: Mapping[str, str],
     roots: Mapping[str, int], kept: Mapping[str, int],
 ) -> set[str]:  # fmt: skip
-    """The elements a sweep computes or loads, for the reductions and outputs of that sweep."""
-    pending = [root for root, at in roots.items() if at == sweep]
+    """The elements that a pass computes or loads for its reductions and outputs."""
+    pending = [root for root, at in roots.items() if at == pass_number]
     seen: set[str] = set()
     while pending:
         name = pending.pop()
         if name in seen:
             continue
         seen.add(name)
-        if name in kept and kept[name] < sweep:
+        if name in kept and kept[name] < pass_number:
             continue
         pending += _elements_read(statements[name], kinds)
     return seen
 
 
-def _places(
+def _assign_storage(
     group: Group, statements: Mapping[str, Statement], stored: Mapping[str, int],
     first: Mapping[str, int], last_use: Mapping[str, int],
 ) -> dict[str, Kept]:  # fmt: skip
-    """Keep an output in itself, one other in the rows of the last output, the rest in scratch."""
+    """Keep an output in itself, one other value in the buffer of the last output, the rest in
+    scratch."""
     result: dict[str, Kept] = {}
     free = max(stored, key=lambda name: stored[name], default=None)
     free = None if free in first else free
     slots = count()
-    for name, sweep in first.items():
+    for name, pass_number in first.items():
         if name in stored:
-            result[name] = Kept(sweep, name)
+            result[name] = Kept(pass_number, name)
         elif free and last_use[name] <= stored[free] and _alike(group, statements, name, free):
-            result[name] = Kept(sweep, free)
+            result[name] = Kept(pass_number, free)
             free = None
         else:
-            result[name] = Kept(sweep, None, next(slots))
+            result[name] = Kept(pass_number, None, next(slots))
     return result
 
 

@@ -1,8 +1,8 @@
-"""Reductions over a part of a row that data gives: only that part is visited.
+"""Reductions over a data-dependent part of a row: only that part is visited.
 
     y(r) +=! val(k) where r in 0:R, k in ptr(r):ptr(r+1)
 
-comes here as a sum over all k of what is nothing but where ptr(r) <= k < ptr(r+1).
+arrives here as a sum over all k whose term is the neutral element unless ptr(r) <= k < ptr(r+1).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from anydim.lang.tree import Apply, Expr, Index, Literal, Statement
 
 @dataclass(frozen=True)
 class Part:
-    """The elements of a row that count: from every one of `lows` on, below every one of `highs`."""
+    """The relevant elements of a row: at or above all `lows`, below all `highs`."""
 
     lows: tuple[Expr, ...] = ()
     highs: tuple[Expr, ...] = ()
 
 
 def part_of(form: RowForm) -> Part | None:
-    """The part of the lane axis that every reduction of a row is about; None for the whole."""
+    """The part of the lane axis shared by all reductions of a row; None for the whole axis."""
     if form.across or form.plan.stored or form.plan.kept:
         return None
     statements = [s for s in form.group.statements if s.target in form.plan.made]
@@ -45,7 +45,7 @@ def _part(statement: Statement, form: RowForm) -> Part:
 
 
 def part_along(body: Expr, combine: str, dtype: DType, axis: str, reduced: frozenset[str]) -> Part:
-    """The part of a reduced axis outside of which `body` adds nothing."""
+    """The part of a reduced axis outside of which `body` is the neutral element."""
     if not (isinstance(body, Apply) and body.function == "select"):
         return Part()
     condition, _, other = body.arguments
@@ -66,7 +66,7 @@ def part_along(body: Expr, combine: str, dtype: DType, axis: str, reduced: froze
 
 
 def _conjuncts(expr: Expr) -> Iterator[Expr]:
-    """What has to hold for the whole to hold."""
+    """The conjuncts of a condition."""
     if isinstance(expr, Apply) and expr.function == "and":
         for part in expr.arguments:
             yield from _conjuncts(part)
@@ -77,17 +77,17 @@ def _conjuncts(expr: Expr) -> Iterator[Expr]:
 def limits(
     part: Part, scope: Elements, first: ir.Value, end: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
-    """First and end of a part of a row from `first` to `end`. A bound outside bounds nothing.
+    """First and end of a part of a row from `first` to `end`. Bounds out of range are ignored.
 
-    So its check, which stands in the loop, is met as if all were visited.
+    The check of such a bound, which is in the loop, then runs as if the whole row were visited.
     """
     low, high = first, end
     for function, bounds in (("max", part.lows), ("min", part.highs)):
         for bound in bounds:
             value = scope.name(scope.scalar(bound, int64))
-            least = first <= value
-            most = value <= end
-            inside = scope.name(scope.name(least) & scope.name(most))
+            above_first = first <= value
+            up_to_end = value <= end
+            inside = scope.name(scope.name(above_first) & scope.name(up_to_end))
             old = low if function == "max" else high
             new = scope.name(operate(function, old, value))
             chosen = scope.name(select(inside, new, old))

@@ -1,7 +1,7 @@
-"""The template of groups without reductions: each element on its own, in one sweep.
+"""The template of groups without reductions: independent elements, in one pass.
 
-Loops whose reads all run on contiguously are one loop; where nothing is broadcast, a tensor of any
-rank is one long vector.
+Loops whose reads are all contiguous are merged; without broadcasts, a tensor of any rank is one
+long vector.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anydim.kernels.template import Task, form_template
 
 @dataclass(frozen=True)
 class Pointwise:
-    """`lanes` wide vectors, `unroll` of them side by side."""
+    """Vectors of `lanes`, unrolled `unroll` times."""
 
     lanes: int
     unroll: int = 4
@@ -28,7 +28,7 @@ def _form(task: Task) -> RowForm | None:
 
 
 def _lower(form: RowForm, schedule: Pointwise, task: Task) -> Launch:
-    reason = "elements that depend on no other element"
+    reason = "independent elements"
     return row_launch("pointwise", form, schedule, task.box, task.machine, reason)
 
 

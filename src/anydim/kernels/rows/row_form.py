@@ -1,4 +1,4 @@
-"""Finds the row form of a group: which loops are the row, and which axis the lanes run along."""
+"""Matches the row form of a group: the loops of a row, and the vectorized axis."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.lane_patterns import step_for
-from anydim.kernels.codegen.nontemporal import may_go_past, with_past
+from anydim.kernels.codegen.nontemporal import allow_nontemporal, with_nontemporal_flag
 from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
 from anydim.kernels.codegen.value_bounds import peaks, totals
 from anydim.kernels.inference import free_axes, read_address
 from anydim.kernels.ir import Operand
 from anydim.kernels.launch import Argument, Launch, Machine, filled
 from anydim.kernels.operands import Operands
-from anydim.kernels.rows.call_time_forms import open_strides, unit_form, versions
+from anydim.kernels.rows.call_time_forms import open_strides, stride_variants, unit_form
 from anydim.kernels.rows.flatten import all_axes, flatten, own_address, reads_own_points
-from anydim.kernels.rows.fusion_plan import cost, plan_sweeps, work
+from anydim.kernels.rows.fusion_plan import cost, plan_passes, work
 from anydim.kernels.rows.partial_rows import part_of
 from anydim.kernels.rows.row_body import PIECE, RowForm, Setting
 from anydim.kernels.rows.row_in_place import in_place
@@ -29,9 +29,9 @@ from anydim.lang.tree import Apply, Axis, Expr, Group, Index, Read, Statement, T
 from anydim.lang.tree.affine import reads, to_expr
 from anydim.sizes import Box, Size, Truth, as_size, bounds, maximum, minimum, product, prove
 
-LOOKED_UP = 32  # cheap operations that take as long as an element whose place is looked up
-PART_WORK = 1 << 18  # cheap operations on elements, or bytes read, that are worth a thread
-TYPICAL_ROW = 128  # elements, where only data knows
+LOOKED_UP = 32  # cost of an element read at a looked-up index, in unit operations
+PART_WORK = 1 << 18  # unit operations on elements, or bytes read, that are worth a thread
+TYPICAL_ROW = 128  # assumed elements of a row of data-dependent length
 RAW = " raw"
 
 
@@ -46,7 +46,7 @@ def row_form(group: Group, across: bool) -> RowForm | None:
 
 @lru_cache(maxsize=512)
 def _along(group: Group) -> RowForm | None:
-    """The form with lanes along the reduced axes, wherever what is stored lies."""
+    """The form with lanes along the reduced axes, whatever the layout of its results."""
     group = flatten(group)
     row = _row_axes(group) if reads_own_points(group) else None
     if row is None:
@@ -62,7 +62,7 @@ def _along(group: Group) -> RowForm | None:
     group, scaled = _factors_last(group, names)
     if not alone and any(_is_contraction(statement) for statement in group.statements):
         return None
-    plan = plan_sweeps(group, names)
+    plan = plan_passes(group, names)
     return None if plan is None else RowForm(group, outer, row, row[-1], plan, scaled)
 
 
@@ -82,7 +82,7 @@ def _row_axes(group: Group) -> tuple[Axis, ...] | None:
 
 
 def _outer_axes(group: Group, row: frozenset[str]) -> tuple[Axis, ...] | None:
-    """The axes that all statements share, in the order of the last one."""
+    """The axes shared by all statements, in the order of the last one."""
     outer = tuple(axis for axis in group.statements[-1].axes if axis.name not in row)
     wanted = {axis.name for axis in outer}
     for statement in group.statements:
@@ -92,9 +92,9 @@ def _outer_axes(group: Group, row: frozenset[str]) -> tuple[Axis, ...] | None:
 
 
 def _factors_last(group: Group, row: frozenset[str]) -> tuple[Group, frozenset[str]]:
-    """Sums of scaled elements as scaled sums: a mean divides once per row, not per element.
+    """Turn sums of scaled elements into scaled sums: a mean divides once per row, not per element.
 
-    Also returns the targets that became scaled sums; over nothing they are 0 all the same.
+    Also returns the targets that became scaled sums; they are 0 for an empty row.
     """
     statements: list[Statement] = []
     raw: list[Tensor] = []
@@ -116,7 +116,7 @@ def _factors_last(group: Group, row: frozenset[str]) -> tuple[Group, frozenset[s
 
 
 def _factors(expr: Expr, row: frozenset[str]) -> tuple[Expr, list[tuple[str, Expr]]]:
-    """An expression without the factors and divisors that are the same along the row."""
+    """Split off the factors and divisors of an expression that are constant along the row."""
     found: list[tuple[str, Expr]] = []
     while isinstance(expr, Apply) and expr.function in ("mul", "div"):
         left, right = expr.arguments
@@ -139,7 +139,7 @@ def _with_unit_axis(group: Group) -> Group:
 
 
 def _stores_lanes(form: RowForm) -> bool:
-    """Whether everything stored by vectors has lanes at neighbouring places."""
+    """Whether all vector stores are contiguous."""
     outputs = {tensor.name for tensor in form.group.outputs}
     for statement in form.group.statements:
         by_vectors = form.across or form.plan.kinds[statement.target] == "element"
@@ -150,7 +150,7 @@ def _stores_lanes(form: RowForm) -> bool:
 
 
 def _is_contraction(statement: Statement) -> bool:
-    """Whether each factor of a sum of products lacks an axis: then elements are used many times."""
+    """Whether a sum of products lacks an axis in each factor, so that elements are reused."""
     body = statement.body
     if statement.combine != "add" or not isinstance(body, Apply) or body.function != "mul":
         return False
@@ -163,7 +163,7 @@ def _is_contraction(statement: Statement) -> bool:
 
 
 def lane_score(form: RowForm) -> int:
-    """How well reads go along the lanes: contiguous ones count for, scattered ones against."""
+    """Score of the reads along the lanes: contiguous ones add, scattered ones subtract."""
     score = 0
     for statement in form.group.statements:
         if form.plan.kinds[statement.target] == "scalar":
@@ -183,7 +183,7 @@ def _read_score(read: Read, form: RowForm) -> int:
 
 
 def lanes_for(form: RowForm, machine: Machine) -> int:
-    """Vector lanes by the widest type that elements are stored, folded or read in."""
+    """Vector lanes by the widest type of elements that are stored, accumulated or read."""
     made = {n for n, k in form.plan.kinds.items() if k != "scalar" or form.across}
     stored = [form.group.type_of(name).dtype for name in made]
     read = [
@@ -200,7 +200,7 @@ def lanes_for(form: RowForm, machine: Machine) -> int:
 
 
 def _step(form: RowForm, lanes: int) -> int:
-    """How far vectors are apart: as they are long, across rows and where elements are folded."""
+    """Distance between vectors: the lanes, if across rows or if elements are reduced."""
     if form.across or not form.independent:
         return lanes
     read = (i for s in form.group.statements for r in reads(s.body) for i in r.indices)
@@ -210,7 +210,7 @@ def _step(form: RowForm, lanes: int) -> int:
 def row_launch(
     name: str, form: RowForm, schedule: Any, box: Box, machine: Machine, reason: str
 ) -> Launch:
-    """The launch of a form with the width that a schedule says, its `lanes` and `unroll`."""
+    """The launch of a form with the `lanes` and `unroll` of a schedule."""
     lanes, unroll = schedule.lanes, schedule.unroll
     longest = bounds(form.lane.extent, box).high
     form = replace(form, pieces=bool(form.outer) and form.independent and longest > 2 * PIECE)
@@ -221,15 +221,17 @@ def row_launch(
     sizes, (flops, moved) = context.sizes, work(form.group)
     if form.independent:
         heaviest = max(cost(statement.body) for statement in form.group.statements)
-        may_go_past(context, heaviest, moved, box)
+        allow_nontemporal(context, heaviest, moved, box)
     short = _short(form, context, box)
     program = RowProgram(Setting(form, context, lanes, unroll), short)
     rows = product(axis.extent for axis in form.row)
     never_empty = prove(rows, ">=", 1, box) is Truth.PROVED
     opened = open_strides(form, box)
-    body = versions(
+    body = stride_variants(
         form, opened, sizes.value,
-        lambda way: RowProgram(Setting(way, context, lanes, unroll), short).body(never_empty),
+        lambda variant: RowProgram(
+            Setting(variant, context, lanes, unroll), short
+        ).body(never_empty),
     )  # fmt: skip
     unit = None if opened else unit_form(form, box, _along)
     if unit is not None and lane_score(unit) > 0:
@@ -239,7 +241,7 @@ def row_launch(
         body = (ir.If(one, units, body),)
     pairs = in_place(form)
     return touched.launch(
-        name, sizes, with_past(context, body, moved, pairs), schedule, reason,
+        name, sizes, with_nontemporal_flag(context, body, moved, pairs), schedule, reason,
         parallel=program.parallel * (1 - apart),
         work=(flops * (1 - apart), moved * (1 - apart)), grain=_grain(program),
         scratch=program.scratch, in_place=pairs,
@@ -256,18 +258,18 @@ class RowPhase:
 
 
 def phases(form: RowForm, box: Box, machine: Machine) -> int:
-    """How many launches go before that of a form for rows that threads share; 0: there are none."""
+    """The number of launches before a form's own launch, for rows that threads share; 0: none."""
     if shared(form, box, machine) == 0:
         return 0
     outputs = {tensor.name for tensor in form.group.outputs}
     scalars = any(form.plan.kinds[name] != "element" for name in outputs)
-    return form.plan.sweeps + scalars
+    return form.plan.passes + scalars
 
 
 def phase_launch(
     form: RowForm, schedule: RowPhase, box: Box, machine: Machine
 ) -> tuple[Launch, tuple[Tensor, ...]]:
-    """The launch of a phase, and the tensors that phases leave to each other."""
+    """The launch of a phase, and the tensors passed between phases."""
     touched = Operands.of(form.group, (statement.body for statement in form.group.statements))
     context = _context(form, touched, machine, schedule.lanes)
     setting = Setting(form, context, schedule.lanes, schedule.unroll)
@@ -281,11 +283,13 @@ def phase_launch(
     count = phases(form, box, machine)
     flops, moved = ((estimate * apart) // count for estimate in work(form.group))
     launch = touched.launch(
-        "rows_phase", context.sizes, steps, schedule, "pieces of rows that threads share",
+        "rows_phase", context.sizes, steps, schedule, "pieces of long rows, shared by threads",
         parallel=program.positions * apart, work=(flops, moved), in_place=in_place(form),
-        grain=_grain(program) if schedule.phase < form.plan.sweeps else 1,
+        grain=_grain(program) if schedule.phase < form.plan.passes else 1,
     )  # fmt: skip
-    return replace(launch, in_place=()), parts.tensors  # the last launch says where results lie
+    return replace(
+        launch, in_place=()
+    ), parts.tensors  # only the last launch declares in-place results
 
 
 def _context(form: RowForm, touched: Operands, machine: Machine, lanes: int) -> Context:
@@ -305,7 +309,7 @@ def _context(form: RowForm, touched: Operands, machine: Machine, lanes: int) -> 
 
 
 def _short(form: RowForm, context: Context, box: Box) -> Setting | None:
-    """How rows are written that do not fill a vector; None where none is so short."""
+    """The setting for rows that do not fill a vector; None where no row is that short."""
     widest = max(t.dtype.bytes for t in context.types.values())
     lanes = context.machine.lanes_of(max(4, widest))
     found = short_form(form, box, lanes)
@@ -313,7 +317,7 @@ def _short(form: RowForm, context: Context, box: Box) -> Setting | None:
 
 
 def _grain(program: RowProgram) -> Size:
-    """Positions of the parallel range that make one part worth a thread."""
+    """Indices of the parallel range that make a part worth a thread."""
     form = program.form
     statements, lane = form.group.statements, form.lane.name
     operations = sum(cost(s.body) + 1 + LOOKED_UP * len(lookups(s.body, lane)) for s in statements)
@@ -329,9 +333,9 @@ def _grain(program: RowProgram) -> Size:
 
 
 def _moved(form: RowForm) -> int:
-    """Bytes that are read for an element of a row, where nothing is written for each.
+    """Bytes read per element of a row, if nothing is written per element.
 
-    Results are new memory, which the system hands out one page after the other.
+    Results are excluded: their pages are faulted in one by one, so writes do not scale like reads.
     """
     if form.plan.stored:
         return 0
@@ -341,8 +345,8 @@ def _moved(form: RowForm) -> int:
 
 
 def grain_of(each: float, elements: Size) -> Size:
-    """How many positions are worth a thread that have so many `elements`, which take `each`."""
-    each = each or 1.0  # the estimate of sums over nothing
+    """The number of indices worth a thread, each with `elements` of cost `each`."""
+    each = each or 1.0  # the cost of an empty sum
     known = elements.constant
     if known is not None:
         return as_size(max(1, round(PART_WORK / (each * max(1, known)))))

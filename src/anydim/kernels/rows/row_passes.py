@@ -1,7 +1,7 @@
-"""Code for groups that work row by row: sweeps with vector lanes along or across the rows.
+"""Code for row-wise groups: passes with vector lanes along or across the rows.
 
-Along: the lanes are neighbours in one row; reductions end with a sum over lanes.
-Across: the lanes are neighbouring rows; each lane has its own row, walked element by element.
+Along: the lanes are contiguous in one row; reductions end with a horizontal reduction. Across: the
+lanes are adjacent rows; each lane walks its own row, element by element.
 
     along  (softmax over c)          across (mean over s)
     for r:                           for b, block of 64 c:
@@ -19,7 +19,7 @@ from operator import or_
 
 from anydim.kernels import ir
 from anydim.kernels.codegen import arithmetic
-from anydim.kernels.codegen.nontemporal import goes_past
+from anydim.kernels.codegen.nontemporal import nontemporal_condition
 from anydim.kernels.codegen.scalar_lowering import Context, Elements
 from anydim.kernels.codegen.vector_loops import (
     START,
@@ -35,22 +35,22 @@ from anydim.kernels.codegen.vector_loops import (
 )
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, least, variable
-from anydim.kernels.rows.few_columns import FewColumns, every_other, takes_few
+from anydim.kernels.rows.few_columns import FewColumns, interleaved_loop, takes_few
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.partial_rows import limits, part_of
 from anydim.kernels.rows.row_body import PIECE, Cell, Row, Setting, whole_pieces
-from anydim.kernels.rows.short_rows import Short, most_columns
+from anydim.kernels.rows.short_rows import Short, max_columns
 from anydim.lang.tree import Axis, Expr, Read
 from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, ceil_div, product
 
-FEW = 16  # elements of a row that is one vector, if no vector holds fewer
-FEWER = (8, 4)  # where they are looked up
-PART = "part of a row"  # the axis over pieces of rows, or blocks of rows that lanes share
+FEW = 16  # lanes for rows of at most one vector, clamped to the vector's lanes
+FEWER = (8, 4)  # if elements are read at looked-up indices
+PART = "part of a row"  # axis over pieces of rows, or over blocks of rows
 
 
 def lookups(body: Expr, lane: str) -> list[Read]:
-    """What is read one by one along a row, where other elements say."""
+    """Reads along a row at data-dependent indices."""
     return [r for r in reads(body) if any(lane in free_axes(i) and reads(i) for i in r.indices)]
 
 
@@ -62,15 +62,15 @@ class RowProgram:
         unit: bool = False,
     ) -> None:  # fmt: skip
         self.setting, self.form, self.plan = setting, setting.form, setting.plan
-        self.unit = unit  # a `unit_form`: the range is that of its elements
-        self.single = single  # rows are a vector each, of the lanes that are the same in all
-        self.short = short  # for rows that fill no vector
-        self.sweeps: tuple[Segment, ...] = ()
+        self.unit = unit  # a `unit_form`: the parallel range counts its elements
+        self.single = single  # each row is one vector, with the same lanes in all rows
+        self.short = short  # setting for rows that do not fill a vector
+        self.segments: tuple[Segment, ...] = ()
 
-    # ---- the whole -----------------------------------------------------------------------------
+    # ---- main function -------------------------------------------------------------------------
 
     def body(self, never_empty: bool) -> tuple[ir.Step, ...]:
-        """All steps of the main function. `never_empty` says that rows have elements."""
+        """All steps of the main function. `never_empty`: rows have elements."""
         running = replace(self.setting.context, running=True)
         steps = self._rows(running, empty=False)
         extent = self.setting.value(self.form.lane.extent)
@@ -80,17 +80,18 @@ class RowProgram:
             steps = (ir.If(is_short, single._rows(running, empty=False), steps),)
         if self.short is not None:
             few = RowProgram(self.short).short_rows()
-            is_short = extent <= most_columns(self.form, self.short.lanes)
+            is_short = extent <= max_columns(self.form, self.short.lanes)
             steps = few if isinstance(extent, ir.Const) else (ir.If(is_short, few, steps),)
         if not never_empty and not self.form.whole:
             count = self.setting.value(product(axis.extent for axis in self.form.row))
             stored = self.setting.scalars & self.setting.outputs
-            nothing = self._rows(self.setting.context, empty=True) if stored else ()
-            steps = (ir.If(count > 0, steps, nothing),)
+            empty_rows = self._rows(self.setting.context, empty=True) if stored else ()
+            steps = (ir.If(count > 0, steps, empty_rows),)
         return (ir.If(START < STOP, steps),)
 
     def _singles(self) -> tuple[int, ...]:
-        """Lanes of rows of a few elements that depend on no others, where a call may have them."""
+        """Lane counts of variants for rows of one vector, where elements are independent and rows
+        may be short."""
         form, lanes = self.form, min(FEW, self.setting.lanes)
         some = bool(form.outer) and form.lane.extent.constant is None and lanes > 1
         if form.across:
@@ -98,7 +99,8 @@ class RowProgram:
         return (lanes, *self._fewer()) if some and form.independent else ()
 
     def _fewer(self) -> tuple[int, ...]:
-        """Lanes where elements are looked up, which takes its time for each lane, in it or not."""
+        """Smaller lane counts for reads at looked-up indices, which cost time per lane, masked or
+        not."""
         form = self.form
         looked_up = any(lookups(s.body, form.lane.name) for s in form.group.statements)
         kept = form.across and form.plan.slots
@@ -126,16 +128,18 @@ class RowProgram:
 
     @property
     def scratch(self) -> Size:
-        """Bytes of the rows kept in scratch."""
+        """Bytes of the elements kept in scratch."""
         return self.setting.slot_start(len(self.plan.slots))
 
     def short_rows(self) -> tuple[ir.Step, ...]:
-        """Blocks of rows side by side, through panels."""
+        """Blocks of rows side by side, through transposed panels."""
         context = replace(self.setting.context, running=True, step=0)
         kernel, short = Elements(context), Short(self.setting)
         kernel.steps += short.declared()
         with over(kernel, STOP, START, self.setting.lanes, PART, "r") as (scope, first):
-            short.block(scope, first, lambda left: self._block(scope, first, left, False, 1))
+            short.block(
+                scope, first, lambda remaining: self._block(scope, first, remaining, False, 1)
+            )
         return tuple(kernel.steps)
 
     def _shared(self) -> tuple[Axis, ...]:
@@ -150,7 +154,7 @@ class RowProgram:
         return tuple(kernel.steps)
 
     def _distances(self, kernel: Elements) -> None:
-        """Rows too long for two of them to stay in the nearest cache are not read ahead."""
+        """Enable prefetch of the next row only if several rows fit into the L1 cache."""
         if self.setting.ahead:
             bytes_of = max(t.type.dtype.bytes for t in self.form.group.inputs)
             most = self.setting.context.machine.l1_bytes // (4 * bytes_of * len(self.setting.ahead))
@@ -164,29 +168,29 @@ class RowProgram:
         part = None if empty else part_of(self.form)
         if self.single:
             mask = first_lanes(kernel, extent, self.setting.lanes)
-            self.sweeps = (Segment(1, constant(0), None, mask),)
+            self.segments = (Segment(1, constant(0), None, mask),)
         elif self.form.cut and not empty:
             whole = self.setting.value(whole_pieces(self.form) * PIECE)
             lanes, unroll = self.setting.lanes, self.setting.unroll
-            self.sweeps = open_segments(kernel, whole, extent, lanes, unroll, lanes)
+            self.segments = open_segments(kernel, whole, extent, lanes, unroll, lanes)
             self._distances(kernel)
         elif not empty and not self.form.pieces and part is None:
-            self.sweeps = self._segments(kernel, low, high)
+            self.segments = self._segments(kernel, low, high)
             self._distances(kernel)
 
         def one(scope: Elements) -> None:
             if self.form.pieces:
                 first = scope.name(scope.indices[PART] * self.setting.piece)
                 last = scope.name(least(first + self.setting.piece, extent))
-                self.sweeps = self._segments(scope, first, last)
+                self.segments = self._segments(scope, first, last)
             elif part is not None:
                 first, last = limits(part, scope, constant(0), extent)
-                self.sweeps = self._segments(scope, first, last)
+                self.segments = self._segments(scope, first, last)
             row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
             if empty:
                 row.empty()
-            for sweep in range(0 if empty else self.plan.sweeps):
-                self._sweep_along(row, sweep)
+            for pass_number in range(0 if empty else self.plan.passes):
+                self._pass_along(row, pass_number)
             row.finish()
             scope.steps += row.scope.steps
 
@@ -203,40 +207,40 @@ class RowProgram:
         return segments(scope, low, high, setting.lanes, setting.unroll, setting.step)
 
     def _range(self, kernel: Elements) -> tuple[ir.Value, ir.Value]:
-        """The rows to do: of a unit form those that begin in the part of the range."""
+        """The rows to process; for a unit form, those that start in the part of the range."""
         if not self.unit:
             return START, STOP
         extent = self.setting.value(self.form.lane.extent)
         first, last = (kernel.name((end + (extent - 1)) // extent) for end in (START, STOP))
         return first, last
 
-    def _sweep_along(self, row: Row, sweep: int) -> None:
-        copies = max((segment.copies for segment in self.sweeps), default=1)
-        row.begin(sweep, copies)
+    def _pass_along(self, row: Row, pass_number: int) -> None:
+        copies = max((segment.copies for segment in self.segments), default=1)
+        row.begin(pass_number, copies)
 
         def part(scope: Elements, segment: Segment) -> None:
             def cell(inner: Elements, at: ir.Value, copy: int) -> None:
-                Cell(row, inner, {self.form.lane.name: at}, sweep, copy, segment.mask).emit()
+                Cell(row, inner, {self.form.lane.name: at}, pass_number, copy, segment.mask).emit()
 
-            past = self._past(scope, segment)
-            run_segment(scope, segment, self.setting.step, cell, past)
+            condition = self._nontemporal(scope, segment)
+            run_segment(scope, segment, self.setting.step, cell, condition)
 
         def vectors(scope: Elements) -> None:
             if self.form.cut:
-                self._pieces(scope, row, sweep, part)
-            for segment in self.sweeps:
+                self._pieces(scope, row, pass_number, part)
+            for segment in self.segments:
                 part(scope, segment)
 
-        def swept(scope: Elements) -> None:
+        def one_pass(scope: Elements) -> None:
             axes = self.form.row[:-1]
             with nested(scope, ((a.name, 0, self.setting.value(a.extent)) for a in axes)) as inner:
                 vectors(inner)
 
-        self._by_ways(row, swept)
-        self._swept(row, sweep)
+        self._by_variants(row, one_pass)
+        self._finish_pass(row, pass_number)
 
-    def _past(self, scope: Elements, segment: Segment) -> ir.Value | None:
-        """Whether what a segment stores goes past the caches; None: never."""
+    def _nontemporal(self, scope: Elements, segment: Segment) -> ir.Value | None:
+        """Whether the stores of a segment are nontemporal; None: never."""
         setting, lane = self.setting, self.form.lane.name
         if not self.form.independent or segment.high is None or setting.step != setting.lanes:
             return None
@@ -245,33 +249,33 @@ class RowProgram:
             (buffers[name], setting.dtype(name), own_address(statements[name]))
             for name in self.plan.stored
         )
-        return goes_past(scope, lane, segment.low, setting.lanes, stored)
+        return nontemporal_condition(scope, lane, segment.low, setting.lanes, stored)
 
-    def _swept(self, row: Row, sweep: int) -> None:
-        row.end(sweep)
+    def _finish_pass(self, row: Row, pass_number: int) -> None:
+        row.end(pass_number)
 
     def _pieces(
-        self, scope: Elements, row: Row, sweep: int, part: Callable[[Elements, Segment], None]
+        self, scope: Elements, row: Row, pass_number: int, part: Callable[[Elements, Segment], None]
     ) -> None:
-        """All pieces of a row but the last one."""
+        """All pieces of a row except the last one."""
         count = self.setting.value(whole_pieces(self.form))
         with over(scope, count, letter="piece") as (inner, piece):
             first = inner.name(piece * PIECE)
             part(inner, Segment(self.setting.unroll, first, inner.name(first + PIECE)))
-            row.piece_done(inner, sweep)
+            row.piece_done(inner, pass_number)
 
-    def _by_ways(self, row: Row, body: Callable[[Elements], None]) -> None:
-        """A sweep that divides by a total: as products where no part is too small for them."""
+    def _by_variants(self, row: Row, body: Callable[[Elements], None]) -> None:
+        """A pass that divides by a total: by multiplication if no term is too small for it."""
         if not row.small:
             body(row.scope)
             return
-        ways = []
+        variants = []
         for safe in (frozenset(), frozenset(row.small)):
             scope = row.scope.inner({})
             scope.safe = safe
             body(scope)
-            ways.append(tuple(scope.steps))
-        row.scope.steps.append(ir.If(reduce(or_, row.small.values()), *ways, rare=True))
+            variants.append(tuple(scope.steps))
+        row.scope.steps.append(ir.If(reduce(or_, row.small.values()), *variants, rare=True))
 
     # ---- across --------------------------------------------------------------------------------
 
@@ -288,20 +292,20 @@ class RowProgram:
             if known is not None and known % self.setting.width == 0:
                 scope.steps += self._block(scope, first, None, empty, vectors)
                 return
-            left = scope.name(extent - first)
+            remaining = scope.name(extent - first)
             if empty or (known is not None and known <= lanes):
                 copies = vectors if empty else 1
-                scope.steps += self._block(scope, first, left, empty, copies)
+                scope.steps += self._block(scope, first, remaining, empty, copies)
                 return
             full = self._block(scope, first, None, empty, vectors)
-            part = self._pairs(scope, first, left, min(vectors, 2))
+            part = self._pairs(scope, first, remaining, min(vectors, 2))
             fewer = self._fewer()
             if fewer:
-                part = self._single(fewer[0])._pairs(scope, first, left, 1)
-            elif vectors > 1:  # columns for one vector are not worth the work of two
-                few = self._block(scope, first, left, empty, 1)
-                part = (ir.If(left <= lanes, few, part),)
-            steps: tuple[ir.Step, ...] = (ir.If(left >= self.setting.width, full, part),)
+                part = self._single(fewer[0])._pairs(scope, first, remaining, 1)
+            elif vectors > 1:  # columns for one vector do not pay for two
+                few = self._block(scope, first, remaining, empty, 1)
+                part = (ir.If(remaining <= lanes, few, part),)
+            steps: tuple[ir.Step, ...] = (ir.If(remaining >= self.setting.width, full, part),)
             if takes_few(self.form, lanes):
                 few = FewColumns(self.setting).steps(scope)
                 steps = (ir.If(extent <= lanes // 2, few, steps),)
@@ -310,42 +314,47 @@ class RowProgram:
         parallel_loop(kernel, [*axes, (PART, blocks)], one)
 
     def _pairs(
-        self, outer: Elements, first: ir.Value, left: ir.Value, vectors: int
+        self, outer: Elements, first: ir.Value, remaining: ir.Value, vectors: int
     ) -> tuple[ir.Step, ...]:
-        """The `left` rows from `first` on, that fill no whole block, in smaller ones."""
+        """The `remaining` rows from `first` on, which fill no whole block, in smaller blocks."""
         part = outer.inner({})
-        with over(part, left, 0, vectors * self.setting.lanes, letter="done") as (scope, done):
-            at, rest = scope.name(first + done), scope.name(left - done)
+        with over(part, remaining, 0, vectors * self.setting.lanes, letter="done") as (scope, done):
+            at, rest = scope.name(first + done), scope.name(remaining - done)
             scope.steps += self._block(scope, at, rest, False, vectors)
         return tuple(part.steps)
 
     def _block(
-        self, outer: Elements, first: ir.Value, left: ir.Value | None, empty: bool, vectors: int
+        self,
+        outer: Elements,
+        first: ir.Value,
+        remaining: ir.Value | None,
+        empty: bool,
+        vectors: int,
     ) -> tuple[ir.Step, ...]:
-        """`vectors` of rows from `first` on; only `left` rows exist when it is given."""
+        """`vectors` of rows from `first` on; only `remaining` ones exist, if given."""
         shared, lane, lanes = outer.inner({}), self.form.lane.name, self.setting.lanes
         rows: list[Row] = []
         for copy in range(vectors):
             at, mask = shared.name(first + copy * lanes), None
-            if left is not None:
-                mask = first_lanes(shared, left - copy * lanes, lanes)
+            if remaining is not None:
+                mask = first_lanes(shared, remaining - copy * lanes, lanes)
             scope = shared.inner(
                 {lane: at}, lane=lane, lanes=lanes, mask=mask, answers=self.setting.scalars
             )
             scope.steps = shared.steps
             rows.append(Row(self.setting, scope, copy))
-        for sweep in range(0 if empty else self.plan.sweeps):
-            self._sweep_across(shared, rows, sweep)
+        for pass_number in range(0 if empty else self.plan.passes):
+            self._pass_across(shared, rows, pass_number)
         for row in rows:
             if empty:
                 row.empty()
             row.finish()
         return tuple(shared.steps)
 
-    def _sweep_across(self, shared: Elements, rows: list[Row], sweep: int) -> None:
+    def _pass_across(self, shared: Elements, rows: list[Row], pass_number: int) -> None:
         for row in rows:
-            row.begin(sweep, 1)
-        masked = rows[-1].scope.mask is not None and not self.plan.made_by(sweep)
+            row.begin(pass_number, 1)
+        masked = rows[-1].scope.mask is not None and not self.plan.made_by(pass_number)
 
         def nest(uniform: Elements, indices: dict[str, ir.Value], axes: tuple[Axis, ...]) -> None:
             if axes:
@@ -354,13 +363,13 @@ class RowProgram:
                 nest(inner, {**indices, axes[0].name: at}, axes[1:])
                 extent = self.setting.value(axes[0].extent)
                 if masked and len(axes) == 1:
-                    uniform.steps.append(every_other(at, extent, 1, inner.steps, uniform))
+                    uniform.steps.append(interleaved_loop(at, extent, 1, inner.steps, uniform))
                 else:
                     uniform.steps.append(arithmetic.loop(at.name, 0, extent, 1, *inner.steps))
                 return
             for row in rows:
-                Cell(row, uniform, indices, sweep, 0, row.scope.mask).emit()
+                Cell(row, uniform, indices, pass_number, 0, row.scope.mask).emit()
 
         nest(shared, {}, self.form.row)
         for row in rows:
-            row.end(sweep)
+            row.end(pass_number)

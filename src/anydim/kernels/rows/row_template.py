@@ -1,4 +1,4 @@
-"""The template of softmax, layer normalisation and their kin: reductions fused with elements.
+"""The template of softmax, layer normalization and similar: reductions fused with elementwise work.
 
 All statements share their outer loops; every reduction runs over the same row axes. Axes of the
 same name in different statements are the same loop (fusion names them so).
@@ -26,12 +26,12 @@ from anydim.kernels.template import Template
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box, product
 
-SHORT_ROW = 32  # elements; joining the lanes of a shorter row costs as much as the row
+SHORT_ROW = 32  # elements; reducing the lanes of a shorter row costs as much as the row
 
 
 @dataclass(frozen=True)
 class Rows:
-    """`lanes` wide vectors, `unroll` of them side by side, along the rows or across them."""
+    """Vectors of `lanes`, unrolled `unroll` times, along the rows or across them."""
 
     lanes: int
     unroll: int = 4
@@ -39,7 +39,7 @@ class Rows:
 
 
 def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Rows | None:
-    """A schedule for a group with reductions over one row; None for other groups."""
+    """The schedule of a group with reductions over one row; None for other groups."""
     if not any(statement.reduced for statement in group.statements):
         return None
     forms = [row_form(group, across) for across in (False, True)]
@@ -51,9 +51,10 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
 
 
 def _merit(form: RowForm) -> tuple[bool, int, bool]:
-    """Contiguous reads decide, after rows too short to fill vectors; ties go along.
+    """Ranks forms: rows long enough for vectors, then contiguous reads; ties go to lanes along the
+    row.
 
-    Short rows that follow each other are no reason: see `short_rows.py`.
+    Short adjacent rows do not count against lanes along the row: see `short_rows.py`.
     """
     count = product(axis.extent for axis in form.row).constant
     short = count is not None and count < SHORT_ROW and not form.across and len(form.outer) > 1
@@ -66,10 +67,10 @@ def lower(
     """The launch of a matched group."""
     form = row_form(group, schedule.across)
     assert form is not None
-    way = "across" if schedule.across else "along"
+    direction = "across" if schedule.across else "along"
     return row_launch(
         "rows", form, schedule, box, machine,
-        f"reductions over one row, fused with its elements; lanes {way} the row",
+        f"row reductions fused with elementwise work; lanes {direction} the row",
     )  # fmt: skip
 
 

@@ -1,11 +1,11 @@
-"""Rows that do not fill a vector: as many of them as lanes, side by side.
+"""Rows that do not fill a vector: one row per lane.
 
     top(r) max=! x(r,c) where c in 0:3
 
-One row after the other would load 3 of 16 lanes and then join them. Instead 16 rows are brought
-into a panel [c][16] by squares of vectors that are transposed in registers; there the lanes are
-rows (`across`), and results of elements go back the same way. Which way a row goes depends on its
-length alone, so it has the same bits in every batch.
+Row by row, 3 of 16 lanes would be loaded and then reduced. Instead 16 rows are packed into a panel
+[c][16] by in-register transposes; there the lanes are rows (`across`), and elementwise results are
+transposed back. The code used for a row depends on its length alone, so it has the same bits in
+every batch.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from anydim.lang.tree import Read
 from anydim.lang.tree.affine import Affine, affine, flat_address, reads
 from anydim.sizes import Box, bounds
 
-_STRIP = 4  # columns that are brought in at a time
-_DEAR = 12.0  # operations for each element that are worth bringing in twice as many
-_EXTREMES = ("max", "min")  # a vector's lanes take longer to join than those of a sum
+_STRIP = 4  # columns transposed at a time
+_EXPENSIVE = 12.0  # operations per element that pay for panels twice as wide
+_EXTREMES = ("max", "min")  # horizontal reductions that take longer than a sum
 
 
-def most_columns(form: RowForm, lanes: int) -> int:
+def max_columns(form: RowForm, lanes: int) -> int:
     """The length of the longest short row."""
     statements = form.group.statements
-    dear = sum(cost(statement.body) for statement in statements) > _DEAR
-    return lanes * (2 if dear or any(s.combine in _EXTREMES for s in statements) else 1)
+    expensive = sum(cost(statement.body) for statement in statements) > _EXPENSIVE
+    return lanes * (2 if expensive or any(s.combine in _EXTREMES for s in statements) else 1)
 
 
 def short_form(form: RowForm, box: Box, lanes: int) -> RowForm | None:
-    """The form with rows along the lanes, where rows may be short; None where that is no way."""
+    """The form with one row per lane, where rows may be short; None where it does not apply."""
     if form.across or len(form.outer) != 1 or len(form.row) != 1 or not form.plan.made:
         return None
-    long = bounds(form.lane.extent, box).low > most_columns(form, lanes)
+    long = bounds(form.lane.extent, box).low > max_columns(form, lanes)
     if long or lanes == 1 or part_of(form) is not None:
         return None
     found = replace(form, lane=form.outer[0])
@@ -58,13 +58,14 @@ def short_form(form: RowForm, box: Box, lanes: int) -> RowForm | None:
 
 @dataclass(frozen=True)
 class Panels:
-    """What a short form has in panels: operands read along rows, results, what is kept."""
+    """The panels of a short form: operands read along rows, results, kept elements."""
 
     form: RowForm
 
     @cached_property
     def inputs(self) -> dict[Read, str]:
-        """Reads whose lanes lie apart and whose columns are neighbours, with their tensors."""
+        """Reads that are contiguous along the columns and strided over the lanes, with their
+        tensors."""
         row, lane = self.form.row[0].name, self.form.lane.name
         found: dict[Read, str] = {}
         for statement in self.form.group.statements:
@@ -78,7 +79,7 @@ class Panels:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """The results of elements."""
+        """The elementwise results."""
         return tuple(self.form.plan.stored)
 
     def names(self) -> dict[Read | str, str]:
@@ -89,10 +90,10 @@ class Panels:
 
 
 class Short:
-    """The steps around those of the rows: blocks of rows, into panels and out of them.
+    """The steps around those of the rows: packs blocks of rows into panels and unpacks them.
 
-    Columns go in strips of four: what four neighbours of 16 rows are is four vectors, in each a
-    square of every fourth row beside the next.
+    Columns are processed in strips of four: four columns of 16 rows are four vectors, each with a 4
+    x 4 block of every fourth row side by side.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -103,33 +104,34 @@ class Short:
     def block(
         self, scope: Elements, first: ir.Value, rows: Callable[[ir.Value], tuple[ir.Step, ...]]
     ) -> None:
-        """A block of rows from `first` on; `rows` gives its steps between panels."""
-        left, panels = scope.name(STOP - first), Panels(self.form)
+        """A block of rows from `first` on; `rows` emits its steps between panels."""
+        remaining, panels = scope.name(STOP - first), Panels(self.form)
         for read in panels.inputs:
-            self._bring_in(scope, read, first, left)
-        scope.steps += rows(left)
+            self._pack(scope, read, first, remaining)
+        scope.steps += rows(remaining)
         for name in panels.written:
-            self._bring_out(scope, name, first, left)
+            self._unpack(scope, name, first, remaining)
 
     def declared(self) -> list[ir.Step]:
-        """Room for the panels."""
-        count = most_columns(self.form, self.lanes) * self.lanes
+        """Declarations of the panels."""
+        count = max_columns(self.form, self.lanes) * self.lanes
         names = [each.tensor if isinstance(each, Read) else each for each in self.setting.panels]
         return [
             ir.Stack(panel, self.form.group.type_of(name).dtype, count)
             for name, panel in zip(names, self.setting.panels.values())
         ]
 
-    def _bring_in(self, scope: Elements, read: Read, first: ir.Value, left: ir.Value) -> None:
-        """Fill the panel of a read."""
+    def _pack(self, scope: Elements, read: Read, first: ir.Value, remaining: ir.Value) -> None:
+        """Pack the panel of a read."""
         form, few = affine(read.indices[0]), self._vector(read.tensor, self.side)
         assert form is not None
         buffer, panel = self.setting.context.buffers[read.tensor], self.setting.panels[read]
-        places = self._places(scope, form, first, left)
+        offsets = self._row_offsets(scope, form, first, remaining)
 
         def strip(inner: Elements, at: ir.Value, mask: ir.Value) -> None:
             pieces = [
-                inner.name(ir.Load(few, buffer, inner.name(place + at), mask)) for place in places
+                inner.name(ir.Load(few, buffer, inner.name(offset + at), mask))
+                for offset in offsets
             ]
             rows = [side_by_side(pieces[row :: self.side]) for row in range(self.side)]
             for number, column in enumerate(self._squares(inner, rows)):
@@ -137,12 +139,14 @@ class Short:
 
         self._strips(scope, strip)
 
-    def _bring_out(self, scope: Elements, name: str, first: ir.Value, left: ir.Value) -> None:
-        """Write a result that is in a panel."""
+    def _unpack(self, scope: Elements, name: str, first: ir.Value, remaining: ir.Value) -> None:
+        """Unpack a result from its panel."""
         vector = self._vector(name, self.lanes)
         buffer, panel = self.setting.context.buffers[name], self.setting.panels[name]
-        places = self._places(scope, own_address(self.setting.statements[name]), first, left)
-        whole = scope.name(constant(self.lanes) <= left)
+        offsets = self._row_offsets(
+            scope, own_address(self.setting.statements[name]), first, remaining
+        )
+        whole = scope.name(constant(self.lanes) <= remaining)
 
         def strip(inner: Elements, at: ir.Value, mask: ir.Value) -> None:
             columns: list[ir.Value] = [
@@ -151,10 +155,10 @@ class Short:
             ]
             squares = self._squares(inner, columns)
             stores = []
-            for row, place in enumerate(places):
+            for row, offset in enumerate(offsets):
                 few = self._part(squares[row % self.side], row // self.side)
-                stores.append(ir.Store(buffer, inner.name(place + at), few, mask))
-            some = [ir.If(constant(n) < left, (s,)) for n, s in enumerate(stores)]
+                stores.append(ir.Store(buffer, inner.name(offset + at), few, mask))
+            some = [ir.If(constant(n) < remaining, (s,)) for n, s in enumerate(stores)]
             inner.steps.append(ir.If(whole, tuple(stores), tuple(some)))
 
         self._strips(scope, strip)
@@ -165,33 +169,34 @@ class Short:
     def _strips(
         self, scope: Elements, body: Callable[[Elements, ir.Value, ir.Value], None]
     ) -> None:
-        """Strips of columns: where they begin, and which of their columns there are."""
+        """Loop over strips of columns; the body gets the first column and the mask of existing
+        columns."""
         with over(scope, self.columns, 0, self.side, letter="c") as (inner, at):
             body(inner, at, first_lanes(inner, inner.name(self.columns - at), self.side))
 
-    def _places(
-        self, scope: Elements, form: Affine, first: ir.Value, left: ir.Value
+    def _row_offsets(
+        self, scope: Elements, form: Affine, first: ir.Value, remaining: ir.Value
     ) -> list[ir.Value]:
-        """Where the rows of a block begin; of those that do not exist, the last one."""
+        """Offsets of the rows of a block; rows past the end repeat the last one."""
         inner = scope.inner({self.form.lane.name: first})
         at = inner.offset(form.without(self.form.row[0].name))
         scope.steps += inner.steps
-        apart = self.setting.value(form.stride(self.form.lane.name))
+        distance = self.setting.value(form.stride(self.form.lane.name))
         found = [at]
         for row in range(1, self.lanes):
-            at = scope.name(at + select(constant(row) < left, apart, 0))
+            at = scope.name(at + select(constant(row) < remaining, distance, 0))
             found.append(at)
         return found
 
     def _column(self, scope: Elements, at: ir.Value, number: int) -> ir.Value:
-        """Where a column of a strip is in a panel."""
+        """Offset of a column of a strip in a panel."""
         return scope.name((at + number) * self.lanes)
 
     def _squares(self, scope: Elements, rows: list[ir.Value]) -> list[ir.Value]:
         return transposed(ir.Type(rows[0].dtype, self.lanes), rows, scope.name)
 
     def _part(self, whole: ir.Value, number: int) -> ir.Value:
-        """The square of that number out of those of a vector."""
+        """Block `number` of a vector of side-by-side blocks."""
         few = ir.Type(whole.type.dtype, self.side)
         lanes = tuple(range(number * self.side, (number + 1) * self.side))
         return ir.Shuffle(few, whole, whole, lanes)

@@ -1,4 +1,4 @@
-"""Long rows that threads share: a launch for each sweep over pieces of rows, and one for the end.
+"""Long rows shared by threads: a launch per pass over pieces of rows, and a final one.
 
     top(r) max=! x(r,c);  e(r,c) = exp(x(r,c) - top(r));  total(r) +=! e(r,c);  y(r,c) = e / total
 
@@ -6,9 +6,10 @@
     phase 1   top(r) from part0(r,*); part1(r,p) +=! e(r,c)
     phase 2   top(r), total(r) from part0(r,*), part1(r,*); y(r,c) = e(r,c) / total(r)
 
-A part is a vector, whose lanes are joined when the whole is known. Whoever does a row alone goes
-through the same pieces in the same order (`RowForm.cut`), so a row has the same bits either way.
-The launches have an empty range where rows are short or keep the threads busy as they are.
+A partial result is a vector, whose lanes are reduced once the row is complete. A thread that
+computes a row alone processes the same pieces in the same order (`RowForm.cut`), so results are the
+same to the bit either way. The launches have an empty range if rows are short, or numerous enough
+to occupy all threads.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from anydim.lang.tree import Tensor, TensorType
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, as_size, bounds, ceil_div, maximum, minimum, product, simplify
 
-LONG = 8 * PIECE  # elements of a row from which on threads share it
-MANY = 16  # rows that keep the threads busy without that
+LONG = 8 * PIECE  # elements of the shortest row that threads share
+MANY = 16  # rows that occupy the threads without sharing
 
 
 def rows_of(form: RowForm) -> Size:
@@ -45,13 +46,13 @@ def pieces_of(form: RowForm) -> Size:
 
 
 def is_cut(form: RowForm, box: Box) -> bool:
-    """Whether reductions of a form add up pieces of a row, so that threads may share it.
+    """Whether reductions of a form sum pieces of a row, so that threads may share it.
 
-    How many rows there are has no say, nor how few pieces: a row has its bits at all sizes.
+    Independent of the number of rows and pieces: the bits of a row do not depend on sizes.
     """
     wanted = bool(form.outer) or bool(
         form.plan.stored
-    )  # else `passes/split_reduction.py` has cut it
+    )  # else `passes/split_reduction.py` has split it
     along = wanted and not form.across and len(form.row) == 1 and bool(form.plan.made)
     fixed = part_of(form) is None and not form.plan.slots and not open_strides(form, box)
     fine = not any(checked(statement.body) for statement in form.group.statements)
@@ -59,13 +60,13 @@ def is_cut(form: RowForm, box: Box) -> bool:
 
 
 def shared(form: RowForm, box: Box, machine: Machine) -> Size:
-    """1 where threads share rows, else 0.
+    """1 if threads share rows, else 0.
 
-    Several rows are gone through one after the other in each phase, so that is for rows which no
-    cache holds from one sweep to the next.
+    Each phase processes several rows one after the other, so several rows are shared only if no
+    cache holds a row from one pass to the next.
     """
     rows, length = rows_of(form), form.lane.extent
-    if not is_cut(form, box) or machine.most_lanes:  # an accelerator's rows are other templates'
+    if not is_cut(form, box) or machine.most_lanes:  # accelerators use other templates
         return as_size(0)
     if bounds(length, box).high < LONG or bounds(rows, box).low >= MANY:
         return as_size(0)
@@ -76,21 +77,21 @@ def shared(form: RowForm, box: Box, machine: Machine) -> Size:
 
 @dataclass(frozen=True)
 class Parts:
-    """The tensors that hold parts: of reductions, and of the bits that parts have in common."""
+    """The tensors of partial results: of reductions, and of the bitwise AND of their terms."""
 
     totals: Mapping[str, Tensor]
     common: Mapping[str, Tensor]
 
     @staticmethod
     def of(setting: Setting) -> Parts:
-        """As large as for the most rows that are shared; nothing where rows are short."""
+        """Sized for the largest number of shared rows; empty where rows are short."""
         form, lanes = setting.form, setting.lanes
-        places = minimum(rows_of(form), MANY) * (form.lane.extent // (PIECE // 2)) * lanes
+        elements = minimum(rows_of(form), MANY) * (form.lane.extent // (PIECE // 2)) * lanes
 
         def tensor(name: str, dtype: DType) -> Tensor:
-            return Tensor(name, TensorType(dtype, (places,)))
+            return Tensor(name, TensorType(dtype, (elements,)))
 
-        made = {name: setting.folding(name)[1] for name in form.plan.made}
+        made = {name: setting.accumulation(name)[1] for name in form.plan.made}
         wide = {name: ir.Type(dtype, lanes) for name, dtype in made.items()}
         return Parts(
             {n: tensor(f"part{k}", dtype) for k, (n, dtype) in enumerate(made.items())},
@@ -104,7 +105,7 @@ class Parts:
 
 
 class PhaseProgram(RowProgram):
-    """Emits a phase: a sweep over the pieces of all rows, or after all of them what rows give."""
+    """Emits a phase: a pass over the pieces of all rows, or the final scalar results."""
 
     def __init__(self, setting: Setting, parts: Parts, phase: int) -> None:
         super().__init__(setting)
@@ -115,7 +116,7 @@ class PhaseProgram(RowProgram):
     def positions(self) -> Size:
         """The extent of the parallel range."""
         rows = rows_of(self.form)
-        return rows if self.phase == self.plan.sweeps else rows * pieces_of(self.form)
+        return rows if self.phase == self.plan.passes else rows * pieces_of(self.form)
 
     def steps(self) -> tuple[ir.Step, ...]:
         """All steps of the main function."""
@@ -123,7 +124,7 @@ class PhaseProgram(RowProgram):
         axes = [(axis.name, self.setting.value(axis.extent)) for axis in self.form.outer]
         first: ir.Value = START
         stop: ir.Value = STOP
-        if self.phase < self.plan.sweeps:
+        if self.phase < self.plan.passes:
             pieces = self.setting.value(pieces_of(self.form))
             first = kernel.name(START // pieces)
             stop = kernel.name((STOP + (pieces - 1)) // pieces)
@@ -133,16 +134,16 @@ class PhaseProgram(RowProgram):
     def _row(self, scope: Elements) -> None:
         row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
         first = self._first(scope)
-        for sweep in range(self.phase):
-            self._gather(row, sweep, first)
-        if self.phase == self.plan.sweeps:
+        for pass_number in range(self.phase):
+            self._gather(row, pass_number, first)
+        if self.phase == self.plan.passes:
             row.finish()
         else:
             self._own_pieces(row, first)
         scope.steps += row.scope.steps
 
     def _own_pieces(self, row: Row, first: ir.Value) -> None:
-        """The pieces of a row that are in this part of the range."""
+        """The pieces of a row in this part of the range."""
         scope, lanes, unroll = row.scope, self.setting.lanes, self.setting.unroll
         begin = scope.name(greatest(START - first, 0))
         end = scope.name(least(STOP - first, self.setting.value(pieces_of(self.form))))
@@ -150,49 +151,49 @@ class PhaseProgram(RowProgram):
             inner.answers = self.setting.scalars
             low = inner.name(piece * PIECE)
             high = inner.name(least(low + PIECE, self.setting.value(self.form.lane.extent)))
-            self.sweeps = open_segments(inner, low, high, lanes, unroll, lanes)
+            self.segments = open_segments(inner, low, high, lanes, unroll, lanes)
             self.own = inner.name(first + piece)
             part = Row(self.setting, inner, None)
             part.known, part.small = dict(row.known), dict(row.small)
-            self._sweep_along(part, self.phase)
+            self._pass_along(part, self.phase)
 
     def _first(self, scope: Elements) -> ir.Value:
         """The number of the row's first piece."""
-        place = constant(0)
+        index = constant(0)
         for axis in self.form.outer:
-            place = place * self.setting.value(axis.extent) + scope.indices[axis.name]
-        return scope.name(place * self.setting.value(pieces_of(self.form)))
+            index = index * self.setting.value(axis.extent) + scope.indices[axis.name]
+        return scope.name(index * self.setting.value(pieces_of(self.form)))
 
-    def _swept(self, row: Row, sweep: int) -> None:
-        """Keep what the sweep made of this piece."""
+    def _finish_pass(self, row: Row, pass_number: int) -> None:
+        """Store the partial results of this piece."""
         lanes, steps = self.setting.lanes, row.scope.steps
         offset = row.scope.name(self.own * lanes)
-        for name in self.plan.made_by(sweep):
-            total = row.scope.name(row.joined(name))
+        for name in self.plan.made_by(pass_number):
+            total = row.scope.name(row.combined(name))
             steps.append(ir.Store(self.parts.totals[name].name, offset, total))
             if name in self.parts.common:
                 tensor = self.parts.common[name]
                 bits = ir.Get(ir.Type(tensor.type.dtype, lanes), row.common[name])
                 steps.append(ir.Store(tensor.name, offset, bits))
 
-    def _gather(self, row: Row, sweep: int, first: ir.Value) -> None:
-        """Make the reductions of a sweep known, from all pieces of the row."""
-        for name in self.plan.made_by(sweep):
-            function, nothing = self.setting.folding(name)[0], self.setting.nothing(name)
-            total = self._joined(row, self.parts.totals[name], function, nothing, first)
+    def _gather(self, row: Row, pass_number: int, first: ir.Value) -> None:
+        """Record the results of the reductions of a pass, from all pieces of the row."""
+        for name in self.plan.made_by(pass_number):
+            function, neutral = self.setting.accumulation(name)[0], self.setting.neutral(name)
+            total = self._combined(row, self.parts.totals[name], function, neutral, first)
             if name in self.parts.common:
-                every = all_bits(nothing.dtype, nothing.type.lanes)
-                row.common[name] = self._joined(
+                every = all_bits(neutral.dtype, neutral.type.lanes)
+                row.common[name] = self._combined(
                     row, self.parts.common[name], "bit_and", every, first
                 )
-            row.know(name, ir.Get(nothing.type, total))
+            row.know(name, ir.Get(neutral.type, total))
 
-    def _joined(
-        self, row: Row, tensor: Tensor, function: str, nothing: ir.Value, first: ir.Value
+    def _combined(
+        self, row: Row, tensor: Tensor, function: str, neutral: ir.Value, first: ir.Value
     ) -> str:
-        """The register that has the parts of all pieces joined, one after the other."""
-        scope, kind, register = row.scope, nothing.type, self.setting.context.fresh("total")
-        scope.steps.append(ir.Declare(register, nothing))
+        """A register with the partial results of all pieces, combined in order."""
+        scope, kind, register = row.scope, neutral.type, self.setting.context.fresh("total")
+        scope.steps.append(ir.Declare(register, neutral))
         count = self.setting.value(pieces_of(self.form))
         with over(scope, count, letter="piece") as (inner, piece):
             offset = inner.name((first + piece) * kind.lanes)

@@ -1,1 +1,1 @@
-"""Copies that exchange axes, and functions of them: a group in, squares in registers out."""
+"""Copies that permute axes, and functions of them: a group in, in-register transposes out."""

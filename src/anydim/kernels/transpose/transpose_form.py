@@ -1,4 +1,4 @@
-"""Finds what a transposed copy is: which axes are neighbours on either side, and what is copied."""
+"""Matches transposed copies: contiguous axes of source and target, and the copied element."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from anydim.lang.tree.affine import Affine, address, affine, reads, rewrite, row
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove
 
-_BLOCK = 128  # bytes of the source that lie together, each of a row of the target
-_PIECE = 1 << 14  # elements, where rows of the target are short
-LANES = 4096  # of a piece, where they are long
+_BLOCK = 128  # contiguous bytes of the source; each element belongs to another target row
+_PIECE = 1 << 14  # elements of a chunk where target rows are short
+LANES = 4096  # lanes of a chunk where target rows are long
 
 
 @dataclass(frozen=True)
 class TranspositionForm:
-    """Neighbours of the target run along `lane`, those of the source along `row`.
+    """The target is contiguous along `lane`, the source along `row`.
 
     `source` and `target` are flat offsets. Lanes from `inside` on (over the outer axes) are 0.
     """
@@ -33,8 +33,8 @@ class TranspositionForm:
     read: Read
 
     @property
-    def beside(self) -> tuple[Axis, ...]:
-        """The axis that is the next one to the lanes in the target, where that is none of rows."""
+    def adjacent(self) -> tuple[Axis, ...]:
+        """The axis just outside the lanes in the target, unless it is the row axis."""
         return tuple(a for a in self.outer if self.target.stride(a.name) == self.lane.extent)
 
 
@@ -77,37 +77,38 @@ def form_of(group: Group, box: Box) -> TranspositionForm | None:
 
 
 def block_of(form: TranspositionForm, dtype: DType) -> Size:
-    """Neighbours of the source in a piece of work, each a row of the target."""
+    """Contiguous source elements in a chunk, each of another target row."""
     block = _BLOCK // dtype.bytes
     return maximum(1, as_size(_PIECE) // maximum(1, block * form.lane.extent)) * block
 
 
 def blocks_of(form: TranspositionForm, dtype: DType) -> Size:
-    """Pieces of work along the rows; the last one has half a block more, or less."""
-    return _pieces(form.row.extent, block_of(form, dtype))
+    """Chunks along the rows; the last one is up to half a block longer or shorter."""
+    return _chunks(form.row.extent, block_of(form, dtype))
 
 
 def parts_of(form: TranspositionForm) -> Size:
-    """Pieces of work along the lanes, of `LANES` each; the last one has half of that more, or less.
+    """Chunks along the lanes, of `LANES` each; the last one is up to half of that longer or
+    shorter.
 
-    A few long rows of the target, as of images whose channels lie last, are work for all threads;
-    what else there is beside the lanes is pieces enough.
+    Splits a few long target rows (as of channels-last images) over all threads. If the target has
+    an axis just outside the lanes, chunks along it suffice.
     """
-    return as_size(1) if form.beside else _pieces(form.lane.extent, as_size(LANES))
+    return as_size(1) if form.adjacent else _chunks(form.lane.extent, as_size(LANES))
 
 
 def grain_of(form: TranspositionForm, dtype: DType) -> Size:
-    """Pieces that are worth a thread: about 8000 elements."""
+    """Chunks that are worth a thread: about 8000 elements."""
     elements = maximum(minimum(form.lane.extent, LANES) * block_of(form, dtype), 1)
     return maximum(as_size(8192) // elements, 1)
 
 
-def _pieces(extent: Size, each: Size) -> Size:
+def _chunks(extent: Size, each: Size) -> Size:
     return maximum(1, (extent + each // 2) // each)
 
 
 def _only_read(statement: Statement) -> Read | None:
-    """What a function of one element reads; None for other statements."""
+    """The only read of a function of one element; None for other statements."""
     found = set(reads(statement.body))
     if statement.combine or len(found) != 1 or checked(statement.body):
         return None
@@ -122,7 +123,7 @@ def _only_read(statement: Statement) -> Read | None:
 def _limit(
     index: Affine | None, size: Size, axes: list[Axis], lane: Axis, row: Axis, box: Box
 ) -> Affine | str | None:
-    """None: the index is always inside; a form: from that lane on it is not; '': unknown."""
+    """None: the index is always in bounds; a form: the first lane out of bounds; '': unknown."""
     assert index is not None
     extents = {axis.name: axis.extent for axis in axes}
     top = index.constant

@@ -1,4 +1,4 @@
-"""The loops of a transposed copy: squares, or what is better for short axes."""
+"""Loops of a transposed copy: square blocks, or a variant for short axes."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from anydim.kernels.ir import constant, greatest, least, operate, select, variab
 from anydim.kernels.transpose.transpose_form import LANES, block_of, blocks_of, parts_of
 from anydim.kernels.transpose.transpose_tiles import STRIP, Squares
 
-MOST_LANES = 16  # of small elements: squares of more do not fit into registers
-FEW = (2, 3, 4, 8)  # columns that are brought together, or apart, by shuffles
-_MORE = (5, 6, 7)  # where a shuffle of two vectors is one instruction
-_UNROLLED = 4  # elements that go one by one
+MOST_LANES = 16  # for small elements: larger squares do not fit into registers
+FEW = (2, 3, 4, 8)  # columns that are interleaved, or deinterleaved, by shuffles
+_MORE = (5, 6, 7)  # if a two-vector shuffle is one instruction
+_UNROLLED = 4  # scalar copies per iteration
 
-Way = tuple[ir.Value, Callable[[], None]]  # where it is better than squares, and what writes it
+Variant = tuple[ir.Value, Callable[[], None]]  # (condition under which it beats squares, emitter)
 
 
-class Pieces(Squares):
-    """Writes pieces of work: all lanes of a block of rows, at one place of the outer axes."""
+class Chunks(Squares):
+    """Emits chunks: all lanes of a block of rows, at one index of the outer axes."""
 
     def write(self) -> None:
-        """All pieces."""
-        self._room()
+        """Emit all chunks."""
+        self._declare_buffers()
         with self.code.range(variable("start"), variable("stop"), name="unit"):
-            self._piece()
+            self._chunk()
 
-    def _piece(self) -> None:
+    def _chunk(self) -> None:
         code, value, form = self.code, self._value, self.form
         block = block_of(form, self.vector.dtype)
         blocks = value(blocks_of(form, self.vector.dtype))
@@ -43,22 +43,22 @@ class Pieces(Squares):
         low = code.let(variable("block") * value(block), "row0")
         code.let(_end(low, value(block), value(form.row.extent)), "row1")
         self._lanes()
-        self._first_of(self._ways() if form.inside is None else [])
+        self._first_variant(self._variants() if form.inside is None else [])
 
     def _lanes(self) -> None:
-        """How many lanes a piece has, and how far apart they are in the source.
+        """The number of lanes of a chunk, and their distance in the source.
 
-        Where there is one, those of the next axis of the target are neighbours there, and some
-        pieces have all lanes of those behind them.
+        If the lane axis has extent 1, the next axis of the target supplies the lanes, and some
+        chunks copy the lanes of the following ones too.
         """
         value, form = self._value, self.form
         extent = form.lane.extent
         width, step = value(extent), value(form.source.stride(form.lane.name))
-        if not form.beside:
+        if not form.adjacent:
             first = variable("lane_first")
             width = _end(first, constant(LANES), width) - first
         elif extent.constant is None and form.inside is None:
-            (axis,), each = form.beside, STRIP
+            (axis,), each = form.adjacent, STRIP
             at, alone = variable(axis.name), width.equals(1)
             some = select((at & (each - 1)).equals(0), least(value(axis.extent) - at, each), 0)
             next_step = value(form.source.stride(axis.name))
@@ -66,54 +66,57 @@ class Pieces(Squares):
         self.code.let(width, "width")
         self.code.let(step, "lane_step")
 
-    # ---- ways ----------------------------------------------------------------------------------
+    # ---- variants ------------------------------------------------------------------------------
 
-    def _first_of(self, ways: list[Way]) -> None:
-        """The first way whose condition holds; squares where there is none."""
-        if not ways:
+    def _first_variant(self, variants: list[Variant]) -> None:
+        """The first variant whose condition holds; squares otherwise."""
+        if not variants:
             self._squares()
             return
-        (condition, way), *others = ways
+        (condition, emit), *others = variants
         with self.code.when(condition):
-            way()
+            emit()
         with self.code.otherwise():
-            self._first_of(others)
+            self._first_variant(others)
 
-    def _ways(self) -> list[Way]:
-        """What is better than squares where axes are neighbours on both sides, or short."""
+    def _variants(self) -> list[Variant]:
+        """Variants that beat squares where an axis is contiguous on both sides, or short."""
         least_filled = max(2, min(MOST_LANES, self._wide.lanes) // 4)
         width, height = variable("width"), self._value(self.form.row.extent)
         return [
             (self._row_stride.equals(1), partial(self._vectors, "row", "lane")),
             (variable("lane_step").equals(1), partial(self._vectors, "lane", "row")),
-            *(self._ways_of_few() if self._copies else ()),
+            *(self._variants_for_few() if self._copies else ()),
             (width < least_filled, partial(self._singly, "row", "lane")),
             (height < least_filled, partial(self._singly, "lane", "row")),
         ]
 
-    def _ways_of_few(self) -> list[Way]:
-        """Where a few rows lie together in the source, or a few lanes in the target."""
+    def _variants_for_few(self) -> list[Variant]:
+        """Variants for a few rows contiguous in the source, or a few lanes contiguous in the
+        target."""
         row, lane, lanes = self.form.row.extent, self.form.lane.extent, self._wide.lanes
         width, height = variable("width"), self._value(row)
         fitting = [
             count for count in FEW if 2 * count <= lanes and (count < 4 or 4 * count <= lanes)
         ]
-        ways, both = list[Way](), partial(operate, "and")
+        variants, both = list[Variant](), partial(operate, "and")
         for count in reversed([few for few in fitting if few != FEW[-1]]):
             if row.constant in (None, count):
-                lie = both(height.equals(count), variable("lane_step").equals(count))
-                ways.append((lie, partial(self._few, self._bring_apart, count, "lane", lanes)))
+                condition = both(height.equals(count), variable("lane_step").equals(count))
+                variants.append(
+                    (condition, partial(self._few, self._deinterleave, count, "lane", lanes))
+                )
         if self.context.machine.permutes and self.vector.dtype.bytes > 1:
             fitting += _MORE
         for count in reversed(fitting):
             if lane.constant in (None, count):
-                lie = both(width.equals(count), self._row_stride.equals(count))
-                way = partial(self._few, self._bring_together, count, "row", _step(lanes, count))
-                ways.append((lie, way))
-        return ways
+                condition = both(width.equals(count), self._row_stride.equals(count))
+                emit = partial(self._few, self._interleave, count, "row", _step(lanes, count))
+                variants.append((condition, emit))
+        return variants
 
     def _vectors(self, own: str, other: str) -> None:
-        """Vectors as they are, along the axis whose elements are neighbours on both sides."""
+        """Vector copies along the axis that is contiguous on both sides."""
         vector = self._wide if self._copies else self.vector
         low, high = self._ends(own)
         whole = low + round_down(high - low, vector.lanes)
@@ -121,12 +124,12 @@ class Pieces(Squares):
             for begin, end in ((low, whole), (whole, high)):
                 with self.code.range(begin, end, vector.lanes, f"{own}_vector") as at:
                     mask = first_lanes(high - at, vector.lanes) if end is high else None
-                    source, target = self._places(**{own: at, other: outer})
-                    store = self._write(target, ir.Load(vector, "x", source, mask), mask)
+                    from_, to = self._offsets(**{own: at, other: outer})
+                    store = self._write(to, ir.Load(vector, "x", from_, mask), mask)
                     self.code.take(lines_ahead([store]))
 
     def _singly(self, own: str, other: str) -> None:
-        """Elements one by one, the longer axis inside."""
+        """Scalar copies, the longer axis innermost."""
         kind = ir.Type(self.vector.dtype)
         low, high = self._ends(own)
         whole = low + round_down(high - low, _UNROLLED)
@@ -134,14 +137,14 @@ class Pieces(Squares):
             for begin, end, count in ((low, whole, _UNROLLED), (whole, high, 1)):
                 with self.code.range(begin, end, count, own) as at:
                     for number in range(count):
-                        source, target = self._places(**{own: at + number, other: outer})
+                        source, target = self._offsets(**{own: at + number, other: outer})
                         self._write(target, ir.Load(kind, "x", source), None)
 
     def _few(
         self, move: Callable[[int, ir.Value, ir.Value | None], None], count: int, axis: str,
         step: int,
     ) -> None:  # fmt: skip
-        """`move` whole vectors along an axis, then what is left of it."""
+        """`move` whole vectors along an axis, then the remainder."""
         low, high = self._ends(axis)
         end = high - (self._wide.lanes - 1)
         rest = low + quotient_up(greatest(end - low, 0), step) * step
@@ -150,46 +153,48 @@ class Pieces(Squares):
         with self.code.range(rest, high, step, "p") as at:
             move(count, at, high - at)
 
-    def _bring_together(self, count: int, row: ir.Value, left: ir.Value | None) -> None:
-        """Vectors of the target with `count` lanes of each row; `left` rows where they are last."""
+    def _interleave(self, count: int, row: ir.Value, remaining: ir.Value | None) -> None:
+        """Interleave `count` lanes of several rows into target vectors; `remaining` rows at the
+        end."""
         wide, lanes = self._wide, self._wide.lanes
         step = _step(lanes, count)
         kind = ir.Type(wide.dtype, step)
-        some = None if left is None else first_lanes(least(left, step), step)
-        places = [self._places(row, constant(number)) for number in range(count)]
-        loads = [ir.Load(kind, "x", source, some) for source, _ in places]
+        some = None if remaining is None else first_lanes(least(remaining, step), step)
+        offsets = [self._offsets(row, constant(number)) for number in range(count)]
+        loads = [ir.Load(kind, "x", source, some) for source, _ in offsets]
         stores = []
         for begin in range(0, step * count, lanes):
             mask = None
-            if left is not None:
-                mask = first_lanes(least(left, step) * count + -begin, lanes)
+            if remaining is not None:
+                mask = first_lanes(least(remaining, step) * count + -begin, lanes)
             made = zipped(wide, loads, self.code.let, begin)
-            stores.append(ir.Store("y", places[0][1] + begin, made, mask))
+            stores.append(ir.Store("y", offsets[0][1] + begin, made, mask))
         self.code.take([*stores, *lines_ahead(stores)])
 
-    def _bring_apart(self, count: int, lane: ir.Value, left: ir.Value | None) -> None:
-        """Vectors of `count` rows of the target; `left` lanes of them where they are last."""
+    def _deinterleave(self, count: int, lane: ir.Value, remaining: ir.Value | None) -> None:
+        """Deinterleave source vectors into `count` target rows; `remaining` lanes at the end."""
         wide, lanes = self._wide, self._wide.lanes
         masks: list[ir.Value | None] = [None] * count
         some = None
-        if left is not None:
-            joined = least(left * count, lanes * count)
+        if remaining is not None:
+            joined = least(remaining * count, lanes * count)
             masks = [first_lanes(joined + -number * lanes, lanes) for number in range(count)]
-            some = first_lanes(least(left, lanes), lanes)
-        places = [self._places(constant(number), lane) for number in range(count)]
-        source = places[0][0]
+            some = first_lanes(least(remaining, lanes), lanes)
+        offsets = [self._offsets(constant(number), lane) for number in range(count)]
+        source = offsets[0][0]
         loads = [ir.Load(wide, "x", source + n * lanes, mask) for n, mask in enumerate(masks)]
         columns = unzipped(wide, loads, self.code.let)
-        stores = [ir.Store("y", to, column, some) for (_, to), column in zip(places, columns)]
+        stores = [ir.Store("y", to, column, some) for (_, to), column in zip(offsets, columns)]
         self.code.take([*stores, *lines_ahead(stores)])
 
 
 def _step(lanes: int, count: int) -> int:
-    """How many columns of so many elements are brought together: those that fill whole vectors."""
+    """Rows of `count` elements that are interleaved at once, so that they fill whole vectors."""
     return lanes if lanes % count else lanes // count
 
 
 def _end(first: ir.Value, each: ir.Value, end: ir.Value) -> ir.Value:
-    """Where a piece ends that begins at `first`: the last one has half of one more, or less."""
+    """End of a chunk that starts at `first`: the last one is up to half a chunk longer or
+    shorter."""
     last = first + each
     return select(end - last < each / 2, end, last)

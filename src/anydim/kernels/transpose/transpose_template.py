@@ -1,20 +1,20 @@
-"""The template of copies whose neighbours in memory are another axis than in the source, and of
-functions of them.
+"""The template of copies whose contiguous axis differs between source and target, and of functions
+of such copies.
 
     y(..., k, w) = f(x(..., w, k))
 
-Squares of vectors go through registers, so that both sides move whole cache lines: gathering
-along the source's rows takes several times as long. Of copies they are as wide as half the widest
-registers, which more units shuffle, but for 8 lanes of 8 bytes. A guarded read yields 0 where its
-lanes leave the source. A function that is more than a copy is computed where the square has been
-transposed.
+Square blocks are transposed in registers, so that both sides move whole cache lines: gathering
+along the source's rows takes several times as long. For copies a square is half as wide as the
+widest registers, because more units shuffle these; 8-byte elements use 8 lanes. A guarded read
+yields 0 where its lanes are out of bounds. A function that is more than a copy is computed after
+the transpose.
 
-Where rows of the target lie so far apart that their lines share a set of the first cache, a strip
-of squares is put together in a panel and goes to its rows line by line.
+Where target rows are so far apart that their lines map to the same set of the L1 cache, a strip of
+squares is assembled in a panel and written to its rows line by line.
 
-Which axes are long is known in a call alone: where one of the two is a few elements, squares would
-be nearly empty, and elements go one by one; where neighbours of one side are so on the other too
-(a batch of 1 that goes to the end), whole vectors go over as they are.
+Which axes are long is known only at call time. If one of the two has few elements, squares would be
+nearly empty, and elements are copied one by one. If the contiguous axis of one side is contiguous
+on the other too (a batch of 1 moved to the end), whole vectors are copied.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from anydim.kernels.transpose.transpose_form import (
     grain_of,
     parts_of,
 )
-from anydim.kernels.transpose.transpose_loops import FEW, MOST_LANES, Pieces
+from anydim.kernels.transpose.transpose_loops import FEW, MOST_LANES, Chunks
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import as_size, product
 
-_REGISTER = 32  # bytes of those that copies go through: there are two units that shuffle these
-_LEAST = 8  # lanes all the same, where there are registers for them: whole lines of 8 bytes each
+_REGISTER = 32  # bytes of the registers for copies: two units shuffle registers of this size
+_LEAST = 8  # minimum lanes, given enough registers: whole lines of 8-byte elements
 
 
 @dataclass(frozen=True)
 class Transposition:
-    """Squares of `lanes` x `lanes`."""
+    """Square blocks of `lanes` x `lanes`."""
 
     lanes: int
 
@@ -59,7 +59,7 @@ def _propose(form: TranspositionForm, task: Task) -> Transposition | None:
         return None
     dtype = group.inputs[0].type.dtype
     short = [axis.extent.constant for axis in (form.row, form.lane)]
-    if _goes_together(form):
+    if _is_interleaved(form):
         short.pop()
     if any(extent is not None and 2 * extent < lanes for extent in short) and dtype.bytes > 2:
         return None
@@ -68,8 +68,8 @@ def _propose(form: TranspositionForm, task: Task) -> Transposition | None:
     return Transposition(lanes)
 
 
-def _goes_together(form: TranspositionForm) -> bool:
-    """Whether a few columns are known to lie side by side in the target, and nothing else there."""
+def _is_interleaved(form: TranspositionForm) -> bool:
+    """Whether the target consists of a known small number of interleaved columns."""
     columns, copies = form.lane.extent, form.value == form.read
     packed = form.target.stride(form.row.name) == columns and form.inside is None
     return copies and packed and columns.constant in FEW
@@ -83,19 +83,19 @@ def _lower(form: TranspositionForm, schedule: Transposition, task: Task) -> Laun
     touched = Operands.of(group, (form.value,), {given.name: "x", made.name: "y"})
     context = Context(touched.types, sizes, task.machine)
     code, vector = Writer(), ir.Type(dtype, schedule.lanes)
-    Pieces(code, form, context, made.type.dtype, vector).write()
+    Chunks(code, form, context, made.type.dtype, vector).write()
     outer = product(axis.extent for axis in form.outer)
     moved = (dtype.bytes + made.type.dtype.bytes) * product(made.type.shape)
     return touched.launch(
         "transposition", sizes, code.written, schedule,
-        "a copy whose neighbours are another axis than in its source",
+        "a copy with another contiguous axis than its source",
         parallel=outer * blocks_of(form, dtype) * parts_of(form), work=(as_size(0), moved),
         grain=grain_of(form, dtype),
     )  # fmt: skip
 
 
 def _group_of(form: TranspositionForm, task: Task) -> Group:
-    """The group of a task; flags that are copied are bytes."""
+    """The group of a task; copied flags become bytes."""
     group = task.group
     if form.value != form.read:
         return group

@@ -1,4 +1,4 @@
-"""Squares of a transposed copy: as many lanes as rows, transposed in registers."""
+"""Square blocks of a transposed copy, transposed in registers."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from anydim.lang.tree.affine import Affine
 from anydim.sizes import Size, product
 
 _SQUARE, _PANEL = "square", "panel"
-_LEAST_SQUARE = 8  # lanes; those of 4 are no faster than the masks of 8
-_NEAR, _KEPT = 512, 1 << 22  # bytes: between lanes of a source that are near, of it in a cache
-STRIP = 256  # lanes that are written before the next rows: a square's rows are streams
-_LINE, _WAY, _WAYS = 64, 4096, 8  # bytes of a line and of a way of the first cache, and its ways
+_LEAST_SQUARE = 8  # lanes; squares of 4 are no faster than masked squares of 8
+_NEAR, _KEPT = 512, 1 << 22  # bytes: lane distance of a near source; source that a cache holds
+STRIP = 256  # lanes written before the next rows: each row of a square is a store stream
+_LINE, _WAY, _WAYS = 64, 4096, 8  # L1 cache: bytes of a line, bytes of a way, associativity
 
 
 @dataclass(frozen=True)
 class Squares:
-    """Writes a piece of work in squares: a block of rows, at one place of the outer axes.
+    """Emits a chunk in square blocks: a block of rows, at one index of the outer axes.
 
-    `vector` is of the source, with as many lanes as a square has; `made` of the target.
+    `vector` is the source vector type, with one lane per row of a square; `made` is the target
+    dtype.
     """
 
     code: Writer
@@ -43,23 +44,23 @@ class Squares:
 
     @property
     def _panels(self) -> bool:
-        """Whether a square may have too many rows for a set of the first cache."""
+        """Whether a square may have too many rows for a set of the L1 cache."""
         return self.vector.lanes >= _WAYS and self._copies and self.form.inside is None
 
     @property
     def _panel_width(self) -> int:
-        """A strip, and what its last square may begin before it."""
+        """A strip, plus the overlap of its last square."""
         return STRIP + self.vector.lanes
 
     @property
     def _wide(self) -> ir.Type:
-        """As much of the source as a register holds."""
+        """The widest register of the source's dtype."""
         dtype = self.vector.dtype
         return ir.Type(dtype, self.context.machine.lanes(dtype))
 
     @property
     def _row_stride(self) -> ir.Value:
-        """From one row of the target to the next."""
+        """Distance between target rows."""
         return self._value(self.form.target.stride(self.form.row.name))
 
     def _value(self, size: Size) -> ir.Value:
@@ -67,8 +68,8 @@ class Squares:
 
     # ---- squares -------------------------------------------------------------------------------
 
-    def _room(self) -> None:
-        """For a square whose elements go through a function, or for a panel."""
+    def _declare_buffers(self) -> None:
+        """Declare the buffer of a square whose elements are computed, and the panel."""
         dtype, lanes = self.vector.dtype, self.vector.lanes
         if not self._copies:
             self.code.emit(ir.Stack(_SQUARE, dtype, lanes**2))
@@ -76,10 +77,10 @@ class Squares:
             self.code.emit(ir.Stack(_PANEL, dtype, lanes * self._panel_width))
 
     def _squares(self) -> None:
-        """The piece in squares of vectors, row after row of them.
+        """The chunk in square blocks, one row of blocks after the other.
 
-        The last ones of an axis lie over those before, or are masked where it is shorter than a
-        vector or guarded.
+        The last block of an axis overlaps the one before, or is masked where the axis is shorter
+        than a vector or guarded.
         """
         code, form, lanes = self.code, self.form, self.vector.lanes
         low, high = variable("row0"), variable("row1")
@@ -99,13 +100,13 @@ class Squares:
         else:
             self._whole(low, high, end)
         with code.range(end, width, lanes, "lane0") as lane:
-            left = code.let(width - lane, "left")
+            remaining = code.let(width - lane, "left")
             code.let(inside - lane, "known")
             half = lanes // 2
             if half < _LEAST_SQUARE or form.inside is not None:
                 self._last_lanes(low, high)
             else:
-                with code.when(left <= half):
+                with code.when(remaining <= half):
                     few = replace(self, vector=ir.Type(self.vector.dtype, half))
                     few._last_lanes(low, high)
                 with code.otherwise():
@@ -122,34 +123,35 @@ class Squares:
                 self._square("k")
 
     def _crowded(self) -> ir.Value:
-        """Whether the rows of a square fill a set of the first cache, which loses lines then before
-        they are full.
+        """Whether the rows of a square map to one set of the L1 cache, which then evicts lines
+        before they are complete.
 
-        Where rows of the source are long, too, or come from memory, panels take longer.
+        Where source rows are far apart too, or come from memory, panels take longer.
         """
-        bytes, lanes = self.vector.dtype.bytes, self.vector.lanes
-        apart = self._row_stride * bytes
+        element_bytes, lanes = self.vector.dtype.bytes, self.vector.lanes
+        apart = self._row_stride * element_bytes
         rest = (apart + _LINE) & (_WAY * _WAYS // lanes - 1)
         same = (rest <= 2 * _LINE) & (apart > 2 * _LINE)
         axes = (*self.form.outer, self.form.row, self.form.lane)
-        all = self._value(product(axis.extent for axis in axes) * bytes)
-        return same & (variable("lane_step") * bytes <= _NEAR) & (all <= _KEPT)
+        total = self._value(product(axis.extent for axis in axes) * element_bytes)
+        return same & (variable("lane_step") * element_bytes <= _NEAR) & (total <= _KEPT)
 
     def _by_panels(self, low: ir.Value, high: ir.Value, end: ir.Value) -> None:
-        """The same, each strip by way of a panel, from where whole lines go to their rows."""
+        """As `_whole`, but each strip is assembled in a panel and written to its rows in whole
+        lines."""
         code, lanes, wide, width = self.code, self.vector.lanes, self._wide, self._panel_width
         with code.range(0, end, STRIP, "strip") as at, code.range(low, high, lanes, "row") as row:
             code.let(least(row, high + -lanes), "k")
             first = code.let(least(at, end + -lanes), "first")
             length = code.let(least(end, at + STRIP) - first, "length")
             with code.range(0, length, lanes, "lane") as lane:
-                place = code.let(least(lane, length + -lanes), "place")
-                code.let(self._places(variable("k"), first + place)[0], "k_from")
+                position = code.let(least(lane, length + -lanes), "place")
+                code.let(self._offsets(variable("k"), first + position)[0], "k_from")
                 for each, column in enumerate(self._columns("k", edge=False, narrow=False)):
-                    code.emit(ir.Store(_PANEL, place + each * width, column))
+                    code.emit(ir.Store(_PANEL, position + each * width, column))
             whole = code.let(round_down(length, wide.lanes), "whole_lines")
             with code.range(row - variable("k"), lanes, name="number") as number:
-                _, target = self._places(variable("k") + number, first)
+                _, target = self._offsets(variable("k") + number, first)
                 code.let(target, "to")
                 for begin, stop in ((constant(0), whole), (whole, length)):
                     with code.range(begin, stop, wide.lanes, "lane") as lane:
@@ -158,25 +160,25 @@ class Squares:
                         code.emit(ir.Store("y", variable("to") + lane, found, mask))
 
     def _last_lanes(self, low: ir.Value, high: ir.Value) -> None:
-        """Lanes that fill no vector, or whose places are guarded."""
+        """Lanes that do not fill a vector, or are guarded."""
         lanes = self.vector.lanes
         done = self._narrow(low, low + round_down(high - low, lanes))
         with self.code.range(done, high, lanes, "e"):
             self._square("e", edge=True)
 
     def _narrow(self, begin: ir.Value, squares: ir.Value) -> ir.Value:
-        """Squares of whole vectors that fewer lanes than a vector has are wanted of; their end.
+        """Squares of all rows with fewer lanes than a vector; returns the end of the rows done.
 
-        Where rows of the target follow each other, each is written over by what is behind the one
-        before: whole vectors do then, but for the last square of a piece.
+        If target rows are adjacent, whole vectors are stored: the next row overwrites the excess of
+        the previous one. The last square of a chunk is masked.
         """
         code, lanes = self.code, self.vector.lanes
         if self.form.inside is not None:
             return code.let(begin, "done")
-        done, left = code.let(squares, "done"), variable("left")
-        few = code.let(first_lanes(least(left, lanes), lanes), "few")
+        done, remaining = code.let(squares, "done"), variable("left")
+        few = code.let(first_lanes(least(remaining, lanes), lanes), "few")
         if self._copies:
-            packed, last = self._row_stride.equals(left), greatest(squares - lanes, begin)
+            packed, last = self._row_stride.equals(remaining), greatest(squares - lanes, begin)
             over = code.let(select(packed, last, begin), "over")
             with code.range(begin, over, lanes, "o"):
                 self._square("o", narrow=True)
@@ -188,14 +190,14 @@ class Squares:
     def _square(
         self, row: str, edge: bool = False, narrow: bool = False, mask: ir.Value | None = None
     ) -> None:
-        """One square from `row` and lane0 on; at an edge, what is outside is left alone.
+        """One square from `row` and lane0 on; at an edge, elements out of bounds are not accessed.
 
-        A narrow one has all rows: where lanes end, the first one is read again. `mask` has the
-        lanes that are written, where not all are.
+        A `narrow` one has all rows: for lanes past the end, the first one is read again. `mask`
+        selects the stored lanes, where not all are.
         """
         code, lanes = self.code, self.vector.lanes
-        source, target = self._places(variable(row), variable("lane0"))
-        left = code.let(variable("row1") - variable(row), f"{row}_left")
+        source, target = self._offsets(variable(row), variable("lane0"))
+        remaining = code.let(variable("row1") - variable(row), f"{row}_left")
         code.let(source, f"{row}_from")
         target = code.let(target, f"{row}_to")
         columns = self._columns(row, edge, narrow)
@@ -205,12 +207,13 @@ class Squares:
         for number, column in enumerate(columns):
             at = target + self._row_stride * number
             if edge:
-                at = select(left > number, at, 0)
-                mask = _some(number, left, variable("left"), lanes)
+                at = select(remaining > number, at, 0)
+                mask = _some(number, remaining, variable("left"), lanes)
             code.emit(ir.Store("y", at, column, mask))
 
     def _columns(self, row: str, edge: bool, narrow: bool) -> list[ir.Value]:
-        """What is loaded for a square, transposed: pieces of rows side by side, or whole rows."""
+        """The transposed elements of a square: loads of partial rows side by side, or of whole
+        rows."""
         side, first = self.vector.lanes, variable(f"{row}_from")
         dtype, known = self.vector.dtype, variable("known")
 
@@ -233,7 +236,7 @@ class Squares:
         return columns
 
     def _computed(self, row: str, columns: list[ir.Value], edge: bool) -> None:
-        """The function of the columns of a square, one after the other."""
+        """Compute and store the function of each column of a square."""
         lanes = self.vector.lanes
         for number, part in enumerate(columns):
             self.code.emit(ir.Store(_SQUARE, constant(number * lanes), part))
@@ -246,26 +249,26 @@ class Squares:
     # ---- elements ------------------------------------------------------------------------------
 
     def _at(self, form: Affine) -> ir.Value:
-        """A form over the outer axes; lane and row are 0."""
+        """A form over the outer axes, with lane and row 0."""
         own = {axis.name for axis in self.form.outer}
         terms = [variable(name) * self._value(c) for name, c in form.terms if name in own]
         return summed(self._value(form.constant), *terms)
 
-    def _places(self, row: ir.Value, lane: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Where an element comes from, and where it goes."""
+    def _offsets(self, row: ir.Value, lane: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Source and target offsets of an element."""
         return (
             variable("source") + row + lane * variable("lane_step"),
             variable("target") + lane + row * self._row_stride,
         )
 
     def _ends(self, axis: str) -> tuple[ir.Value, ir.Value]:
-        """Where the piece begins and ends along an axis."""
+        """Start and end of the chunk along an axis."""
         if axis == "row":
             return variable("row0"), variable("row1")
         return constant(0), variable("width")
 
-    def _write(self, place: ir.Value, found: ir.Value, mask: ir.Value | None) -> ir.Store:
-        """Write the function of some elements."""
+    def _write(self, offset: ir.Value, found: ir.Value, mask: ir.Value | None) -> ir.Store:
+        """Store the function of some elements."""
         value = found
         if not self._copies:
             lanes = found.type.lanes
@@ -273,7 +276,7 @@ class Squares:
             scope.know(self.form.read, scope.name(found))
             value = scope.value(self.form.value, self.made)
             self.code.take(scope.steps)
-        store = ir.Store("y", place, value, mask)
+        store = ir.Store("y", offset, value, mask)
         self.code.emit(store)
         return store
 

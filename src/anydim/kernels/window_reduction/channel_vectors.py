@@ -1,6 +1,6 @@
-"""Windows over narrow images whose channels lie apart, which take vectors along channels.
+"""Windows over narrow channels-first images, vectorized along channels.
 
-An image of a few columns fills no vector along its rows, and much of a window lies outside of it.
+A narrow image does not fill a vector along its rows, and much of a window is out of bounds.
 `transposed_strips.py` transposes its planes, a strip of rows at a time.
 """
 
@@ -11,27 +11,27 @@ from dataclasses import replace
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.matmul.work_partition import from_on
-from anydim.kernels.window_reduction.channels_last import leaves_out
+from anydim.kernels.window_reduction.channels_last import can_skip_taps
 from anydim.kernels.window_reduction.window_form import Sliding, Window, sliding_of
 from anydim.lang.tree import Axis, Expr, Group, Index, Literal, Read, TensorType
 from anydim.lang.tree.affine import Affine, address, affine, reads
 from anydim.sizes import Box, Size, as_size, ceil_div, maximum, product
 
-FLAT = 2  # rows of an image that share little of what their windows read
-STRIP = 192  # elements of a plane that the rows of a strip have
-LARGEST = 512  # elements of a plane that one row of the result reads, and of one
+FLAT = 2  # rows of an image whose windows share few loads
+STRIP = 192  # elements of a plane in the rows of a strip
+LARGEST = 512  # largest number of plane elements read for one row of the result, and of a row
 _UNROLLED = 9  # taps
 _FEW = 9  # taps
 
 
 @dataclass(frozen=True)
 class Source:
-    """Planes of channels that are transposed: `tensor` at `before`, then so many elements each, of
-    so many `bytes`.
+    """Channel planes to transpose: `tensor` from offset `start`, `plane` elements per channel, of
+    `bytes` bytes each.
 
-    Rows of the result read `reach` rows of a plane, `by` further each, from `first` on; a row has
-    `width` elements. Rows `outside` of a plane are read as if they had that. Where `by` is 0 all
-    results read all of a plane.
+    A row of the result reads `reach` rows of a plane, starting at `first` and moving `by` rows per
+    result row; a row has `width` elements. Reads of rows out of bounds yield `outside`. If `by` is
+    0, every result reads the whole plane.
     """
 
     tensor: str
@@ -52,7 +52,7 @@ class Source:
 
     @property
     def low(self) -> str:
-        """The name of the first row that is held."""
+        """The name of the first row in scratch."""
         return f"first row of {self.tensor}"
 
 
@@ -60,32 +60,32 @@ class Source:
 class Planes:
     """A reduction over windows of planes: some taps of `form` are unrolled, none of `looped`.
 
-    `outer` are the axes of images, `channels` that of vectors, `places` those of an image of the
-    result, the first of which is cut into strips.
+    `outer` are the axes of images, `channels` the vectorized axis, `image_axes` the axes of a
+    result image, the first of which is split into strips.
     """
 
     form: Sliding
     looped: Sliding
     outer: tuple[Axis, ...]
     channels: Axis
-    places: tuple[Axis, ...]
+    image_axes: tuple[Axis, ...]
     sources: tuple[Source, ...]
     lanes: int
 
     @property
     def rows(self) -> Axis:
-        return self.places[0]
+        return self.image_axes[0]
 
     @property
     def width(self) -> Size:
-        """Places of a row of the result."""
-        return product(axis.extent for axis in self.places[1:])
+        """Positions in a row of the result."""
+        return product(axis.extent for axis in self.image_axes[1:])
 
     @property
     def pays(self) -> Size:
         """1 where images are so narrow that vectors along rows take longer, else 0.
 
-        As for a single image, so that it has the same bits in every batch.
+        Decided for a single image, so that results have the same bits in every batch.
         """
         held = (self.width, *(source.held for source in self.sources))
         fits = (from_on(LARGEST, each) for each in held)
@@ -94,15 +94,19 @@ class Planes:
 
     @property
     def _few(self) -> Size:
-        """1 where an image has so few places: four vectors of them where rows fill half a vector,
-        else two, but for rows that fill their vectors where they are one or two, or windows small
-        that step by one."""
-        places, width, lanes = self.rows.extent * self.width, self.places[-1].extent, self.lanes
-        short = from_on(4 * lanes, places) * from_on(lanes // 2, width)
-        wide = from_on(2 * lanes, places)
+        """1 where an image has few positions: up to four vectors if rows fill at most half a
+        vector, else up to two, except for one or two rows that fill their vectors, or small windows
+        of stride 1."""
+        positions, width, lanes = (
+            self.rows.extent * self.width,
+            self.image_axes[-1].extent,
+            self.lanes,
+        )
+        short = from_on(4 * lanes, positions) * from_on(lanes // 2, width)
+        wide = from_on(2 * lanes, positions)
         if not self._steps and (self._taps or _FEW) <= _FEW:
-            filled = from_on(width, 3 * lanes // 4) * from_on(places - width, 1)
-            wide = wide * (1 - filled * from_on(places, 3 * lanes // 2 + 1))
+            filled = from_on(width, 3 * lanes // 4) * from_on(positions - width, 1)
+            wide = wide * (1 - filled * from_on(positions, 3 * lanes // 2 + 1))
         least = (7 if self._steps else 6) * lanes // 8
         full = from_on(width, least) * from_on(4 * width, 3 * lanes * ceil_div(width, lanes))
         if not self._steps_over_bytes:
@@ -111,31 +115,32 @@ class Planes:
 
     @property
     def _steps_over_bytes(self) -> bool:
-        """Whether windows step over bytes, which no processor gathers."""
+        """Whether windows are strided over bytes, for which no processor has a gather."""
         return self._steps and any(source.by and source.bytes == 1 for source in self.sources)
 
     @property
     def _steps(self) -> bool:
-        """Whether windows step over places of a row."""
+        """Whether the window stride along a row is above 1."""
         return any(window.stride > 1 for _, windows in self.form.bodies for window in windows)
 
     @property
     def _taps(self) -> int | None:
-        """How many taps a window has, where that is known."""
+        """The number of taps of a window, where known."""
         loops = product(axis.extent for axis in self.form.loops)
         return (loops * len(self.form.bodies)).constant
 
     @property
     def _narrow(self) -> Size:
-        """1 where rows of the result leave so many lanes empty, or step over so many places.
+        """1 where rows of the result leave many lanes unused, or the window stride skips many
+        elements.
 
-        Measured on a Zen 4: windows of up to 9 taps take longer than along rows from half a vector
-        on, larger ones and those that write something where an image ends from 5 of 8 lanes on.
-        Few taps that are neighbours pay where rows would be gathered alone; and where they are
-        not, a quarter of the lanes may be empty. Windows that step over bytes, which no processor
-        gathers, take longer along rows wherever a quarter of the lanes is empty.
+        Measured on a Zen 4: vectors along rows lose from half a vector on for windows of up to 9
+        taps, from 5 of 8 lanes on for larger ones and those that write padding. Few taps with
+        stride 1 pay where rows would be gathered alone; otherwise a quarter of the lanes may be
+        unused. Strided windows over bytes, for which no processor has a gather, lose along rows
+        wherever a quarter of the lanes is unused.
         """
-        width, lanes, channels = self.places[-1].extent, self.lanes, self.channels.extent
+        width, lanes, channels = self.image_axes[-1].extent, self.lanes, self.channels.extent
         windows = [window for _, found in self.form.bodies for window in found]
         large = (self._taps or _FEW + 1) > _FEW
         if large or (self.form.combine != "add" and any(window.limits for window in windows)):
@@ -154,33 +159,39 @@ class Planes:
 
 
 def planes_of(group: Group, box: Box, lanes: int) -> Planes | None:
-    """A group that reads planes of channels, of which there are enough for vectors; else None."""
+    """A group that reads channel planes, with enough channels for vectors; else None."""
     loops, form = sliding_of(group, box, 1), sliding_of(group, box, _UNROLLED)
-    if loops is None or form is None or not loops.bodies:  # of windows without a place
+    if loops is None or form is None or not loops.bodies:  # windows of extent 0
         return None
     types = {tensor.name: tensor.type for tensor in group.inputs}
     body, _ = loops.bodies[0]
-    for place in reversed(range(len(form.outer))):
-        axis = form.outer[place]
-        known = axis.extent.constant or (lanes if place < len(form.outer) - 1 else 0)
-        if 2 * known < lanes:  # the last axis of any extent is rather one of places
+    for position in reversed(range(len(form.outer))):
+        axis = form.outer[position]
+        known = axis.extent.constant or (lanes if position < len(form.outer) - 1 else 0)
+        if 2 * known < lanes:  # a last axis of unknown extent is more likely spatial
             continue
         made = Planes(
-            form, loops, form.outer[:place], axis, (*form.outer[place + 1 :], form.lane), (), lanes
+            form,
+            loops,
+            form.outer[:position],
+            axis,
+            (*form.outer[position + 1 :], form.lane),
+            (),
+            lanes,
         )
-        moving = {each.name for each in (axis, *made.places, *loops.loops)}
+        moving = {each.name for each in (axis, *made.image_axes, *loops.loops)}
         own = [read for read in reads(body) if free_axes(read) & moving]
         found = [_source(read, made, loops, types[read.tensor]) for read in own]
         sources = tuple(dict.fromkeys(source for source in found if source is not None))
         if len({source.tensor for source in sources}) < len(sources) or None in found:
             continue
         made = replace(made, sources=sources)
-        return made if made.pays.constant != 0 and leaves_out(walked(made, form)) else None
+        return made if made.pays.constant != 0 and can_skip_taps(walked(made, form)) else None
     return None
 
 
 def _source(read: Read, planes: Planes, loops: Sliding, kind: TensorType) -> Source | None:
-    """The planes that a read moves in; None where channels are not of planes."""
+    """The planes that a read walks over; None if its channels are not planes."""
     channel = Index(planes.channels.name)
     form = address(read, kind.shape)
     if read.flat or channel not in read.indices or form is None:
@@ -189,12 +200,12 @@ def _source(read: Read, planes: Planes, loops: Sliding, kind: TensorType) -> Sou
     before = {name for index in read.indices[:dimension] for name in free_axes(index)}
     behind = [free_axes(index) for index in read.indices[dimension + 1 :]]
     taps = {axis.name for axis in loops.loops}
-    places = {axis.name for axis in planes.places}
-    if before - {axis.name for axis in planes.outer} or not set().union(*behind) <= taps | places:
+    spatial = {axis.name for axis in planes.image_axes}
+    if before - {axis.name for axis in planes.outer} or not set().union(*behind) <= taps | spatial:
         return None
-    start = Affine(as_size(0), form.without(*taps, *places, channel.name).terms)
+    start = Affine(as_size(0), form.without(*taps, *spatial, channel.name).terms)
     source = Source(read.tensor, kind.dtype.bytes, start, product(kind.shape[dimension + 1 :]))
-    if not places & set().union(*behind):
+    if not spatial & set().union(*behind):
         return source if read.default is None and not before else None
     return _in_strips(source, read, dimension + 1, planes, loops, kind)
 
@@ -202,7 +213,7 @@ def _source(read: Read, planes: Planes, loops: Sliding, kind: TensorType) -> Sou
 def _in_strips(
     source: Source, read: Read, dimension: int, planes: Planes, loops: Sliding, kind: TensorType
 ) -> Source | None:
-    """Planes of which rows of the result read some rows; None where that is not known."""
+    """A source of which each result row reads some rows; None where those are unknown."""
     rows, spans = planes.rows.name, {axis.name: axis.extent - 1 for axis in loops.loops}
     while kind.shape[dimension].constant == 1 and rows not in free_axes(read.indices[dimension]):
         dimension += 1
@@ -226,19 +237,19 @@ def _in_strips(
 
 
 def walked(planes: Planes, form: Sliding, along: int = -2) -> Sliding:
-    """The form of a strip, where channels come last: windows walk along an axis, down a column.
+    """The form of a strip, channels last: windows walk along an axis, down a column by default.
 
-    Taps that are inside together follow each other.
+    Taps that are in bounds under the same conditions are adjacent.
     """
-    columns = [*planes.places]
+    columns = [*planes.image_axes]
     walk = columns.pop(max(along, -len(columns)))
     read_there = {source.tensor for source in planes.sources}
-    together: dict[object, list[tuple[Expr, tuple[Window, ...]]]] = {}
+    by_limits: dict[object, list[tuple[Expr, tuple[Window, ...]]]] = {}
     for expr, windows in form.bodies:
         limits = {window.read: window.limits for window in windows}
         found = [read for read in reads(expr) if read.tensor in read_there]
         made = tuple(Window(r, Affine(as_size(0)), 1, limits.get(r, ())) for r in found)
         key = tuple(x for w in made for x in w.limits if x.index.stride(walk.name) == 0)
-        together.setdefault(key, []).append((expr, made))
-    bodies = tuple(body for run in together.values() for body in run)
+        by_limits.setdefault(key, []).append((expr, made))
+    bodies = tuple(body for run in by_limits.values() for body in run)
     return replace(form, outer=(*columns, walk), lane=planes.channels, bodies=bodies)

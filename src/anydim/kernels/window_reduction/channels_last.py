@@ -1,13 +1,13 @@
-"""Windows over places whose channels lie last: vectors along channels, windows walk along a row.
+"""Windows over channels-last images: vectors along channels, windows walk along a row.
 
     for each image, each block of channels, each row of the result, each vector of the block
-        for each place along the row, some at a time where their windows are inside of the tensor
-            for each row of the window that is inside: each tap
+        for each position along the row, several at a time where their windows are in bounds
+            for each row of the window that is in bounds: each tap
 
-What does not change along the row, as weights of a vector of channels, stays in registers; what
-windows side by side share is loaded once. Nothing depends on how wide images are, and no lane is
-empty but in the last vector of channels. A tap outside of the tensor is left out: what it would
-read changes nothing.
+Values that are invariant along the row, such as the weights of a vector of channels, stay in
+registers; vectors shared by adjacent windows are loaded once. Nothing depends on the width of
+images, and lanes are unused only in the last vector of channels. Taps out of bounds are skipped:
+they do not change the result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anydim.kernels.codegen.vector_loops import nested, over, parallel_loop, und
 from anydim.kernels.ir import constant, greatest, least, select
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.epilogue import PRODUCT, Output
-from anydim.kernels.window_reduction.window_block import changes_nothing, combined, start_of
+from anydim.kernels.window_reduction.window_block import combined, is_neutral, start_of
 from anydim.kernels.window_reduction.window_columns import inside, narrowed
 from anydim.kernels.window_reduction.window_form import Limit, Sliding, Window
 from anydim.lang.tree import Axis, Expr, Index, Read
@@ -34,29 +34,33 @@ from anydim.lang.tree.affine import Affine, operands, to_expr
 from anydim.sizes import Size, ceil_div, product
 
 BLOCK, CHANNEL = "block of channels", "first channel"
-TOGETHER = 8  # vectors of channels of a block: their lines lie together, and come so
-_HELD = 9  # vectors that stay in registers for a row: with more, the sums would leave them
+VECTORS_PER_BLOCK = (
+    8  # vectors of channels per block: their lines are adjacent, and prefetched together
+)
+_HELD = 9  # vectors held in registers over a row: more of them would spill the accumulators
 
 
 def walks(form: Sliding, lanes: int) -> bool:
-    """Whether vectors are along channels, of which there are enough, and taps can be left out."""
+    """Whether to vectorize along channels: there are enough of them, and taps can be skipped."""
     channels = form.lane.extent.constant
     if channels is None or 2 * channels < lanes or not form.outer:
         return False
-    return leaves_out(form)
+    return can_skip_taps(form)
 
 
-def leaves_out(form: Sliding) -> bool:
-    """Whether a row is walked along by known steps, and taps outside can be left out."""
+def can_skip_taps(form: Sliding) -> bool:
+    """Whether positions of a row are a known stride apart, and taps out of bounds can be
+    skipped."""
     return all(
         all(_fits(window, form) for window in windows)
-        and all(changes_nothing(window.read, expr, form) for window in windows if window.limits)
+        and all(is_neutral(window.read, expr, form) for window in windows if window.limits)
         for expr, windows in form.bodies
     )
 
 
 def _fits(window: Window, form: Sliding) -> bool:
-    """Whether lanes are neighbours, all inside or outside, and the row moves on by known steps."""
+    """Whether lanes are contiguous, uniformly in or out of bounds, and move along the row by known
+    strides."""
     walk, lane = form.outer[-1].name, form.lane.name
     return window.stride == 1 and all(
         limit.index.stride(lane) == 0
@@ -67,7 +71,7 @@ def _fits(window: Window, form: Sliding) -> bool:
 
 
 def _own_axes(expr: Expr) -> frozenset[str]:
-    """The axes that an expression depends on beside what it reads: of maxima that say where."""
+    """The axes that an expression depends on outside of reads, as in maxima with an index."""
     if isinstance(expr, Index):
         return frozenset((expr.name,))
     inner = () if isinstance(expr, Read) else operands(expr)
@@ -75,18 +79,18 @@ def _own_axes(expr: Expr) -> frozenset[str]:
 
 
 def positions_of(form: Sliding, lanes: int) -> Size:
-    """Of the launch: rows of the result, for each block of channels."""
-    blocks = ceil_div(form.lane.extent, lanes * TOGETHER)
+    """The parallel range of the launch: rows of the result, for each block of channels."""
+    blocks = ceil_div(form.lane.extent, lanes * VECTORS_PER_BLOCK)
     return product(axis.extent for axis in form.outer[:-1]) * blocks
 
 
 class AcrossWriter:
-    """Writes the body of one kernel: `places` are those that a row takes at a time."""
+    """Emits the body of one kernel, `positions` positions of a row at a time."""
 
     def __init__(
-        self, form: Sliding, lanes: int, places: int, context: Context, machine: Machine
+        self, form: Sliding, lanes: int, positions: int, context: Context, machine: Machine
     ) -> None:
-        self.form, self.lanes, self.places, self.context = form, lanes, places, context
+        self.form, self.lanes, self.positions, self.context = form, lanes, positions, context
         self.vector = ir.Type(form.dtype, lanes)
         self.walk: Axis = form.outer[-1]
         self.value = context.sizes.value
@@ -95,26 +99,30 @@ class AcrossWriter:
     def body(self) -> tuple[ir.Step, ...]:
         scope, outer = Elements(self.context), self.form.outer[:-1]
         extents = [(axis.name, self.value(axis.extent)) for axis in outer]
-        blocks = (BLOCK, quotient_up(self.value(self.form.lane.extent), self.lanes * TOGETHER))
+        blocks = (
+            BLOCK,
+            quotient_up(self.value(self.form.lane.extent), self.lanes * VECTORS_PER_BLOCK),
+        )
         parallel_loop(scope, [*extents[:-1], blocks, *extents[-1:]], self._row)
         return tuple(scope.steps)
 
     def _row(self, row: Elements) -> None:
-        """Vector by vector where something stays in registers for it, else place by place."""
-        begin = row.name(row.indices[BLOCK] * (self.lanes * TOGETHER))
+        """One vector after the other if values are held in registers for it, else one position
+        after the other."""
+        begin = row.name(row.indices[BLOCK] * (self.lanes * VECTORS_PER_BLOCK))
         channels = int(self.form.lane.extent.constant or 0)
-        span = begin, row.name(least(begin + self.lanes * TOGETHER, channels))
+        span = begin, row.name(least(begin + self.lanes * VECTORS_PER_BLOCK, channels))
         if self.held:
-            self.vectors(row, span, lambda part: Row(self, part.scope, span).written(part))
+            self.vectors(row, span, lambda part: Row(self, part.scope, span).emit(part))
         else:
-            Row(self, row, span).written()
+            Row(self, row, span).emit()
 
     @cached_property
     def held(self) -> tuple[Window, ...]:
-        """What is the same for all places of a row, as long as it is not much.
+        """Windows that are invariant along a row, if they are few.
 
-        Nothing where windows step over places: most of what they read comes from far, and comes
-        faster in the order in which it lies.
+        Empty if the window stride is above 1: most of the data then comes from memory, and is
+        fetched faster in storage order.
         """
         windows = [window for _, windows in self.form.bodies for window in windows]
         near = all(
@@ -126,7 +134,7 @@ class AcrossWriter:
 
     @cached_property
     def still(self) -> tuple[Window, ...]:
-        """What is the same for all places of a row, where registers have room for it."""
+        """Windows that are invariant along a row, if there are registers for them."""
         moving = {self.walk.name, *(axis.name for axis in self.form.loops)}
         windows = [window for _, windows in self.form.bodies for window in windows]
         still = tuple(w for w in windows if not w.limits and not moving & set(w.address.indices))
@@ -137,31 +145,31 @@ class AcrossWriter:
         return self.context.buffers[window.read.tensor]
 
     def target(self, output: Output) -> tuple[str, Affine]:
-        """The buffer of an output, and where an element of it lies."""
+        """The buffer of an output, and the offset of an element in it."""
         return self.context.buffers[output.tensor], self.form.own
 
     def vectors(
-        self, scope: Elements, span: tuple[ir.Value, ir.Value], write: Callable[[Part], None]
+        self, scope: Elements, span: tuple[ir.Value, ir.Value], emit: Callable[[Part], None]
     ) -> None:
-        """The vectors of a block, one after the other; they are whole but for the last one."""
+        """The vectors of a block, one after the other; all but the last one are whole."""
         channels, lanes, lane = int(self.form.lane.extent.constant or 0), self.lanes, self.form.lane
         with over(scope, span[1], span[0], lanes, CHANNEL, "c") as (inner, at):
-            left = inner.name(channels - at)
+            remaining = inner.name(channels - at)
 
             def written(mask: ir.Value | None) -> tuple[ir.Step, ...]:
                 part = inner.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=mask)
-                write(Part(part, at, mask))
+                emit(Part(part, at, mask))
                 return tuple(part.steps)
 
             whole = written(None) if channels >= lanes else ()
-            cut = written(inner.name(first_lanes(left, lanes))) if channels % lanes else ()
+            cut = written(inner.name(first_lanes(remaining, lanes))) if channels % lanes else ()
             both = whole and cut
-            inner.steps += (ir.If(left >= lanes, whole, cut),) if both else whole or cut
+            inner.steps += (ir.If(remaining >= lanes, whole, cut),) if both else whole or cut
 
 
 @dataclass(frozen=True)
 class Part:
-    """A vector of channels, from `at` on, and where it is computed."""
+    """A vector of channels from `at` on, and the scope that computes it."""
 
     scope: Elements
     at: ir.Value
@@ -169,7 +177,7 @@ class Part:
 
 
 class Row:
-    """A row of places, or those `ends` of it; of one vector of channels or of a block of them."""
+    """A row of positions, or its part `ends`; for one vector of channels or a block of them."""
 
     def __init__(
         self, writer: AcrossWriter, scope: Elements, span: tuple[ir.Value, ir.Value],
@@ -182,32 +190,34 @@ class Row:
         self.bases: dict[Size, None] = {}
         self.held: dict[Read, ir.Value] = {}
 
-    def written(self, part: Part | None = None) -> None:
-        """The places inside, some at a time; those before and behind them one by one.
+    def emit(self, part: Part | None = None) -> None:
+        """The positions in bounds, several at a time; those before and after them one by one.
 
-        Of one vector, for which what is held is loaded before, or of all of a block at each place.
+        For one vector, whose held values are loaded first, or for all vectors of a block at each
+        position.
         """
-        scope, places = self.scope, self.writer.places
+        scope, positions = self.scope, self.writer.positions
         self._begin(part)
         start, stop = self.ends
         low, high = self._inside()
-        rest = scope.name(low + round_down(high - low, places))
-        self._loop(low, rest, places, checked=False)
+        rest = scope.name(low + round_down(high - low, positions))
+        self._loop(low, rest, positions, checked=False)
         with over(scope, 2, letter="side") as (ends, side):
             begin, end = select(side.equals(0), start, rest), select(side.equals(0), low, stop)
             self._loop(ends.name(begin), ends.name(end), 1, checked=True, into=ends)
 
-    def asked(self, part: Part) -> None:
-        """The places one by one, each of taps that are inside; of few places nothing is held."""
+    def emit_checked(self, part: Part) -> None:
+        """One position after the other, with the taps in bounds; nothing is held for so few
+        positions."""
         self.part = part
         self._loop(*self.ends, 1, checked=True)
 
-    def padded(self, part: Part) -> None:
-        """The places of a row whose windows find something wherever they are along it."""
+    def emit_padded(self, part: Part) -> None:
+        """The positions of a row whose windows are in bounds, or padded, along the row."""
         self._begin(part)
-        (start, stop), places = self.ends, self.writer.places
-        rest = self.scope.name(start + round_down(stop - start, places))
-        self._loop(start, rest, places, checked=False)
+        (start, stop), positions = self.ends, self.writer.positions
+        rest = self.scope.name(start + round_down(stop - start, positions))
+        self._loop(start, rest, positions, checked=False)
         self._loop(rest, stop, 1, checked=False)
 
     def _begin(self, part: Part | None) -> None:
@@ -217,7 +227,7 @@ class Row:
             self.held = {w.read: self._load(part, w, constant(0), 0) for w in held}
 
     def _inside(self) -> tuple[ir.Value, ir.Value]:
-        """The places whose windows leave nothing along the row."""
+        """The positions whose windows are in bounds along the row."""
         low, high = self.ends
         value, name = self.writer.value, self.scope.name
         spans = {axis.name: axis.extent - 1 for axis in self.form.loops}
@@ -227,45 +237,48 @@ class Row:
             first = last = rest.without(*spans)
             for axis, span in spans.items():
                 last = last + Affine(rest.stride(axis) * span)
-            room = value(limit.extent) - self.scope.scalar(to_expr(last))
-            low, high = narrowed(self.scope, low, high, self.scope.scalar(to_expr(first)), room, by)
+            bound = value(limit.extent) - self.scope.scalar(to_expr(last))
+            low, high = narrowed(
+                self.scope, low, high, self.scope.scalar(to_expr(first)), bound, by
+            )
         low = name(least(low, self.ends[1]))
         return low, name(greatest(low, high))
 
     def _limits(self, along: bool) -> Iterator[Limit]:
-        """All limits that depend on the place along the row, or all others."""
-        walk, seen = self.writer.walk.name, set[Limit]()
+        """All limits that depend on the position along the row, or all others."""
+        walk, found = self.writer.walk.name, set[Limit]()
         for _, windows in self.form.bodies:
             for limit in (limit for window in windows for limit in window.limits):
-                if (limit.index.stride(walk) != 0) == along and limit not in seen:
-                    seen.add(limit)
+                if (limit.index.stride(walk) != 0) == along and limit not in found:
+                    found.add(limit)
                     yield limit
 
     def _loop(
-        self, low: ir.Value, high: ir.Value, places: int, checked: bool,
+        self, low: ir.Value, high: ir.Value, positions: int, checked: bool,
         into: Elements | None = None,
     ) -> None:  # fmt: skip
-        """So many places at a time."""
+        """A loop over blocks of `positions` positions."""
         walk = self.writer.walk.name
-        with over(into or self.scope, high, low, places, walk, "at") as (block, first):
+        with over(into or self.scope, high, low, positions, walk, "at") as (block, first):
             if self.part is not None:
-                self._block(replace(self.part, scope=block), first, places, checked)
+                self._block(replace(self.part, scope=block), first, positions, checked)
             else:
-                write = partial(self._block, first=first, places=places, checked=checked)
-                self.writer.vectors(block, self.span, write)
+                emit = partial(self._block, first=first, positions=positions, checked=checked)
+                self.writer.vectors(block, self.span, emit)
 
-    def _block(self, part: Part, first: ir.Value, places: int, checked: bool) -> None:
+    def _block(self, part: Part, first: ir.Value, positions: int, checked: bool) -> None:
         form = self.form
         start = start_of(form, self.writer.lanes)
-        sums = [self.writer.context.fresh("a") for _ in range(places)]
+        sums = [self.writer.context.fresh("a") for _ in range(positions)]
         part.scope.steps += [ir.Declare(name, start) for name in sums]
         with nested(part.scope, self._spans(part.scope, checked), letter="k") as scope:
             self._taps(replace(part, scope=scope), first, sums, checked)
-        for place, name in enumerate(sums):
-            self._finish(part, first + place, name)
+        for position, name in enumerate(sums):
+            self._epilogue(part, first + position, name)
 
     def _spans(self, part: Elements, checked: bool) -> list[tuple[str, ir.Value, ir.Value]]:
-        """The loops over taps, of those that can be inside: here, or wherever along the row."""
+        """The loops over taps that may be in bounds: at this position, or at all positions of the
+        row."""
         found, value, scope = [], self.writer.value, part if checked else self.scope
         limits = [*self._limits(False), *(self._limits(True) if checked else ())]
         for axis in self.form.loops:
@@ -279,7 +292,8 @@ class Row:
         return found
 
     def _spanned(self, limit: Limit, checked: bool) -> bool:
-        """Whether all taps have a limit, along one of their loops; along the row if it is asked."""
+        """Whether a limit applies to all taps and moves along one tap loop (and, unless `checked`,
+        not along the row)."""
         taps = [axis.name for axis in self.form.loops if axis.name in limit.index.indices]
         return (
             len(taps) == 1
@@ -289,32 +303,38 @@ class Row:
         )
 
     def _taps(self, part: Part, first: ir.Value, sums: Sequence[str], checked: bool) -> None:
-        """Taps, those together that are inside on the same conditions."""
+        """The taps, grouped by the limits they must meet."""
         walk, scope = self.writer.walk.name, part.scope
 
         def conditions(body: tuple[Expr, tuple[Window, ...]]) -> tuple[Limit, ...]:
             limits = (limit for window in body[1] for limit in window.limits)
-            asked = (one for one in limits if not self._spanned(one, checked))
-            return tuple(one for one in asked if checked or one.index.stride(walk) == 0)
+            unproved = (one for one in limits if not self._spanned(one, checked))
+            return tuple(one for one in unproved if checked or one.index.stride(walk) == 0)
 
         for limits, bodies in groupby(self.form.bodies, conditions):
             loaded: dict[tuple[str, Affine], ir.Value] = {}
-            fine = reduce(and_, [self._fine(scope, limit) for limit in limits]) if limits else None
+            fine = (
+                reduce(and_, [self._in_bounds(scope, limit) for limit in limits])
+                if limits
+                else None
+            )
             with under(scope, fine) as inner:
                 own = replace(part, scope=inner)
                 for expr, windows in bodies:
                     answers = frozenset(window.read.tensor for window in windows)
                     moves = walk in _own_axes(expr)
-                    for place, name in enumerate(sums):
-                        here = {walk: inner.name(first + place)} if moves and place else {}
+                    for position, name in enumerate(sums):
+                        here = {walk: inner.name(first + position)} if moves and position else {}
                         tap = inner.inner(here, answers=answers)
                         for window in windows:
-                            tap.know(window.read, self._shared(own, window, first, place, loaded))
+                            tap.know(
+                                window.read, self._shared(own, window, first, position, loaded)
+                            )
                         found = combined(self.form, tap, expr, ir.Get(self.writer.vector, name))
                         inner.steps += [*tap.steps, ir.Assign(name, found)]
 
-    def _fine(self, scope: Elements, limit: Limit) -> ir.Value:
-        """Whether an index is inside; what is the same for the whole row is asked once."""
+    def _in_bounds(self, scope: Elements, limit: Limit) -> ir.Value:
+        """Whether an index is in bounds; row-invariant conditions are computed once."""
         moving = {self.writer.walk.name, *(axis.name for axis in self.form.loops)}
         if moving & set(limit.index.indices):
             return inside(scope, limit)
@@ -325,32 +345,32 @@ class Row:
     # ---- loading and storing -------------------------------------------------------------------
 
     def _shared(
-        self, part: Part, window: Window, first: ir.Value, place: int,
+        self, part: Part, window: Window, first: ir.Value, position: int,
         loaded: dict[tuple[str, Affine], ir.Value],
     ) -> ir.Value:  # fmt: skip
-        """The vector of a window: windows side by side read the same ones."""
+        """The vector of a window: adjacent windows share their loads."""
         if window.read in self.held:
             return self.held[window.read]
         step = window.address.stride(self.writer.walk.name)
-        moved = Affine(window.address.constant + step * place, window.address.terms)
+        moved = Affine(window.address.constant + step * position, window.address.terms)
         key = window.read.tensor, moved
         if key not in loaded:
-            loaded[key] = self._load(part, window, first, place)
+            loaded[key] = self._load(part, window, first, position)
         return loaded[key]
 
-    def _load(self, part: Part, window: Window, first: ir.Value, place: int) -> ir.Value:
-        """A window's vector for the place `place` behind `first`."""
+    def _load(self, part: Part, window: Window, first: ir.Value, position: int) -> ir.Value:
+        """A window's vector at the position `position` after `first`."""
         writer, lane, scope = self.writer, self.form.lane.name, part.scope
         step = window.address.stride(writer.walk.name)
         rest = window.address.without(writer.walk.name, lane)
-        near, by = self._near(rest.constant + step * place)
+        near, by = self._near(rest.constant + step * position)
         start = scope.scalar(to_expr(Affine(near, rest.terms)))
         at = start + part.at + first * writer.value(step) + by
         kind = ir.Type(writer.context.types[window.read.tensor].dtype, writer.lanes)
         return scope.name(ir.Load(kind, writer.source(window), at, part.mask))
 
     def _near(self, offset: Size) -> tuple[Size, int]:
-        """An offset that was asked for before, and how far from it this one is."""
+        """An offset used before, and the distance of this one from it."""
         for known in self.bases:
             apart = (offset - known).constant
             if apart is not None:
@@ -358,12 +378,12 @@ class Row:
         self.bases[offset] = None
         return offset, 0
 
-    def _finish(self, part: Part, place: ir.Value, name: str) -> None:
-        """What follows the reduction at a place, and its store."""
+    def _epilogue(self, part: Part, position: ir.Value, name: str) -> None:
+        """The epilogue at a position, and its store."""
         writer, form, block = self.writer, self.form, part.scope
         total = block.name(ir.Get(writer.vector, name))
         scope = block.inner(
-            {writer.walk.name: block.name(place)}, answers=frozenset({PRODUCT}),
+            {writer.walk.name: block.name(position)}, answers=frozenset({PRODUCT}),
             local=lambda read: total if read.tensor == PRODUCT else None,
         )  # fmt: skip
         for output in form.outputs:

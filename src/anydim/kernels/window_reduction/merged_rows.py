@@ -1,9 +1,9 @@
-"""Windows over images of a few columns: vectors of as many whole rows as fit.
+"""Windows over images of few columns: vectors of several whole rows.
 
-Where a window moves by one place and the result is as wide as the image, element q of an image of
-the result reads the elements that lie as far from q as the window's places do. Vectors begin with
-a row, so that their lanes are the same columns in all of them: which are inside is asked once for
-all images, rows only where some are outside. Three columns fill 15 lanes of a vector of 16.
+If the window stride is 1 and the result is as wide as the image, every element q of a result image
+reads the image at fixed distances from q. Vectors start with a row, so their lanes are the same
+columns in all of them: column masks are computed once for all images, row masks only where some
+rows are out of bounds. Three columns fill 15 lanes of a vector of 16.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from anydim.lang.tree import Axis, Expr, Index, Literal, Read
 from anydim.lang.tree.affine import placed, reads, rewrite, to_expr
 from anydim.sizes import Box, Size, simplify
 
-ROW, COLUMN = "row of the lane", "column of the lane"  # tensors that stand for them
-_MOST = 1 << 24  # rows of an image: they are counted in int32
+ROW, COLUMN = "row of the lane", "column of the lane"  # names of pseudo-tensors
+_MOST = 1 << 24  # rows of an image: row indices are int32
 
 
 @dataclass(frozen=True)
 class Image:
-    """The two axes that are merged.
+    """The two merged axes.
 
-    `equal` are sizes that must be the width of the result; where windows move by more than a place,
-    or the result is not as wide as the image, lanes are `gathered`.
+    `equal` are sizes that must equal the width of the result. Lanes are `gathered` if the window
+    stride is above 1, or the result is not as wide as the image.
     """
 
     rows: Axis
@@ -48,7 +48,7 @@ class Image:
         return self.rows.name, self.columns.name
 
     def worth_it(self, sizes: SizeParameters, lanes: int) -> ir.Value:
-        """Whether a vector has room for three rows in a call, of gathered lanes for eight."""
+        """Whether a vector holds three rows at run time, or eight if lanes are gathered."""
         width, height = sizes.value(self.columns.extent), sizes.value(self.rows.extent)
         found = [
             width <= lanes // (8 if self.gathered else 3),
@@ -59,7 +59,7 @@ class Image:
 
 
 def image_of(form: Sliding, wide: int, box: Box) -> Image | None:
-    """The axes of a form that may be merged; None where they never can, or never need."""
+    """The mergeable axes of a form; None if they never can, or never need to, be merged."""
     if not form.outer or wide < 4:
         return None
     rows, columns = form.outer[-1], form.lane
@@ -69,7 +69,7 @@ def image_of(form: Sliding, wide: int, box: Box) -> Image | None:
         return None
     others = (r for o in form.outputs for r in reads(o.value) if r.tensor != PRODUCT)
     if any(len(free_axes(read) & both) > 1 for read in others):
-        return None  # a table of rows or of columns is gathered from
+        return None  # such a read would be a gather
     equal: dict[Size, None] = {}
     gathered = False
     for body, windows in form.bodies:
@@ -77,33 +77,33 @@ def image_of(form: Sliding, wide: int, box: Box) -> Image | None:
             return None
         for window in windows:
             apart = window.address.stride(rows.name)
-            left = simplify(apart - columns.extent, box).constant
+            excess = simplify(apart - columns.extent, box).constant
             if not _counted(window, both):
                 return None
-            gathered |= window.stride != 1 or left not in (None, 0)
-            if left is None:
+            gathered |= window.stride != 1 or excess not in (None, 0)
+            if excess is None:
                 equal[apart] = None
     return Image(rows, columns, () if gathered else tuple(equal), gathered)
 
 
 def _counted(window: Window, both: set[str]) -> bool:
-    """Whether all it may leave is known numbers of rows and columns."""
+    """Whether all limits move by known strides over rows and columns."""
     return all(
         limit.index.stride(name).constant is not None for limit in window.limits for name in both
     )
 
 
 def _uses(expr: Expr, known: Collection[Read], axes: set[str]) -> bool:
-    """Whether an expression depends on axes but by reads that are known."""
+    """Whether an expression depends on axes other than through known reads."""
 
-    def left_out(part: Expr) -> Expr | None:
+    def without(part: Expr) -> Expr | None:
         return Literal(0) if isinstance(part, Read) and part in known else None
 
-    return bool(free_axes(rewrite(expr, left_out)) & axes)
+    return bool(free_axes(rewrite(expr, without)) & axes)
 
 
 class MergedColumns(Columns):
-    """The lanes of vectors that begin with a row: `height` rows of them, the same everywhere."""
+    """The lanes of vectors of `height` whole rows; the columns are the same in every vector."""
 
     def __init__(self, setting: Setting, scope: Elements, image: Image) -> None:
         value, lanes = setting.context.sizes.value, setting.lanes
@@ -119,7 +119,7 @@ class MergedColumns(Columns):
         self.found: dict[object, list[ir.Value]] = {}
 
     def part(self, scope: Elements, rows: ir.Value) -> ir.Value:
-        """The lanes of the rows that are left."""
+        """A mask of the lanes of the remaining rows."""
         count = greatest(least(rows, self.height), 0) * self.width
         return scope.name(first_lanes(count, self.setting.lanes))
 
@@ -133,7 +133,7 @@ class MergedColumns(Columns):
         self, level: Level, scope: Elements, at: ir.Value, mask: ir.Value | None,
         limits: tuple[Limit, ...], spread: int,
     ) -> list[ir.Value | None]:  # fmt: skip
-        """The lanes that are inside of all limits."""
+        """The lanes inside all limits."""
         assert mask is not None
         for limit in limits:
             where, found = level((limit,))
@@ -143,7 +143,7 @@ class MergedColumns(Columns):
         return [mask]
 
     def _inside(self, scope: Elements, limit: Limit) -> ir.Value:
-        """The lanes whose index is inside."""
+        """A mask of the lanes whose index is in bounds."""
         lanes = self.setting.lanes
         rest = limit.index.without(self.image.columns.name)
         index: ir.Value = splat(convert(scope.scalar(to_expr(rest)), int32), lanes)
@@ -161,28 +161,28 @@ class MergedColumns(Columns):
         buffer = self.setting.buffer(window)
         if not self.image.gathered:
             return ir.Load(vector, buffer, start, mask)
-        offsets = self._apart(window) + splat(start, vector.lanes)
+        offsets = self._lane_offsets(window) + splat(start, vector.lanes)
         return ir.Gather(vector, buffer, offsets, mask)
 
-    def _apart(self, window: Window) -> ir.Value:
-        """How far apart the elements are that the lanes read, as int64."""
+    def _lane_offsets(self, window: Window) -> ir.Value:
+        """Offsets of the elements that the lanes read, relative to lane 0, as int64."""
         strides = tuple(window.address.stride(name) for name in self.image.names)
         if strides not in self.offsets:
             lanes, size = self.setting.lanes, self.setting.context.sizes.value
             row, column = (
-                convert(place, int64) * splat(size(stride), lanes)
-                for place, stride in zip((self.row, self.column), strides)
+                convert(lane_index, int64) * splat(size(stride), lanes)
+                for lane_index, stride in zip((self.row, self.column), strides)
             )
             self.offsets[strides] = self.scope.name(row + column)
         return self.offsets[strides]
 
     def known(self, scope: Elements) -> dict[str, ir.Value]:
         first = splat(scope.indices[self.image.rows.name], self.setting.lanes)
-        row, column = (convert(place, int64) for place in (self.row, self.column))
+        row, column = (convert(lane_index, int64) for lane_index in (self.row, self.column))
         return {ROW: scope.name(first + row), COLUMN: scope.name(column)}
 
     def result(self, output: Output) -> Expr:
-        """Rows and columns are those of each lane."""
+        """The output with the row and column index of each lane."""
         own = tuple(map(Index, self.image.names))
-        places = {name: Read(n, own) for name, n in zip(self.image.names, (ROW, COLUMN))}
-        return output.value if output.is_product else placed(output.value, places)
+        lane_indices = {name: Read(n, own) for name, n in zip(self.image.names, (ROW, COLUMN))}
+        return output.value if output.is_product else placed(output.value, lane_indices)

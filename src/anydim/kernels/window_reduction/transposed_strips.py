@@ -1,13 +1,13 @@
-"""Strips of narrow images, transposed: vectors along channels.
+"""Narrow images transposed in strips: vectors along channels.
 
-    for each block of channels: what all images read, as weights, transposed
-        for each image, a strip of its rows at a time: the rows that the strip reads, transposed
-            each column of the result, as windows walk where channels lie last (`channels_last.py`)
+    for each block of channels: pack the operands shared by all images, such as weights, transposed
+        for each image, a strip of its rows at a time: pack the rows it reads, transposed
+            each column of the result, as for channels-last images (`channels_last.py`)
             the strip of the result, transposed back
 
-Columns outside of an image are left out: what they would read changes nothing. Rows outside have in
-scratch what would be read, so that rows of the result are done some at a time; where there are not
-as many, they are left out too.
+Taps in columns out of bounds are skipped: they do not change the result. Rows out of bounds are
+filled with padding in scratch, so that several rows of the result are computed at a time; where a
+strip has too few rows, their taps are skipped too.
 """
 
 from __future__ import annotations
@@ -38,34 +38,36 @@ from anydim.lang.tree.affine import Affine, address, row_major_strides, to_expr
 from anydim.sizes import Size, as_size, ceil_div, product
 
 _LANE_BYTES = 8
-_PLACES = 4  # of a column, that share what their windows read
+_POSITIONS = 4  # positions of a column whose windows share loads
 _FIRST = "first row of the result"
 
 
 class PlanesWriter(AcrossWriter):
-    """Writes one kernel. `slots` are where scratch has what is transposed, in vectors."""
+    """Emits one kernel. `slots` maps tensors to their start in scratch, in vectors."""
 
     def __init__(self, planes: Planes, machine: Machine, touched: Operands) -> None:
         self.planes, self.touched, self.sizes = planes, touched, SizeParameters()
         types = {**touched.types, PRODUCT: TensorType(planes.form.dtype, ())}
         context = Context(types, self.sizes, machine, touched.buffers)
-        places = _PLACES if machine.registers >= 32 else _PLACES // 2
-        super().__init__(walked(planes, planes.form), planes.lanes, places, context, machine)
+        positions = _POSITIONS if machine.registers >= 32 else _POSITIONS // 2
+        super().__init__(walked(planes, planes.form), planes.lanes, positions, context, machine)
         self.slots: dict[str, Size] = {}
-        self.room = as_size(0)
+        self.scratch_vectors = as_size(0)
         held = {source.tensor: source.held for source in planes.sources}
         held |= {output.tensor: planes.width for output in planes.form.outputs}
-        for tensor, elements in held.items():  # bounds, as formulas of memory are to be short
-            self.slots[tensor] = self.room
-            self.room = self.room + (min(elements.constant or LARGEST, LARGEST) + STRIP)
+        for tensor, elements in held.items():  # upper bounds, to keep the memory formulas short
+            self.slots[tensor] = self.scratch_vectors
+            self.scratch_vectors = self.scratch_vectors + (
+                min(elements.constant or LARGEST, LARGEST) + STRIP
+            )
         self.libraries: dict[DType, ir.Library] = {}
         self.form = self._from_scratch(self.form)
-        self.flat = copy(self)  # for images of few rows
+        self.flat = copy(self)  # variant for images of few rows
         if self.form.loops:
             self.flat.form = self._from_scratch(walked(planes, planes.looped))
         else:
             flat = walked(planes, planes.form, -1)
-            self.flat.form, self.flat.walk = self._from_scratch(flat), planes.places[-1]
+            self.flat.form, self.flat.walk = self._from_scratch(flat), planes.image_axes[-1]
 
     def _from_scratch(self, form: Sliding) -> Sliding:
         """A form whose windows read scratch."""
@@ -75,7 +77,7 @@ class PlanesWriter(AcrossWriter):
         )
         return replace(form, bodies=bodies)
 
-    # ---- where scratch has what ------------------------------------------------------------------
+    # ---- layout of scratch -----------------------------------------------------------------------
 
     @property
     def held(self) -> tuple[Window, ...]:
@@ -85,15 +87,15 @@ class PlanesWriter(AcrossWriter):
         return SCRATCH
 
     def target(self, output: Output) -> tuple[str, Affine]:
-        """Where scratch has what is transposed back later."""
-        axes = self.planes.places
+        """The buffer and offset of a result in scratch, to be transposed back later."""
+        axes = self.planes.image_axes
         strides = row_major_strides(tuple(axis.extent for axis in axes))
         own = Affine.of(as_size(0), {axis.name: by for axis, by in zip(axes, strides)})
         first = Affine.of(as_size(0), {_FIRST: self.planes.width})
         return SCRATCH, self._slot(output.tensor, own - first)
 
     def _inside_scratch(self, read: Read) -> Affine:
-        """Where a read finds a vector of channels."""
+        """Offset in scratch of the vector of channels that a read loads."""
         found = address(read, self.context.types[read.tensor].shape)
         source = next(s for s in self.planes.sources if s.tensor == read.tensor)
         assert found is not None
@@ -102,46 +104,46 @@ class PlanesWriter(AcrossWriter):
         return self._slot(read.tensor, found.without(*outer) - first)
 
     def _slot(self, tensor: str, index: Affine) -> Affine:
-        """Where scratch has a vector, in elements."""
+        """Offset of a vector in scratch, in elements."""
         wide = _LANE_BYTES // self.context.types[tensor].dtype.bytes
         return (Affine(self.slots[tensor] * wide) + index).scaled(as_size(self.lanes))
 
     # ---- the loops -------------------------------------------------------------------------------
 
     def launch(self, other: Launch) -> Launch:
-        """The launch that does the same as another one."""
+        """The launch equivalent to `other`."""
         planes = self.planes
         body = self.body()
         libraries = self.libraries.values()
         kernel = assemble("sliding", self.touched.operands, self.sizes.names, body)
-        main = replace(kernel.main, name="planes")  # the other one may lie beside it
+        main = replace(kernel.main, name="planes")  # both may be variants of one kernel
         return replace(
             other,
             kernel=named_kernel("sliding", kernel.operands, kernel.sizes, (main,), libraries),
             sizes=self.sizes.sizes,
             parallel=self._each * ceil_div(planes.channels.extent, self.lanes),
-            scratch=self.room * (self.lanes * _LANE_BYTES),
+            scratch=self.scratch_vectors * (self.lanes * _LANE_BYTES),
             reason="a reduction over windows of narrow images, vectors along channels",
         )
 
     @property
     def _each(self) -> Size:
-        """Rows of the result of a vector of channels, in all images."""
+        """Rows of the result per vector of channels, over all images."""
         return product(axis.extent for axis in (*self.planes.outer, self.planes.rows))
 
     def body(self) -> tuple[ir.Step, ...]:
-        """Blocks of channels from start to stop, of each the rows of its images."""
+        """Blocks of channels from start to stop, each with the rows of its images."""
         scope, channels, lanes = Elements(self.context), self.planes.channels, self.lanes
         each = self.value(self._each)
         first, last = quotient(START, each), quotient_up(STOP, each)
         with over(scope, last, first, letter="block") as (block, number):
             at, before = block.name(number * lanes), block.name(number * each)
-            self.left = block.name(least(self.value(channels.extent) - at, lanes))
-            mask = block.name(first_lanes(self.left, lanes))
+            self.remaining = block.name(least(self.value(channels.extent) - at, lanes))
+            mask = block.name(first_lanes(self.remaining, lanes))
             part = block.inner({channels.name: at}, lane=channels.name, lanes=lanes, mask=mask)
             for source in self.planes.sources:
                 if not source.by:
-                    self._bring(part, source, constant(0), constant(0), self.value(source.plane))
+                    self._pack(part, source, constant(0), constant(0), self.value(source.plane))
             low, high = greatest(START - before, 0), least(STOP - before, each)
             self._images(part, part.name(low), part.name(high))
             block.steps += part.steps
@@ -169,7 +171,7 @@ class PlanesWriter(AcrossWriter):
         parallel_loop(part, axes, image, quotient(low, rows), quotient_up(high, rows))
 
     def _rows(self, scope: Elements, first: ir.Value, last: ir.Value) -> None:
-        """A strip: what it reads, its columns, what is written."""
+        """One strip: pack its inputs, compute its columns, unpack its results."""
         indices = {_FIRST: first}
         for source in (source for source in self.planes.sources if source.by):
             begin = scope.name(first * source.by + self.value(source.first))
@@ -181,10 +183,10 @@ class PlanesWriter(AcrossWriter):
         scope.steps += strip.steps
         width = self.value(self.planes.width)
         for output in self.form.outputs:
-            self._bring_back(scope, output, scope.name((last - first) * width), first * width)
+            self._unpack(scope, output, scope.name((last - first) * width), first * width)
 
     def _strip_of(self, scope: Elements, source: Source, begin: ir.Value, end: ir.Value) -> None:
-        """Rows of a source from begin to end; those outside of it have what reads have there."""
+        """Pack rows begin to end of a source; rows out of bounds are filled with the default."""
         width = self.value(source.width)
         low, high = begin, end
         if source.outside is not None:
@@ -194,29 +196,29 @@ class PlanesWriter(AcrossWriter):
             for start, stop in ((begin, low), (high, end)):
                 one, other = scope.name((start - begin) * width), scope.name((stop - begin) * width)
                 with over(scope, other, one, letter="e") as (each, at):
-                    place = each.offset(self._slot(source.tensor, Affine(as_size(0))))
+                    offset = each.offset(self._slot(source.tensor, Affine(as_size(0))))
                     fill = number(kind.dtype, source.outside.value, self.lanes)
-                    each.steps.append(ir.Store(SCRATCH, place + at * self.lanes, fill))
+                    each.steps.append(ir.Store(SCRATCH, offset + at * self.lanes, fill))
         inside = scope.name((low - begin) * width), scope.name((high - low) * width)
-        self._bring(scope, source, low * width, *inside)
+        self._pack(scope, source, low * width, *inside)
 
     def _columns(self, strip: Elements, first: ir.Value, last: ir.Value) -> None:
-        """Windows walk down each column, or along each row where rows and taps are few."""
+        """Walk down each column, or along each row where rows and taps are few."""
         own = first, last
         if self.walk != self.planes.rows:
-            self._walk(strip, self, own, Row.written)
+            self._walk(strip, self, own, Row.emit)
             return
-        few = self.value(self.walk.extent) < self.places
+        few = self.value(self.walk.extent) < self.positions
         with under(strip, few) as scope:
-            self._walk(scope, self.flat, own, Row.asked if self.form.loops else Row.written)
+            self._walk(scope, self.flat, own, Row.emit_checked if self.form.loops else Row.emit)
         with under(strip, ~few) as scope:
-            self._walk(scope, self, own, Row.padded)
+            self._walk(scope, self, own, Row.emit_padded)
 
     def _walk(
         self, strip: Elements, writer: PlanesWriter, own: tuple[ir.Value, ir.Value],
-        write: Callable[[Row, Part], None],
+        emit: Callable[[Row, Part], None],
     ) -> None:  # fmt: skip
-        """All places of a strip; `own` are its rows."""
+        """All positions of a strip; `own` are its rows."""
         rows = self.planes.rows
         with ExitStack() as loops:
             scope = strip
@@ -225,37 +227,42 @@ class PlanesWriter(AcrossWriter):
                 inside = over(scope, ends[1], ends[0], axis=axis.name, letter="place")
                 scope, _ = loops.enter_context(inside)
             row = Row(writer, scope, own, own if writer.walk == rows else None)
-            write(row, Part(scope, constant(0), None))
+            emit(row, Part(scope, constant(0), None))
 
-    # ---- between images and scratch --------------------------------------------------------------
+    # ---- packing ---------------------------------------------------------------------------------
 
-    def _bring(
+    def _pack(
         self, scope: Elements, source: Source, at: ir.Value, to: ir.Value, count: ir.Value
     ) -> None:
-        """So many elements of the planes of a source, from one on; where the first one goes to."""
+        """Pack `count` elements of the planes of a source, from element `at`, to vector `to` of
+        scratch."""
         dtype = self.context.types[source.tensor].dtype
         plane = self.value(source.plane)
         first = scope.offset(source.start) + scope.indices[self.planes.channels.name] * plane + at
         scratch = self._scratch(source.tensor, to * (self.lanes * dtype.bytes))
         image = ir.Address(self.touched.buffers[source.tensor], first)
-        self._turn(scope, dtype, image, scratch, plane, constant(self.lanes), self.left, count)
+        self._transpose(
+            scope, dtype, image, scratch, plane, constant(self.lanes), self.remaining, count
+        )
 
-    def _bring_back(self, scope: Elements, output: Output, count: ir.Value, at: ir.Value) -> None:
-        """So many places of the result's planes, from one on."""
-        plane = self.value(product(axis.extent for axis in self.planes.places))
-        moving = (axis.name for axis in (self.planes.channels, *self.planes.places))
+    def _unpack(self, scope: Elements, output: Output, count: ir.Value, at: ir.Value) -> None:
+        """Unpack `count` elements into the planes of the result, from element `at` on."""
+        plane = self.value(product(axis.extent for axis in self.planes.image_axes))
+        moving = (axis.name for axis in (self.planes.channels, *self.planes.image_axes))
         start = scope.offset(self.planes.form.own.without(*moving))
         first = start + scope.indices[self.planes.channels.name] * plane + at
         scratch = self._scratch(output.tensor, constant(0))
         result = ir.Address(self.touched.buffers[output.tensor], first)
         dtype = self.context.types[output.tensor].dtype
-        self._turn(scope, dtype, scratch, result, constant(self.lanes), plane, count, self.left)
+        self._transpose(
+            scope, dtype, scratch, result, constant(self.lanes), plane, count, self.remaining
+        )
 
     def _scratch(self, tensor: str, offset: ir.Value) -> ir.Address:
-        """An address so many bytes behind the first one of a tensor."""
+        """The address `offset` bytes after the start of a tensor in scratch."""
         start = self.value(self.slots[tensor] * (self.lanes * _LANE_BYTES))
         return ir.Address(SCRATCH, start + offset)
 
-    def _turn(self, scope: Elements, dtype: DType, *arguments: ir.Value) -> None:
+    def _transpose(self, scope: Elements, dtype: DType, *arguments: ir.Value) -> None:
         library = self.libraries.setdefault(dtype, turned_library(self.lanes, dtype))
         scope.steps.append(ir.Call(library.name, arguments))

@@ -1,4 +1,4 @@
-"""Vectors of the result that are reduced at the same time, in shared loops over what is reduced."""
+"""Blocks of result vectors that are reduced together, in shared loops over the reduced axes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop, near
-from anydim.kernels.codegen.reduction import folded, identity, is_product, nothing_of, terms_of
+from anydim.kernels.codegen.reduction import accumulated, identity, is_product, nothing_of, terms_of
 from anydim.kernels.codegen.scalar_lowering import Elements
 from anydim.kernels.ir import constant, select, shuffle, splat
 from anydim.kernels.matmul.convolution.convolution_packing import picked
@@ -23,16 +23,16 @@ from anydim.lang.tree.affine import Affine, to_expr
 from anydim.sizes import Size
 
 Tap = tuple[int, tuple[Expr, tuple[Window, ...]]]
-"""Which vector takes what from which windows."""
-Rows = tuple[tuple[Limit, ...], ...]  # what all lanes leave or none, of each window
+"""(vector, (reduced expression, its windows))."""
+Rows = tuple[tuple[Limit, ...], ...]  # limits of each window that are uniform over the lanes
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One vector: its columns, the indices of its first lane, how far it lies behind the first.
+    """One vector: its columns, the indices of its first lane, its distance from the first vector.
 
-    Vectors `by` a number further along an axis share what they load. `inside` are the lanes that
-    exist, where those are not the ones of the columns.
+    Vectors `by` (axis, distance) apart share loads. `inside` masks the existing lanes where they
+    differ from those of the columns.
     """
 
     columns: Columns
@@ -46,9 +46,9 @@ class Cell:
 
 
 class Block:
-    """Writes the reduction of some vectors and what follows it.
+    """Emits the reduction of several vectors, and their epilogue.
 
-    What windows may leave is not asked where it is `known`. Rows from `high` on do not exist.
+    Limits that are `known` to hold are not checked. Rows from `high` on do not exist.
     """
 
     def __init__(
@@ -58,14 +58,17 @@ class Block:
         self.setting, self.cells, self.known, self.high = setting, cells, known, high
         self.scope = scope
         self.vector = ir.Type(setting.form.dtype, setting.lanes)
-        self.outside = self._joined([self._inner(scope, cell) for cell in cells], scope.steps)
+        self.outside = self._sharing_steps(
+            [self._inner(scope, cell) for cell in cells], scope.steps
+        )
         self.scopes = self.outside
         self.registers = [setting.context.fresh("a") for _ in cells]
         self.found: dict[object, ir.Value] = {}
         self.masks: list[list[dict[object, list[ir.Value]]]] = [[{} for _ in cells] for _ in "ab"]
 
     def steps(self) -> tuple[ir.Step, ...]:
-        """The loops over the reduced axes that are not unrolled, the taps inside, the stores."""
+        """The loops over the reduced axes that are not unrolled, with the taps inside, and the
+        stores."""
         form, context = self.setting.form, self.setting.context
         start = start_of(form, self.setting.lanes)
         self.scope.steps += [ir.Declare(register, start) for register in self.registers]
@@ -74,24 +77,29 @@ class Block:
             name, outer = context.fresh("k"), self.scopes
             at = {axis.name: ir.Var(ir.INDEX, name)}
             span = self._span(axis, outer[0])
-            self.scopes = self._joined([scope.inner(at) for scope in outer], [])
+            self.scopes = self._sharing_steps([scope.inner(at) for scope in outer], [])
             nest.append((name, span, outer[0].steps))
-        for taps in self._together():
+        for taps in self._grouped_taps():
             copy, (_, windows) = taps[0]
-            asked = dict.fromkeys(self._asked(copy, window) for window in windows)
-            self.scopes[0].steps += self._folded(taps, [limits for limits in asked if limits])
+            limits_to_check = dict.fromkeys(
+                self._unproved_limits(copy, window) for window in windows
+            )
+            self.scopes[0].steps += self._accumulated(
+                taps, [limits for limits in limits_to_check if limits]
+            )
         inner = self.scopes[0].steps
         for name, span, outside in reversed(nest):
             outside.append(loop(name, *span, 1, *inner))
             inner = outside
         for copy in range(len(self.cells)):
-            self._finish(copy)
+            self._epilogue(copy)
         return tuple(self.scope.steps)
 
     def _span(self, axis: Axis, scope: Elements) -> tuple[ir.Value, ir.Value]:
-        """The taps of a loop that may be inside: of one vector those that are, where all lanes are.
+        """The taps of a loop that may be in bounds: for a single vector, only those in bounds for
+        all lanes.
 
-        What they leave otherwise is known in the loop.
+        Other limits are checked inside the loop.
         """
         form, value = self.setting.form, self.setting.context.sizes.value
         span: tuple[ir.Value, ir.Value] = constant(0), value(axis.extent)
@@ -106,8 +114,8 @@ class Block:
                 self.known |= {limit}
         return span
 
-    def _together(self) -> Iterator[list[Tap]]:
-        """Taps in the text's order for each vector, those that read the same rows together."""
+    def _grouped_taps(self) -> Iterator[list[Tap]]:
+        """Taps in program order for each vector, grouped by the rows they read."""
         queues = [self._runs(copy) for copy in range(len(self.cells))]
         while any(queues):
             heads = [queue[0][0] for queue in queues if queue]
@@ -118,7 +126,7 @@ class Block:
             yield [tap for taps in taken for tap in taps if tap is not None]
 
     def _runs(self, copy: int) -> list[tuple[Rows, list[Tap]]]:
-        """The taps of a vector, neighbours that read the same rows as one."""
+        """The taps of a vector, with adjacent taps that read the same rows as one run."""
         cell = self.cells[copy]
 
         def rows(tap: Tap) -> Rows:
@@ -131,34 +139,38 @@ class Block:
         return [(key, list(run)) for key, run in groupby(taps, rows)]
 
     def _uniform(self, cell: Cell, window: Window) -> list[Limit]:
-        """What all lanes of a window leave, or none."""
+        """The limits of a window that are uniform over the lanes."""
         limits = (*window.limits, *(window.beyond if self.high is not None else ()))
         return [limit for limit in limits if cell.columns.uniform(limit)]
 
-    def _asked(self, copy: int, window: Window) -> tuple[Limit, ...]:
-        """What has to be asked before a window is read."""
+    def _unproved_limits(self, copy: int, window: Window) -> tuple[Limit, ...]:
+        """The limits to check before a window is read."""
         cell = self.cells[copy]
         found = (limit for limit in self._uniform(cell, window) if limit not in self.known)
         return tuple(limit.moved(*cell.by or ("", 0)) for limit in found)
 
-    def _folded(
-        self, taps: Sequence[Tap], asked: Sequence[tuple[Limit, ...]],
+    def _accumulated(
+        self, taps: Sequence[Tap], to_check: Sequence[tuple[Limit, ...]],
         absent: frozenset[tuple[Limit, ...]] = frozenset(),
     ) -> list[ir.Step]:  # fmt: skip
-        """Some taps combined with their sums, by branches on what is `asked`.
+        """Some taps accumulated, under branches on the limits in `to_check`.
 
-        Windows that leave what is `absent` are outside. What changes nothing then is left out.
+        Windows with a limit in `absent` are out of bounds; their taps are skipped where they are
+        neutral.
         """
-        if asked:
-            first, rest = asked[0], asked[1:]
+        if to_check:
+            first, rest = to_check[0], to_check[1:]
             home = taps[0][0] if self.cells[taps[0][0]].by is None else 0
-            flag = self._fine(home, first)
-            ways = [tuple(self._folded(taps, rest, left)) for left in (absent, absent | {first})]
-            return [ir.If(flag, *ways)]
+            flag = self._in_bounds(home, first)
+            branches = [
+                tuple(self._accumulated(taps, rest, outside_limits))
+                for outside_limits in (absent, absent | {first})
+            ]
+            return [ir.If(flag, *branches)]
         steps, loaded = list[ir.Step](), dict[object, ir.Value]()
         for copy, (expr, windows) in taps:
-            outside = [w for w in windows if self._asked(copy, w) in absent]
-            if any(changes_nothing(w.read, expr, self.setting.form) for w in outside):
+            outside = [w for w in windows if self._unproved_limits(copy, w) in absent]
+            if any(is_neutral(w.read, expr, self.setting.form) for w in outside):
                 continue
             answers = frozenset(window.read.tensor for window in windows)
             scope = self.scopes[copy].inner({}, answers=answers)
@@ -180,14 +192,14 @@ class Block:
         indices, lanes = {**cell.indices, lane: cell.columns.at}, self.setting.lanes
         return scope.inner(indices, lane=lane, lanes=lanes, mask=cell.mask, **more)  # type: ignore[arg-type]
 
-    def _joined(self, scopes: list[Elements], steps: list[ir.Step]) -> list[Elements]:
-        """Scopes whose steps are the same ones."""
+    def _sharing_steps(self, scopes: list[Elements], steps: list[ir.Step]) -> list[Elements]:
+        """Make scopes append to one list of steps."""
         for scope in scopes:
             scope.steps = steps
         return scopes
 
-    def _finish(self, copy: int) -> None:
-        """Everything that follows the reduction, and the stores."""
+    def _epilogue(self, copy: int) -> None:
+        """The epilogue of a vector, and its stores."""
         context, cell = self.setting.context, self.cells[copy]
         total = ir.Var(self.vector, context.fresh())
         at = self._inner(self.scope, cell)
@@ -199,8 +211,8 @@ class Block:
         for output in self.setting.form.outputs:
             result = cell.columns.result(output)
             value = scope.value(result, context.types[output.tensor].dtype)
-            place = scope.offset(self.setting.form.own)
-            scope.steps.append(ir.Store(context.buffers[output.tensor], place, value, cell.mask))
+            offset = scope.offset(self.setting.form.own)
+            scope.steps.append(ir.Store(context.buffers[output.tensor], offset, value, cell.mask))
         steps = tuple(scope.steps)
         axis, by = cell.by or ("", 0)
         if self.high is not None and by and axis in cell.indices:
@@ -215,8 +227,8 @@ class Block:
     def _window(
         self, copy: int, window: Window, scope: Elements, loaded: dict[object, ir.Value]
     ) -> ir.Value:
-        """The lanes of a window whose rows are inside; its default where columns are not."""
-        cell, home, asked = self.cells[copy], copy, self._asked(copy, window)
+        """The lanes of a window whose rows are in bounds; the default where columns are not."""
+        cell, home, unproved = self.cells[copy], copy, self._unproved_limits(copy, window)
         limits = tuple(
             x for x in window.limits if x not in self.known and not cell.columns.uniform(x)
         )
@@ -227,18 +239,18 @@ class Block:
         key = (read.tensor, read.default, window.address, window.stride, window.limits)
         same = (*key, id(cell.columns), home)
         if same not in loaded:
-            loaded[same] = self._load(copy, home, window, asked, scope)
+            loaded[same] = self._load(copy, home, window, unproved, scope)
         return loaded[same]
 
     def _load(
-        self, copy: int, home: int, window: Window, asked: tuple[Limit, ...], into: Elements
+        self, copy: int, home: int, window: Window, unproved: tuple[Limit, ...], into: Elements
     ) -> ir.Value:
         setting, cell, scope = self.setting, self.cells[copy], self.scopes[home]
         columns, first = cell.columns, self.cells[home].columns.at
         vector = ir.Type(self._dtype(window), setting.lanes)
         level = partial(self._level, home, columns)
         masks = partial(columns.masks, level, scope, first, cell.mask, window.limits)
-        start, found = self._start(home, first, window, asked), None
+        start, found = self._start(home, first, window, unproved), None
         for part, mask in enumerate(masks(columns.spread(window))):
             at = start + part * setting.lanes
             load = into.name(columns.load(vector, window, at, mask))
@@ -257,29 +269,32 @@ class Block:
         assert inside is not None
         return into.name(select(inside, found, splat(other, setting.lanes)))
 
-    def _start(self, home: int, at: ir.Value, window: Window, asked: tuple[Limit, ...]) -> ir.Value:
-        """Where the first lane lies; windows some elements apart share all but these.
+    def _start(
+        self, home: int, at: ir.Value, window: Window, unproved: tuple[Limit, ...]
+    ) -> ir.Value:
+        """Offset of the first lane; windows a constant distance apart share everything but the
+        constant.
 
-        A choice is computed before the loops, where sums would be part of each address.
+        A select is computed before the loops, where it does not become part of each address.
         """
         scope, form = self.scopes[home], window.address
         fixed = whole_number(form.constant)
         rest = Affine(form.constant - fixed, form.terms).without(self.setting.form.lane.name)
-        key = (rest, window.stride, asked, home)
+        key = (rest, window.stride, unproved, home)
         if key not in self.found:
             moving = {axis.name for axis in self.setting.form.loops}
             outer = rest.without(*moving)
             inner = rest - outer
             first = scope.scalar(to_expr(outer)) + at * window.stride
-            if asked and moving and not any(moving & set(x.index.indices) for x in asked):
-                first = self.outside[home].name(near(first, self._fine(home, asked)))
+            if unproved and moving and not any(moving & set(x.index.indices) for x in unproved):
+                first = self.outside[home].name(near(first, self._in_bounds(home, unproved)))
             self.found[key] = scope.name(first + scope.scalar(to_expr(inner)))
         return self.found[key] + fixed
 
     def _level(
         self, home: int, columns: Columns, limits: tuple[Limit, ...]
     ) -> tuple[Elements, dict[object, list[ir.Value]]]:
-        """Where what depends on limits is computed: before the loops, where it can be."""
+        """The scope in which masks of limits are computed: outside the loops, if possible."""
         used = {name for limit in limits for name in limit.index.indices}
         if used & {axis.name for axis in self.setting.form.loops}:
             return self.scopes[home], self.masks[1][home]
@@ -287,10 +302,10 @@ class Block:
             return self.outside[home], self.masks[0][home]
         return columns.scope, columns.found
 
-    def _fine(self, home: int, limits: Sequence[Limit]) -> ir.Value:
-        """Whether the indices that are the same for all lanes are inside.
+    def _in_bounds(self, home: int, limits: Sequence[Limit]) -> ir.Value:
+        """Whether the indices of uniform limits are in bounds.
 
-        Computed before the loops, where nothing of it moves with them: addresses there ask it, too.
+        Computed before the loops if invariant: addresses computed there use it too.
         """
         result: ir.Value | None = None
         within = False
@@ -313,47 +328,50 @@ class Block:
 
 
 def _common(form: Sliding) -> Iterator[Limit]:
-    """What all taps may leave, and change nothing then."""
+    """The limits that all taps have, and that make every tap neutral outside."""
     _, windows = form.bodies[0]
     for limit in dict.fromkeys(limit for window in windows for limit in window.limits):
         if all(
-            any(limit in w.limits and changes_nothing(w.read, e, form) for w in found)
+            any(limit in w.limits and is_neutral(w.read, e, form) for w in found)
             for e, found in form.bodies
         ):
             yield limit
 
 
 def combined(form: Sliding, scope: Elements, expr: Expr, old: ir.Value) -> ir.Value:
-    """What is reduced so far with one tap's value."""
-    return folded(form.combine, old, terms_of(scope, expr, form.combine, form.dtype, form.dtype))
+    """The accumulator combined with the value of one tap."""
+    return accumulated(
+        form.combine, old, terms_of(scope, expr, form.combine, form.dtype, form.dtype)
+    )
 
 
-def changes_nothing(read: Read, expr: Expr, form: Sliding) -> bool:
-    """Whether what a read has outside of its tensor leaves sums as they are, as 0 times w does."""
+def is_neutral(read: Read, expr: Expr, form: Sliding) -> bool:
+    """Whether the default of a read makes a tap neutral, as 0 times w in a sum."""
     if read.default is None:
-        return True  # of a row that the result does not have
+        return True  # only rows that the result does not have
     if form.combine == "add" and isinstance(expr, Apply) and is_product(expr):
         return any(_outside(factor, read) == 0 for factor in expr.arguments)
-    least = _least(read, expr, form)
-    outside = _outside(expr, read) if least is not None else None
-    return outside is not None and outside == least
+    bound = _bound(read, expr, form)
+    outside = _outside(expr, read) if bound is not None else None
+    return outside is not None and outside == bound
 
 
 def start_of(form: Sliding, lanes: int) -> ir.Value:
-    """What a reduction begins with: what is read outside, where that changes nothing."""
+    """The initial value of a reduction: the default of reads out of bounds, where that is
+    neutral."""
     found = {
-        _least(window.read, expr, form) or 0
+        _bound(window.read, expr, form) or 0
         for expr, windows in form.bodies
         for window in windows
-        if window.limits and isinstance(expr, Cast) and changes_nothing(window.read, expr, form)
+        if window.limits and isinstance(expr, Cast) and is_neutral(window.read, expr, form)
     }
     if len(found) != 1:
         return nothing_of(form.combine, form.dtype, lanes)
     return ir.number(form.dtype, found.pop(), lanes)
 
 
-def _least(read: Read, expr: Expr, form: Sliding) -> int | float | None:
-    """What a reduction of an expression is no less than (of maxima), or no more."""
+def _bound(read: Read, expr: Expr, form: Sliding) -> int | float | None:
+    """The lower bound of an expression for maxima, the upper bound for minima; None if unknown."""
     kind = read.default.dtype if isinstance(read.default, Literal) else None
     if isinstance(expr, Cast) and expr.argument == read and kind is not None and kind.is_integer:
         wider = expr.dtype.is_integer and expr.dtype.bits > kind.bits  # all its numbers fit
@@ -362,8 +380,8 @@ def _least(read: Read, expr: Expr, form: Sliding) -> int | float | None:
 
 
 def _outside(expr: Expr, read: Read) -> int | float | None:
-    """What an expression is where a read is outside of its tensor: of bytes, the zero point less
-    the zero point; None where that is not known."""
+    """The value of an expression where a read is out of bounds (for int8, zero point minus zero
+    point); None where unknown."""
     match expr:
         case Literal(value=number):
             return number
@@ -379,5 +397,5 @@ def _outside(expr: Expr, read: Read) -> int | float | None:
 
 
 def whole_number(size: Size) -> int:
-    """The part of a size that is the same for all sizes."""
+    """The constant part of a size."""
     return size.coefficients.get((), 0)

@@ -1,4 +1,4 @@
-"""The columns of a vector of the result: which lanes exist, and which are inside of a tensor."""
+"""The columns of a result vector: which lanes exist, and which are in bounds of a tensor."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from anydim.lang.tree import Expr
 from anydim.lang.tree.affine import to_expr
 
 Level = Callable[[tuple[Limit, ...]], tuple[Elements, dict[object, list[ir.Value]]]]
-"""Where what depends on some limits is computed, and what has been computed there."""
+"""Maps limits to the scope in which their masks are computed, and the masks already there."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the ways of a kernel share, and how wide they are written."""
+    """State shared by the variants of a kernel, and their vector lanes."""
 
     form: Sliding
     context: Context
@@ -31,7 +31,7 @@ class Setting:
 
 
 class Columns:
-    """The lanes from `at` + `by` on, of which so many exist as are left, or all."""
+    """The lanes from `at` + `by` on; lanes at or above `extent` are masked unless `whole`."""
 
     def __init__(
         self, setting: Setting, scope: Elements, at: ir.Value, extent: ir.Value, by: int = 0,
@@ -48,18 +48,18 @@ class Columns:
         self.found: dict[object, list[ir.Value]] = {}
 
     def uniform(self, limit: Limit) -> bool:
-        """Whether all lanes are inside, or none."""
+        """Whether a limit is the same for all lanes."""
         return limit.index.stride(self.setting.form.lane.name).constant == 0
 
     def spread(self, window: Window) -> int:
-        """How many vectors are loaded for one."""
+        """The number of vectors loaded for one."""
         return window.stride
 
     def masks(
         self, level: Level, scope: Elements, at: ir.Value, mask: ir.Value | None,
         limits: tuple[Limit, ...], spread: int,
     ) -> list[ir.Value | None]:  # fmt: skip
-        """The lanes to load of each of the vectors that a stride steps over, None: all."""
+        """The masks of the vectors that a strided load consists of; None: all lanes."""
         if not limits and spread == 1:
             return [mask]
         home, found = level(limits)
@@ -71,7 +71,7 @@ class Columns:
     def _made(
         self, home: Elements, at: ir.Value, limits: tuple[Limit, ...], spread: int
     ) -> list[ir.Value]:
-        """Masks of the lanes that are inside, lanes `spread` elements apart."""
+        """Masks of the lanes in bounds, for lanes `spread` elements apart."""
         lanes, lane = self.setting.lanes, self.setting.form.lane.name
         value = self.setting.context.sizes.value
         low: ir.Value = constant(0)
@@ -95,28 +95,27 @@ class Columns:
     def load(
         self, vector: ir.Type, window: Window, start: ir.Value, mask: ir.Value | None
     ) -> ir.Value:
-        """The lanes of a window from an element on."""
+        """The lanes of a window, from offset `start` on."""
         return ir.Load(vector, self.setting.buffer(window), start, mask)
 
     def known(self, scope: Elements) -> dict[str, ir.Value]:
-        """What an output may read beside the sums that is no tensor."""
+        """Values of pseudo-tensors that an output may read."""
         return {}
 
     def result(self, output: Output) -> Expr:
-        """What is written."""
+        """The expression that is stored."""
         return output.value
 
 
 def inside(scope: Elements, limit: Limit) -> ir.Value:
-    """Whether an index that is the same for all lanes is inside."""
+    """Whether a uniform index is in bounds."""
     at = scope.scalar(to_expr(limit.index))
     return scope.name((at >= 0) & (at < scope.context.sizes.value(limit.extent)))
 
 
 def narrowed(
-    scope: Elements, low: ir.Value, high: ir.Value, first: ir.Value, room: ir.Value, by: ir.Value
+    scope: Elements, low: ir.Value, high: ir.Value, first: ir.Value, bound: ir.Value, by: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
-    """Of the places from `low` to `high` those of which `first` + `by` * place is not below 0,
-    and `by` * place below `room`."""
-    below, above = (quotient_up(greatest(ends, 0), by) for ends in (0 - first, room))
+    """The indices i in `low`:`high` with `first` + `by` * i >= 0 and `by` * i < `bound`."""
+    below, above = (quotient_up(greatest(ends, 0), by) for ends in (0 - first, bound))
     return scope.name(greatest(low, below)), scope.name(least(high, above))

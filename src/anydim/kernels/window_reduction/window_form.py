@@ -1,9 +1,9 @@
-"""What the sliding template sees in a group: one reduction over windows, and what follows it.
+"""Matches reductions over windows with an epilogue.
 
     y[..., v] combine= body(x[..., v * stride + tap ...], ...),  then pointwise statements
 
-Vectors run along v, the last axis of the result. Reads that step along v by a small constant are
-windows; all others are the same for all lanes or left to `Elements`.
+Vectors run along v, the last axis of the result. Reads that move along v by a small constant stride
+are windows; all others are uniform over the lanes, or lowered by `Elements`.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, as_size
 
 DTYPES = (float32, float64, int32, int64)
-LARGEST_STRIDE = 4  # of lanes: what is stepped over is loaded too
+LARGEST_STRIDE = 4  # of lanes: skipped elements are loaded too
 UNROLLED_TAPS = 16
-UNROLLED_BELOW = 25  # where rows lie below each other: what they share is loaded once
+UNROLLED_BELOW = 25  # taps unrolled for vectors in adjacent rows, which share loads
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A dimension that a read may leave: inside is 0 <= index < extent."""
+    """A dimension in which a read may be out of bounds: in bounds is 0 <= index < extent."""
 
     index: Affine
     extent: Size
 
     def moved(self, axis: str, by: int) -> Limit:
-        """The same further along an axis."""
+        """The limit moved along an axis."""
         return Limit(_moved(self.index, axis, by), self.extent) if by else self
 
 
 @dataclass(frozen=True)
 class Window:
-    """A read along the lanes: its address, the elements between lanes, and what it may leave.
+    """A read along the lanes: its address, its stride between lanes, and its limits.
 
-    It leaves `beyond` only from a row on that the result does not have.
+    Limits `beyond` are exceeded only from rows that the result does not have.
     """
 
     read: Read
@@ -54,7 +54,7 @@ class Window:
     beyond: tuple[Limit, ...] = ()
 
     def moved(self, axis: str, by: int) -> Window:
-        """The window of a place further along an axis."""
+        """The window of a position further along an axis."""
         if not by:
             return self
         limits, beyond = (
@@ -71,9 +71,9 @@ def _moved(form: Affine, axis: str, by: int) -> Affine:
 class Sliding:
     """A group of this form.
 
-    `bodies` are what is reduced for each of the unrolled taps, with the windows in it; `loops` the
-    reduced axes that are loops. Outputs are expressions over `outer` and `lane`. Where windows move
-    along the rows too, those of neighbouring rows `share` what they load.
+    `bodies` are the reduced expressions of the unrolled taps, with their windows; `loops` the
+    reduced axes that remain loops. Outputs are expressions over `outer` and `lane`. If windows also
+    move along the rows, those of adjacent rows `share` their loads.
     """
 
     dtype: DType
@@ -87,7 +87,7 @@ class Sliding:
 
     @property
     def own(self) -> Affine:
-        """Where an element of the result lies."""
+        """The offset of an element of the result."""
         axes = (*self.outer, self.lane)
         strides = row_major_strides(tuple(axis.extent for axis in axes))
         return Affine.of(as_size(0), {a.name: by for a, by in zip(axes, strides)})
@@ -96,9 +96,10 @@ class Sliding:
 def sliding_of(
     group: Group, box: Box, unrolled: int = UNROLLED_TAPS, below: bool = True
 ) -> Sliding | None:
-    """The group as a reduction over windows, so many taps at a time; None when it is not one.
+    """The group as a reduction over windows, with up to `unrolled` taps unrolled; None if it is not
+    one.
 
-    Taps `below` each other are unrolled before those along a row.
+    With `below`, taps along rows are unrolled before taps within a row.
     """
     sums = [s for s in group.statements if s.combine]
     if len(sums) != 1 or not sums[0].reduced or any(checked(s.body) for s in group.statements):
@@ -120,12 +121,12 @@ def sliding_of(
     if outputs is None:
         return None
     rows = axes[-2].name if len(axes) > 1 else ""
-    together = _along(statement, rows) & {axis.name for axis in reduced}
-    loops, taps = _unrolled(reduced, together if below else set(), unrolled)
+    overlapping = _along(statement, rows) & {axis.name for axis in reduced}
+    loops, taps = _unrolled(reduced, overlapping if below else set(), unrolled)
     extents = {axis.name: axis.extent for axis in (*axes, *loops)}
     bodies = []
-    for places in taps:
-        part = _placed(body, places)
+    for indices in taps:
+        part = _placed(body, indices)
         windows = [_window(read, inputs, axes[-1], rows, extents, box) for read in reads(part)]
         if any(window is None for window in windows):
             return None
@@ -144,25 +145,25 @@ def sliding_of(
 
 
 def _by_windows(body: Expr, windows: tuple[Window, ...], rows: str) -> bool:
-    """Whether what is reduced depends on rows by windows alone."""
+    """Whether the reduced expression depends on rows only through windows."""
     known = {window.read for window in windows}
     return not any(rows in free_axes(read) for read in reads(body) if read not in known)
 
 
 def _along(statement: Statement, axis: str) -> set[str]:
-    """The axes that stand in one index with an axis."""
+    """The axes that share an index expression with an axis."""
     found = [free_axes(i) for read in reads(statement.body) if not read.flat for i in read.indices]
     return {name for names in found if axis in names for name in names}
 
 
 def _steady(window: Window, rows: str) -> bool:
-    """Whether what a window may leave is known for all rows: they are counted upwards."""
+    """Whether limits are known for all rows: strides along rows are constant and nonnegative."""
     strides = [limit.index.stride(rows).constant for limit in (*window.limits, *window.beyond)]
     return not window.read.flat and all(by is not None and by >= 0 for by in strides)
 
 
 def _slides(statement: Statement) -> bool:
-    """Whether some read combines an axis of the result with one that is reduced, in one index."""
+    """Whether an index of a read combines an axis of the result with a reduced one."""
     written = {axis.name for axis in statement.axes if axis.extent.constant != 1}
     reduced = {axis.name for axis in statement.reduced}
     return any(
@@ -174,35 +175,35 @@ def _slides(statement: Statement) -> bool:
 
 
 def _unrolled(
-    reduced: list[Axis], together: set[str], most: int
+    reduced: list[Axis], overlapping: set[str], most: int
 ) -> tuple[tuple[Axis, ...], tuple[Mapping[str, int], ...]]:
-    """The reduced axes that stay loops, and the places of the others in the text's order.
+    """The reduced axes that remain loops, and the indices of the unrolled ones in program order.
 
-    Those along which windows of neighbouring rows lie over each other come first.
+    Axes along which windows of adjacent rows overlap are unrolled first.
     """
     extents: dict[str, int] = {}
-    last_first = {axis.name: -place for place, axis in enumerate(reduced)}
-    for axis in sorted(reduced, key=lambda a: (a.name not in together, last_first[a.name])):
+    last_first = {axis.name: -position for position, axis in enumerate(reduced)}
+    for axis in sorted(reduced, key=lambda a: (a.name not in overlapping, last_first[a.name])):
         extent = axis.extent.constant
         if extent is None or extent * prod(extents.values()) > most:
             break
         extents[axis.name] = extent
     names = [axis.name for axis in reduced if axis.name in extents]
-    places = product(*(range(extents[name]) for name in names))
+    indices = product(*(range(extents[name]) for name in names))
     kept = tuple(axis for axis in reduced if axis.name not in extents)
-    return kept, tuple(dict(zip(names, each)) for each in places)
+    return kept, tuple(dict(zip(names, each)) for each in indices)
 
 
-def _placed(expr: Expr, places: Mapping[str, int]) -> Expr:
-    """The expression at given places of some axes."""
-    return placed(expr, {name: SizeTerm(as_size(place)) for name, place in places.items()})
+def _placed(expr: Expr, indices: Mapping[str, int]) -> Expr:
+    """The expression at given indices of some axes."""
+    return placed(expr, {name: SizeTerm(as_size(index)) for name, index in indices.items()})
 
 
 def _window(
     read: Read, inputs: Mapping[str, TensorType], lane: Axis, rows: str,
     extents: Mapping[str, Size], box: Box,
 ) -> Window | None:  # fmt: skip
-    """A read as a window, of stride 0 when it is the same for all lanes; None when neither."""
+    """A read as a window, of stride 0 when uniform over the lanes; None when it is neither."""
     shape = inputs[read.tensor].shape
     if lane.name not in free_axes(read):
         return Window(read, Affine(as_size(0)), 0, ())
@@ -217,15 +218,15 @@ def _window(
         return None
     limits, beyond = [], []
     for index, extent in zip(read.indices, shape):
-        place = affine(index)
-        if place is None:
+        form_index = affine(index)
+        if form_index is None:
             return None
-        if read.default is None or inside_always(place, extent, extents, box):
-            if place.stride(rows).constant != 0:
-                beyond.append(Limit(place, extent))
+        if read.default is None or inside_always(form_index, extent, extents, box):
+            if form_index.stride(rows).constant != 0:
+                beyond.append(Limit(form_index, extent))
             continue
-        by = place.stride(lane.name).constant
+        by = form_index.stride(lane.name).constant
         if by is None or by < 0:
             return None
-        limits.append(Limit(place, extent))
+        limits.append(Limit(form_index, extent))
     return Window(read, form, stride, tuple(limits), tuple(beyond))

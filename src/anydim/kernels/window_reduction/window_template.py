@@ -2,8 +2,8 @@
 
 for every row of the result, a block of vectors at a time
     for the reduced axes (small windows are unrolled)
-        load what the window covers, masked where it leaves the tensor; strides are shuffled out
-    what follows the reduction, in registers
+        load the window, masked where it is out of bounds; strides are resolved by shuffles
+    epilogue, in registers
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.kernels.window_reduction.channel_vectors import planes_of
 from anydim.kernels.window_reduction.channels_last import (
-    TOGETHER,
+    VECTORS_PER_BLOCK,
     AcrossWriter,
     positions_of,
     walks,
@@ -38,14 +38,14 @@ _MOST_VECTORS, _MOST_BELOW = 4, 8
 
 @dataclass(frozen=True)
 class Slide:
-    """`lanes` wide vectors, `vectors` of them side by side: along rows, or of places of a row."""
+    """Vectors of `lanes`, `vectors` of them per block: along rows, or over positions of a row."""
 
     lanes: int
     vectors: int
 
 
 def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Slide | None:
-    """A schedule for a reduction over windows with what follows it; None for other groups."""
+    """The schedule of a reduction over windows with an epilogue; None for other groups."""
     form = _form(group, box)
     if form is None or _hides_convolution(group, box, constants):
         return None
@@ -55,7 +55,9 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
     extent = form.lane.extent.constant
     lanes = filled(lanes, extent, least=4)
     if form.share:
-        free = machine.registers - len(_below(group, box).bodies)  # of them, what taps share
+        free = machine.registers - len(
+            _below(group, box).bodies
+        )  # registers for values shared by taps
         return Slide(lanes, _MOST_BELOW if free > _MOST_BELOW else _MOST_VECTORS)
     wanted = -(-extent // lanes) if extent is not None else _MOST_VECTORS
     return Slide(lanes, max(1, min(_MOST_VECTORS, wanted)))
@@ -74,11 +76,11 @@ def lower(
     if walks(form, schedule.lanes):
         walk = AcrossWriter(form, schedule.lanes, schedule.vectors, writer.context, machine)
         body, positions = walk.body(), positions_of(form, schedule.lanes)
-        together = minimum(form.lane.extent, schedule.lanes * TOGETHER)
-        elements, way = form.outer[-1].extent * together, "channels"
+        block_channels = minimum(form.lane.extent, schedule.lanes * VECTORS_PER_BLOCK)
+        elements, direction = form.outer[-1].extent * block_channels, "channels"
     else:
         body, positions = writer.body(), product(axis.extent for axis in form.outer)
-        elements, way = form.lane.extent, "the rows of the result"
+        elements, direction = form.lane.extent, "the rows of the result"
     flops, moved = work(group)
     rows = Launch(
         kernel=assemble("sliding", touched.operands, writer.sizes.names, body),
@@ -90,10 +92,10 @@ def lower(
         flops=flops,
         moved=moved,
         schedule=print_schedule(schedule),
-        reason=f"a reduction over windows, vectors along {way}",
+        reason=f"a reduction over windows, vectors along {direction}",
     )
     lanes = machine.lanes(form.dtype)
-    planes = None if way == "channels" else planes_of(group, box, lanes)
+    planes = None if direction == "channels" else planes_of(group, box, lanes)
     if planes is None:
         return rows
     grain = _grain(group, planes.form, lanes * planes.width)
@@ -119,9 +121,10 @@ def _below(group: Group, box: Box, below: bool = True) -> Sliding:
 
 
 def _hides_convolution(group: Group, box: Box, constants: frozenset[str]) -> bool:
-    """Whether the sum alone is a convolution over channels: what follows is better done apart.
+    """Whether the sum alone is a convolution over channels: then the epilogue is better a separate
+    kernel.
 
-    So it is with 16-bit floats: the sum is of float32, the result is not.
+    This happens with 16-bit floats: the sum is float32, the result is not.
     """
     if len(group.statements) == 1:
         return False
@@ -132,7 +135,7 @@ def _hides_convolution(group: Group, box: Box, constants: frozenset[str]) -> boo
 
 
 def _grain(group: Group, form: Sliding, elements: Size) -> Size:
-    """Positions of so many elements that make one part worth a thread."""
+    """Parallel indices of `elements` each that make a part worth a thread."""
     each = sum(cost(s.body) + 1 for s in group.statements)
     each = max(each, form.dtype.bytes) * len(form.bodies)
     return grain_of(each, elements * product(axis.extent for axis in form.loops))

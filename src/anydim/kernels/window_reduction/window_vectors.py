@@ -1,9 +1,9 @@
-"""The inside of sliding kernels: vectors of the result, windows loaded, folded and finished.
+"""The main loops of sliding-window kernels: result vectors, their windows and epilogues.
 
-Several vectors are reduced at a time (`window_block.py`): below each other where their windows
-share rows of the tensor, otherwise side by side. What depends on columns alone, as masks do, is
-computed before the loop over rows. A block whose windows leave the tensor nowhere, or in columns
-alone, is written without the questions that the others ask.
+Several vectors are reduced at a time (`window_block.py`): in adjacent rows if their windows share
+rows of the tensor, otherwise side by side. Values that depend on columns only, such as masks, are
+computed before the loop over rows. A block whose windows are in bounds, or out of bounds in columns
+only, uses a variant without the other checks.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from anydim.lang.tree import Axis, TensorType
 from anydim.lang.tree.affine import Affine, row_major_strides, to_expr
 from anydim.sizes import Box, Size, as_size, product
 
-_STRIP = 32  # rows that are done before the next columns: they stay in the first cache
-_NEAR = 2  # second caches full: what tensors of more have comes from far
-_GATHERED = 4  # bytes of the smallest elements that machines gather
-_FEW = 4  # rows that have steps of their own where blocks are of more
+_STRIP = 32  # rows processed before the next columns: they stay in the L1 cache
+_NEAR = 2  # in L2 cache sizes: larger tensors come from memory
+_GATHERED = 4  # bytes of the smallest elements with a gather instruction
+_FEW = 4  # rows of the small variant where blocks have more
 
 
 class SlidingWriter:
-    """Writes the body of one kernel, and collects the sizes it needs.
+    """Emits the body of one kernel, and collects the sizes it needs.
 
-    `below` is the form for vectors below each other: more of its taps are unrolled. In `flat`, for
+    `below` is the form for vectors in adjacent rows: more of its taps are unrolled. In `flat`, for
     images of few rows, these are taps of one row.
     """
 
@@ -66,7 +66,7 @@ class SlidingWriter:
         if self.form.share:
             few = self.sizes.value(self.form.outer[-1].extent) <= FLAT
             with under(scope, few) as inner:
-                self._strips(inner, self.flat, self._each)
+                self._strips(inner, self.flat, self._single_rows)
             with under(scope, ~few) as inner:
                 self._strips(inner, self.setting, self._blocks)
         else:
@@ -82,7 +82,7 @@ class SlidingWriter:
         self, scope: Elements, first: ir.Value, last: ir.Value,
         inside: Callable[[Elements, ir.Value, ir.Value], None], home: Elements | None = None,
     ) -> None:  # fmt: skip
-        """Images from the first to the last one; `inside` gets the ends of the rows to do."""
+        """Images from first to last; `inside` gets the range of rows to process."""
         outer, rows = self.form.outer[:-1], self.form.outer[-1]
         strides = row_major_strides(tuple(axis.extent for axis in self.form.outer))
         number = Affine.of(as_size(0), {axis.name: by for axis, by in zip(outer, strides)})
@@ -97,17 +97,17 @@ class SlidingWriter:
         parallel_loop(scope, axes, image, first, last, home)
 
     def _span(self, scope: Elements) -> tuple[ir.Value, ir.Value]:
-        """The images of which rows are to be done."""
+        """The images with rows to process."""
         height = self.sizes.value(self.form.outer[-1].extent)
         return scope.name(quotient(START, height)), scope.name(quotient_up(STOP, height))
 
-    # ---- vectors below each other ----------------------------------------------------------------
+    # ---- vectors in adjacent rows ----------------------------------------------------------------
 
     def _strips(
         self, scope: Elements, setting: Setting,
-        write: Callable[[Columns, Elements, ir.Value, ir.Value], None],
+        emit: Callable[[Columns, Elements, ir.Value, ir.Value], None],
     ) -> None:  # fmt: skip
-        """Strips of rows, of one image or of several that have few; of those vector by vector."""
+        """Strips of rows, of one image or of several short ones, vector by vector."""
         (first, last), extent = self._span(scope), self.sizes.value(self.form.lane.extent)
         height = self.sizes.value(self.form.outer[-1].extent)
         some = scope.name(greatest(quotient(constant(_STRIP), height), 1))
@@ -121,25 +121,26 @@ class SlidingWriter:
 
                 def rows(scope: Elements, low: ir.Value, high: ir.Value) -> None:
                     begin = scope.name(greatest(low, top))
-                    write(columns, scope, begin, scope.name(least(high, top + _STRIP)))
+                    emit(columns, scope, begin, scope.name(least(high, top + _STRIP)))
 
                 self._images(inner, image, end, rows, images)
 
     def _blocks(self, columns: Columns, image: Elements, low: ir.Value, high: ir.Value) -> None:
-        """Rows of an image, some at a time, which share what their windows read."""
+        """Blocks of rows of an image, which share the loads of their windows."""
         rows, copies = self.form.outer[-1], self.vectors
         with over(image, high, low, copies, rows.name, "row") as (block, row):
             cells = [
                 Cell(columns, {rows.name: row + copy}, (rows.name, copy)) for copy in range(copies)
             ]
             span = constant(copies - 1)
-            self._ask(columns, block, row)
-            self._either(self.setting, block, rows, copies, span, high, cells, cells)
+            self._prefetch(columns, block, row)
+            self._with_fast_path(self.setting, block, rows, copies, span, high, cells, cells)
 
-    def _ask(self, columns: Columns, block: Elements, row: ir.Value) -> None:
-        """Ask for what these columns read in the next strip, where tensors lie far away.
+    def _prefetch(self, columns: Columns, block: Elements, row: ir.Value) -> None:
+        """Prefetch the reads of these columns in the next strip, for tensors too large for the
+        caches.
 
-        No processor foresees the order of lines in strips.
+        Hardware prefetchers do not follow the line order of strips.
         """
         rows, form, value = self.form.outer[-1].name, self.setting.form, self.sizes.value
         moved = {rows: row + _STRIP, form.lane.name: columns.at}
@@ -147,14 +148,16 @@ class SlidingWriter:
             source, buffer = self.context.types[window.read.tensor], self.setting.buffer(window)
             bytes = value(product(source.shape) * source.dtype.bytes)
             with under(block, bytes > _NEAR * self.context.machine.l2_bytes) as far:
-                place = window.address.without(*(axis.name for axis in form.loops))
+                address = window.address.without(*(axis.name for axis in form.loops))
                 lines = far.inner(moved)
-                first, step = lines.name(lines.offset(place)), value(place.stride(rows))
+                first, step = lines.name(lines.offset(address)), value(address.stride(rows))
                 lines.steps += [ir.Prefetch(buffer, first + step * n) for n in range(self.vectors)]
                 far.steps += lines.steps
 
-    def _each(self, columns: Columns, image: Elements, low: ir.Value, high: ir.Value) -> None:
-        """Rows of an image one by one: few share nothing."""
+    def _single_rows(
+        self, columns: Columns, image: Elements, low: ir.Value, high: ir.Value
+    ) -> None:
+        """Rows of an image one by one: few rows share no loads."""
         rows = self.form.outer[-1].name
         with over(image, high, low, 1, rows, "row") as (block, row):
             cell = Cell(columns, {rows: row})
@@ -163,7 +166,7 @@ class SlidingWriter:
     # ---- vectors side by side --------------------------------------------------------------------
 
     def _row(self, row: Elements) -> None:
-        """All vectors of a row, a block of them at a time."""
+        """All vectors of a row, one block after the other."""
         lane, lanes, at = self.form.lane, self.setting.lanes, variable("at")
         extent, step = self.sizes.value(lane.extent), lanes * self.vectors
         block = row.inner({lane.name: at})
@@ -174,7 +177,9 @@ class SlidingWriter:
             ]
             for full in (True, False)
         )
-        self._either(self.setting, block, lane, step, constant(step - 1), extent, whole, parts)
+        self._with_fast_path(
+            self.setting, block, lane, step, constant(step - 1), extent, whole, parts
+        )
         end = row.name(quotient(extent, step) * step)
         row.steps.append(loop("at", 0, end, step, *block.steps))
         single = row.inner({lane.name: variable("last")})
@@ -182,10 +187,10 @@ class SlidingWriter:
         steps = Block(self.setting, single.inner({}), [last], frozenset(), extent).steps()
         row.steps.append(loop("last", end, extent, lanes, *single.steps, *steps))
 
-    # ---- images of a few columns -----------------------------------------------------------------
+    # ---- images of few columns -------------------------------------------------------------------
 
     def _merged(self, image: Image) -> tuple[ir.Step, ...]:
-        """Vectors of as many rows as fit, each from the beginning of a row on."""
+        """Vectors of several whole rows."""
         scope, copies = Elements(self.context), 1 if image.gathered else min(self.vectors, _FEW)
         columns = MergedColumns(self.wide, scope, image)
         step = scope.name(columns.height * copies)
@@ -200,19 +205,19 @@ class SlidingWriter:
                 for first in at
             ]
             span = step - 1
-            self._either(self.wide, block, image.rows, step, span, high, whole, parts)
+            self._with_fast_path(self.wide, block, image.rows, step, span, high, whole, parts)
             inner.steps.append(loop("row", low, high, step, *block.steps))
 
         self._images(scope, *self._span(scope), inside)
         return tuple(scope.steps)
 
-    # ---- with and without questions --------------------------------------------------------------
+    # ---- fast path without checks ----------------------------------------------------------------
 
-    def _either(
+    def _with_fast_path(
         self, setting: Setting, block: Elements, axis: Axis, step: ir.Value | int, span: ir.Value,
         high: ir.Value, whole: Sequence[Cell], parts: Sequence[Cell],
     ) -> None:  # fmt: skip
-        """`whole` where all of a block exists and leaves nothing that can be known, or `parts`."""
+        """`whole` where the entire block exists and meets the knowable limits, else `parts`."""
         known = self._knowable(setting.form, axis)
         at = block.indices[axis.name]
         clear = at + step <= high
@@ -226,9 +231,9 @@ class SlidingWriter:
         block.steps.append(ir.If(clear, fast, slow))
 
     def _knowable(self, form: Sliding, axis: Axis) -> frozenset[Limit]:
-        """What windows may leave, but not where places between the first and the last are inside.
+        """Limits that hold for a whole block if they hold at its first and last index.
 
-        Where blocks go along rows, columns are left to masks.
+        For blocks along rows, limits on columns are left to masks.
         """
         lane, counted = form.lane.name, {a.name for a in (*form.loops, axis)}
         limits = {x for _, windows in form.bodies for window in windows for x in window.limits}
@@ -242,7 +247,7 @@ class SlidingWriter:
     def _clear(
         self, whole: Sliding, block: Elements, axis: Axis, span: ir.Value, known: frozenset[Limit]
     ) -> Iterator[ir.Value]:
-        """Whether all windows are inside of limits, from the first index on to `span` more."""
+        """Whether all windows meet their limits, from the first index on to `span` more."""
         found: dict[tuple[Affine, Size], list[int]] = {}
         for limit in sorted(known, key=str):
             fixed = whole_number(limit.index.constant)
