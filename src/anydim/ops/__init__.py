@@ -1,7 +1,7 @@
 """The operator library: importing it fills the registry of `anydim.graph.operator`.
 
-In come definitions in the language (`.tc`) and rows that write some; out go records of operators,
-from which size rules, meanings, lowerings and tests come.
+The definitions in the language (`.tc`) and the writer functions become operator records. Size
+rules, reference meanings, lowerings and tests derive from those records.
 """
 
 from anydim.graph.operator import register

@@ -1,4 +1,4 @@
-"""Texts of the operators that move blocks of places into channels and back."""
+"""TC texts of the operators that move blocks of pixels to channels and back."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from anydim.sizes import Box, Guard, as_size
 
 
 def depth_to_space(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Channels spread over blocks of places; the block is the outer part of a channel's number,
-    or the inner one with `inner`."""
+    """Move channels to blocks of pixels; the offset in the block is the outer part of a channel.
+
+    With `inner` it is the inner part.
+    """
     block = _block("depth_to_space", types, attributes)
     channels = types[0].shape[1]
     count = channels // (block * block)
@@ -36,11 +38,13 @@ def depth_to_space(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def space_to_depth(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Blocks of places become channels; the place in the block is the outer part of a channel's
-    number, or the inner one with `inner`."""
+    """Move blocks of pixels to channels; the offset in the block is the outer part of a channel.
+
+    With `inner` it is the inner part.
+    """
     block = _block("space_to_depth", types, attributes)
     guards = tuple(
-        Guard(size, "==", size // block * block, "whole blocks of places")
+        Guard(size, "==", size // block * block, "whole blocks of pixels")
         for size in types[0].shape[2:]
     )
     area = block * block
@@ -63,9 +67,9 @@ def _block(name: str, types: Types, attributes: Attributes) -> int:
 
 
 def fold(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Sums of the windows x[n, c, k..., o...], each put back where a pool would have read it.
+    """Sum of the windows x[n, c, k..., o...], each added back at the pixels a pool would read.
 
-    `sizes` are those of the result; `pads` count before and after the axes, and are left out.
+    `sizes` are the sizes of the result. `pads` count before, then after the axes; they are dropped.
     """
     expect_inputs("fold", types, 1, 1)
     sizes = [as_size(size) for size in attributes["sizes"]]

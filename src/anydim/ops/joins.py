@@ -1,4 +1,4 @@
-"""Texts of the operators that join, part, repeat and pad tensors."""
+"""TC texts of the operators that concatenate, split, repeat and pad tensors."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from anydim.sizes import (
 
 
 def concat(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The inputs one after another along an axis."""
+    """Concatenate the inputs along an axis."""
     expect_inputs("concat", types, 1, 64)
     rank = types[0].rank
     axis = axis_of("concat", attributes["axis"], rank)
     for kind in types:
         if kind.rank != rank or kind.dtype != types[0].dtype:
-            raise GraphError(f"operator 'concat': {types[0]} and {kind} do not go together")
+            raise GraphError(f"operator 'concat': {types[0]} and {kind} cannot be concatenated")
     indices, sizes = numbered("i", rank), numbered("N", rank)
     zero = "false" if types[0].dtype.kind == "bool" else "0"
     parameters: list[str] = []
@@ -64,17 +64,17 @@ def concat(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def put(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x with other elements along an axis, from the place `first` on; they have to fit."""
+    """x with a slice along an axis overwritten from index `first` on; the slice has to fit."""
     expect_inputs("put", types, 2, 2)
     rank = types[0].rank
     axis = axis_of("put", attributes["axis"], rank)
-    expect_rank("put", types[1], rank, "what is put there")
+    expect_rank("put", types[1], rank, "the new slice")
     if types[1].dtype != types[0].dtype:
         raise GraphError(f"operator 'put': {types[1]} into {types[0]}")
     first, count = as_size(attributes["first"]), types[1].shape[axis]
     ends = simplify(first + count, box)
     if prove(ends, "<=", types[0].shape[axis], box) is not Truth.PROVED:
-        raise GraphError(f"operator 'put': {types[0]} has no room up to {ends} along axis {axis}")
+        raise GraphError(f"operator 'put': {types[0]} ends before {ends} along axis {axis}")
     indices, sizes = numbered("i", rank), numbered("N", rank)
     along, zero = indices[axis], "false" if types[0].dtype.kind == "bool" else "0"
     own = [*sizes[:axis], "M", *sizes[axis + 1 :]]
@@ -88,7 +88,7 @@ def put(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def split(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Parts of x along an axis, of these sizes."""
+    """Split x along an axis into parts of these sizes."""
     expect_inputs("split", types, 1, 1)
     rank = types[0].rank
     axis = axis_of("split", attributes["axis"], rank)
@@ -111,7 +111,7 @@ def split(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def tile(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x repeated along each axis."""
+    """Repeat x along each axis."""
     expect_inputs("tile", types, 1, 1)
     repeats = [as_size(size) for size in attributes["repeats"]]
     rank = types[0].rank
@@ -129,11 +129,11 @@ def tile(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def pad(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x with elements put before and after it along each axis; negative counts take some away.
+    """Pad x before and after along each axis; negative counts crop.
 
-    mode 'constant' puts the second input (0 without it), 'edge' the nearest element, 'reflect'
-    the mirror image without the edge (at most one element less than the axis has), 'wrap' the
-    elements of the other end.
+    mode 'constant' pads with the second input (default 0), 'edge' with the nearest element,
+    'reflect' with the mirror image without the edge (at most one element less than the axis has),
+    'wrap' with the elements of the other end.
     """
     expect_inputs("pad", types, 1, 2)
     rank, mode = types[0].rank, attributes["mode"]
@@ -179,7 +179,7 @@ def pad(types: Types, attributes: Attributes, box: Box) -> Written:
 def _reflecting(
     shape: Sequence[Size], before: Sequence[Size], after: Sequence[Size]
 ) -> list[Guard]:
-    """No side has more than a mirror shows."""
+    """Guards: each side of a reflecting pad is smaller than its axis."""
     found = []
     for axis, (extent, *sides) in enumerate(zip(shape, before, after)):
         message = f"a reflecting pad of axis {axis} is smaller than the axis"
@@ -189,14 +189,14 @@ def _reflecting(
 
 
 def _where_any(count: Size, extent: Size, sides: Sequence[Size]) -> Size:
-    """A number of elements that come from x, 0 where negative counts leave nothing of a result."""
+    """A number of elements read from x, or 0 where negative counts leave the result empty."""
     if all(side.constant is not None and side.constant >= 0 for side in sides):
         return count
     return minimum(count, maximum(extent + sides[0] + sides[1], 0) * maximum(count, 0))
 
 
 def _repeating(shape: Sequence[Size], before: Sequence[Size], after: Sequence[Size]) -> list[Guard]:
-    """What is put anywhere comes from somewhere."""
+    """Guards: a pad that repeats elements has an element to repeat."""
     return [
         Guard(
             _where_any(minimum(1, maximum(0, *sides)), extent, sides),
@@ -209,7 +209,7 @@ def _repeating(shape: Sequence[Size], before: Sequence[Size], after: Sequence[Si
 
 
 def _by_ranges(axis: int, places: Sequence[str], zero: str) -> str:
-    """What is before x along an axis, x itself, and what is after it: x alone is a plain copy."""
+    """Split an axis into the parts before, in and after x, so that x itself is a plain copy."""
     inside = [*places[:axis], f"i{axis} - B{axis}", *places[axis + 1 :]]
     around, own = (f"({read('x', at)} else {zero})" for at in (places, inside))
     return f"i{axis} < B{axis} ? {around} : i{axis} < B{axis} + N{axis} ? {own} : {around}"

@@ -1,4 +1,4 @@
-"""The text of rotary position embedding."""
+"""TC text of rotary position embedding."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from anydim.sizes import Box, Guard, as_size, product
 
 
 def rotary_embedding(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Pairs of elements turned by angles of each row: cos and sin are [batch, row, half].
+    """Rotate pairs of elements by the angles of each row: cos and sin are [batch, row, half].
 
-    x is [batch, head, row, depth]: pairs are the halves of the first `width` elements (of all
-    without it), or neighbours with `interleaved`. Halves may be an axis: [.., 2, half].
+    x is [batch, head, row, depth]: pairs are the halves of the first `width` elements (default:
+    all), or neighbours with `interleaved`. Halves may be an axis: [.., 2, half].
     """
     name, interleaved = "rotary_embedding", attributes["interleaved"]
     expect_inputs(name, types, 3, 3)
@@ -22,8 +22,8 @@ def rotary_embedding(types: Types, attributes: Attributes, box: Box) -> Written:
     width = product(last) if attributes["width"] is None else as_size(attributes["width"])
     half = width // 2
     guards = [
-        Guard(half * 2, "==", width, "pairs of elements to turn"),
-        Guard(width, "<=", product(last), "the elements to turn are there"),
+        Guard(half * 2, "==", width, "pairs of elements to rotate"),
+        Guard(width, "<=", product(last), "the rotated elements are within the last axis"),
     ]
     for kind in types[1:]:
         angles = zip(kind.shape, (batch, rows, half))
@@ -40,7 +40,7 @@ def rotary_embedding(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def _along(interleaved: bool, rest: bool) -> str:
-    """Rows of which the first 2 * H elements are turned; is there a rest?"""
+    """Rotation of the first 2 * H elements of each row; `rest`: whether rows have more."""
     default, left = " else 0", "x(b,a,r,d)"
     if interleaved:
         default, sign = default if rest else "", "(d % 2 == 0 ? -1 : 1) *"
@@ -52,6 +52,6 @@ def _along(interleaved: bool, rest: bool) -> str:
 
 
 def _turned(angle: str, own: str, partner: str, sign: str, default: str = "") -> str:
-    """An element turned; of a pair, the first one loses what the second one gains."""
+    """A rotated element: own * cos + sign * partner * sin."""
     c, s = (f"({table}(b,r,{angle}){default})" for table in ("cos", "sin"))
     return f"{c} * x(b,a,r,{own}) + {sign} {s} * (x(b,a,r,{partner}){default})"

@@ -1,4 +1,4 @@
-"""Texts of the operators that read between the elements of a tensor, at places that are data."""
+"""TC texts of the operators that interpolate x at coordinates that are data."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _ALPHA = -0.75
 
 
 def grid_sample(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x[n, c, ...] read at the places of grid[n, ..., k], which count from -1 to 1 along each axis.
+    """Sample x[n, c, ...] at the coordinates grid[n, ..., k], which span -1 to 1 on each axis.
 
-    The last coordinate of a place belongs to the first of the axes. `corners` says whether -1 and
-    1 are the centres of the outer elements or their outer edges.
+    The last coordinate belongs to the first of the axes. With `corners`, -1 and 1 are the centres
+    of the outer elements, else their outer edges.
     """
     name, (mode, padding) = "grid_sample", (attributes["mode"], attributes["padding"])
     expect_inputs(name, types, 2, 2)
     rank = types[0].rank - 2
     if rank < 1 or types[1].rank != rank + 2 or types[1].shape[-1].constant != rank:
-        raise GraphError(f"operator '{name}': {types[1]} holds no places in {types[0]}")
+        raise GraphError(f"operator '{name}': grid {types[1]} does not fit {types[0]}")
     if mode not in SAMPLING or padding not in BORDERS:
         known = f"modes: {', '.join(SAMPLING)}; paddings: {', '.join(BORDERS)}"
         raise GraphError(f"operator '{name}': mode '{mode}', padding '{padding}'", known)
@@ -65,7 +65,7 @@ def grid_sample(types: Types, attributes: Attributes, box: Box) -> Written:
 def _coordinate(
     axis: int, rank: int, size: str, attributes: Attributes, where: list[str]
 ) -> tuple[list[str], str, list[str], list[str]]:
-    """(statements, the place to read, weights, ranges of the taps) along one axis of x."""
+    """(statements, the position to read, weights, ranges of the taps) along one axis of x."""
     mode, padding, corners = (attributes[key] for key in ("mode", "padding", "corners"))
     outer = ["n", *numbered("o", rank)]
     span = " where " + ", ".join(where)
@@ -90,7 +90,7 @@ def _coordinate(
     else:
         count, before, weight = weights(mode)
         k = f"k{axis}"
-        # places lie along the last axis, where vectors read them
+        # the last axis is the coordinates' own, so vectors load them contiguously
         tapped, tap = [outer[0], k, *outer[1:]], [f"{k} in 0:{count}"]
         index = f"cast<int64>(floor({place})) + {k} - {before}"
         distance = f"abs({place} - floor({place}) - cast<double>({k} - {before}))"
@@ -108,7 +108,7 @@ def _coordinate(
 
 
 def _reflected(place: str, low: str, high: str) -> str:
-    """A place that is mirrored at the ends until it lies between them."""
+    """A coordinate reflected at the ends until it is between them."""
     width = f"({high} - {low})"
     away = f"(fmod(abs({place} - {low}), 2.0 * {width}))"
     back = f"({away} <= {width} ? {low} + {away} : {high} - ({away} - {width}))"
@@ -117,7 +117,7 @@ def _reflected(place: str, low: str, high: str) -> str:
 
 
 def affine_grid(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The places of a grid of `sizes` under theta[n, k, k + 1]: theta times (place, 1)."""
+    """Sampling grid of `sizes` under theta[n, k, k + 1]: theta times (coordinates, 1)."""
     expect_inputs("affine_grid", types, 1, 1)
     expect_rank("affine_grid", types[0], 3, "theta")
     sizes = [as_size(size) for size in attributes["sizes"]]
@@ -146,10 +146,10 @@ def affine_grid(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def roi_align(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Regions of x[n, c, h, w] as grids of `sizes`, each cell the mean (or, with `largest`, the
-    maximum) of `samples` times `samples` bilinear reads.
+    """Resample regions of x[n, c, h, w] to grids of `sizes`: mean of bilinear samples per cell.
 
-    rois[r, 4] are x1, y1, x2, y2 times 1 / `scale`; batch[r] is the n of each.
+    Each cell has `samples` times `samples` samples; with `largest` it is their maximum. rois[r, 4]
+    are x1, y1, x2, y2 times 1 / `scale`; batch[r] is the n of each.
     """
     expect_inputs("roi_align", types, 3, 3)
     for kind, rank, what in zip(types, (4, 2, 1), ("x", "rois", "batch")):
@@ -180,7 +180,7 @@ def roi_align(types: Types, attributes: Attributes, box: Box) -> Written:
         ]
     cells = f"r in 0:R, c in 0:C, i in 0:{height}, j in 0:{width}"
     taps = f"a in 0:{samples}, k in 0:2, b in 0:{samples}, l in 0:2"
-    weight = "w(r,a,k,b,l,i,j) = cast<T>(vw(r,a,k,i) * uw(r,b,l,j))"  # of all channels
+    weight = "w(r,a,k,b,l,i,j) = cast<T>(vw(r,a,k,i) * uw(r,b,l,j))"  # shared by all channels
     statements.append(f"{weight} where r in 0:R, {taps}, i in 0:{height}, j in 0:{width}")
     value = "w(r,a,k,b,l,i,j) * x(cast<int64>(batch(r)),c,vi(r,a,k,i),ui(r,b,l,j))"
     if attributes["largest"]:
@@ -199,9 +199,9 @@ def roi_align(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def deformable_convolution(types: Types, attributes: Attributes, box: Box) -> Written:
-    """A 2-d convolution each of whose reads is moved by `offset`, bilinear, times `mask`.
+    """2-d convolution whose reads are displaced by `offset`, bilinear, times `mask`.
 
-    x[n, c, h, w], w[m, c/groups, kh, kw], offset[n, g*kh*kw*2, oh, ow], then perhaps a bias[m] and
+    x[n, c, h, w], w[m, c/groups, kh, kw], offset[n, g*kh*kw*2, oh, ow], then optionally bias[m] and
     mask[n, g*kh*kw, oh, ow]; g counts `offset_groups`.
     """
     kh, kw = _expect_deformable(types, attributes)
@@ -225,8 +225,8 @@ def deformable_convolution(types: Types, attributes: Attributes, box: Box) -> Wr
     parameters += ["T(M) bias"] if biased else []
     parameters += [f"T(N,{parts * kh * kw},I,J) mask"] if masked else []
     guards = (
-        Guard(channels, "==", inner * group, "weights fit the channels"),
-        Guard(channels, "==", share * parts, "channels in whole groups of offsets"),
+        Guard(channels, "==", inner * group, "x has the channels of w times the groups"),
+        Guard(channels, "==", share * parts, "channels are divisible by the offset groups"),
     )
     values = {"P": share, "Q": types[1].shape[0] // group}
     names = ["P", "Q"] if group != 1 else ["P"]
@@ -235,7 +235,7 @@ def deformable_convolution(types: Types, attributes: Attributes, box: Box) -> Wr
 
 
 def _expect_deformable(types: Types, attributes: Attributes) -> tuple[int, int]:
-    """The height and the width of the kernel; GraphError where inputs do not fit."""
+    """Return height and width of the kernel; raise GraphError where inputs do not fit."""
     name, count = "deform_conv", 3 + attributes["biased"] + attributes["masked"]
     expect_inputs(name, types, count, count)
     for kind, what in zip(types, ("x", "w", "offset")):
@@ -248,7 +248,7 @@ def _expect_deformable(types: Types, attributes: Attributes) -> tuple[int, int]:
 
 
 def _moved_places(attributes: Attributes, kh: int, kw: int) -> list[str]:
-    """Along both axes the two places next to where a tap was moved, and the weights of these."""
+    """Along both axes, the two indices next to each displaced tap, and their weights."""
     strides, dilations = attributes["strides"] or (1, 1), attributes["dilations"] or (1, 1)
     pads = attributes["pads"] or (0,) * 4
     moves = (
@@ -262,7 +262,7 @@ def _moved_places(attributes: Attributes, kh: int, kw: int) -> list[str]:
         number = f"((g * {kh} + k) * {kw} + l) * 2 + {axis}"
         statements += [
             f"{place} = cast<double>({base}) + cast<double>(offset(n,{number},i,j)) where {moves}",
-            # places lie along the last axis, where vectors read them
+            # the last axes are the result's, so vectors load them contiguously
             f"{letter}w(n,g,k,l,a,i,j) = cast<T>(a == 0 ? 1.0 - ({place} - floor({place}))"
             f" : {place} - floor({place})) where {moves}, a in 0:2",
             f"{letter}i(n,g,k,l,a,i,j) = cast<int64>(floor({place})) + a where {moves}, a in 0:2",
@@ -271,7 +271,7 @@ def _moved_places(attributes: Attributes, kh: int, kw: int) -> list[str]:
 
 
 def _bilinear(taps: str) -> str:
-    """s: what a tap sees of a channel, from four places of x; P channels are moved alike."""
+    """s: the bilinear sample of each tap and channel; P channels share their offsets."""
     weight = "vw(n,c // P,k,l,a,i,j) * uw(n,c // P,k,l,b,i,j)"
     value = "x(n,c,vi(n,c // P,k,l,a,i,j),ui(n,c // P,k,l,b,i,j)) else 0"
     return (

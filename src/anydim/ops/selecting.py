@@ -1,4 +1,4 @@
-"""Texts of the operators that find places along an axis, and of diagonals."""
+"""TC texts of argmax, argmin, hardmax and eye."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from anydim.sizes import Box, Guard, as_size, minimum, product
 
 @dataclass(frozen=True)
 class Place:
-    """Writes the place of the largest or smallest element along an axis: `combine` is max or min.
+    """Writer of the index of the largest or smallest element on an axis; `combine`: max or min.
 
-    NaN counts as the largest and as the smallest. Of several places the first is taken, or the
-    last with the attribute `last`.
+    NaN counts as the largest and as the smallest. Among equal elements the first is selected, or
+    the last with the attribute `last`.
     """
 
     name: str
@@ -52,16 +52,16 @@ class Place:
 
 
 def _some(name: str, kind: TensorType, axis: int) -> Guard:
-    """An axis has elements, where there is a result for them."""
+    """Guard: the axis has elements, unless the result is empty."""
     others = product(size for place, size in enumerate(kind.shape) if place != axis)
-    message = f"axis {axis} of what '{name}' reads has a first element"
+    message = f"axis {axis} of the input of '{name}' has at least 1 element"
     return Guard(minimum(others, 1), "<=", kind.shape[axis], message)
 
 
 def _first(
     dtype: DType, indices: list[str], kept: list[str], along: str, extent: str, last: bool
 ) -> str:
-    """place(kept): the first or last index at which x is `best`."""
+    """place(kept): the first or last index at which x equals `best`."""
     x = read("x", indices)
     same = f"{x} == {read('best', kept)}"
     if dtype.is_float:

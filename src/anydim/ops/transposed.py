@@ -1,15 +1,15 @@
-"""Texts of transposed convolution, as plain convolutions of its phases.
+"""TC texts of transposed convolution, decomposed into plain convolutions of its stride phases.
 
-Along an axis of stride s the places of the result that leave the same remainder, a phase, see the
-same taps: with o = q * s + phase,
+Along an axis of stride s, the result elements with the same remainder, a phase, have the same
+taps: with o = q * s + phase,
 
     y[o] = sum of w[k] * x[i]  over  k * dilation + i * stride = o + before
          = sum over u of w[first + step * u] * x[q + shift - spread * u]
 
-Neighbouring phases with as many taps and the same shift are one convolution whose result has more
-channels; no product with a zero is computed. The result is read together from theirs. Where that
-leaves little to each product - one channel, or few results - taps are written out one by one: as
-products with one weight, or as elements of a matrix product of all taps with all of x.
+Neighbouring phases with the same tap count and shift are one convolution with more output channels;
+no product with a zero is computed. The result interleaves the phases. Where the products get too
+small - one channel, or few results - taps are unrolled: as products with one weight, or as elements
+of a matrix product of all taps with all of x.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from anydim.ops.writing import (
 from anydim.sizes import Box, Guard, Size, as_size, ceil_div, product
 
 NAME = "conv_transpose"
-_MOST_PARTS = 32  # more convolutions than this are one sum over all taps instead
-_MOST_STRIDE = 4096  # phases that are looked at
-_MOST_TERMS = 16  # taps that are written out
-_FEW = 8  # output channels that do not fill a register tile
+_MOST_PARTS = 32  # with more convolutions than this, one sum over all taps
+_MOST_STRIDE = 4096  # at most this many phases are decomposed
+_MOST_TERMS = 16  # at most this many taps are unrolled
+_FEW = 8  # fewer output channels do not fill a register tile
 
 
 @dataclass(frozen=True)
 class Phases:
-    """Phases start..start+count-1 of an axis: `taps` products each, `first` that of `start`.
+    """Phases start..start+count-1 of an axis, with `taps` taps each; `first` is that of `start`.
 
-    The tap u of a phase is k = its first + step * u, and reads x at q + shift - spread * u.
+    Tap u of a phase is k = its first + step * u, and reads x at q + shift - spread * u.
     """
 
     start: int
@@ -57,28 +57,28 @@ class Phases:
     spread: int
 
     def within(self, axis: int, stride: int) -> str:
-        """Which of these phases a place of the result has; some one of them elsewhere."""
+        """Index among these phases of a result element; clamped for elements of other phases."""
         phase = f"o{axis} % {stride}"
         if self.start + self.count < stride:
             phase = f"min({phase}, {self.start + self.count - 1})"
         return f"(max({phase}, {self.start}) - {self.start})" if self.start else phase
 
     def place(self, axis: int, u: int | str) -> str:
-        """Where in x the tap u reads."""
+        """Index in x that tap u reads."""
         return f"o{axis} + {self.shift} - ({u}) * {self.spread}"
 
     def tap(self, u: int | str, phase: str) -> str:
-        """The k of the tap u."""
+        """The k of tap u."""
         return f"{self.first} + {phase} + {self.step} * ({u})"
 
     def backward(self, axis: int) -> str:
-        """The tap at u places before the last one: windows then read x forward."""
+        """Taps in reverse order, so that windows read x forward."""
         return f"{self.taps} - 1 - u{axis}"
 
 
 @dataclass(frozen=True)
 class Spread:
-    """What a transposed convolution works on: sizes as the text names them."""
+    """A transposed convolution: its attributes, and sizes as the text names them."""
 
     rank: int
     groups: int
@@ -93,24 +93,24 @@ class Spread:
 
     @property
     def alone(self) -> bool:
-        """Whether each sum is over the taps of one channel."""
+        """Whether each sum is over the taps of a single channel."""
         return self.inner.constant == 1
 
     @property
     def few(self) -> bool:
-        """Whether all products of a place are fewer than the numbers they are sums of."""
+        """Whether a pixel has fewer products than channels that each product sums."""
         share, made = self.share.constant, self.share * product(self.kernel)
         small = share is not None and share < _FEW and self.groups == 1
         return small and (made.constant or 1) <= (self.inner.constant or 0)
 
     @property
     def sums(self) -> str:
-        """The tensor of sums without bias."""
+        """Name of the tensor of sums without bias."""
         return "t" if self.biased else "y"
 
     @property
     def places(self) -> list[tuple[str, str]]:
-        """The ranges of the result."""
+        """Ranges of the result."""
         outer = zip(numbered("o", self.rank), numbered("S", self.rank))
         return [("n", "N"), ("m", f"M * {self.groups}"), *outer]
 
@@ -128,9 +128,9 @@ class Spread:
 
 
 def transposed_convolution(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The transpose of a convolution: x[n, c, ...] spread by w[c, m/groups, ...], plus a bias.
+    """Transposed convolution of x[n, c, ...] with w[c, m/groups, ...], plus a bias.
 
-    `before` is what the result leaves out at the start of each axis, `sizes` how long it is.
+    `before` is the number of elements cropped at the start of each axis, `sizes` the result's.
     """
     spread = _spread(types, attributes)
     values = {f"S{axis}": size for axis, size in enumerate(spread.sizes)}
@@ -165,7 +165,7 @@ def transposed_convolution(types: Types, attributes: Attributes, box: Box) -> Wr
 
 
 def _spread(types: Types, attributes: Attributes) -> Spread:
-    """The operands and attributes; GraphError where they do not fit."""
+    """Collect the operands and attributes; raise GraphError where they do not fit."""
     expect_inputs(NAME, types, 2, 3)
     rank = types[0].rank - 2
     if rank < 1:
@@ -174,10 +174,12 @@ def _spread(types: Types, attributes: Attributes) -> Spread:
     strides, dilations = (tuple(attributes[key] or (1,) * rank) for key in ("strides", "dilations"))
     before, sizes = (tuple(map(as_size, attributes[key])) for key in ("before", "sizes"))
     if not all(len(row) == rank for row in (strides, dilations, before, sizes)):
-        raise GraphError(f"operator '{NAME}': its attributes are not those of {rank} axes")
+        raise GraphError(
+            f"operator '{NAME}': strides, dilations, before and sizes must have {rank} entries each"
+        )
     channels, groups = types[0].shape[1], attributes["groups"]
     inner = channels.divide_exactly(groups)
-    if inner is None:  # the guard refuses what is not whole groups
+    if inner is None:  # the guard rejects incomplete groups
         inner = channels // groups
     return Spread(
         rank, groups, len(types) == 3, strides, dilations, before, types[1].shape[2:], sizes,
@@ -189,7 +191,7 @@ def _spread(types: Types, attributes: Attributes) -> Spread:
 
 
 def _parts(spread: Spread) -> list[list[Phases]] | None:
-    """The phases of each axis; None where they depend on sizes, or are too many."""
+    """Phases of each axis; None where they depend on sizes, or exceed `_MOST_PARTS`."""
     if spread.groups > 1 and spread.share.constant is None:
         return None
     found = []
@@ -202,7 +204,7 @@ def _parts(spread: Spread) -> list[list[Phases]] | None:
 
 
 def _phases(spread: Spread, axis: int) -> list[Phases] | None:
-    """The phases of an axis, neighbours of one kind together."""
+    """Phases of an axis, merging neighbours with the same taps and shift."""
     stride, dilation = spread.strides[axis], spread.dilations[axis]
     if stride == 1:
         return [Phases(0, 1, f"W{axis}", 0, 1, f"B{axis}", dilation)]
@@ -234,7 +236,7 @@ def _phases(spread: Spread, axis: int) -> list[Phases] | None:
 
 
 def _together(spread: Spread, parts: Sequence[Sequence[Phases]]) -> list[str]:
-    """A convolution for each choice of phases, and the result that reads them all."""
+    """One convolution per combination of phases, and the result that interleaves them."""
     if all(stride == 1 for stride in spread.strides):
         return _convolution(spread, [row[0] for row in parts], spread.sums)
     statements = [_products(spread)] if spread.few else []
@@ -251,7 +253,7 @@ def _together(spread: Spread, parts: Sequence[Sequence[Phases]]) -> list[str]:
 
 
 def _channels(phases: Sequence[Phases]) -> tuple[str, list[str]]:
-    """The output channel of a channel `a` of some phases, and which of them it is, by axis."""
+    """The output channel of channel `a` of a group of phases, and its phase along each axis."""
     rest = each = math.prod(part.count for part in phases)
     within = []
     for part in phases:
@@ -261,7 +263,7 @@ def _channels(phases: Sequence[Phases]) -> tuple[str, list[str]]:
 
 
 def _convolution(spread: Spread, phases: Sequence[Phases], name: str) -> list[str]:
-    """The sums of some phases, their channels behind those of each output channel."""
+    """Sums of a group of phases; each output channel has one channel per phase."""
     each = math.prod(part.count for part in phases)
     m, within = _channels(phases)
     outer, steps = numbered("o", spread.rank), numbered("u", spread.rank)
@@ -287,14 +289,14 @@ def _terms(phases: Sequence[Phases]) -> int:
 
 
 def _products(spread: Spread) -> str:
-    """The products of every tap with every place of x."""
+    """Products of every tap with every element of x."""
     steps, places = numbered("k", spread.rank), numbered("i", spread.rank)
     result = target("p", ["n", "m", *steps, *places])
     return f"{result} +=! {read('w', ['c', 'm', *steps])} * {read('x', ['n', 'c', *places])}"
 
 
 def _written_out(spread: Spread, phases: Sequence[Phases], name: str) -> list[str]:
-    """As `_convolution`, the sums over taps written out."""
+    """As `_convolution`, with the sums over taps unrolled."""
     m, within = _channels(phases)
     each = math.prod(part.count for part in phases)
     outer = numbered("o", spread.rank)
@@ -316,7 +318,7 @@ def _chosen(
     spread: Spread, parts: Sequence[Sequence[Phases]], names: dict[tuple[int, ...], str],
     chosen: tuple[int, ...],
 ) -> str:  # fmt: skip
-    """An element of the result, read from the sums of its phases."""
+    """A result element, read from the sums of its phase."""
     axis = len(chosen)
     if axis == spread.rank:
         if chosen not in names:
@@ -340,7 +342,7 @@ def _chosen(
 
 
 def _whole(spread: Spread) -> str:
-    """One sum over all taps, most of which reach no element of x where strides are large."""
+    """One sum over all taps; where strides are large, most taps miss every element of x."""
     steps, places, conditions = numbered("k", spread.rank), [], []
     for axis, (stride, dilation) in enumerate(zip(spread.strides, spread.dilations)):
         place = f"(o{axis} + B{axis} - k{axis} * {dilation})"

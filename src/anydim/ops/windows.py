@@ -1,8 +1,7 @@
-"""Texts of the operators that slide a window along the axes after the second: convolution and
-pooling.
+"""TC texts of the operators that slide a window along the spatial axes: convolution and pooling.
 
-Result place o along an axis reads the places o * stride - before + k * dilation, for k in the
-window. What lies outside of x is padding: a read with a default.
+Output position o along an axis reads the elements o * stride - before + k * dilation, for k in the
+window. Elements outside of x are padding: a read with a default.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ PADDINGS = ("same_upper", "same_lower", "valid")
 
 @dataclass(frozen=True)
 class Window:
-    """A window of `reach` places along one axis: how it moves, what it may read outside."""
+    """A window along one axis: its extent, strides, padding and the number of results."""
 
     extent: Size  # of x along the axis
     kernel: Size
@@ -55,7 +54,7 @@ class Window:
     padded: bool  # whether it may read outside
 
     def place(self, result: str, kernel: str, before: str) -> str:
-        """The place in x that a result's index and a window's index mean."""
+        """Index in x of a result index and a tap of the window."""
         text = result if self.stride == 1 else f"{result} * {self.stride}"
         text += f" + {kernel}" if self.dilation == 1 else f" + {kernel} * {self.dilation}"
         return text if self.before.constant == 0 else f"{text} - {before}"
@@ -64,7 +63,7 @@ class Window:
 def windows(
     name: str, shape: Sequence[Size], kernel: Sequence[Size], attributes: Attributes, box: Box,
 ) -> list[Window]:  # fmt: skip
-    """The windows along the axes of a shape; GraphError where the attributes do not fit."""
+    """Return the windows along the axes of a shape; raise GraphError where attributes misfit."""
     rank = len(shape)
     if rank != len(kernel):
         raise GraphError(f"operator '{name}': a window of {len(kernel)} axes over {rank} axes")
@@ -73,7 +72,9 @@ def windows(
     pads = attributes["pads"]
     if isinstance(pads, str):
         if pads not in PADDINGS:
-            raise GraphError(f"operator '{name}': pads '{pads}' is none of {', '.join(PADDINGS)}")
+            raise GraphError(
+                f"operator '{name}': pads '{pads}' is not one of {', '.join(PADDINGS)}"
+            )
         sides: Sequence[Any] = (0,) * (2 * rank)
     else:
         sides = (0,) * (2 * rank) if pads is None else pads
@@ -115,7 +116,7 @@ def _window(
 
 
 def _numbers(name: str, attributes: Attributes, word: str, rank: int) -> tuple[int, ...]:
-    """An attribute of a positive number per axis; 1 everywhere when it is not given."""
+    """An attribute of one positive number per axis; defaults to 1."""
     values = attributes[word]
     values = (1,) * rank if values is None else tuple(values)
     if len(values) != rank or not all(isinstance(v, int) and v > 0 for v in values):
@@ -142,8 +143,10 @@ def _padded(text: str, made: Sequence[Window], value: str) -> str:
 
 @dataclass(frozen=True)
 class Slide:
-    """The text of a convolution in pieces: reads of x and w (`padded`: x needs a default), their
-    sizes, the result's indices and the ranges, with the sizes that the text names."""
+    """Pieces of a convolution's text: reads of x and w, sizes, result indices, ranges, guards.
+
+    `padded`: reads of x need a default. `values`: the sizes that the text names.
+    """
 
     x: str
     w: str
@@ -157,7 +160,7 @@ class Slide:
 
 
 def slide(name: str, types: Types, attributes: Attributes, box: Box) -> Slide:
-    """A convolution of the first of `types` with the second; GraphError where they do not fit."""
+    """Convolve the first of `types` with the second; raise GraphError where they do not fit."""
     rank = types[0].rank - 2
     if rank < 1:
         raise GraphError(f"operator '{name}': x is {types[0]}, expected at least 3 axes")
@@ -165,7 +168,7 @@ def slide(name: str, types: Types, attributes: Attributes, box: Box) -> Slide:
     made = windows(name, types[0].shape[2:], types[1].shape[2:], attributes, box)
     group = attributes["groups"]
     channels, inner = types[0].shape[1], types[1].shape[1]
-    guard = Guard(channels, "==", inner * group, "a convolution's weights fit its channels")
+    guard = Guard(channels, "==", inner * group, "x has the channels of w times the groups")
     channel = _channel(name, types, group)
     outer, steps = numbered("o", rank), numbered("k", rank)
     where = ranges([*zip(outer, numbered("S", rank)), *zip(["c", *steps], _reduced(rank))])
@@ -183,7 +186,7 @@ def slide(name: str, types: Types, attributes: Attributes, box: Box) -> Slide:
 
 
 def convolution(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x[n, c, ...] convolved with w[m, c/groups, ...], plus a bias per channel m.
+    """Convolution of x[n, c, ...] with w[m, c/groups, ...], plus a bias per channel m.
 
     `pads` are the counts before all axes, then after them, or 'same_upper', 'same_lower', 'valid'.
     """
@@ -211,7 +214,7 @@ def _reduced(rank: int) -> list[str]:
 
 
 def _channel(name: str, types: Types, group: int) -> str:
-    """The channel of x that output channel m and index c mean."""
+    """The channel of x for output channel m and reduction index c."""
     if group == 1:
         return "c"
     outputs = types[1].shape[0]
@@ -219,7 +222,7 @@ def _channel(name: str, types: Types, group: int) -> str:
     if not isinstance(group, int) or group < 1 or share is None or share.constant is None:
         raise GraphError(
             f"operator '{name}': {outputs} output channels in {group} groups",
-            "the number of output channels has to be a constant multiple of groups",
+            "the number of output channels must be a constant multiple of groups",
         )
     block = "m" if share.constant == 1 else f"(m // {max(share.constant, 1)})"
     inner = types[1].shape[1].constant
@@ -231,8 +234,7 @@ def _channel(name: str, types: Types, group: int) -> str:
 
 @dataclass(frozen=True)
 class Pool:
-    """The text of a pool in pieces: the windows, the result's indices, its read of x, its ranges,
-    and the parameter x."""
+    """Pieces of a pool's text: windows, result indices, its read of x, ranges, the parameter x."""
 
     made: list[Window]
     result: list[str]
@@ -241,10 +243,10 @@ class Pool:
     own: str
 
     def folded(self, name: str, combine: str, read_as: str, outside: str) -> list[str]:
-        """Statements that fold every window into `name`; `read_as` is around each read of x.
+        """Statements that reduce every window into `name`; `read_as` wraps each read of x.
 
-        The axes are folded one after another where that is fewer elements to read: a window of 13
-        by 13 has 169, or 13 in a column and then 13 in a row of what these gave.
+        The axes are reduced one after another where that reads fewer elements: a window of 13 by
+        13 has 169 taps, or 13 along a column and then 13 along a row of the partial results.
         """
         if not self._apart():
             value = read_as.format(_padded(self.value, self.made, outside))
@@ -263,7 +265,7 @@ class Pool:
         return statements
 
     def _apart(self) -> bool:
-        """Whether the axes one by one read less, a kept value counting as some reads."""
+        """Whether reducing axis by axis reads less; a partial result counts as `_KEPT` reads."""
         together, apart, kept = 1, 0, 1
         for window in reversed(self.made):
             size = window.kernel.constant or 1
@@ -272,7 +274,7 @@ class Pool:
         return together > apart
 
     def _ranges(self, axis: int) -> str:
-        """The ranges of the statement that folds one axis; those before it are folded."""
+        """Ranges of the statement that reduces one axis, after the axes before it."""
         places = [
             (f"o{other}", f"S{other}") if other <= axis else (f"x{other}", f"H{other}")
             for other in range(len(self.made))
@@ -281,11 +283,11 @@ class Pool:
         return ranges([("n", "N"), ("c", "C"), *places, window])
 
 
-_KEPT = 4  # reads that writing a value and reading it again are worth
+_KEPT = 4  # cost of storing and reloading a value, in reads
 
 
 def _pool(name: str, types: Types, attributes: Attributes, box: Box) -> Pool:
-    """The pieces of a pool's text; GraphError where the attributes do not fit."""
+    """Return the pieces of a pool's text; raise GraphError where the attributes do not fit."""
     expect_inputs(name, types, 1, 1)
     rank = types[0].rank - 2
     if rank < 1:
@@ -305,16 +307,16 @@ def _pool(name: str, types: Types, attributes: Attributes, box: Box) -> Pool:
 
 
 def max_pool(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The largest element in each window; padding never wins.
+    """Maximum of each window; padding never wins.
 
-    With `indices` a second result has the place of the first of them in the whole of x, counted in
-    row-major order, or with the first axis of a window moving fastest with `columns_first`.
+    With `indices` a second result has the flat index in x of the first maximum, in row-major order,
+    or with `columns_first` counted with the first axis of the window moving fastest.
     """
     pool = _pool("max_pool", types, attributes, box)
     made, result, where, own = pool.made, pool.result, pool.where, pool.own
     lowest = _lowest(types[0].dtype)
     if types[0].dtype.is_integer and types[0].dtype.bits <= 16:
-        statements = [  # as int32, which vectors are made of
+        statements = [  # as int32, the width that vectorises
             *pool.folded("t", "max", "int({})", lowest),
             f"{target('y', result)} = cast<T>({read('t', result)})",
         ]
@@ -355,7 +357,7 @@ def _lowest(dtype: DType) -> str:
 
 
 def average_pool(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The mean of each window; padding counts as zeros with `count_padding`, not at all without."""
+    """Mean of each window; padding counts as zeros with `count_padding`, else is left out."""
     pool = _pool("average_pool", types, attributes, box)
     made, result, own = pool.made, pool.result, pool.own
     count_padding = bool(attributes["count_padding"])
@@ -385,7 +387,7 @@ def average_pool(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def lp_pool(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The p-norm of each window; padding adds nothing."""
+    """p-norm of each window; padding adds nothing."""
     pool = _pool("lp_pool", types, attributes, box)
     made, result, where, own = pool.made, pool.result, pool.where, pool.own
     p = attributes["p"]
