@@ -45,7 +45,7 @@ Writer = Callable[[Types, Attributes, Box], Written]
 
 
 @dataclass(frozen=True)
-class RoutinePlace:
+class RoutineReference:
     """The module of `kernels/routines/` that has a `Routine`, and its name there."""
 
     module: str
@@ -71,7 +71,7 @@ class Operator:
     """
 
     name: str
-    text: str | Writer | RoutinePlace
+    text: str | Writer | RoutineReference
     kind: str
     doc: str = ""
     attributes: FrozenMapping[str, Any] = field(default_factory=FrozenMapping)
@@ -97,13 +97,13 @@ class Operator:
     @property
     def routine(self) -> Routine | None:
         """What an operator that is no comprehension does; None for the others."""
-        return self.text.routine if isinstance(self.text, RoutinePlace) else None
+        return self.text.routine if isinstance(self.text, RoutineReference) else None
 
     def written(self, types: Types, attributes: Attributes, box: Box) -> Written:
         """The text for these types and complete attributes, with what the text declares."""
         if isinstance(self.text, str):
             return Written(self.text, attributes)
-        if isinstance(self.text, RoutinePlace):
+        if isinstance(self.text, RoutineReference):
             raise InternalError(f"operator '{self.name}' has no text")
         return self.text(types, attributes, box)
 

@@ -78,15 +78,15 @@ def fold(types: Types, attributes: Attributes, box: Box) -> Written:
     strides, dilations = (attributes[key] or (1,) * rank for key in ("strides", "dilations"))
     pads = attributes["pads"] or (0,) * (2 * rank)
     guards = []
-    outer, steps, places, conditions = numbered("o", rank), numbered("k", rank), [], []
+    outer, steps, positions, conditions = numbered("o", rank), numbered("k", rank), [], []
     for axis, (stride, dilation) in enumerate(zip(strides, dilations)):
         kernel, count = types[0].shape[2 + axis], types[0].shape[2 + rank + axis]
         room = sizes[axis] + pads[axis] + pads[rank + axis] - (kernel - 1) * dilation - 1
         guards.append(Guard(room // stride + 1, "==", count, f"windows along axis {axis}"))
-        place = f"(o{axis} + {pads[axis]} - k{axis} * {dilation})"
-        conditions += [] if stride == 1 else [f"{place} % {stride} == 0"]
-        places.append(place if stride == 1 else f"{place} // {stride}")
-    value = f"({read('x', ['n', 'c', *steps, *places])} else 0)"
+        position = f"(o{axis} + {pads[axis]} - k{axis} * {dilation})"
+        conditions += [] if stride == 1 else [f"{position} % {stride} == 0"]
+        positions.append(position if stride == 1 else f"{position} // {stride}")
+    value = f"({read('x', ['n', 'c', *steps, *positions])} else 0)"
     if conditions:
         value = f"({' && '.join(conditions)} ? {value} : 0)"
     where = ranges([

@@ -128,9 +128,9 @@ def _equation(text: object, types: Types) -> _Equation:
         if output is None or len(set(output)) != len(output):
             raise fail(f"its result '{right}' is not a sequence of distinct letters")
         output = tuple(label for label in output if label != "..." or "..." in seen)
-        strange = [label for label in output if label not in seen]
-        if strange:
-            raise fail(f"its result names '{strange[0]}', which is in no input")
+        unknown = [label for label in output if label not in seen]
+        if unknown:
+            raise fail(f"its result names '{unknown[0]}', which is in no input")
         if "..." in seen and "..." not in output:
             raise fail("its result leaves out '...'")
     else:

@@ -31,9 +31,9 @@ def gather(types: Types, attributes: Attributes, box: Box) -> Written:
     axis = axis_of("gather", attributes["axis"], rank)
     indices, sizes = numbered("i", rank), numbered("N", rank)
     chosen = numbered("j", inner)
-    place = wrapped(f"cast<int64>({read('indices', chosen)})", sizes[axis])
+    position = wrapped(f"cast<int64>({read('indices', chosen)})", sizes[axis])
     result = [*indices[:axis], *chosen, *indices[axis + 1 :]]
-    reads = [*indices[:axis], place, *indices[axis + 1 :]]
+    reads = [*indices[:axis], position, *indices[axis + 1 :]]
     parameters = [parameter("x", sizes), parameter("indices", numbered("M", inner), "I")]
     body = f"{target('y', result)} = {read('x', reads)}"
     return Written(definition("gather", parameters, [body]))
@@ -47,8 +47,8 @@ def gather_elements(types: Types, attributes: Attributes, box: Box) -> Written:
     if types[1].rank != rank:
         raise GraphError(f"operator 'gather_elements': {types[0]} and {types[1]} differ in rank")
     indices, sizes, chosen = numbered("i", rank), numbered("N", rank), numbered("M", rank)
-    place = wrapped(f"cast<int64>({read('indices', indices)})", sizes[axis])
-    reads = [*indices[:axis], place, *indices[axis + 1 :]]
+    position = wrapped(f"cast<int64>({read('indices', indices)})", sizes[axis])
+    reads = [*indices[:axis], position, *indices[axis + 1 :]]
     guards = tuple(
         Guard(own, "<=", whole, f"indices of gather_elements are within axis {number}")
         for number, (own, whole) in enumerate(zip(types[1].shape, types[0].shape))
@@ -72,13 +72,13 @@ def gather_nd(types: Types, attributes: Attributes, box: Box) -> Written:
         )
     sizes, chosen = numbered("N", rank), numbered("j", inner)
     rest = numbered("i", rank)[batch + depth :]
-    places = [
+    positions = [
         wrapped(f"cast<int64>({read('indices', [*chosen, str(number)])})", sizes[batch + number])
         for number in range(depth)
     ]
     index_sizes = [*sizes[:batch], *numbered("M", inner)[batch:], str(depth)]
     parameters = [parameter("x", sizes), parameter("indices", index_sizes, "I")]
-    reads = [*chosen[:batch], *places, *rest]
+    reads = [*chosen[:batch], *positions, *rest]
     body = f"{target('y', [*chosen, *rest])} = {read('x', reads)}"
     return Written(definition("gather_nd", parameters, [body]))
 
@@ -124,10 +124,14 @@ def reverse_sequence(types: Types, attributes: Attributes, box: Box) -> Written:
     indices, sizes = numbered("i", rank), numbered("N", rank)
     length = f"cast<int64>(lengths({indices[batch]}))"
     t = indices[time]
-    place = [*indices[:time], f"({t} < {length} ? {length} - 1 - {t} : {t})", *indices[time + 1 :]]
+    position = [
+        *indices[:time],
+        f"({t} < {length} ? {length} - 1 - {t} : {t})",
+        *indices[time + 1 :],
+    ]
     parameters = [parameter("x", sizes), parameter("lengths", [sizes[batch]], "I")]
     where = ranges(zip(indices, sizes))
-    body = f"{target('y', indices)} = {read('x', place)}{where}"
+    body = f"{target('y', indices)} = {read('x', position)}{where}"
     return Written(definition("reverse_sequence", parameters, [body]))
 
 

@@ -13,7 +13,7 @@ from anydim.ops.writing import (
     expect_inputs,
     expect_rank,
     numbered,
-    or_nothing,
+    or_default,
     parameter,
     ranges,
     read,
@@ -50,8 +50,8 @@ def concat(types: Types, attributes: Attributes, box: Box) -> Written:
         own = [*sizes[:axis], f"A{number}", *sizes[axis + 1 :]]
         parameters.append(parameter(f"x{number}", own))
         start = " + ".join(ends)
-        place = f"{indices[axis]} - ({start})" if start else indices[axis]
-        part = read(f"x{number}", [*indices[:axis], place, *indices[axis + 1 :]])
+        position = f"{indices[axis]} - ({start})" if start else indices[axis]
+        part = read(f"x{number}", [*indices[:axis], position, *indices[axis + 1 :]])
         ends.append(f"A{number}")
         if len(types) == 1:
             body += part
@@ -78,8 +78,8 @@ def put(types: Types, attributes: Attributes, box: Box) -> Written:
     indices, sizes = numbered("i", rank), numbered("N", rank)
     along, zero = indices[axis], "false" if types[0].dtype.kind == "bool" else "0"
     own = [*sizes[:axis], "M", *sizes[axis + 1 :]]
-    place = [*indices[:axis], f"{along} - F", *indices[axis + 1 :]]
-    old, new = (f"({read(*each)} else {zero})" for each in (("x", indices), ("new", place)))
+    position = [*indices[:axis], f"{along} - F", *indices[axis + 1 :]]
+    old, new = (f"({read(*each)} else {zero})" for each in (("x", indices), ("new", position)))
     body = f"{along} < F ? {old} : {along} < F + M ? {new} : {old}{ranges(zip(indices, sizes))}"
     parameters = [parameter("x", sizes), parameter("new", own)]
     values = {"F": first}
@@ -97,8 +97,8 @@ def split(types: Types, attributes: Attributes, box: Box) -> Written:
     extents = numbered("N", rank)
     statements = []
     for number, name in enumerate(names):
-        place = " + ".join([*names[:number], indices[axis]])
-        part = or_nothing(read("x", [*indices[:axis], place, *indices[axis + 1 :]]), types[0])
+        position = " + ".join([*names[:number], indices[axis]])
+        part = or_default(read("x", [*indices[:axis], position, *indices[axis + 1 :]]), types[0])
         where = ranges(zip(indices, [*extents[:axis], name, *extents[axis + 1 :]]))
         statements.append(f"{target(f'y{number}', indices)} = {part}{where}")
     message = f"the parts of a split add up to axis {axis}"
@@ -118,12 +118,12 @@ def tile(types: Types, attributes: Attributes, box: Box) -> Written:
     if len(repeats) != rank:
         raise GraphError(f"operator 'tile': {len(repeats)} repeats for {rank} axes")
     indices, sizes, names = numbered("i", rank), numbered("N", rank), numbered("S", rank)
-    places = [
+    positions = [
         index if repeat.constant == 1 else f"{index} % {size}"
         for index, size, repeat in zip(indices, sizes, repeats)
     ]
     extents = [size * repeat for size, repeat in zip(types[0].shape, repeats)]
-    body = f"{target('y', indices)} = {read('x', places)}{ranges(zip(indices, names))}"
+    body = f"{target('y', indices)} = {read('x', positions)}{ranges(zip(indices, names))}"
     text = definition("tile", [parameter("x", sizes)], [body], declared(names))
     return Written(text, sizes_as_attributes("S", extents))
 
@@ -143,11 +143,11 @@ def pad(types: Types, attributes: Attributes, box: Box) -> Written:
         raise GraphError(f"operator 'pad': {len(before)} and {len(after)} counts, {rank} axes")
     indices, names = numbered("i", rank), numbered("S", rank)
     offsets, sizes = numbered("B", rank), numbered("N", rank)
-    if mode not in _PAD_PLACES:
-        raise GraphError(f"operator 'pad': mode '{mode}' is none of {', '.join(_PAD_PLACES)}")
+    if mode not in _PAD_POSITIONS:
+        raise GraphError(f"operator 'pad': mode '{mode}' is none of {', '.join(_PAD_POSITIONS)}")
     moved = [not (b.constant == 0 and a.constant == 0) for b, a in zip(before, after)]
-    places = [
-        _PAD_PLACES[mode].format(i=f"({index} - {offset})", n=size) if moves else index
+    positions = [
+        _PAD_POSITIONS[mode].format(i=f"({index} - {offset})", n=size) if moves else index
         for index, offset, size, moves in zip(indices, offsets, sizes, moved)
     ]
     extents = [size + b + a for size, b, a in zip(types[0].shape, before, after)]
@@ -156,13 +156,13 @@ def pad(types: Types, attributes: Attributes, box: Box) -> Written:
         for axis, extent in enumerate(extents)
     ]
     parameters = [parameter("x", sizes)]
-    body, zero = read("x", places), "false" if types[0].dtype.kind == "bool" else "0"
+    body, zero = read("x", positions), "false" if types[0].dtype.kind == "bool" else "0"
     if mode == "constant":
         parameters += ["T value"] if len(types) == 2 else []
         if rank:
             body = f"({body} else {'value' if len(types) == 2 else zero})"
     elif any(moved):
-        body = _by_ranges(max(axis for axis in range(rank) if moved[axis]), places, zero)
+        body = _by_ranges(max(axis for axis in range(rank) if moved[axis]), positions, zero)
     if mode == "reflect":
         guards += _reflecting(types[0].shape, before, after)
     elif mode != "constant":
@@ -208,14 +208,14 @@ def _repeating(shape: Sequence[Size], before: Sequence[Size], after: Sequence[Si
     ]
 
 
-def _by_ranges(axis: int, places: Sequence[str], zero: str) -> str:
+def _by_ranges(axis: int, positions: Sequence[str], zero: str) -> str:
     """Split an axis into the parts before, in and after x, so that x itself is a plain copy."""
-    inside = [*places[:axis], f"i{axis} - B{axis}", *places[axis + 1 :]]
-    around, own = (f"({read('x', at)} else {zero})" for at in (places, inside))
+    inside = [*positions[:axis], f"i{axis} - B{axis}", *positions[axis + 1 :]]
+    around, own = (f"({read('x', at)} else {zero})" for at in (positions, inside))
     return f"i{axis} < B{axis} ? {around} : i{axis} < B{axis} + N{axis} ? {own} : {around}"
 
 
-_PAD_PLACES = {
+_PAD_POSITIONS = {
     "constant": "{i}",
     "edge": "min(max({i}, 0), {n} - 1)",
     "reflect": "({n} - 1 - abs({n} - 1 - abs({i})))",

@@ -104,16 +104,16 @@ def quantize(types: Types, attributes: Attributes, box: Box) -> Written:
     """
     expect_inputs("quantize", types, 2, 3)
     to, work = attributes["to"], attributes["work"] or types[1].dtype
-    places, parameters, guards = _scaled("quantize", types, attributes)
+    scaling, parameters, guards = _scaled("quantize", types, attributes)
     x = read("x", numbered("i", types[0].rank))
-    value = f"quotient(cast<work>({x}), cast<work>({places[0]}))"
+    value = f"quotient(cast<work>({x}), cast<work>({scaling[0]}))"
     if to.is_integer:
         low, high = to.range
         value = f"float(round({value}))"
-        value = f"{value} + float({places[1]})" if len(types) == 3 else value
+        value = f"{value} + float({scaling[1]})" if len(types) == 3 else value
         value = f"int(min(max({value}, {low}.0), {high}.0))"
     else:
-        value = f"{value} + cast<work>({places[1]})" if len(types) == 3 else value
+        value = f"{value} + cast<work>({scaling[1]})" if len(types) == 3 else value
         value = _limited(value, to) if attributes["saturate"] else value
     y = target("y", numbered("i", types[0].rank))
     statement = f"{y} = cast<to>({value})"
@@ -125,13 +125,13 @@ def dequantize(types: Types, attributes: Attributes, box: Box) -> Written:
     """(x - zero) * scale, multiplied in float32."""
     expect_inputs("dequantize", types, 2, 3)
     dtype = types[0].dtype
-    places, parameters, guards = _scaled("dequantize", types, attributes)
+    scaling, parameters, guards = _scaled("dequantize", types, attributes)
     indices = numbered("i", types[0].rank)
-    x, zero = read("x", indices), places[1] if len(types) == 3 else ""
+    x, zero = read("x", indices), scaling[1] if len(types) == 3 else ""
     if dtype.is_integer and dtype.bits <= 16:
         x, zero = f"int({x})", f"int({zero})" if zero else ""
     value = f"float({x} - {zero})" if zero else f"float({x})"
-    statement = f"{target('y', indices)} = cast<to>({value} * float({places[0]}))"
+    statement = f"{target('y', indices)} = cast<to>({value} * float({scaling[0]}))"
     to = attributes["to"] or types[1].dtype
     text = definition("dequantize", parameters, [statement], ["type to"])
     return Written(text, {"to": to}, tuple(guards))
@@ -143,7 +143,7 @@ def _scaled(
     """Return the reads of scale and zero point, the parameters, and the guards of their sizes."""
     rank, block = types[0].rank, attributes["block"]
     sizes, indices = numbered("N", rank), numbered("i", rank)
-    parameters, places, guards = [parameter("x", sizes)], [], []
+    parameters, scaling, guards = [parameter("x", sizes)], [], []
     for kind, letter, word in zip(types[1:], "SZ", ("scale", "zero")):
         if kind.rank == 0:
             own: list[str] = []
@@ -160,8 +160,8 @@ def _scaled(
             axis = axis_of(name, attributes["axis"], rank)
             own, read_at = [sizes[axis]], [indices[axis]]
         parameters.append(parameter(word, own, letter))
-        places.append(read(word, read_at))
-    return places, parameters, guards
+        scaling.append(read(word, read_at))
+    return scaling, parameters, guards
 
 
 def unpack_bits(types: Types, attributes: Attributes, box: Box) -> Written:

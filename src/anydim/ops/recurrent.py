@@ -127,9 +127,9 @@ class _Layer:
 
     def first(self) -> list[str]:
         """Initialise the states."""
-        place = f"(b,{self.d},j)" if self.attributes["batch_first"] else f"({self.d},b,j)"
+        element = f"(b,{self.d},j)" if self.attributes["batch_first"] else f"({self.d},b,j)"
         return [
-            f"{state}(b,j) = first_{state}{place}" if f"first_{state}" in self.given
+            f"{state}(b,j) = first_{state}{element}" if f"first_{state}" in self.given
             else f"{state}(b,j) = cast<T>(0) where b in 0:B, j in 0:H"
             for state in self.record.states
         ]  # fmt: skip
@@ -216,14 +216,14 @@ def _lstm(layer: _Layer) -> list[str]:
         enter = []
     leave = layer.gate("leave", 0, layer.sum(1) + layer.peephole(1, "new_c"))
     label, alpha, beta = layer.attributes["activations"][2]
-    squashed = ACTIVATIONS[label].text.format(x="new_c(b,j)", a=f"({alpha!r})", b=f"({beta!r})")
+    activated = ACTIVATIONS[label].text.format(x="new_c(b,j)", a=f"({alpha!r})", b=f"({beta!r})")
     return [
         *keep,
         *enter,
         *layer.gate("cell", 1, layer.sum(3)),
         "new_c(b,j) = keep(b,j) * c(b,j) + enter(b,j) * cell(b,j)",
         *leave,
-        f"new_h(b,j) = leave(b,j) * {squashed}",
+        f"new_h(b,j) = leave(b,j) * {activated}",
     ]
 
 

@@ -86,8 +86,8 @@ def resize(types: Types, attributes: Attributes, box: Box) -> Written:
         grow = all(_grows(types[0], axis, attributes, box) for axis in others)
         statements += _weighed(axes, last, grow)
     else:
-        places = [index if part is None else part.place for index, part in zip(indices, axes)]
-        statements.append(f"{target(last, indices)} = {read('x', places)}{ranges(where)}")
+        positions = [index if part is None else part.position for index, part in zip(indices, axes)]
+        statements.append(f"{target(last, indices)} = {read('x', positions)}{ranges(where)}")
     if crop:
         beyond = " || ".join(part.beyond for part in parts)
         value = f"cast<T>({float(attributes['outside'])!r})"
@@ -127,9 +127,11 @@ def _weighed(axes: list[_Resized | None], last: str, grow: bool) -> list[str]:
         name = last if len(done) == len(order) else f"r{axis}"
         indices = numbered("i", len(axes))
         sizes = [f"S{other}" if other in done else f"N{other}" for other in range(len(axes))]
-        places = [part.place if other == axis else index for other, index in enumerate(indices)]
+        positions = [
+            part.position if other == axis else index for other, index in enumerate(indices)
+        ]
         where = ranges([*zip(indices, sizes), *part.taps])
-        body = f"{part.factor} * {read(source, places)}"
+        body = f"{part.factor} * {read(source, positions)}"
         statements.append(f"{target(name, indices)} +=! {body}{where}")
         source = name
     return statements
@@ -168,7 +170,7 @@ class _Resized:
 
     values: dict[str, tuple[str, Any]]
     statements: list[str]
-    place: str
+    position: str
     factor: str
     taps: list[tuple[str, str]]
     beyond: str
@@ -187,10 +189,12 @@ def _resized(types: Types, axis: int, attributes: Attributes) -> _Resized | None
     count = _count(own, size, scale, attributes)
     if count is not None and count.constant is None:
         values[f"C{axis}"] = ("size", count)
-    statements, place, factor = _axis(axis, _Scale.of(axis, types, attributes), attributes, count)
+    statements, position, factor = _axis(
+        axis, _Scale.of(axis, types, attributes), attributes, count
+    )
     low, high = f"p{axis}(i{axis}) < 0.0", f"p{axis}(i{axis}) > cast<double>(N{axis} - 1)"
     taps = [(f"k{axis}", _written_count(axis, count))] if factor else []
-    return _Resized(values, statements, place, factor, taps, f"{low} || {high}")
+    return _Resized(values, statements, position, factor, taps, f"{low} || {high}")
 
 
 def _count(own: Size, size: Size, scale: float | None, attributes: Attributes) -> Size | None:
@@ -236,7 +240,7 @@ class _Scale:
     def quotient(self) -> str:
         return self.above if self.below == "1.0" else f"({self.above} / {self.below})"
 
-    def place(self, axis: int, coordinates: str) -> str:
+    def position(self, axis: int, coordinates: str) -> str:
         """Coordinate in x of a result element, in float64."""
         above, below, alone = COORDINATES[coordinates]
         terms = {
@@ -259,8 +263,8 @@ def _axis(
         (coordinates, rounding) in _REPEATS
     ):  # fmt: skip
         return [], f"{index} // {int(scale.number)}", ""
-    place = scale.place(axis, coordinates)
-    statements = [f"p{axis}({index}) = {place}{span}"]
+    position = scale.position(axis, coordinates)
+    statements = [f"p{axis}({index}) = {position}{span}"]
     p = f"p{axis}({index})"
     if mode == "nearest":
         rounded = ROUNDINGS[rounding].format(p=p)

@@ -29,7 +29,7 @@ def rotary_embedding(types: Types, attributes: Attributes, box: Box) -> Written:
         angles = zip(kind.shape, (batch, rows, half))
         guards += [Guard(own, "==", size, "angles for every row and pair") for own, size in angles]
     if apart:
-        body, own, sizes = _turned("d", "s,d", "1 - s,d", "(s == 0 ? -1 : 1) *"), "s,d", "S,D"
+        body, own, sizes = _rotated("d", "s,d", "1 - s,d", "(s == 0 ? -1 : 1) *"), "s,d", "S,D"
     else:
         body, own, sizes = _along(interleaved, width != last[0]), "d", "D"
     ranges = ", ".join(f"{i.lower()} in 0:{i}" for i in f"B,A,R,{sizes}".split(","))
@@ -41,17 +41,17 @@ def rotary_embedding(types: Types, attributes: Attributes, box: Box) -> Written:
 
 def _along(interleaved: bool, rest: bool) -> str:
     """Rotation of the first 2 * H elements of each row; `rest`: whether rows have more."""
-    default, left = " else 0", "x(b,a,r,d)"
+    default, unchanged = " else 0", "x(b,a,r,d)"
     if interleaved:
         default, sign = default if rest else "", "(d % 2 == 0 ? -1 : 1) *"
-        turned = _turned("d // 2", "d", "d // 2 * 2 + 1 - d % 2", sign, default)
-        return f"d < 2 * H ? {turned} : {left}" if rest else turned
-    first = _turned("d", "d", "d + H", "-1 *", default)
-    second = _turned("d - H", "d", "d - H", "", default)
-    return f"d < H ? {first} : " + (f"(d < 2 * H ? {second} : {left})" if rest else second)
+        rotated = _rotated("d // 2", "d", "d // 2 * 2 + 1 - d % 2", sign, default)
+        return f"d < 2 * H ? {rotated} : {unchanged}" if rest else rotated
+    first = _rotated("d", "d", "d + H", "-1 *", default)
+    second = _rotated("d - H", "d", "d - H", "", default)
+    return f"d < H ? {first} : " + (f"(d < 2 * H ? {second} : {unchanged})" if rest else second)
 
 
-def _turned(angle: str, own: str, partner: str, sign: str, default: str = "") -> str:
+def _rotated(angle: str, own: str, partner: str, sign: str, default: str = "") -> str:
     """A rotated element: own * cos + sign * partner * sin."""
     c, s = (f"({table}(b,r,{angle}){default})" for table in ("cos", "sin"))
     return f"{c} * x(b,a,r,{own}) + {sign} {s} * (x(b,a,r,{partner}){default})"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from anydim.base.frozen import FrozenMapping
-from anydim.graph.operator import REQUIRED, Operator, RoutinePlace
+from anydim.graph.operator import REQUIRED, Operator, RoutineReference
 
 
-def _row(name: str, place: str, doc: str, **attributes: object) -> Operator:
-    """Record of a routine; `place` is "module.NAME" in `kernels/routines/`."""
-    routine = RoutinePlace(*place.split("."))
+def _row(name: str, location: str, doc: str, **attributes: object) -> Operator:
+    """Record of a routine; `location` is "module.NAME" in `kernels/routines/`."""
+    routine = RoutineReference(*location.split("."))
     return Operator(name, routine, "routine", doc, FrozenMapping(attributes), file=f"<{name}>")
 
 
@@ -20,12 +20,12 @@ ROUTINES = (
     ),
     *(
         _row(
-            name, place,
+            name, location,
             f"The cumulative {what} of the elements along an axis. `exclusive` leaves the "
             "element itself out, `reverse` counts from the end.",
             axis=0, exclusive=False, reverse=False,
         )
-        for name, place, what in (
+        for name, location, what in (
             ("cum_sum", "cumulative.CUM_SUM", "sum"),
             ("cum_prod", "cumulative.CUM_PROD", "product"),
         )

@@ -41,15 +41,15 @@ def grid_sample(types: Types, attributes: Attributes, box: Box) -> Written:
     where = ["n in 0:N", *(f"{o} in 0:{e}" for o, e in zip(outer, extents))]
     statements: list[str] = []
     factors: list[str] = []
-    places: list[str] = []
+    positions: list[str] = []
     taps: list[str] = []
     for axis, size in enumerate(sizes):
-        written, place, factor, tap = _coordinate(axis, rank, size, attributes, where)
+        written, position, factor, tap = _coordinate(axis, rank, size, attributes, where)
         statements += written
-        places.append(place)
+        positions.append(position)
         factors += factor
         taps += tap
-    value = read("x", ["n", "c", *places])
+    value = read("x", ["n", "c", *positions])
     value = f"({value} else 0)" if padding == "zeros" else value
     combine = "+=!" if taps else "="
     span = ", ".join([*where, "c in 0:C", *taps])
@@ -76,24 +76,24 @@ def _coordinate(
         f"(({g} + 1.0) * cast<double>({size}) - 1.0) / 2.0"
     )  # fmt: skip
     at = f"round({at})" if mode == "nearest" else at
-    raw, place = read(f"g{axis}", outer), read(f"p{axis}", outer)
+    raw, position = read(f"g{axis}", outer), read(f"p{axis}", outer)
     statements = [f"{raw} = {at}{span}"]
     moved = {
         "zeros": raw,
         "border": f"({raw} < {low} || {raw} > {high}) ? min(max({raw}, 0.0), {last}) : {raw}",
         "reflection": _reflected(raw, low, high),
     }[padding]
-    statements.append(f"{place} = {moved}{span}")
+    statements.append(f"{position} = {moved}{span}")
     if mode == "nearest":
-        index, factor, tap = f"cast<int64>({place})", [], []
+        index, factor, tap = f"cast<int64>({position})", [], []
         tapped = outer
     else:
         count, before, weight = weights(mode)
         k = f"k{axis}"
-        # the last axis is the coordinates' own, so vectors load them contiguously
+        # output positions stay on the last axis, where vector loads are contiguous
         tapped, tap = [outer[0], k, *outer[1:]], [f"{k} in 0:{count}"]
-        index = f"cast<int64>(floor({place})) + {k} - {before}"
-        distance = f"abs({place} - floor({place}) - cast<double>({k} - {before}))"
+        index = f"cast<int64>(floor({position})) + {k} - {before}"
+        distance = f"abs({position} - floor({position}) - cast<double>({k} - {before}))"
         name = read(f"w{axis}", tapped)
         weight = weight.format(d=distance, a=f"({_ALPHA})")
         statements.append(f"{name} = cast<T>({weight}){span}, {tap[0]}")
@@ -107,13 +107,13 @@ def _coordinate(
     return statements, chosen, factor, tap
 
 
-def _reflected(place: str, low: str, high: str) -> str:
+def _reflected(position: str, low: str, high: str) -> str:
     """A coordinate reflected at the ends until it is between them."""
     width = f"({high} - {low})"
-    away = f"(fmod(abs({place} - {low}), 2.0 * {width}))"
+    away = f"(fmod(abs({position} - {low}), 2.0 * {width}))"
     back = f"({away} <= {width} ? {low} + {away} : {high} - ({away} - {width}))"
-    inside = f"({place} >= {low} && {place} <= {high})"
-    return f"({inside} ? {place} : ({width} > 0.0 ? {back} : {low}))"
+    in_bounds = f"({position} >= {low} && {position} <= {high})"
+    return f"({in_bounds} ? {position} : ({width} > 0.0 ? {back} : {low}))"
 
 
 def affine_grid(types: Types, attributes: Attributes, box: Box) -> Written:
@@ -167,16 +167,16 @@ def roi_align(types: Types, attributes: Attributes, box: Box) -> Written:
             f"{start} + cast<double>(o) * {step}"
             f" + (cast<double>(s) + 0.5) * {step} / cast<double>({samples})"
         )
-        raw, place = f"{letter}raw(r,s,o)", f"{letter}at(r,s,o)"
+        raw, position = f"{letter}raw(r,s,o)", f"{letter}at(r,s,o)"
         end = f"cast<double>({extent} - 1)"
         outside = f"({raw} < -1.0 || {raw} > cast<double>({extent}))"
-        near = f"min(cast<int64>({place}), {extent} - 1)"
+        near = f"min(cast<int64>({position}), {extent} - 1)"
         statements += [
             f"{raw} = {at}{where}",
-            f"{place} = min(max({raw}, 0.0), {end}){where}",
+            f"{position} = min(max({raw}, 0.0), {end}){where}",
             f"{letter}i(r,s,k,o) = min(max({near} + k, 0), {extent} - 1){where}, k in 0:2",
-            f"{letter}w(r,s,k,o) = {outside} ? 0.0 : (k == 0 ? 1.0 - ({place} - cast<double>"
-            f"({near})) : {place} - cast<double>({near})){where}, k in 0:2",
+            f"{letter}w(r,s,k,o) = {outside} ? 0.0 : (k == 0 ? 1.0 - ({position} - cast<double>"
+            f"({near})) : {position} - cast<double>({near})){where}, k in 0:2",
         ]
     cells = f"r in 0:R, c in 0:C, i in 0:{height}, j in 0:{width}"
     taps = f"a in 0:{samples}, k in 0:2, b in 0:{samples}, l in 0:2"
@@ -209,7 +209,7 @@ def deformable_convolution(types: Types, attributes: Attributes, box: Box) -> Wr
     group, parts = attributes["groups"], attributes["offset_groups"]
     channels, inner = types[0].shape[1], types[1].shape[1]
     share, taps = channels // parts, f"k in 0:{kh}, l in 0:{kw}"
-    statements = [*_moved_places(attributes, kh, kw), _bilinear(taps)]
+    statements = [*_displaced_taps(attributes, kh, kw), _bilinear(taps)]
     channel = "(c)" if group == 1 else "(m // Q * D + c)"
     scaled = f"s(n,{channel},k,l,i,j)"
     if masked:
@@ -247,7 +247,7 @@ def _expect_deformable(types: Types, attributes: Attributes) -> tuple[int, int]:
     return kh, kw
 
 
-def _moved_places(attributes: Attributes, kh: int, kw: int) -> list[str]:
+def _displaced_taps(attributes: Attributes, kh: int, kw: int) -> list[str]:
     """Along both axes, the two indices next to each displaced tap, and their weights."""
     strides, dilations = attributes["strides"] or (1, 1), attributes["dilations"] or (1, 1)
     pads = attributes["pads"] or (0,) * 4
@@ -258,14 +258,14 @@ def _moved_places(attributes: Attributes, kh: int, kw: int) -> list[str]:
     statements = []
     for axis, (letter, own, step) in enumerate((("v", "i", "k"), ("u", "j", "l"))):
         base = f"{own} * {strides[axis]} - {pads[axis]} + {step} * {dilations[axis]}"
-        place = f"{letter}at(n,g,k,l,i,j)"
+        at = f"{letter}at(n,g,k,l,i,j)"
         number = f"((g * {kh} + k) * {kw} + l) * 2 + {axis}"
         statements += [
-            f"{place} = cast<double>({base}) + cast<double>(offset(n,{number},i,j)) where {moves}",
-            # the last axes are the result's, so vectors load them contiguously
-            f"{letter}w(n,g,k,l,a,i,j) = cast<T>(a == 0 ? 1.0 - ({place} - floor({place}))"
-            f" : {place} - floor({place})) where {moves}, a in 0:2",
-            f"{letter}i(n,g,k,l,a,i,j) = cast<int64>(floor({place})) + a where {moves}, a in 0:2",
+            f"{at} = cast<double>({base}) + cast<double>(offset(n,{number},i,j)) where {moves}",
+            # output positions stay on the last axes, where vector loads are contiguous
+            f"{letter}w(n,g,k,l,a,i,j) = cast<T>(a == 0 ? 1.0 - ({at} - floor({at}))"
+            f" : {at} - floor({at})) where {moves}, a in 0:2",
+            f"{letter}i(n,g,k,l,a,i,j) = cast<int64>(floor({at})) + a where {moves}, a in 0:2",
         ]
     return statements
 

@@ -50,13 +50,13 @@ def scatter_elements(types: Types, attributes: Attributes, box: Box) -> Written:
     axis = axis_of("scatter_elements", attributes["axis"], rank)
     indices, sizes, own = numbered("i", rank), numbered("N", rank), numbered("M", rank)
     chosen = wrapped(f"cast<int64>({read('indices', indices)})", sizes[axis])
-    place = [*indices[:axis], chosen, *indices[axis + 1 :]]
+    position = [*indices[:axis], chosen, *indices[axis + 1 :]]
     parameters = [
         parameter("x", sizes), parameter("indices", own, "I"), parameter("updates", own),
     ]  # fmt: skip
     statements = [
         f"{target('y', indices)} = {read('x', indices)}",
-        f"{target('y', place)} {_assign('scatter_elements', attributes)} "
+        f"{target('y', position)} {_assign('scatter_elements', attributes)} "
         f"{read('updates', indices)}",
     ]
     return Written(definition("scatter_elements", parameters, statements))
@@ -74,7 +74,7 @@ def scatter_nd(types: Types, attributes: Attributes, box: Box) -> Written:
         )
     sizes, chosen, outer = numbered("N", rank), numbered("j", inner), numbered("M", inner)
     every, rest = numbered("i", rank), numbered("i", rank)[depth:]
-    place = [
+    position = [
         wrapped(f"cast<int64>({read('indices', [*chosen, str(number)])})", sizes[number])
         for number in range(depth)
     ]
@@ -85,7 +85,7 @@ def scatter_nd(types: Types, attributes: Attributes, box: Box) -> Written:
     ]
     statements = [
         f"{target('y', every)} = {read('x', every)}",
-        f"{target('y', [*place, *rest])} {_assign('scatter_nd', attributes)} "
+        f"{target('y', [*position, *rest])} {_assign('scatter_nd', attributes)} "
         f"{read('updates', [*chosen, *rest])}",
     ]
     return Written(definition("scatter_nd", parameters, statements))
@@ -110,12 +110,12 @@ def tensor_scatter(types: Types, attributes: Attributes, box: Box) -> Written:
     at = f"cast<int64>(indices(i0)) + {indices[axis]}"
     if attributes["circular"]:
         at = f"({at}) % {sizes[axis]}"
-    place = [*indices[:axis], at, *indices[axis + 1 :]]
+    position = [*indices[:axis], at, *indices[axis + 1 :]]
     parameters = [
         parameter("x", sizes), parameter("indices", ["N0"], "I"), parameter("updates", own),
     ]  # fmt: skip
     statements = [
         f"{target('y', indices)} = {read('x', indices)}",
-        f"{target('y', place)} = {read('updates', indices)}",
+        f"{target('y', position)} = {read('updates', indices)}",
     ]
     return Written(definition("tensor_scatter", parameters, statements))

@@ -20,7 +20,7 @@ from anydim.sizes import Box, Guard, as_size, minimum, product
 
 
 @dataclass(frozen=True)
-class Place:
+class ArgReduction:
     """Writer of the index of the largest or smallest element on an axis; `combine`: max or min.
 
     NaN counts as the largest and as the smallest. Among equal elements the first is selected, or
@@ -40,20 +40,20 @@ class Place:
         if attributes["keepdims"]:
             result = [*indices[:axis], "one", *indices[axis + 1 :]]
             ones = ranges([("one", "1")])
-        along, place = indices[axis], read("place", kept)
+        along, position = indices[axis], read("place", kept)
         best = f"{target('best', kept)} {self.combine}=! {read('x', indices)}"
         statements = [
             best,
             _first(types[0].dtype, indices, kept, along, sizes[axis], attributes["last"]),
-            f"{target('y', result)} = {place}{ones}",
+            f"{target('y', result)} = {position}{ones}",
         ]
         text = definition(self.name, [parameter("x", sizes)], statements)
-        return Written(text, guards=(_some(self.name, types[0], axis),))
+        return Written(text, guards=(_nonempty(self.name, types[0], axis),))
 
 
-def _some(name: str, kind: TensorType, axis: int) -> Guard:
+def _nonempty(name: str, kind: TensorType, axis: int) -> Guard:
     """Guard: the axis has elements, unless the result is empty."""
-    others = product(size for place, size in enumerate(kind.shape) if place != axis)
+    others = product(size for number, size in enumerate(kind.shape) if number != axis)
     message = f"axis {axis} of the input of '{name}' has at least 1 element"
     return Guard(minimum(others, 1), "<=", kind.shape[axis], message)
 
@@ -95,5 +95,5 @@ def eye(types: Types, attributes: Attributes, box: Box) -> Written:
     return Written(text, {own: as_size(attributes[long]) for own, long in names.items()})
 
 
-PLACE: dict[str, object] = {"axis": 0, "keepdims": True, "last": False}
+ARG_REDUCTION: dict[str, object] = {"axis": 0, "keepdims": True, "last": False}
 EYE: dict[str, object] = {"k": 0, "dtype": float32}

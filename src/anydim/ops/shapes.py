@@ -14,7 +14,7 @@ from anydim.ops.writing import (
     definition,
     expect_inputs,
     numbered,
-    or_nothing,
+    or_default,
     parameter,
     ranges,
     read,
@@ -78,7 +78,7 @@ def _row_major(
     offset = indices[0] if indices else "0"
     for index, size in zip(indices[1:], sizes[1:]):
         offset = f"({offset})*{size} + {index}"
-    source = or_nothing(f"x[{offset}]", types[0])
+    source = or_default(f"x[{offset}]", types[0])
     body = f"{target('y', indices)} = {source}{ranges(zip(indices, sizes))}"
     parameters = [parameter("x", numbered("N", types[0].rank) or ["1"])]
     if not types[0].rank:
@@ -239,16 +239,16 @@ def slice_(types: Types, attributes: Attributes, box: Box) -> Written:
             "operator 'slice': starts, ends, axes and steps do not match or repeat an axis"
         )
     indices = numbered("i", rank)
-    places = list(indices)
+    positions = list(indices)
     values: dict[str, Size] = {}
     extents = []
     for axis, start, end, step in zip(axes, starts, attributes["ends"], steps):
         first, count = slice_range(types[0].shape[axis], start, end, step, box)
         values[f"F{axis}"], values[f"C{axis}"] = first, count
         stride = indices[axis] if step == 1 else f"{indices[axis]} * ({step})"
-        places[axis] = stride if first.constant == 0 else f"F{axis} + {stride}"
+        positions[axis] = stride if first.constant == 0 else f"F{axis} + {stride}"
         extents.append((indices[axis], f"C{axis}"))
-    body = f"{target('y', indices)} = {read('x', places)}{ranges(extents)}"
+    body = f"{target('y', indices)} = {read('x', positions)}{ranges(extents)}"
     text = definition("slice", [parameter("x", numbered("N", rank))], [body], declared(values))
     return Written(text, values)
 
@@ -272,13 +272,13 @@ def slice_range(extent: Size, start: Any, end: Any, step: Any, box: Box) -> tupl
 def _clipped(bound: Size, extent: Size, forward: bool, box: Box) -> Size:
     """Clamp a bound to the range of a slice; for a constant, one end suffices."""
     low, high = (as_size(0), extent) if forward else (as_size(-1), extent - 1)
-    place = _from_front(bound, extent, box)
+    position = _from_front(bound, extent, box)
     number = bound.constant
     if number is None:
-        return minimum(maximum(place, low), high)
+        return minimum(maximum(position, low), high)
     if abs(number) > LARGEST // 2:  # exporters write "to the end" as the limits of int64
         return low if number < 0 else high
-    return maximum(place, low) if number < 0 else minimum(place, high)
+    return maximum(position, low) if number < 0 else minimum(position, high)
 
 
 def _from_front(bound: Size, extent: Size, box: Box) -> Size:

@@ -53,7 +53,7 @@ class Window:
     count: Size  # of the result along the axis
     padded: bool  # whether it may read outside
 
-    def place(self, result: str, kernel: str, before: str) -> str:
+    def position(self, result: str, kernel: str, before: str) -> str:
         """Index in x of a result index and a tap of the window."""
         text = result if self.stride == 1 else f"{result} * {self.stride}"
         text += f" + {kernel}" if self.dilation == 1 else f" + {kernel} * {self.dilation}"
@@ -133,8 +133,8 @@ def _values(made: Sequence[Window]) -> dict[str, Size]:
     return values
 
 
-def _places(made: Sequence[Window]) -> list[str]:
-    return [w.place(f"o{axis}", f"k{axis}", f"B{axis}") for axis, w in enumerate(made)]
+def _positions(made: Sequence[Window]) -> list[str]:
+    return [w.position(f"o{axis}", f"k{axis}", f"B{axis}") for axis, w in enumerate(made)]
 
 
 def _padded(text: str, made: Sequence[Window], value: str) -> str:
@@ -171,12 +171,12 @@ def slide(name: str, types: Types, attributes: Attributes, box: Box) -> Slide:
     guard = Guard(channels, "==", inner * group, "x has the channels of w times the groups")
     channel = _channel(name, types, group)
     outer, steps = numbered("o", rank), numbered("k", rank)
-    where = ranges([*zip(outer, numbered("S", rank)), *zip(["c", *steps], _reduced(rank))])
+    where = ranges([*zip(outer, numbered("S", rank)), *zip(["c", *steps], _weight_sizes(rank))])
     return Slide(
-        x=read("x", ["n", channel, *_places(made)]),
+        x=read("x", ["n", channel, *_positions(made)]),
         w=read("w", ["m", "c", *steps]),
         x_sizes=["N", "K" if group == 1 else "C", *numbered("H", rank)],
-        w_sizes=["M", *_reduced(rank)],
+        w_sizes=["M", *_weight_sizes(rank)],
         result=["n", "m", *outer],
         where=f"{where}, n in 0:N, m in 0:M",
         padded=any(window.padded for window in made),
@@ -209,7 +209,7 @@ def convolution(types: Types, attributes: Attributes, box: Box) -> Written:
     return Written(text, moved.values, moved.guards)
 
 
-def _reduced(rank: int) -> list[str]:
+def _weight_sizes(rank: int) -> list[str]:
     return ["K", *numbered("W", rank)]
 
 
@@ -242,7 +242,7 @@ class Pool:
     where: str
     own: str
 
-    def folded(self, name: str, combine: str, read_as: str, outside: str) -> list[str]:
+    def reduced(self, name: str, combine: str, read_as: str, outside: str) -> list[str]:
         """Statements that reduce every window into `name`; `read_as` wraps each read of x.
 
         The axes are reduced one after another where that reads fewer elements: a window of 13 by
@@ -254,11 +254,11 @@ class Pool:
         statements = []
         source, indices = "x", ["n", "c", *numbered("x", len(self.made))]
         for axis, window in enumerate(self.made):
-            places = list(indices)
-            places[2 + axis] = window.place(f"o{axis}", f"k{axis}", f"B{axis}")
+            positions = list(indices)
+            positions[2 + axis] = window.position(f"o{axis}", f"k{axis}", f"B{axis}")
             indices[2 + axis] = f"o{axis}"
             last = axis == len(self.made) - 1
-            value = _padded(read(source, places), [window], outside)
+            value = _padded(read(source, positions), [window], outside)
             value = read_as.format(value) if axis == 0 else value
             source = name if last else f"{name}{axis}"
             statements.append(f"{target(source, indices)} {combine}=! {value}{self._ranges(axis)}")
@@ -275,12 +275,12 @@ class Pool:
 
     def _ranges(self, axis: int) -> str:
         """Ranges of the statement that reduces one axis, after the axes before it."""
-        places = [
+        positions = [
             (f"o{other}", f"S{other}") if other <= axis else (f"x{other}", f"H{other}")
             for other in range(len(self.made))
         ]
         window = (f"k{axis}", str(self.made[axis].kernel))
-        return ranges([("n", "N"), ("c", "C"), *places, window])
+        return ranges([("n", "N"), ("c", "C"), *positions, window])
 
 
 _KEPT = 4  # cost of storing and reloading a value, in reads
@@ -296,7 +296,7 @@ def _pool(name: str, types: Types, attributes: Attributes, box: Box) -> Pool:
     if not all((size.constant or 0) > 0 for size in kernel):
         raise GraphError(f"operator '{name}': a window of {attributes['kernel']}, expected sizes")
     made = windows(name, types[0].shape[2:], kernel, attributes, box)
-    value = read("x", ["n", "c", *_places(made)])
+    value = read("x", ["n", "c", *_positions(made)])
     sizes = [str(window.kernel) for window in made]
     where = ranges([
         ("n", "N"), ("c", "C"), *zip(numbered("o", rank), numbered("S", rank)),
@@ -317,25 +317,28 @@ def max_pool(types: Types, attributes: Attributes, box: Box) -> Written:
     lowest = _lowest(types[0].dtype)
     if types[0].dtype.is_integer and types[0].dtype.bits <= 16:
         statements = [  # as int32, the width that vectorises
-            *pool.folded("t", "max", "int({})", lowest),
+            *pool.reduced("t", "max", "int({})", lowest),
             f"{target('y', result)} = cast<T>({read('t', result)})",
         ]
     else:
-        statements = pool.folded("y", "max", "{}", lowest)
+        statements = pool.reduced("y", "max", "{}", lowest)
     values = _values(made)
     if not attributes["indices"]:
         return Written(definition("max_pool", [own], statements, declared(values)), values)
     rank = len(made)
     sizes = numbered("H", rank)
-    inside = [f"({place}) >= 0 && ({place}) < {size}" for place, size in zip(_places(made), sizes)]
-    place = "0"
-    for index, size in zip(_places(made), sizes):
-        place = f"({place}) * {size} + ({index})"
+    inside = [
+        f"({position}) >= 0 && ({position}) < {size}"
+        for position, size in zip(_positions(made), sizes)
+    ]
+    position = "0"
+    for index, size in zip(_positions(made), sizes):
+        position = f"({position}) * {size} + ({index})"
     none = " * ".join(sizes)
     padded = _padded(pool.value, made, lowest)
     taken = f"{' && '.join(inside)} && {padded} == {read('y', result)}"
     spatial = rest = read("q", result)
-    statements.append(f"{target('q', result)} min=! {taken} ? {place} : {none}{where}")
+    statements.append(f"{target('q', result)} min=! {taken} ? {position} : {none}{where}")
     if attributes["columns_first"]:
         parts: list[str] = []
         for size in reversed(sizes):
@@ -361,16 +364,16 @@ def average_pool(types: Types, attributes: Attributes, box: Box) -> Written:
     pool = _pool("average_pool", types, attributes, box)
     made, result, own = pool.made, pool.result, pool.own
     count_padding = bool(attributes["count_padding"])
-    statements = pool.folded("t", "+", "{}", "0")
+    statements = pool.reduced("t", "+", "{}", "0")
     counts = []
     for axis, window in enumerate(made):
         ceil = bool(attributes["ceil"])
         if not window.padded or (count_padding and not ceil):
             counts.append(str(window.kernel))
             continue
-        place = window.place(f"o{axis}", f"k{axis}", f"B{axis}")
-        inside = f"{place} < H{axis} + A{axis}" if count_padding else (
-            f"{place} >= 0 && {place} < H{axis}"
+        position = window.position(f"o{axis}", f"k{axis}", f"B{axis}")
+        inside = f"{position} < H{axis} + A{axis}" if count_padding else (
+            f"{position} >= 0 && {position} < H{axis}"
         )  # fmt: skip
         statements.append(
             f"n{axis}(o{axis}) +=! {inside} ? 1 : 0"

@@ -31,7 +31,7 @@ def read(name: str, indices: Sequence[str]) -> str:
     return f"{name}({','.join(indices)})" if indices else name
 
 
-def or_nothing(text: str, kind: TensorType) -> str:
+def or_default(text: str, kind: TensorType) -> str:
     """A read of a tensor, with a default if the tensor is always empty.
 
     Results with data-dependent sizes are then empty too; a guard states that, no proof could.
