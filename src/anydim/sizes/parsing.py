@@ -1,4 +1,4 @@
-"""Reading a size expression from text: Python's operators and precedence, nothing is executed.
+"""Parser of size expressions: Python's operators and precedence; nothing is executed.
 
 sum     := product (('+' | '-') product)*
 product := unary (('*' | '//' | '%') unary)*
@@ -22,7 +22,7 @@ from anydim.sizes.expression import NAME, Size, as_constant, is_name
 from anydim.sizes.extremes import maximum, minimum
 
 _TOKEN = rf"\s*(?:(\d+)|({NAME})|(\*\*|//|[-+*%(),]))"
-LONGEST_TEXT = MOST_CHARACTERS  # of any size: what a program has can be saved and read again
+LONGEST_TEXT = MOST_CHARACTERS  # the limit of all sizes, so that saved programs can be read
 _LONGEST_NUMBER = 60  # digits
 _DEEPEST = 60
 _HIGHEST_POWER = 16
@@ -30,17 +30,17 @@ _MOST_TERMS = 2_000
 
 
 def as_size(value: int | str | Size) -> Size:
-    """A size from an int, from a text, or as it is."""
+    """Convert an int or a text to a size; a size is returned as it is."""
     return parse(value) if isinstance(value, str) else as_constant(value)
 
 
 def parse(text: str) -> Size:
-    """The size that `text` says; raises OptionError that points at what cannot be read."""
+    """Parse a size expression; raises OptionError that points at the error."""
     if len(text) > LONGEST_TEXT:
         raise OptionError(f"a size expression of {len(text)} characters is too long to read")
     if text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER:
         return as_constant(int(text))
-    if text.isascii() and text.isidentifier():  # these two are most of what a program has
+    if text.isascii() and text.isidentifier():  # the two most frequent cases
         return Size.symbol(text)
     reader = _Reader(text)
     size = reader.sum()
@@ -57,7 +57,7 @@ def _token() -> re.Pattern[str]:
 @dataclass
 class _Reader:
     text: str
-    start: int = 0  # of the present token
+    start: int = 0  # of the current token
     end: int = 0
     token: str = field(default="", init=False)
     depth: int = 0

@@ -1,7 +1,7 @@
-"""Points of a box: what holds at one of them and fails at another is neither proved nor refuted.
+"""Sample points of a box: a relation that holds at one and fails at another is undecided.
 
-Looking there first spares the enclosure of sizes that no bound will settle, as those of broadcasts
-between dims that have nothing to do with each other.
+Testing these first avoids bounding sizes that no bound decides, such as those of broadcasts
+between unrelated dims.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:  # a box holds its points
     from anydim.sizes.box import Box
 
 _MOST_TRIES = 16
-_STEPS = (0, 0, 1, 1, 2, 3, 5, 8, 17, 40)  # how far above its lower bound a dim is put
+_STEPS = (0, 0, 1, 1, 2, 3, 5, 8, 17, 40)  # distances of a dim from its lower bound
 
 
 class Points:
-    """Some points of a box, found when they are asked for; none where chance finds none."""
+    """Sample points of a box, found lazily; none where random sampling finds none."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
@@ -35,7 +35,7 @@ class Points:
                 yield point
 
     def _candidate(self, number: int) -> dict[str, int]:
-        """All dims at their least, one above it, all different; then by chance."""
+        """All dims at their minimum, at minimum + 1, all different; then random."""
         ranges = self._box.enclosure.ranges
         chance = Random(number)
         point = {}
