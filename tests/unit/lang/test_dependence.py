@@ -107,7 +107,7 @@ def test_the_verdict_in_words(name: str, words: str) -> None:
 def test_axes_of_a_scatter() -> None:
     analysis = analyse(HISTOGRAM, BOX)
     assert [verdict.order for verdict in analysis.axes] == [SUM, SUM, IN_ORDER]
-    assert "may meet at one place of count" in str(analysis)
+    assert "may meet at one element of count" in str(analysis)
 
 
 def test_sums_into_one_place_are_no_order() -> None:
@@ -115,7 +115,7 @@ def test_sums_into_one_place_are_no_order() -> None:
     group = Group((tensor("x", T, N),), (tensor("y", N),), (), (), (), steps)
     (verdict,) = analyse(group, BOX).loops
     assert verdict.order == SUM
-    assert "iterations add to the same places of y" in str(verdict)
+    assert "iterations add to the same elements of y" in str(verdict)
 
 
 @pytest.mark.parametrize("back", (1, 3))

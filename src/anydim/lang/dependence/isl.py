@@ -1,8 +1,8 @@
-"""The same questions put to isl, the integer set library, where it is installed.
+"""The same dependence tests by isl, the integer set library, if it is installed.
 
-Sets hold the values of loops and axes of two accesses that touch one place; symbols of sizes are
-parameters. A product of symbols is a parameter of its own, and what isl cannot take is left out:
-an empty set is a proof, one that is not empty is none.
+A set holds the loop and axis values of two accesses to the same element; symbols of sizes are
+parameters. A product of symbols is a parameter of its own, and constraints that isl cannot express
+are dropped: an empty set is a proof, a non-empty one is not.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _RELATIONS = {
 
 
 def available() -> bool:
-    """Whether isl can be asked."""
+    """Whether isl is installed."""
     return _isl() is not None
 
 
 @cache
 def _isl() -> Any:
-    """The module, once a question needs it: reading it takes as long as a tenth of anydim."""
+    """Import isl at its first use: the import takes a tenth of the time of anydim's own."""
     try:
         return import_module("islpy")
     except ImportError:
@@ -43,9 +43,9 @@ def may_meet(
     first: Access, second: Access, same: tuple[LoopAt, ...], at: LoopAt | None, box: Box,
     later: bool | None = None,
 ) -> bool:  # fmt: skip
-    """Whether two accesses may touch one place while the loops `same` are at one iteration.
+    """Whether two accesses may alias while the loops `same` are at the same iteration.
 
-    With `at`, at different iterations of that loop; `later` says which of both comes first.
+    With `at`, at different iterations of that loop; `later` selects the order of the two.
     """
     question = _Question(box)
     left = question.side(first, "a")
@@ -60,12 +60,12 @@ def may_meet(
 
 
 class _Left(Exception):
-    """What isl cannot take."""
+    """Raised for an expression that isl cannot represent."""
 
 
 @dataclass
 class _Question:
-    """Names and constraints of one question."""
+    """Variables, parameters and constraints of one query."""
 
     box: Box
     parameters: dict[str, str] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class _Question:
     names: dict[str, dict[object, str]] = field(default_factory=dict)
 
     def side(self, access: Access, mark: str) -> dict[object, str]:
-        """The variables of an access with their ranges: loops by number, axes by name."""
+        """Add the variables of an access with their ranges: loops by number, axes by name."""
         names: dict[object, str] = {}
         inside: dict[str, str] = {}
         self.names[mark] = names
@@ -124,7 +124,7 @@ class _Question:
             return
 
     def meeting(self, first: Access, second: Access) -> list[str]:
-        """That both are at one place, as far as it can be said."""
+        """Constraints that both accesses have equal indices, as far as isl can express them."""
         if first.indices is None or second.indices is None:
             return []
         found = []
@@ -207,7 +207,7 @@ class _Question:
         return self.parameters[text]
 
     def empty(self, wanted: list[str]) -> bool:
-        """Whether nothing meets all that is known and wanted."""
+        """Whether no point satisfies the known and the wanted constraints."""
         space = f"[{', '.join(self.parameters.values())}] -> {{ [{', '.join(self.variables)}]"
         text = f"{space} : {' and '.join([*self.known, *wanted]) or '0 = 0'} }}"
         isl = _isl()

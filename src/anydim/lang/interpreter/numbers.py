@@ -1,7 +1,7 @@
 """Numbers of an element type in plain Python, and the functions of the language on them.
 
-Floats are float64 whatever their type is, but for those that are only stored: the result is an
-accurate reference. Integers are Python's, wrapped at the width of their type.
+Floats are float64 whatever their type, except for storage-only types: the result is an accurate
+reference. Integers are Python's, wrapped at the width of their type.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Convert = Callable[[Number], Number]
 
 
 def wrapped(name: str) -> Convert:
-    """What makes any integer one of this type, as two's complement does."""
+    """Wrap any integer to this type, in two's complement."""
     dtype = DTYPES[name]
     span, half = 1 << dtype.bits, 1 << (dtype.bits - 1)
     if dtype.kind == "uint":
@@ -29,12 +29,12 @@ def wrapped(name: str) -> Convert:
 
 
 def identical(value: Number) -> Number:
-    """The value as it is."""
+    """Return the value unchanged."""
     return value
 
 
 def conversion(source: str, target: str) -> Convert:
-    """What makes numbers of one type those of another, as numpy's astype does."""
+    """Convert numbers of one type to another, as numpy's astype."""
     have, want = DTYPES[settled(source) or ""], DTYPES[target]
     if want.kind == "bool":
         return lambda value: value != 0
@@ -217,7 +217,7 @@ COMPOSED: dict[str, tuple[int, Callable[..., Number]]] = {
     "log10": (1, _by_numpy(numpy.log10)),
 }
 WITHOUT_FLOATS = frozenset(("relu", "clip", "thresholded_relu", "shrink", "leaky_relu"))
-"""Composed functions that keep integers; the others are of floats."""
+"""Composed functions that keep integers; the others return floats."""
 
 
 def bits_of(value: Number, kind: str) -> int:
@@ -229,7 +229,7 @@ def bits_of(value: Number, kind: str) -> int:
 
 
 def number_of(bits: int, kind: str) -> Number:
-    """The number of a type that has these bits."""
+    """The number of a type with these bits."""
     dtype = DTYPES[kind]
     held = numpy.frombuffer(int(bits).to_bytes(dtype.bytes, "little"), dtype.numpy)
     return float(held.astype(numpy.float64)[0]) if dtype.is_float else int(held[0])

@@ -1,4 +1,4 @@
-"""One assignment in one iteration: all that it computes, then all that it writes."""
+"""One assignment in one iteration: computes all values, then writes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Statement:
     ranges: Ranges
 
     def run(self) -> None:
-        """Compute everything from what the tensors hold, then write it."""
+        """Compute all values from the current tensors, then write them."""
         item, frame = self.item, self.terms.frame
         target = self.terms.stored[item.target]
         names = (name for term in item.indices for name in indices_in(term, frame, self.loops))
@@ -45,7 +45,7 @@ class Statement:
     def _updates(
         self, left: Sequence[str], target: Stored, scatter: bool
     ) -> Iterator[tuple[int, Any]]:
-        """What goes where; with `scatter`, each term of a reduction by itself."""
+        """Yield (offset, value); with `scatter`, each term of a reduction by itself."""
         item, places, masks = self.item, self._places(), self._masks()
         value = self.terms.number(item.value, target.kind)
         right = [name for name in self.ranges.extents if name not in left and self._used(name)]
@@ -67,14 +67,14 @@ class Statement:
                     yield self._at(places, inner), outside
 
     def _used(self, name: str) -> bool:
-        """Whether an index with a range is one of this statement's."""
+        """Whether an index with a range appears in this statement."""
         terms = [self.item.value, *(end for clause in self.item.where for end in ends_of(clause))]
         frame = self.terms.frame
         inside = any(name in indices_in(term, frame, self.loops) for term in terms)
         return inside or any(getattr(clause, "index", "") == name for clause in self.item.where)
 
     def _points(self, names: Sequence[str], outer: Env) -> Iterator[Env]:
-        """The values of indices in row-major order; one environment, which changes."""
+        """Yield the values of indices in row-major order, in one environment that is updated."""
         lows = [self.ranges.lows.get(name, 0) for name in names]
         spans = [range(low, low + self.ranges.extents[name]) for name, low in zip(names, lows)]
         env = dict(outer)
@@ -83,7 +83,7 @@ class Statement:
             yield env
 
     def _places(self) -> list[tuple[Evaluated, int, int]]:
-        """What computes the position along each axis of the target, with its size and stride."""
+        """Functions of the position along each axis of the target, with its size and stride."""
         item, frame = self.item, self.terms.frame
         based = item is frame.definers.get(item.target)
         made: list[Evaluated] = []
@@ -107,7 +107,7 @@ class Statement:
         return at
 
     def _masks(self) -> list[Evaluated]:
-        """Whether an index lies in a range that depends on others, or on data."""
+        """Conditions that an index is in a range that depends on others, or on data."""
         made: list[Evaluated] = []
         for clause in self.ranges.masks:
             low, high = map(self.terms.place, ends_of(clause))
@@ -120,7 +120,7 @@ class Statement:
         return linear(term, self.terms.frame, self.loops) is None and self.terms.by_data(term)
 
     def _whole(self, left: Sequence[str]) -> bool:
-        """Whether the places are all of the target, each by an index of its own."""
+        """Whether the positions cover all of the target, each by an index of its own."""
         item, frame = self.item, self.terms.frame
         names: list[str] = []
         for term in item.indices:
@@ -139,7 +139,7 @@ class Statement:
         return all(self.ranges.extents[name] == size for name, size in zip(names, shape))
 
     def _apart(self, left: Sequence[str]) -> bool:
-        """Whether different values of the indices on the left are different places."""
+        """Whether different values of the indices on the left are different elements."""
         frame, found = self.terms.frame, set()
         for term in self.item.indices:
             if isinstance(term, Spread):
@@ -154,7 +154,7 @@ class Statement:
         )  # fmt: skip
 
     def _filled(self, target: Stored) -> Iterator[int]:
-        """All places that a write through data may reach."""
+        """Offsets of all elements that a write at data-dependent positions may reach."""
         spans: list[Any] = []
         for term in self.item.indices:
             form = None if isinstance(term, Spread) else linear(term, self.terms.frame, self.loops)

@@ -1,4 +1,4 @@
-"""Reads for the numpy evaluator: slices where an index allows it, checked gathers elsewhere."""
+"""Reads of the numpy evaluator: slices where possible, else bounds-checked gathers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def read_values(
     sizes: Mapping[str, int],
     used: Array | None = None,
 ) -> Array:
-    """What a read yields over the spans of all indices, with a dimension per index.
+    """Evaluate a read over the spans of all indices, with a dimension per index.
 
-    Raises InputError for a position outside the tensor, unless the read has a default or its
-    value is not `used` there (None: it is used everywhere).
+    Raises InputError for a position out of bounds, unless the read has a default or its value is
+    not `used` there (None: it is used everywhere).
     """
     if read.flat:
         tensor = tensor.reshape(-1)
@@ -38,7 +38,9 @@ def read_values(
             return sliced
     positions = [value(index) for index in read.indices]
     if any(p.dtype == object for p in positions):
-        raise InputError(f"tensor '{read.tensor}' is read at a position that is not known yet")
+        raise InputError(
+            f"tensor '{read.tensor}' is read at a position that is known only at run time"
+        )
     return _gathered(tensor, read, positions, default, len(places), used)
 
 
@@ -49,7 +51,7 @@ def _sliced(
     places: Mapping[str, int],
     sizes: Mapping[str, int],
 ) -> Array | None:
-    """A view, when every dimension is read by one index of its own or at one place."""
+    """Slice a tensor if each dimension is read by an index of its own or at a constant."""
     cuts: list[Any] = []
     order: list[int] = []
     for position, length in zip(read.indices, tensor.shape):
@@ -87,7 +89,7 @@ def _check(read: Read, low: int, high: int, length: int, tensor: Array) -> None:
 def outside_error(
     tensor: str, position: int, shape: tuple[int, ...], verb: str = "read"
 ) -> InputError:
-    """The error of a position outside a tensor that is 'read' or 'written' there."""
+    """Error for a position out of bounds that is 'read' or 'written'."""
     return InputError(
         f"tensor '{tensor}' is {verb} at {position}, outside its shape {shape}",
         "indices start at 0 and end before the size",

@@ -17,10 +17,10 @@ Sizes = Mapping[str, int]
 
 
 class Compute(Protocol):
-    """The whole target of a statement for some sizes; `tensor` is what its values are places in."""
+    """Computes the whole target of a statement; `tensor`: the tensor that the values index."""
 
     def __call__(self, statement: Statement, sizes: Sizes, tensor: str = "") -> Array:
-        """The values."""
+        """Return the values."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class StepRunner:
         body = self.compute(whole, sizes)
         body = body.astype(target.dtype, copy=False)
         if not step.combine or step.fresh:
-            target[places] = body  # of places that meet, numpy keeps the last
+            target[places] = body  # for repeated indices, numpy keeps the last value
         elif not places:
             target[...] = FUNCTIONS[step.combine].numpy(target, body)
         else:
@@ -73,7 +73,7 @@ class StepRunner:
             ufunc.at(target, places, body)
 
     def place(self, step: Write, axis: int, sizes: Sizes) -> Array:
-        """Where each element goes along one dimension; raises InputError outside the target."""
+        """Index of each element along one dimension; raises InputError if out of bounds."""
         index = Statement(step.target, step.axes, step.place[axis])
         found = self.compute(index, sizes, step.target)
         length = self.values[step.target].shape[axis]

@@ -1,7 +1,7 @@
-"""One assignment in a definition that needs order -> the steps it means.
+"""Lowers one assignment of an ordered definition to steps.
 
-A target may be written in part, in iterations of a loop, or through an index that data decides.
-What its statement defines alone and wholly stays a Statement; everything else is a Write.
+A target may be written in part, in iterations of a loop, or at data-dependent indices. A target
+that its statement alone defines, as a whole, stays a Statement; everything else is a Write.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from anydim.sizes import Size
 def begin(
     assignment: Assignment, scope: Scope, tensors: Mapping[str, TensorType], based: bool
 ) -> Work:
-    """An assignment with names resolved.
+    """Resolve the names of an assignment.
 
-    `based`: the target is this statement's alone, so its ranges are based at 0.
+    `based`: this statement alone defines the target, so its ranges start at 0.
     """
     expander = Expander(scope.binding, tensors)
     places: list[Expr] = []
@@ -62,11 +62,11 @@ def begin(
 def survey(
     work: Work, constrained: bool, ignored: Collection[str] | None = None
 ) -> tuple[set[Constraint], RangeProblem | None]:
-    """Give every index an extent, without what `ignored` sizes say (`extents.solve`).
+    """Infer the extent of every index, leaving out what `ignored` sizes imply (`extents.solve`).
 
-    Returns the constraints that hold by construction, and why an index has no extent. What the
-    target holds limits ranges as a read of it would when `constrained`, and otherwise where
-    nothing else does.
+    Returns the constraints that hold by construction, and the reason why an index has no extent.
+    The target's shape limits ranges as a read would if `constrained`, otherwise only where nothing
+    else does.
     """
     target = work.assignment.target
     kind = work.tensors.get(target)
@@ -82,7 +82,7 @@ def survey(
 
 
 def finish(work: Work, constrained: bool) -> None:
-    """Ranges, reads and places, once the shapes of all tensors are known."""
+    """Resolve ranges, reads and written indices, once the shapes of all tensors are known."""
     satisfied, problem = survey(work, constrained)
     if problem is not None:
         raise range_error(work, problem)
@@ -102,8 +102,8 @@ def _inside_target(work: Work, axis: int, place: Expr, size: Size) -> Expr:
     where = work.expander.positions.get(place, work.assignment.position)
     if span is not None and work.masks:
         raise work.error(
-            where, f"'{target}' may be written outside its size {size}",
-            "an uneven range keeps no write inside: give an even one",
+            where, f"'{target}' may be written out of bounds, its size is {size}",
+            "an uneven range does not bound the index: use an even one",
         )  # fmt: skip
     return settle(work, Position(target, axis, place, size, where, "written"), status, span)
 
@@ -114,7 +114,7 @@ def _inside_target(work: Work, axis: int, place: Expr, size: Size) -> Expr:
 def steps_of(work: Work, dtype: DType, fresh_name: Callable[[str], str]) -> list[OrderedStep]:
     """The steps of a finished assignment whose target has elements of `dtype`.
 
-    `fresh_name` gives names to tensors that hold what a target was.
+    `fresh_name` names temporaries that hold the target's old values.
     """
     assignment, target = work.assignment, work.assignment.target
     combine = assignment.combine
@@ -142,16 +142,16 @@ def steps_of(work: Work, dtype: DType, fresh_name: Callable[[str], str]) -> list
 
 
 def _check_kind(work: Work, dtype: DType) -> None:
-    """Raise TypeProblem for numbers that a parameter which is written cannot hold."""
+    """Raise TypeProblem for numbers that a written parameter cannot hold."""
     _, natural = typed(work.body, work.tensors)
     if natural.is_float and not dtype.is_float:
         target = work.assignment.target
-        problem = f"'{target}' holds {dtype}, and this is {natural}"
+        problem = f"'{target}' holds {dtype}, but this value is {natural}"
         raise TypeProblem(problem, f"convert it: {dtype}(...)")
 
 
 def _outside(work: Work, places: tuple[Expr, ...], dtype: DType) -> Expr:
-    """What an uneven range leaves out: nothing for a sum, else what the target held."""
+    """The value outside an uneven range: the neutral element of a sum, else the target's value."""
     assignment = work.assignment
     if assignment.combine or is_whole(work, places):
         return identity(assignment.combine or "add", dtype)
@@ -159,7 +159,7 @@ def _outside(work: Work, places: tuple[Expr, ...], dtype: DType) -> Expr:
 
 
 def is_whole(work: Work, places: tuple[Expr, ...]) -> bool:
-    """Whether the places are all of the target, each by an index of its own."""
+    """Whether the indices cover all of the target, each dimension by an index of its own."""
     names = [place.name for place in places if isinstance(place, Index)]
     if len(names) < len(places) or len(set(names)) < len(names) or set(names) < set(work.left):
         return False
@@ -169,7 +169,7 @@ def is_whole(work: Work, places: tuple[Expr, ...]) -> bool:
 
 
 def one_to_one(places: tuple[Expr, ...], names: list[str]) -> bool:
-    """Whether different values of these indices are different places: each has one of its own."""
+    """Whether different values of these indices give different elements."""
     found: set[str] = set()
     for place in places:
         form = affine(place)
@@ -179,7 +179,7 @@ def one_to_one(places: tuple[Expr, ...], names: list[str]) -> bool:
 
 
 def _fill(work: Work, places: tuple[Expr, ...], value: Expr) -> OrderedStep:
-    """The identity at all places that a write through data may reach."""
+    """Fill all elements that a write at data-dependent indices may reach with a value."""
     target = work.assignment.target
     shape = work.tensors[target].shape
     fixed = [isinstance(place, SizeTerm) for place in places]
@@ -197,9 +197,9 @@ def _fill(work: Work, places: tuple[Expr, ...], value: Expr) -> OrderedStep:
 def _keep_what_was(
     work: Work, body: Expr, places: tuple[Expr, ...], fresh_name: Callable[[str], str]
 ) -> tuple[Expr, list[OrderedStep]]:
-    """A statement reads what its target held before any of it is written.
+    """Make a statement read the values that its target held before the statement.
 
-    Where a place could be written before it is read, the reads are of a copy.
+    Where an element could be written before it is read, reads are redirected to a copy.
     """
     target = work.assignment.target
     clashing = [
@@ -209,7 +209,7 @@ def _keep_what_was(
     held = [read for place in places for read in reads(place) if read.tensor == target]
     if held:
         raise work.error(
-            work.assignment.position, f"'{target}' is written at a place that it holds itself",
+            work.assignment.position, f"'{target}' is written at an index that is read from it",
             "copy it to another tensor first",
         )  # fmt: skip
     if not clashing:
@@ -228,7 +228,7 @@ def _keep_what_was(
 
 
 def _harmless(work: Work, read: Read, places: tuple[Expr, ...]) -> bool:
-    """Whether a read of the target is at the place that is written then, or where none is.
+    """Whether a read of the target is of the element being written, or of none that is written.
 
     Checks make no difference: where one fails, nothing is read or written.
     """
@@ -241,7 +241,7 @@ def _harmless(work: Work, read: Read, places: tuple[Expr, ...]) -> bool:
 
 
 def _apart(work: Work, index: Expr, place: Expr) -> bool:
-    """Whether no position that is read along an axis is one that is written there."""
+    """Whether the ranges of a read and a written index along an axis are disjoint."""
     box = ranges.running(work.extents.values(), work.binding.box)
     read = ranges.expression_range(index, work.extents, box)
     written = ranges.expression_range(place, work.extents, box)

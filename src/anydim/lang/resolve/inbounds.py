@@ -1,4 +1,4 @@
-"""Every position proven inside its tensor, refused, guarded, or checked while running."""
+"""Bounds of reads: each position is proved in bounds, rejected, guarded, or checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anydim.sizes import Box, Size, simplify
 
 
 def check_reads(work: Work, satisfied: set[Constraint]) -> None:
-    """Every read proven inside its tensor, guarded, or checked while running."""
+    """Prove, guard or insert run-time checks for every read."""
     if any(extent.constant == 0 for extent in work.extents.values()):
         return
 
@@ -50,7 +50,7 @@ def _checked_read(work: Work, read: Read, satisfied: set[Constraint]) -> Read | 
 
 @dataclass(frozen=True)
 class Position:
-    """An index expression at one dimension of a tensor that is 'read' or 'written' there."""
+    """An index expression at one dimension of a tensor that is 'read' or 'written'."""
 
     tensor: str
     axis: int
@@ -61,7 +61,7 @@ class Position:
 
 
 def settle(work: Work, at: Position, status: str, span: tuple[Size, Size] | None) -> Expr:
-    """The index of a position that is not proven inside: refused, guarded, or checked."""
+    """The index at a position that is not proved in bounds: rejected, guarded, or checked."""
     box = work.binding.box
     if span is None or status == ranges.BY_DATA:
         return inside(at.index, at.size)
@@ -102,7 +102,7 @@ def _guard(
     work: Work, at: Position, span: tuple[Size, Size], extents: Mapping[str, Size], box: Box
 ) -> None:
     if not ranges.is_known(at.size):
-        return  # asked again when the size has been inferred
+        return  # guarded once the size has been inferred
     line = work.binding.definition.text.count("\n", 0, at.where) + 1
     where = f"'{at.tensor}' is {at.verb} at {span[0]} to {span[1]} of dimension {at.axis}"
     message = f"{work.binding.definition.name}, line {line}: {where}, inside its size {at.size}"
@@ -122,7 +122,7 @@ def _leaves(work: Work, at: Position, span: tuple[Size, Size]) -> LanguageError:
     witness = f": with {shown(values)} at {found[1]}" if found is not None and values else ""
     hint = "give the index a range: where i in lo:hi"
     if isinstance(at.index, SizeTerm) and at.index.size == at.size and at.size.constant is None:
-        hint = f"'{at.size}' is that size, and no index: count in another name"
+        hint = f"'{at.size}' is that size, not an index: use another name for the index"
     elif at.verb == "read":
         hint = f"give the read a default: x(...) else 0, or {hint.removeprefix('give ')}"
     return work.error(at.where, f"{where}, whose size is {at.size}{witness}", hint)

@@ -1,7 +1,7 @@
-"""Steps without loops and branches as plain statements, where each of them is about whole tensors.
+"""Converts steps without loops and branches to plain statements, if each writes whole tensors.
 
-A tensor that is written again becomes another tensor: `y(i) += e` is `y.2(i) = y(i) + e`. Then
-all that is known of statements (fusion, fast products) serves such programs too.
+A tensor that is written again becomes another tensor: `y(i) += e` is `y.2(i) = y(i) + e`. Then all
+optimisations of statements (fusion, fast products) apply to such programs too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anydim.sizes import Box
 
 
 def straightened(group: Group, box: Box, fresh_name: Callable[[str], str]) -> Group:
-    """A group with statements that does what its steps do; the same group where it needs order."""
+    """A group with statements equivalent to its steps; the same group if it needs an order."""
     steps = [step for step in group.steps if isinstance(step, (Statement, Write))]
     if len(steps) < len(group.steps) or not all(_is_whole(s, group, box) for s in steps):
         return group
@@ -33,7 +33,7 @@ def straightened(group: Group, box: Box, fresh_name: Callable[[str], str]) -> Gr
 
 
 def _reads_early(steps: Sequence[Statement | Write], group: Group) -> bool:
-    """Whether a step reads a tensor that nothing wrote: it is outside of it, and has a default."""
+    """Whether a step reads an unwritten tensor (such reads are out of bounds with a default)."""
     written = {tensor.name for tensor in group.inputs}
     for step in steps:
         if any(read.tensor not in written for read in reads(step.body)):
@@ -44,7 +44,7 @@ def _reads_early(steps: Sequence[Statement | Write], group: Group) -> bool:
 
 @dataclass
 class _Writer:
-    """`current` says which tensor holds what another one is now."""
+    """Rewrites steps; `current` maps a tensor to the one that holds its current value."""
 
     group: Group
     fresh_name: Callable[[str], str]
@@ -54,11 +54,11 @@ class _Writer:
 
     @property
     def kept(self) -> set[str]:
-        """The tensors that the group gives back."""
+        """The tensors that the group returns."""
         return {tensor.name for tensor in self.group.outputs}
 
     def add(self, step: Statement | Write, last: bool) -> None:
-        """One step more; the last of a target writes the tensor of that name."""
+        """Add a step; the last write of a target keeps the target's name."""
         body = rewrite(step.body, self._now)
         if not (last and step.target in self.kept) and self._is_copy(step, body):
             assert isinstance(body, Read)
@@ -77,7 +77,7 @@ class _Writer:
         self.current[step.target] = new
 
     def _is_copy(self, step: Statement | Write, body: Expr) -> bool:
-        """Whether a statement only gives a tensor another name."""
+        """Whether a statement only copies a tensor."""
         if not isinstance(step, Statement) or not isinstance(body, Read) or body.flat:
             return False
         if body.indices != tuple(Index(axis.name) for axis in step.axes) or body.default:
