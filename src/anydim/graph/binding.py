@@ -25,10 +25,12 @@ def bind(graph: Graph, inputs: Mapping[str, numpy.ndarray]) -> dict[str, int]:
         if name not in inputs:
             raise InputError(f"'{graph.name}': input '{name}' is missing")
         _check_kind(graph, name, numpy.asarray(inputs[name]), graph.types[name])
-    return told(graph, {name: numpy.asarray(inputs[name]).shape for name in graph.inputs}, {})
+    return inferred_sizes(
+        graph, {name: numpy.asarray(inputs[name]).shape for name in graph.inputs}, {}
+    )
 
 
-def told(
+def inferred_sizes(
     graph: Graph, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, int], where: str = ""
 ) -> dict[str, int]:
     """`known` extended by the sizes that some values' shapes determine; DimError on conflicts.
@@ -42,8 +44,8 @@ def told(
                 value = _solve(size, symbol, actual, sizes)
                 if value is not None:
                     sizes[symbol] = value
-    spoken = {s for name in shapes for size in graph.types[name].shape for s in size.symbols}
-    problem = _outside(graph.box, sizes, spoken)
+    used = {s for name in shapes for size in graph.types[name].shape for s in size.symbols}
+    problem = _outside(graph.box, sizes, used)
     if problem:
         raise DimError(f"{where or repr(graph.name)}: {problem}")
     kind = "value" if where else "input"

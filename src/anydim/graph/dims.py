@@ -46,9 +46,9 @@ def origins(graph: Graph) -> Origins:
             own = set(made - known)
         known |= own
         found.append(frozenset(own))
-        spoken = uses(node) | made
-        free |= spoken - known
-        known |= spoken
+        used = uses(node) | made
+        free |= used - known
+        known |= used
     free |= symbols_of(graph.guards) - known
     return Origins(tuple(found), frozenset(free))
 

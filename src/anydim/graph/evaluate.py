@@ -10,7 +10,7 @@ import numpy
 
 from anydim.base.dtypes import DType, converted
 from anydim.base.errors import DimError, InputError
-from anydim.graph.binding import bind, check_guards, found, told
+from anydim.graph.binding import bind, check_guards, found, inferred_sizes
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import BranchRegion, CallRegion, Foreign, LoopRegion, Scan, Sizes
@@ -84,7 +84,7 @@ def _after(
         numbers = values[node.given[0]].reshape(-1).tolist()
         return found(graph, node, numbers, node.region.dims, sizes)
     shapes = {name: values[name].shape for name in node.outputs}
-    return told(graph, shapes, sizes, node.source or node.where())
+    return inferred_sizes(graph, shapes, sizes, node.source or node.where())
 
 
 def evaluate_node(
@@ -174,7 +174,7 @@ class _Region:
         inputs = dict(zip(graph.inputs, given))
         shapes = {name: value.shape for name, value in inputs.items()}
         where = f"{self.node.source or self.node.where()}, '{graph.name}'"
-        return _run(graph, inputs, told(graph, shapes, sizes, where), self.precision)
+        return _run(graph, inputs, inferred_sizes(graph, shapes, sizes, where), self.precision)
 
     def loop(self, loop: LoopRegion, given: Arrays) -> list[numpy.ndarray]:
         going = bool(given[0]) if loop.conditional else True

@@ -63,14 +63,14 @@ def _verify(graph: Graph, known: frozenset[str]) -> None:
             if not _same(declared, kind, graph):
                 _fail(graph, node, f"makes '{name}' as {kind}, but it is declared {declared}")
             defined.add(name)
-        known |= _told(graph, node, known)
+        known |= _defined_dims(graph, node, known)
     for name in graph.outputs:
         if name not in defined:
             raise GraphError(f"graph '{graph.name}': output '{name}' is not defined")
     _check_symbols(graph)
 
 
-def _told(graph: Graph, node: Node, known: frozenset[str]) -> frozenset[str]:
+def _defined_dims(graph: Graph, node: Node, known: frozenset[str]) -> frozenset[str]:
     """The dims that a node defines."""
     if node.region is None:
         made = symbols_of(graph.types[name] for name in node.outputs)
@@ -163,11 +163,11 @@ def _check_symbols(graph: Graph) -> None:
     dims = set(graph.box.names)
     for name, kind in graph.types.items():
         for size in kind.shape:
-            strange = sorted(size.symbols - dims)
-            if strange:
+            unknown = sorted(size.symbols - dims)
+            if unknown:
                 raise GraphError(
                     f"graph '{graph.name}': the shape of '{name}', {kind}, uses "
-                    f"'{strange[0]}', which is not a dim"
+                    f"'{unknown[0]}', which is not a dim"
                 )
 
 

@@ -32,8 +32,8 @@ def joined(guards: Iterable[Guard], more: Iterable[Guard], source: str = "") -> 
     """The guards, then those of `more` with a new relation, their messages prefixed by `source`."""
     found = {(guard.left, guard.relation, guard.right): guard for guard in guards}
     for guard in more:
-        told = replace(guard, message=f"{source}: {guard.message}") if source else guard
-        found.setdefault((guard.left, guard.relation, guard.right), told)
+        labelled = replace(guard, message=f"{source}: {guard.message}") if source else guard
+        found.setdefault((guard.left, guard.relation, guard.right), labelled)
     return list(found.values())
 
 

@@ -39,9 +39,9 @@ class Points:
         ranges = self._box.enclosure.ranges
         chance = Random(number)
         point = {}
-        for place, dim in enumerate(self._box.dims):
+        for position, dim in enumerate(self._box.dims):
             within = ranges[dim.name]
-            step = number if number < 2 else place + 2 if number == 2 else chance.choice(_STEPS)
+            step = number if number < 2 else position + 2 if number == 2 else chance.choice(_STEPS)
             low = dim.lo if within.lo is None else within.lo
             point[dim.name] = low + step if within.hi is None else min(low + step, within.hi)
         return point

@@ -61,11 +61,11 @@ def own_sizes(sizes: Iterable[Size], box: Box) -> OwnSizes | None:
         atom for size in sizes for monomial in size.coefficients for atom in monomial
     )
     plain = [atom for atom in atoms if not isinstance(atom, Atom)]
-    said: dict[str, Size] = {}
+    expressed: dict[str, Size] = {}
     named: dict[str, str] = {}  # atom -> its name
     owned = set(plain)  # the symbols of named atoms
     for atom in (*plain, *(atom for atom in atoms if isinstance(atom, Atom))):
-        found = _said(atom, said, named) if isinstance(atom, Atom) else None
+        found = _expressed(atom, expressed, named) if isinstance(atom, Atom) else None
         if found is None:
             if isinstance(atom, Atom):
                 if not owned.isdisjoint(atom.symbols):
@@ -73,15 +73,15 @@ def own_sizes(sizes: Iterable[Size], box: Box) -> OwnSizes | None:
                 owned |= atom.symbols
             named[atom] = f"size{len(named)}"
             found = Size.symbol(named[atom])
-        said[atom] = found
+        expressed[atom] = found
     if len(named) == len(plain) or any(not owned.isdisjoint(c.symbols) for c in box.constraints):
         return None
     dims = [_dim(name, Size({(atom,): 1}), box) for atom, name in named.items()]
     known = [dim for dim in dims if dim is not None]
     if len(known) < len(dims):
         return None
-    stood_for = {name: Size({(atom,): 1}) for atom, name in named.items()}
-    return OwnSizes(Box.of(*known), stood_for, said)
+    originals = {name: Size({(atom,): 1}) for atom, name in named.items()}
+    return OwnSizes(Box.of(*known), originals, expressed)
 
 
 def _dim(name: str, size: Size, box: Box) -> Dim | None:
@@ -90,11 +90,11 @@ def _dim(name: str, size: Size, box: Box) -> Dim | None:
     return None if range.lo is None or range.lo < 0 else Dim(name, range.lo, range.hi)
 
 
-def _said(atom: Atom, said: Mapping[str, Size], named: Mapping[str, str]) -> Size | None:
+def _expressed(atom: Atom, expressed: Mapping[str, Size], named: Mapping[str, str]) -> Size | None:
     """Express an atom in terms of named ones; None if that fails."""
     inner = [a for part in atom.arguments for monomial in part.coefficients for a in monomial]
-    if all(each in said for each in inner):
-        parts = (part.replace_atoms(said.__getitem__) for part in atom.arguments)
+    if all(each in expressed for each in inner):
+        parts = (part.replace_atoms(expressed.__getitem__) for part in atom.arguments)
         return apply(atom.function, tuple(parts))
     for other, name in named.items():
         if isinstance(other, Atom) and other.symbols == atom.symbols:

@@ -39,17 +39,17 @@ class _Window:
     name: str
     low: int
     high: int
-    came: int
+    given: int
     fitting: list[int]
 
 
 def _windows(guard: Guard, sizes: Mapping[str, int], box: Box) -> Iterator[_Window]:
     for name in sorted(guard.symbols & set(box.names) & sizes.keys()):
-        dim, came = box.dim(name), sizes[name]
-        low = max(dim.lo, came - _AROUND)
-        high = came + _AROUND if dim.hi is None else min(dim.hi, came + _AROUND)
+        dim, given = box.dim(name), sizes[name]
+        low = max(dim.lo, given - _AROUND)
+        high = given + _AROUND if dim.hi is None else min(dim.hi, given + _AROUND)
         fitting = [value for value in range(low, high + 1) if _fits(guard, {**sizes, name: value})]
-        yield _Window(name, low, high, came, fitting)
+        yield _Window(name, low, high, given, fitting)
 
 
 def _fits(guard: Guard, sizes: Mapping[str, int]) -> bool:
@@ -61,17 +61,17 @@ def _fits(guard: Guard, sizes: Mapping[str, int]) -> bool:
 
 def _rule(window: _Window) -> str:
     """Text: what the sizes that fit have in common, and the nearest ones."""
-    fitting, low, high, came = window.fitting, window.low, window.high, window.came
+    fitting, low, high, given = window.fitting, window.low, window.high, window.given
     if len(fitting) == 1:
         return str(fitting[0])
     if fitting == list(range(fitting[0], high + 1)):
         return f"at least {fitting[0]}"
     if fitting == list(range(low, fitting[-1] + 1)):
         return f"at most {fitting[-1]}"
-    if fitting == [value for value in range(low, high + 1) if value != came]:
-        return f"other than {came}"
-    below = [value for value in fitting if value < came][-1:]
-    nearest = " or ".join(map(str, [*below, *[value for value in fitting if value > came][:1]]))
+    if fitting == [value for value in range(low, high + 1) if value != given]:
+        return f"other than {given}"
+    below = [value for value in fitting if value < given][-1:]
+    nearest = " or ".join(map(str, [*below, *[value for value in fitting if value > given][:1]]))
     return f"{_period(window) or 'another size'}, such as {nearest}"
 
 

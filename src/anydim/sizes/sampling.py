@@ -55,11 +55,13 @@ def _candidates(box: Box, count: int) -> Iterator[dict[str, int]]:
         yield {name: min(-(-low // step) * step, high) for name, (low, high) in ends.items()}
     chance = Random(0)
     for number in range(count):
-        yield {name: _drawn(low, high, number % 2, chance) for name, (low, high) in ends.items()}
+        yield {
+            name: _random_size(low, high, number % 2, chance) for name, (low, high) in ends.items()
+        }
     yield {dim.name: dim.lo for dim in box.dims}
 
 
-def _drawn(low: int, high: int, whole: int, chance: Random) -> int:
+def _random_size(low: int, high: int, whole: int, chance: Random) -> int:
     """A size between the ends, log-uniform; every other one a multiple of 32."""
     value = low + round((high - low + 1) ** chance.random()) - 1
     if whole:

@@ -102,9 +102,9 @@ def as_write(step: Statement | Write) -> Write:
     """Convert a statement to the write of a whole tensor."""
     if isinstance(step, Write):
         return step
-    place = tuple(Index(axis.name) for axis in step.axes)
+    indices = tuple(Index(axis.name) for axis in step.axes)
     combine = step.combine if step.reduced else ""
-    return Write(step.target, place, step.axes, step.body, combine, step.reduced, True)
+    return Write(step.target, indices, step.axes, step.body, combine, step.reduced, True)
 
 
 def all_writes(steps: Iterable[OrderedStep]) -> Iterator[Write]:
@@ -140,8 +140,8 @@ class _Walk:
                 self.run(step.otherwise, loops, (*conditions, (step.condition, False)))
             else:
                 write = as_write(step)
-                places = tuple(read for index in write.place for read in reads(index))
-                self._note(write, loops, conditions, (*places, *reads(write.body)))
+                index_reads = tuple(read for index in write.place for read in reads(index))
+                self._note(write, loops, conditions, (*index_reads, *reads(write.body)))
 
     def _note(
         self, write: Write | None, loops: tuple[LoopAt, ...],

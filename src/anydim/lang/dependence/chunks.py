@@ -96,8 +96,8 @@ class _Growth:
 
     def grow(self, seed: Instance, cut: ChunkedWrite) -> bool:
         """Whether all writes can be split such that the seed is split as given."""
-        place = next(n for n, instance in enumerate(self.found) if instance is seed)
-        if not self._assign(place, cut):
+        position = next(n for n, instance in enumerate(self.found) if instance is seed)
+        if not self._assign(position, cut):
             return False
         for number, instance in enumerate(self.found):
             if number not in self.cuts and instance.write is not None:

@@ -182,9 +182,9 @@ def _scaled(low: Size, high: Size, factor: Size, box: Box) -> Span:
 
 def loop_span(instance: Instance, number: int) -> tuple[Size, Size] | None:
     """First and last value of a loop variable, where sizes alone determine them."""
-    place = [at.number for at in instance.loops].index(number)
-    loop = instance.loops[place].loop
-    bounds = [bound_form(b, instance.loops[:place]) for b in (loop.start, loop.stop)]
+    depth = [at.number for at in instance.loops].index(number)
+    loop = instance.loops[depth].loop
+    bounds = [bound_form(b, instance.loops[:depth]) for b in (loop.start, loop.stop)]
     if any(b is None or b.loops for b in bounds):
         return None
     start, stop = (b.rest for b in bounds if b is not None)

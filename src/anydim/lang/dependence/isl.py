@@ -47,24 +47,24 @@ def may_meet(
 
     With `at`, at different iterations of that loop; `later` selects the order of the two.
     """
-    question = _Question(box)
-    left = question.side(first, "a")
-    right = question.side(second, "b")
+    query = _Query(box)
+    left = query.side(first, "a")
+    right = query.side(second, "b")
     wanted = [f"{left[o.number]} = {right[o.number]}" for o in same]
     if at is not None:
         a, b = left[at.number], right[at.number]
         relation = "!=" if later is None else "<" if later == (at.loop.step > 0) else ">"
         wanted.append(f"{a} {relation} {b}")
-    wanted += question.meeting(first, second)
-    return not question.empty(wanted)
+    wanted += query.meeting(first, second)
+    return not query.empty(wanted)
 
 
-class _Left(Exception):
+class _Unsupported(Exception):
     """Raised for an expression that isl cannot represent."""
 
 
 @dataclass
-class _Question:
+class _Query:
     """Variables, parameters and constraints of one query."""
 
     box: Box
@@ -120,7 +120,7 @@ class _Question:
     def _keep(self, text: Callable[[], str]) -> None:
         try:
             self.known.append(text())
-        except _Left:
+        except _Unsupported:
             return
 
     def meeting(self, first: Access, second: Access) -> list[str]:
@@ -133,7 +133,7 @@ class _Question:
             try:
                 a = self._expr(left, self._loops(first, "a"), self.names["a"])
                 b = self._expr(right, self._loops(second, "b"), self.names["b"])
-            except _Left:
+            except _Unsupported:
                 continue
             found.append(f"{a} = {b}")
         return found
@@ -157,18 +157,18 @@ class _Question:
             if expr.function in ("floordiv", "mod"):
                 left = self._expr(expr.arguments[0], loops, axes)
                 return self._divided(expr.function, left, expr.arguments[1])
-        raise _Left
+        raise _Unsupported
 
     def _product(self, expr: Apply, loops: Mapping[str, str], axes: Mapping[Any, str]) -> str:
         for number, other in (expr.arguments, expr.arguments[::-1]):
             if isinstance(number, SizeTerm) and number.size.constant is not None:
                 return f"({number.size.constant}*{self._expr(other, loops, axes)})"
-        raise _Left
+        raise _Unsupported
 
     def _divided(self, function: str, left: str, right: Expr) -> str:
         by = right.size.constant if isinstance(right, SizeTerm) else None
         if by is None or by <= 0:
-            raise _Left
+            raise _Unsupported
         return f"floor(({left})/{by})" if function == "floordiv" else f"(({left}) mod {by})"
 
     def _size(self, size: Size, loops: Mapping[str, str]) -> str:
@@ -181,7 +181,7 @@ class _Question:
             else:
                 product = Size({monomial: 1})
                 if product.symbols & loops.keys():
-                    raise _Left
+                    raise _Unsupported
                 parts.append(f"{coefficient}*{self._parameter(str(product), product)}")
         return f"({' + '.join(parts) or '0'})"
 
@@ -193,7 +193,7 @@ class _Question:
             return self._divided(atom.function, left, SizeTerm(atom.arguments[1]))
         whole = Size({(atom,): 1})
         if whole.symbols & loops.keys():
-            raise _Left
+            raise _Unsupported
         return self._parameter(str(whole), whole)
 
     def _parameter(self, text: str, size: Size) -> str:

@@ -50,16 +50,16 @@ def _in_order(
     for loops, last in _fillings(touching, types[tensor], box):
         chosen = frozenset(at.number for at in loops.values())
         others = _around(touching, last) - chosen
-        inside = all(others <= _places(read.instance) for read in reading)
+        inside = all(others <= _enclosing(read.instance) for read in reading)
         if inside and all(_after(read, loops, last) for read in reading):
             yield chosen, others
 
 
 def _around(touching: Sequence[Access], last: int) -> frozenset[int | Condition]:
-    return next(_places(a.instance) for a in touching if a.writes and a.instance.number == last)
+    return next(_enclosing(a.instance) for a in touching if a.writes and a.instance.number == last)
 
 
-def _places(instance: Instance) -> frozenset[int | Condition]:
+def _enclosing(instance: Instance) -> frozenset[int | Condition]:
     """The loops around an instance, by number, and the size-dependent branches."""
     fixed = (c for c in instance.conditions if _is_fixed(c[0], instance))
     return frozenset((*(at.number for at in instance.loops), *fixed))
@@ -67,9 +67,9 @@ def _places(instance: Instance) -> frozenset[int | Condition]:
 
 def _is_fixed(condition: Expr, instance: Instance) -> bool:
     """Whether a condition depends on sizes alone, so that it is the same in all iterations."""
-    turning = {at.variable for at in instance.loops}
+    varying = {at.variable for at in instance.loops}
     leaves = [part for part in parts(condition) if not isinstance(part, (Apply, Cast, Literal))]
-    return all(isinstance(leaf, SizeTerm) and not leaf.size.symbols & turning for leaf in leaves)
+    return all(isinstance(leaf, SizeTerm) and not leaf.size.symbols & varying for leaf in leaves)
 
 
 def _fillings(
@@ -125,8 +125,8 @@ def _covered(access: Access, kind: TensorType, box: Box) -> dict[int, LoopAt] | 
             return None
     write = access.instance.write
     assert write is not None
-    told = {variable for what, variable in seen if what == "axis"}
-    idle = [axis.extent for axis in write.axes if axis.name not in told]
+    covered = {variable for what, variable in seen if what == "axis"}
+    idle = [axis.extent for axis in write.axes if axis.name not in covered]
     runs = all(prove(extent, ">", 0, box) is Truth.PROVED for extent in idle)
     return loops if runs else None
 

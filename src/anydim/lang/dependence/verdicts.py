@@ -71,7 +71,7 @@ class Dependence:
         return len(combines) == 1 and "" not in combines
 
     def __str__(self) -> str:
-        early, late = _place(self.first), _place(self.second)
+        early, late = _access_text(self.first), _access_text(self.second)
         does = {(True, False): "is read", (False, True): "is written anew"}.get(
             (self.first.writes, self.second.writes), "is written again"
         )
@@ -267,15 +267,15 @@ def axis_verdicts(found: Sequence[Instance]) -> list[AxisVerdict]:
         write = instance.write
         if write is None:
             continue
-        told = set()
+        indexed = set()
         access = Access(instance, write.target, write.place, True)
         for dimension in range(len(write.place)):
             form = access.form(dimension)
             if form is not None and len(form.axes) == 1:
-                told.add(form.axes[0][0])
+                indexed.add(form.axes[0][0])
         for axis in write.axes:
             order, words = PARALLEL, "each value has its own element"
-            if axis.name not in told:
+            if axis.name not in indexed:
                 order = SUM if write.combine else IN_ORDER
                 words = f"values of {axis.name} may meet at one element of {write.target}"
                 words += "" if write.combine else "; the last one stays"
@@ -289,7 +289,7 @@ def axis_verdicts(found: Sequence[Instance]) -> list[AxisVerdict]:
 # ---- words -------------------------------------------------------------------------------------
 
 
-def _place(access: Access) -> str:
+def _access_text(access: Access) -> str:
     name = name_text(access.tensor)
     if access.indices is None:
         return f"{name}[...]"

@@ -114,27 +114,27 @@ def _ranks(frame: Frame, attributes: Mapping[str, Any]) -> None:
     for p in parameters:
         spreads = [term.name for term in p.shape if isinstance(term, Spread)]
         if len(spreads) > 1:
-            left = free[p.name] - sum(whole.get(name, 0) for name in spreads)
+            remaining = free[p.name] - sum(whole.get(name, 0) for name in spreads)
             for name in spreads:
-                own[p.name, name] = whole.setdefault(name, left)
-        place = 0
+                own[p.name, name] = whole.setdefault(name, remaining)
+        axis = 0
         for term in p.shape:
             rank = own[p.name, term.name] if isinstance(term, Spread) else 1
             if isinstance(term, Spread):
-                frame.spreads[p.name, term.name] = place, rank
-            place += rank
+                frame.spreads[p.name, term.name] = axis, rank
+            axis += rank
     for name, rank in whole.items():
         rows = [
-            frame.shapes[p][place : place + count]
-            for (p, each), (place, count) in frame.spreads.items()
+            frame.shapes[p][axis : axis + count]
+            for (p, each), (axis, count) in frame.spreads.items()
             if each == name
         ]
         columns = list(zip_longest(*(row[::-1] for row in rows), fillvalue=1))
         columns += [(1,)] * (rank - len(columns))
-        frame.ellipses[name] = [_met(frame, name, column) for column in reversed(columns)]
+        frame.ellipses[name] = [_broadcast(frame, name, column) for column in reversed(columns)]
 
 
-def _met(frame: Frame, name: str, sizes: Sequence[int | None]) -> int:
+def _broadcast(frame: Frame, name: str, sizes: Sequence[int | None]) -> int:
     wide = {size for size in sizes if size is not None and size != 1}
     if len(wide) > 1:
         raise InputError(f"{frame.definition.name}: '...{name}' cannot broadcast {sorted(wide)}")
@@ -144,13 +144,13 @@ def _met(frame: Frame, name: str, sizes: Sequence[int | None]) -> int:
 def _plain(frame: Frame, parameter: Parameter) -> list[tuple[Term, int]]:
     """The terms of a shape that are one axis, with its size."""
     found: list[tuple[Term, int]] = []
-    place, shape = 0, frame.shapes[parameter.name]
+    axis, shape = 0, frame.shapes[parameter.name]
     for term in parameter.shape:
         if isinstance(term, Spread):
-            place += frame.spreads[parameter.name, term.name][1]
+            axis += frame.spreads[parameter.name, term.name][1]
             continue
-        found.append((term, shape[place] or 0))
-        place += 1
+        found.append((term, shape[axis] or 0))
+        axis += 1
     return found
 
 

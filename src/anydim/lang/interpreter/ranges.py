@@ -268,15 +268,15 @@ def positions(read: CallTerm | Flat | Exists, frame: Frame) -> list[tuple[Term, 
         (read.tensor, read.indices) if isinstance(read, Exists) else (read.name, read.arguments)
     )
     found: list[tuple[Term, int | None]] = []
-    place, shape = 0, frame.shapes.get(name, [])
+    axis, shape = 0, frame.shapes.get(name, [])
     for term in terms:
         if isinstance(term, Spread):
             own = frame.spreads.get((name, term.name))
-            place += own[1] if own and own[0] == place else len(frame.ellipses[term.name])
+            axis += own[1] if own and own[0] == axis else len(frame.ellipses[term.name])
             found.append((term, None))
         else:
-            found.append((term, shape[place] if place < len(shape) else None))
-            place += 1
+            found.append((term, shape[axis] if axis < len(shape) else None))
+            axis += 1
     return found
 
 

@@ -127,7 +127,7 @@ class _Run:
     def _loop(self, loop: LoopBlock, loops: Loops) -> None:
         terms, env = self._terms(loops), dict(loops)
         start, stop, step = (
-            int(terms.place(end)(env)) for end in (loop.start, loop.stop, loop.step)
+            int(terms.position(end)(env)) for end in (loop.start, loop.stop, loop.step)
         )
         if step > 0 and start < 0 and self._by_data(loop.start, loops):
             start %= step

@@ -226,10 +226,10 @@ def _assignment(item: Assignment, frame: Frame, loops: Loops, covers: _Covers) -
     ):
         return
     found = ranges_of(item, frame, loops)
-    for axis, place in enumerate(axes):
+    for axis, position in enumerate(axes):
         key = target, axis
         try:
-            top = _top(place, item, frame, loops, found.extents, found.lows, item is definer)
+            top = _top(position, item, frame, loops, found.extents, found.lows, item is definer)
         except (Open, KeyError):
             covers.open.add(key)
         except ByData:
@@ -237,7 +237,9 @@ def _assignment(item: Assignment, frame: Frame, loops: Loops, covers: _Covers) -
         else:
             if top is not None:
                 covers.known.setdefault(key, []).append(top)
-            if not isinstance(place, str) and found.pending & {*indices_in(place, frame, loops)}:
+            if not isinstance(position, str) and found.pending & {
+                *indices_in(position, frame, loops)
+            }:
                 covers.open.add(key)
 
 
@@ -250,8 +252,8 @@ def _top(
         return extents[term]
     for clause in item.where:
         if isinstance(clause, Exists) and clause.tensor != item.target:
-            for place, size in positions(clause, frame):
-                if place == term:
+            for position, size in positions(clause, frame):
+                if position == term:
                     if size is None:
                         raise Open
                     return size

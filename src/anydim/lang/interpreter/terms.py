@@ -184,7 +184,7 @@ class Terms:
         """Compile a condition; a number is true when it is not 0."""
         return self.number(term, "bool")
 
-    def place(self, term: Term) -> Evaluated:
+    def position(self, term: Term) -> Evaluated:
         """Compile a position."""
         kind, value = self.value(term)
         if is_float(kind):
@@ -286,21 +286,21 @@ class Terms:
         stored = self.stored[name]
         shape = (prod(stored.shape),) if flat else stored.shape
         strides = (1,) if flat else stored.strides
-        places: list[tuple[Evaluated, bool]] = []
+        positions: list[tuple[Evaluated, bool]] = []
         for term in terms:
             if isinstance(term, Spread):
-                places += [(each, False) for each in self._spread(name, term, len(places))]
+                positions += [(each, False) for each in self._spread(name, term, len(positions))]
             else:
-                places.append((self.place(term), self.by_data(term)))
-        if len(places) != len(shape):
-            raise NotCovered(f"'{name}' is read with {len(places)} indices")
+                positions.append((self.position(term), self.by_data(term)))
+        if len(positions) != len(shape):
+            raise NotCovered(f"'{name}' is read with {len(positions)} indices")
         otherwise = None if default is None else self.number(default, stored.kind)
-        data, axes = stored.data, list(zip(places, shape, strides))
+        data, axes = stored.data, list(zip(positions, shape, strides))
 
         def read(env: Env) -> Any:
             at = 0
-            for (place, by_data), size, stride in axes:
-                index = place(env)
+            for (position, by_data), size, stride in axes:
+                index = position(env)
                 if not 0 <= index < size:
                     if otherwise is not None:
                         return otherwise(env)
@@ -315,12 +315,12 @@ class Terms:
 
         return read
 
-    def _spread(self, name: str, term: Spread, place: int) -> list[Evaluated]:
+    def _spread(self, name: str, term: Spread, position: int) -> list[Evaluated]:
         """The positions of an ellipsis; 0 along broadcast axes of size 1."""
         frame = self.frame
         names, sizes = frame.indices(term.name), frame.ellipses[term.name]
         declared = frame.spreads.get((name, term.name))
-        if declared is None or declared[0] != place:
+        if declared is None or declared[0] != position:
             return [_index(each) for each in names]
         start, count = declared
         own = list(zip(names, sizes))[len(names) - count :]

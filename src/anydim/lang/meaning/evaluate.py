@@ -164,7 +164,7 @@ class _Evaluator:
 
     def __post_init__(self) -> None:
         axes = (*self.statement.axes, *self.statement.reduced)
-        self.places = {axis.name: place for place, axis in enumerate(axes)}
+        self.dimensions = {axis.name: dimension for dimension, axis in enumerate(axes)}
         self.dtype = dtype_of(self.statement.body, self.types)
 
     def run(self) -> Array:
@@ -207,10 +207,12 @@ class _Evaluator:
 
     def _size(self, expr: Expr, spans: list[Span]) -> int:
         used = indices_of(expr)
-        return prod(stop - start for name, (start, stop) in zip(self.places, spans) if name in used)
+        return prod(
+            stop - start for name, (start, stop) in zip(self.dimensions, spans) if name in used
+        )
 
     def _split(self, spans: list[Span]) -> Array:
-        longest = max(range(len(spans)), key=lambda place: spans[place][1] - spans[place][0])
+        longest = max(range(len(spans)), key=lambda number: spans[number][1] - spans[number][0])
         start, stop = spans[longest]
         middle = (start + stop) // 2
         lower, upper = list(spans), list(spans)
@@ -257,10 +259,10 @@ class _Evaluator:
             value = _as_array(self._size_value(expr.size)).reshape((1,) * len(spans))
             return self._fitted(value, int64)
         if isinstance(expr, Index):
-            place = self.places[expr.name]
+            dimension = self.dimensions[expr.name]
             shape = [1] * len(spans)
-            shape[place] = -1
-            return numpy.arange(*spans[place], dtype=numpy.int64).reshape(shape)
+            shape[dimension] = -1
+            return numpy.arange(*spans[dimension], dtype=numpy.int64).reshape(shape)
         if isinstance(expr, Read):
             return self._read(expr, spans)
         if isinstance(expr, Cast):
@@ -319,10 +321,10 @@ class _Evaluator:
         if read.default is not None:
             within = position_inside(read, self.types[read.tensor].shape)
             default = self._where(read.default, Apply("not", (within,)), spans)
-        where = {name: spans[place] for name, place in self.places.items()}
+        where = {name: spans[dimension] for name, dimension in self.dimensions.items()}
         outer, self.tensor = self.tensor, read.tensor
         result = read_values(
-            self.values[read.tensor], read, where, self.places,
+            self.values[read.tensor], read, where, self.dimensions,
             lambda index: self._value(index, spans), default, self.sizes, self.used,
         )  # fmt: skip
         self.tensor = outer

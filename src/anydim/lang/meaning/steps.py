@@ -59,20 +59,20 @@ class StepRunner:
 
     def _write(self, step: Write, sizes: Sizes) -> None:
         target = self.values[step.target]
-        places = tuple(self.place(step, axis, sizes) for axis in range(target.ndim))
+        positions = tuple(self.position(step, axis, sizes) for axis in range(target.ndim))
         combine = step.combine if step.reduced else ""
         whole = Statement(step.target, step.axes, step.body, combine, step.reduced)
         body = self.compute(whole, sizes)
         body = body.astype(target.dtype, copy=False)
         if not step.combine or step.fresh:
-            target[places] = body  # for repeated indices, numpy keeps the last value
-        elif not places:
+            target[positions] = body  # for repeated indices, numpy keeps the last value
+        elif not positions:
             target[...] = FUNCTIONS[step.combine].numpy(target, body)
         else:
             ufunc: Any = FUNCTIONS[step.combine].numpy
-            ufunc.at(target, places, body)
+            ufunc.at(target, positions, body)
 
-    def place(self, step: Write, axis: int, sizes: Sizes) -> Array:
+    def position(self, step: Write, axis: int, sizes: Sizes) -> Array:
         """Index of each element along one dimension; raises InputError if out of bounds."""
         index = Statement(step.target, step.axes, step.place[axis])
         found = self.compute(index, sizes, step.target)

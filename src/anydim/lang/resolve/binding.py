@@ -203,15 +203,15 @@ def _ellipsis_axes(binding: Binding, name: str, rank: int) -> tuple[Axis, ...]:
 
 
 def _layout(binding: Binding, parameter: Parameter) -> Layout:
-    places: Layout = []
+    dimensions: Layout = []
     axis = 0
     for term in parameter.shape:
         if isinstance(term, Spread):
             axis += binding.spreads[parameter.name, term.name]
         else:
-            places.append((term, axis))
+            dimensions.append((term, axis))
             axis += 1
-    return places
+    return dimensions
 
 
 def spread_axes(binding: Binding, parameter: Parameter, name: str) -> range:

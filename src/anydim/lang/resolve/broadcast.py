@@ -16,9 +16,9 @@ def broadcast(binding: Binding) -> None:
     for name, axes in binding.ellipses.items():
         meeting: list[list[tuple[str, Size]]] = [[] for _ in axes]
         for parameter in binding.definition.parameters:
-            places = spread_axes(binding, parameter, name)
+            own_axes = spread_axes(binding, parameter, name)
             shape = binding.tensors[parameter.name].shape
-            for offset, axis in enumerate(reversed(places), start=1):
+            for offset, axis in enumerate(reversed(own_axes), start=1):
                 meeting[-offset].append((parameter.name, shape[axis]))
         binding.ellipses[name] = tuple(
             Axis(axis.name, _meet(binding, name, sizes)) for axis, sizes in zip(axes, meeting)

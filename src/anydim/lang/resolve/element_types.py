@@ -51,15 +51,15 @@ def _grow(
     """Infer the types of tensors that depend on each other."""
     for name in names:
         types[name] = Inferred(OPEN, _shape(name, types))
-    _least(names, sources, types)
+    _widen(names, sources, types)
     for name in names:  # literals decide an open type only now
         types[name] = Inferred(settled(types[name].dtype), types[name].shape)
-    _least(names, sources, types)
+    _widen(names, sources, types)
     for name in names:
         types[name] = TensorType(types[name].dtype, types[name].shape)
 
 
-def _least(
+def _widen(
     names: Sequence[str], sources: Mapping[str, Sequence[Source]], types: dict[str, TensorType]
 ) -> None:
     """Widen types until all assigned values fit."""
@@ -93,12 +93,12 @@ def components(uses: Mapping[str, set[str]]) -> Iterator[list[str]]:
     for name, used in uses.items():
         for other in used:
             users[other].append(name)
-    place = {name: number for number, name in enumerate(uses)}
+    order = {name: number for number, name in enumerate(uses)}
     found: set[str] = set()
     for name in reversed(list(_finished(users, users, set()))):
         if name not in found:
             component = list(_finished([name], uses, found))
-            yield sorted(component, key=place.__getitem__)
+            yield sorted(component, key=order.__getitem__)
 
 
 def _finished(

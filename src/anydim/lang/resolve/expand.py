@@ -223,15 +223,17 @@ class Expander:
         """The indices of an ellipsis in a read, dimensions of size 1 pinned to 0."""
         axes = self.axes_of(spread)
         parameter = _parameter(self.binding, term.name)
-        places = None if parameter is None else spread_axes(self.binding, parameter, spread.name)
+        dimensions = (
+            None if parameter is None else spread_axes(self.binding, parameter, spread.name)
+        )
         declared = parameter is not None and (term.name, spread.name) in self.binding.spreads
-        if not declared or places is None or places.start != start:
+        if not declared or dimensions is None or dimensions.start != start:
             return [Index(axis.name) for axis in axes]
         shape = self.tensors[term.name].shape
-        own = axes[len(axes) - len(places) :]
+        own = axes[len(axes) - len(dimensions) :]
         return [
-            self._broadcast(term.name, place, shape[place], axis)
-            for place, axis in zip(places, own)
+            self._broadcast(term.name, dimension, shape[dimension], axis)
+            for dimension, axis in zip(dimensions, own)
         ]
 
     def axes_of(self, spread: Spread) -> tuple[Axis, ...]:
@@ -241,14 +243,14 @@ class Expander:
             self.indices.setdefault(axis.name, spread.position)
         return axes
 
-    def _broadcast(self, tensor: str, place: int, size: Size, axis: Axis) -> Expr:
+    def _broadcast(self, tensor: str, dimension: int, size: Size, axis: Axis) -> Expr:
         index: Expr = Index(axis.name)
         if size.constant == 1 and axis.extent.constant != 1:
             index = SizeTerm(as_size(0))
         elif not proved(size, "==", axis.extent, self.binding.box):
             if size.constant is None and not _never_one(size, self.binding):
                 index = Apply("mul", (index, SizeTerm(minimum(1, maximum(size - 1, 0)))))
-        self.trusted.add((tensor, place, index))
+        self.trusted.add((tensor, dimension, index))
         return index
 
 

@@ -42,7 +42,7 @@ class Work:
     uneven: list[Clause] = field(default_factory=list)
     ragged: list[Clause] = field(default_factory=list)
     masks: list[Expr] = field(default_factory=list)
-    places: list[Expr] = field(default_factory=list)
+    target_indices: list[Expr] = field(default_factory=list)
     scope: Scope | None = None  # the loops and branches around it, where there are any
 
     @property
@@ -79,7 +79,7 @@ class Work:
             position = self.expander.positions.get(old, self.assignment.position)
             self.expander.positions.setdefault(new, position)
         self.body = body
-        self.places = [rewrite(place, change) for place in self.places]
+        self.target_indices = [rewrite(index, change) for index in self.target_indices]
         self.masks = [rewrite(mask, change) for mask in self.masks]
         for clauses in (self.uneven, self.ragged):
             clauses[:] = [(c, rewrite(a, change), rewrite(b, change)) for c, a, b in clauses]
@@ -131,7 +131,7 @@ def _shift(work: Work, lows: Mapping[str, Size]) -> None:
         return None
 
     work.change(change)
-    work.places = list(map(normal_form, work.places))
+    work.target_indices = list(map(normal_form, work.target_indices))
     for clauses in (work.uneven, work.ragged):
         clauses[:] = [(c, normal_form(low), normal_form(high)) for c, low, high in clauses]
 
@@ -214,8 +214,8 @@ def range_error(work: Work, problem: RangeProblem) -> LanguageError:
 
 def _meant(work: Work, guarded: list[Read], name: str) -> str:
     """The size of the dimension that an index alone addresses in reads with defaults."""
-    places = (place for read in guarded for place in read_places(read, work.tensors))
-    return next((str(size) for index, size, _ in places if index == Index(name)), "...")
+    positions = (position for read in guarded for position in read_positions(read, work.tensors))
+    return next((str(size) for index, size, _ in positions if index == Index(name)), "...")
 
 
 def _uneven_range(work: Work, clause: Range, low: Expr, high: Expr) -> None:
@@ -257,11 +257,11 @@ def constraints_of(work: Work) -> list[Constraint]:
     """The constraints that all reads in a statement put on its indices."""
     found: dict[Constraint, None] = {}
     ends = [end for _, *pair in work.ragged for end in pair]
-    inner = (read for expr in (*work.places, *ends) for read in reads(expr))
+    inner = (read for expr in (*work.target_indices, *ends) for read in reads(expr))
     for read in (*reads(work.body), *inner, *work.exists):
         if read.default is not None:
             continue
-        for position, size, axis in read_places(read, work.tensors):
+        for position, size, axis in read_positions(read, work.tensors):
             if (read.tensor, axis, position) in work.expander.trusted:
                 continue
             item = ranges.constraint(position, size, read.tensor, axis, work.binding.box)
@@ -270,7 +270,7 @@ def constraints_of(work: Work) -> list[Constraint]:
     return list(found)
 
 
-def read_places(read: Read, tensors: Mapping[str, TensorType]) -> list[tuple[Expr, Size, int]]:
+def read_positions(read: Read, tensors: Mapping[str, TensorType]) -> list[tuple[Expr, Size, int]]:
     """The index expressions of a read, each with the size it must stay below."""
     shape = tensors[read.tensor].shape
     if read.flat:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from anydim.base.errors import LanguageError
 from anydim.base.records import dataclass
 from anydim.lang.resolve import ranges
-from anydim.lang.resolve.extents import Work, read_places
+from anydim.lang.resolve.extents import Work, read_positions
 from anydim.lang.resolve.ranges import Constraint
 from anydim.lang.resolve.scope import LoopAround, hoisted, in_text, trips
 from anydim.lang.resolve.witness import escape, shown
@@ -33,7 +33,7 @@ def check_reads(work: Work, satisfied: set[Constraint]) -> None:
 def _checked_read(work: Work, read: Read, satisfied: set[Constraint]) -> Read | None:
     box = work.binding.box
     indices = list(read.indices)
-    for position, size, axis in read_places(read, work.tensors):
+    for position, size, axis in read_positions(read, work.tensors):
         item = ranges.constraint(position, size, read.tensor, axis, box)
         if item in satisfied or (read.tensor, axis, position) in work.expander.trusted:
             continue
@@ -57,7 +57,7 @@ class Position:
     index: Expr
     size: Size
     where: int  # in the text
-    verb: str
+    access: str
 
 
 def settle(work: Work, at: Position, status: str, span: tuple[Size, Size] | None) -> Expr:
@@ -104,7 +104,7 @@ def _guard(
     if not ranges.is_known(at.size):
         return  # guarded once the size has been inferred
     line = work.binding.definition.text.count("\n", 0, at.where) + 1
-    where = f"'{at.tensor}' is {at.verb} at {span[0]} to {span[1]} of dimension {at.axis}"
+    where = f"'{at.tensor}' is {at.access} at {span[0]} to {span[1]} of dimension {at.axis}"
     message = f"{work.binding.definition.name}, line {line}: {where}, inside its size {at.size}"
     for guard in ranges.read_guards(*span, at.size, extents, box, message):
         if guard not in work.binding.guards:
@@ -115,7 +115,7 @@ def _leaves(work: Work, at: Position, span: tuple[Size, Size]) -> LanguageError:
     meant = work.recurrence
     if meant is not None:
         return work.recurrence_error(meant)
-    where = f"'{at.tensor}' is {at.verb} at {span[0]} to {span[1]} of dimension {at.axis}"
+    where = f"'{at.tensor}' is {at.access} at {span[0]} to {span[1]} of dimension {at.axis}"
     found = escape(at.index, at.size, work.extents, work.binding.box)
     loops = work.scope.loops if work.scope is not None else ()
     values = {} if found is None else in_text(found[0], loops)
@@ -123,6 +123,6 @@ def _leaves(work: Work, at: Position, span: tuple[Size, Size]) -> LanguageError:
     hint = "give the index a range: where i in lo:hi"
     if isinstance(at.index, SizeTerm) and at.index.size == at.size and at.size.constant is None:
         hint = f"'{at.size}' is that size, not an index: use another name for the index"
-    elif at.verb == "read":
+    elif at.access == "read":
         hint = f"give the read a default: x(...) else 0, or {hint.removeprefix('give ')}"
     return work.error(at.where, f"{where}, whose size is {at.size}{witness}", hint)

@@ -70,12 +70,12 @@ def _freed(
 def _named_axes(parameter: Parameter, rank: int) -> Iterator[tuple[int, str]]:
     """Axes of a parameter that are size variables, except those between two ellipses."""
     terms = parameter.shape
-    spreads = [place for place, term in enumerate(terms) if isinstance(term, Spread)]
-    for place, term in enumerate(terms):
+    spreads = [number for number, term in enumerate(terms) if isinstance(term, Spread)]
+    for number, term in enumerate(terms):
         if isinstance(term, Name):
-            before = not spreads or place < spreads[0]
-            axis = place if before else rank - len(terms) + place
-            if (before or place > spreads[-1]) and 0 <= axis < rank:
+            before = not spreads or number < spreads[0]
+            axis = number if before else rank - len(terms) + number
+            if (before or number > spreads[-1]) and 0 <= axis < rank:
                 yield axis, term.name
 
 

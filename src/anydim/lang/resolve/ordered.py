@@ -17,7 +17,7 @@ from anydim.lang.resolve.binding import Binding
 from anydim.lang.resolve.calls import Calls, Instantiate
 from anydim.lang.resolve.extents import Work
 from anydim.lang.resolve.ranges import is_known
-from anydim.lang.resolve.recurrence import turned
+from anydim.lang.resolve.recurrence import reversed_loop
 from anydim.lang.resolve.roles import Role, accumulates, roles_of
 from anydim.lang.resolve.scope import LoopAround, Scope, in_text
 from anydim.lang.resolve.shaping import shapes_of
@@ -115,7 +115,7 @@ def _check_written(group: Group, maker: Maker, binding: Binding) -> None:
     hint = f"define all of it first, as in {shown_name}(...) = 0"
     if early is not None and early.later and step is not None and in_loop:
         around = _around(binding.definition.statements, position)
-        other = turned(around, shown_name)
+        other = reversed_loop(around, shown_name)
         other = f", as in {other}" if other else ""
         hint = f"change the order of the iterations{other}, or {hint}"
     raise binding.error(position, problem, hint)
@@ -216,9 +216,11 @@ class Maker(Walker):
             return source.position
         if read is None:
             return source.assignment.position
-        places = source.expander.positions
-        same = [at for expr, at in places.items() if isinstance(expr, Read) and expr.tensor == name]
-        return places.get(read, same[0] if same else source.assignment.position)
+        positions = source.expander.positions
+        same = [
+            at for expr, at in positions.items() if isinstance(expr, Read) and expr.tensor == name
+        ]
+        return positions.get(read, same[0] if same else source.assignment.position)
 
 
 def _copied(copies: Mapping[str, str], binding: Binding) -> list[OrderedStep]:

@@ -213,10 +213,10 @@ def _intersect(name: str, bounds: list[_Bound], box: Box) -> Size:
             f"the reads give '{name}' a range from {' and '.join(wrong)}, not from 0",
             f"add: where {name} in 0:..., or shift the index",
         )
-    return least([bound.high for bound in bounds], box)
+    return smallest_extent([bound.high for bound in bounds], box)
 
 
-def least(sizes: list[Size], box: Box) -> Size:
+def smallest_extent(sizes: list[Size], box: Box) -> Size:
     """The smallest of several extents, and 0 where it would be negative."""
     smallest = simplify(minimum(*sizes), box)
     return not_negative(smallest, box)

@@ -88,7 +88,7 @@ def recurrence(assignment: Assignment, loops: Collection[str] = ()) -> Recurrenc
     return None
 
 
-def turned(around: Sequence[Item], tensor: str) -> str:
+def reversed_loop(around: Sequence[Item], tensor: str) -> str:
     """The loop that counts the other way, if the last of some nested items reads what a later
     iteration of a loop around it writes; empty if none is evident."""
     loops = [item for item in around if isinstance(item, LoopBlock)]
@@ -101,7 +101,7 @@ def turned(around: Sequence[Item], tensor: str) -> str:
         later = "add" if step == 1 else "sub"
         moved = any(_moved(i, loop.variable, later) for read in reads for i in read.arguments)
         if moved and abs(step) == 1:
-            first, last = _beside(loop.stop, -step), _beside(loop.start, -step)
+            first, last = _shifted(loop.stop, -step), _shifted(loop.start, -step)
             return f"for {loop.variable} in {first}:{last}{':-1' if step > 0 else ''}"
     return ""
 
@@ -120,12 +120,12 @@ def _moved(index: Term, variable: str, function: str) -> bool:
     return index.arguments[0] == Name(variable) and _number(index.arguments[1]) > 0
 
 
-def _beside(end: Term, by: int) -> str:
+def _shifted(end: Term, by: int) -> str:
     """Text of an end of a loop, shifted by an offset."""
     if isinstance(end, Operation) and end.function in ("add", "sub"):
         number = _number(end.arguments[1])
         if number:
-            return _beside(end.arguments[0], by + (number if end.function == "add" else -number))
+            return _shifted(end.arguments[0], by + (number if end.function == "add" else -number))
     if _number(end) or end == Number(0):
         return str(_number(end) + by)
     return f"{_in_span(end)} {'+' if by > 0 else '-'} {abs(by)}" if by else _in_span(end)

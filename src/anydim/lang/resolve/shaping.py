@@ -160,23 +160,23 @@ class Surveyor(Walker):
         work = assignment_steps.begin(item, scope, self.tensors, item is role.definer)
         assignment_steps.survey(work, role.constrains(item), self.ignored)
         if self._shapes_target(item, item.target):
-            covers = [self._cover(work, place, scope) for place in work.places]
+            covers = [self._cover(work, index, scope) for index in work.target_indices]
             self.covers.setdefault(item.target, []).append(covers)
         if not (scope.loops or scope.conditional):
             self.facts += _facts(work)
         self.works.setdefault(item.target, []).append(work)
         return []
 
-    def _cover(self, work: Work, place: Expr, scope: Scope) -> Cover:
+    def _cover(self, work: Work, written: Expr, scope: Scope) -> Cover:
         for read in work.exists:
             shape = self.tensors[read.tensor].shape
             for index, size in zip(read.indices, shape):
-                if index == place and read.tensor != work.assignment.target:
+                if index == written and read.tensor != work.assignment.target:
                     return self._known(size)
-        used = [name for name in work.expander.indices if ranges.uses(place, name)]
+        used = [name for name in work.expander.indices if ranges.uses(written, name)]
         if any(name not in work.extents for name in used):
             return Open()
-        span = ranges.expression_range(place, work.extents, scope.box)
+        span = ranges.expression_range(written, work.extents, scope.box)
         extents = (work.extents[name] for name in used)
         unknown = unknown_in(*extents, *(() if span is None else span[:2]))
         if unknown:
@@ -198,8 +198,8 @@ class Surveyor(Walker):
         """The types updated by this round; of sizes that are known, `only` these change."""
         found = element_types(self._sources(), self.tensors)
         types = {name: found[name] for name in self.tensors}
-        for item, place in self.invoked:
-            self._cover_results(item, place, found, types)
+        for item, around in self.invoked:
+            self._cover_results(item, around, found, types)
         self._shapes(types, with_facts(scope.box, dict.fromkeys(self.facts)), only)
         return types
 

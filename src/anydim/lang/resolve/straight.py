@@ -23,10 +23,10 @@ def straightened(group: Group, box: Box, fresh_name: Callable[[str], str]) -> Gr
         return group
     if _reads_early(steps, group):
         return group
-    last = {step.target: place for place, step in enumerate(steps)}
+    last = {step.target: number for number, step in enumerate(steps)}
     writer = _Writer(group, fresh_name)
-    for place, step in enumerate(steps):
-        writer.add(step, last[step.target] == place)
+    for number, step in enumerate(steps):
+        writer.add(step, last[step.target] == number)
     made = {statement.target for statement in writer.statements}
     hidden = tuple(t for t in (*group.temporaries, *writer.more) if t.name in made)
     return replace(group, statements=tuple(writer.statements), temporaries=hidden, steps=())

@@ -180,7 +180,7 @@ class _Watcher(StepRunner):
         if isinstance(step, Statement):
             self.masks[step.target] = numpy.ones(self.values[step.target].shape, bool)
         elif not step.combine or step.fresh:
-            mask[tuple(self.place(step, axis, sizes) for axis in range(mask.ndim))] = True
+            mask[tuple(self.position(step, axis, sizes) for axis in range(mask.ndim))] = True
 
     def _check(self, step: OrderedStep, read: Read, axes: tuple[Axis, ...], sizes: Sizes) -> None:
         mask = self.masks[read.tensor]

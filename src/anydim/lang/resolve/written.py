@@ -132,9 +132,9 @@ class _Checker:
             yield from self._reads(step, (step.start, step.stop), (), done, box)
             yield from self._loop(step, done, box, depth)
         else:
-            place = step.place if isinstance(step, Write) else ()
+            indices = step.place if isinstance(step, Write) else ()
             axes = (*step.axes, *step.reduced)
-            yield from self._reads(step, (step.body, *place), axes, done, box)
+            yield from self._reads(step, (step.body, *indices), axes, done, box)
 
     def _loop(self, loop: Loop, done: Parts, box: Box, depth: int) -> Iterator[Unwritten]:
         iterations = range_of(loop)

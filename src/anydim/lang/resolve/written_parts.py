@@ -106,8 +106,8 @@ def part_of(step: Write) -> Part | None:
     spans = []
     used: list[str] = []
     comb: Comb | None = None
-    for axis, place in enumerate(step.place):
-        form = affine(bare(place))
+    for axis, index in enumerate(step.place):
+        form = affine(bare(index))
         if form is None or len(form.terms) > 1:
             return None
         if not form.terms:
@@ -261,10 +261,10 @@ def merged(parts: Sequence[Part]) -> list[Part]:
     found: dict[str, list[Part]] = {}
     for part in dict.fromkeys(parts):
         done = found.setdefault(part.tensor, [])
-        for place, other in enumerate(done):
+        for number, other in enumerate(done):
             together = _joined(other, part)
             if together is not None:
-                done[place] = together
+                done[number] = together
                 break
         else:
             done.append(part)

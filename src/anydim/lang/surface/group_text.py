@@ -181,7 +181,7 @@ class _Block:
 @dataclass(frozen=True)
 class _WriteLine:
     target: str
-    place: tuple[Term, ...]
+    indices: tuple[Term, ...]
     combine: str
     fresh: bool
     value: Term
@@ -215,16 +215,16 @@ def _first(_: Any, block: _Block) -> _Block:
 
 
 def _write(
-    _: Any, target: Token, place: tuple[Term, ...] | None, operator: Token, value: Term,
+    _: Any, target: Token, indices: tuple[Term, ...] | None, operator: Token, value: Term,
     axes: tuple[Axis, ...] | None, reduced: tuple[Axis, ...] | None,
 ) -> _WriteLine:  # fmt: skip
-    _shallow(_at(target), value, *(place or ()))
+    _shallow(_at(target), value, *(indices or ()))
     combine = COMBINES[operator.rstrip("!").removesuffix("=")]
     fresh = operator.endswith("!")
     if fresh and not combine:
         raise Problem(_at(operator), f"'{operator}' is not allowed in a group")
     return _WriteLine(
-        _name_of(target), place or (), combine, fresh, value, axes or (), reduced or (),
+        _name_of(target), indices or (), combine, fresh, value, axes or (), reduced or (),
         _at(target),
     )  # fmt: skip
 
@@ -308,11 +308,12 @@ def _write_step(line: _WriteLine, known: Mapping[str, TensorType]) -> Write:
     names = [axis.name for axis in (*line.axes, *line.reduced)]
     if len(set(names)) < len(names) or (line.reduced and not line.combine):
         raise Problem(line.position, "every index must have one range, and '=' must not reduce")
-    if line.target not in known or known[line.target].rank != len(line.place):
-        raise Problem(line.position, f"no tensor '{line.target}' has {len(line.place)} dimensions")
-    place = tuple(map(_Resolver({axis.name for axis in line.axes}, known).expr, line.place))
+    if line.target not in known or known[line.target].rank != len(line.indices):
+        rank = len(line.indices)
+        raise Problem(line.position, f"no tensor '{line.target}' has {rank} dimensions")
+    indices = tuple(map(_Resolver({axis.name for axis in line.axes}, known).expr, line.indices))
     body = _Resolver(set(names), known).expr(line.value)
-    return Write(line.target, place, line.axes, body, line.combine, line.reduced, line.fresh)
+    return Write(line.target, indices, line.axes, body, line.combine, line.reduced, line.fresh)
 
 
 @dataclass(frozen=True)

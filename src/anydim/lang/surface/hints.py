@@ -13,7 +13,7 @@ from anydim.base.records import dataclass
 from anydim.lang.surface.syntax import ATTRIBUTE_KINDS, TYPE_NAMES
 
 _LOOK_BACK = 500  # characters before the position that a row may match, comments removed
-_REMARK = re.compile(r"#[^\n]*")
+_COMMENTS = re.compile(r"#[^\n]*")
 _TYPE = rf"(?:{'|'.join(sorted(TYPE_NAMES, key=len, reverse=True))})"
 _HEAD = r"\bdef\s+\w+\s*\([^{}]*"
 _COMMENT = "comments start with '#'; '//' is floor division"
@@ -140,6 +140,6 @@ def mistake(text: str, position: int, expected: Collection[str]) -> str:
 
     `expected` are the terminals of the grammar that would be valid there.
     """
-    before = _REMARK.sub("", text[:position])[-_LOOK_BACK:]
+    before = _COMMENTS.sub("", text[:position])[-_LOOK_BACK:]
     rest = text[position : position + _LOOK_BACK]
     return next((row.advice for row in MISTAKES if row.matches(before, rest, expected)), "")

@@ -73,9 +73,9 @@ def _linked(
         if callee not in called:
             continue  # an operator of the library
         if callee in (*within, name):
-            way = " -> ".join((*within, name, callee)[(*within, name).index(callee) :])
+            cycle = " -> ".join((*within, name, callee)[(*within, name).index(callee) :])
             raise definition.error(
-                item.call.position, f"'{callee}' calls itself: {way}", "write a loop instead"
+                item.call.position, f"'{callee}' calls itself: {cycle}", "write a loop instead"
             )
         if len(within) < DEEPEST_CALLS:
             callees[callee] = _linked(callee, called, done, (*within, name))

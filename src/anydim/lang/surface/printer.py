@@ -218,10 +218,10 @@ def _steps(steps: tuple[tree.OrderedStep, ...], margin: str) -> list[str]:
 def _write(step: tree.Write) -> str:
     """Print e.g. `write h({t}, b) += x(b, k) where b in 0:n over k in 0:4`."""
     taken = {axis.name for axis in (*step.axes, *step.reduced)}
-    place = ", ".join(print_expression(index, taken) for index in step.place)
+    indices = ", ".join(print_expression(index, taken) for index in step.place)
     operator = COMBINES[step.combine] + ("!" if step.fresh else "")
     body = print_expression(step.body, taken)
-    text = f"write {name_text(step.target)}({place}) {operator} {body}"
+    text = f"write {name_text(step.target)}({indices}) {operator} {body}"
     for word, axes in (("where", step.axes), ("over", step.reduced)):
         if axes:
             text += f" {word} {_extents(axes)}"

@@ -57,8 +57,8 @@ def renamed(
         if isinstance(step, Statement):
             return assigning(step)
         if isinstance(step, Write):
-            place = tuple(rewrite(index, change) for index in step.place)
-            return replace(assigning(step), place=place)
+            indices = tuple(rewrite(index, change) for index in step.place)
+            return replace(assigning(step), place=indices)
         if isinstance(step, Branch):
             then, otherwise = (tuple(map(one, block)) for block in (step.then, step.otherwise))
             return Branch(rewrite(step.condition, change), then, otherwise)
