@@ -81,8 +81,8 @@ def fold(types: Types, attributes: Attributes, box: Box) -> Written:
     outer, steps, positions, conditions = numbered("o", rank), numbered("k", rank), [], []
     for axis, (stride, dilation) in enumerate(zip(strides, dilations)):
         kernel, count = types[0].shape[2 + axis], types[0].shape[2 + rank + axis]
-        room = sizes[axis] + pads[axis] + pads[rank + axis] - (kernel - 1) * dilation - 1
-        guards.append(Guard(room // stride + 1, "==", count, f"windows along axis {axis}"))
+        slack = sizes[axis] + pads[axis] + pads[rank + axis] - (kernel - 1) * dilation - 1
+        guards.append(Guard(slack // stride + 1, "==", count, f"windows along axis {axis}"))
         position = f"(o{axis} + {pads[axis]} - k{axis} * {dilation})"
         conditions += [] if stride == 1 else [f"{position} % {stride} == 0"]
         positions.append(position if stride == 1 else f"{position} // {stride}")

@@ -154,7 +154,7 @@ def expand(types: Types, attributes: Attributes, box: Box) -> Written:
     rank = max(len(own), len(wanted))
     ones = [as_size(1)] * rank
     pairs = zip(ones[len(own) :] + list(own), ones[len(wanted) :] + wanted)
-    met = [_meet(mine, size, box) for mine, size in pairs]
+    met = [_broadcast_pair(mine, size, box) for mine, size in pairs]
     indices, names, steps = numbered("i", rank), numbered("S", rank), numbered("B", rank)
     reads = [
         {0: "0", 1: index}.get(step.constant, f"{index} * {name}")  # type: ignore[arg-type]
@@ -170,7 +170,7 @@ def expand(types: Types, attributes: Attributes, box: Box) -> Written:
     return Written(definition("expand", parameters, [body], declared(values)), values, guards)
 
 
-def _meet(own: Size, wanted: Size, box: Box) -> tuple[Size, Size, Size]:
+def _broadcast_pair(own: Size, wanted: Size, box: Box) -> tuple[Size, Size, Size]:
     """(extent, step, odd) of broadcasting a size with another.
 
     The index along x's axis is the result's times `step`; `odd` is 0 where the sizes fit.

@@ -35,9 +35,9 @@ from anydim.ops.writing import (
 from anydim.sizes import Box, Guard, Size, as_size, ceil_div, product
 
 NAME = "conv_transpose"
-_MOST_PARTS = 32  # with more convolutions than this, one sum over all taps
-_MOST_STRIDE = 4096  # at most this many phases are decomposed
-_MOST_TERMS = 16  # at most this many taps are unrolled
+_MAX_PARTS = 32  # with more convolutions than this, one sum over all taps
+_MAX_STRIDE = 4096  # at most this many phases are decomposed
+_MAX_TERMS = 16  # at most this many taps are unrolled
 _FEW = 8  # fewer output channels do not fill a register tile
 
 
@@ -200,7 +200,7 @@ def _parts(geometry: Geometry) -> list[list[Phases]] | None:
         if phases is None:
             return None
         found.append(phases)
-    return found if math.prod(map(len, found)) <= _MOST_PARTS else None
+    return found if math.prod(map(len, found)) <= _MAX_PARTS else None
 
 
 def _phases(geometry: Geometry, axis: int) -> list[Phases] | None:
@@ -209,7 +209,7 @@ def _phases(geometry: Geometry, axis: int) -> list[Phases] | None:
     if stride == 1:
         return [Phases(0, 1, f"W{axis}", 0, 1, f"B{axis}", dilation)]
     before, kernel = geometry.before[axis].constant, geometry.kernel[axis].constant
-    if before is None or kernel is None or stride > _MOST_STRIDE:
+    if before is None or kernel is None or stride > _MAX_STRIDE:
         return None
     common = math.gcd(stride, dilation)
     step, far = stride // common, dilation // common
@@ -245,7 +245,7 @@ def _interleaved(geometry: Geometry, parts: Sequence[Sequence[Phases]]) -> list[
         phases = [row[number] for row, number in zip(parts, chosen)]
         if all(part.taps != "0" for part in phases):
             names[chosen] = f"z{len(names)}"
-            out = (geometry.few or geometry.alone) and _terms(phases) <= _MOST_TERMS
+            out = (geometry.few or geometry.alone) and _terms(phases) <= _MAX_TERMS
             make = _unrolled if out else _convolution
             statements += make(geometry, phases, names[chosen])
     body = _select_phase(geometry, parts, names, ())
@@ -288,7 +288,7 @@ def _convolution(geometry: Geometry, phases: Sequence[Phases], name: str) -> lis
 
 
 def _terms(phases: Sequence[Phases]) -> int:
-    return math.prod(int(part.taps) if part.taps.isdigit() else _MOST_TERMS + 1 for part in phases)
+    return math.prod(int(part.taps) if part.taps.isdigit() else _MAX_TERMS + 1 for part in phases)
 
 
 def _products(geometry: Geometry) -> str:

@@ -103,10 +103,10 @@ def _window(
         before = total // 2 if padding == "same_upper" else total - total // 2
         after = total - before
     else:
-        room = extent + before + after - reach
-        count = room // stride + 1
+        slack = extent + before + after - reach
+        count = slack // stride + 1
         if ceil:  # the last window starts inside x or the padding before it
-            count = minimum(ceil_div(room, stride) + 1, ceil_div(extent + before, stride))
+            count = minimum(ceil_div(slack, stride) + 1, ceil_div(extent + before, stride))
         count = maximum(count, 0)
     before, count = simplify(before, box), simplify(count, box)
     inside = before.constant == 0 and not ceil and (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # a size is made of atoms
     from anydim.sizes.normal_form import Form
 
 Monomial = tuple[str, ...]  # sorted, atoms repeated by power; () is the constant
-MOST_CHARACTERS = 1 << 16  # maximum length of the text of a size
+MAX_CHARACTERS = 1 << 16  # maximum length of the text of a size
 DEEPEST = 1024  # maximum nesting depth of atoms
 
 
@@ -40,10 +40,10 @@ class Atom(str):
         self.arguments = arguments
         self.depth = 1 + max(argument.depth for argument in arguments)
         self.symbols = frozenset().union(*(argument.symbols for argument in arguments))
-        if len(self) > MOST_CHARACTERS or self.depth > DEEPEST:
+        if len(self) > MAX_CHARACTERS or self.depth > DEEPEST:
             raise DimError(
                 f"size {self[:100]}... has {len(self)} characters and is nested {self.depth} deep,"
-                f" above the limits {MOST_CHARACTERS} and {DEEPEST}",
+                f" above the limits {MAX_CHARACTERS} and {DEEPEST}",
                 "give the dims it depends on a value, or split the model",
             )
         return self

@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # not needed by a process that loads its program
     from anydim.sizes.points import Points
 
 _UNBOUNDED_SPAN = 64  # how far above `lo` samples go where a dim has no upper bound
-_MOST_CORNER_DIMS = 10
-_MOST_TRIES = 2000
-_MOST_BITS = 8192  # maximum bits of a bound
+_MAX_CORNER_DIMS = 10
+_MAX_TRIES = 2000
+_MAX_BITS = 8192  # maximum bits of a bound
 
 
 class Random(Protocol):
@@ -103,7 +103,7 @@ def _bound(label: str, value: object) -> int | None:
         bound = whole(value)
     except TypeError:
         raise OptionError(f"{label}: bounds are integers, not {shown(value)}") from None
-    if bound.bit_length() > _MOST_BITS:
+    if bound.bit_length() > _MAX_BITS:
         raise OptionError(f"{label}: a bound has {bound.bit_length()} bits")
     return bound
 
@@ -245,7 +245,7 @@ class Box:
         Raises OptionError when random sampling finds no size that meets the constraints.
         """
         ranges = self.enclosure.ranges
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             env = {dim.name: _sample_dim(dim, ranges[dim.name], rng) for dim in self.dims}
             if self.contains(env):
                 return env
@@ -285,7 +285,7 @@ def _top(dim: Dim) -> int:
 
 
 def _corner_values(ends: list[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
-    if len(ends) <= _MOST_CORNER_DIMS:
+    if len(ends) <= _MAX_CORNER_DIMS:
         yield from combinations(*ends)
         return
     seen = set()

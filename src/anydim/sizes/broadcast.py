@@ -33,10 +33,10 @@ def _parts(size: Size, box: Box) -> tuple[Size, ...]:
     atoms = {atom.function: atom for atom in monomial if isinstance(atom, Atom)}
     if coefficient != 1 or len(monomial) != 2 or set(atoms) != {"min", "max"}:
         return whole
-    largest, least = atoms["max"].arguments, atoms["min"].arguments
-    if any(part != 1 and part not in largest for part in least):
+    largest, smallest = atoms["max"].arguments, atoms["min"].arguments
+    if any(part != 1 and part not in largest for part in smallest):
         return whole
-    lowest = {part: 0 if part in least else 1 for part in largest}
+    lowest = {part: 0 if part in smallest else 1 for part in largest}
     if any(prove(part, ">=", low, box) is not Truth.PROVED for part, low in lowest.items()):
         return whole
     return largest

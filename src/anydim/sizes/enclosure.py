@@ -20,12 +20,12 @@ from anydim.sizes.expression import Size
 from anydim.sizes.interval import Interval, Number, greater, hull, interval, lesser
 from anydim.sizes.polynomial import polynomial_range, slope, term_by_term
 
-_MOST_QUOTIENTS = 6  # maximum number of quotients of a size to be rewritten
-_MOST_TERMS = 64
+_MAX_QUOTIENTS = 6  # maximum number of quotients of a size to be rewritten
+_MAX_TERMS = 64
 _DEEPEST = 3  # nested replacements of atoms by their limits
 _DEEPEST_CONSTRAINT = 2  # nested uses of constraints
 _DEEP = 16  # nesting depth from which the enclosures of atoms are used as they are
-_MOST_WORK = 100  # enclosures of other sizes per query
+_MAX_WORK = 100  # enclosures of other sizes per query
 
 
 class Enclosure:
@@ -56,7 +56,7 @@ class Enclosure:
                 self._work = 0
             self._work += 1
             known = self._enclose(size, depth)
-            if not depth or self._work <= _MOST_WORK:
+            if not depth or self._work <= _MAX_WORK:
                 self._sizes[size, depth] = known
         return known
 
@@ -79,7 +79,7 @@ class Enclosure:
         if known is None:
             parts = [self.of(argument, depth) for argument in atom.arguments]
             known = _OPERATORS[atom.function](parts)
-            if self._work <= _MOST_WORK:
+            if self._work <= _MAX_WORK:
                 self._atoms[atom, depth] = known
         return known
 
@@ -94,9 +94,9 @@ class Enclosure:
         result = self._polynomial(size, depth)
         compound = [atom for m, _ in size.monomials for atom in m if isinstance(atom, Atom)]
         simple = len(size.monomials) < 2 and not (self.constraints or compound)
-        if simple or len(size.monomials) > _MOST_TERMS or result.value is not None:
+        if simple or len(size.monomials) > _MAX_TERMS or result.value is not None:
             return result
-        if self._work > _MOST_WORK or size.depth > _DEEP:
+        if self._work > _MAX_WORK or size.depth > _DEEP:
             return result
         if any(atom.function == "floordiv" for atom in compound):
             result &= self._without_quotients(size, depth)
@@ -120,7 +120,7 @@ class Enclosure:
     def _without_quotients(self, size: Size, depth: int) -> Interval:
         """Replace x // c by (x - x % c) / c, multiplying the whole size by c."""
         scale = 1
-        for _ in range(_MOST_QUOTIENTS):
+        for _ in range(_MAX_QUOTIENTS):
             found = next(iter(_quotients(size)), None)
             if found is None:
                 break
@@ -227,10 +227,10 @@ def _bound_of(name: str, constraint: Size, plain: Enclosure) -> Interval:
     factor = None if split is None else split[0][name].constant
     if split is None or factor is None:
         return Interval()
-    most = plain.of(split[1]).high
+    high = plain.of(split[1]).high
     if factor > 0:
-        return interval(_ceil(-most, factor), inf)
-    return interval(-inf, _floor(most, -factor))
+        return interval(_ceil(-high, factor), inf)
+    return interval(-inf, _floor(high, -factor))
 
 
 _ZERO = Size.constant_of(0)

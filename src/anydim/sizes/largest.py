@@ -16,7 +16,7 @@ from anydim.sizes.expression import Size
 from anydim.sizes.guard import Guard, holds
 
 LARGEST = 1 << 62  # largest value of a dim
-_MOST_STEPS = 200_000
+_MAX_STEPS = 200_000
 
 
 def largest_value(
@@ -59,7 +59,7 @@ def _searched(
 ) -> int | None:
     found = _bisected(fits, low, high)  # trying values is cheap, bounding long sizes is not
     parts = [(low, high)] if found is None else [(found, found), (found + 1, high)]
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         if not parts:
             return None
         start, stop = parts.pop()
@@ -69,7 +69,7 @@ def _searched(
         if start < stop and all(box.interval(size).high >= 0 for size in demands):
             middle = min((start + stop) // 2, 2 * start)  # below stop, which does not fit
             parts += [(start, middle), (middle + 1, stop)]
-    raise InternalError(f"no largest '{name}' for {demands[0]} >= 0 in {_MOST_STEPS} steps")
+    raise InternalError(f"no largest '{name}' for {demands[0]} >= 0 in {_MAX_STEPS} steps")
 
 
 def _demands(guard: Guard) -> list[Size]:

@@ -9,7 +9,7 @@ from anydim.sizes.expression import Size, as_constant
 from anydim.sizes.extremes import maximum, minimum
 
 BOUND, POWER = "bound", "pow2"
-_MOST_DOUBLINGS = 40  # for a dim without upper bound; larger sizes are not padded
+_MAX_DOUBLINGS = 40  # for a dim without upper bound; larger sizes are not padded
 
 
 def padded_size(name: str, rule: int | str, box: Box) -> Size:
@@ -26,7 +26,7 @@ def padded_size(name: str, rule: int | str, box: Box) -> Size:
             raise OptionError(f"dim '{name}' has no upper bound to pad to", hint)
         return as_constant(high)
     steps, power = [minimum(size, 1), size], 1
-    while power < (1 << _MOST_DOUBLINGS if high is None else high):
+    while power < (1 << _MAX_DOUBLINGS if high is None else high):
         steps.append(2 * power * minimum(maximum(size - power, 0), 1))  # 0, or all of it above
         power *= 2
     return maximum(*steps)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # a box holds its points
     from anydim.sizes.box import Box
 
-_MOST_TRIES = 16
+_MAX_TRIES = 16
 _STEPS = (0, 0, 1, 1, 2, 3, 5, 8, 17, 40)  # distances of a dim from its lower bound
 
 
@@ -27,7 +27,7 @@ class Points:
 
     def __iter__(self) -> Iterator[Mapping[str, int]]:
         yield from self._found
-        while self._tried < _MOST_TRIES:
+        while self._tried < _MAX_TRIES:
             point = self._candidate(self._tried)
             self._tried += 1
             if self._box.contains(point):

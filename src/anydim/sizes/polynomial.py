@@ -15,7 +15,7 @@ from anydim.sizes.interval import Interval, Number, interval, times
 
 Terms = Mapping[tuple[str, ...], int]
 Ranges = Mapping[str, Interval]
-_MOST_BRANCHES = 6
+_MAX_BRANCHES = 6
 
 
 def polynomial_range(terms: Terms, ranges: Ranges) -> Interval:
@@ -23,8 +23,8 @@ def polynomial_range(terms: Terms, ranges: Ranges) -> Interval:
     rough = term_by_term(terms, ranges)
     if len(terms) < 2 or rough.value is not None:
         return rough
-    low = _lowest(dict(terms), ranges, _MOST_BRANCHES)
-    high = -_lowest({monomial: -c for monomial, c in terms.items()}, ranges, _MOST_BRANCHES)
+    low = _lowest(dict(terms), ranges, _MAX_BRANCHES)
+    high = -_lowest({monomial: -c for monomial, c in terms.items()}, ranges, _MAX_BRANCHES)
     return rough & interval(low, high)
 
 
@@ -33,11 +33,11 @@ def term_by_term(terms: Terms, ranges: Ranges) -> Interval:
     low: Number = 0
     high: Number = 0
     for monomial, coefficient in terms.items():
-        least, most = _product(monomial, ranges)
+        smallest, largest = _product(monomial, ranges)
         if coefficient < 0:
-            least, most = most, least
-        low += coefficient if least == 1 else times(coefficient, least)
-        high += coefficient if most == 1 else times(coefficient, most)
+            smallest, largest = largest, smallest
+        low += coefficient if smallest == 1 else times(coefficient, smallest)
+        high += coefficient if largest == 1 else times(coefficient, largest)
     return interval(low, high)
 
 

@@ -34,7 +34,7 @@ def remedy(guard: Guard, sizes: Mapping[str, int], box: Box) -> str:
 
 @dataclass(frozen=True)
 class _Window:
-    """The sizes of a dim from `low` to `high` that fit; `came` is the given one, which does not."""
+    """The sizes of a dim from `low` to `high` that fit; `given` does not."""
 
     name: str
     low: int

@@ -31,12 +31,12 @@ def _sum(left: Size | None, right: Size | None) -> Size | None:
 
 def same_iteration(first: Access, second: Access, box: Box) -> bool:
     """Whether two accesses may alias while all common loops are at the same iteration."""
-    return not _never_meet(first, second, common_loops(first.instance, second.instance), None, box)
+    return not _never_alias(first, second, common_loops(first.instance, second.instance), None, box)
 
 
 def apart(first: Access, second: Access, box: Box) -> bool:
     """Whether two accesses never alias, at any iterations."""
-    return _never_meet(first, second, (), None, box)
+    return _never_alias(first, second, (), None, box)
 
 
 def distance(first: Access, second: Access, at: LoopAt, box: Box) -> Size | bool | None:
@@ -62,7 +62,7 @@ def distance(first: Access, second: Access, at: LoopAt, box: Box) -> Size | bool
             found = exact
         elif _confined(left, right, at, outer, first, second, box):
             return False
-    if found is None and _never_meet(first, second, outer, at, box):
+    if found is None and _never_alias(first, second, outer, at, box):
         return False
     return found
 
@@ -121,7 +121,7 @@ def _confined(
     return below is Truth.PROVED and above is Truth.PROVED
 
 
-def _never_meet(
+def _never_alias(
     first: Access, second: Access, steady: tuple[LoopAt, ...], moving: LoopAt | None, box: Box
 ) -> bool:
     """Whether some dimension proves that accesses never alias with the `steady` loops fixed."""

@@ -39,7 +39,7 @@ def _isl() -> Any:
         return None
 
 
-def may_meet(
+def may_alias(
     first: Access, second: Access, same: tuple[LoopAt, ...], at: LoopAt | None, box: Box,
     later: bool | None = None,
 ) -> bool:  # fmt: skip
@@ -55,7 +55,7 @@ def may_meet(
         a, b = left[at.number], right[at.number]
         relation = "!=" if later is None else "<" if later == (at.loop.step > 0) else ">"
         wanted.append(f"{a} {relation} {b}")
-    wanted += query.meeting(first, second)
+    wanted += query.equal_indices(first, second)
     return not query.empty(wanted)
 
 
@@ -123,7 +123,7 @@ class _Query:
         except _Unsupported:
             return
 
-    def meeting(self, first: Access, second: Access) -> list[str]:
+    def equal_indices(self, first: Access, second: Access) -> list[str]:
         """Constraints that both accesses have equal indices, as far as isl can express them."""
         if first.indices is None or second.indices is None:
             return []

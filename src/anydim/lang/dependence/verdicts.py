@@ -109,10 +109,10 @@ class AxisVerdict:
     write: int
     axis: str
     order: str
-    words: str
+    reason: str
 
     def __str__(self) -> str:
-        return f"{self.axis} of write {self.write} is {self.order}: {self.words}"
+        return f"{self.axis} of write {self.write} is {self.order}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def _between(first: Access, second: Access, at: LoopAt, box: Box) -> list[Depend
         if isl.available():
             common = common_loops(first.instance, second.instance)
             outer = common[: [c.number for c in common].index(at.number)]
-            if not isl.may_meet(first, second, outer, at, box):
+            if not isl.may_alias(first, second, outer, at, box):
                 return []
         return [Dependence(first, second, None, at)]
     sign = prove(iterations, "<", 0, box)
@@ -274,19 +274,19 @@ def axis_verdicts(found: Sequence[Instance]) -> list[AxisVerdict]:
             if form is not None and len(form.axes) == 1:
                 indexed.add(form.axes[0][0])
         for axis in write.axes:
-            order, words = PARALLEL, "each value has its own element"
+            order, reason = PARALLEL, "each value has its own element"
             if axis.name not in indexed:
                 order = SUM if write.combine else IN_ORDER
-                words = f"values of {axis.name} may meet at one element of {write.target}"
-                words += "" if write.combine else "; the last one stays"
-            verdicts.append(AxisVerdict(instance.number, axis.name, order, words))
+                reason = f"values of {axis.name} may meet at one element of {write.target}"
+                reason += "" if write.combine else "; the last one stays"
+            verdicts.append(AxisVerdict(instance.number, axis.name, order, reason))
         for axis in write.reduced:
-            words = "its values are combined in any order"
-            verdicts.append(AxisVerdict(instance.number, axis.name, SUM, words))
+            reason = "its values are combined in any order"
+            verdicts.append(AxisVerdict(instance.number, axis.name, SUM, reason))
     return verdicts
 
 
-# ---- words -------------------------------------------------------------------------------------
+# ---- texts -------------------------------------------------------------------------------------
 
 
 def _access_text(access: Access) -> str:

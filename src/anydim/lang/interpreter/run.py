@@ -30,7 +30,7 @@ from anydim.lang.surface.syntax import (
 
 Array = numpy.ndarray[Any, Any]
 Loops = dict[str, int]
-_MOST_UPDATES = 50_000_000  # per call
+_MAX_UPDATES = 50_000_000  # per call
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,6 @@ class _Run:
         terms = self._terms(loops, bool(found.masks))
         updates = prod(found.extents.values())
         self.updates += updates
-        if self.updates > _MOST_UPDATES:
+        if self.updates > _MAX_UPDATES:
             raise NotCovered("a call of this size")
         Statement(terms, item, loops, found).run()

@@ -43,14 +43,14 @@ from anydim.lang.surface.syntax import (
     parts,
 )
 
-_MOST_ROUNDS = 200
-_MOST_ITERATIONS = 24  # examined per loop: the first and the last ones
+_MAX_ROUNDS = 200
+_MAX_ITERATIONS = 24  # examined per loop: the first and the last ones
 
 
 def surveyed(frame: Frame) -> Frame:
     """Infer types and shapes of all tensors; raise NotCovered where they do not follow."""
     corrected: set[tuple[str, int]] = set()
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         before = dict(frame.kinds), {name: list(shape) for name, shape in frame.shapes.items()}
         _types(frame)
         _shapes(frame, corrected)
@@ -200,8 +200,8 @@ def _iterations(loop: LoopBlock, frame: Frame, loops: Loops) -> Sequence[int | N
     values = range(start, stop, step)
     if not values:
         return [stop - 1 if step > 0 else start]
-    half = _MOST_ITERATIONS // 2
-    return [*values] if len(values) <= _MOST_ITERATIONS else [*values[:half], *values[-half:]]
+    half = _MAX_ITERATIONS // 2
+    return [*values] if len(values) <= _MAX_ITERATIONS else [*values[:half], *values[-half:]]
 
 
 def _invoke(item: Invoke, frame: Frame, loops: Loops) -> None:

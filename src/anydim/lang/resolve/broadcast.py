@@ -14,21 +14,22 @@ from anydim.sizes import Size, Truth, as_size, broadcast_size, prove
 def broadcast(binding: Binding) -> None:
     """Set the extents of every ellipsis by broadcasting the dimensions at each position."""
     for name, axes in binding.ellipses.items():
-        meeting: list[list[tuple[str, Size]]] = [[] for _ in axes]
+        operands: list[list[tuple[str, Size]]] = [[] for _ in axes]
         for parameter in binding.definition.parameters:
             own_axes = spread_axes(binding, parameter, name)
             shape = binding.tensors[parameter.name].shape
             for offset, axis in enumerate(reversed(own_axes), start=1):
-                meeting[-offset].append((parameter.name, shape[axis]))
+                operands[-offset].append((parameter.name, shape[axis]))
         binding.ellipses[name] = tuple(
-            Axis(axis.name, _meet(binding, name, sizes)) for axis, sizes in zip(axes, meeting)
+            Axis(axis.name, _common_size(binding, name, sizes))
+            for axis, sizes in zip(axes, operands)
         )
 
 
-def _meet(binding: Binding, ellipsis: str, meeting: list[tuple[str, Size]]) -> Size:
+def _common_size(binding: Binding, ellipsis: str, operands: list[tuple[str, Size]]) -> Size:
     """The common size of several broadcast dimensions."""
     distinct: list[tuple[str, Size]] = []
-    for tensor, size in meeting:
+    for tensor, size in operands:
         if size.constant != 1 and not any(binding.proved(size, "==", s) for _, s in distinct):
             distinct.append((tensor, size))
     if not distinct:

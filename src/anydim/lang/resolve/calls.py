@@ -40,7 +40,7 @@ from anydim.lang.tree.stepping import variables_of
 from anydim.lang.tree.typing import TypeProblem, converted, typed
 from anydim.sizes import Box, Size
 
-MOST_STEPS = 2_000  # per definition, calls included
+MAX_STEPS = 2_000  # per definition, calls included
 Instantiate = Callable[["Definition", tuple[TensorType, ...], Mapping[str, Any], Box], Group]
 
 
@@ -137,9 +137,9 @@ class Calls:
 
     def _limit(self, item: Invoke, scope: Scope, group: Group) -> None:
         self.count += len(group.steps or group.statements)
-        if self.count > MOST_STEPS:
+        if self.count > MAX_STEPS:
             raise scope.binding.error(
-                item.call.position, f"with its calls inlined this exceeds {MOST_STEPS} statements"
+                item.call.position, f"with its calls inlined this exceeds {MAX_STEPS} statements"
             )
 
     def _group(

@@ -30,14 +30,14 @@ class LoopAround:
     base: Size
 
     @property
-    def least(self) -> Size:
+    def minimum(self) -> Size:
         """The minimum over all iterations."""
         if self.step >= -1 or self.high is None:
             return self.low
         return self.high - 1 + self.step * ((self.high - 1 - self.low) // -self.step)
 
     @property
-    def greatest(self) -> Size | None:
+    def maximum(self) -> Size | None:
         """The maximum over all iterations; None when data-dependent."""
         if self.step <= 1 or self.high is None:
             return None if self.high is None else self.high - 1
@@ -83,15 +83,15 @@ class Scope:
         The variable starts at 0 where `low` may be negative: then `name` is variable + low.
         """
         variable = new_name(name, self.taken)
-        least = bounds(low, self.box).lo
+        low_bound = bounds(low, self.box).lo
         base = as_size(0)
-        if least is None or least < 0:
-            base, least = low, 0
+        if low_bound is None or low_bound < 0:
+            base, low_bound = low, 0
             low, high = as_size(0), None if high is None else high - base
         symbol = Size.symbol(variable)
         facts = [symbol - low] if low.constant is None else []
         facts += [] if high is None else [high - 1 - symbol]
-        box = _extended(self.box, Dim(variable, least), facts)
+        box = _extended(self.box, Dim(variable, low_bound), facts)
         sizes = {**self.binding.sizes, name: symbol + base}
         binding = replace(self.binding, box=box, sizes=sizes)
         loops = (*self.loops, LoopAround(variable, low, high, step, name, base))
@@ -186,7 +186,7 @@ def _relation(function: str, left: Size, right: Size, box: Box) -> list[Size]:
 # ---- over all iterations -------------------------------------------------------------------------
 
 
-def hoisted(size: Size, loops: Sequence[LoopAround], box: Box, greatest: bool) -> Size | None:
+def hoisted(size: Size, loops: Sequence[LoopAround], box: Box, at_maximum: bool) -> Size | None:
     """The maximum (or minimum) of a size over all iterations; None when it is unknown.
 
     Exact where all of these loops run and their ranges do not depend on each other.
@@ -199,12 +199,12 @@ def hoisted(size: Size, loops: Sequence[LoopAround], box: Box, greatest: bool) -
             return None
         coefficient = split[0][loop.variable]
         if prove(coefficient, ">=", 0, box) is Truth.PROVED:
-            at_top = greatest
+            at_top = at_maximum
         elif prove(coefficient, "<=", 0, box) is Truth.PROVED:
-            at_top = not greatest
+            at_top = not at_maximum
         else:
             return None
-        end = loop.greatest if at_top else loop.least
+        end = loop.maximum if at_top else loop.minimum
         if end is None:
             return None
         size = split[1] + coefficient * end

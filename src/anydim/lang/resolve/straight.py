@@ -59,7 +59,7 @@ class _Writer:
 
     def add(self, step: Statement | Write, last: bool) -> None:
         """Add a step; the last write of a target keeps the target's name."""
-        body = rewrite(step.body, self._now)
+        body = rewrite(step.body, self._current_read)
         if not (last and step.target in self.kept) and self._is_copy(step, body):
             assert isinstance(body, Read)
             self.current[step.target] = body.tensor
@@ -67,12 +67,12 @@ class _Writer:
         axes, reduced, combine = _in_order(step), step.reduced, step.combine
         if isinstance(step, Write) and combine and not step.fresh:
             if reduced:
-                part = self._another(step.target)
+                part = self._fresh(step.target)
                 self.statements.append(Statement(part, axes, body, combine, reduced))
                 body = Read(part, tuple(Index(axis.name) for axis in axes))
             before = Read(self.current.get(step.target, step.target), step.place)
             body, combine, reduced = Apply(combine, (before, body)), "", ()
-        new = step.target if last else self._another(step.target)
+        new = step.target if last else self._fresh(step.target)
         self.statements.append(Statement(new, axes, body, combine if reduced else "", reduced))
         self.current[step.target] = new
 
@@ -86,12 +86,12 @@ class _Writer:
         source = known.get(body.tensor) or self.group.type_of(body.tensor)
         return source == self.group.type_of(step.target)
 
-    def _another(self, name: str) -> str:
+    def _fresh(self, name: str) -> str:
         new = self.fresh_name(name)
         self.more.append(Tensor(new, self.group.type_of(name)))
         return new
 
-    def _now(self, expr: Expr) -> Expr | None:
+    def _current_read(self, expr: Expr) -> Expr | None:
         if isinstance(expr, Read) and expr.tensor in self.current:
             return replace(expr, tensor=self.current[expr.tensor])
         return None

@@ -19,13 +19,13 @@ from anydim.lang.tree import Axis, Expr, Group, OrderedStep, Read, Statement, Wr
 from anydim.lang.tree.affine import affine, reads
 from anydim.sizes import Box, Size
 
-MOST_TRIES = 40
-MOST_COMBINED = 5  # up to this many dims, all combinations of small sizes are tried
-MOST_COMBINATIONS = 1024
-MOST_CORNERS = 256
-MOST_ELEMENTS = 4096  # per tensor of a trial run
-MOST_ITERATIONS = 3000  # over all runs
-MOST_RUNS = 60
+MAX_TRIES = 40
+MAX_COMBINED = 5  # up to this many dims, all combinations of small sizes are tried
+MAX_COMBINATIONS = 1024
+MAX_CORNERS = 256
+MAX_ELEMENTS = 4096  # per tensor of a trial run
+MAX_ITERATIONS = 3000  # over all runs
+MAX_RUNS = 60
 Sizes = dict[str, int]
 
 
@@ -36,14 +36,14 @@ def shown(values: Mapping[str, int]) -> str:
 
 def small_sizes(box: Box) -> Iterator[Sizes]:
     """Yield sizes inside a box, small ones first."""
-    values = (1, 2, 3, 0) if len(box.dims) <= MOST_COMBINED else (1, 2)
-    for chosen in sorted(islice(product(values, repeat=len(box.dims)), MOST_COMBINATIONS), key=sum):
+    values = (1, 2, 3, 0) if len(box.dims) <= MAX_COMBINED else (1, 2)
+    for chosen in sorted(islice(product(values, repeat=len(box.dims)), MAX_COMBINATIONS), key=sum):
         sizes = {dim.name: dim.lo + n for dim, n in zip(box.dims, chosen)}
         if box.contains(sizes):
             yield sizes
     rng = Random(len(box.dims))
     try:
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             yield box.sample(rng)
     except AnydimError:
         return
@@ -67,7 +67,7 @@ def escape(
             if any(length <= 0 for length in lengths.values()):
                 continue
             ends = [sorted({0, lengths[name] - 1}) for name in form.indices]
-            for values in islice(product(*ends), MOST_CORNERS):
+            for values in islice(product(*ends), MAX_CORNERS):
                 at = dict(zip(form.indices, values))
                 found = form.constant.evaluate(sizes)
                 found += sum(c.evaluate(sizes) * at[name] for name, c in form.terms)
@@ -120,12 +120,12 @@ class _Found(Exception):
 def early_read(group: Group, box: Box) -> Early | None:
     """Run the steps at small sizes to find a read of an unwritten element; None: not found."""
     iterations = [0]
-    for sizes in islice(small_sizes(box), MOST_RUNS):
+    for sizes in islice(small_sizes(box), MAX_RUNS):
         try:
             check_guards(group.guards, sizes)
             tensors = (*group.inputs, *group.outputs, *group.temporaries)
             shapes = [[s.evaluate(sizes) for s in t.type.shape] for t in tensors]
-            if any(numpy.prod([max(n, 0) for n in shape]) > MOST_ELEMENTS for shape in shapes):
+            if any(numpy.prod([max(n, 0) for n in shape]) > MAX_ELEMENTS for shape in shapes):
                 continue
             _watch(group, sizes, iterations)
         except _Found as found:
@@ -167,7 +167,7 @@ class _Watcher(StepRunner):
 
     def run(self, steps: Sequence[OrderedStep], sizes: Mapping[str, int]) -> None:
         self.iterations[0] += 1
-        if self.iterations[0] > MOST_ITERATIONS:
+        if self.iterations[0] > MAX_ITERATIONS:
             raise _TooLong
         super().run(steps, sizes)
 

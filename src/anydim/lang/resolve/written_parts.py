@@ -20,7 +20,7 @@ from anydim.lang.tree.bounds_checks import is_inside
 from anydim.sizes import Box, Dim, Size, as_size, bounds, maximum, minimum, simplify
 
 Span = tuple[Size, Size]  # half open
-MOST_PIECES = 6  # successive splits of a read
+MAX_PIECES = 6  # successive splits of a read
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,10 @@ class Range:
     def body_box(self, box: Box) -> Box:
         """The box inside the body."""
         symbol = Size.symbol(self.variable)
-        least = bounds(self.low, box).lo
-        box = Box.of(*box.dims, Dim(self.variable, max(least or 0, 0)), constraints=box.constraints)
+        low_bound = bounds(self.low, box).lo
+        box = Box.of(
+            *box.dims, Dim(self.variable, max(low_bound or 0, 0)), constraints=box.constraints
+        )
         facts = [symbol - self.low] + ([] if self.high is None else [self.high - 1 - symbol])
         return with_facts(box, facts)
 
@@ -289,7 +291,7 @@ def _joined(left: Part, right: Part) -> Part | None:
 # ---- coverage ----------------------------------------------------------------------------------
 
 
-def covered(wanted: Part, parts: Sequence[Part], box: Box, pieces: int = MOST_PIECES) -> bool:
+def covered(wanted: Part, parts: Sequence[Part], box: Box, pieces: int = MAX_PIECES) -> bool:
     """Whether a part is proved to be covered by others of its tensor; incomplete."""
     parts = filled(parts)
     if any(part.spans == wanted.spans and not part.facts for part in parts):

@@ -36,10 +36,10 @@ def number_text(value: int | float | bool) -> str:
     return repr(value)
 
 
-def _within(printed: _Printed, least: int) -> str:
-    """A text, in parentheses when its precedence is below `least`."""
+def _within(printed: _Printed, precedence: int) -> str:
+    """A text, in parentheses when its precedence is below the given one."""
     text, level = printed
-    return text if level >= least else f"({text})"
+    return text if level >= precedence else f"({text})"
 
 
 def _applied(function: str, parts: list[_Printed]) -> _Printed:
