@@ -1,6 +1,6 @@
 """The comprehension language: text, surface tree, instantiation, printing, evaluation.
 
-Texts and argument types come in; groups of statements go out, the one form of dense computation
+Input: texts and argument types. Output: groups of statements, the one form of dense computation
 that all later stages consume. `functions.py` has the scalar functions. Folders import only from
 those above them:
 

@@ -1,7 +1,7 @@
 """The operator library: importing it fills the registry of `anydim.graph.operator`.
 
-The definitions in the language (`.tc`) and the writer functions become operator records. Size
-rules, reference meanings, lowerings and tests derive from those records.
+Input: definitions in the language (`.tc`) and functions that write some. Output: operator records,
+from which size rules, reference semantics, lowerings and tests derive.
 """
 
 from anydim.graph.operator import register
