@@ -60,7 +60,7 @@ def inferred_sizes(
     return sizes
 
 
-def found(
+def with_found_dims(
     graph: Graph, node: Node, values: Iterable[int], dims: Iterable[str], known: Mapping[str, int]
 ) -> dict[str, int]:
     """`known` extended by data-dependent dims; InputError where they do not fit the box."""

@@ -10,7 +10,7 @@ import numpy
 
 from anydim.base.dtypes import DType, converted
 from anydim.base.errors import DimError, InputError
-from anydim.graph.binding import bind, check_guards, found, inferred_sizes
+from anydim.graph.binding import bind, check_guards, inferred_sizes, with_found_dims
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import BranchRegion, CallRegion, Foreign, LoopRegion, Scan, Sizes
@@ -82,7 +82,7 @@ def _after(
     """The dims that are known after a node with a region has run."""
     if isinstance(node.region, Sizes):
         numbers = values[node.given[0]].reshape(-1).tolist()
-        return found(graph, node, numbers, node.region.dims, sizes)
+        return with_found_dims(graph, node, numbers, node.region.dims, sizes)
     shapes = {name: values[name].shape for name in node.outputs}
     return inferred_sizes(graph, shapes, sizes, node.source or node.where())
 

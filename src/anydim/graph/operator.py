@@ -19,7 +19,7 @@ from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.kernels.routines.arguments import expect_inputs
 from anydim.lang.resolve.instantiate import instantiate
-from anydim.lang.surface.operator_names import offer
+from anydim.lang.surface.operator_names import register_callable
 from anydim.lang.surface.stored import stored_definition
 from anydim.lang.surface.syntax import Definition
 from anydim.lang.tree import Group, Tensor, TensorType
@@ -135,7 +135,7 @@ def register(record: Operator) -> None:
     if record.name in OPERATORS:
         raise InternalError(f"operator '{record.name}' is defined twice")
     OPERATORS[record.name] = record
-    offer(record)
+    register_callable(record)
 
 
 def operator(name: str) -> Operator:

@@ -35,7 +35,7 @@ class Callable(Protocol):
 LIBRARY: dict[str, Callable] = {}
 
 
-def offer(operator: Callable) -> None:
+def register_callable(operator: Callable) -> None:
     """Register an operator as callable, unless its name has another meaning in definitions."""
     name = operator.name
     taken = (FUNCTIONS, FUNCTION_ALIASES, COMPOSED, TYPE_NAMES, RESERVED)
