@@ -36,8 +36,8 @@ def random_uniform(types: Types, attributes: Attributes, box: Box) -> Written:
 def random_normal(types: Types, attributes: Attributes, box: Box) -> Written:
     """Normally distributed numbers (Box-Muller)."""
     radius = "sqrt(-2.0 * log((cast<double>({a}) + 1.0) / 4294967296.0))"
-    turn = "cos(cast<double>({b}) * 1.4629180792671596e-9)"
-    value = f"({attributes['mean']!r}) + {radius} * {turn} * ({attributes['scale']!r})"
+    cosine = "cos(cast<double>({b}) * 1.4629180792671596e-9)"
+    value = f"({attributes['mean']!r}) + {radius} * {cosine} * ({attributes['scale']!r})"
     return _written("random_normal", types, attributes, value)
 
 

@@ -75,16 +75,16 @@ def windows(
             raise GraphError(
                 f"operator '{name}': pads '{pads}' is not one of {', '.join(PADDINGS)}"
             )
-        sides: Sequence[Any] = (0,) * (2 * rank)
+        pad_counts: Sequence[Any] = (0,) * (2 * rank)
     else:
-        sides = (0,) * (2 * rank) if pads is None else pads
-    if len(sides) != 2 * rank:
+        pad_counts = (0,) * (2 * rank) if pads is None else pads
+    if len(pad_counts) != 2 * rank:
         raise GraphError(
-            f"operator '{name}': {len(sides)} pads for {rank} axes, expected {2 * rank}"
+            f"operator '{name}': {len(pad_counts)} pads for {rank} axes, expected {2 * rank}"
         )
     made = []
     for axis in range(rank):
-        before, after = as_size(sides[axis]), as_size(sides[rank + axis])
+        before, after = as_size(pad_counts[axis]), as_size(pad_counts[rank + axis])
         made.append(_window(
             shape[axis], kernel[axis], strides[axis], dilations[axis], before, after,
             pads if isinstance(pads, str) else "", bool(attributes.get("ceil")), box,

@@ -34,7 +34,7 @@ def same_iteration(first: Access, second: Access, box: Box) -> bool:
     return not _never_alias(first, second, common_loops(first.instance, second.instance), None, box)
 
 
-def apart(first: Access, second: Access, box: Box) -> bool:
+def disjoint(first: Access, second: Access, box: Box) -> bool:
     """Whether two accesses never alias, at any iterations."""
     return _never_alias(first, second, (), None, box)
 

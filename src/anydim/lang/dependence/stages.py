@@ -21,7 +21,7 @@ from itertools import product as pairs
 from anydim.base.records import dataclass
 from anydim.lang.dependence.accesses import Access, Instance, accesses, instances
 from anydim.lang.dependence.chunks import Chunks, chunkings
-from anydim.lang.dependence.distances import apart
+from anydim.lang.dependence.distances import disjoint
 from anydim.lang.tree import Loop, OrderedStep, SizeTerm, TensorType
 from anydim.sizes import Box
 
@@ -107,7 +107,7 @@ def _cuts(
 
     def still(access: Access) -> bool:
         same = (other for other in written if other.tensor == access.tensor)
-        return not access.writes and all(apart(access, other, box) for other in same)
+        return not access.writes and all(disjoint(access, other, box) for other in same)
 
     def steady(chunks: Chunks) -> bool:
         sizes = (chunks.extent, *(cut.offset for cut in chunks.cuts.values()))

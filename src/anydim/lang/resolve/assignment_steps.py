@@ -237,10 +237,10 @@ def _harmless(work: Work, read: Read, indices: tuple[Expr, ...]) -> bool:
     reading, writing = tuple(map(bare, read.indices)), tuple(map(bare, indices))
     if reading == writing:
         return not (work.right and work.assignment.combine) and one_to_one(writing, work.left)
-    return any(_apart(work, *pair) for pair in zip(reading, writing))
+    return any(_disjoint(work, *pair) for pair in zip(reading, writing))
 
 
-def _apart(work: Work, index: Expr, written_index: Expr) -> bool:
+def _disjoint(work: Work, index: Expr, written_index: Expr) -> bool:
     """Whether the ranges of a read and a written index along an axis are disjoint."""
     box = ranges.running(work.extents.values(), work.binding.box)
     read = ranges.expression_range(index, work.extents, box)

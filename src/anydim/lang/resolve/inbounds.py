@@ -69,7 +69,7 @@ def settle(work: Work, at: Position, status: str, span: tuple[Size, Size] | None
     scope = work.scope
     if scope is not None and (scope.loops or scope.conditional):
         if status == ranges.OUTSIDE and not work.binding.by_call:
-            raise _leaves(work, at, span)
+            raise _out_of_bounds(work, at, span)
         low = hoisted(span[0], scope.loops, box, False)
         high = hoisted(span[1], scope.loops, box, True)
         runs = [*work.extents.values(), *map(trips, scope.loops)]
@@ -81,7 +81,7 @@ def settle(work: Work, at: Position, status: str, span: tuple[Size, Size] | None
         status, _ = ranges.span_status(low, high, at.size, trips_too, box)
     extents = {**work.extents, **_trip_extents(loops, box)}
     if status == ranges.OUTSIDE and not (work.binding.by_call and _may_not_run(extents, box)):
-        raise _leaves(work, at, span)
+        raise _out_of_bounds(work, at, span)
     if status in (ranges.OUTSIDE, ranges.UNDECIDED):
         _guard(work, at, span, extents, box)
     return at.index
@@ -111,7 +111,7 @@ def _guard(
             work.binding.guards.append(guard)
 
 
-def _leaves(work: Work, at: Position, span: tuple[Size, Size]) -> LanguageError:
+def _out_of_bounds(work: Work, at: Position, span: tuple[Size, Size]) -> LanguageError:
     meant = work.recurrence
     if meant is not None:
         return work.recurrence_error(meant)

@@ -43,13 +43,13 @@ def instantiate(
     try:
         return _instantiate({}, False, definition, types, attributes, box)
     except LanguageError:
-        free, wider = _freed(definition, types, box)
-        if wider is box or not _makes_sense(definition, free, attributes, wider):
+        free, wider = _with_free_sizes(definition, types, box)
+        if wider is box or not _is_valid(definition, free, attributes, wider):
             raise
     return _instantiate({}, True, definition, types, attributes, box)
 
 
-def _freed(
+def _with_free_sizes(
     definition: Definition, types: Sequence[TensorType], box: Box
 ) -> tuple[list[TensorType], Box]:
     """Replace each constant size variable by a dim; returns the types and the box with the dims."""
@@ -79,7 +79,7 @@ def _named_axes(parameter: Parameter, rank: int) -> Iterator[tuple[int, str]]:
                 yield axis, term.name
 
 
-def _makes_sense(
+def _is_valid(
     definition: Definition, types: Sequence[TensorType], attributes: Mapping[str, Any], box: Box
 ) -> bool:
     try:
