@@ -58,7 +58,7 @@ _WEIGHTS = {
 }  # fmt: skip
 
 
-def weights(mode: str) -> tuple[int, int, str]:
+def interpolation_weights(mode: str) -> tuple[int, int, str]:
     """(number of neighbours, how many of them precede, the weight at distance {d}) of a mode."""
     return _WEIGHTS[mode]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anydim.base.errors import GraphError
 from anydim.graph.operator import Attributes, Types, Written
-from anydim.ops.resampling import weights
+from anydim.ops.resampling import interpolation_weights
 from anydim.ops.writing import (
     declared,
     definition,
@@ -88,7 +88,7 @@ def _coordinate(
         index, factor, tap = f"cast<int64>({position})", [], []
         tapped = outer
     else:
-        count, before, weight = weights(mode)
+        count, before, weight = interpolation_weights(mode)
         k = f"k{axis}"
         # output positions stay on the last axis, where vector loads are contiguous
         tapped, tap = [outer[0], k, *outer[1:]], [f"{k} in 0:{count}"]
