@@ -48,7 +48,7 @@ DIMS = {
     "nothing": ({"batch": None}, "without a lower bound"),
     "three bounds": ({"batch": (1, 2, 3)}, "given as (1, 2, 3)"),
     "bounds the wrong way round": ({"batch": (5, 2)}, "dim 'batch': the upper bound 2 is below"),
-    "a negative size": ({"batch": -1}, "dim 'batch': the lower bound -1 is below 0"),
+    "a negative size": ({"batch": -1}, "dim 'batch': the lower bound -1 is negative"),
     "a size beyond 64 bits": ({"batch": 2**70}, "does not fit 64 bits"),
     "a size of many digits": ({"batch": 10**5000}, "has 16610 bits"),
     "a dim that there is not": ({"bach": 3}, "did you mean 'batch'?"),

@@ -67,7 +67,7 @@ PARSE_ERRORS = [
     ),
     (
         "def f(float(N,M) x) -> (y) { y(i) = x(i,j) }",
-        """demo.tc:1:41: f: index 'j' is not on the left, so the statement reduces over it
+        """demo.tc:1:41: f: index 'j' is not on the left, so the statement is a reduction over it
     def f(float(N,M) x) -> (y) { y(i) = x(i,j) }
                                             ^
   write '+=!', '*=!', 'min=!' or 'max=!' instead of '='""",
@@ -163,37 +163,37 @@ PARSE_ERRORS = [
         """demo.tc:1:37: f: the range of a loop has no index 'M'
     def f(float(N) x) -> (y) { for t in M { y(t) = x(t) } }
                                         ^
-  it speaks of sizes, loops and scalars""",
+  it may use sizes, loop variables and scalars""",
     ),
     (
         "def f(float(N) x) -> (y) { for x in N { y(x) = 0 } }",
-        """demo.tc:1:28: f: 'x' has a meaning already: count in another name
+        """demo.tc:1:28: f: 'x' is already defined: use another loop variable
     def f(float(N) x) -> (y) { for x in N { y(x) = 0 } }
                                ^""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in N { for t in N { y(t) = x(t) } } }",
-        """demo.tc:1:41: f: 't' has a meaning already: count in another name
+        """demo.tc:1:41: f: 't' is already defined: use another loop variable
     def f(float(N) x) -> (y) { for t in N { for t in N { y(t) = x(t) } } }
                                             ^""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in N { t = 1 } y = 0 }",
-        """demo.tc:1:28: f: 't' counts iterations, and a statement assigns it
+        """demo.tc:1:28: f: 't' is a loop variable, but a statement assigns it
     def f(float(N) x) -> (y) { for t in N { t = 1 } y = 0 }
                                ^
-  count in another name""",
+  use another loop variable""",
     ),
     (
         "def f(float(N) x) -> (y) { if i > 0 { y = 1 } else { y = 0 } }",
         """demo.tc:1:31: f: a condition has no index 'i'
     def f(float(N) x) -> (y) { if i > 0 { y = 1 } else { y = 0 } }
                                   ^
-  it speaks of sizes, loops and scalars""",
+  it may use sizes, loop variables and scalars""",
     ),
     (
         "def f(float(N) x) -> (y) { y(t) = x(t) y(t,u) = 0 }",
-        """demo.tc:1:40: f: 'y' has 1 dimension, and 2 here
+        """demo.tc:1:40: f: 'y' has 1 dimension, but 2 here
     def f(float(N) x) -> (y) { y(t) = x(t) y(t,u) = 0 }
                                            ^
   write y(i), or another tensor""",
@@ -203,7 +203,7 @@ PARSE_ERRORS = [
         """demo.tc:1:28: f: 'N' cannot be assigned
     def f(float(N) x) -> (y) { N = 3 y = 0 }
                                ^
-  it is the name of a size: give the tensor another name""",
+  it is the name of a size: rename the tensor""",
     ),
     (
         "def f(float(N) x) -> (y) { y(i) = g(x) }",
@@ -217,11 +217,11 @@ PARSE_ERRORS = [
         """demo.tc:1:35: f: there is no tensor or function 'z'
     def f(float(N) x) -> (y) { y(i) = z(i) z(i) = x(i) }
                                       ^
-  a statement assigns it, but not before this one""",
+  it is assigned only after this statement""",
     ),
     (
         "def f(float(N) x) -> (y) { y = x(0) for t in N { y(t) = 1 } }",
-        """demo.tc:1:50: f: 'y' has 0 dimensions, and 1 here
+        """demo.tc:1:50: f: 'y' has 0 dimensions, but 1 here
     def f(float(N) x) -> (y) { y = x(0) for t in N { y(t) = 1 } }
                                                      ^
   write y, or another tensor""",
@@ -231,22 +231,22 @@ PARSE_ERRORS = [
         """demo.tc:1:5: f: no statement assigns result 'x'
     def f(float(N) x) -> (x) { y(i) = x(i) }
         ^
-  it is a parameter: give the result another name""",
+  it is a parameter: rename the result""",
     ),
     (
         "def g(float(N) x) -> (y, z) { y(i) = x(i) z(i) = x(i) }\n"
         "def f(float(N) x) -> (y) { y = g(x) }",
-        """demo.tc:2:28: f: 'g' has 2 results (y, z), and 1 are assigned
+        """demo.tc:2:28: f: 'g' has 2 results (y, z), but 1 are assigned
     def f(float(N) x) -> (y) { y = g(x) }
                                ^
   write: y, z = g(...)""",
     ),
     (
         "def g(float(N) x) -> (y) { y(i) = x(i) }\ndef f(float(N) x) -> (y) { y(i) = 2 * g(x) }",
-        """demo.tc:2:39: f: the call of 'g' is a part of an expression
+        """demo.tc:2:39: f: the call of 'g' is part of an expression
     def f(float(N) x) -> (y) { y(i) = 2 * g(x) }
                                           ^
-  give its result a name first: y = g(...)""",
+  assign its result first: y = g(...)""",
     ),
     (
         "def g(float(N) x) -> (y) { y = f(x) }\ndef f(float(N) x) -> (y) { y = g(x) }",
@@ -288,24 +288,24 @@ INSTANTIATE_ERRORS = [
     ),
     (
         "def f(float(N) x) -> (y) { y(i,j) = x(i) }",
-        """<text>:1:32: f: the range of 'j' does not follow from any read
+        """<text>:1:32: f: the range of 'j' cannot be inferred from any read
     def f(float(N) x) -> (y) { y(i,j) = x(i) }
                                    ^
   add: where j in 0:...""",
     ),
     (
         "def f(float(N) x) -> (y) { y(i) +=! x(i - k) else 0 where k in 0:3 }",
-        """<text>:1:30: f: the range of 'i' does not follow from any read
+        """<text>:1:30: f: the range of 'i' cannot be inferred from any read
     def f(float(N) x) -> (y) { y(i) +=! x(i - k) else 0 where k in 0:3 }
                                  ^
-  add: where i in 0:... (a read with a default says nothing of ranges)""",
+  add: where i in 0:... (a read with a default implies no range)""",
     ),
     (
         "def f(float(N) x) -> (y) { y(i,k) = (x(i) else 0) * k where k in 0:2 }",
-        """<text>:1:30: f: the range of 'i' does not follow from any read
+        """<text>:1:30: f: the range of 'i' cannot be inferred from any read
     def f(float(N) x) -> (y) { y(i,k) = (x(i) else 0) * k where k in 0:2 }
                                  ^
-  add: where i in 0:4 (a read with a default says nothing of ranges)""",
+  add: where i in 0:4 (a read with a default implies no range)""",
     ),
     (
         "def f(float(N) x) -> (y) {\n  y(i) = x(i) * x(4) }",
@@ -323,7 +323,7 @@ INSTANTIATE_ERRORS = [
     ),
     (
         "def f(float(N,M) x) -> (y) { y(i) = x(i,0) }",
-        """<text>:1:7: f: 'x' has 2 dimensions, and the argument has 1
+        """<text>:1:7: f: 'x' has 2 dimensions, but the argument has 1
     def f(float(N,M) x) -> (y) { y(i) = x(i,0) }
           ^
   give an array of that rank, or declare an ellipsis such as '...b'""",
@@ -354,10 +354,10 @@ def test_instantiate_errors(text, message):
 FREE_ERRORS = [
     (
         "def f(float(N) x) -> (y) { y(i,k) = x(i + k) }",
-        """<text>:1:30: f: the range of 'i' does not follow: the read of 'x' in dimension 0 leaves 'i' and 'k' open
+        """<text>:1:30: f: the range of 'i' cannot be inferred: the read of 'x' in dimension 0 leaves 'i' and 'k' open
     def f(float(N) x) -> (y) { y(i,k) = x(i + k) }
                                  ^
-  settle one of them: where k in 0:..., or where i in 0:...""",
+  give one of them a range: where k in 0:..., or where i in 0:...""",
     ),
     (
         "def f(float(N) x) -> (y) { y(i) = x(i - 1) }",
@@ -375,14 +375,14 @@ FREE_ERRORS = [
     ),
     (
         "def f(float(N) x) -> (y) { y += x(i) }",
-        """<text>:1:28: f: nothing defines 'y' before this adds to it
+        """<text>:1:28: f: 'y' is accumulated into before it is defined
     def f(float(N) x) -> (y) { y += x(i) }
                                ^
   start from the operator's identity, as in '+=!', or assign it first""",
     ),
     (
         "def f(float(N) x) -> (y) { y(i) = y(i) + x(i) }",
-        """<text>:1:35: f: the order contradicts this read: with n = 1, i = 0, y(0) is read before it is written
+        """<text>:1:35: f: the iteration order contradicts this read: with n = 1, i = 0, y(0) is read before it is written
     def f(float(N) x) -> (y) { y(i) = y(i) + x(i) }
                                       ^
   define all of it first, as in y(...) = 0""",
@@ -403,42 +403,42 @@ FREE_ERRORS = [
     ),
     (
         "def f(float(N) x) -> (y) { for t in N { y(t) = (y(t + 1) else 0) + x(t) } }",
-        """<text>:1:49: f: the order contradicts this read: with n = 2, t = 0, y(1) is read before it is written
+        """<text>:1:49: f: the iteration order contradicts this read: with n = 2, t = 0, y(1) is read before it is written
     def f(float(N) x) -> (y) { for t in N { y(t) = (y(t + 1) else 0) + x(t) } }
                                                     ^
-  let the iterations run in another order, as in for t in N - 1:-1:-1, or define all of it first, as in y(...) = 0""",
+  change the order of the iterations, as in for t in N - 1:-1:-1, or define all of it first, as in y(...) = 0""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in N { y(t) = 0 } for t in N { w(t) = w(t + 2) else x(t) } }",
-        """<text>:1:72: f: the order contradicts this read: with n = 3, t = 0, w(2) is read before it is written
+        """<text>:1:72: f: the iteration order contradicts this read: with n = 3, t = 0, w(2) is read before it is written
     def f(float(N) x) -> (y) { for t in N { y(t) = 0 } for t in N { w(t) = w(t + 2) else x(t) } }
                                                                            ^
-  let the iterations run in another order, as in for t in N - 1:-1:-1, or define all of it first, as in w(...) = 0""",
+  change the order of the iterations, as in for t in N - 1:-1:-1, or define all of it first, as in w(...) = 0""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in -1:N-1 { y(t+1) = y(t + 2) else 0 } }",
-        """<text>:1:55: f: the order contradicts this read: with n = 2, t = -1, y(1) is read before it is written
+        """<text>:1:55: f: the iteration order contradicts this read: with n = 2, t = -1, y(1) is read before it is written
     def f(float(N) x) -> (y) { for t in -1:N-1 { y(t+1) = y(t + 2) else 0 } }
                                                           ^
-  let the iterations run in another order, as in for t in N - 2:-2:-1, or define all of it first, as in y(...) = 0""",
+  change the order of the iterations, as in for t in N - 2:-2:-1, or define all of it first, as in y(...) = 0""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in N-1:-1:-1 { y(t) = (y(t - 1) else 0) + x(t) } }",
-        """<text>:1:57: f: the order contradicts this read: with n = 2, t = 1, y(0) is read before it is written
+        """<text>:1:57: f: the iteration order contradicts this read: with n = 2, t = 1, y(0) is read before it is written
     def f(float(N) x) -> (y) { for t in N-1:-1:-1 { y(t) = (y(t - 1) else 0) + x(t) } }
                                                             ^
-  let the iterations run in another order, as in for t in 0:N, or define all of it first, as in y(...) = 0""",
+  change the order of the iterations, as in for t in 0:N, or define all of it first, as in y(...) = 0""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in N { y(t) = y(t) } }",
-        """<text>:1:41: f: the element type of 'y' does not follow: it depends on itself alone
+        """<text>:1:41: f: the element type of 'y' cannot be inferred: it depends only on itself
     def f(float(N) x) -> (y) { for t in N { y(t) = y(t) } }
                                             ^
   give the read a default, as in y(...) else 0, or convert it: float(...)""",
     ),
     (
         "def f(float(N) x) -> (y, w) { for t in N { y(t) = w(t - 1) else y(t - 1) w(t) = y(t) } }",
-        """<text>:1:44: f: the element type of 'y' does not follow: it depends on itself alone
+        """<text>:1:44: f: the element type of 'y' cannot be inferred: it depends only on itself
     def f(float(N) x) -> (y, w) { for t in N { y(t) = w(t - 1) else y(t - 1) w(t) = y(t) } }
                                                ^
   give the read a default, as in y(...) else 0, or convert it: float(...)""",
@@ -452,10 +452,10 @@ FREE_ERRORS = [
     ),
     (
         "def f(float(N) x) -> (y) { for t in N { y(t) = z(t) z(t) = x(t) } }",
-        """<text>:1:48: f: the order contradicts this read: with n = 1, t = 0, z(0) is read before it is written
+        """<text>:1:48: f: the iteration order contradicts this read: with n = 1, t = 0, z(0) is read before it is written
     def f(float(N) x) -> (y) { for t in N { y(t) = z(t) z(t) = x(t) } }
                                                    ^
-  let the iterations run in another order, or define all of it first, as in z(...) = 0""",
+  change the order of the iterations, or define all of it first, as in z(...) = 0""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in 1:N { y(t) = x(t) } }",
@@ -494,49 +494,49 @@ FREE_ERRORS = [
     ),
     (
         "def f(float(N) x) -> (y) { y(x(i)) = 3 }",
-        """<text>:1:30: f: an index is an integer, not float32
+        """<text>:1:30: f: an index must be an integer, not float32
     def f(float(N) x) -> (y) { y(x(i)) = 3 }
                                  ^
   write int64(...)""",
     ),
     (
         "def f(float(N) x) -> (y) { y(int64(x(i))) +=! 1 }",
-        """<text>:1:28: f: the size of dimension 0 of 'y' does not follow
+        """<text>:1:28: f: the size of dimension 0 of 'y' cannot be inferred
     def f(float(N) x) -> (y) { y(int64(x(i))) +=! 1 }
                                ^
   define all of it first: y(i, ...) = 0 where i in 0:...""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in N { y(i) = x(t) } }",
-        """<text>:1:43: f: the range of 'i' does not follow from any read
+        """<text>:1:43: f: the range of 'i' cannot be inferred from any read
     def f(float(N) x) -> (y) { for t in N { y(i) = x(t) } }
                                               ^
   add: where i in 0:...""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in 0:N:0 { y(t) = 0 } }",
-        """<text>:1:41: f: the step of a loop is a number that is known, and not 0
+        """<text>:1:41: f: the step of a loop must be a nonzero constant
     def f(float(N) x) -> (y) { for t in 0:N:0 { y(t) = 0 } }
                                             ^
-  such as 2 or -1; without one it is 1""",
+  such as 2 or -1; the default is 1""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in 0:x(0) { y(t) = 0 } }",
-        """<text>:1:39: f: the end of a loop is an integer, not float32
+        """<text>:1:39: f: the end of a loop must be an integer, not float32
     def f(float(N) x) -> (y) { for t in 0:x(0) { y(t) = 0 } }
                                           ^
   write int64(...)""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in 0:int64(x(0)) { y(t) = 0 } }",
-        """<text>:1:53: f: the size of dimension 0 of 'y' does not follow
+        """<text>:1:53: f: the size of dimension 0 of 'y' cannot be inferred
     def f(float(N) x) -> (y) { for t in 0:int64(x(0)) { y(t) = 0 } }
                                                         ^
   define all of it first: y(i, ...) = 0 where i in 0:...""",
     ),
     (
         "def f(float(N) x) -> (y) { y(i) = x(i) y(y(i)) = 0 }",
-        """<text>:1:42: f: an index is an integer, not float32
+        """<text>:1:42: f: an index must be an integer, not float32
     def f(float(N) x) -> (y) { y(i) = x(i) y(y(i)) = 0 }
                                              ^
   write int64(...)""",
@@ -549,7 +549,7 @@ FREE_ERRORS = [
     ),
     (
         "def f(float(N) x) -> (y) { y +=! x(i) > 0 }",
-        """<text>:1:28: f: a sum or product takes numbers, not bool
+        """<text>:1:28: f: a sum or product needs numbers, not bool
     def f(float(N) x) -> (y) { y +=! x(i) > 0 }
                                ^
   write int32(...)""",
@@ -570,7 +570,7 @@ FREE_ERRORS = [
     ),
     (
         "def g(int32(N) x) -> (y) { y(i) = x(i) }\ndef f(float(N) x) -> (y) { y = g(x) }",
-        """<text>:2:32: f: in this call of 'g': <text>:1:7: g: 'x' is int32, and the argument is float32
+        """<text>:2:32: f: in this call of 'g': <text>:1:7: g: 'x' is int32, but the argument is float32
     def g(int32(N) x) -> (y) { y(i) = x(i) }
           ^
     def f(float(N) x) -> (y) { y = g(x) }
@@ -580,10 +580,10 @@ FREE_ERRORS = [
     (
         "def g(float(N) x; float a) -> (y) { y(i) = a * x(i) }\n"
         "def f(float(N) x) -> (y) { y = g(x; a = x(0)) }",
-        """<text>:2:41: f: attribute 'a' is known only while the call runs
+        """<text>:2:41: f: attribute 'a' is known only at run time
     def f(float(N) x) -> (y) { y = g(x; a = x(0)) }
                                             ^
-  attributes are constants and sizes; give tensors and scalars as arguments""",
+  attributes are constants and sizes; pass tensors and scalars as arguments""",
     ),
     (
         "def f(float(N,N) x) -> (y) { y(i) = x(i,i) }",
@@ -618,7 +618,7 @@ def test_attributes_are_checked():
     text = "def f(float(N) x; int count = 1, bool on = true) -> (y) { y(i) = x(i) * count }"
     with pytest.raises(LanguageError, match=r"there is no attribute 'cuont'\n.*\n.*\n.*did you"):
         group_of(text, random(4), cuont=2)
-    with pytest.raises(LanguageError, match=r"attribute 'count' is an int, and 1.5 is not"):
+    with pytest.raises(LanguageError, match=r"attribute 'count' must be an int, not 1.5"):
         group_of(text, random(4), count=1.5)
 
 

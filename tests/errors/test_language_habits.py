@@ -40,9 +40,9 @@ STATEMENTS = [
     ("y(i) = ¦\"a\"", "there are no texts in the language"),
     ("y(i) = x(i) *¦* 2", "a power is pow(x, 2)"),
     ("y = m ¦@ m", "a matrix product is a sum: C(m,n) +=! A(m,k) * B(k,n)"),
-    ("y¦[i] = x(i)", "indices stand in parentheses: y(i)"),
-    ("y(i) = m[i¦,0]", "x[...] takes the row-major offset alone; "
-     "with an index for each dimension: x(i,j)"),
+    ("y¦[i] = x(i)", "indices go in parentheses: y(i)"),
+    ("y(i) = m[i¦,0]", "x[...] takes one row-major offset; "
+     "with an index per dimension: x(i,j)"),
     ("y(i) = m(i,¦:)", SLICE),
     ("y(i) = x(0¦:2)", SLICE),
     ("y(i) = x[0¦:2]", SLICE),
@@ -56,7 +56,7 @@ STATEMENTS = [
      "a condition is chosen by: condition ? a : b"),
     ("y(i) = x(i) where i =¦= 0", "'where' gives ranges, i in low:high, and names, s = a(i); "
      "a condition is chosen by: condition ? a : b"),
-    ("y(i) = x(i) for i in 0:N ¦}", "a loop stands before what it repeats: for t in 0:N { ... }; "
+    ("y(i) = x(i) for i in 0:N ¦}", "a loop goes before its body: for t in 0:N { ... }; "
      "the range of an index is: where i in 0:N"),
     ("y(i) = x(i) if N > 0 ¦else 0", "a choice in an expression is: condition ? a : b"),
     ("y(i) = x(i) if N > 0 ¦}", "a choice in an expression is: condition ? a : b; "
@@ -82,38 +82,38 @@ WHOLE = [
     ("def f(float(N) x) -> (float ¦y) { y(i) = x(i) }",
      "results have names alone, types follow: -> (y, z)"),
     ("¦float f(float(N) x) -> (y) { y(i) = x(i) }", DEF),
-    ("def f(float¦[N] x) -> (y) { y(i) = x(i) }", "dimensions stand in parentheses: float(N) x"),
+    ("def f(float¦[N] x) -> (y) { y(i) = x(i) }", "dimensions go in parentheses: float(N) x"),
     ("def f(x¦: float(N)) -> (y) { y(i) = x(i) }",
-     "the type stands before the name: float(N) x"),
-    ("def f(float x¦(N)) -> (y) { y(i) = x(i) }", "dimensions stand at the type: float(N) x"),
+     "the type goes before the name: float(N) x"),
+    ("def f(float x¦(N)) -> (y) { y(i) = x(i) }", "dimensions belong to the type: float(N) x"),
     ("def f(float(N) x; alpha ¦= 1.0) -> (y) { y(i) = x(i) }",
      "an attribute has a kind and a name; kinds: int, float, bool, size, type"),
     ("def f(float(N) x)¦: return x", HEAD),
     ("def f(float(N) x) ¦{ y(i) = x(i) }", HEAD),
     ("def f(float(N) x) ¦=> (y) { y(i) = x(i) }", HEAD),
-    ("def f(float(N) x) -> (y) ¦( y(i) = x(i) )", "statements stand in braces: { y(i) = x(i) }"),
+    ("def f(float(N) x) -> (y) ¦( y(i) = x(i) )", "statements go in braces: { y(i) = x(i) }"),
     ("def f(float(¦...) x) -> (y) { y(...) = x(...) }", "an ellipsis has a name: ...s"),
 ]  # fmt: skip
 
 # Programs that parse: names, ranks and indices that are wrong.
 MEANING = [
-    ("y(i) = 1 where i in 0:N, ¦j in 0:3", "take 'j' out of the 'where', or add it on the left"),
+    ("y(i) = 1 where i in 0:N, ¦j in 0:3", "remove 'j' from the 'where', or add it on the left"),
     ("for t in N { y(t) = 1 where ¦j in 0:3 }",
-     "take 'j' out of the 'where', or add it on the left"),
-    ("y(i) = 1 where exists m(i,¦j)", "take 'j' out of the 'where', or add it on the left"),
-    ("y(i) = x(i) where ¦N in 0:3", "it is a size; a range is for an index of the statement"),
+     "remove 'j' from the 'where', or add it on the left"),
+    ("y(i) = 1 where exists m(i,¦j)", "remove 'j' from the 'where', or add it on the left"),
+    ("y(i) = x(i) where ¦N in 0:3", "it is a size; only an index of the statement has a range"),
     ("y = ¦x + 1", "write x(i)"),
     ("y = exp(¦m)", "write m(i,j)"),
     ("y(i) = ¦x(i,i)", "write x(i)"),
     ("total +=! x(i) y(i) = x(i) / ¦total(i)", "write total"),
     ("y(i) = x(i) ¦y(i,j) = 0", "write y(i), or another tensor"),
     ("y(i) = ¦N(i)", "it is a size, without indices"),
-    ("y(i) = ¦softmax(x(i))", "give its result a name first: y = softmax(...)"),
+    ("y(i) = ¦softmax(x(i))", "assign its result first: y = softmax(...)"),
     ("y(i) = ¦softmx(x(i))", "did you mean 'softmax'?"),
-    ("y(i) = ¦rand(x(i))", "a definition draws no random numbers: take them as an argument"),
+    ("y(i) = ¦rand(x(i))", "a definition cannot generate random numbers: pass them as an argument"),
     ("y(i) = ¦mystery(i)", "the tensors here are 'x', 'm', 'y'"),
-    ("¦N = 3", "it is the name of a size: give the tensor another name"),
-    ("¦size(i) = x(i)", "it is a word of the language: give the tensor another name"),
+    ("¦N = 3", "it is the name of a size: rename the tensor"),
+    ("¦size(i) = x(i)", "it is a reserved word: rename the tensor"),
     ("y(i) = ¦m.2 + x(i)", "write m.0 to m.1"),
     ("y(i) = ¦exp(x(i), 2)", "write exp(a)"),
     ("¦z(i) = x(i)", "add a statement: y(...) = ..."),
@@ -123,12 +123,15 @@ MEANING = [
 TYPED = [
     (
         "y(¦i) = x(i - 1) else 0",
-        "add: where i in 0:... (a read with a default says nothing of ranges)",
+        "add: where i in 0:... (a read with a default implies no range)",
     ),
     ("y(i) = x(i ¦+ 0.5)", "write int64(...)"),
     ("y(0) = x(¦0.5)", "write int64(...)"),
     ("y(i) = x(i) ¦& 1", "write int32(...)"),
-    ("y(i) = ¦x(N) where i in 0:3", "'n' is that size, and no index: count in another name"),
+    (
+        "y(i) = ¦x(N) where i in 0:3",
+        "'n' is that size, not an index: use another name for the index",
+    ),
 ]
 
 

@@ -51,7 +51,7 @@ def test_the_advice_in_words() -> None:
     with pytest.raises(ad.LanguageError) as caught:
         ad.define("def scan(float(N) x) -> (y) { y(i) = y(i-1) + x(i) }").scan(X)
     assert str(caught.value) == (
-        "<text>:1:38: scan: the statement reads other elements of 'y', which it writes, and a "
+        "<text>:1:38: scan: the statement reads other elements of its target 'y', and a "
         "statement has no order\n"
         "    def scan(float(N) x) -> (y) { y(i) = y(i-1) + x(i) }\n"
         "                                         ^\n"

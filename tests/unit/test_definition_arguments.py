@@ -70,11 +70,11 @@ def test_a_rank_in_a_graph() -> None:
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ({}, "how the dimensions of 'x' are shared is not known"),
-        ({"p": 5}, "'x' has at least 6 dimensions, and the argument has 3"),
+        ({}, "the dimensions of 'x' are split ambiguously over its ellipses"),
+        ({"p": 5}, "'x' has at least 6 dimensions, but the argument has 3"),
         ({"p": -1}, "'...p' stands for -1 dimensions"),
         ({"p": "one"}, "'...p' stands for 'one' dimensions"),
-        ({"p": 1, "q": 0}, "'x' has 2 dimensions, and the argument has 3"),
+        ({"p": 1, "q": 0}, "'x' has 2 dimensions, but the argument has 3"),
     ],
 )
 def test_ranks_that_do_not_fit(named: dict[str, object], words: str) -> None:

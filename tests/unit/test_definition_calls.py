@@ -114,7 +114,7 @@ def test_sizes_without_running() -> None:
 def test_sizes_that_do_not_fit() -> None:
     with pytest.raises(ad.DimError, match="size 5 in axis 0"):
         LIBRARY.matmul.sizes((3, 4), (5, 6))
-    with pytest.raises(ad.LanguageError, match="has 2 dimensions, and the argument has 1"):
+    with pytest.raises(ad.LanguageError, match="has 2 dimensions, but the argument has 1"):
         LIBRARY.matmul.sizes((3,), (5, 6))
     with pytest.raises(ad.InputError, match="is no shape"):
         LIBRARY.matmul.sizes((3, "x"), (5, 6))

@@ -70,7 +70,7 @@ def test_what_does_not_fit_is_a_clear_error_and_the_next_call_works() -> None:
         LIBRARY.matmul(a, draw(4, 5))
     with pytest.raises(ad.LanguageError, match="'A' is float32"):
         LIBRARY.matmul(a.astype(numpy.float64), draw(3, 5))
-    with pytest.raises(ad.LanguageError, match="has 2 dimensions, and the argument has 1"):
+    with pytest.raises(ad.LanguageError, match="has 2 dimensions, but the argument has 1"):
         LIBRARY.matmul(a[0], draw(3, 5))
     with pytest.raises(AttributeError, match="matmul"):
         _ = LIBRARY.matmull

@@ -1,4 +1,4 @@
-"""Graphs of operators: values with symbolic types, the nodes that make them, their meaning.
+"""Graphs of operators: values with symbolic types, the nodes that make them, their semantics.
 
-In come records of operators and what frontends read; out go verified graphs for the passes.
+Input: operator records and what frontends import. Output: verified graphs for the passes.
 """

@@ -1,4 +1,4 @@
-"""The sizes of dims, told by shapes and checked against what a graph declares."""
+"""Infers the sizes of dims from shapes, and checks them against a graph's declarations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anydim.sizes import Box, Size
 
 
 def bind(graph: Graph, inputs: Mapping[str, numpy.ndarray]) -> dict[str, int]:
-    """The sizes of the dims that these inputs have; every input is checked."""
+    """The sizes of the dims of these inputs; every input is checked."""
     for name in inputs:
         if name not in graph.inputs:
             hint = suggestion(name, graph.inputs) or f"the inputs are {listed(graph.inputs)}"
@@ -25,15 +25,17 @@ def bind(graph: Graph, inputs: Mapping[str, numpy.ndarray]) -> dict[str, int]:
         if name not in inputs:
             raise InputError(f"'{graph.name}': input '{name}' is missing")
         _check_kind(graph, name, numpy.asarray(inputs[name]), graph.types[name])
-    return told(graph, {name: numpy.asarray(inputs[name]).shape for name in graph.inputs}, {})
+    return inferred_sizes(
+        graph, {name: numpy.asarray(inputs[name]).shape for name in graph.inputs}, {}
+    )
 
 
-def told(
+def inferred_sizes(
     graph: Graph, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, int], where: str = ""
 ) -> dict[str, int]:
-    """`known` with the sizes that the shapes of some values tell; DimError where these disagree.
+    """`known` extended by the sizes that some values' shapes determine; DimError on conflicts.
 
-    `where` says whose values they are; without it they are the graph's inputs.
+    `where` names the owner of the values; by default they are the graph's inputs.
     """
     sizes = dict(known)
     for name, shape in shapes.items():
@@ -42,8 +44,8 @@ def told(
                 value = _solve(size, symbol, actual, sizes)
                 if value is not None:
                     sizes[symbol] = value
-    spoken = {s for name in shapes for size in graph.types[name].shape for s in size.symbols}
-    problem = _outside(graph.box, sizes, spoken)
+    used = {s for name in shapes for size in graph.types[name].shape for s in size.symbols}
+    problem = _outside(graph.box, sizes, used)
     if problem:
         raise DimError(f"{where or repr(graph.name)}: {problem}")
     kind = "value" if where else "input"
@@ -58,21 +60,21 @@ def told(
     return sizes
 
 
-def found(
+def with_found_dims(
     graph: Graph, node: Node, values: Iterable[int], dims: Iterable[str], known: Mapping[str, int]
 ) -> dict[str, int]:
-    """`known` with the values that data gave to dims; InputError where they do not fit the box."""
+    """`known` extended by data-dependent dims; InputError where they do not fit the box."""
     sizes = {**known, **dict(zip(dims, values))}
     problem = _outside(graph.box, sizes, ())
     if problem:
         raise InputError(
-            f"{node.source or node.where()}: a size that data decides does not fit: {problem}"
+            f"{node.source or node.where()}: a data-dependent size is out of bounds: {problem}"
         )
     return sizes
 
 
 def check_guards(graph: Graph, sizes: Mapping[str, int]) -> None:
-    """Raise DimError for the first guard that these sizes break; those on unknown sizes pass."""
+    """Raise DimError for the first guard that fails; guards on unknown sizes are skipped."""
     try:
         check_group_guards(graph.guards, sizes)
     except DimError as error:
@@ -80,14 +82,14 @@ def check_guards(graph: Graph, sizes: Mapping[str, int]) -> None:
 
 
 def _outside(box: Box, sizes: Mapping[str, int], needed: Collection[str]) -> str:
-    """What is wrong with the sizes that are known, or needed; empty when nothing is."""
+    """Describe what is wrong with known or needed sizes; empty if nothing."""
     unknown = [d.name for d in box.dims if d.name not in sizes and d.name not in needed]
     problems = box.without(unknown).violations(sizes)
     return problems[0] if problems else ""
 
 
 def _solve(size: Size, symbol: str, actual: int, sizes: Mapping[str, int]) -> int | None:
-    """The value of a symbol where `size`, affine in it, is `actual`."""
+    """The value of a symbol at which `size`, affine in it, is `actual`."""
     split = size.substitute(sizes).linear_in((symbol,))
     if split is None or split[1].constant is None:
         return None

@@ -1,4 +1,4 @@
-"""Where the dims of a graph come from: its inputs, nodes that find them, or the graph around it."""
+"""Origins of the dims of a graph: its inputs, nodes that define them, or the enclosing graph."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Origins:
-    """`found` holds the dims that each node makes known, by position; `free` are those that a
-    graph speaks of and neither its inputs nor its nodes tell."""
+    """`found` holds the dims that each node defines, by position; `free` are the dims that a graph
+    uses and neither its inputs nor its nodes define."""
 
     found: tuple[frozenset[str], ...]
     free: frozenset[str]
@@ -31,7 +31,7 @@ class Origins:
 
 
 def origins(graph: Graph) -> Origins:
-    """Where the dims come from that the nodes of a graph speak of."""
+    """Determine the origins of the dims that a graph's nodes use."""
     known = set(symbols_of(graph.types[name] for name in graph.inputs))
     free: set[str] = set()
     found = []
@@ -46,15 +46,15 @@ def origins(graph: Graph) -> Origins:
             own = set(made - known)
         known |= own
         found.append(frozenset(own))
-        spoken = uses(node) | made
-        free |= spoken - known
-        known |= spoken
+        used = uses(node) | made
+        free |= used - known
+        known |= used
     free |= symbols_of(graph.guards) - known
     return Origins(tuple(found), frozenset(free))
 
 
 def uses(node: Node) -> frozenset[str]:
-    """The dims whose values a node needs, those of the types of its results aside."""
+    """The dims whose values a node needs, except those in the types of its results."""
     region = node.region
     if region is None:
         return symbols_of(node.attributes.values())
@@ -85,7 +85,7 @@ def _symbols_of_record(record: Group | TensorType) -> frozenset[str]:
     if isinstance(record, TensorType):
         return symbols_of(record.shape)
     found: set[str] = set()
-    bound: set[str] = set()  # indices, of which extents may speak too
+    bound: set[str] = set()  # indices, which extents may also use
     waiting: list[Any] = [record]
     while waiting:
         item = waiting.pop()
@@ -101,7 +101,7 @@ def _symbols_of_record(record: Group | TensorType) -> frozenset[str]:
 
 
 def pruned(graph: Graph) -> Graph:
-    """Without the nodes, constants, types and found dims that no output or guard needs."""
+    """Remove the nodes, constants, types and found dims that no output or guard needs."""
     found = graph.origins.found if graph.has_regions else (frozenset[str](),) * len(graph.nodes)
     needed = set(graph.outputs)
     wanted = set(symbols_of(graph.guards)) if graph.has_regions else set[str]()

@@ -1,4 +1,4 @@
-"""The meaning of a graph: a numpy evaluator that every pass and kernel is compared with."""
+"""The numpy evaluator of graphs: the reference for every pass and kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy
 
 from anydim.base.dtypes import DType, converted
 from anydim.base.errors import DimError, InputError
-from anydim.graph.binding import bind, check_guards, found, told
+from anydim.graph.binding import bind, check_guards, inferred_sizes, with_found_dims
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import BranchRegion, CallRegion, Foreign, LoopRegion, Scan, Sizes
@@ -28,7 +28,7 @@ Sizing = Mapping[str, int]
 def evaluate(
     graph: Graph, inputs: Mapping[str, Any], precision: DType | None = None
 ) -> dict[str, Any]:
-    """The outputs of a graph for these inputs, computed operator by operator.
+    """Evaluate the outputs of a graph for these inputs, operator by operator.
 
     `precision` computes floating point in another type (float64 for an accurate reference).
     Raises InputError or DimError for inputs that do not fit.
@@ -42,7 +42,7 @@ def evaluate(
 
 
 def _unlisted(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs with lists as their two arrays."""
+    """The inputs with lists split into their two arrays."""
     values = dict(inputs)
     for name, listed in graph.lists.items():
         if name in values and listed.elements in graph.inputs:
@@ -58,7 +58,7 @@ def _unlisted(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
 def _run(
     graph: Graph, inputs: Mapping[str, numpy.ndarray], sizes: Sizing, precision: DType | None
 ) -> list[numpy.ndarray]:
-    """The outputs for inputs that were checked; `sizes` holds the dims known so far."""
+    """The outputs for checked inputs; `sizes` holds the dims known so far."""
     check_guards(graph, sizes)
     values = {name: numpy.asarray(inputs[name]) for name in graph.inputs}
     values.update({name: constant.array for name, constant in graph.constants.items()})
@@ -79,12 +79,12 @@ def _run(
 def _after(
     graph: Graph, node: Node, values: Mapping[str, numpy.ndarray], sizes: Sizing
 ) -> dict[str, int]:
-    """The dims that are known once a node with a region ran."""
+    """The dims that are known after a node with a region has run."""
     if isinstance(node.region, Sizes):
         numbers = values[node.given[0]].reshape(-1).tolist()
-        return found(graph, node, numbers, node.region.dims, sizes)
+        return with_found_dims(graph, node, numbers, node.region.dims, sizes)
     shapes = {name: values[name].shape for name in node.outputs}
-    return told(graph, shapes, sizes, node.source or node.where())
+    return inferred_sizes(graph, shapes, sizes, node.source or node.where())
 
 
 def evaluate_node(
@@ -94,7 +94,7 @@ def evaluate_node(
     sizes: Sizing,
     precision: DType | None = None,
 ) -> dict[str, numpy.ndarray]:
-    """The results of one node by name; InputError for an index that leaves its axis."""
+    """The results of one node by name; InputError for an out-of-bounds index."""
     if node.region is not None:
         return dict(zip(node.outputs, _Region(graph, node, sizes, precision).run(values)))
     group = group_of(graph, node)
@@ -147,7 +147,7 @@ class _Region:
         return self.loop(region, given) if isinstance(region, LoopRegion) else []
 
     def foreign(self, region: Foreign, given: Arrays) -> list[numpy.ndarray]:
-        """What the engine makes of values in their own types: it is its own reference."""
+        """Run the engine on values in their own types: it is its own reference."""
         evaluated = import_module("anydim.devices.engines.once").evaluated
         may_crash = import_module("anydim.devices.engines.onnxruntime").may_crash
 
@@ -174,7 +174,7 @@ class _Region:
         inputs = dict(zip(graph.inputs, given))
         shapes = {name: value.shape for name, value in inputs.items()}
         where = f"{self.node.source or self.node.where()}, '{graph.name}'"
-        return _run(graph, inputs, told(graph, shapes, sizes, where), self.precision)
+        return _run(graph, inputs, inferred_sizes(graph, shapes, sizes, where), self.precision)
 
     def loop(self, loop: LoopRegion, given: Arrays) -> list[numpy.ndarray]:
         going = bool(given[0]) if loop.conditional else True
@@ -205,7 +205,7 @@ class _Region:
         ]
 
     def stack(self, scan: Scan, kind: TensorType, initial: numpy.ndarray | None) -> _Stack:
-        """What a stacked result holds before the first iteration."""
+        """The initial contents of a stacked result."""
         lowest = {dim.name: dim.lo for dim in self.graph.box.dims}
         extent = 0 if scan.extent is None else scan.extent.evaluate(self.sizes)
         rest = [size.evaluate({**lowest, **self.sizes}) for size in kind.shape[1:]]
@@ -216,14 +216,14 @@ class _Region:
 
 
 def _shape(kind: TensorType, sizes: Sizing) -> tuple[int, ...] | None:
-    """The sizes of a type, where they are known."""
+    """The shape of a type, if its sizes are known."""
     if not frozenset().union(*(size.symbols for size in kind.shape)) <= sizes.keys():
         return None
     return tuple(size.evaluate(sizes) for size in kind.shape)
 
 
 class _Stack:
-    """A stacked result while it grows or is filled."""
+    """A stacked result being grown or filled."""
 
     def __init__(self, array: numpy.ndarray, growing: bool) -> None:
         self.array = array
@@ -231,7 +231,7 @@ class _Stack:
         self.slices: list[numpy.ndarray] = []
 
     def put(self, position: int, made: numpy.ndarray) -> None:
-        """Keep one slice; the first one tells the sizes of all."""
+        """Store one slice; the first one determines the slice shape."""
         if self.growing:
             self.slices.append(made)
             return

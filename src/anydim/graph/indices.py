@@ -1,4 +1,4 @@
-"""Which inputs hold indices, and where those have to lie."""
+"""Which inputs hold indices, and their valid ranges."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from anydim.sizes import Size, minimum
 
 
 def index_ranges(graph: Graph) -> dict[str, tuple[int, Size]]:
-    """(0, last index) for each input that a node takes as indices, as it is or moved or cast.
+    """(0, last index) for each input that a node uses as indices, unchanged or moved or cast.
 
-    Several axes that one input points into give the smallest.
+    If one input indexes several axes, the smallest counts.
     """
     inputs = {name: name for name in graph.inputs}  # value -> the input whose elements it has
     sizes: dict[str, Size] = {}
     for node in graph.nodes:
         if node.region is not None:
-            continue  # what a held graph takes as indices is checked where it runs
+            continue  # the indices of a held graph are checked at run time
         group = group_of(graph, node)
         names = _values(node, group)
         for statement in group.statements:
@@ -34,7 +34,7 @@ def index_ranges(graph: Graph) -> dict[str, tuple[int, Size]]:
 
 
 def _values(node: Node, group: Group) -> dict[str, str]:
-    """The graph value behind each tensor of a group; hidden ones get names of their own."""
+    """Map the tensors of a group to graph values; temporaries get unique names."""
     names = {tensor.name: f"{node.outputs[0]}/{tensor.name}" for tensor in group.temporaries}
     names.update(zip((tensor.name for tensor in group.inputs), node.given))
     names.update(zip((tensor.name for tensor in group.outputs), node.outputs))
@@ -42,7 +42,7 @@ def _values(node: Node, group: Group) -> dict[str, str]:
 
 
 def _moved(statement: Statement) -> str:
-    """The tensor whose elements a statement only moves or casts; empty when it does more."""
+    """The tensor whose elements a statement only moves or casts; empty for other statements."""
     body = statement.body
     while isinstance(body, Cast) and body.dtype.is_integer:
         body = body.argument

@@ -1,8 +1,8 @@
 """The graph: typed values with symbolic shapes, and the nodes that make them. All immutable.
 
-A value is a name. Its type stands in `Graph.types`; it comes from a graph input, a constant or
-exactly one node. A node is an operator of the library with attributes; or 'fused', a group of
-comprehensions whose tensor names are the names of graph values; or it holds graphs (`regions.py`).
+A value is a name. Its type is in `Graph.types`; it comes from a graph input, a constant or exactly
+one node. A node is an operator of the library with attributes; or 'fused', a group of
+comprehensions whose tensor names are graph values; or it holds graphs (`regions.py`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _REGIONS = (Sizes, BranchRegion, LoopRegion, CallRegion, Foreign)
 
 
 class Constant:
-    """A read-only array that the graph holds; equal only to itself, so hashing never reads it.
+    """A read-only array in a graph; equal only to itself, so hashing never reads it.
 
-    With a `scale`, which is broadcast, its elements are the array's times that. The product is made
-    whenever somebody asks for `array`: weights are large, and most are read once, to be packed.
+    With a broadcast `scale`, its elements are the array's times the scale. The product is computed
+    at each access of `array`: weights are large, and most are read once, to be packed.
     """
 
     def __init__(self, array: numpy.ndarray, scale: numpy.ndarray | None = None) -> None:
@@ -77,7 +77,9 @@ class Constant:
         """A hash of type and content, SHA-256 as hex digits."""
         content = hashlib.sha256(f"{self.array.dtype} {self.array.shape} ".encode())
         flat = numpy.ascontiguousarray(self.array).reshape(-1)
-        content.update(flat.view(numpy.uint8).data)  # narrow types have no buffers of their own
+        content.update(
+            flat.view(numpy.uint8).data
+        )  # narrow types do not support the buffer protocol
         return content.hexdigest()
 
     def __repr__(self) -> str:
@@ -86,12 +88,12 @@ class Constant:
 
 @dataclass(frozen=True)
 class Node:
-    """One operator applied to values; an optional input that is not given is None.
+    """One operator applied to values; an omitted optional input is None.
 
-    `source` is where the node came from, for errors and reports ('model.onnx: /layer.0/MatMul').
-    Attribute values are numbers, strings, Size, DType, Group, Region, and tuples of these.
-    `device` is the name that the program has for where it runs, '' the host; a node that holds
-    graphs is of the host, and those in them have devices of their own.
+    `source` is the node's origin, for errors and reports ('model.onnx: /layer.0/MatMul'). Attribute
+    values are numbers, strings, Size, DType, Group, Region, and tuples of these. `device` is the
+    program's name of the device it runs on, '' the host; a node that holds graphs is on the host,
+    and their nodes have devices of their own.
     """
 
     operator: str
@@ -126,18 +128,18 @@ class Node:
         return region if isinstance(region, _REGIONS) else None
 
     def where(self) -> str:
-        """How errors name this node."""
+        """Name of this node in errors."""
         name = self.source or (*self.outputs, *self.given, "")[0]
         return f"node '{name}' ({self.operator})"
 
 
 @dataclass(frozen=True)
 class Graph:
-    """What to compute: inputs, constants, nodes in an order that defines before use, outputs.
+    """A computation: inputs, constants, nodes in definition-before-use order, outputs.
 
-    The dims of the box are told by the shapes of the inputs or found by nodes; in a graph that a
-    node holds, also by the graph around it. `lists` names those inputs and outputs that a user
-    sees as lists of arrays.
+    The dims of the box are determined by the shapes of the inputs or by nodes; in a graph that a
+    node holds, also by the enclosing graph. `lists` names the inputs and outputs that users see as
+    lists of arrays.
     """
 
     name: str
@@ -180,9 +182,9 @@ class Graph:
 
     @cached_property
     def origins(self) -> Origins:
-        """Where the dims come from that its nodes speak of."""
+        """The origins of the dims that its nodes use."""
         return origins(self)
 
     def pruned(self) -> Graph:
-        """Without the nodes, constants, types and found dims that nothing needs."""
+        """Remove the nodes, constants, types and found dims that are not needed."""
         return pruned(self)

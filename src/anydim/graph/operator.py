@@ -1,9 +1,9 @@
-"""The operator record: everything that is known about an operator, and the registry of them.
+"""The operator record and the registry of operators.
 
-An operator is a text in the comprehension language. Its size rule, its meaning, its lowering and
-its tests all come from that text. Where the text depends on ranks or attributes (transpose by a
-permutation, concat of n inputs), a function writes it. What is no comprehension (sorting) is a
-`Routine`, which says all of that itself.
+An operator is a text in the comprehension language. Its size rule, semantics, lowering and tests
+all derive from that text. Where the text depends on ranks or attributes (transpose by a
+permutation, concat of n inputs), a function writes it. An operator that is not a comprehension
+(sorting) is a `Routine`, which provides all of these itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.kernels.routines.arguments import expect_inputs
 from anydim.lang.resolve.instantiate import instantiate
-from anydim.lang.surface.operator_names import offer
+from anydim.lang.surface.operator_names import register_callable
 from anydim.lang.surface.stored import stored_definition
 from anydim.lang.surface.syntax import Definition
 from anydim.lang.tree import Group, Tensor, TensorType
@@ -34,7 +34,7 @@ Attributes = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Written:
-    """A text with the values of its attributes, and what else must hold of the sizes."""
+    """A text with the values of its attributes, and additional guards on the sizes."""
 
     text: str
     attributes: Mapping[str, Any] = field(default_factory=FrozenMapping)
@@ -45,15 +45,15 @@ Writer = Callable[[Types, Attributes, Box], Written]
 
 
 @dataclass(frozen=True)
-class RoutinePlace:
-    """The module of `kernels/routines/` that has a `Routine`, and its name there."""
+class RoutineReference:
+    """Reference to a `Routine`: its module in `kernels/routines/`, and its name there."""
 
     module: str
     name: str
 
     @property
     def routine(self) -> Routine:
-        """The routine; its module is imported now."""
+        """The routine; its module is imported at this point."""
         module = import_module(f"anydim.kernels.routines.{self.module}")
         found: Routine = getattr(module, self.name)
         return found
@@ -64,14 +64,13 @@ class Operator:
     """A named operator of the library.
 
     `text` is its definition in the comprehension language, or a function that writes it for given
-    input types and attributes; such a function raises GraphError for arguments that do not fit.
-    Or it is the place of a `Routine`.
-    `attributes` are its attributes with their defaults; REQUIRED marks one that must be given.
-    `kind` is the family it belongs to; `domain` names the interval of good test data.
+    input types and attributes (raises GraphError for arguments that do not fit), or a reference to
+    a `Routine`. `attributes` are its attributes with their defaults; REQUIRED marks one without.
+    `kind` is its family; `domain` is the interval of test data.
     """
 
     name: str
-    text: str | Writer | RoutinePlace
+    text: str | Writer | RoutineReference
     kind: str
     doc: str = ""
     attributes: FrozenMapping[str, Any] = field(default_factory=FrozenMapping)
@@ -79,7 +78,7 @@ class Operator:
     file: str = "<operator>"
 
     def complete(self, attributes: Attributes) -> FrozenMapping[str, Any]:
-        """The attributes with defaults filled in; GraphError for unknown or missing ones."""
+        """Fill in default attributes; raise GraphError for unknown or missing ones."""
         for name in attributes:
             if name not in self.attributes:
                 known = ", ".join(self.attributes) or "none"
@@ -96,21 +95,21 @@ class Operator:
 
     @property
     def routine(self) -> Routine | None:
-        """What an operator that is no comprehension does; None for the others."""
-        return self.text.routine if isinstance(self.text, RoutinePlace) else None
+        """The routine of an operator that is not a comprehension; None for the others."""
+        return self.text.routine if isinstance(self.text, RoutineReference) else None
 
     def written(self, types: Types, attributes: Attributes, box: Box) -> Written:
-        """The text for these types and complete attributes, with what the text declares."""
+        """The text for these types and complete attributes, with the values it declares."""
         if isinstance(self.text, str):
             return Written(self.text, attributes)
-        if isinstance(self.text, RoutinePlace):
+        if isinstance(self.text, RoutineReference):
             raise InternalError(f"operator '{self.name}' has no text")
         return self.text(types, attributes, box)
 
     def instantiate(self, types: Types, attributes: Attributes, box: Box | None) -> Group:
         """The comprehensions of this operator on inputs of these types (memoised).
 
-        Of a routine: its inputs x0, x1, ..., its outputs y0, y1, ... and its guards alone.
+        For a routine: only inputs x0, x1, ..., outputs y0, y1, ... and guards.
         """
         return _instantiate(self, tuple(types), self.complete(attributes), box)
 
@@ -132,15 +131,15 @@ OPERATORS: dict[str, Operator] = {}
 
 
 def register(record: Operator) -> None:
-    """Add a record to the registry; a name is taken once."""
+    """Add a record to the registry; names are unique."""
     if record.name in OPERATORS:
         raise InternalError(f"operator '{record.name}' is defined twice")
     OPERATORS[record.name] = record
-    offer(record)
+    register_callable(record)
 
 
 def operator(name: str) -> Operator:
-    """The record of an operator; GraphError when there is none of that name."""
+    """Look up the record of an operator; GraphError if there is none of that name."""
     record = OPERATORS.get(name)
     if record is None:
         raise GraphError(f"there is no operator '{name}'", "see anydim.ops for the library")

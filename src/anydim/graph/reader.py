@@ -1,4 +1,4 @@
-"""Reading the text of a graph back; `text.py` shows what it looks like."""
+"""Parser of the text of a graph; `text.py` shows the format."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from anydim.sizes import Box, Dim, Guard, Size
 
 
 def read_graph(text: str, constants: Mapping[str, Constant]) -> Graph:
-    """The graph that a text says; its constants are looked up by name and must fit.
+    """Parse the text of a graph; its constants are looked up by name and must match.
 
-    Constants of held graphs go by the names that `constants_of` gives them. Raises GraphError with
-    the line, counted inside the held graph, for a text that cannot be read.
+    Constants of held graphs have the names of `constants_of`. Raises GraphError with the line,
+    counted inside the held graph, for an invalid text.
     """
     return _Reader(constants).read(text)
 
@@ -132,7 +132,7 @@ class _Reader:
 
 
 class _Parts:
-    """What stands below the head of a node with a region: words, scans and graphs."""
+    """The lines below the head of a node with a region: words, scans and graphs."""
 
     def __init__(
         self, body: str, path: Callable[[str], str], given: Mapping[str, Constant]
@@ -196,7 +196,7 @@ def _foreign(parts: _Parts) -> Region:
     try:
         model = b64decode(parts.line("model").string(), validate=True)
     except ValueError:
-        raise GraphError("graph text: the model of a node is no base64") from None
+        raise GraphError("graph text: the model of a node is not base64") from None
     return regions.Foreign(words["engine"], model, inputs, outputs, words["operator"], words["why"])
 
 

@@ -1,4 +1,4 @@
-"""Nodes that hold graphs: branches, iterations and calls; and dims whose values data decides.
+"""Nodes that hold graphs: branches, loops and calls; and dims with data-dependent values.
 
     sizes    (v)                     v, int64 [n] or a scalar, holds the values of dims
     branch   (condition?, given...)  one of two graphs
@@ -6,16 +6,16 @@
     call     (given...)              a graph
     foreign  (given...)              an ONNX model that an engine runs
 
-The node's attribute 'region' is one of the records below; a node's inputs and outputs stand for
-those of the held graph by position. In a held graph a dim that has the name of a dim known where
-the node stands is that dim. Its other dims are told by the shapes of its inputs, or found in it.
+The node's attribute 'region' is one of the records below; a node's inputs and outputs correspond to
+those of the held graph by position. In a held graph, a dim with the name of a dim known at the node
+is that dim. Its other dims are determined by the shapes of its inputs, or by its nodes.
 
-A dim in the type of a result that is known nowhere before is told by the shape that comes out;
-sizes that are known must come out as declared. A stacked result of no iterations at all has nothing
-to tell the sizes of its slices: they are the lower bounds of their dims.
+A dim in the type of a result that is not known before is determined by the result's shape; known
+sizes must match the declaration. A stacked result without iterations does not determine the sizes
+of its slices: they are the lower bounds of their dims.
 
-A sequence of tensors is no type of its own but two values, its elements one after another and
-their shapes; `Graph.sequences` says which inputs and outputs a user sees as one.
+A sequence of tensors is not a type of its own but two values, its concatenated elements and their
+shapes; `Graph.lists` names the inputs and outputs that users see as sequences.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:  # nodes hold regions, and regions graphs of nodes
     from anydim.graph.nodes import Graph
 
 SIZES, BRANCH, LOOP, CALL, FOREIGN = "sizes", "branch", "loop", "call", "foreign"
-FALLBACK = "onnxruntime"  # the engine that runs what cannot be imported, where the user allows it
-REGION = "region"  # the attribute
+FALLBACK = "onnxruntime"  # the engine for nodes that cannot be imported, if the user allows it
+REGION = "region"  # name of the attribute
 
 
 @dataclass(frozen=True)
 class Sizes:
     """Dims that take the elements of the node's one input as values.
 
-    They are dims of the graph's box: bounds, and constraints that name them, are checked when the
-    node runs; a value that does not fit is an InputError that names the node.
+    They are dims of the graph's box: bounds and constraints on them are checked when the node
+    runs; a value out of bounds raises an InputError that names the node.
     """
 
     dims: tuple[str, ...]
 
     @property
     def held(self) -> Mapping[str, Graph]:
-        """The graphs that this record holds, by the name of their field."""
+        """The graphs that this record holds, by field name."""
         return {}
 
 
@@ -69,14 +69,13 @@ class BranchRegion:
 
 @dataclass(frozen=True)
 class Scan:
-    """How a result of every iteration is kept: as one slice of a tensor along a new first axis.
+    """How a result of every iteration is stored: as one slice of a tensor along a new first axis.
 
     Iteration number `counter` writes slice `position`, a size expression over the counter. `extent`
-    is the number of slices; None: as many as there are iterations, each after the one before it.
-    With `history`, the body reads the tensor as it stands: one of its inputs is the whole of it,
-    [extent, slice...]; slices not yet written hold nothing a body may read. With `initial`, an
-    input of the node, after the carried values, is what the tensor holds before the first
-    iteration.
+    is the number of slices; None: one per iteration, in order. With `history`, the body reads the
+    current tensor: one of its inputs is the whole of it, [extent, slice...]; slices that are not
+    written yet are undefined. With `initial`, an input of the node, after the carried values, holds
+    the tensor's contents before the first iteration.
     """
 
     position: Size
@@ -87,16 +86,15 @@ class Scan:
 
 @dataclass(frozen=True)
 class LoopRegion:
-    """A graph that runs iteration after iteration.
+    """A graph that runs in iterations.
 
-    Inputs of the body: `carried` values, then the histories of scans that have one, then what is
-    given from outside, the same in every iteration. Its results: the condition for a next iteration
-    (a bool scalar) when `conditional`, the carried values for it, then a slice for each of `scans`.
-    `counter` is a dim of the body: 0, 1, 2, ... `trips` is the most iterations (below 0: none);
-    None: no limit. A `conditional` node has the condition for the first iteration as its first
-    input. Carried values may have other sizes in every iteration, where their types in the body
-    have dims of their own. Results of the node: the carried values after the last iteration, then
-    the scans.
+    Inputs of the body: `carried` values, then the histories of scans that have one, then the
+    loop-invariant inputs. Its results: the condition for a next iteration (a bool scalar) when
+    `conditional`, the carried values for it, then a slice for each of `scans`. `counter` is a dim
+    of the body: 0, 1, 2, ... `trips` is the maximum number of iterations (negative: none); None: no
+    limit. A `conditional` node has the condition for the first iteration as its first input.
+    Carried values may change sizes between iterations, where their types in the body have dims of
+    their own. Results of the node: the carried values after the last iteration, then the scans.
     """
 
     body: Graph
@@ -112,18 +110,18 @@ class LoopRegion:
 
     @property
     def initials(self) -> int:
-        """How many inputs of the node hold what a stacked result starts from."""
+        """Number of node inputs with initial contents of stacked results."""
         return sum(scan.initial for scan in self.scans)
 
     @property
     def histories(self) -> int:
-        """How many inputs of the body are stacked results as they stand."""
+        """Number of body inputs that are current stacked results."""
         return sum(scan.history for scan in self.scans)
 
 
 @dataclass(frozen=True)
 class CallRegion:
-    """A graph that stands for a function; equal ones are compiled once."""
+    """A graph used as a function; equal ones are compiled once."""
 
     body: Graph
 
@@ -134,10 +132,10 @@ class CallRegion:
 
 @dataclass(frozen=True)
 class Foreign:
-    """What another engine runs: an ONNX model, in which the node's inputs and results have names.
+    """A node for another engine: an ONNX model, with names for the node's inputs and results.
 
-    `operator` is what it stands for there, with a domain before it unless that is the standard's,
-    and `why` the reason that it is not a node of ours.
+    `operator` is its operator there, with a domain unless that is the standard one, and `why` the
+    reason that it is not a native node.
     """
 
     engine: str
@@ -149,7 +147,7 @@ class Foreign:
 
     @property
     def held(self) -> Mapping[str, Graph]:
-        """No graphs of ours."""
+        """It holds no graphs."""
         return {}
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A scanner over one line of the graph text: takes tokens, and points at what it cannot take."""
+"""Scanner of one line of the graph text: consumes tokens and reports unexpected ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORDS = {
 
 
 class Scanner:
-    """Tokens of one line, taken one after another."""
+    """Tokens of one line, consumed one after another."""
 
     def __init__(self, text: str, line: int) -> None:
         self.text = text
@@ -30,12 +30,12 @@ class Scanner:
         self._skip()
 
     def fail(self, expected: str) -> NoReturn:
-        """Raise the GraphError that says what was expected here."""
+        """Raise a GraphError that states what was expected here."""
         pointer = caret(self.text, self.at)
         raise GraphError(f"graph text, line {self.line}: expected {expected}\n{pointer}")
 
     def match(self, pattern: str, expected: str) -> str:
-        """Take what a pattern matches here."""
+        """Consume the match of a pattern here."""
         found = re.compile(pattern).match(self.text, self.at)
         if found is None:
             self.fail(expected)
@@ -43,7 +43,7 @@ class Scanner:
         return found.group()
 
     def accept(self, token: str) -> bool:
-        """Take a token if it stands here."""
+        """Consume a token if it is next."""
         if not self.peek(token):
             return False
         self._move(self.at + len(token))
@@ -57,7 +57,7 @@ class Scanner:
             self.fail(f"'{token}'")
 
     def one_of(self, tokens: Iterable[str]) -> str:
-        """Take the longest of these tokens that stands here."""
+        """Consume the longest of these tokens that is next."""
         found = [token for token in sorted(tokens, key=len) if self.peek(token)]
         if not found:
             self.fail(" or ".join(tokens))
@@ -65,7 +65,7 @@ class Scanner:
         return found[-1]
 
     def accept_of(self, words: Iterable[str]) -> str:
-        """Take the word here if it is one of `words`; else take nothing and say ''."""
+        """Consume the next word if it is one of `words`; else return ''."""
         found = re.compile(r"[\w./$#@]+").match(self.text, self.at)
         if found is None or found.group() not in words:
             return ""
@@ -76,7 +76,7 @@ class Scanner:
         return self.match(r"[\w.$#@]+", "a word")
 
     def name(self) -> str:
-        """A name, bare or in quotes."""
+        """Consume a name, bare or in quotes."""
         if self.peek('"'):
             return self.string()
         return self.match(r"[A-Za-z_/][\w./$#@]*", "a name")
@@ -92,7 +92,7 @@ class Scanner:
         return int(self.match(r"\d+", "an integer"))
 
     def number(self) -> int | float | bool | None:
-        """Take a number or truth value if one stands here."""
+        """Consume a number or truth value if it is next."""
         found = _NUMBER.match(self.text, self.at)
         if found is None:
             return None
@@ -102,11 +102,11 @@ class Scanner:
         return float(found["float"]) if found["float"] else int(found["int"])
 
     def size(self) -> Size:
-        """A size expression in braces."""
+        """Consume a size expression in braces."""
         return self._size(self.match(r"\{[^{}]*\}", "a size in braces")[1:-1])
 
     def shape(self) -> tuple[Size, ...]:
-        """Sizes in brackets, separated by commas."""
+        """Consume sizes in brackets, separated by commas."""
         inner = self.match(r"\[[^\[\]]*\]", "a shape in brackets")[1:-1]
         parts, depth, start = [], 0, 0
         for position, character in enumerate(inner):

@@ -21,9 +21,9 @@
         ...
     output y
 
-What a node with a region says, and its graphs, stand below its head (`_region_lines`). Constants
-of held graphs are looked up under the names that `constants_of` gives them. Names that could be
-taken for something else stand in double quotes, as JSON strings.
+The lines of a node with a region, and its graphs, are below its head (`_region_lines`). Constants
+of held graphs are looked up under the names that `constants_of` gives them. Ambiguous names are in
+double quotes, as JSON strings.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _RESERVED = frozenset([*DTYPES, "_", "true", "false", "nan", "inf", "none"])
 
 
 def print_graph(graph: Graph) -> str:
-    """The text of a graph."""
+    """Print a graph."""
     types = graph.types
     lines = [f"graph {json.dumps(graph.name)}"]
     for dim in graph.box.dims:
@@ -69,7 +69,7 @@ def print_graph(graph: Graph) -> str:
 
 
 def contents(graph: Graph) -> bytes:
-    """What tells a graph apart from every other one: its text, and hashes of all constants."""
+    """Unique contents of a graph: its text, and hashes of all constants."""
     rows = (f"{name} {each.identity}" for name, each in constants_of(graph).items())
     return "\n".join([print_graph(graph), *rows]).encode(errors="surrogatepass")
 
@@ -84,7 +84,7 @@ def constants_of(graph: Graph, path: str = "") -> dict[str, Constant]:
 
 
 def held_path(path: str, outputs: tuple[str, ...], name: str) -> str:
-    """What stands before the names of the constants of a held graph."""
+    """Prefix of the names of the constants of a held graph."""
     return f"{path}{','.join(outputs)}/{name}/"
 
 

@@ -1,4 +1,4 @@
-"""The graph verifier: what every pass may rely on, checked after each pass in tests."""
+"""The graph verifier: the invariants that passes rely on, checked after each pass in tests."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from anydim.sizes import Truth, prove
 
 
 def verify(graph: Graph) -> Graph:
-    """The graph itself when it is well formed, else a GraphError that names the node.
+    """Return the graph if it is well formed, else raise a GraphError that names the node.
 
     Every value is defined once and before its use and has a type over the box's dims; constants
-    have the type of their array; each node makes what its operator (or its group) says. Dims are
-    known before a node needs them, and held graphs are well formed where they stand.
+    have the type of their array; each node makes the types that its operator (or group) infers.
+    Dims are known before a node needs them, and held graphs are well formed in their context.
     """
     _check_types(graph)
     _verify(graph, frozenset(graph.box.names) - graph.origins.all_found)
@@ -29,7 +29,7 @@ def verify(graph: Graph) -> Graph:
 
 
 def _check_types(graph: Graph) -> None:
-    """Every value of a graph, and of the graphs in it, has a type: `Graph.origins` reads them."""
+    """Check that every value has a type, in held graphs too: `Graph.origins` reads them."""
     for name in (*graph.inputs, *graph.constants):
         if name not in graph.types:
             raise GraphError(f"graph '{graph.name}': value '{name}' has no type")
@@ -45,7 +45,7 @@ def _check_types(graph: Graph) -> None:
 
 
 def _verify(graph: Graph, known: frozenset[str]) -> None:
-    """`known` are the dims that are known before the graph runs."""
+    """Verify a graph; `known` are the dims that are known before it runs."""
     defined = _given_values(graph)
     known |= symbols_of(graph.types[name] for name in graph.inputs)
     for node in graph.nodes:
@@ -63,15 +63,15 @@ def _verify(graph: Graph, known: frozenset[str]) -> None:
             if not _same(declared, kind, graph):
                 _fail(graph, node, f"makes '{name}' as {kind}, but it is declared {declared}")
             defined.add(name)
-        known |= _told(graph, node, known)
+        known |= _defined_dims(graph, node, known)
     for name in graph.outputs:
         if name not in defined:
             raise GraphError(f"graph '{graph.name}': output '{name}' is not defined")
     _check_symbols(graph)
 
 
-def _told(graph: Graph, node: Node, known: frozenset[str]) -> frozenset[str]:
-    """The dims that a node makes known."""
+def _defined_dims(graph: Graph, node: Node, known: frozenset[str]) -> frozenset[str]:
+    """The dims that a node defines."""
     if node.region is None:
         made = symbols_of(graph.types[name] for name in node.outputs)
         for name in sorted(made - known):
@@ -79,7 +79,7 @@ def _told(graph: Graph, node: Node, known: frozenset[str]) -> frozenset[str]:
     if isinstance(node.region, Sizes):
         for name in node.region.dims:
             if name in known or name not in graph.box.names:
-                problem = "is known already" if name in known else "is no dim of the graph"
+                problem = "is known already" if name in known else "is not a dim of the graph"
                 _fail(graph, node, f"finds the dim '{name}', which {problem}")
         return frozenset(node.region.dims)
     return symbols_of(graph.types[name] for name in node.outputs)
@@ -127,9 +127,9 @@ def _made(graph: Graph, node: Node, known: frozenset[str]) -> tuple[TensorType, 
 def _made_by_group(graph: Graph, node: Node, group: Group) -> tuple[TensorType, ...]:
     """The types of a group's results; its tensors are the graph's values, by name."""
     if tuple(tensor.name for tensor in group.inputs) != node.inputs:
-        _fail(graph, node, "its inputs are not those of its group")
+        _fail(graph, node, "its inputs differ from its group's")
     if tuple(tensor.name for tensor in group.outputs) != node.outputs:
-        _fail(graph, node, "its results are not those of its group")
+        _fail(graph, node, "its results differ from its group's")
     known = {tensor.name for tensor in group.inputs}
     for tensor in group.inputs:
         declared = graph.types[tensor.name]
@@ -150,7 +150,7 @@ def _made_by_group(graph: Graph, node: Node, group: Group) -> tuple[TensorType, 
 
 
 def _same(left: TensorType, right: TensorType, graph: Graph) -> bool:
-    """Equal types; shapes whose equality is only a guard's business pass."""
+    """Whether types are equal; shapes that only a guard can equate pass."""
     if left == right:
         return True
     if left.dtype != right.dtype or left.rank != right.rank:
@@ -163,11 +163,11 @@ def _check_symbols(graph: Graph) -> None:
     dims = set(graph.box.names)
     for name, kind in graph.types.items():
         for size in kind.shape:
-            strange = sorted(size.symbols - dims)
-            if strange:
+            unknown = sorted(size.symbols - dims)
+            if unknown:
                 raise GraphError(
-                    f"graph '{graph.name}': the shape of '{name}', {kind}, speaks of "
-                    f"'{strange[0]}', which is not a dim"
+                    f"graph '{graph.name}': the shape of '{name}', {kind}, uses "
+                    f"'{unknown[0]}', which is not a dim"
                 )
 
 

@@ -1,4 +1,4 @@
-"""What must hold between a node that holds graphs and those graphs: numbers, types and sizes."""
+"""Checks between a node that holds graphs and those graphs: counts, types and sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_region(
 ) -> None:
     """Raise GraphError where the inputs or results of a node do not fit its region.
 
-    `box` is that of the graph where the node stands and `known` the dims known before it.
+    `box` is the box of the node's graph and `known` the dims known before the node.
     """
     for graph in region.held.values():
         _same_dims(graph, box, known)
@@ -43,7 +43,7 @@ def check_region(
 
 
 def _same_dims(graph: Graph, box: Box, known: frozenset[str]) -> None:
-    """A dim that is known around a graph is the same dim in it."""
+    """Check that a dim known around a graph is the same dim in it."""
     for dim in graph.box.dims:
         if dim.name in known and dim.name in box.names and box.dim(dim.name) != dim:
             raise GraphError(f"'{graph.name}' has the dim {dim}, around it {box.dim(dim.name)}")
@@ -108,7 +108,7 @@ def _match(
     what: str, outer: Types, inner: Types, box: Box, known: frozenset[str],
     values: Mapping[str, Size] | None = None,
 ) -> None:  # fmt: skip
-    """Types of values outside and inside agree, as far as their sizes speak of dims known here."""
+    """Check that outer and inner types agree, as far as their sizes use dims known here."""
     if len(outer) != len(inner):
         raise GraphError(f"{len(outer)} values around it and {len(inner)} inside as {what}")
     for position, (left, right) in enumerate(zip(outer, _at(inner, values or {}))):

@@ -1,9 +1,9 @@
-"""Scalar functions: one record each with arity, result type rule and numpy meaning.
+"""Scalar functions: a record each with arity, result type rule and numpy semantics.
 
-How one that machines lack is computed is a row of `targets/functions/expansions.py`. Result rules:
-'same' (the common type of the arguments), 'bool', 'float' (same; integers are refused), 'second'
-(type of the second argument and on, for select), 'bits' (the unsigned integer of the argument's
-width), or the name of an element type.
+`targets/functions/expansions.py` expands those that a target lacks. Result rules: 'same' (the
+common type of the arguments), 'bool', 'float' (same; integers are rejected), 'second' (type of the
+second argument and on, for select), 'bits' (the unsigned integer of the argument's width), or the
+name of an element type.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anydim.base.records import dataclass
 
 @dataclass(frozen=True)
 class ScalarFunction:
-    """A function of the comprehension language, applied element by element."""
+    """An elementwise function of the comprehension language."""
 
     name: str
     arity: int
@@ -28,12 +28,12 @@ class ScalarFunction:
     numpy: Callable[..., Any]
     operator: str = ""  # infix or prefix spelling, where there is one
     doc: str = ""
-    internal: bool = False  # what a definition cannot write
-    narrow: bool = True  # rounding what float32 gives is right for narrower floats
+    internal: bool = False  # not available to definitions
+    narrow: bool = True  # narrower floats may round the float32 result
 
 
 def unsigned(dtype: DType) -> DType:
-    """The unsigned integer type as wide as a type in memory."""
+    """The unsigned integer type of a type's width in memory."""
     return DTYPES[f"uint{8 * dtype.bytes}"] if dtype.kind != "bool" else uint8
 
 
@@ -69,7 +69,7 @@ _ROWS = (
     _row("sub", 2, "same", numpy.subtract, "-"),
     _row("mul", 2, "same", numpy.multiply, "*"),
     _row("div", 2, "same", _divide, "/", "C division: integers truncate toward zero"),
-    _row("quotient", 2, "same", _divide, "", "a / b rounded once, even where b is a number"),
+    _row("quotient", 2, "same", _divide, "", "a / b rounded once, even where b is constant"),
     _row("floordiv", 2, "same", numpy.floor_divide, "//", "rounds toward minus infinity"),
     _row("mod", 2, "same", numpy.mod, "%", "sign of the divisor, as in Python"),
     _row("fmod", 2, "same", numpy.fmod, "", "sign of the dividend, as in C"),
@@ -80,7 +80,7 @@ _ROWS = (
     _row("max", 2, "same", numpy.maximum, "", "NaN when either argument is NaN"),
     _row("pow", 2, "same", numpy.power),
     ScalarFunction("nextafter", 2, "float", numpy.nextafter, narrow=False,
-                   doc="the number after a on the way to b"),
+                   doc="the next number after a in the direction of b"),
     _row("exp", 1, "float", numpy.exp),
     _row("log", 1, "float", numpy.log),
     _row("sqrt", 1, "float", numpy.sqrt),
@@ -133,7 +133,7 @@ _ROWS = (
 
 INSIDE = "inside"  # see tree/bounds_checks.py
 _CHECK = ScalarFunction(
-    INSIDE, 3, "same", lambda index, size, number: index, doc="an index that is checked",
+    INSIDE, 3, "same", lambda index, size, number: index, doc="a bounds-checked index",
     internal=True,
 )  # fmt: skip
 
@@ -143,7 +143,7 @@ REINTERPRETING = frozenset(name for name in FUNCTIONS if name == "bits" or name[
 
 
 def compute(name: str, arguments: Sequence[Any]) -> Any:
-    """A function of numpy arrays; bfloat16 is computed in float32 and rounded after each."""
+    """Apply a function to numpy arrays; bfloat16 is computed in float32 and rounded each time."""
     narrow = any(getattr(a, "dtype", None) == bfloat16.numpy for a in arguments)
     if not narrow or FUNCTIONS[name].result in ("second", "bits"):
         return FUNCTIONS[name].numpy(*arguments)

@@ -1,7 +1,7 @@
 """The operator library: importing it fills the registry of `anydim.graph.operator`.
 
-In come definitions in the language (`.tc`) and rows that write some; out go records of operators,
-from which size rules, meanings, lowerings and tests come.
+Input: definitions in the language (`.tc`) and functions that write some. Output: operator records,
+from which size rules, reference semantics, lowerings and tests derive.
 """
 
 from anydim.graph.operator import register

@@ -1,4 +1,4 @@
-"""Texts of the operators that move blocks of places into channels and back."""
+"""TC texts of the operators that move blocks of pixels to channels and back."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from anydim.sizes import Box, Guard, as_size
 
 
 def depth_to_space(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Channels spread over blocks of places; the block is the outer part of a channel's number,
-    or the inner one with `inner`."""
+    """Move channels to blocks of pixels; the offset in the block is the outer part of a channel.
+
+    With `inner` it is the inner part.
+    """
     block = _block("depth_to_space", types, attributes)
     channels = types[0].shape[1]
     count = channels // (block * block)
@@ -36,11 +38,13 @@ def depth_to_space(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def space_to_depth(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Blocks of places become channels; the place in the block is the outer part of a channel's
-    number, or the inner one with `inner`."""
+    """Move blocks of pixels to channels; the offset in the block is the outer part of a channel.
+
+    With `inner` it is the inner part.
+    """
     block = _block("space_to_depth", types, attributes)
     guards = tuple(
-        Guard(size, "==", size // block * block, "whole blocks of places")
+        Guard(size, "==", size // block * block, "whole blocks of pixels")
         for size in types[0].shape[2:]
     )
     area = block * block
@@ -63,9 +67,9 @@ def _block(name: str, types: Types, attributes: Attributes) -> int:
 
 
 def fold(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Sums of the windows x[n, c, k..., o...], each put back where a pool would have read it.
+    """Sum of the windows x[n, c, k..., o...], each added back at the pixels a pool would read.
 
-    `sizes` are those of the result; `pads` count before and after the axes, and are left out.
+    `sizes` are the sizes of the result. `pads` count before, then after the axes; they are dropped.
     """
     expect_inputs("fold", types, 1, 1)
     sizes = [as_size(size) for size in attributes["sizes"]]
@@ -74,15 +78,15 @@ def fold(types: Types, attributes: Attributes, box: Box) -> Written:
     strides, dilations = (attributes[key] or (1,) * rank for key in ("strides", "dilations"))
     pads = attributes["pads"] or (0,) * (2 * rank)
     guards = []
-    outer, steps, places, conditions = numbered("o", rank), numbered("k", rank), [], []
+    outer, steps, positions, conditions = numbered("o", rank), numbered("k", rank), [], []
     for axis, (stride, dilation) in enumerate(zip(strides, dilations)):
         kernel, count = types[0].shape[2 + axis], types[0].shape[2 + rank + axis]
-        room = sizes[axis] + pads[axis] + pads[rank + axis] - (kernel - 1) * dilation - 1
-        guards.append(Guard(room // stride + 1, "==", count, f"windows along axis {axis}"))
-        place = f"(o{axis} + {pads[axis]} - k{axis} * {dilation})"
-        conditions += [] if stride == 1 else [f"{place} % {stride} == 0"]
-        places.append(place if stride == 1 else f"{place} // {stride}")
-    value = f"({read('x', ['n', 'c', *steps, *places])} else 0)"
+        slack = sizes[axis] + pads[axis] + pads[rank + axis] - (kernel - 1) * dilation - 1
+        guards.append(Guard(slack // stride + 1, "==", count, f"windows along axis {axis}"))
+        position = f"(o{axis} + {pads[axis]} - k{axis} * {dilation})"
+        conditions += [] if stride == 1 else [f"{position} % {stride} == 0"]
+        positions.append(position if stride == 1 else f"{position} // {stride}")
+    value = f"({read('x', ['n', 'c', *steps, *positions])} else 0)"
     if conditions:
         value = f"({' && '.join(conditions)} ? {value} : 0)"
     where = ranges([

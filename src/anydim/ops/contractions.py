@@ -1,4 +1,4 @@
-"""Texts of the operators that multiply and sum over shared indices."""
+"""TC texts of matmul, gemm and einsum."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from anydim.sizes import Box, as_size
 
 
 def matmul(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The product of matrices as in numpy: leading axes broadcast, a vector is a row or column."""
+    """Matrix product as in numpy: leading axes broadcast, a vector is a row or a column."""
     expect_inputs("matmul", types, 2, 2)
     left, right = (kind.rank for kind in types)
     if not left or not right:
@@ -36,7 +36,7 @@ def matmul(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def gemm(types: Types, attributes: Attributes, box: Box) -> Written:
-    """alpha * a * b + beta * c, a and b perhaps transposed, c broadcast."""
+    """alpha * a * b + beta * c; a and b optionally transposed, c broadcast."""
     expect_inputs("gemm", types, 2, 3)
     for what, kind in zip("ab", types):
         expect_rank("gemm", kind, 2, what)
@@ -78,7 +78,7 @@ class _Equation:
 
 
 def einsum(types: Types, attributes: Attributes, box: Box) -> Written:
-    """A sum of products in Einstein's notation: 'bij,bjk->bik', '...' stands for further axes."""
+    """Sum of products in Einstein notation, e.g. 'bij,bjk->bik'; '...' stands for more axes."""
     equation = _equation(attributes["equation"], types)
     parameters = []
     factors = []
@@ -97,7 +97,7 @@ def _indices(term: tuple[str, ...]) -> list[str]:
 
 
 def _index(label: str) -> str:
-    """A name for the index of a letter; 'in' and 'if' are words of the language."""
+    """A name for the index of a letter; 'in' and 'if' are keywords of the language."""
     name = f"i{label}"
     return f"i_{label}" if name in RESERVED else name
 
@@ -116,7 +116,7 @@ def _equation(text: object, types: Types) -> _Equation:
     for term, kind in zip(terms, types):
         labels = _labels(term)
         if labels is None:
-            raise fail(f"'{term}' is not a row of letters with at most one '...'")
+            raise fail(f"'{term}' is not a sequence of letters with at most one '...'")
         if len(labels) - 1 > kind.rank or ("..." not in labels and len(labels) != kind.rank):
             raise fail(f"'{term}' does not fit {kind}")
         if "..." in labels and len(labels) - 1 == kind.rank:
@@ -126,11 +126,11 @@ def _equation(text: object, types: Types) -> _Equation:
     if arrow:
         output = _labels(right)
         if output is None or len(set(output)) != len(output):
-            raise fail(f"its result '{right}' is not a row of different letters")
+            raise fail(f"its result '{right}' is not a sequence of distinct letters")
         output = tuple(label for label in output if label != "..." or "..." in seen)
-        strange = [label for label in output if label not in seen]
-        if strange:
-            raise fail(f"its result names '{strange[0]}', which no input has")
+        unknown = [label for label in output if label not in seen]
+        if unknown:
+            raise fail(f"its result names '{unknown[0]}', which is in no input")
         if "..." in seen and "..." not in output:
             raise fail("its result leaves out '...'")
     else:

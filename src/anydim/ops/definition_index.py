@@ -1,7 +1,7 @@
-"""Finding the definitions of the `.tc` files without parsing them.
+"""Index of the definitions of the `.tc` files, built without parsing them.
 
-A definition is parsed when it is first used. Until then its header says what the record needs:
-its name, the comment above it, and its attributes with their defaults.
+A definition is parsed at its first use. Until then its header provides what the record needs: the
+name, the comment above it, and the attributes with their defaults.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _WORDS = {"true": True, "false": False}
 
 
 def scan() -> Iterator[Operator]:
-    """A record for each definition of the library's `.tc` files."""
+    """Yield a record for each definition of the library's `.tc` files."""
     for path in sorted(Path(__file__).parent.glob("*.tc")):
         yield from scan_text(path.read_text(encoding="utf-8"), path.name, path.stem)
 
 
 def scan_text(text: str, file: str, kind: str) -> Iterator[Operator]:
-    """A record for each definition of one text."""
+    """Yield a record for each definition of one text."""
     headers = list(_HEADER.finditer(text))
     ends = [_comment_start(text, header.start()) for header in headers[1:]] + [len(text)]
     for header, end in zip(headers, ends):
@@ -49,7 +49,7 @@ def scan_text(text: str, file: str, kind: str) -> Iterator[Operator]:
 
 
 def _comment_start(text: str, position: int) -> int:
-    """Where the comment lines directly above a position begin."""
+    """Offset of the first of the comment lines directly above a position."""
     while position:
         line = text.rfind("\n", 0, position - 1) + 1
         if not text.startswith("# ", line):
@@ -59,7 +59,7 @@ def _comment_start(text: str, position: int) -> int:
 
 
 def _attributes(text: str) -> dict[str, Any]:
-    """The defaults in `float alpha = 0.01, bool negative = true`."""
+    """Parse the defaults in `float alpha = 0.01, bool negative = true`."""
     found: dict[str, Any] = {}
     for part in filter(str.strip, text.split(",")):
         words, _, default = part.partition("=")

@@ -1,4 +1,4 @@
-"""Texts of elementwise operators that depend on the types of their inputs."""
+"""TC texts of elementwise operators that depend on the types of their inputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from anydim.sizes import Box
 
 
 def power(types: Types, attributes: Attributes, box: Box) -> Written:
-    """a to the power b, in the type of a; an integer to a real power is computed as real."""
+    """a to the power b, in the type of a; integer to real powers are computed in the real type."""
     expect_inputs("pow", types, 2, 2)
     base, exponent = (kind.dtype for kind in types)
     if base == exponent:

@@ -1,4 +1,4 @@
-"""Texts of the operators whose positions are data, and of those that make tensors from sizes."""
+"""TC texts of the gather operators and of the operators that make tensors from sizes."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from anydim.sizes import LARGEST, Box, Guard, Size, as_size, fits
 
 
 def gather(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The slices of x along an axis at these indices; negative ones count from the end."""
+    """Slices of x at these indices along an axis; negative indices count from the end."""
     _expect_indices("gather", types)
     rank, inner = types[0].rank, types[1].rank
     axis = axis_of("gather", attributes["axis"], rank)
     indices, sizes = numbered("i", rank), numbered("N", rank)
     chosen = numbered("j", inner)
-    place = wrapped(f"cast<int64>({read('indices', chosen)})", sizes[axis])
+    position = wrapped(f"cast<int64>({read('indices', chosen)})", sizes[axis])
     result = [*indices[:axis], *chosen, *indices[axis + 1 :]]
-    reads = [*indices[:axis], place, *indices[axis + 1 :]]
+    reads = [*indices[:axis], position, *indices[axis + 1 :]]
     parameters = [parameter("x", sizes), parameter("indices", numbered("M", inner), "I")]
     body = f"{target('y', result)} = {read('x', reads)}"
     return Written(definition("gather", parameters, [body]))
 
 
 def gather_elements(types: Types, attributes: Attributes, box: Box) -> Written:
-    """One element of x for each index, which replaces the element's place along the axis."""
+    """One element of x for each index; the index replaces the element's coordinate on the axis."""
     _expect_indices("gather_elements", types)
     rank = types[0].rank
     axis = axis_of("gather_elements", attributes["axis"], rank)
     if types[1].rank != rank:
         raise GraphError(f"operator 'gather_elements': {types[0]} and {types[1]} differ in rank")
     indices, sizes, chosen = numbered("i", rank), numbered("N", rank), numbered("M", rank)
-    place = wrapped(f"cast<int64>({read('indices', indices)})", sizes[axis])
-    reads = [*indices[:axis], place, *indices[axis + 1 :]]
+    position = wrapped(f"cast<int64>({read('indices', indices)})", sizes[axis])
+    reads = [*indices[:axis], position, *indices[axis + 1 :]]
     guards = tuple(
-        Guard(own, "<=", whole, f"indices of gather_elements lie inside axis {number}")
+        Guard(own, "<=", whole, f"indices of gather_elements are within axis {number}")
         for number, (own, whole) in enumerate(zip(types[1].shape, types[0].shape))
         if number != axis
     )
@@ -60,7 +60,7 @@ def gather_elements(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def gather_nd(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Slices of x at tuples of indices, the last axis of `indices` being the tuple."""
+    """Slices of x at tuples of indices; the last axis of `indices` holds a tuple."""
     _expect_indices("gather_nd", types)
     rank, batch = types[0].rank, attributes["batch_dims"]
     inner = types[1].rank - 1
@@ -68,17 +68,17 @@ def gather_nd(types: Types, attributes: Attributes, box: Box) -> Written:
     if depth is None or not 0 <= batch <= min(inner, rank) or not 1 <= depth <= rank - batch:
         raise GraphError(
             f"operator 'gather_nd': {types[1]} does not index {types[0]} with {batch} batch axes",
-            "the last axis of the indices needs a constant size, at most the axes there are",
+            "the last axis of the indices needs a constant size, at most the rank of the tensor",
         )
     sizes, chosen = numbered("N", rank), numbered("j", inner)
     rest = numbered("i", rank)[batch + depth :]
-    places = [
+    positions = [
         wrapped(f"cast<int64>({read('indices', [*chosen, str(number)])})", sizes[batch + number])
         for number in range(depth)
     ]
     index_sizes = [*sizes[:batch], *numbered("M", inner)[batch:], str(depth)]
     parameters = [parameter("x", sizes), parameter("indices", index_sizes, "I")]
-    reads = [*chosen[:batch], *places, *rest]
+    reads = [*chosen[:batch], *positions, *rest]
     body = f"{target('y', [*chosen, *rest])} = {read('x', reads)}"
     return Written(definition("gather_nd", parameters, [body]))
 
@@ -90,7 +90,7 @@ def _expect_indices(operator: str, types: Types) -> None:
 
 
 def one_hot(types: Types, attributes: Attributes, box: Box) -> Written:
-    """A new axis of size `depth`: the second of `values` at the index, the first elsewhere."""
+    """Add an axis of size `depth`: the second of `values` at the index, the first elsewhere."""
     expect_inputs("one_hot", types, 2, 2)
     rank = types[0].rank
     axis = axis_of("one_hot", attributes["axis"], rank + 1)
@@ -106,7 +106,7 @@ def one_hot(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def trilu(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The triangle of matrices above (or below) their k-th diagonal, 0 elsewhere."""
+    """Triangle of matrices above (or below) their k-th diagonal, 0 elsewhere."""
     expect_inputs("trilu", types, 1, 1)
     relation = ">=" if attributes["upper"] else "<="
     zero = "false" if types[0].dtype.kind == "bool" else "0"
@@ -116,7 +116,7 @@ def trilu(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def reverse_sequence(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x with the first lengths[b] places of its axis `time` in reverse, for each b of `batch`."""
+    """x with the first lengths[b] elements of its axis `time` reversed, for each b of `batch`."""
     _expect_indices("reverse_sequence", types)
     rank = types[0].rank
     time, batch = (axis_of("reverse_sequence", attributes[k], rank) for k in ("time", "batch"))
@@ -124,15 +124,19 @@ def reverse_sequence(types: Types, attributes: Attributes, box: Box) -> Written:
     indices, sizes = numbered("i", rank), numbered("N", rank)
     length = f"cast<int64>(lengths({indices[batch]}))"
     t = indices[time]
-    place = [*indices[:time], f"({t} < {length} ? {length} - 1 - {t} : {t})", *indices[time + 1 :]]
+    position = [
+        *indices[:time],
+        f"({t} < {length} ? {length} - 1 - {t} : {t})",
+        *indices[time + 1 :],
+    ]
     parameters = [parameter("x", sizes), parameter("lengths", [sizes[batch]], "I")]
     where = ranges(zip(indices, sizes))
-    body = f"{target('y', indices)} = {read('x', place)}{where}"
+    body = f"{target('y', indices)} = {read('x', position)}{where}"
     return Written(definition("reverse_sequence", parameters, [body]))
 
 
 def range_(types: Types, attributes: Attributes, box: Box) -> Written:
-    """start, start + step, ...: `count` numbers of type `dtype`."""
+    """`count` numbers of type `dtype`: start, start + step, ..."""
     expect_inputs("range", types, 0, 0)
     dtype = attributes["dtype"]
     body = f"y(i) = cast<{dtype}>(F + i * D) where i in 0:C"
@@ -142,7 +146,7 @@ def range_(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def fill(types: Types, attributes: Attributes, box: Box) -> Written:
-    """A tensor of this shape with `value` everywhere."""
+    """A tensor of a shape filled with `value`."""
     expect_inputs("fill", types, 0, 0)
     shape, dtype, value = attributes["shape"], attributes["dtype"], attributes["value"]
     indices, names = numbered("i", len(shape)), numbered("S", len(shape))
@@ -152,7 +156,7 @@ def fill(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def literal(value: Any) -> str:
-    """A number as the language writes it."""
+    """Format a number as a literal of the language."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and not math.isfinite(value):
@@ -161,7 +165,7 @@ def literal(value: Any) -> str:
 
 
 def size_tensor(types: Types, attributes: Attributes, box: Box) -> Written:
-    """A vector (or, with `scalar`, one number) of sizes as data, which wraps at 64 bits."""
+    """Sizes as data: a vector or, with `scalar`, one number; values wrap at 64 bits."""
     expect_inputs("size_tensor", types, 0, 0)
     values = [as_size(value) for value in attributes["values"]]
     dtype = attributes["dtype"]
@@ -178,9 +182,9 @@ def size_tensor(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def _size_text(size: Size, named: list[Size], box: Box) -> str:
-    """A size as data; of one that may be beyond 64 bits the sum of products, which wraps there.
+    """A size as data; one that may exceed 64 bits is written as a sum of products, which wraps.
 
-    `named` gets the sizes that the text calls S0, S1, ...
+    Appends to `named` the sizes that the text calls S0, S1, ...
     """
 
     def name(part: Size) -> str:

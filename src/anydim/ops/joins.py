@@ -1,4 +1,4 @@
-"""Texts of the operators that join, part, repeat and pad tensors."""
+"""TC texts of the operators that concatenate, split, repeat and pad tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anydim.ops.writing import (
     expect_inputs,
     expect_rank,
     numbered,
-    or_nothing,
+    or_default,
     parameter,
     ranges,
     read,
@@ -34,13 +34,13 @@ from anydim.sizes import (
 
 
 def concat(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The inputs one after another along an axis."""
+    """Concatenate the inputs along an axis."""
     expect_inputs("concat", types, 1, 64)
     rank = types[0].rank
     axis = axis_of("concat", attributes["axis"], rank)
     for kind in types:
         if kind.rank != rank or kind.dtype != types[0].dtype:
-            raise GraphError(f"operator 'concat': {types[0]} and {kind} do not go together")
+            raise GraphError(f"operator 'concat': {types[0]} and {kind} cannot be concatenated")
     indices, sizes = numbered("i", rank), numbered("N", rank)
     zero = "false" if types[0].dtype.kind == "bool" else "0"
     parameters: list[str] = []
@@ -50,8 +50,8 @@ def concat(types: Types, attributes: Attributes, box: Box) -> Written:
         own = [*sizes[:axis], f"A{number}", *sizes[axis + 1 :]]
         parameters.append(parameter(f"x{number}", own))
         start = " + ".join(ends)
-        place = f"{indices[axis]} - ({start})" if start else indices[axis]
-        part = read(f"x{number}", [*indices[:axis], place, *indices[axis + 1 :]])
+        position = f"{indices[axis]} - ({start})" if start else indices[axis]
+        part = read(f"x{number}", [*indices[:axis], position, *indices[axis + 1 :]])
         ends.append(f"A{number}")
         if len(types) == 1:
             body += part
@@ -64,22 +64,22 @@ def concat(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def put(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x with other elements along an axis, from the place `first` on; they have to fit."""
+    """x with a slice along an axis overwritten from index `first` on; the slice has to fit."""
     expect_inputs("put", types, 2, 2)
     rank = types[0].rank
     axis = axis_of("put", attributes["axis"], rank)
-    expect_rank("put", types[1], rank, "what is put there")
+    expect_rank("put", types[1], rank, "the new slice")
     if types[1].dtype != types[0].dtype:
         raise GraphError(f"operator 'put': {types[1]} into {types[0]}")
     first, count = as_size(attributes["first"]), types[1].shape[axis]
     ends = simplify(first + count, box)
     if prove(ends, "<=", types[0].shape[axis], box) is not Truth.PROVED:
-        raise GraphError(f"operator 'put': {types[0]} has no room up to {ends} along axis {axis}")
+        raise GraphError(f"operator 'put': {types[0]} ends before {ends} along axis {axis}")
     indices, sizes = numbered("i", rank), numbered("N", rank)
     along, zero = indices[axis], "false" if types[0].dtype.kind == "bool" else "0"
     own = [*sizes[:axis], "M", *sizes[axis + 1 :]]
-    place = [*indices[:axis], f"{along} - F", *indices[axis + 1 :]]
-    old, new = (f"({read(*each)} else {zero})" for each in (("x", indices), ("new", place)))
+    position = [*indices[:axis], f"{along} - F", *indices[axis + 1 :]]
+    old, new = (f"({read(*each)} else {zero})" for each in (("x", indices), ("new", position)))
     body = f"{along} < F ? {old} : {along} < F + M ? {new} : {old}{ranges(zip(indices, sizes))}"
     parameters = [parameter("x", sizes), parameter("new", own)]
     values = {"F": first}
@@ -88,7 +88,7 @@ def put(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def split(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Parts of x along an axis, of these sizes."""
+    """Split x along an axis into parts of these sizes."""
     expect_inputs("split", types, 1, 1)
     rank = types[0].rank
     axis = axis_of("split", attributes["axis"], rank)
@@ -97,8 +97,8 @@ def split(types: Types, attributes: Attributes, box: Box) -> Written:
     extents = numbered("N", rank)
     statements = []
     for number, name in enumerate(names):
-        place = " + ".join([*names[:number], indices[axis]])
-        part = or_nothing(read("x", [*indices[:axis], place, *indices[axis + 1 :]]), types[0])
+        position = " + ".join([*names[:number], indices[axis]])
+        part = or_default(read("x", [*indices[:axis], position, *indices[axis + 1 :]]), types[0])
         where = ranges(zip(indices, [*extents[:axis], name, *extents[axis + 1 :]]))
         statements.append(f"{target(f'y{number}', indices)} = {part}{where}")
     message = f"the parts of a split add up to axis {axis}"
@@ -111,29 +111,29 @@ def split(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def tile(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x repeated along each axis."""
+    """Repeat x along each axis."""
     expect_inputs("tile", types, 1, 1)
     repeats = [as_size(size) for size in attributes["repeats"]]
     rank = types[0].rank
     if len(repeats) != rank:
         raise GraphError(f"operator 'tile': {len(repeats)} repeats for {rank} axes")
     indices, sizes, names = numbered("i", rank), numbered("N", rank), numbered("S", rank)
-    places = [
+    positions = [
         index if repeat.constant == 1 else f"{index} % {size}"
         for index, size, repeat in zip(indices, sizes, repeats)
     ]
     extents = [size * repeat for size, repeat in zip(types[0].shape, repeats)]
-    body = f"{target('y', indices)} = {read('x', places)}{ranges(zip(indices, names))}"
+    body = f"{target('y', indices)} = {read('x', positions)}{ranges(zip(indices, names))}"
     text = definition("tile", [parameter("x", sizes)], [body], declared(names))
     return Written(text, sizes_as_attributes("S", extents))
 
 
 def pad(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x with elements put before and after it along each axis; negative counts take some away.
+    """Pad x before and after along each axis; negative counts crop.
 
-    mode 'constant' puts the second input (0 without it), 'edge' the nearest element, 'reflect'
-    the mirror image without the edge (at most one element less than the axis has), 'wrap' the
-    elements of the other end.
+    mode 'constant' pads with the second input (default 0), 'edge' with the nearest element,
+    'reflect' with the mirror image without the edge (at most one element less than the axis has),
+    'wrap' with the elements of the other end.
     """
     expect_inputs("pad", types, 1, 2)
     rank, mode = types[0].rank, attributes["mode"]
@@ -143,11 +143,11 @@ def pad(types: Types, attributes: Attributes, box: Box) -> Written:
         raise GraphError(f"operator 'pad': {len(before)} and {len(after)} counts, {rank} axes")
     indices, names = numbered("i", rank), numbered("S", rank)
     offsets, sizes = numbered("B", rank), numbered("N", rank)
-    if mode not in _PAD_PLACES:
-        raise GraphError(f"operator 'pad': mode '{mode}' is none of {', '.join(_PAD_PLACES)}")
+    if mode not in _PAD_POSITIONS:
+        raise GraphError(f"operator 'pad': mode '{mode}' is none of {', '.join(_PAD_POSITIONS)}")
     moved = [not (b.constant == 0 and a.constant == 0) for b, a in zip(before, after)]
-    places = [
-        _PAD_PLACES[mode].format(i=f"({index} - {offset})", n=size) if moves else index
+    positions = [
+        _PAD_POSITIONS[mode].format(i=f"({index} - {offset})", n=size) if moves else index
         for index, offset, size, moves in zip(indices, offsets, sizes, moved)
     ]
     extents = [size + b + a for size, b, a in zip(types[0].shape, before, after)]
@@ -156,13 +156,13 @@ def pad(types: Types, attributes: Attributes, box: Box) -> Written:
         for axis, extent in enumerate(extents)
     ]
     parameters = [parameter("x", sizes)]
-    body, zero = read("x", places), "false" if types[0].dtype.kind == "bool" else "0"
+    body, zero = read("x", positions), "false" if types[0].dtype.kind == "bool" else "0"
     if mode == "constant":
         parameters += ["T value"] if len(types) == 2 else []
         if rank:
             body = f"({body} else {'value' if len(types) == 2 else zero})"
     elif any(moved):
-        body = _by_ranges(max(axis for axis in range(rank) if moved[axis]), places, zero)
+        body = _by_ranges(max(axis for axis in range(rank) if moved[axis]), positions, zero)
     if mode == "reflect":
         guards += _reflecting(types[0].shape, before, after)
     elif mode != "constant":
@@ -179,7 +179,7 @@ def pad(types: Types, attributes: Attributes, box: Box) -> Written:
 def _reflecting(
     shape: Sequence[Size], before: Sequence[Size], after: Sequence[Size]
 ) -> list[Guard]:
-    """No side has more than a mirror shows."""
+    """Guards: each side of a reflecting pad is smaller than its axis."""
     found = []
     for axis, (extent, *sides) in enumerate(zip(shape, before, after)):
         message = f"a reflecting pad of axis {axis} is smaller than the axis"
@@ -189,14 +189,14 @@ def _reflecting(
 
 
 def _where_any(count: Size, extent: Size, sides: Sequence[Size]) -> Size:
-    """A number of elements that come from x, 0 where negative counts leave nothing of a result."""
+    """A number of elements read from x, or 0 where negative counts leave the result empty."""
     if all(side.constant is not None and side.constant >= 0 for side in sides):
         return count
     return minimum(count, maximum(extent + sides[0] + sides[1], 0) * maximum(count, 0))
 
 
 def _repeating(shape: Sequence[Size], before: Sequence[Size], after: Sequence[Size]) -> list[Guard]:
-    """What is put anywhere comes from somewhere."""
+    """Guards: a pad that repeats elements has an element to repeat."""
     return [
         Guard(
             _where_any(minimum(1, maximum(0, *sides)), extent, sides),
@@ -208,14 +208,14 @@ def _repeating(shape: Sequence[Size], before: Sequence[Size], after: Sequence[Si
     ]
 
 
-def _by_ranges(axis: int, places: Sequence[str], zero: str) -> str:
-    """What is before x along an axis, x itself, and what is after it: x alone is a plain copy."""
-    inside = [*places[:axis], f"i{axis} - B{axis}", *places[axis + 1 :]]
-    around, own = (f"({read('x', at)} else {zero})" for at in (places, inside))
+def _by_ranges(axis: int, positions: Sequence[str], zero: str) -> str:
+    """Split an axis into the parts before, in and after x, so that x itself is a plain copy."""
+    inside = [*positions[:axis], f"i{axis} - B{axis}", *positions[axis + 1 :]]
+    around, own = (f"({read('x', at)} else {zero})" for at in (positions, inside))
     return f"i{axis} < B{axis} ? {around} : i{axis} < B{axis} + N{axis} ? {own} : {around}"
 
 
-_PAD_PLACES = {
+_PAD_POSITIONS = {
     "constant": "{i}",
     "edge": "min(max({i}, 0), {n} - 1)",
     "reflect": "({n} - 1 - abs({n} - 1 - abs({i})))",

@@ -1,8 +1,7 @@
-"""Texts of the operators over small numbers: casts that saturate, scales and zero points, sums of
-products of small integers.
+"""TC texts of quantised operators: saturating casts, scales and zero points, integer products.
 
-A quantised number q stands for (q - zero) * scale. Scales and zero points are scalars, one per
-place along `axis`, or, with `block`, one per `block` places along it.
+A quantised number q represents (q - zero) * scale. Scales and zero points are scalars, or one per
+index along `axis`, or, with `block`, one per `block` indices along it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from anydim.sizes import Box, Guard, ceil_div
 
 
 def cast_saturated(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x as a narrow float; what is too large becomes the largest number of its sign."""
+    """x as a narrow float; values out of range saturate to the largest number of their sign."""
     expect_inputs("cast_saturated", types, 1, 1)
     to = attributes["to"]
     statement = f"y(...i) = cast<to>({_limited('cast<work>(x(...i))', to)})"
@@ -40,16 +39,16 @@ def cast_saturated(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def _limited(value: str, to: DType) -> str:
-    """A text limited to the finite numbers of a narrow float."""
+    """Clamp an expression to the finite numbers of a narrow float."""
     largest = largest_of(to)
     return f"min(max({value}, {-largest!r}), {largest!r})"
 
 
 def largest_of(dtype: DType) -> float:
-    """The largest finite number of a narrow float."""
+    """Largest finite number of a narrow float."""
     form = dtype.format
     if form is None:
-        raise GraphError(f"{dtype} is no narrow float")
+        raise GraphError(f"{dtype} is not a narrow float")
     exponent, fraction = divmod(form.largest, 1 << form.fraction)
     return (1.0 + fraction / (1 << form.fraction)) * 2.0 ** (exponent - form.bias)
 
@@ -57,14 +56,14 @@ def largest_of(dtype: DType) -> float:
 _UP = {
     "up": "f(...i) > 0",
     "nearest": "f(...i) > 4194304 || (f(...i) == 4194304 && e(...i) > 0)",
-}  # when the exponent of x grows, by the 23 bits f of its fraction
+}  # condition on the 23 fraction bits f of x for rounding the exponent up
 
 
 def cast_exponent(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The magnitude of x as a power of two, float8_e8m0fnu.
+    """Magnitude of x as a power of two, float8_e8m0fnu.
 
-    `rounding` is 'up', 'down' or 'nearest' (a tie goes up). With `saturate`, what lies outside of
-    2^-127 to 2^127 is the nearer of them, otherwise NaN.
+    `rounding` is 'up', 'down' or 'nearest' (ties go up). With `saturate`, values outside of
+    2^-127 to 2^127 become the nearer of the two bounds, otherwise NaN.
     """
     expect_inputs("cast_exponent", types, 1, 1)
     rounding, saturate = attributes["rounding"], attributes["saturate"]
@@ -85,11 +84,11 @@ def cast_exponent(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def bit_cast(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The bits of x as another type of the same width; a bool is a byte of 0 or 1."""
+    """Reinterpret the bits of x as another type of the same width; a bool is a byte of 0 or 1."""
     expect_inputs("bit_cast", types, 1, 1)
     have, to = types[0].dtype, attributes["to"]
     if have.bytes != to.bytes or 8 * to.bytes > max(have.bits, to.bits):
-        raise GraphError(f"operator 'bit_cast': {have} and {to} are not of one width")
+        raise GraphError(f"operator 'bit_cast': {have} and {to} differ in width")
     value = "byte(x(...i))" if have.kind == "bool" else "bits(x(...i))"
     value = f"cast<bool>({value})" if to.kind == "bool" else f"as_{to}({value})"
     return Written(definition("bit_cast", ["T(...i) x"], [f"y(...i) = {value}"]))
@@ -99,22 +98,22 @@ def bit_cast(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def quantize(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x / scale + zero, rounded and limited to what the type of the result holds.
+    """x / scale + zero, rounded and clamped to the range of the result's type.
 
-    The division is done in `work`, and rounds to even where the result is an integer.
+    The division is done in `work`, and rounds half to even where the result is an integer.
     """
     expect_inputs("quantize", types, 2, 3)
     to, work = attributes["to"], attributes["work"] or types[1].dtype
-    places, parameters, guards = _scaled("quantize", types, attributes)
+    scaling, parameters, guards = _scaled("quantize", types, attributes)
     x = read("x", numbered("i", types[0].rank))
-    value = f"quotient(cast<work>({x}), cast<work>({places[0]}))"
+    value = f"quotient(cast<work>({x}), cast<work>({scaling[0]}))"
     if to.is_integer:
         low, high = to.range
         value = f"float(round({value}))"
-        value = f"{value} + float({places[1]})" if len(types) == 3 else value
+        value = f"{value} + float({scaling[1]})" if len(types) == 3 else value
         value = f"int(min(max({value}, {low}.0), {high}.0))"
     else:
-        value = f"{value} + cast<work>({places[1]})" if len(types) == 3 else value
+        value = f"{value} + cast<work>({scaling[1]})" if len(types) == 3 else value
         value = _limited(value, to) if attributes["saturate"] else value
     y = target("y", numbered("i", types[0].rank))
     statement = f"{y} = cast<to>({value})"
@@ -126,13 +125,13 @@ def dequantize(types: Types, attributes: Attributes, box: Box) -> Written:
     """(x - zero) * scale, multiplied in float32."""
     expect_inputs("dequantize", types, 2, 3)
     dtype = types[0].dtype
-    places, parameters, guards = _scaled("dequantize", types, attributes)
+    scaling, parameters, guards = _scaled("dequantize", types, attributes)
     indices = numbered("i", types[0].rank)
-    x, zero = read("x", indices), places[1] if len(types) == 3 else ""
+    x, zero = read("x", indices), scaling[1] if len(types) == 3 else ""
     if dtype.is_integer and dtype.bits <= 16:
         x, zero = f"int({x})", f"int({zero})" if zero else ""
     value = f"float({x} - {zero})" if zero else f"float({x})"
-    statement = f"{target('y', indices)} = cast<to>({value} * float({places[0]}))"
+    statement = f"{target('y', indices)} = cast<to>({value} * float({scaling[0]}))"
     to = attributes["to"] or types[1].dtype
     text = definition("dequantize", parameters, [statement], ["type to"])
     return Written(text, {"to": to}, tuple(guards))
@@ -141,10 +140,10 @@ def dequantize(types: Types, attributes: Attributes, box: Box) -> Written:
 def _scaled(
     name: str, types: Types, attributes: Attributes
 ) -> tuple[list[str], list[str], list[Guard]]:
-    """How scale and zero are read, the parameters, and what must hold of their sizes."""
+    """Return the reads of scale and zero point, the parameters, and the guards of their sizes."""
     rank, block = types[0].rank, attributes["block"]
     sizes, indices = numbered("N", rank), numbered("i", rank)
-    parameters, places, guards = [parameter("x", sizes)], [], []
+    parameters, scaling, guards = [parameter("x", sizes)], [], []
     for kind, letter, word in zip(types[1:], "SZ", ("scale", "zero")):
         if kind.rank == 0:
             own: list[str] = []
@@ -161,12 +160,12 @@ def _scaled(
             axis = axis_of(name, attributes["axis"], rank)
             own, read_at = [sizes[axis]], [indices[axis]]
         parameters.append(parameter(word, own, letter))
-        places.append(read(word, read_at))
-    return places, parameters, guards
+        scaling.append(read(word, read_at))
+    return scaling, parameters, guards
 
 
 def unpack_bits(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The fields of `bits` bits in bytes, the low ones first, as bytes along the last axis."""
+    """Unpack the fields of `bits` bits in bytes, low bits first, to bytes along the last axis."""
     expect_inputs("unpack_bits", types, 1, 1)
     bits = attributes["bits"]
     if bits not in (1, 2, 4) or not types[0].rank:
@@ -179,7 +178,7 @@ def unpack_bits(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def requantize(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Sums as small integers again: t * scale, rounded to even, plus zero, limited."""
+    """Requantise sums to small integers: t * scale, rounded half to even, plus zero, clamped."""
     expect_inputs("requantize", types, 3, 3)
     low, high = attributes["to"].range
     value = "round(float(t(...i)) * float(scale(...i))) + float(zero(...i))"
@@ -194,9 +193,9 @@ def requantize(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def matmul_integer(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The product of matrices of small integers, less their zero points, as int32.
+    """Matrix product of small integers minus their zero points, as int32.
 
-    The zero of a is a scalar, one per row, or of a's shape with one column; that of b likewise.
+    The zero point of a is a scalar, one per row, or of a's shape with one column; same for b.
     """
     expect_inputs("matmul_integer", types, 4, 4)
     left, right = types[0].rank, types[1].rank
@@ -218,23 +217,23 @@ def matmul_integer(types: Types, attributes: Attributes, box: Box) -> Written:
 def _zero_of(
     matrix: TensorType, zero: TensorType, indices: list[str]
 ) -> tuple[list[str], list[str]]:
-    """The indices and sizes of a zero point beside a matrix."""
+    """Indices and sizes of the zero point of a matrix."""
     kept = [index for index in indices if index not in ("k", "...p")]
     if zero.rank == 0:
         return [], []
     if zero.rank == 1 and len(kept) == 1:
         return kept, upper_names(kept)
     if zero.rank != matrix.rank:
-        raise GraphError(f"operator 'matmul_integer': a zero point {zero} beside {matrix}")
+        raise GraphError(f"operator 'matmul_integer': zero point {zero} does not fit {matrix}")
     own = ["0" if index == "k" else index for index in indices]
     sizes = zip(indices, upper_names(indices))
     return own, ["1" if index == "k" else size for index, size in sizes]
 
 
 def conv_integer(types: Types, attributes: Attributes, box: Box) -> Written:
-    """A convolution of small integers less their zero points, as int32; padding counts as 0.
+    """Convolution of small integers minus their zero points, as int32; padding counts as 0.
 
-    The zero of x is a scalar, that of w a scalar or one per output channel.
+    The zero point of x is a scalar, that of w a scalar or one per output channel.
     """
     expect_inputs("conv_integer", types, 4, 4)
     expect_rank("conv_integer", types[2], 0, "the zero point of x")

@@ -1,8 +1,8 @@
-"""Texts of the operators that make random numbers: Philox 2x32-10, the same on every machine.
+"""TC texts of the random number operators: Philox 2x32-10, identical on every machine.
 
-Element e (row-major) of a result has the two words that ten rounds make of the counter e under
+Element e (row-major) of a result uses the two 32-bit outputs of ten rounds on the counter e under
 the key `seed` (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; 2011).
-A call gives the same numbers each time; another seed gives others.
+Each call with the same seed gives the same numbers.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from anydim.ops.writing import (
 from anydim.sizes import Box
 
 _MULTIPLIER = 0xD256D193
-_STEP = 0x9E3779B9  # added to the key from round to round
+_STEP = 0x9E3779B9  # added to the key in each round
 _ROUNDS = 10
 _WORD = 0xFFFFFFFF
 
 
 def random_uniform(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Numbers of a shape, each equally likely from `low` up to, not including, `high`."""
+    """Uniformly distributed numbers in [`low`, `high`)."""
     low, high = attributes["low"], attributes["high"]
     value = f"({low!r}) + {_unit(attributes)} * ({high - low!r})"
     return _written("random_uniform", types, attributes, value)
 
 
 def random_normal(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Numbers of a shape, normally distributed (Box and Muller)."""
+    """Normally distributed numbers (Box-Muller)."""
     radius = "sqrt(-2.0 * log((cast<double>({a}) + 1.0) / 4294967296.0))"
-    turn = "cos(cast<double>({b}) * 1.4629180792671596e-9)"
-    value = f"({attributes['mean']!r}) + {radius} * {turn} * ({attributes['scale']!r})"
+    cosine = "cos(cast<double>({b}) * 1.4629180792671596e-9)"
+    value = f"({attributes['mean']!r}) + {radius} * {cosine} * ({attributes['scale']!r})"
     return _written("random_normal", types, attributes, value)
 
 
 def _unit(attributes: Attributes) -> str:
-    """A number in 0..1 with as many random bits as fit: 53 from both words, or 24 from one."""
+    """A number in [0, 1) with all random bits that fit: 53 from both outputs, or 24 from one."""
     if attributes["dtype"].bits == 64:
         high, low = "cast<double>({a} >> 6) * 134217728.0", "cast<double>({b} >> 5)"
         return f"({high} + {low}) / 9007199254740992.0"

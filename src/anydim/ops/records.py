@@ -1,4 +1,4 @@
-"""The operators whose text depends on ranks or attributes: one row each."""
+"""Records of the operators whose text depends on ranks or attributes: one row each."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ RECORDS = (
     _row("reduce_log_sum_exp", "reduction", reductions.log_sum_exp, _REDUCED),
     # normalisations
     _row("softmax", "normalise", Softmax("softmax", False), {"axis": -1},
-         doc="Shares that sum to 1 along an axis, by exponentials."),
+         doc="Softmax along an axis."),
     _row("log_softmax", "normalise", Softmax("log_softmax", True), {"axis": -1},
          doc="The logarithm of softmax."),
     _row("layer_norm", "normalise", reductions.layer_norm,
@@ -116,12 +116,12 @@ RECORDS = (
     _row("lp_pool", "window", windows.lp_pool, {**_POOL, "p": 2}),
     # recurrent layers
     _row("rnn", "recurrent", recurrent.RNN, recurrent.COMMON,
-         doc="One direction of a recurrent layer with one function of an iteration."),
+         doc="One direction of a simple (Elman) recurrent layer."),
     _row("gru", "recurrent", recurrent.GRU,
          {**recurrent.COMMON, "linear_before_reset": False},
-         doc="One direction of a layer of gated recurrent units."),
+         doc="One direction of a gated recurrent unit (GRU) layer."),
     _row("lstm", "recurrent", recurrent.LSTM, {**recurrent.COMMON, "input_forget": False},
-         doc="One direction of a layer of long short-term memory."),
+         doc="One direction of a long short-term memory (LSTM) layer."),
     # frequencies
     _row("mel_weights", "signal", spectral.mel_weights,
          {"bins": REQUIRED, "length": REQUIRED, "dtype": float32}, domain=(0.5, 3.0)),
@@ -142,7 +142,7 @@ RECORDS = (
     _row("tile", "movement", joins.tile, {"repeats": REQUIRED}),
     _row("pad", "movement", joins.pad,
          {"before": REQUIRED, "after": REQUIRED, "mode": "constant"}),
-    # positions as data, sizes as data
+    # indices as data, sizes as data
     _row("gather", "index", indexing.gather, {"axis": 0}),
     _row("gather_elements", "index", indexing.gather_elements, {"axis": 0}),
     _row("gather_nd", "index", indexing.gather_nd, {"batch_dims": 0}),
@@ -152,10 +152,10 @@ RECORDS = (
     _row("tensor_scatter", "index", scattering.tensor_scatter, {"axis": -2, "circular": False}),
     _row("one_hot", "index", indexing.one_hot, {"depth": REQUIRED, "axis": -1}),
     _row("trilu", "index", indexing.trilu, {"upper": True, "k": 0}),
-    _row("arg_max", "index", selecting.Place("arg_max", "max"), selecting.PLACE,
-         doc="The place of the largest element along an axis."),
-    _row("arg_min", "index", selecting.Place("arg_min", "min"), selecting.PLACE,
-         doc="The place of the smallest element along an axis."),
+    _row("arg_max", "index", selecting.ArgReduction("arg_max", "max"), selecting.ARG_REDUCTION,
+         doc="Index of the largest element along an axis."),
+    _row("arg_min", "index", selecting.ArgReduction("arg_min", "min"), selecting.ARG_REDUCTION,
+         doc="Index of the smallest element along an axis."),
     _row("reverse_sequence", "index", indexing.reverse_sequence, {"time": 0, "batch": 1}),
     _row("fold", "movement", blocks.fold,
          {"sizes": REQUIRED, "strides": None, "dilations": None, "pads": None}),
@@ -175,4 +175,4 @@ RECORDS = (
     _row("size_tensor", "source", indexing.size_tensor,
          {"values": REQUIRED, "dtype": int64, "scalar": False}),
 )  # fmt: skip
-"""Every operator whose text is written by a function."""
+"""Every operator whose text a function generates."""

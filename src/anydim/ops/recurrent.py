@@ -1,13 +1,13 @@
-"""Texts of recurrent networks: a loop over time around one iteration's equations.
+"""TC texts of recurrent networks: a loop over time around the equations of one iteration.
 
 One node is one direction of a layer. x is [time, batch, input] ([batch, time, input] with
-`batch_first`); weights, biases and first states hold all directions, `direction` picks one. Results
-are y [time, batch, hidden] and the last states [batch, hidden]. A row that is shorter than time
-(`lengths`) keeps its state after its end, and y is 0 there.
+`batch_first`); weights, biases and initial states hold all directions, `direction` selects one.
+Results are y [time, batch, hidden] and the last states [batch, hidden]. A row shorter than time
+(`lengths`) keeps its state after its end, and its y is 0 there.
 
-With `dynamic`, x [time, batch, gates * hidden] is the input's part of the gates, and the recurrent
-weights are bytes [directions, hidden, gates * hidden] with a scale and a zero point for each column
-of a direction. Each iteration quantises the state h as a whole, over the range of it and 0.
+With `dynamic`, x [time, batch, gates * hidden] is the input's contribution to the gates, and the
+recurrent weights are bytes [directions, hidden, gates * hidden] with a scale and a zero point per
+column of a direction. Each iteration quantises the whole state h over its range, 0 included.
 
 Equations and the order of gates: ONNX, operators RNN, GRU and LSTM.
 """
@@ -27,7 +27,7 @@ OPTIONAL = ("bias", "lengths", "first_h", "first_c", "peepholes")  # the inputs 
 
 @dataclass(frozen=True)
 class Activation:
-    """A function of a gate: its text over {x}, {a}, {b}, and the defaults of alpha and beta."""
+    """Activation of a gate: its text over {x}, {a}, {b}, and the defaults of alpha and beta."""
 
     text: str
     alpha: float = 0.0
@@ -69,7 +69,7 @@ _DYNAMIC = (
 
 @dataclass(frozen=True)
 class Recurrent:
-    """Writes a layer of `gates` gates and `states` states; `iteration` writes one iteration."""
+    """Writer of a layer with `gates` gates; `iteration` writes one iteration."""
 
     name: str
     gates: int
@@ -91,7 +91,7 @@ class Recurrent:
 
 @dataclass(frozen=True)
 class _Layer:
-    """The pieces of one layer's text."""
+    """Pieces of one layer's text."""
 
     record: Recurrent
     given: Sequence[str]
@@ -103,7 +103,7 @@ class _Layer:
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The inputs before the optional ones."""
+        """The required inputs."""
         dynamic = self.attributes["dynamic"]
         return ("gates", "bytes", "scale", "zero") if dynamic else ("x", "w", "r")
 
@@ -126,16 +126,16 @@ class _Layer:
         return [known[name] for name in (*self.required, *self.given)]
 
     def first(self) -> list[str]:
-        """The states before the first iteration."""
-        place = f"(b,{self.d},j)" if self.attributes["batch_first"] else f"({self.d},b,j)"
+        """Initialise the states."""
+        element = f"(b,{self.d},j)" if self.attributes["batch_first"] else f"({self.d},b,j)"
         return [
-            f"{state}(b,j) = first_{state}{place}" if f"first_{state}" in self.given
+            f"{state}(b,j) = first_{state}{element}" if f"first_{state}" in self.given
             else f"{state}(b,j) = cast<T>(0) where b in 0:B, j in 0:H"
             for state in self.record.states
         ]  # fmt: skip
 
     def products(self) -> list[str]:
-        """The parts of all gates that come from the input and from the state before."""
+        """The contributions of the input and of the previous state to all gates."""
         if self.attributes["dynamic"]:
             return [line.replace("(D,", f"({self.d},") for line in _DYNAMIC]
         x = "x(b,t,i)" if self.attributes["batch_first"] else "x(t,b,i)"
@@ -147,7 +147,7 @@ class _Layer:
         ]
 
     def row(self, gate: int) -> str:
-        """The index of a gate's element j among all gates."""
+        """Index of a gate's element j among all gates."""
         return {0: "j", 1: "H + j"}.get(gate, f"{gate}*H + j")
 
     def bias(self, gate: int, recurrent: bool) -> str:
@@ -157,7 +157,7 @@ class _Layer:
         return f" + bias({self.d},{row})"
 
     def sum(self, gate: int) -> str:
-        """What a gate's function is taken of, peepholes apart."""
+        """The pre-activation of a gate without its peepholes."""
         row, both = self.row(gate), self.bias(gate, False) + self.bias(gate, True)
         return f"own(b,{row}) + past(b,{row}){both}"
 
@@ -167,7 +167,7 @@ class _Layer:
         return f" + peepholes({self.d},{self.row(number)}) * {state}(b,j)"
 
     def gate(self, name: str, function: int, body: str) -> list[str]:
-        """name(b,j) = activation number `function` of a body, clipped if asked for."""
+        """name(b,j) = activation number `function` of a body, clipped when `clip` is set."""
         clip = float(self.attributes["clip"])
         if clip > 0:
             body = f"min(max({body}, -{clip!r}), {clip!r})"
@@ -177,7 +177,7 @@ class _Layer:
         return [f"{name}_sum(b,j) = {body} where j in 0:H", f"{name}(b,j) = {made}"]
 
     def keep(self) -> list[str]:
-        """The new states and this iteration's slice of y; rows at their end stay as they are."""
+        """The new states and this iteration's slice of y; finished rows keep their states."""
         inside = "t < lengths(b) ? " if "lengths" in self.given else ""
         old = {s: f" : {s}(b,j)" if inside else "" for s in self.record.states}
         kept = [f"{s}(b,j) = {inside}new_{s}(b,j){old[s]}" for s in self.record.states]
@@ -216,14 +216,14 @@ def _lstm(layer: _Layer) -> list[str]:
         enter = []
     leave = layer.gate("leave", 0, layer.sum(1) + layer.peephole(1, "new_c"))
     label, alpha, beta = layer.attributes["activations"][2]
-    squashed = ACTIVATIONS[label].text.format(x="new_c(b,j)", a=f"({alpha!r})", b=f"({beta!r})")
+    activated = ACTIVATIONS[label].text.format(x="new_c(b,j)", a=f"({alpha!r})", b=f"({beta!r})")
     return [
         *keep,
         *enter,
         *layer.gate("cell", 1, layer.sum(3)),
         "new_c(b,j) = keep(b,j) * c(b,j) + enter(b,j) * cell(b,j)",
         *leave,
-        f"new_h(b,j) = leave(b,j) * {squashed}",
+        f"new_h(b,j) = leave(b,j) * {activated}",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Texts of the operators that combine along axes: reductions, softmax, layer normalisation."""
+"""TC texts of the operators that combine along axes: reductions, softmax, layer norm."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from anydim.sizes import Box
 
 @dataclass(frozen=True)
 class Reduction:
-    """Writes a reduction: how elements are combined, what each is first, what the total becomes.
+    """Writer of a reduction: maps each element, combines them, maps the total.
 
-    `element` speaks of {x}; `finish` of {t}, the total, and {count}, how many were combined.
+    `element` is a text over {x}; `finish` one over {t}, the total, and {count}, the element count.
     """
 
     name: str
@@ -53,8 +53,10 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Layout:
-    """The indices of a reduction of x: `kept` ones, and `result` with an index of extent 1 for
-    each reduced axis that stays."""
+    """Indices of a reduction of x: `kept` indices, and the `result` indices.
+
+    `result` has an index of extent 1 for each reduced axis that is kept as size 1.
+    """
 
     axes: tuple[int, ...]
     element: str
@@ -84,7 +86,7 @@ class Layout:
 
 
 def log_sum_exp(types: Types, attributes: Attributes, box: Box) -> Written:
-    """log(sum(exp(x))) without overflow: the largest element is taken out first."""
+    """log(sum(exp(x))) without overflow: the largest element is subtracted first."""
     expect_inputs("reduce_log_sum_exp", types, 1, 1)
     layout = Layout.of("reduce_log_sum_exp", types, attributes)
     result = target("y", layout.result)
@@ -103,7 +105,7 @@ def log_sum_exp(types: Types, attributes: Attributes, box: Box) -> Written:
 
 @dataclass(frozen=True)
 class Softmax:
-    """Writes softmax or its logarithm over one axis or several."""
+    """Writer of softmax or its logarithm over one or several axes."""
 
     name: str
     logarithm: bool
@@ -133,7 +135,7 @@ class Softmax:
 
 
 def layer_norm(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x scaled to mean 0 and variance 1 over its last axes, times scale plus bias.
+    """x normalised to mean 0 and variance 1 over its last axes, times scale plus bias.
 
     float16 is computed in float32. With `statistics`, the mean and 1 / deviation are results too.
     """

@@ -1,4 +1,4 @@
-"""The text of resize: grids of other sizes."""
+"""TC text of resize: resampling to other sizes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from anydim.ops.writing import (
 )
 from anydim.sizes import Box, Size, Truth, as_size, ceil_div, maximum, prove
 
-# Where in x element o of the result lies: a numerator, a denominator, and where the second is 0.
-# {f} / {g} is the scale, {n} and {s} are the sizes. Sizes and scales of float32 are whole numbers
-# and short fractions, so numerator and denominator are exact in float64 while products of two
-# sizes stay below 2^51, and one division rounds once: what lies on an element or halfway
-# between two is computed as that.
+# Coordinate in x of element o of the result: a numerator, a denominator, and the coordinate where
+# the denominator is 0. {f} / {g} is the scale, {n} and {s} are the sizes. Sizes and scales of
+# float32 are integers and short fractions, so numerator and denominator are exact in float64 while
+# products of two sizes stay below 2^51, and one division rounds once: a coordinate on an element
+# or halfway between two is exact.
 COORDINATES = {
     "asymmetric": ("{o} * {g}", "{f}", ""),
     "half_pixel": ("(2.0 * {o} + 1.0) * {g} - {f}", "2.0 * {f}", ""),
@@ -47,8 +47,7 @@ ROUNDINGS = {
     "floor": "floor({p})",
     "ceil": "ceil({p})",
 }
-# The neighbours of a place: how many, how many of them before it, the weight of one whose
-# distance is {d}.
+# Neighbours of a coordinate: their count, how many precede it, the weight of one at distance {d}.
 _WEIGHTS = {
     "linear": (2, 0, "max(1.0 - {d}, 0.0)"),
     "cubic": (
@@ -59,19 +58,19 @@ _WEIGHTS = {
 }  # fmt: skip
 
 
-def weights(mode: str) -> tuple[int, int, str]:
-    """(how many neighbours, how many of them before, the weight at distance {d}) of a mode."""
+def interpolation_weights(mode: str) -> tuple[int, int, str]:
+    """(number of neighbours, how many of them precede, the weight at distance {d}) of a mode."""
     return _WEIGHTS[mode]
 
 
 def resize(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x sampled on a grid of other sizes, by the nearest element or by linear or cubic weights.
+    """x resampled to other sizes by the nearest element or by linear or cubic interpolation.
 
-    `scales` are numbers, one per axis; without them they follow from the sizes. With `antialias`
-    a grid that gets smaller weighs all elements that fall together. Coordinates 'crop' read the
-    part of x that the last input gives, starts then ends as shares of each axis; what lies outside
-    of x is `outside`. With `scaled` the second input has the scales, one per axis, or their
-    numerators, then their denominators.
+    `scales` are numbers, one per axis; by default they follow from the sizes. With `antialias`, a
+    downsampled axis weighs all elements that fall together. Coordinates 'crop' read the region of x
+    given by the last input, starts then ends as fractions of each axis; reads outside of x are
+    `outside`. With `scaled` the second input holds the scales, one per axis, or their numerators,
+    then their denominators.
     """
     _expect_resize(types, attributes)
     rank, crop = types[0].rank, attributes["coordinates"] == "crop"
@@ -87,8 +86,8 @@ def resize(types: Types, attributes: Attributes, box: Box) -> Written:
         grow = all(_grows(types[0], axis, attributes, box) for axis in others)
         statements += _weighed(axes, last, grow)
     else:
-        places = [index if part is None else part.place for index, part in zip(indices, axes)]
-        statements.append(f"{target(last, indices)} = {read('x', places)}{ranges(where)}")
+        positions = [index if part is None else part.position for index, part in zip(indices, axes)]
+        statements.append(f"{target(last, indices)} = {read('x', positions)}{ranges(where)}")
     if crop:
         beyond = " || ".join(part.beyond for part in parts)
         value = f"cast<T>({float(attributes['outside'])!r})"
@@ -105,7 +104,7 @@ def resize(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def _grows(kind: TensorType, axis: int, attributes: Attributes, box: Box) -> bool:
-    """Whether an axis gets no shorter, whatever a call says."""
+    """Whether an axis never gets shorter, at any sizes."""
     if attributes["scales"] is not None:
         return float(attributes["scales"][axis]) >= 1
     size = as_size(attributes["sizes"][axis])
@@ -113,10 +112,10 @@ def _grows(kind: TensorType, axis: int, attributes: Attributes, box: Box) -> boo
 
 
 def _weighed(axes: list[_Resized | None], last: str, grow: bool) -> list[str]:
-    """Statements that weigh neighbours along one axis after the other, which reads fewer of them.
+    """Interpolate along one axis after the other, which reads fewer neighbours.
 
-    Places along the last axis are looked up one by one. So it comes first where the others `grow`,
-    while they are small, and last where they may shrink: of many rows a few are left then.
+    Indices along the last axis are read one by one (a gather). So the last axis comes first where
+    the others `grow`, while they are small, and last where they may shrink: few rows remain then.
     """
     numbers = [axis for axis, part in enumerate(axes) if part is not None]
     order = numbers[::-1] if grow else numbers
@@ -128,16 +127,18 @@ def _weighed(axes: list[_Resized | None], last: str, grow: bool) -> list[str]:
         name = last if len(done) == len(order) else f"r{axis}"
         indices = numbered("i", len(axes))
         sizes = [f"S{other}" if other in done else f"N{other}" for other in range(len(axes))]
-        places = [part.place if other == axis else index for other, index in enumerate(indices)]
+        positions = [
+            part.position if other == axis else index for other, index in enumerate(indices)
+        ]
         where = ranges([*zip(indices, sizes), *part.taps])
-        body = f"{part.factor} * {read(source, places)}"
+        body = f"{part.factor} * {read(source, positions)}"
         statements.append(f"{target(name, indices)} +=! {body}{where}")
         source = name
     return statements
 
 
 def _expect_resize(types: Types, attributes: Attributes) -> None:
-    """GraphError unless inputs and attributes fit."""
+    """Raise GraphError unless inputs and attributes fit."""
     expect_inputs("resize", types, 1, 3)
     rank, mode, scales = types[0].rank, attributes["mode"], attributes["scales"]
     count = len(attributes["sizes"])
@@ -145,34 +146,38 @@ def _expect_resize(types: Types, attributes: Attributes) -> None:
         raise GraphError(f"operator 'resize': {count} sizes for {rank} axes")
     for name, table in (("coordinates", COORDINATES), ("rounding", ROUNDINGS)):
         if attributes[name] not in table:
-            raise GraphError(f"operator 'resize': {name} '{attributes[name]}' is none of "
+            raise GraphError(f"operator 'resize': {name} '{attributes[name]}' is not one of "
                              f"{', '.join(table)}")  # fmt: skip
     if mode != "nearest" and mode not in _WEIGHTS:
-        raise GraphError(f"operator 'resize': mode '{mode}' is none of nearest, linear, cubic")
+        raise GraphError(f"operator 'resize': mode '{mode}' is not one of nearest, linear, cubic")
     crop, scaled = attributes["coordinates"] == "crop", bool(attributes["scaled"])
     if len(types) != 1 + crop + scaled or (crop and types[-1].shape != (2 * rank,)):
-        raise GraphError("operator 'resize': the part to crop is a vector of 2 numbers per axis")
+        raise GraphError(
+            "operator 'resize': the crop region must be a vector of 2 numbers per axis"
+        )
     if scaled and types[1].shape not in ((rank,), (2 * rank,)):
-        raise GraphError("operator 'resize': scales are a vector of one or two numbers per axis")
+        raise GraphError(
+            "operator 'resize': scales must be a vector of one or two numbers per axis"
+        )
 
 
 @dataclass(frozen=True)
 class _Resized:
-    """A resized axis: what its text needs, the place in x, and the weight of what is read there.
+    """A resized axis: what its text needs, the position read in x, and its weight.
 
-    `values` are attributes of the text with their kinds; `beyond` says that a place is outside.
+    `values` are attributes of the text with their kinds; `beyond` is the out-of-bounds condition.
     """
 
     values: dict[str, tuple[str, Any]]
     statements: list[str]
-    place: str
+    position: str
     factor: str
     taps: list[tuple[str, str]]
     beyond: str
 
 
 def _resized(types: Types, axis: int, attributes: Attributes) -> _Resized | None:
-    """An axis of x; None for one that stays as it is."""
+    """A resized axis of x; None if it is unchanged."""
     own, size = types[0].shape[axis], as_size(attributes["sizes"][axis])
     scale = None if attributes["scales"] is None else float(attributes["scales"][axis])
     moving = attributes["coordinates"] == "crop" or attributes["scaled"]
@@ -184,14 +189,16 @@ def _resized(types: Types, axis: int, attributes: Attributes) -> _Resized | None
     count = _count(own, size, scale, attributes)
     if count is not None and count.constant is None:
         values[f"C{axis}"] = ("size", count)
-    statements, place, factor = _axis(axis, _Scale.of(axis, types, attributes), attributes, count)
+    statements, position, factor = _axis(
+        axis, _Scale.of(axis, types, attributes), attributes, count
+    )
     low, high = f"p{axis}(i{axis}) < 0.0", f"p{axis}(i{axis}) > cast<double>(N{axis} - 1)"
     taps = [(f"k{axis}", _written_count(axis, count))] if factor else []
-    return _Resized(values, statements, place, factor, taps, f"{low} || {high}")
+    return _Resized(values, statements, position, factor, taps, f"{low} || {high}")
 
 
 def _count(own: Size, size: Size, scale: float | None, attributes: Attributes) -> Size | None:
-    """How many neighbours an element of the result is made of along an axis; None: the nearest."""
+    """Number of neighbours of a result element along an axis; None: the nearest only."""
     if attributes["mode"] == "nearest":
         return None
     count = as_size(_WEIGHTS[attributes["mode"]][0])
@@ -209,7 +216,7 @@ def _written_count(axis: int, count: Size | None) -> str:
 
 @dataclass(frozen=True)
 class _Scale:
-    """The scale of an axis as texts of float64, `above / below`; `number` where it is one."""
+    """Scale of an axis as float64 texts, `above / below`; `number` if it is constant."""
 
     above: str
     below: str
@@ -233,8 +240,8 @@ class _Scale:
     def quotient(self) -> str:
         return self.above if self.below == "1.0" else f"({self.above} / {self.below})"
 
-    def place(self, axis: int, coordinates: str) -> str:
-        """Where in x an element of the result lies, in float64."""
+    def position(self, axis: int, coordinates: str) -> str:
+        """Coordinate in x of a result element, in float64."""
         above, below, alone = COORDINATES[coordinates]
         terms = {
             "o": f"cast<double>(i{axis})", "f": self.above, "g": self.below,
@@ -249,15 +256,15 @@ class _Scale:
 def _axis(
     axis: int, scale: _Scale, attributes: Attributes, count: Size | None
 ) -> tuple[list[str], str, str]:
-    """(statements, the place to read, the weight of what is read) along a resized axis."""
+    """(statements, the position to read, its weight) along a resized axis."""
     mode, coordinates, rounding = (attributes[k] for k in ("mode", "coordinates", "rounding"))
     index, size, span = f"i{axis}", f"N{axis}", f" where i{axis} in 0:S{axis}"
     if mode == "nearest" and scale.number is not None and scale.number.is_integer() and (
         (coordinates, rounding) in _REPEATS
     ):  # fmt: skip
         return [], f"{index} // {int(scale.number)}", ""
-    place = scale.place(axis, coordinates)
-    statements = [f"p{axis}({index}) = {place}{span}"]
+    position = scale.position(axis, coordinates)
+    statements = [f"p{axis}({index}) = {position}{span}"]
     p = f"p{axis}({index})"
     if mode == "nearest":
         rounded = ROUNDINGS[rounding].format(p=p)
@@ -281,7 +288,7 @@ def _axis(
         ]
     else:
         statements.append(f"{name} = {weight}{both}")
-    neighbour = f"(k{axis},{index})"  # along vectors, as they are read
+    neighbour = f"(k{axis},{index})"  # contiguous along the vectorised index
     statements += [
         f"c{axis}{neighbour} = min(max({near}, 0), {size} - 1){both}",
         f"f{axis}{neighbour} = cast<T>({name}){both}",
@@ -289,7 +296,7 @@ def _axis(
     return statements, f"c{axis}{neighbour}", f"f{axis}{neighbour}"
 
 
-# With a whole scale these read x(i // scale).
+# With an integer scale these read x(i // scale).
 _REPEATS = {
     ("asymmetric", "floor"),
     ("half_pixel", "round_prefer_floor"),

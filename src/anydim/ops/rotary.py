@@ -1,4 +1,4 @@
-"""The text of rotary position embedding."""
+"""TC text of rotary position embedding."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from anydim.sizes import Box, Guard, as_size, product
 
 
 def rotary_embedding(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Pairs of elements turned by angles of each row: cos and sin are [batch, row, half].
+    """Rotate pairs of elements by the angles of each row: cos and sin are [batch, row, half].
 
-    x is [batch, head, row, depth]: pairs are the halves of the first `width` elements (of all
-    without it), or neighbours with `interleaved`. Halves may be an axis: [.., 2, half].
+    x is [batch, head, row, depth]: pairs are the halves of the first `width` elements (default:
+    all), or neighbours with `interleaved`. Halves may be an axis: [.., 2, half].
     """
     name, interleaved = "rotary_embedding", attributes["interleaved"]
     expect_inputs(name, types, 3, 3)
@@ -22,14 +22,14 @@ def rotary_embedding(types: Types, attributes: Attributes, box: Box) -> Written:
     width = product(last) if attributes["width"] is None else as_size(attributes["width"])
     half = width // 2
     guards = [
-        Guard(half * 2, "==", width, "pairs of elements to turn"),
-        Guard(width, "<=", product(last), "the elements to turn are there"),
+        Guard(half * 2, "==", width, "pairs of elements to rotate"),
+        Guard(width, "<=", product(last), "the rotated elements are within the last axis"),
     ]
     for kind in types[1:]:
         angles = zip(kind.shape, (batch, rows, half))
         guards += [Guard(own, "==", size, "angles for every row and pair") for own, size in angles]
     if apart:
-        body, own, sizes = _turned("d", "s,d", "1 - s,d", "(s == 0 ? -1 : 1) *"), "s,d", "S,D"
+        body, own, sizes = _rotated("d", "s,d", "1 - s,d", "(s == 0 ? -1 : 1) *"), "s,d", "S,D"
     else:
         body, own, sizes = _along(interleaved, width != last[0]), "d", "D"
     ranges = ", ".join(f"{i.lower()} in 0:{i}" for i in f"B,A,R,{sizes}".split(","))
@@ -40,18 +40,18 @@ def rotary_embedding(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def _along(interleaved: bool, rest: bool) -> str:
-    """Rows of which the first 2 * H elements are turned; is there a rest?"""
-    default, left = " else 0", "x(b,a,r,d)"
+    """Rotation of the first 2 * H elements of each row; `rest`: whether rows have more."""
+    default, unchanged = " else 0", "x(b,a,r,d)"
     if interleaved:
         default, sign = default if rest else "", "(d % 2 == 0 ? -1 : 1) *"
-        turned = _turned("d // 2", "d", "d // 2 * 2 + 1 - d % 2", sign, default)
-        return f"d < 2 * H ? {turned} : {left}" if rest else turned
-    first = _turned("d", "d", "d + H", "-1 *", default)
-    second = _turned("d - H", "d", "d - H", "", default)
-    return f"d < H ? {first} : " + (f"(d < 2 * H ? {second} : {left})" if rest else second)
+        rotated = _rotated("d // 2", "d", "d // 2 * 2 + 1 - d % 2", sign, default)
+        return f"d < 2 * H ? {rotated} : {unchanged}" if rest else rotated
+    first = _rotated("d", "d", "d + H", "-1 *", default)
+    second = _rotated("d - H", "d", "d - H", "", default)
+    return f"d < H ? {first} : " + (f"(d < 2 * H ? {second} : {unchanged})" if rest else second)
 
 
-def _turned(angle: str, own: str, partner: str, sign: str, default: str = "") -> str:
-    """An element turned; of a pair, the first one loses what the second one gains."""
+def _rotated(angle: str, own: str, partner: str, sign: str, default: str = "") -> str:
+    """A rotated element: own * cos + sign * partner * sin."""
     c, s = (f"({table}(b,r,{angle}){default})" for table in ("cos", "sin"))
     return f"{c} * x(b,a,r,{own}) + {sign} {s} * (x(b,a,r,{partner}){default})"

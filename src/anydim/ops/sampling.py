@@ -1,10 +1,10 @@
-"""Texts of the operators that read between the elements of a tensor, at places that are data."""
+"""TC texts of the operators that interpolate x at coordinates that are data."""
 
 from __future__ import annotations
 
 from anydim.base.errors import GraphError
 from anydim.graph.operator import Attributes, Types, Written
-from anydim.ops.resampling import weights
+from anydim.ops.resampling import interpolation_weights
 from anydim.ops.writing import (
     declared,
     definition,
@@ -24,16 +24,16 @@ _ALPHA = -0.75
 
 
 def grid_sample(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x[n, c, ...] read at the places of grid[n, ..., k], which count from -1 to 1 along each axis.
+    """Sample x[n, c, ...] at the coordinates grid[n, ..., k], which span -1 to 1 on each axis.
 
-    The last coordinate of a place belongs to the first of the axes. `corners` says whether -1 and
-    1 are the centres of the outer elements or their outer edges.
+    The last coordinate belongs to the first of the axes. With `corners`, -1 and 1 are the centres
+    of the outer elements, else their outer edges.
     """
     name, (mode, padding) = "grid_sample", (attributes["mode"], attributes["padding"])
     expect_inputs(name, types, 2, 2)
     rank = types[0].rank - 2
     if rank < 1 or types[1].rank != rank + 2 or types[1].shape[-1].constant != rank:
-        raise GraphError(f"operator '{name}': {types[1]} holds no places in {types[0]}")
+        raise GraphError(f"operator '{name}': grid {types[1]} does not fit {types[0]}")
     if mode not in SAMPLING or padding not in BORDERS:
         known = f"modes: {', '.join(SAMPLING)}; paddings: {', '.join(BORDERS)}"
         raise GraphError(f"operator '{name}': mode '{mode}', padding '{padding}'", known)
@@ -41,15 +41,15 @@ def grid_sample(types: Types, attributes: Attributes, box: Box) -> Written:
     where = ["n in 0:N", *(f"{o} in 0:{e}" for o, e in zip(outer, extents))]
     statements: list[str] = []
     factors: list[str] = []
-    places: list[str] = []
+    positions: list[str] = []
     taps: list[str] = []
     for axis, size in enumerate(sizes):
-        written, place, factor, tap = _coordinate(axis, rank, size, attributes, where)
+        written, position, factor, tap = _coordinate(axis, rank, size, attributes, where)
         statements += written
-        places.append(place)
+        positions.append(position)
         factors += factor
         taps += tap
-    value = read("x", ["n", "c", *places])
+    value = read("x", ["n", "c", *positions])
     value = f"({value} else 0)" if padding == "zeros" else value
     combine = "+=!" if taps else "="
     span = ", ".join([*where, "c in 0:C", *taps])
@@ -65,7 +65,7 @@ def grid_sample(types: Types, attributes: Attributes, box: Box) -> Written:
 def _coordinate(
     axis: int, rank: int, size: str, attributes: Attributes, where: list[str]
 ) -> tuple[list[str], str, list[str], list[str]]:
-    """(statements, the place to read, weights, ranges of the taps) along one axis of x."""
+    """(statements, the position to read, weights, ranges of the taps) along one axis of x."""
     mode, padding, corners = (attributes[key] for key in ("mode", "padding", "corners"))
     outer = ["n", *numbered("o", rank)]
     span = " where " + ", ".join(where)
@@ -76,24 +76,24 @@ def _coordinate(
         f"(({g} + 1.0) * cast<double>({size}) - 1.0) / 2.0"
     )  # fmt: skip
     at = f"round({at})" if mode == "nearest" else at
-    raw, place = read(f"g{axis}", outer), read(f"p{axis}", outer)
+    raw, position = read(f"g{axis}", outer), read(f"p{axis}", outer)
     statements = [f"{raw} = {at}{span}"]
     moved = {
         "zeros": raw,
         "border": f"({raw} < {low} || {raw} > {high}) ? min(max({raw}, 0.0), {last}) : {raw}",
         "reflection": _reflected(raw, low, high),
     }[padding]
-    statements.append(f"{place} = {moved}{span}")
+    statements.append(f"{position} = {moved}{span}")
     if mode == "nearest":
-        index, factor, tap = f"cast<int64>({place})", [], []
+        index, factor, tap = f"cast<int64>({position})", [], []
         tapped = outer
     else:
-        count, before, weight = weights(mode)
+        count, before, weight = interpolation_weights(mode)
         k = f"k{axis}"
-        # places lie along the last axis, where vectors read them
+        # output positions stay on the last axis, where vector loads are contiguous
         tapped, tap = [outer[0], k, *outer[1:]], [f"{k} in 0:{count}"]
-        index = f"cast<int64>(floor({place})) + {k} - {before}"
-        distance = f"abs({place} - floor({place}) - cast<double>({k} - {before}))"
+        index = f"cast<int64>(floor({position})) + {k} - {before}"
+        distance = f"abs({position} - floor({position}) - cast<double>({k} - {before}))"
         name = read(f"w{axis}", tapped)
         weight = weight.format(d=distance, a=f"({_ALPHA})")
         statements.append(f"{name} = cast<T>({weight}){span}, {tap[0]}")
@@ -107,17 +107,17 @@ def _coordinate(
     return statements, chosen, factor, tap
 
 
-def _reflected(place: str, low: str, high: str) -> str:
-    """A place that is mirrored at the ends until it lies between them."""
+def _reflected(position: str, low: str, high: str) -> str:
+    """A coordinate reflected at the ends until it is between them."""
     width = f"({high} - {low})"
-    away = f"(fmod(abs({place} - {low}), 2.0 * {width}))"
+    away = f"(fmod(abs({position} - {low}), 2.0 * {width}))"
     back = f"({away} <= {width} ? {low} + {away} : {high} - ({away} - {width}))"
-    inside = f"({place} >= {low} && {place} <= {high})"
-    return f"({inside} ? {place} : ({width} > 0.0 ? {back} : {low}))"
+    in_bounds = f"({position} >= {low} && {position} <= {high})"
+    return f"({in_bounds} ? {position} : ({width} > 0.0 ? {back} : {low}))"
 
 
 def affine_grid(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The places of a grid of `sizes` under theta[n, k, k + 1]: theta times (place, 1)."""
+    """Sampling grid of `sizes` under theta[n, k, k + 1]: theta times (coordinates, 1)."""
     expect_inputs("affine_grid", types, 1, 1)
     expect_rank("affine_grid", types[0], 3, "theta")
     sizes = [as_size(size) for size in attributes["sizes"]]
@@ -146,10 +146,10 @@ def affine_grid(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def roi_align(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Regions of x[n, c, h, w] as grids of `sizes`, each cell the mean (or, with `largest`, the
-    maximum) of `samples` times `samples` bilinear reads.
+    """Resample regions of x[n, c, h, w] to grids of `sizes`: mean of bilinear samples per cell.
 
-    rois[r, 4] are x1, y1, x2, y2 times 1 / `scale`; batch[r] is the n of each.
+    Each cell has `samples` times `samples` samples; with `largest` it is their maximum. rois[r, 4]
+    are x1, y1, x2, y2 times 1 / `scale`; batch[r] is the n of each.
     """
     expect_inputs("roi_align", types, 3, 3)
     for kind, rank, what in zip(types, (4, 2, 1), ("x", "rois", "batch")):
@@ -167,20 +167,20 @@ def roi_align(types: Types, attributes: Attributes, box: Box) -> Written:
             f"{start} + cast<double>(o) * {step}"
             f" + (cast<double>(s) + 0.5) * {step} / cast<double>({samples})"
         )
-        raw, place = f"{letter}raw(r,s,o)", f"{letter}at(r,s,o)"
+        raw, position = f"{letter}raw(r,s,o)", f"{letter}at(r,s,o)"
         end = f"cast<double>({extent} - 1)"
         outside = f"({raw} < -1.0 || {raw} > cast<double>({extent}))"
-        near = f"min(cast<int64>({place}), {extent} - 1)"
+        near = f"min(cast<int64>({position}), {extent} - 1)"
         statements += [
             f"{raw} = {at}{where}",
-            f"{place} = min(max({raw}, 0.0), {end}){where}",
+            f"{position} = min(max({raw}, 0.0), {end}){where}",
             f"{letter}i(r,s,k,o) = min(max({near} + k, 0), {extent} - 1){where}, k in 0:2",
-            f"{letter}w(r,s,k,o) = {outside} ? 0.0 : (k == 0 ? 1.0 - ({place} - cast<double>"
-            f"({near})) : {place} - cast<double>({near})){where}, k in 0:2",
+            f"{letter}w(r,s,k,o) = {outside} ? 0.0 : (k == 0 ? 1.0 - ({position} - cast<double>"
+            f"({near})) : {position} - cast<double>({near})){where}, k in 0:2",
         ]
     cells = f"r in 0:R, c in 0:C, i in 0:{height}, j in 0:{width}"
     taps = f"a in 0:{samples}, k in 0:2, b in 0:{samples}, l in 0:2"
-    weight = "w(r,a,k,b,l,i,j) = cast<T>(vw(r,a,k,i) * uw(r,b,l,j))"  # of all channels
+    weight = "w(r,a,k,b,l,i,j) = cast<T>(vw(r,a,k,i) * uw(r,b,l,j))"  # shared by all channels
     statements.append(f"{weight} where r in 0:R, {taps}, i in 0:{height}, j in 0:{width}")
     value = "w(r,a,k,b,l,i,j) * x(cast<int64>(batch(r)),c,vi(r,a,k,i),ui(r,b,l,j))"
     if attributes["largest"]:
@@ -199,9 +199,9 @@ def roi_align(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def deformable_convolution(types: Types, attributes: Attributes, box: Box) -> Written:
-    """A 2-d convolution each of whose reads is moved by `offset`, bilinear, times `mask`.
+    """2-d convolution whose reads are displaced by `offset`, bilinear, times `mask`.
 
-    x[n, c, h, w], w[m, c/groups, kh, kw], offset[n, g*kh*kw*2, oh, ow], then perhaps a bias[m] and
+    x[n, c, h, w], w[m, c/groups, kh, kw], offset[n, g*kh*kw*2, oh, ow], then optionally bias[m] and
     mask[n, g*kh*kw, oh, ow]; g counts `offset_groups`.
     """
     kh, kw = _expect_deformable(types, attributes)
@@ -209,7 +209,7 @@ def deformable_convolution(types: Types, attributes: Attributes, box: Box) -> Wr
     group, parts = attributes["groups"], attributes["offset_groups"]
     channels, inner = types[0].shape[1], types[1].shape[1]
     share, taps = channels // parts, f"k in 0:{kh}, l in 0:{kw}"
-    statements = [*_moved_places(attributes, kh, kw), _bilinear(taps)]
+    statements = [*_displaced_taps(attributes, kh, kw), _bilinear(taps)]
     channel = "(c)" if group == 1 else "(m // Q * D + c)"
     scaled = f"s(n,{channel},k,l,i,j)"
     if masked:
@@ -225,8 +225,8 @@ def deformable_convolution(types: Types, attributes: Attributes, box: Box) -> Wr
     parameters += ["T(M) bias"] if biased else []
     parameters += [f"T(N,{parts * kh * kw},I,J) mask"] if masked else []
     guards = (
-        Guard(channels, "==", inner * group, "weights fit the channels"),
-        Guard(channels, "==", share * parts, "channels in whole groups of offsets"),
+        Guard(channels, "==", inner * group, "x has the channels of w times the groups"),
+        Guard(channels, "==", share * parts, "channels are divisible by the offset groups"),
     )
     values = {"P": share, "Q": types[1].shape[0] // group}
     names = ["P", "Q"] if group != 1 else ["P"]
@@ -235,7 +235,7 @@ def deformable_convolution(types: Types, attributes: Attributes, box: Box) -> Wr
 
 
 def _expect_deformable(types: Types, attributes: Attributes) -> tuple[int, int]:
-    """The height and the width of the kernel; GraphError where inputs do not fit."""
+    """Return height and width of the kernel; raise GraphError where inputs do not fit."""
     name, count = "deform_conv", 3 + attributes["biased"] + attributes["masked"]
     expect_inputs(name, types, count, count)
     for kind, what in zip(types, ("x", "w", "offset")):
@@ -247,8 +247,8 @@ def _expect_deformable(types: Types, attributes: Attributes) -> tuple[int, int]:
     return kh, kw
 
 
-def _moved_places(attributes: Attributes, kh: int, kw: int) -> list[str]:
-    """Along both axes the two places next to where a tap was moved, and the weights of these."""
+def _displaced_taps(attributes: Attributes, kh: int, kw: int) -> list[str]:
+    """Along both axes, the two indices next to each displaced tap, and their weights."""
     strides, dilations = attributes["strides"] or (1, 1), attributes["dilations"] or (1, 1)
     pads = attributes["pads"] or (0,) * 4
     moves = (
@@ -258,20 +258,20 @@ def _moved_places(attributes: Attributes, kh: int, kw: int) -> list[str]:
     statements = []
     for axis, (letter, own, step) in enumerate((("v", "i", "k"), ("u", "j", "l"))):
         base = f"{own} * {strides[axis]} - {pads[axis]} + {step} * {dilations[axis]}"
-        place = f"{letter}at(n,g,k,l,i,j)"
+        at = f"{letter}at(n,g,k,l,i,j)"
         number = f"((g * {kh} + k) * {kw} + l) * 2 + {axis}"
         statements += [
-            f"{place} = cast<double>({base}) + cast<double>(offset(n,{number},i,j)) where {moves}",
-            # places lie along the last axis, where vectors read them
-            f"{letter}w(n,g,k,l,a,i,j) = cast<T>(a == 0 ? 1.0 - ({place} - floor({place}))"
-            f" : {place} - floor({place})) where {moves}, a in 0:2",
-            f"{letter}i(n,g,k,l,a,i,j) = cast<int64>(floor({place})) + a where {moves}, a in 0:2",
+            f"{at} = cast<double>({base}) + cast<double>(offset(n,{number},i,j)) where {moves}",
+            # output positions stay on the last axes, where vector loads are contiguous
+            f"{letter}w(n,g,k,l,a,i,j) = cast<T>(a == 0 ? 1.0 - ({at} - floor({at}))"
+            f" : {at} - floor({at})) where {moves}, a in 0:2",
+            f"{letter}i(n,g,k,l,a,i,j) = cast<int64>(floor({at})) + a where {moves}, a in 0:2",
         ]
     return statements
 
 
 def _bilinear(taps: str) -> str:
-    """s: what a tap sees of a channel, from four places of x; P channels are moved alike."""
+    """s: the bilinear sample of each tap and channel; P channels share their offsets."""
     weight = "vw(n,c // P,k,l,a,i,j) * uw(n,c // P,k,l,b,i,j)"
     value = "x(n,c,vi(n,c // P,k,l,a,i,j),ui(n,c // P,k,l,b,i,j)) else 0"
     return (

@@ -1,8 +1,8 @@
-"""Texts of operators that put updates into a copy of a tensor, at places that data names.
+"""TC texts of the scatter operators: updates written into a copy of a tensor at indices from data.
 
-Where several updates meet, `reduction` says what becomes of them: the last one in row-major order
-stays ('none'), or all of them and what was there are combined ('add', 'mul', 'min', 'max'). An
-index below 0 counts from the end. Meaning: ONNX, ScatterElements, ScatterND and TensorScatter.
+Where several updates meet, `reduction` determines the result: the last one in row-major order
+('none'), or all of them combined with the previous element ('add', 'mul', 'min', 'max'). A
+negative index counts from the end. Semantics: ONNX, ScatterElements, ScatterND and TensorScatter.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _expect(operator: str, types: Types) -> None:
 
 
 def scatter_elements(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x with each update at its own place, but for the index along one axis."""
+    """x with each update at its own coordinates, except for the index along one axis."""
     _expect("scatter_elements", types)
     rank = types[0].rank
     for kind, what in ((types[1], "the indices"), (types[2], "the updates")):
@@ -50,31 +50,31 @@ def scatter_elements(types: Types, attributes: Attributes, box: Box) -> Written:
     axis = axis_of("scatter_elements", attributes["axis"], rank)
     indices, sizes, own = numbered("i", rank), numbered("N", rank), numbered("M", rank)
     chosen = wrapped(f"cast<int64>({read('indices', indices)})", sizes[axis])
-    place = [*indices[:axis], chosen, *indices[axis + 1 :]]
+    position = [*indices[:axis], chosen, *indices[axis + 1 :]]
     parameters = [
         parameter("x", sizes), parameter("indices", own, "I"), parameter("updates", own),
     ]  # fmt: skip
     statements = [
         f"{target('y', indices)} = {read('x', indices)}",
-        f"{target('y', place)} {_assign('scatter_elements', attributes)} "
+        f"{target('y', position)} {_assign('scatter_elements', attributes)} "
         f"{read('updates', indices)}",
     ]
     return Written(definition("scatter_elements", parameters, statements))
 
 
 def scatter_nd(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x with slices of updates at tuples of indices, the last axis of `indices` being the tuple."""
+    """x with slices replaced by updates at tuples of indices, one per row of `indices`."""
     _expect("scatter_nd", types)
     rank, inner = types[0].rank, types[1].rank - 1
     depth = types[1].shape[-1].constant if inner >= 0 else None
     if depth is None or not 1 <= depth <= rank or types[2].rank != inner + rank - depth:
         raise GraphError(
             f"operator 'scatter_nd': {types[1]} and updates {types[2]} do not fit {types[0]}",
-            "the last axis of the indices needs a constant size, at most the axes there are",
+            "the last axis of the indices needs a constant size, at most the rank of the tensor",
         )
     sizes, chosen, outer = numbered("N", rank), numbered("j", inner), numbered("M", inner)
     every, rest = numbered("i", rank), numbered("i", rank)[depth:]
-    place = [
+    position = [
         wrapped(f"cast<int64>({read('indices', [*chosen, str(number)])})", sizes[number])
         for number in range(depth)
     ]
@@ -85,35 +85,37 @@ def scatter_nd(types: Types, attributes: Attributes, box: Box) -> Written:
     ]
     statements = [
         f"{target('y', every)} = {read('x', every)}",
-        f"{target('y', [*place, *rest])} {_assign('scatter_nd', attributes)} "
+        f"{target('y', [*position, *rest])} {_assign('scatter_nd', attributes)} "
         f"{read('updates', [*chosen, *rest])}",
     ]
     return Written(definition("scatter_nd", parameters, statements))
 
 
 def tensor_scatter(types: Types, attributes: Attributes, box: Box) -> Written:
-    """A cache with new entries along one axis, each row of the batch from its own place on.
+    """A cache with new entries along one axis; each row of the batch has its own start index.
 
-    With `circular`, places go on at 0 behind the end.
+    With `circular`, indices wrap to 0 at the end.
     """
     _expect("tensor_scatter", types)
     rank = types[0].rank
     axis = axis_of("tensor_scatter", attributes["axis"], rank)
     if axis == 0:
-        raise GraphError("operator 'tensor_scatter': the axis is the batch's own, 0")
-    expect_rank("tensor_scatter", types[1], 1, "the places")
+        raise GraphError(
+            "operator 'tensor_scatter': axis 0 is the batch axis, expected another one"
+        )
+    expect_rank("tensor_scatter", types[1], 1, "the start indices")
     expect_rank("tensor_scatter", types[2], rank, "the updates")
     indices, sizes = numbered("i", rank), numbered("N", rank)
     own = [*sizes[:axis], "M", *sizes[axis + 1 :]]
     at = f"cast<int64>(indices(i0)) + {indices[axis]}"
     if attributes["circular"]:
         at = f"({at}) % {sizes[axis]}"
-    place = [*indices[:axis], at, *indices[axis + 1 :]]
+    position = [*indices[:axis], at, *indices[axis + 1 :]]
     parameters = [
         parameter("x", sizes), parameter("indices", ["N0"], "I"), parameter("updates", own),
     ]  # fmt: skip
     statements = [
         f"{target('y', indices)} = {read('x', indices)}",
-        f"{target('y', place)} = {read('updates', indices)}",
+        f"{target('y', position)} = {read('updates', indices)}",
     ]
     return Written(definition("tensor_scatter", parameters, statements))

@@ -1,4 +1,4 @@
-"""Texts of the operators that find places along an axis, and of diagonals."""
+"""TC texts of argmax, argmin, hardmax and eye."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from anydim.sizes import Box, Guard, as_size, minimum, product
 
 
 @dataclass(frozen=True)
-class Place:
-    """Writes the place of the largest or smallest element along an axis: `combine` is max or min.
+class ArgReduction:
+    """Writer of the index of the largest or smallest element on an axis; `combine`: max or min.
 
-    NaN counts as the largest and as the smallest. Of several places the first is taken, or the
-    last with the attribute `last`.
+    NaN counts as the largest and as the smallest. Among equal elements the first is selected, or
+    the last with the attribute `last`.
     """
 
     name: str
@@ -40,28 +40,28 @@ class Place:
         if attributes["keepdims"]:
             result = [*indices[:axis], "one", *indices[axis + 1 :]]
             ones = ranges([("one", "1")])
-        along, place = indices[axis], read("place", kept)
+        along, position = indices[axis], read("place", kept)
         best = f"{target('best', kept)} {self.combine}=! {read('x', indices)}"
         statements = [
             best,
             _first(types[0].dtype, indices, kept, along, sizes[axis], attributes["last"]),
-            f"{target('y', result)} = {place}{ones}",
+            f"{target('y', result)} = {position}{ones}",
         ]
         text = definition(self.name, [parameter("x", sizes)], statements)
-        return Written(text, guards=(_some(self.name, types[0], axis),))
+        return Written(text, guards=(_nonempty(self.name, types[0], axis),))
 
 
-def _some(name: str, kind: TensorType, axis: int) -> Guard:
-    """An axis has elements, where there is a result for them."""
-    others = product(size for place, size in enumerate(kind.shape) if place != axis)
-    message = f"axis {axis} of what '{name}' reads has a first element"
+def _nonempty(name: str, kind: TensorType, axis: int) -> Guard:
+    """Guard: the axis has elements, unless the result is empty."""
+    others = product(size for number, size in enumerate(kind.shape) if number != axis)
+    message = f"axis {axis} of the input of '{name}' has at least 1 element"
     return Guard(minimum(others, 1), "<=", kind.shape[axis], message)
 
 
 def _first(
     dtype: DType, indices: list[str], kept: list[str], along: str, extent: str, last: bool
 ) -> str:
-    """place(kept): the first or last index at which x is `best`."""
+    """place(kept): the first or last index at which x equals `best`."""
     x = read("x", indices)
     same = f"{x} == {read('best', kept)}"
     if dtype.is_float:
@@ -95,5 +95,5 @@ def eye(types: Types, attributes: Attributes, box: Box) -> Written:
     return Written(text, {own: as_size(attributes[long]) for own, long in names.items()})
 
 
-PLACE: dict[str, object] = {"axis": 0, "keepdims": True, "last": False}
+ARG_REDUCTION: dict[str, object] = {"axis": 0, "keepdims": True, "last": False}
 EYE: dict[str, object] = {"k": 0, "dtype": float32}

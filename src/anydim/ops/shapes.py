@@ -1,4 +1,4 @@
-"""Texts of the operators that only say where elements lie: views of one tensor."""
+"""TC texts of the operators that only reinterpret the layout of one tensor: views."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anydim.ops.writing import (
     definition,
     expect_inputs,
     numbered,
-    or_nothing,
+    or_default,
     parameter,
     ranges,
     read,
@@ -39,7 +39,7 @@ from anydim.sizes import (
 
 
 def transpose(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x with its axes in another order: axis i of the result is axis perm[i] of x."""
+    """Permute the axes of x: axis i of the result is axis perm[i] of x."""
     expect_inputs("transpose", types, 1, 1)
     rank = types[0].rank
     perm = attributes["perm"]
@@ -53,14 +53,14 @@ def transpose(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def reshape(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The same elements in row-major order under another shape; one size may be -1: the rest."""
+    """The elements in row-major order under another shape; one size may be -1: inferred."""
     expect_inputs("reshape", types, 1, 1)
     shape, guards = reshaped(types[0].shape, attributes["shape"], box)
     return _row_major("reshape", types, shape, guards)
 
 
 def flatten(types: Types, attributes: Attributes, box: Box) -> Written:
-    """A matrix: the axes before `axis` become its rows, the others its columns."""
+    """Flatten to a matrix: the axes before `axis` become its rows, the others its columns."""
     expect_inputs("flatten", types, 1, 1)
     rank, axis = types[0].rank, attributes["axis"]
     if not -rank <= axis <= rank:
@@ -78,7 +78,7 @@ def _row_major(
     offset = indices[0] if indices else "0"
     for index, size in zip(indices[1:], sizes[1:]):
         offset = f"({offset})*{size} + {index}"
-    source = or_nothing(f"x[{offset}]", types[0])
+    source = or_default(f"x[{offset}]", types[0])
     body = f"{target('y', indices)} = {source}{ranges(zip(indices, sizes))}"
     parameters = [parameter("x", numbered("N", types[0].rank) or ["1"])]
     if not types[0].rank:
@@ -91,7 +91,7 @@ def _row_major(
 def reshaped(
     shape: Sequence[Size], wanted: Sequence[Any], box: Box
 ) -> tuple[tuple[Size, ...], tuple[Guard, ...]]:
-    """The shape that a reshape leads to, and what must hold for the elements to fit."""
+    """Return the shape of a reshape's result, and the guards under which the elements fit."""
     sizes = [as_size(size) for size in wanted]
     open_axes = [axis for axis, size in enumerate(sizes) if size.constant == -1]
     if len(open_axes) > 1:
@@ -106,14 +106,14 @@ def reshaped(
         if negative is Truth.PROVED or (size.constant or 0) < 0:
             raise GraphError(f"operator 'reshape': size {size} is negative")
         if negative is Truth.UNKNOWN and size not in shape:
-            guards.append(Guard(as_size(0), "<=", size, f"size {size} of a reshape is one"))
+            guards.append(Guard(as_size(0), "<=", size, f"size {size} of a reshape is at least 0"))
     return tuple(sizes), tuple(guards)
 
 
 def _rest(shape: Sequence[Size], sizes: Sequence[Size], box: Box) -> tuple[Size, list[Guard]]:
-    """The size that -1 stands for, and what must hold for the others to decide it.
+    """Return the size that -1 is inferred as, and the guards under which it is determined.
 
-    An axis that keeps its size counts on neither side, so that it may be 0.
+    An axis that keeps its size is left out of both products, so that it may be 0.
     """
     kept = [
         axis for axis, (old, new) in enumerate(zip(shape, sizes))
@@ -123,16 +123,18 @@ def _rest(shape: Sequence[Size], sizes: Sequence[Size], box: Box) -> tuple[Size,
     others = [size for axis, size in enumerate(sizes) if axis not in kept]
     total, rest = _without_common(total, product(s for s in others if s.constant != -1))
     if rest.constant == 0:
-        raise GraphError("operator 'reshape': -1 may be any size, since another size is 0")
+        raise GraphError(
+            "operator 'reshape': the size for -1 is ambiguous, since another size is 0"
+        )
     exact = total.divide_exactly(rest)
     if exact is not None:
         return simplify(exact, box), []
-    message = f"a reshape from [{_listed(shape)}] to [{_listed(sizes)}] tells the size of -1"
+    message = f"a reshape from [{_listed(shape)}] to [{_listed(sizes)}] determines the size of -1"
     return simplify(total // maximum(rest, 1), box), [Guard(as_size(1), "<=", rest, message)]
 
 
 def _without_common(total: Size, rest: Size) -> tuple[Size, Size]:
-    """Both without the dims that are factors of both."""
+    """Divide both by the dims that are common factors."""
     for name in sorted(total.symbols & rest.symbols):
         fewer = total.divide_exactly(as_size(name)), rest.divide_exactly(as_size(name))
         if fewer[0] is not None and fewer[1] is not None:
@@ -145,14 +147,14 @@ def _listed(shape: Sequence[Size]) -> str:
 
 
 def expand(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x broadcast against a shape, as in numpy: axes of size 1 repeat on either side."""
+    """Broadcast x with a shape, as in numpy: axes of size 1 repeat on either side."""
     expect_inputs("expand", types, 1, 1)
     own = types[0].shape
     wanted = [as_size(size) for size in attributes["shape"]]
     rank = max(len(own), len(wanted))
     ones = [as_size(1)] * rank
     pairs = zip(ones[len(own) :] + list(own), ones[len(wanted) :] + wanted)
-    met = [_meet(mine, size, box) for mine, size in pairs]
+    met = [_broadcast_pair(mine, size, box) for mine, size in pairs]
     indices, names, steps = numbered("i", rank), numbered("S", rank), numbered("B", rank)
     reads = [
         {0: "0", 1: index}.get(step.constant, f"{index} * {name}")  # type: ignore[arg-type]
@@ -168,10 +170,10 @@ def expand(types: Types, attributes: Attributes, box: Box) -> Written:
     return Written(definition("expand", parameters, [body], declared(values)), values, guards)
 
 
-def _meet(own: Size, wanted: Size, box: Box) -> tuple[Size, Size, Size]:
-    """(extent, step, odd) where a size is broadcast with another.
+def _broadcast_pair(own: Size, wanted: Size, box: Box) -> tuple[Size, Size, Size]:
+    """(extent, step, odd) of broadcasting a size with another.
 
-    The index into the own axis is the result's times `step`; `odd` is 0 where the sizes fit.
+    The index along x's axis is the result's times `step`; `odd` is 0 where the sizes fit.
     """
     zero, one = as_size(0), as_size(1)
     if own.constant == 1:
@@ -190,7 +192,7 @@ def _meet(own: Size, wanted: Size, box: Box) -> tuple[Size, Size, Size]:
 
 
 def squeeze(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x without some axes of size 1; without `axes`, all whose size is always 1."""
+    """x without the given axes of size 1; by default, all that always have size 1."""
     expect_inputs("squeeze", types, 1, 1)
     rank, shape = types[0].rank, types[0].shape
     axes = attributes["axes"]
@@ -210,7 +212,7 @@ def squeeze(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def unsqueeze(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x with new axes of size 1; `axes` count in the result."""
+    """x with new axes of size 1; `axes` are counted in the result."""
     expect_inputs("unsqueeze", types, 1, 1)
     given = attributes["axes"]
     count = 1 if isinstance(given, int) else len(given)
@@ -225,7 +227,7 @@ def unsqueeze(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def slice_(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x[start:end:step] along some axes, with Python's meaning of negative and large bounds."""
+    """x[start:end:step] along some axes; negative and large bounds as in Python."""
     expect_inputs("slice", types, 1, 1)
     rank, starts = types[0].rank, attributes["starts"]
     axes = attributes["axes"]
@@ -233,24 +235,26 @@ def slice_(types: Types, attributes: Attributes, box: Box) -> Written:
     axes = tuple(axis_of("slice", axis, rank) for axis in axes)
     steps = attributes["steps"] or (1,) * len(starts)
     if not len(axes) == len(starts) == len(attributes["ends"]) == len(steps) == len(set(axes)):
-        raise GraphError("operator 'slice': starts, ends, axes and steps do not go together")
+        raise GraphError(
+            "operator 'slice': starts, ends, axes and steps do not match or repeat an axis"
+        )
     indices = numbered("i", rank)
-    places = list(indices)
+    positions = list(indices)
     values: dict[str, Size] = {}
     extents = []
     for axis, start, end, step in zip(axes, starts, attributes["ends"], steps):
         first, count = slice_range(types[0].shape[axis], start, end, step, box)
         values[f"F{axis}"], values[f"C{axis}"] = first, count
         stride = indices[axis] if step == 1 else f"{indices[axis]} * ({step})"
-        places[axis] = stride if first.constant == 0 else f"F{axis} + {stride}"
+        positions[axis] = stride if first.constant == 0 else f"F{axis} + {stride}"
         extents.append((indices[axis], f"C{axis}"))
-    body = f"{target('y', indices)} = {read('x', places)}{ranges(extents)}"
+    body = f"{target('y', indices)} = {read('x', positions)}{ranges(extents)}"
     text = definition("slice", [parameter("x", numbered("N", rank))], [body], declared(values))
     return Written(text, values)
 
 
 def slice_range(extent: Size, start: Any, end: Any, step: Any, box: Box) -> tuple[Size, Size]:
-    """(first position, count) of extent[start:end:step]."""
+    """(first index, count) of extent[start:end:step]."""
     stride = as_size(step).constant
     if not stride:
         raise GraphError(f"operator 'slice': step {step} is not a constant other than 0")
@@ -258,7 +262,7 @@ def slice_range(extent: Size, start: Any, end: Any, step: Any, box: Box) -> tupl
         simplify(_clipped(as_size(bound), extent, stride > 0, box), box) for bound in (start, end)
     )
     begin = as_size(start).constant
-    if stride > 0:  # where nothing is left, the start counts as it is: last is then below it
+    if stride > 0:  # an empty slice may use the unclamped start: last is then below it
         count = ceil_div(last - (first if begin is None or begin < 0 else begin), stride)
     else:
         count = ceil_div(first - last, -stride)
@@ -266,19 +270,19 @@ def slice_range(extent: Size, start: Any, end: Any, step: Any, box: Box) -> tupl
 
 
 def _clipped(bound: Size, extent: Size, forward: bool, box: Box) -> Size:
-    """A bound inside the ends that a slice stays between; of a number, one end is enough."""
+    """Clamp a bound to the range of a slice; for a constant, one end suffices."""
     low, high = (as_size(0), extent) if forward else (as_size(-1), extent - 1)
-    place = _from_front(bound, extent, box)
+    position = _from_front(bound, extent, box)
     number = bound.constant
     if number is None:
-        return minimum(maximum(place, low), high)
-    if abs(number) > LARGEST // 2:  # exporters say "to the end" with the ends of int64
+        return minimum(maximum(position, low), high)
+    if abs(number) > LARGEST // 2:  # exporters write "to the end" as the limits of int64
         return low if number < 0 else high
-    return maximum(place, low) if number < 0 else minimum(place, high)
+    return maximum(position, low) if number < 0 else minimum(position, high)
 
 
 def _from_front(bound: Size, extent: Size, box: Box) -> Size:
-    """A bound that counts from the end when it is negative, whatever its sign will be."""
+    """A bound counted from the front, whether its sign is known at compile time or not."""
     negative = prove(bound, "<", 0, box)
     if negative is Truth.REFUTED:
         return bound

@@ -1,4 +1,4 @@
-"""Texts of the operators about frequencies but for the transforms: mel weights and windows."""
+"""TC texts of the signal operators other than transforms: mel weights and windows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from anydim.sizes import Box, as_size
 
 
 def mel_weights(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Triangles that sum the frequencies of a transform of `length` into `bins` mel bands.
+    """Triangular filters that sum the frequencies of a `length`-point DFT into `bins` mel bands.
 
-    The inputs are numbers: the sample rate, the lower and the upper edge in hertz.
+    The inputs are scalars: the sample rate, the lower and the upper edge in hertz.
     """
     expect_inputs("mel_weights", types, 3, 3)
     if any(kind.rank for kind in types):
-        raise GraphError("operator 'mel_weights': its inputs are numbers")
+        raise GraphError("operator 'mel_weights': its inputs must be scalars")
     kind = attributes["dtype"]
     mel = "2595.0 * log1p(cast<double>({0}) / 700.0) / 2.302585092994046"
     statements = [
@@ -39,9 +39,10 @@ def mel_weights(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def cosine_window(types: Types, attributes: Attributes, box: Box) -> Written:
-    """a0 - a1 cos(2 pi i / n) + a2 cos(4 pi i / n) for i below `size`; n is the size, or less 1.
+    """a0 - a1 cos(2 pi i / n) + a2 cos(4 pi i / n) for i < `size`; n is the size, or size - 1.
 
-    One element that is not periodic is NaN: 0 / 0 in the standard's function, and in onnxruntime.
+    With `periodic` n is the size. A symmetric window of one element is NaN: 0 / 0 in the standard's
+    function, and in onnxruntime.
     """
     expect_inputs("cosine_window", types, 0, 0)
     size, kind = as_size(attributes["size"]), attributes["dtype"]

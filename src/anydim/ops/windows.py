@@ -1,8 +1,7 @@
-"""Texts of the operators that slide a window along the axes after the second: convolution and
-pooling.
+"""TC texts of the operators that slide a window along the spatial axes: convolution and pooling.
 
-Result place o along an axis reads the places o * stride - before + k * dilation, for k in the
-window. What lies outside of x is padding: a read with a default.
+Output position o along an axis reads the elements o * stride - before + k * dilation, for k in the
+window. Elements outside of x are padding: a read with a default.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ PADDINGS = ("same_upper", "same_lower", "valid")
 
 @dataclass(frozen=True)
 class Window:
-    """A window of `reach` places along one axis: how it moves, what it may read outside."""
+    """A window along one axis: its extent, strides, padding and the number of results."""
 
     extent: Size  # of x along the axis
     kernel: Size
@@ -54,8 +53,8 @@ class Window:
     count: Size  # of the result along the axis
     padded: bool  # whether it may read outside
 
-    def place(self, result: str, kernel: str, before: str) -> str:
-        """The place in x that a result's index and a window's index mean."""
+    def position(self, result: str, kernel: str, before: str) -> str:
+        """Index in x of a result index and a tap of the window."""
         text = result if self.stride == 1 else f"{result} * {self.stride}"
         text += f" + {kernel}" if self.dilation == 1 else f" + {kernel} * {self.dilation}"
         return text if self.before.constant == 0 else f"{text} - {before}"
@@ -64,7 +63,7 @@ class Window:
 def windows(
     name: str, shape: Sequence[Size], kernel: Sequence[Size], attributes: Attributes, box: Box,
 ) -> list[Window]:  # fmt: skip
-    """The windows along the axes of a shape; GraphError where the attributes do not fit."""
+    """Return the windows along the axes of a shape; raise GraphError where attributes misfit."""
     rank = len(shape)
     if rank != len(kernel):
         raise GraphError(f"operator '{name}': a window of {len(kernel)} axes over {rank} axes")
@@ -73,17 +72,19 @@ def windows(
     pads = attributes["pads"]
     if isinstance(pads, str):
         if pads not in PADDINGS:
-            raise GraphError(f"operator '{name}': pads '{pads}' is none of {', '.join(PADDINGS)}")
-        sides: Sequence[Any] = (0,) * (2 * rank)
+            raise GraphError(
+                f"operator '{name}': pads '{pads}' is not one of {', '.join(PADDINGS)}"
+            )
+        pad_counts: Sequence[Any] = (0,) * (2 * rank)
     else:
-        sides = (0,) * (2 * rank) if pads is None else pads
-    if len(sides) != 2 * rank:
+        pad_counts = (0,) * (2 * rank) if pads is None else pads
+    if len(pad_counts) != 2 * rank:
         raise GraphError(
-            f"operator '{name}': {len(sides)} pads for {rank} axes, expected {2 * rank}"
+            f"operator '{name}': {len(pad_counts)} pads for {rank} axes, expected {2 * rank}"
         )
     made = []
     for axis in range(rank):
-        before, after = as_size(sides[axis]), as_size(sides[rank + axis])
+        before, after = as_size(pad_counts[axis]), as_size(pad_counts[rank + axis])
         made.append(_window(
             shape[axis], kernel[axis], strides[axis], dilations[axis], before, after,
             pads if isinstance(pads, str) else "", bool(attributes.get("ceil")), box,
@@ -102,10 +103,10 @@ def _window(
         before = total // 2 if padding == "same_upper" else total - total // 2
         after = total - before
     else:
-        room = extent + before + after - reach
-        count = room // stride + 1
+        slack = extent + before + after - reach
+        count = slack // stride + 1
         if ceil:  # the last window starts inside x or the padding before it
-            count = minimum(ceil_div(room, stride) + 1, ceil_div(extent + before, stride))
+            count = minimum(ceil_div(slack, stride) + 1, ceil_div(extent + before, stride))
         count = maximum(count, 0)
     before, count = simplify(before, box), simplify(count, box)
     inside = before.constant == 0 and not ceil and (
@@ -115,7 +116,7 @@ def _window(
 
 
 def _numbers(name: str, attributes: Attributes, word: str, rank: int) -> tuple[int, ...]:
-    """An attribute of a positive number per axis; 1 everywhere when it is not given."""
+    """An attribute of one positive number per axis; defaults to 1."""
     values = attributes[word]
     values = (1,) * rank if values is None else tuple(values)
     if len(values) != rank or not all(isinstance(v, int) and v > 0 for v in values):
@@ -132,8 +133,8 @@ def _values(made: Sequence[Window]) -> dict[str, Size]:
     return values
 
 
-def _places(made: Sequence[Window]) -> list[str]:
-    return [w.place(f"o{axis}", f"k{axis}", f"B{axis}") for axis, w in enumerate(made)]
+def _positions(made: Sequence[Window]) -> list[str]:
+    return [w.position(f"o{axis}", f"k{axis}", f"B{axis}") for axis, w in enumerate(made)]
 
 
 def _padded(text: str, made: Sequence[Window], value: str) -> str:
@@ -142,8 +143,10 @@ def _padded(text: str, made: Sequence[Window], value: str) -> str:
 
 @dataclass(frozen=True)
 class Slide:
-    """The text of a convolution in pieces: reads of x and w (`padded`: x needs a default), their
-    sizes, the result's indices and the ranges, with the sizes that the text names."""
+    """Pieces of a convolution's text: reads of x and w, sizes, result indices, ranges, guards.
+
+    `padded`: reads of x need a default. `values`: the sizes that the text names.
+    """
 
     x: str
     w: str
@@ -157,7 +160,7 @@ class Slide:
 
 
 def slide(name: str, types: Types, attributes: Attributes, box: Box) -> Slide:
-    """A convolution of the first of `types` with the second; GraphError where they do not fit."""
+    """Convolve the first of `types` with the second; raise GraphError where they do not fit."""
     rank = types[0].rank - 2
     if rank < 1:
         raise GraphError(f"operator '{name}': x is {types[0]}, expected at least 3 axes")
@@ -165,15 +168,15 @@ def slide(name: str, types: Types, attributes: Attributes, box: Box) -> Slide:
     made = windows(name, types[0].shape[2:], types[1].shape[2:], attributes, box)
     group = attributes["groups"]
     channels, inner = types[0].shape[1], types[1].shape[1]
-    guard = Guard(channels, "==", inner * group, "a convolution's weights fit its channels")
+    guard = Guard(channels, "==", inner * group, "x has the channels of w times the groups")
     channel = _channel(name, types, group)
     outer, steps = numbered("o", rank), numbered("k", rank)
-    where = ranges([*zip(outer, numbered("S", rank)), *zip(["c", *steps], _reduced(rank))])
+    where = ranges([*zip(outer, numbered("S", rank)), *zip(["c", *steps], _weight_sizes(rank))])
     return Slide(
-        x=read("x", ["n", channel, *_places(made)]),
+        x=read("x", ["n", channel, *_positions(made)]),
         w=read("w", ["m", "c", *steps]),
         x_sizes=["N", "K" if group == 1 else "C", *numbered("H", rank)],
-        w_sizes=["M", *_reduced(rank)],
+        w_sizes=["M", *_weight_sizes(rank)],
         result=["n", "m", *outer],
         where=f"{where}, n in 0:N, m in 0:M",
         padded=any(window.padded for window in made),
@@ -183,7 +186,7 @@ def slide(name: str, types: Types, attributes: Attributes, box: Box) -> Slide:
 
 
 def convolution(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x[n, c, ...] convolved with w[m, c/groups, ...], plus a bias per channel m.
+    """Convolution of x[n, c, ...] with w[m, c/groups, ...], plus a bias per channel m.
 
     `pads` are the counts before all axes, then after them, or 'same_upper', 'same_lower', 'valid'.
     """
@@ -206,12 +209,12 @@ def convolution(types: Types, attributes: Attributes, box: Box) -> Written:
     return Written(text, moved.values, moved.guards)
 
 
-def _reduced(rank: int) -> list[str]:
+def _weight_sizes(rank: int) -> list[str]:
     return ["K", *numbered("W", rank)]
 
 
 def _channel(name: str, types: Types, group: int) -> str:
-    """The channel of x that output channel m and index c mean."""
+    """The channel of x for output channel m and reduction index c."""
     if group == 1:
         return "c"
     outputs = types[1].shape[0]
@@ -219,7 +222,7 @@ def _channel(name: str, types: Types, group: int) -> str:
     if not isinstance(group, int) or group < 1 or share is None or share.constant is None:
         raise GraphError(
             f"operator '{name}': {outputs} output channels in {group} groups",
-            "the number of output channels has to be a constant multiple of groups",
+            "the number of output channels must be a constant multiple of groups",
         )
     block = "m" if share.constant == 1 else f"(m // {max(share.constant, 1)})"
     inner = types[1].shape[1].constant
@@ -231,8 +234,7 @@ def _channel(name: str, types: Types, group: int) -> str:
 
 @dataclass(frozen=True)
 class Pool:
-    """The text of a pool in pieces: the windows, the result's indices, its read of x, its ranges,
-    and the parameter x."""
+    """Pieces of a pool's text: windows, result indices, its read of x, ranges, the parameter x."""
 
     made: list[Window]
     result: list[str]
@@ -240,11 +242,11 @@ class Pool:
     where: str
     own: str
 
-    def folded(self, name: str, combine: str, read_as: str, outside: str) -> list[str]:
-        """Statements that fold every window into `name`; `read_as` is around each read of x.
+    def reduced(self, name: str, combine: str, read_as: str, outside: str) -> list[str]:
+        """Statements that reduce every window into `name`; `read_as` wraps each read of x.
 
-        The axes are folded one after another where that is fewer elements to read: a window of 13
-        by 13 has 169, or 13 in a column and then 13 in a row of what these gave.
+        The axes are reduced one after another where that reads fewer elements: a window of 13 by
+        13 has 169 taps, or 13 along a column and then 13 along a row of the partial results.
         """
         if not self._apart():
             value = read_as.format(_padded(self.value, self.made, outside))
@@ -252,18 +254,18 @@ class Pool:
         statements = []
         source, indices = "x", ["n", "c", *numbered("x", len(self.made))]
         for axis, window in enumerate(self.made):
-            places = list(indices)
-            places[2 + axis] = window.place(f"o{axis}", f"k{axis}", f"B{axis}")
+            positions = list(indices)
+            positions[2 + axis] = window.position(f"o{axis}", f"k{axis}", f"B{axis}")
             indices[2 + axis] = f"o{axis}"
             last = axis == len(self.made) - 1
-            value = _padded(read(source, places), [window], outside)
+            value = _padded(read(source, positions), [window], outside)
             value = read_as.format(value) if axis == 0 else value
             source = name if last else f"{name}{axis}"
             statements.append(f"{target(source, indices)} {combine}=! {value}{self._ranges(axis)}")
         return statements
 
     def _apart(self) -> bool:
-        """Whether the axes one by one read less, a kept value counting as some reads."""
+        """Whether reducing axis by axis reads less; a partial result counts as `_KEPT` reads."""
         together, apart, kept = 1, 0, 1
         for window in reversed(self.made):
             size = window.kernel.constant or 1
@@ -272,20 +274,20 @@ class Pool:
         return together > apart
 
     def _ranges(self, axis: int) -> str:
-        """The ranges of the statement that folds one axis; those before it are folded."""
-        places = [
+        """Ranges of the statement that reduces one axis, after the axes before it."""
+        positions = [
             (f"o{other}", f"S{other}") if other <= axis else (f"x{other}", f"H{other}")
             for other in range(len(self.made))
         ]
         window = (f"k{axis}", str(self.made[axis].kernel))
-        return ranges([("n", "N"), ("c", "C"), *places, window])
+        return ranges([("n", "N"), ("c", "C"), *positions, window])
 
 
-_KEPT = 4  # reads that writing a value and reading it again are worth
+_KEPT = 4  # cost of storing and reloading a value, in reads
 
 
 def _pool(name: str, types: Types, attributes: Attributes, box: Box) -> Pool:
-    """The pieces of a pool's text; GraphError where the attributes do not fit."""
+    """Return the pieces of a pool's text; raise GraphError where the attributes do not fit."""
     expect_inputs(name, types, 1, 1)
     rank = types[0].rank - 2
     if rank < 1:
@@ -294,7 +296,7 @@ def _pool(name: str, types: Types, attributes: Attributes, box: Box) -> Pool:
     if not all((size.constant or 0) > 0 for size in kernel):
         raise GraphError(f"operator '{name}': a window of {attributes['kernel']}, expected sizes")
     made = windows(name, types[0].shape[2:], kernel, attributes, box)
-    value = read("x", ["n", "c", *_places(made)])
+    value = read("x", ["n", "c", *_positions(made)])
     sizes = [str(window.kernel) for window in made]
     where = ranges([
         ("n", "N"), ("c", "C"), *zip(numbered("o", rank), numbered("S", rank)),
@@ -305,35 +307,38 @@ def _pool(name: str, types: Types, attributes: Attributes, box: Box) -> Pool:
 
 
 def max_pool(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The largest element in each window; padding never wins.
+    """Maximum of each window; padding never wins.
 
-    With `indices` a second result has the place of the first of them in the whole of x, counted in
-    row-major order, or with the first axis of a window moving fastest with `columns_first`.
+    With `indices` a second result has the flat index in x of the first maximum, in row-major order,
+    or with `columns_first` counted with the first axis of the window moving fastest.
     """
     pool = _pool("max_pool", types, attributes, box)
     made, result, where, own = pool.made, pool.result, pool.where, pool.own
     lowest = _lowest(types[0].dtype)
     if types[0].dtype.is_integer and types[0].dtype.bits <= 16:
-        statements = [  # as int32, which vectors are made of
-            *pool.folded("t", "max", "int({})", lowest),
+        statements = [  # as int32, the width that vectorises
+            *pool.reduced("t", "max", "int({})", lowest),
             f"{target('y', result)} = cast<T>({read('t', result)})",
         ]
     else:
-        statements = pool.folded("y", "max", "{}", lowest)
+        statements = pool.reduced("y", "max", "{}", lowest)
     values = _values(made)
     if not attributes["indices"]:
         return Written(definition("max_pool", [own], statements, declared(values)), values)
     rank = len(made)
     sizes = numbered("H", rank)
-    inside = [f"({place}) >= 0 && ({place}) < {size}" for place, size in zip(_places(made), sizes)]
-    place = "0"
-    for index, size in zip(_places(made), sizes):
-        place = f"({place}) * {size} + ({index})"
+    inside = [
+        f"({position}) >= 0 && ({position}) < {size}"
+        for position, size in zip(_positions(made), sizes)
+    ]
+    position = "0"
+    for index, size in zip(_positions(made), sizes):
+        position = f"({position}) * {size} + ({index})"
     none = " * ".join(sizes)
     padded = _padded(pool.value, made, lowest)
     taken = f"{' && '.join(inside)} && {padded} == {read('y', result)}"
     spatial = rest = read("q", result)
-    statements.append(f"{target('q', result)} min=! {taken} ? {place} : {none}{where}")
+    statements.append(f"{target('q', result)} min=! {taken} ? {position} : {none}{where}")
     if attributes["columns_first"]:
         parts: list[str] = []
         for size in reversed(sizes):
@@ -355,20 +360,20 @@ def _lowest(dtype: DType) -> str:
 
 
 def average_pool(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The mean of each window; padding counts as zeros with `count_padding`, not at all without."""
+    """Mean of each window; padding counts as zeros with `count_padding`, else is left out."""
     pool = _pool("average_pool", types, attributes, box)
     made, result, own = pool.made, pool.result, pool.own
     count_padding = bool(attributes["count_padding"])
-    statements = pool.folded("t", "+", "{}", "0")
+    statements = pool.reduced("t", "+", "{}", "0")
     counts = []
     for axis, window in enumerate(made):
         ceil = bool(attributes["ceil"])
         if not window.padded or (count_padding and not ceil):
             counts.append(str(window.kernel))
             continue
-        place = window.place(f"o{axis}", f"k{axis}", f"B{axis}")
-        inside = f"{place} < H{axis} + A{axis}" if count_padding else (
-            f"{place} >= 0 && {place} < H{axis}"
+        position = window.position(f"o{axis}", f"k{axis}", f"B{axis}")
+        inside = f"{position} < H{axis} + A{axis}" if count_padding else (
+            f"{position} >= 0 && {position} < H{axis}"
         )  # fmt: skip
         statements.append(
             f"n{axis}(o{axis}) +=! {inside} ? 1 : 0"
@@ -385,7 +390,7 @@ def average_pool(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def lp_pool(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The p-norm of each window; padding adds nothing."""
+    """p-norm of each window; padding adds nothing."""
     pool = _pool("lp_pool", types, attributes, box)
     made, result, where, own = pool.made, pool.result, pool.where, pool.own
     p = attributes["p"]

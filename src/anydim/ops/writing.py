@@ -1,7 +1,7 @@
-"""Pieces of text that the writing functions share: indices, sizes, reads and parameters.
+"""Text helpers of the writer functions: indices, sizes, reads and parameters.
 
 A tensor of rank 3 is written `T(N0,N1,N2) x` and read `x(i0,i1,i2)`; one of rank 0 is a bare
-`T x`, read `x`. Sizes that a text cannot name are handed over as its `size` attributes.
+`T x`, read `x`. Sizes that a text cannot name are passed as its `size` attributes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def read(name: str, indices: Sequence[str]) -> str:
     return f"{name}({','.join(indices)})" if indices else name
 
 
-def or_nothing(text: str, kind: TensorType) -> str:
-    """A read of a tensor; a default stands for it where the tensor is always empty.
+def or_default(text: str, kind: TensorType) -> str:
+    """A read of a tensor, with a default if the tensor is always empty.
 
-    Results whose sizes data decides are then empty too, which a guard says; no proof could.
+    Results with data-dependent sizes are then empty too; a guard states that, no proof could.
     """
     if not any(size.constant == 0 for size in kind.shape):
         return text
@@ -47,12 +47,12 @@ def target(name: str, indices: Sequence[str]) -> str:
 
 
 def upper_names(indices: Iterable[str]) -> list[str]:
-    """['...p', 'M']: the sizes of the axes that indices '...p', 'm' run over."""
+    """['...p', 'M']: the sizes of the axes of indices '...p', 'm'."""
     return [index if index.startswith("...") else index.upper() for index in indices]
 
 
 def ranges(pairs: Iterable[tuple[str, str]]) -> str:
-    """` where i in 0:N, ...` for (index, extent) pairs; nothing for none."""
+    """` where i in 0:N, ...` for (index, extent) pairs; empty for none."""
     text = ", ".join(f"{index} in 0:{extent}" for index, extent in pairs)
     return f" where {text}" if text else ""
 
@@ -72,7 +72,7 @@ def definition(
 
 
 def sizes_as_attributes(letter: str, sizes: Iterable[Size | int]) -> dict[str, Size]:
-    """{'S0': ..., 'S1': ...}: values for as many `size` attributes."""
+    """{'S0': ..., 'S1': ...}: values of `size` attributes, one per size."""
     return {f"{letter}{number}": as_size(size) for number, size in enumerate(sizes)}
 
 
@@ -82,7 +82,7 @@ def declared(values: Iterable[str]) -> list[str]:
 
 
 def axis_set(operator: str, axes: Any, rank: int) -> tuple[int, ...]:
-    """Axes counted from the front and sorted; None means all. GraphError for one named twice."""
+    """Sorted axes counted from the front; None: all. Raises GraphError for a repeated axis."""
     if axes is None:
         return tuple(range(rank))
     if isinstance(axes, int):
@@ -94,7 +94,7 @@ def axis_set(operator: str, axes: Any, rank: int) -> tuple[int, ...]:
 
 
 def expect_rank(operator: str, kind: TensorType, rank: int, what: str) -> None:
-    """GraphError unless a tensor has the rank."""
+    """Raise GraphError unless a tensor has the rank."""
     if kind.rank != rank:
         raise GraphError(f"operator '{operator}': {what} is {kind}, expected {rank} axes")
 
@@ -111,5 +111,5 @@ def aligned(kind: TensorType, shape: Sequence[Size], indices: Sequence[str]) -> 
 
 
 def wrapped(index: str, extent: str) -> str:
-    """An index that counts from the end when it is negative."""
+    """An index that counts from the end if negative."""
     return f"({index} < 0 ? {index} + {extent} : {index})"

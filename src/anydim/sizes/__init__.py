@@ -1,7 +1,7 @@
 """Dims, size expressions, their bounds over a box, and proofs about them.
 
-In come names with bounds and arithmetic on them; out go expressions in a normal form, numbers at
-given sizes, and answers: proved, refuted or unknown over the whole box.
+Input: names with bounds, and arithmetic on them. Output: expressions in a normal form, their values
+at given sizes, and proofs of relations: proved, refuted or unknown over the whole box.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Atoms of size expressions: what stands in a product beside plain symbols.
+"""Atoms of size expressions: the factors of products other than plain symbols.
 
 An atom is `a // b`, `a % b`, `min(...)` or `max(...)` of sizes.
 """
@@ -15,9 +15,9 @@ if TYPE_CHECKING:  # a size is made of atoms
     from anydim.sizes.expression import Size
     from anydim.sizes.normal_form import Form
 
-Monomial = tuple[str, ...]  # sorted, an atom repeats for its power; () belongs to the constant
-MOST_CHARACTERS = 1 << 16  # of the text of a size
-DEEPEST = 1024  # quotients, remainders, minima and maxima inside each other
+Monomial = tuple[str, ...]  # sorted, atoms repeated by power; () is the constant
+MAX_CHARACTERS = 1 << 16  # maximum length of the text of a size
+DEEPEST = 1024  # maximum nesting depth of atoms
 
 
 class Atom(str):
@@ -30,21 +30,21 @@ class Atom(str):
     __slots__ = ("arguments", "depth", "function", "symbols")
     function: str  # 'floordiv', 'mod', 'min', 'max'
     arguments: tuple[Size, ...]
-    depth: int  # how many of them stand inside each other, this one included
+    depth: int  # nesting depth of atoms, this one included
     symbols: frozenset[str]  # the names it depends on
 
     def __new__(cls, function: str, arguments: tuple[Size, ...]) -> Atom:
-        """Raises DimError for one that is longer or deeper than any size may be."""
+        """Raises DimError for an atom beyond the limits of length or depth."""
         self = super().__new__(cls, atom_text(function, arguments))
         self.function = function
         self.arguments = arguments
         self.depth = 1 + max(argument.depth for argument in arguments)
         self.symbols = frozenset().union(*(argument.symbols for argument in arguments))
-        if len(self) > MOST_CHARACTERS or self.depth > DEEPEST:
+        if len(self) > MAX_CHARACTERS or self.depth > DEEPEST:
             raise DimError(
                 f"size {self[:100]}... has {len(self)} characters and is nested {self.depth} deep,"
-                f" above the limits {MOST_CHARACTERS} and {DEEPEST}",
-                "give the dims it depends on a value, or cut the model in two",
+                f" above the limits {MAX_CHARACTERS} and {DEEPEST}",
+                "give the dims it depends on a value, or split the model",
             )
         return self
 
@@ -53,10 +53,10 @@ class Atom(str):
 
 
 def inside_out(size: Form, known: Container[str]) -> Iterator[Atom]:
-    """The atoms of a size that are not known, each after those inside it.
+    """The unknown atoms of a size, inner ones first.
 
-    The caller makes an atom known before it asks for the next one. No recursion, and each atom
-    once: sizes may be deep, and hold an atom in many places.
+    The caller makes an atom known before it requests the next one. Without recursion, and each atom
+    once: sizes may be deep and contain an atom many times.
     """
     pending = [atom for monomial in size.coefficients for atom in monomial]
     while pending:
@@ -87,7 +87,7 @@ def merged(left: Monomial, right: Monomial) -> Monomial:
 
 
 def without(monomial: Monomial, factor: Monomial) -> Monomial | None:
-    """The monomial divided by another; None when that does not divide it."""
+    """The monomial divided by another; None if it is not divisible."""
     rest = list(monomial)
     for atom in factor:
         if atom not in rest:

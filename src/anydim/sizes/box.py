@@ -1,4 +1,4 @@
-"""Dims (named sizes with bounds) and boxes of them: the sizes a program promises to work at."""
+"""Dims (named sizes with bounds) and boxes of dims: the sizes that a program supports."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from anydim.base.user_values import shown, whole
 from anydim.sizes.expression import Size
 from anydim.sizes.interval import LARGEST, Interval
 
-if TYPE_CHECKING:  # a process that loads its program asks no box for bounds
+if TYPE_CHECKING:  # not needed by a process that loads its program
     from anydim.sizes.enclosure import Enclosure
     from anydim.sizes.points import Points
 
 _UNBOUNDED_SPAN = 64  # how far above `lo` samples go where a dim has no upper bound
-_MOST_CORNER_DIMS = 10
-_MOST_TRIES = 2000
-_MOST_BITS = 8192  # of a bound
+_MAX_CORNER_DIMS = 10
+_MAX_TRIES = 2000
+_MAX_BITS = 8192  # maximum bits of a bound
 
 
 class Random(Protocol):
-    """What sampling needs: random.Random and numpy's Generator both have it."""
+    """Interface for sampling; random.Random and numpy's Generator provide it."""
 
     def random(self) -> float:
         """A float in [0, 1)."""
@@ -59,11 +59,11 @@ class Dim:
             if lo is not None and hi is not None:
                 raise OptionError("Dim takes a name and two bounds", 'such as Dim("seq", 1, 512)')
             lo, hi, name = name, hi if lo is None else lo, ""
-        name = str(name)  # of a class that may have no hash
+        name = str(name)  # the argument's class may be unhashable
         label = f"dim '{name}'" if name else "a dim"
         low, high = _bound(label, 0 if lo is None else lo), _bound(label, hi)
         if low is None or low < 0:
-            raise OptionError(f"{label}: the lower bound {low} is below 0")
+            raise OptionError(f"{label}: the lower bound {low} is negative")
         if low > LARGEST:
             raise OptionError(f"{label}: the lower bound {low} does not fit 64 bits")
         if high is not None and high < low:
@@ -80,7 +80,7 @@ class Dim:
 
     @property
     def size(self) -> Size:
-        """The size expression that is just this dim."""
+        """The size expression of this dim."""
         return Size.symbol(self.name)
 
     @property
@@ -96,14 +96,14 @@ class Dim:
 
 
 def _bound(label: str, value: object) -> int | None:
-    """A bound of a dim; products of the bounds of others may have more than 64 bits."""
+    """Check a bound of a dim; a bound may exceed 64 bits, as a product of others."""
     if value is None:
         return None
     try:
         bound = whole(value)
     except TypeError:
         raise OptionError(f"{label}: bounds are integers, not {shown(value)}") from None
-    if bound.bit_length() > _MOST_BITS:
+    if bound.bit_length() > _MAX_BITS:
         raise OptionError(f"{label}: a bound has {bound.bit_length()} bits")
     return bound
 
@@ -112,7 +112,7 @@ def _bound(label: str, value: object) -> int | None:
 class Box:
     """All size assignments inside the bounds of `dims` where every constraint is >= 0.
 
-    Where a constraint is not defined (a divisor is 0) it does not hold.
+    A constraint that is undefined (a divisor is 0) does not hold.
     """
 
     dims: tuple[Dim, ...] = ()
@@ -128,7 +128,7 @@ class Box:
         for constraint in self.constraints:
             for name in sorted(constraint.symbols.difference(names)):
                 raise OptionError(
-                    f"constraint {constraint} >= 0 speaks of '{name}', which is not a dim",
+                    f"constraint {constraint} >= 0 uses '{name}', which is not a dim",
                     suggestion(name, names) or f"the dims are {listed(names)}",
                 )
 
@@ -139,11 +139,11 @@ class Box:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the dims, in the order declared."""
+        """The names of the dims, in declaration order."""
         return tuple(dim.name for dim in self.dims)
 
     def dim(self, name: str) -> Dim:
-        """The dim of that name; raises DimError when there is none."""
+        """The dim of that name; raises DimError if there is none."""
         for dim in self.dims:
             if dim.name == name:
                 return dim
@@ -151,7 +151,7 @@ class Box:
         raise DimError(f"there is no dim '{name}'", hint)
 
     def without(self, names: Collection[str]) -> Box:
-        """The box of the other dims, with the constraints that speak of them alone."""
+        """The box of the other dims, with the constraints on them alone."""
         if not names:
             return self
         return Box(
@@ -160,16 +160,16 @@ class Box:
         )
 
     def without_zero(self) -> Box:
-        """The sizes of the box at which no dim is 0, where there are any."""
+        """The sizes of the box at which no dim is 0, if there are any."""
         some = (d if d.hi == 0 else Dim(d.name, max(1, d.lo), d.hi) for d in self.dims)
         return Box(tuple(some), self.constraints)
 
     def also(self, *dims: Dim, constraints: tuple[Size, ...] = ()) -> Box:
-        """The box with more dims and constraints."""
+        """The box extended by dims and constraints."""
         return Box((*self.dims, *dims), (*self.constraints, *constraints))
 
     def at_most(self, most: int) -> Box:
-        """The sizes at which no dim is above `most`, or above its lower bound where that is."""
+        """The sizes at which no dim exceeds `most`, or its lower bound if that is larger."""
         if all(dim.hi is not None and dim.hi <= most for dim in self.dims):
             return self
         if most not in self._smaller:
@@ -180,19 +180,19 @@ class Box:
 
     @cached_property
     def _smaller(self) -> dict[int, Box]:
-        """The boxes of `at_most`."""
+        """Cache of the boxes of `at_most`."""
         return {}
 
     @cached_property
     def enclosure(self) -> Enclosure:
-        """Answers about the values of sizes over the box; it remembers them."""
+        """Cached bounds of sizes over the box."""
         made = import_module("anydim.sizes.enclosure").Enclosure
         found: Enclosure = made({dim.name: dim.range for dim in self.dims}, self.constraints)
         return found
 
     @cached_property
     def simplified(self) -> dict[str, Size]:
-        """What compound atoms were simplified to over this box; `simplify` fills it."""
+        """Cache of simplified compound atoms over this box; `simplify` fills it."""
         return {}
 
     @cached_property
@@ -207,7 +207,7 @@ class Box:
 
     @cached_property
     def evaluated(self) -> dict[int, dict[str, int]]:
-        """Number of a point -> the values of compound atoms there; `prove` fills it."""
+        """Index of a point -> the values of compound atoms there; `prove` fills it."""
         return {}
 
     @cached_property
@@ -217,15 +217,15 @@ class Box:
         return found
 
     def interval(self, size: Size) -> Interval:
-        """Where the values of a size lie over the box; sound, often tight. Memoised."""
+        """Sound, often tight bounds of a size over the box. Memoised."""
         return self.enclosure.of(size)
 
     def contains(self, env: Mapping[str, int]) -> bool:
-        """Whether the sizes lie inside the box."""
+        """Whether the sizes are inside the box."""
         return not self.violations(env)
 
     def violations(self, env: Mapping[str, int]) -> list[str]:
-        """What is wrong with the sizes, one line each; an empty list when nothing is."""
+        """Describe the violated bounds and constraints, one line each; empty if none."""
         found = []
         for dim in self.dims:
             value = env.get(dim.name)
@@ -240,12 +240,12 @@ class Box:
         return found
 
     def sample(self, rng: Random) -> dict[str, int]:
-        """Random sizes inside the box; ends of ranges and small sizes come often.
+        """Random sizes inside the box; bounds and small sizes are frequent.
 
-        Raises OptionError when the constraints leave nothing that chance finds.
+        Raises OptionError when random sampling finds no size that meets the constraints.
         """
         ranges = self.enclosure.ranges
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             env = {dim.name: _sample_dim(dim, ranges[dim.name], rng) for dim in self.dims}
             if self.contains(env):
                 return env
@@ -257,7 +257,7 @@ class Box:
     def corners(self) -> tuple[dict[str, int], ...]:
         """The size assignments at the ends of the bounds that meet the constraints.
 
-        A missing upper bound counts as some larger size. Of more than ten dims, only the corners
+        A missing upper bound counts as some larger size. For more than ten dims, only the corners
         where at most one dim differs from the rest.
         """
         ends = [tuple(dict.fromkeys((d.lo, _top(d)))) for d in self.dims]
@@ -285,7 +285,7 @@ def _top(dim: Dim) -> int:
 
 
 def _corner_values(ends: list[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
-    if len(ends) <= _MOST_CORNER_DIMS:
+    if len(ends) <= _MAX_CORNER_DIMS:
         yield from combinations(*ends)
         return
     seen = set()

@@ -1,12 +1,12 @@
-"""One size above others by its coefficients: a test that needs no proof.
+"""Comparison of sizes by coefficients: a test that needs no proof.
 
-A polynomial in atoms that are never negative is not above another one whose coefficients are all
-at least as large. Most sizes of tensors are such polynomials. Where coefficients of one monomial
-lack what those of another have too much of, that is enough if the other's atoms are never below:
+A polynomial in atoms that are never negative is <= another one whose coefficients are all at least
+as large. Most sizes of tensors are such polynomials. Where coefficients of one monomial are too
+small and those of another too large, the surplus compensates if its atoms are never smaller:
 
     x // c <= y // d    where    d*x <= c*(y + 1) - 1    for c, d > 0
 
-So what a stack of poolings leaves of an image is not above what it began with.
+So the size of an image after a stack of poolings is proved to be at most its initial size.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from anydim.sizes.atoms import Atom, Monomial, inside_out
 from anydim.sizes.box import Box
 from anydim.sizes.expression import Size
 
-_DEEPEST = 24  # comparisons of quotients inside each other
+_DEEPEST = 24  # nested comparisons of quotients
 
 
 class Covering:
-    """Comparisons of sizes over a box; it remembers which products of atoms are never negative."""
+    """Comparisons of sizes over a box; caches which products of atoms are never negative."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
@@ -31,7 +31,7 @@ class Covering:
         self._depth = 0
 
     def covers(self, upper: Size, lower: Size) -> bool:
-        """Whether lower <= upper everywhere in the box; False where coefficients do not tell."""
+        """Whether lower <= upper everywhere in the box; False if coefficients do not decide."""
         above, below = upper.coefficients, lower.coefficients
         spare: dict[Monomial, int] = {}
         lacking: dict[Monomial, int] = {}
@@ -46,7 +46,7 @@ class Covering:
         return all(self._made_up(monomial, need, spare) for monomial, need in lacking.items())
 
     def _made_up(self, monomial: Monomial, need: int, spare: dict[Monomial, int]) -> bool:
-        """Whether other monomials, which it takes from `spare`, are never below one."""
+        """Whether other monomials, consumed from `spare`, compensate for a lacking one."""
         for other, left in spare.items():
             if left and len(other) == len(monomial) and self._product_above(other, monomial):
                 taken = min(left, need)
@@ -56,7 +56,7 @@ class Covering:
         return False
 
     def _product_above(self, upper: Monomial, lower: Monomial) -> bool:
-        """Whether each atom of a product has one in the other that is never below it."""
+        """Whether each atom of a product is matched by one in the other that is never smaller."""
         free, left = list(upper), []
         for atom in lower:
             if atom in free:
@@ -92,7 +92,7 @@ class Covering:
         return bool(over and under) and self.covers(under * (above + 1) - 1, over * below)
 
     def joined(self, left: Size, right: Size) -> Size | None:
-        """The least size by coefficients that covers both; None where they tell of none."""
+        """The least size by coefficients that covers both; None if coefficients give none."""
         if self.covers(left, right):
             return left
         first, second = left.coefficients, right.coefficients
@@ -105,9 +105,9 @@ class Covering:
         return Size({monomial: value for monomial, value in merged.items() if value})
 
     def without_rounding(self, size: Size, quotient: str) -> Size | None:
-        """A size that covers this one and has one quotient by a constant less.
+        """An upper bound of this size with one quotient by a constant removed.
 
-        (3*n*m + 7) // 8, three bytes an element rounded up, is not above n*m.
+        (3*n*m + 7) // 8, three bits per element rounded up to bytes, is at most n*m.
         """
         if quotient not in self._above:
             self._above[quotient] = _above_quotient(quotient, self._never_negative)
@@ -125,7 +125,7 @@ class Covering:
         return whole
 
     def not_negative(self, size: Size) -> bool:
-        """Whether 0 <= size everywhere in the box, as far as coefficients and atoms tell."""
+        """Whether 0 <= size everywhere in the box, as far as coefficients and atoms decide."""
         return all(
             coefficient > 0 and self._never_negative(monomial)
             for monomial, coefficient in size.coefficients.items()
@@ -143,7 +143,7 @@ class Covering:
         return True
 
     def _starts_at_zero(self, atom: Atom) -> bool:
-        """Whether a compound atom is never negative; what is inside it is known."""
+        """Whether a compound atom is never negative; its inner atoms are known."""
         if atom.function in ("min", "max"):
             enough = all if atom.function == "min" else any
             if enough(self.not_negative(part) for part in atom.arguments):
@@ -155,7 +155,7 @@ class Covering:
 
 
 def _quotient(atom: str) -> tuple[Size, int]:
-    """Dividend and divisor of a quotient; divisor 0 where it is no constant above 0."""
+    """Dividend and divisor of a quotient; divisor 0 if it is not a constant > 0."""
     if not isinstance(atom, Atom):
         return Size({(atom,): 1}), 1
     if atom.function != "floordiv":
@@ -164,7 +164,7 @@ def _quotient(atom: str) -> tuple[Size, int]:
 
 
 def _above_quotient(quotient: str, never_negative: Callable[[Monomial], bool]) -> Size | None:
-    """A polynomial that covers a quotient by a constant, rounded up; None for anything else."""
+    """A polynomial that covers a quotient by a constant, rounded up; None for other atoms."""
     if not isinstance(quotient, Atom) or quotient.function != "floordiv":
         return None
     under = quotient.arguments[1].constant
@@ -173,7 +173,7 @@ def _above_quotient(quotient: str, never_negative: Callable[[Monomial], bool]) -
     terms = {}
     for monomial, coefficient in quotient.arguments[0].coefficients.items():
         if not monomial:
-            coefficient -= under - 1  # the quotient is not above that of the rest, rounded up
+            coefficient -= under - 1  # the quotient is at most the rest's, rounded up
         if coefficient < 0 or not never_negative(monomial):
             return None
         terms[monomial] = -(-coefficient // under)

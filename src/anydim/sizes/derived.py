@@ -1,4 +1,4 @@
-"""Sizes that are made of others: rounded up, products of many."""
+"""Sizes derived from others: rounding up, products."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def ceil_div(size: Size | int, by: Size | int) -> Size:
 
 
 def negated(size: Size | int) -> Size | None:
-    """Minus a size whose coefficients are all below 0; None for other ones."""
+    """Minus a size whose coefficients are all negative; None for other sizes."""
     size = as_constant(size)
     below = bool(size.coefficients) and all(c < 0 for c in size.coefficients.values())
     return -size if below else None
 
 
 def align_up(size: Size | int, multiple: int) -> Size:
-    """The least multiple of `multiple` that is not below `size`."""
+    """The least multiple of `multiple` that is >= `size`."""
     size = as_constant(size)
     atom = size.atom
     if isinstance(atom, Atom) and atom.function in ("min", "max"):
@@ -33,7 +33,7 @@ def align_up(size: Size | int, multiple: int) -> Size:
 
 
 def product(sizes: Iterable[Size | int]) -> Size:
-    """All sizes multiplied; 1 for none."""
+    """The product of all sizes; 1 for none."""
     result = as_constant(1)
     for size in sizes:
         result = result * size

@@ -1,8 +1,8 @@
-"""Where the values of a size expression lie when its symbols lie in given ranges.
+"""Bounds of the values of a size expression over given ranges of its symbols.
 
-A quotient, remainder, minimum or maximum is a variable of its own for `polynomial_range`, which
-forgets how it hangs together with its operands: n - n//2 would reach below 0. So a size is
-enclosed in several forms that are equal by definition, and the enclosures are intersected:
+`polynomial_range` treats a quotient, remainder, minimum or maximum as an independent variable and
+loses its relation to its operands: the bound of n - n//2 would be negative. So several forms of a
+size that are equal by definition are bounded, and the bounds are intersected:
 
     x // c  =  (x - x % c) / c
     x % y   =  x - y * (x // y)
@@ -20,18 +20,18 @@ from anydim.sizes.expression import Size
 from anydim.sizes.interval import Interval, Number, greater, hull, interval, lesser
 from anydim.sizes.polynomial import polynomial_range, slope, term_by_term
 
-_MOST_QUOTIENTS = 6  # how many of them a size may have to be rewritten
-_MOST_TERMS = 64
-_DEEPEST = 3  # replacements of atoms by their limits inside each other
-_DEEPEST_CONSTRAINT = 2  # uses of constraints inside each other
-_DEEP = 16  # atoms inside each other from which on their enclosures are taken as they are
-_MOST_WORK = 100  # enclosures of other sizes that one question may need
+_MAX_QUOTIENTS = 6  # maximum number of quotients of a size to be rewritten
+_MAX_TERMS = 64
+_DEEPEST = 3  # nested replacements of atoms by their limits
+_DEEPEST_CONSTRAINT = 2  # nested uses of constraints
+_DEEP = 16  # nesting depth from which the enclosures of atoms are used as they are
+_MAX_WORK = 100  # enclosures of other sizes per query
 
 
 class Enclosure:
-    """Ranges for symbols, constraints (each a size that is >= 0), and what follows for sizes.
+    """Ranges for symbols, constraints (each a size that is >= 0), and the bounds they imply.
 
-    A symbol without a range may be any integer. Answers are kept.
+    A symbol without a range may be any integer. Results are cached.
     """
 
     def __init__(self, ranges: Mapping[str, Interval], constraints: Iterable[Size] = ()) -> None:
@@ -46,8 +46,8 @@ class Enclosure:
     def of(self, size: Size, depth: int = 0) -> Interval:
         """A sound enclosure of the values of a size.
 
-        `depth` counts the replacements that led here; it bounds the work and the recursion, since
-        a constraint may bring in quotients of the very symbols it is asked about.
+        `depth` counts the replacements that led here; it bounds the work and the recursion, since a
+        constraint may introduce quotients of the symbols being bounded.
         """
         known = self._sizes.get((size, depth))
         if known is None:
@@ -56,12 +56,12 @@ class Enclosure:
                 self._work = 0
             self._work += 1
             known = self._enclose(size, depth)
-            if not depth or self._work <= _MOST_WORK:
+            if not depth or self._work <= _MAX_WORK:
                 self._sizes[size, depth] = known
         return known
 
     def roughly(self, size: Size) -> Interval:
-        """An enclosure that is found fast: its atoms know nothing of each other."""
+        """A fast enclosure, which treats atoms as independent."""
         known = self._rough.get(size)
         if known is None:
             self._from_inside(size)
@@ -79,12 +79,12 @@ class Enclosure:
         if known is None:
             parts = [self.of(argument, depth) for argument in atom.arguments]
             known = _OPERATORS[atom.function](parts)
-            if self._work <= _MOST_WORK:
+            if self._work <= _MAX_WORK:
                 self._atoms[atom, depth] = known
         return known
 
     def _from_inside(self, size: Size) -> None:
-        """Enclose what is nested deep from the inside, so that nothing recurses through it."""
+        """Enclose deeply nested atoms from the inside, to avoid deep recursion."""
         if size.depth > _DEEP:
             for atom in inside_out(size, _Enclosed(self._atoms)):
                 self._work = 0
@@ -94,9 +94,9 @@ class Enclosure:
         result = self._polynomial(size, depth)
         compound = [atom for m, _ in size.monomials for atom in m if isinstance(atom, Atom)]
         simple = len(size.monomials) < 2 and not (self.constraints or compound)
-        if simple or len(size.monomials) > _MOST_TERMS or result.value is not None:
+        if simple or len(size.monomials) > _MAX_TERMS or result.value is not None:
             return result
-        if self._work > _MOST_WORK or size.depth > _DEEP:
+        if self._work > _MAX_WORK or size.depth > _DEEP:
             return result
         if any(atom.function == "floordiv" for atom in compound):
             result &= self._without_quotients(size, depth)
@@ -120,7 +120,7 @@ class Enclosure:
     def _without_quotients(self, size: Size, depth: int) -> Interval:
         """Replace x // c by (x - x % c) / c, multiplying the whole size by c."""
         scale = 1
-        for _ in range(_MOST_QUOTIENTS):
+        for _ in range(_MAX_QUOTIENTS):
             found = next(iter(_quotients(size)), None)
             if found is None:
                 break
@@ -145,7 +145,7 @@ class Enclosure:
         return self._polynomial(size.replace_atoms(swap), depth)
 
     def _by_limits(self, size: Size, atom: Atom, depth: int) -> Interval:
-        """Put what an atom can be, or cannot pass, in its place where growth has one direction."""
+        """Substitute the bounds of an atom where the size is monotone in it."""
 
         def with_atom(value: Size) -> Interval:
             return self.of(size.replace_atoms(_replacing(atom, value)), depth + 1)
@@ -158,7 +158,7 @@ class Enclosure:
         growth = term_by_term(slope(terms, atom), self._atom_ranges(size, depth))
         if growth.low < 0:
             below, above = above, below
-        linear = all(monomial.count(atom) < 2 for monomial in terms)  # limits may pass its range
+        linear = all(monomial.count(atom) < 2 for monomial in terms)  # limits may exceed its range
         if linear and (growth.low >= 0 or growth.high <= 0):
             for limit in below:
                 result &= Interval(with_atom(limit).lo, None)
@@ -167,7 +167,7 @@ class Enclosure:
         return result
 
     def _limits(self, atom: Atom, depth: int) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
-        """Sizes that an atom never lies below, and sizes that it never lies above."""
+        """Lower and upper bounds of an atom, as sizes."""
         left, right = atom.arguments[0], atom.arguments[-1]
         if atom.function == "min":
             return (), atom.arguments
@@ -200,7 +200,7 @@ class Enclosure:
         return interval(low, high)
 
     def _tighten(self) -> None:
-        """Narrow the ranges by the constraints that are linear in a symbol, in a few rounds."""
+        """Narrow the ranges by constraints that are linear in a symbol, in a few rounds."""
         for _ in range(3 if self.constraints else 0):
             plain = Enclosure(self.ranges)
             for constraint in self.constraints:
@@ -212,7 +212,7 @@ class Enclosure:
 
 
 class _Enclosed:
-    """The atoms that have an enclosure."""
+    """View of the atoms that have an enclosure."""
 
     def __init__(self, atoms: Mapping[tuple[str, int], Interval]) -> None:
         self._atoms = atoms
@@ -222,15 +222,15 @@ class _Enclosed:
 
 
 def _bound_of(name: str, constraint: Size, plain: Enclosure) -> Interval:
-    """What constraint >= 0 says of one symbol: factor * name >= -rest."""
+    """The bound that constraint >= 0 implies for one symbol: factor * name >= -rest."""
     split = constraint.linear_in((name,))
     factor = None if split is None else split[0][name].constant
     if split is None or factor is None:
         return Interval()
-    most = plain.of(split[1]).high
+    high = plain.of(split[1]).high
     if factor > 0:
-        return interval(_ceil(-most, factor), inf)
-    return interval(-inf, _floor(most, -factor))
+        return interval(_ceil(-high, factor), inf)
+    return interval(-inf, _floor(high, -factor))
 
 
 _ZERO = Size.constant_of(0)
@@ -243,7 +243,7 @@ _OPERATORS: dict[str, Callable[[list[Interval]], Interval]] = {
 
 
 def _quotients(size: Size) -> Iterable[Atom]:
-    """Quotients by a constant that occur with power 1 at most."""
+    """Yield quotients by a constant that occur with power 1 at most."""
     for monomial, _ in size.monomials:
         for atom in monomial:
             if isinstance(atom, Atom) and atom.function == "floordiv":

@@ -4,12 +4,11 @@ A `Size` is a sum of integer coefficients times products of atoms. An atom is a 
 `a // b`, `a % b`, `min(...)`, `max(...)` of sizes. Floor division and modulo have Python's meaning.
 
 Two sizes that compare equal are equal for every value of their symbols. Two that compare unequal
-may still be equal: ask `prove`. The normal form has the value of the expression it came from
-wherever that expression is defined (no divisor is 0).
+may still be equal: use `prove`. The normal form has the value of the original expression wherever
+that is defined (no divisor is 0).
 
-What is made of atoms is in `atoms.py`, what a size is and its values in `normal_form.py`, the
-normal form of quotients and remainders in `quotients.py`, that of minima and maxima in
-`extremes.py`.
+Atoms are in `atoms.py`, the terms of a size and its values in `normal_form.py`, the normal form of
+quotients and remainders in `quotients.py`, that of minima and maxima in `extremes.py`.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ NAME = r"[^\W\d](?:[\w$@#]|\.(?=\w))*|[$@#](?:[\w$@#]|\.(?=\w))+"
 
 
 def is_name(text: str) -> bool:
-    """Whether a size can be called so."""
-    plain = text.isascii() and text.isidentifier()  # most are, and need no pattern
+    """Whether a text is a valid name of a size."""
+    plain = text.isascii() and text.isidentifier()  # the common case, without a regular expression
     return plain or re.fullmatch(NAME, text) is not None
 
 
@@ -36,7 +35,7 @@ class Size(Form):
     """An immutable size expression in normal form; made by operators, `as_size` and `parse`.
 
     Equality and hash are those of the normal form; a constant equals (and hashes as) its int.
-    There is no order and no truth value: `prove` answers questions about sizes.
+    Sizes have no order and no truth value: use `prove`.
     """
 
     __slots__ = ()
@@ -51,10 +50,10 @@ class Size(Form):
 
     @staticmethod
     def symbol(name: str) -> Size:
-        """The size called `name`; raises OptionError for a name that could not be read back."""
+        """The size with the name `name`; raises OptionError for a name that cannot be parsed."""
         if not is_name(name):
             raise OptionError(
-                f"a size cannot be called {name!r}",
+                f"{name!r} is not a valid name of a size",
                 "names start with a letter or '_' and go on with letters, digits, '_' and '.'",
             )
         return Size({(name,): 1})
@@ -168,9 +167,9 @@ class Size(Form):
     def substitute(
         self, env: Mapping[str, Size | int], known: dict[str, Size] | None = None
     ) -> Size:
-        """Replace symbols, all at once, and normalise again.
+        """Replace symbols, all at once, and renormalise.
 
-        `known` maps atoms to their replacements under the same `env`; new ones are added.
+        `known` caches the replacements of atoms under the same `env`.
         """
         if self.symbols.isdisjoint(env):
             return self
@@ -202,7 +201,7 @@ class Size(Form):
     # ---- structure -----------------------------------------------------------------------------
 
     def divide_exactly(self, other: Size | int) -> Size | None:
-        """The size whose product with `other` is this one, by polynomial division; else None."""
+        """The exact quotient by polynomial division; None if there is a remainder."""
         divisor = as_constant(other).monomials
         if not divisor:
             return None
@@ -219,14 +218,14 @@ class Size(Form):
         return quotient
 
     def coefficient_of(self, name: str) -> Size | None:
-        """The factor of symbol `name` where the size is affine in it; None where it is not."""
+        """The factor of symbol `name` if the size is affine in it, else None."""
         split = self.linear_in((name,))
         return None if split is None else split[0].get(name, _SMALL[0])
 
     def linear_in(self, names: Iterable[str]) -> tuple[dict[str, Size], Size] | None:
         """(coefficients, rest) with self == sum(coefficients[n] * n) + rest.
 
-        Neither holds any of `names`; names with coefficient 0 are left out. None when the size
+        Neither contains any of `names`; names with coefficient 0 are omitted. None when the size
         is not affine in `names`.
         """
         wanted = frozenset(names)
@@ -251,7 +250,7 @@ _SMALL = (Size({}), *(Size({(): value}) for value in range(1, 1025)))
 
 
 def as_constant(value: Size | int) -> Size:
-    """A size as it is; an int (numpy's too) as a constant; TypeError for anything else."""
+    """A size as it is; an int (or numpy integer) as a constant; TypeError for anything else."""
     return value if isinstance(value, Size) else Size.constant_of(index(value))
 
 
@@ -264,16 +263,16 @@ def _coerce(value: object) -> Size:
         return cast(Size, NotImplemented)
 
 
-# function of an atom, or of `fold` -> the normal form of what it makes; filled by the modules that
-# write them
+# function of an atom, or of `fold` -> builder of its normal form; filled by the modules that define
+# them
 NORMAL_FORMS: dict[str, Callable[..., Size]] = {"add": Size.__add__, "mul": Size.__mul__}
 
 
 def apply(function: str, arguments: tuple[Size, ...]) -> Size:
-    """The size that a function name of `fold` makes of its operands."""
+    """Apply a function of `fold`, by name, to its operands."""
     return NORMAL_FORMS[function](*arguments)
 
 
 def compound(function: str, *arguments: Size) -> Size:
-    """The size that is just one atom."""
+    """The size that consists of one atom."""
     return Size({(Atom(function, arguments),): 1})

@@ -1,4 +1,4 @@
-"""The normal form of minima and maxima."""
+"""Normal form of minima and maxima."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from anydim.sizes.expression import NORMAL_FORMS, Size, as_constant, compound
 
 
 def minimum(*sizes: Size | int) -> Size:
-    """The least of one or more sizes."""
+    """The minimum of one or more sizes."""
     return _extreme("min", sizes)
 
 
 def maximum(*sizes: Size | int) -> Size:
-    """The greatest of one or more sizes."""
+    """The maximum of one or more sizes."""
     return _extreme("max", sizes)
 
 
@@ -38,7 +38,7 @@ def _extreme(function: str, sizes: Iterable[Size | int]) -> Size:
 
 
 def _operands(function: str, size: Size) -> tuple[Size, ...]:
-    """What a size is the extreme of: max(a, b) of a and b, max(a, 0) - 2 of a - 2 and -2."""
+    """The operands of an extreme: max(a, b) has a and b, max(a, 0) - 2 has a - 2 and -2."""
     atom = size.atom
     if isinstance(atom, Atom) and atom.function == function:
         return atom.arguments
@@ -51,7 +51,7 @@ def _operands(function: str, size: Size) -> tuple[Size, ...]:
 
 
 def is_clip(atom: Atom) -> bool:
-    """Whether it is the minimum or the maximum of one size and a number."""
+    """Whether an atom is the minimum or the maximum of one size and a number."""
     if atom.function not in ("min", "max") or len(atom.arguments) != 2:
         return False
     return atom.arguments[1].constant is not None  # numbers come last

@@ -11,7 +11,7 @@ from anydim.sizes.expression import Size
 
 @dataclass(frozen=True)
 class Guard:
-    """`left relation right` must hold ('==', '!=', '<=', '<'); `message` says why."""
+    """`left relation right` must hold ('==', '!=', '<=', '<'); `message` is the reason."""
 
     left: Size
     relation: str
@@ -20,7 +20,7 @@ class Guard:
 
     @property
     def symbols(self) -> frozenset[str]:
-        """The names that it speaks of."""
+        """The names it depends on."""
         return self.left.symbols | self.right.symbols
 
     def substitute(self, env: Mapping[str, Size | int]) -> Guard:
@@ -29,11 +29,11 @@ class Guard:
 
 
 def joined(guards: Iterable[Guard], more: Iterable[Guard], source: str = "") -> list[Guard]:
-    """The guards, then those of `more` whose relation is new; these tell the `source` they have."""
+    """The guards, then those of `more` with a new relation, their messages prefixed by `source`."""
     found = {(guard.left, guard.relation, guard.right): guard for guard in guards}
     for guard in more:
-        told = replace(guard, message=f"{source}: {guard.message}") if source else guard
-        found.setdefault((guard.left, guard.relation, guard.right), told)
+        labelled = replace(guard, message=f"{source}: {guard.message}") if source else guard
+        found.setdefault((guard.left, guard.relation, guard.right), labelled)
     return list(found.values())
 
 

@@ -1,6 +1,6 @@
-"""The algebra of indicators: min(n, 1) is 1 where there is something, and 0 where there is nothing.
+"""Algebra of indicators: min(n, 1) is 1 for a nonempty dim, and 0 for an empty one.
 
-Broadcasts of sizes that may be 0 bring such factors, and chains of broadcasts nest them. Over a
+Broadcasts of sizes that may be 0 introduce such factors, and chains of broadcasts nest them. Over a
 box where the operands are never negative:
 
     min(n, 1) * n = n               min(n, 1) * max(n, 1) = n
@@ -20,7 +20,7 @@ _ONE = Size.constant_of(1)
 
 
 def without_needless(size: Size, box: Box) -> Size:
-    """The size with at most one such factor in each product, and none that the rest implies."""
+    """The size with at most one indicator in each product, and none that the rest implies."""
     if not any(_smallest_with_one(atom) for m in size.coefficients for atom in m):
         return size
     total = Size.constant_of(0)
@@ -34,7 +34,7 @@ def _smallest_with_one(atom: str) -> bool:
 
 
 def _present(atom: str, box: Box) -> list[Size] | None:
-    """The sizes that are above 0 where the atom is 1 and not all so where it is 0; else None."""
+    """The sizes that are all positive exactly where an indicator is 1; None for other atoms."""
     if not isinstance(atom, Atom) or not _smallest_with_one(atom):
         return None
     found: list[Size] = []
@@ -47,7 +47,7 @@ def _present(atom: str, box: Box) -> list[Size] | None:
 
 
 def _factors(size: Size, box: Box) -> list[Size] | None:
-    """The sizes that are all above 0 where `size` is, which is never negative; else None."""
+    """The sizes that are all positive exactly where `size` is; None if it may be negative."""
     items = size.coefficients.items()
     if not all(c > 0 and all(_never_negative(a, box) for a in m) for m, c in items):
         return None
@@ -81,7 +81,7 @@ def _simpler(monomial: Monomial, box: Box) -> Size:
 
 
 def _where_present(atom: str, known: set[Size]) -> Size:
-    """The atom where the known sizes are above 0: their maximum with 1 is theirs alone."""
+    """The atom where the known sizes are positive: their maximum with 1 is just the maximum."""
     if isinstance(atom, Atom) and atom.function == "max":
         kept = [a for a in atom.arguments if a.constant is None or a.constant > 1]
         if len(kept) < len(atom.arguments) and any(a in known for a in kept):

@@ -1,4 +1,4 @@
-"""Intervals of integers and how the operators of size expressions act on them."""
+"""Intervals of integers, with the operators of size expressions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Number = int | float  # an int, or plus or minus infinity
 
 @dataclass(frozen=True)
 class Interval:
-    """All integers from `lo` to `hi`, both included; None stands for no bound."""
+    """All integers from `lo` to `hi`, inclusive; None: unbounded."""
 
     lo: int | None = None
     hi: int | None = None
@@ -30,7 +30,7 @@ class Interval:
 
     @property
     def value(self) -> int | None:
-        """The one integer in it, when there is just one."""
+        """The single integer in it, else None."""
         return self.lo if self.lo == self.hi else None
 
     def __contains__(self, value: int) -> bool:
@@ -55,7 +55,7 @@ class Interval:
         return interval(self.low**exponent, self.high**exponent)
 
     def __floordiv__(self, other: Interval) -> Interval:
-        """A divisor of 0 yields no value, so it is left out of `other`."""
+        """A divisor of 0 has no value, so it is excluded from `other`."""
         parts = []
         for divisor in _nonzero_parts(other):
             ends = [_over(a, b) for a in (self.low, self.high) for b in (divisor.low, divisor.high)]
@@ -63,7 +63,7 @@ class Interval:
         return hull(parts)
 
     def __mod__(self, other: Interval) -> Interval:
-        """A divisor of 0 yields no value, so it is left out of `other`."""
+        """A divisor of 0 has no value, so it is excluded from `other`."""
         parts = []
         for divisor in _nonzero_parts(other):
             if divisor.low < 0:
@@ -85,7 +85,7 @@ def interval(low: Number, high: Number) -> Interval:
 
 
 def hull(parts: Iterable[Interval]) -> Interval:
-    """The least interval that holds all of the given ones; everything when none is given."""
+    """The smallest interval that contains all given ones; unbounded if there are none."""
     parts = list(parts)
     if not parts:
         return Interval()
@@ -93,19 +93,19 @@ def hull(parts: Iterable[Interval]) -> Interval:
 
 
 def lesser(parts: Iterable[Interval]) -> Interval:
-    """Where the minimum of one number out of each interval lies."""
+    """Interval of the minimum of one number from each interval."""
     parts = list(parts)
     return interval(min(part.low for part in parts), min(part.high for part in parts))
 
 
 def greater(parts: Iterable[Interval]) -> Interval:
-    """Where the maximum of one number out of each interval lies."""
+    """Interval of the maximum of one number from each interval."""
     parts = list(parts)
     return interval(max(part.low for part in parts), max(part.high for part in parts))
 
 
 def times(left: Number, right: Number) -> Number:
-    """The product of two ends, of which 0 times infinity is 0."""
+    """The product of two bounds, where 0 times infinity is 0."""
     if left == 0 or right == 0:
         return 0
     if abs(left) == inf or abs(right) == inf:
@@ -114,7 +114,7 @@ def times(left: Number, right: Number) -> Number:
 
 
 def _over(left: Number, right: Number) -> Number:
-    """left // right; an infinite divisor means one that grows without bound."""
+    """left // right; an infinite divisor stands for one that grows without bound."""
     if abs(left) == inf:
         return left if right > 0 else -left
     if abs(right) == inf:

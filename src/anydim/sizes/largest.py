@@ -1,8 +1,8 @@
 """The largest value of a symbol at which a size stays within a limit.
 
-A size that only rises with the symbol is bisected. So is any other one, for a value that fits; what
-lies above it is cut in two, the upper part first, and a part is left out where its bounds show
-that nothing in it can fit; so the answer is the largest value even where smaller ones do not fit.
+A size that is monotone in the symbol is bisected. Any other size is first bisected for some value
+that fits; the values above it are split, the upper part first, and a part is dropped where bounds
+show that nothing in it fits; so the answer is the largest value even where smaller ones do not fit.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from anydim.sizes.box import Box, Dim
 from anydim.sizes.expression import Size
 from anydim.sizes.guard import Guard, holds
 
-LARGEST = 1 << 62  # that a dim can be
-_MOST_STEPS = 200_000
+LARGEST = 1 << 62  # largest value of a dim
+_MAX_STEPS = 200_000
 
 
 def largest_value(
@@ -25,7 +25,7 @@ def largest_value(
 ) -> int | None:  # fmt: skip
     """The largest `name` from `low` to `high` with needs <= limit where the guards hold.
 
-    None where there is none. Nothing but `name` may be open; `high` None counts as 2**62.
+    None if there is none. `name` must be the only free symbol; `high` None counts as 2**62.
     """
     high = LARGEST if high is None else high
     demands = [limit - needs, *(size for guard in guards for size in _demands(guard))]
@@ -44,7 +44,8 @@ def largest_value(
 
 
 def _bisected(fits: Callable[[int], bool], low: int, high: int) -> int | None:
-    """A value that fits below one that does not, as `high` does; the last, of what only rises."""
+    """A value that fits next to one that does not, given that `high` does not; for monotone sizes
+    the largest that fits."""
     if not fits(low):
         return None
     while high - low > 1:
@@ -56,9 +57,9 @@ def _bisected(fits: Callable[[int], bool], low: int, high: int) -> int | None:
 def _searched(
     demands: Sequence[Size], fits: Callable[[int], bool], name: str, low: int, high: int
 ) -> int | None:
-    found = _bisected(fits, low, high)  # values are cheap to try, bounds of long sizes are not
+    found = _bisected(fits, low, high)  # trying values is cheap, bounding long sizes is not
     parts = [(low, high)] if found is None else [(found, found), (found + 1, high)]
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         if not parts:
             return None
         start, stop = parts.pop()
@@ -68,7 +69,7 @@ def _searched(
         if start < stop and all(box.interval(size).high >= 0 for size in demands):
             middle = min((start + stop) // 2, 2 * start)  # below stop, which does not fit
             parts += [(start, middle), (middle + 1, stop)]
-    raise InternalError(f"no largest '{name}' for {demands[0]} >= 0 in {_MOST_STEPS} steps")
+    raise InternalError(f"no largest '{name}' for {demands[0]} >= 0 in {_MAX_STEPS} steps")
 
 
 def _demands(guard: Guard) -> list[Size]:
@@ -78,7 +79,7 @@ def _demands(guard: Guard) -> list[Size]:
 
 
 def rises(size: Size) -> bool:
-    """Whether a size never falls when a symbol rises, as far as its form tells.
+    """Whether a size is nondecreasing in its symbols, as far as its form decides.
 
     Symbols are never negative.
     """
@@ -89,7 +90,7 @@ def rises(size: Size) -> bool:
 
 
 def _rises(atom: str) -> bool:
-    """Whether an atom never falls, and is never negative."""
+    """Whether an atom is nondecreasing and never negative."""
     if not isinstance(atom, Atom):
         return True
     if atom.function in ("min", "max"):
@@ -100,5 +101,5 @@ def _rises(atom: str) -> bool:
 
 
 def _starts_at_zero(size: Size) -> bool:
-    """Whether a size that rises is not negative where all symbols are 0."""
+    """Whether a nondecreasing size is not negative where all symbols are 0."""
     return size.substitute(dict.fromkeys(size.symbols, 0)).constant >= 0  # type: ignore[operator]

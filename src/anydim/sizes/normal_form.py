@@ -1,4 +1,4 @@
-"""A size expression as it is: the terms of its normal form, its text, its values."""
+"""The normal form of a size expression: its terms, its text, its values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from anydim.sizes.atoms import Atom, Monomial, inside_out
 from anydim.sizes.printing import size_text
 
 T = TypeVar("T")
-_DEEP = 16  # from here on what is nested is gone through from the inside, without recursion
+_DEEP = 16  # nesting depth from which atoms are visited from the inside, without recursion
 
 
 class Form:
-    """A sum of integer coefficients times products of atoms: all of a size that makes no other."""
+    """A sum of integer coefficients times products of atoms: the read-only part of `Size`."""
 
     __slots__ = ("_hash", "_ordered", "_symbols", "_terms", "_text")
 
@@ -27,11 +27,11 @@ class Form:
         self._symbols: frozenset[str] | None = None
         self._ordered: tuple[tuple[Monomial, int], ...] | None = None
 
-    # ---- what it is made of ---------------------------------------------------------------------
+    # ---- terms ----------------------------------------------------------------------------------
 
     @property
     def constant(self) -> int | None:
-        """The value, when it is the same for all sizes; else None."""
+        """The value if it is the same for all sizes, else None."""
         terms = self._terms
         if len(terms) > 1:
             return None
@@ -53,7 +53,7 @@ class Form:
 
     @property
     def depth(self) -> int:
-        """How many atoms stand inside each other in it."""
+        """Nesting depth of its atoms."""
         depth = 0
         for monomial in self._terms:
             for atom in monomial:
@@ -71,17 +71,17 @@ class Form:
 
     @property
     def coefficients(self) -> Mapping[Monomial, int]:
-        """Monomial -> coefficient, in no order; none of them is 0."""
+        """Monomial -> coefficient, unordered; no coefficient is 0."""
         return self._terms
 
     def terms(self) -> Iterator[tuple[int, tuple[tuple[str, int], ...]]]:
-        """(coefficient, ((atom, power), ...)) of every term; an atom is a symbol or an `Atom`."""
+        """Yield (coefficient, ((atom, power), ...)) of every term."""
         for monomial, coefficient in self.monomials:
             yield coefficient, tuple((a, len(list(same))) for a, same in groupby(monomial))
 
     @property
     def atom(self) -> str | None:
-        """The symbol or `Atom` that this size is, when it is just one."""
+        """The symbol or `Atom` that this size consists of, else None."""
         if len(self._terms) != 1:
             return None
         ((monomial, coefficient),) = self._terms.items()
@@ -95,10 +95,10 @@ class Form:
     # ---- values --------------------------------------------------------------------------------
 
     def evaluate(self, env: Mapping[str, int], known: dict[str, int] | None = None) -> int:
-        """The value where the symbols have the values of `env`.
+        """The value for the symbol values in `env`.
 
-        `known` holds the values of atoms at `env` and gets those that are found. Raises DimError
-        for a symbol without a value and for a divisor of 0.
+        `known` caches the values of atoms at `env`. Raises DimError for a symbol without a value
+        and for a divisor of 0.
         """
         known = {} if known is None else known
         for inner in inside_out(self, known):
@@ -106,7 +106,7 @@ class Form:
         return self._value(env, known)
 
     def _value(self, env: Mapping[str, int], known: Mapping[str, int]) -> int:
-        """The value where that of each `Atom` is known."""
+        """The value, given the value of each `Atom`."""
         total = 0
         for monomial, value in self._terms.items():
             for atom in monomial:
@@ -129,8 +129,7 @@ class Form:
         """Rebuild in another notation, bottom up and always in the same order.
 
         `apply` gets 'add', 'mul', 'floordiv', 'mod', 'min' or 'max' and two operands. The result
-        for an atom that occurs several times is made once; `known` holds those that there are, and
-        gets those that are made.
+        for a repeated atom is made once; `known` caches these results.
         """
         seen = {} if known is None else known
 

@@ -1,4 +1,4 @@
-"""Sizes that a dim is padded to: a multiple, the next power of 2, its upper bound."""
+"""Padded sizes of a dim: a multiple, the next power of 2, or its upper bound."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from anydim.sizes.expression import Size, as_constant
 from anydim.sizes.extremes import maximum, minimum
 
 BOUND, POWER = "bound", "pow2"
-_MOST_DOUBLINGS = 40  # of a dim without upper bound: larger sizes are not padded
+_MAX_DOUBLINGS = 40  # for a dim without upper bound; larger sizes are not padded
 
 
 def padded_size(name: str, rule: int | str, box: Box) -> Size:
-    """What a dim of a box is padded to; it is never below the dim, and 0 stays 0 but for the bound.
+    """The padded size of a dim of a box: at least the dim; 0 stays 0, except for `BOUND`.
 
-    Raises OptionError for the bound of a dim that has none.
+    Raises OptionError for `BOUND` if the dim has no upper bound.
     """
     size, high = Size.symbol(name), box.dim(name).hi
     if isinstance(rule, int):
@@ -26,7 +26,7 @@ def padded_size(name: str, rule: int | str, box: Box) -> Size:
             raise OptionError(f"dim '{name}' has no upper bound to pad to", hint)
         return as_constant(high)
     steps, power = [minimum(size, 1), size], 1
-    while power < (1 << _MOST_DOUBLINGS if high is None else high):
+    while power < (1 << _MAX_DOUBLINGS if high is None else high):
         steps.append(2 * power * minimum(maximum(size - power, 0), 1))  # 0, or all of it above
         power *= 2
     return maximum(*steps)

@@ -1,4 +1,4 @@
-"""Reading a size expression from text: Python's operators and precedence, nothing is executed.
+"""Parser of size expressions: Python's operators and precedence; nothing is executed.
 
 sum     := product (('+' | '-') product)*
 product := unary (('*' | '//' | '%') unary)*
@@ -17,30 +17,30 @@ from typing import NoReturn
 from anydim.base.errors import OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import caret
-from anydim.sizes.atoms import MOST_CHARACTERS
+from anydim.sizes.atoms import MAX_CHARACTERS
 from anydim.sizes.expression import NAME, Size, as_constant, is_name
 from anydim.sizes.extremes import maximum, minimum
 
 _TOKEN = rf"\s*(?:(\d+)|({NAME})|(\*\*|//|[-+*%(),]))"
-LONGEST_TEXT = MOST_CHARACTERS  # of any size: what a program has can be saved and read again
+LONGEST_TEXT = MAX_CHARACTERS  # the limit of all sizes, so that saved programs can be read
 _LONGEST_NUMBER = 60  # digits
 _DEEPEST = 60
 _HIGHEST_POWER = 16
-_MOST_TERMS = 2_000
+_MAX_TERMS = 2_000
 
 
 def as_size(value: int | str | Size) -> Size:
-    """A size from an int, from a text, or as it is."""
+    """Convert an int or a text to a size; a size is returned as it is."""
     return parse(value) if isinstance(value, str) else as_constant(value)
 
 
 def parse(text: str) -> Size:
-    """The size that `text` says; raises OptionError that points at what cannot be read."""
+    """Parse a size expression; raises OptionError that points at the error."""
     if len(text) > LONGEST_TEXT:
         raise OptionError(f"a size expression of {len(text)} characters is too long to read")
     if text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER:
         return as_constant(int(text))
-    if text.isascii() and text.isidentifier():  # these two are most of what a program has
+    if text.isascii() and text.isidentifier():  # the two most frequent cases
         return Size.symbol(text)
     reader = _Reader(text)
     size = reader.sum()
@@ -57,7 +57,7 @@ def _token() -> re.Pattern[str]:
 @dataclass
 class _Reader:
     text: str
-    start: int = 0  # of the present token
+    start: int = 0  # of the current token
     end: int = 0
     token: str = field(default="", init=False)
     depth: int = 0
@@ -128,7 +128,7 @@ class _Reader:
         counts = [max(1, len(size.monomials)) for size in (left, right)]
         degree = sum(max((len(m) for m, _ in size.monomials), default=0) for size in (left, right))
         bits = sum(max((c.bit_length() for _, c in s.monomials), default=0) for s in (left, right))
-        if counts[0] * counts[1] > _MOST_TERMS or degree > 64 or bits > 512:
+        if counts[0] * counts[1] > _MAX_TERMS or degree > 64 or bits > 512:
             raise OptionError("a size expression is too large to multiply out")
 
     def unary(self) -> Size:
@@ -179,7 +179,7 @@ class _Reader:
         while self.token == ",":
             self.advance()
             arguments.append(self.sum())
-            if len(arguments) > _MOST_TERMS:
-                self.fail(f"at most {_MOST_TERMS} arguments")
+            if len(arguments) > _MAX_TERMS:
+                self.fail(f"at most {_MAX_TERMS} arguments")
         self.take(")")
         return minimum(*arguments) if function == "min" else maximum(*arguments)

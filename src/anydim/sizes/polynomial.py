@@ -1,9 +1,8 @@
-"""The range of a polynomial whose variables lie in given intervals, independently of each other.
+"""The range of a polynomial whose variables are in given intervals, independent of each other.
 
 Interval arithmetic treats every term on its own, so it is loose where a variable occurs in terms
-of both signs. Here a variable in which the polynomial only rises (or only falls) is set to its
-end first, and one of degree 1 is tried at both ends; that makes polynomials of degree 1 in each
-variable exact.
+of both signs. Here a variable in which the polynomial is monotone is set to its end first, and one
+of degree 1 is tried at both ends; polynomials of degree 1 in each variable are bounded exactly.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from anydim.sizes.interval import Interval, Number, interval, times
 
 Terms = Mapping[tuple[str, ...], int]
 Ranges = Mapping[str, Interval]
-_MOST_BRANCHES = 6
+_MAX_BRANCHES = 6
 
 
 def polynomial_range(terms: Terms, ranges: Ranges) -> Interval:
@@ -24,8 +23,8 @@ def polynomial_range(terms: Terms, ranges: Ranges) -> Interval:
     rough = term_by_term(terms, ranges)
     if len(terms) < 2 or rough.value is not None:
         return rough
-    low = _lowest(dict(terms), ranges, _MOST_BRANCHES)
-    high = -_lowest({monomial: -c for monomial, c in terms.items()}, ranges, _MOST_BRANCHES)
+    low = _lowest(dict(terms), ranges, _MAX_BRANCHES)
+    high = -_lowest({monomial: -c for monomial, c in terms.items()}, ranges, _MAX_BRANCHES)
     return rough & interval(low, high)
 
 
@@ -34,16 +33,16 @@ def term_by_term(terms: Terms, ranges: Ranges) -> Interval:
     low: Number = 0
     high: Number = 0
     for monomial, coefficient in terms.items():
-        least, most = _product(monomial, ranges)
+        smallest, largest = _product(monomial, ranges)
         if coefficient < 0:
-            least, most = most, least
-        low += coefficient if least == 1 else times(coefficient, least)
-        high += coefficient if most == 1 else times(coefficient, most)
+            smallest, largest = largest, smallest
+        low += coefficient if smallest == 1 else times(coefficient, smallest)
+        high += coefficient if largest == 1 else times(coefficient, largest)
     return interval(low, high)
 
 
 def _product(monomial: tuple[str, ...], ranges: Ranges) -> tuple[Number, Number]:
-    """The ends of a product of variables; most of them are never negative."""
+    """Bounds of a product of variables; fast where they are not negative."""
     low: Number = 1
     high: Number = 1
     for atom in monomial:
@@ -61,7 +60,7 @@ def _product(monomial: tuple[str, ...], ranges: Ranges) -> tuple[Number, Number]
 
 
 def slope(terms: Terms, atom: str) -> dict[tuple[str, ...], int]:
-    """The derivative by a variable."""
+    """The derivative with respect to a variable."""
     result: dict[tuple[str, ...], int] = {}
     for monomial, coefficient in terms.items():
         power = monomial.count(atom)
@@ -72,7 +71,7 @@ def slope(terms: Terms, atom: str) -> dict[tuple[str, ...], int]:
 
 
 def _lowest(terms: dict[tuple[str, ...], int], ranges: Ranges, branches: int) -> Number:
-    """A lower bound of the polynomial, the least value where that can be had."""
+    """A lower bound of the polynomial; its minimum where that is found."""
     terms = _at_monotone_ends(terms, ranges)
     powers = {atom: 0 for monomial in terms for atom in monomial}
     for monomial in terms:
@@ -88,7 +87,7 @@ def _lowest(terms: dict[tuple[str, ...], int], ranges: Ranges, branches: int) ->
 def _at_monotone_ends(
     terms: dict[tuple[str, ...], int], ranges: Ranges
 ) -> dict[tuple[str, ...], int]:
-    """Set every variable in which the polynomial only rises (falls) to its lower (upper) end."""
+    """Set every variable in which the polynomial is monotone to the minimising end."""
     changed = True
     while changed:
         changed = False
@@ -102,7 +101,7 @@ def _at_monotone_ends(
 
 
 def _fix(terms: Terms, atom: str, value: int | None) -> dict[tuple[str, ...], int]:
-    """The polynomial where a variable has a value."""
+    """The polynomial with a variable set to a value."""
     assert value is not None
     result: dict[tuple[str, ...], int] = {}
     for monomial, coefficient in terms.items():

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def size_text(size: Form) -> str:
-    """Such as "4*batch*seq + 384", "(h + 1)//2", "512 - seq"."""
+    """Format a size, e.g. "4*batch*seq + 384", "(h + 1)//2", "512 - seq"."""
     terms = [(coefficient, powers) for coefficient, powers in size.terms()]
     if not terms:
         return "0"
@@ -30,7 +30,7 @@ def size_text(size: Form) -> str:
 
 
 def _term_text(coefficient: int, powers: Iterable[tuple[str, int]], bare: bool) -> str:
-    """One term without its sign; `bare` allows a lone quotient to go without parentheses."""
+    """One term without its sign; `bare` allows a lone quotient without parentheses."""
     factors = list(powers)
     if bare and coefficient == 1 and len(factors) == 1 and factors[0][1] == 1:
         return str(factors[0][0])

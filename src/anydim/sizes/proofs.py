@@ -1,4 +1,4 @@
-"""Questions about sizes over a whole box, and the simplification that rests on the answers."""
+"""Proofs of relations between sizes over a box, and simplification based on them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from anydim.sizes.interval import Interval
 
 
 class Truth(Enum):
-    """PROVED: holds at every point of the box. REFUTED: holds at none. UNKNOWN: neither is known.
+    """PROVED: holds at every point of the box. REFUTED: holds at none. UNKNOWN: undecided.
 
-    A point where an operand is not defined (a divisor is 0) counts for neither side. In a box that
-    its constraints make empty, any answer may come.
+    A point where an operand is undefined (a divisor is 0) counts for neither. In a box that its
+    constraints make empty, any answer is possible.
     """
 
     PROVED = "proved"
@@ -28,7 +28,7 @@ class Truth(Enum):
 
 
 def bounds(size: Size | int, box: Box) -> Interval:
-    """Where the values of a size lie over the box."""
+    """Bounds of a size over the box."""
     return box.interval(as_constant(size))
 
 
@@ -68,7 +68,7 @@ def _against_zero(size: Size, relation: str, box: Box) -> Truth:
 
 
 def _where(size: Size, relation: str, where: Interval) -> Truth:
-    """Whether a relation to 0 holds for a size that lies in an interval."""
+    """Whether a relation to 0 holds for a size that is in an interval."""
     if relation == "==":
         if where.value == 0:
             return Truth.PROVED
@@ -82,7 +82,7 @@ def _where(size: Size, relation: str, where: Interval) -> Truth:
 def _open(size: Size, relation: str, box: Box) -> bool:
     """Whether a relation to 0 holds at one point of the box and fails at another.
 
-    Not looked for where bounds are told at once: of sums of few symbols.
+    Not tested where bounds are fast: for sums of few symbols.
     """
     monomials = size.monomials
     compound = any(isinstance(atom, Atom) for monomial, _ in monomials for atom in monomial)
@@ -100,7 +100,7 @@ def _differs(size: Size, holds: Callable[[int, int], bool], box: Box) -> bool:
         known = box.evaluated.setdefault(number, {})
         try:
             seen.add(holds(size.evaluate(point, known), 0))
-        except DimError:  # not defined there, or it speaks of what is no dim of the box
+        except DimError:  # undefined there, or it uses a name that is not a dim of the box
             continue
         if len(seen) > 1:
             return True
@@ -108,7 +108,7 @@ def _differs(size: Size, holds: Callable[[int, int], bool], box: Box) -> bool:
 
 
 def _may_vanish(size: Size) -> bool:
-    """False for sizes such as 2*n + 1, where a common divisor leaves out the constant."""
+    """False for sizes such as 2*n + 1, where a common divisor does not divide the constant."""
     common = gcd(*(coefficient for monomial, coefficient in size.monomials if monomial))
     return size.coefficients.get((), 0) % common == 0
 
@@ -125,9 +125,9 @@ _OPPOSITE = {
 def simplify(size: Size, box: Box) -> Size:
     """A size with the same value at every point of the box where `size` is defined.
 
-    Operands of min and max that never win are dropped; quotients and remainders go where the
-    bounds settle them; a factor that is never 0 cancels; factors that say whether there is
-    something are there once (`indicators.py`).
+    Operands of min and max that never win are dropped; quotients and remainders that the bounds
+    decide are removed; a factor that is never 0 cancels; indicator factors occur once
+    (`indicators.py`).
     """
 
     known = box.simplified
@@ -138,7 +138,7 @@ def simplify(size: Size, box: Box) -> Size:
     def simplified(atom: Atom) -> Size:
         arguments = tuple(simplify(argument, box) for argument in atom.arguments)
         if atom.function in ("floordiv", "mod") and arguments[1] == 0:
-            return Size({(atom,): 1})  # defined nowhere in the box; evaluating it says so
+            return Size({(atom,): 1})  # undefined in the whole box; evaluating it raises an error
         if atom.function in ("min", "max"):
             return _simplify_extreme(atom.function, arguments, box)
         return _simplify_division(atom.function, arguments, box)
@@ -179,14 +179,14 @@ def _simplify_division(function: str, arguments: tuple[Size, ...], box: Box) -> 
 
 
 def _proved(left: Size, relation: str, right: Size | int, box: Box) -> bool:
-    """What bounds alone prove; not `prove`, which would simplify again without end."""
+    """Whether bounds alone prove a relation; `prove` would simplify again and not terminate."""
     if relation.startswith(">"):
         left, right, relation = as_constant(right), left, relation.replace(">", "<")
     return _against_zero(left - right, relation, box) is Truth.PROVED
 
 
 def _split_multiples(size: Size, divisor: Size) -> tuple[Size, Size]:
-    """(whole, rest) with size == divisor * whole + rest, by dividing term after term."""
+    """(whole, rest) with size == divisor * whole + rest, by dividing term by term."""
     whole, rest = as_constant(0), size
     lead, by = divisor.monomials[0]
     for monomial, coefficient in size.monomials:

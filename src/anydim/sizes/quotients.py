@@ -1,4 +1,4 @@
-"""The normal form of quotients and remainders."""
+"""Normal form of quotients and remainders."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from anydim.sizes.atoms import Atom, Monomial, without
 from anydim.sizes.expression import NORMAL_FORMS, Size, apply, as_constant, compound
 from anydim.sizes.extremes import is_clip
 
-_LARGEST_DIVISOR = 1 << 62  # of a quotient that quotients become; host code has 64 bits
+_LARGEST_DIVISOR = 1 << 62  # of merged nested quotients; host code has 64 bits
 
 
 def floor_divide(size: Size, divisor: Size) -> Size:
-    """size // divisor; what a constant divisor divides exactly is taken out.
+    """size // divisor; multiples of a constant divisor are moved out of the quotient.
 
-    What stays under it has coefficients smaller than the divisor and a positive leading one:
+    The remaining dividend has coefficients smaller than the divisor and a positive leading one:
     -(-n // 8) and (n + 7) // 8 are the same size.
     """
     by = divisor.constant
@@ -49,7 +49,7 @@ def floor_divide(size: Size, divisor: Size) -> Size:
 
 
 def _divide_remainder(size: Size, low: int, by: int) -> Size:
-    """(size + low) // by, where nothing can be taken out; quotients of quotients become one."""
+    """(size + low) // by without multiples of `by`; nested quotients are merged."""
     atom = size.atom
     if isinstance(atom, Atom) and atom.function == "floordiv":
         under = atom.arguments[1].constant

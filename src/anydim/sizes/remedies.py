@@ -1,7 +1,7 @@
-"""What a size has to be where a relation does not hold: `'h' must be a multiple of 32`.
+"""Suggests valid sizes where a relation fails: `'h' must be a multiple of 32`.
 
-Found by trying the sizes around the one that came. A rule is said only where all sizes in a window
-keep to it; the sizes that are named as fitting do fit.
+Found by trying sizes around the given one. A rule is reported only if all sizes in a window obey
+it; sizes that are suggested do fit.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from anydim.base.records import dataclass
 from anydim.sizes.box import Box
 from anydim.sizes.guard import Guard, holds
 
-_AROUND = 256  # sizes tried on either side
-_SEEN = 4  # periods that a window has to hold before a rule is believed
+_AROUND = 256  # sizes tried on each side
+_SEEN = 4  # minimum number of periods in a window to accept a rule
 
 
 def remedy(guard: Guard, sizes: Mapping[str, int], box: Box) -> str:
-    """What one dim has to be, the others as they are; nothing where no size near by fits.
+    """Describe the valid values of one dim, the others fixed; empty if no size nearby fits.
 
-    It is the dim that more sizes are right for.
+    Selects the dim with the most valid sizes.
     """
     best = max(_windows(guard, sizes, box), key=lambda window: len(window.fitting), default=None)
     if best is None or not best.fitting:
@@ -34,22 +34,22 @@ def remedy(guard: Guard, sizes: Mapping[str, int], box: Box) -> str:
 
 @dataclass(frozen=True)
 class _Window:
-    """The sizes of a dim from `low` to `high` that fit; `came` is the one that does not."""
+    """The sizes of a dim from `low` to `high` that fit; `given` does not."""
 
     name: str
     low: int
     high: int
-    came: int
+    given: int
     fitting: list[int]
 
 
 def _windows(guard: Guard, sizes: Mapping[str, int], box: Box) -> Iterator[_Window]:
     for name in sorted(guard.symbols & set(box.names) & sizes.keys()):
-        dim, came = box.dim(name), sizes[name]
-        low = max(dim.lo, came - _AROUND)
-        high = came + _AROUND if dim.hi is None else min(dim.hi, came + _AROUND)
+        dim, given = box.dim(name), sizes[name]
+        low = max(dim.lo, given - _AROUND)
+        high = given + _AROUND if dim.hi is None else min(dim.hi, given + _AROUND)
         fitting = [value for value in range(low, high + 1) if _fits(guard, {**sizes, name: value})]
-        yield _Window(name, low, high, came, fitting)
+        yield _Window(name, low, high, given, fitting)
 
 
 def _fits(guard: Guard, sizes: Mapping[str, int]) -> bool:
@@ -60,23 +60,23 @@ def _fits(guard: Guard, sizes: Mapping[str, int]) -> bool:
 
 
 def _rule(window: _Window) -> str:
-    """In words: what the sizes that fit have in common, and the nearest ones."""
-    fitting, low, high, came = window.fitting, window.low, window.high, window.came
+    """Text: what the sizes that fit have in common, and the nearest ones."""
+    fitting, low, high, given = window.fitting, window.low, window.high, window.given
     if len(fitting) == 1:
         return str(fitting[0])
     if fitting == list(range(fitting[0], high + 1)):
         return f"at least {fitting[0]}"
     if fitting == list(range(low, fitting[-1] + 1)):
         return f"at most {fitting[-1]}"
-    if fitting == [value for value in range(low, high + 1) if value != came]:
-        return f"other than {came}"
-    below = [value for value in fitting if value < came][-1:]
-    nearest = " or ".join(map(str, [*below, *[value for value in fitting if value > came][:1]]))
+    if fitting == [value for value in range(low, high + 1) if value != given]:
+        return f"other than {given}"
+    below = [value for value in fitting if value < given][-1:]
+    nearest = " or ".join(map(str, [*below, *[value for value in fitting if value > given][:1]]))
     return f"{_period(window) or 'another size'}, such as {nearest}"
 
 
 def _period(window: _Window) -> str:
-    """'a multiple of 32', '1 or a multiple of 2', '1 more than a multiple of 4'; else nothing."""
+    """'a multiple of 32', '1 or a multiple of 2', '1 more than a multiple of 4'; else empty."""
     regular = [value for value in window.fitting if value > 1]
     steps = {right - left for left, right in pairwise(regular)}
     step = math.gcd(*steps)

@@ -1,7 +1,7 @@
-"""Sizes out of a box at which choices are weighed; the same ones in every run.
+"""Sample sizes of a box for cost comparisons; the same ones in every run.
 
-What they decide is taste (which of several right plans is the best one), never whether something
-holds: that is `prove`.
+They decide only which of several valid plans is selected, never whether something holds: that is
+`prove`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from anydim.sizes.box import Box
 from anydim.sizes.expression import Size
 from anydim.sizes.guard import Guard, holds
 
-_OPEN_SPAN = 1024  # how far above its lower bound a dim without upper bound is put
-_TRIES = 6  # candidates for each sample that is asked for
+_OPEN_SPAN = 1024  # assumed span of a dim without upper bound
+_TRIES = 6  # candidates per requested sample
 _STEP = 32  # sizes of images are multiples of powers of 2
 
 
 def samples(box: Box, count: int, guards: Sequence[Guard] = ()) -> list[dict[str, int]]:
-    """At most `count` points of a box where the guards hold, the ends and small sizes among them.
+    """At most `count` points of a box where the guards hold, including the ends and small sizes.
 
-    Where too few are found, points where guards fail fill the list up; where chance finds no point
-    of the box at all, it is empty.
+    If too few are found, points where guards fail fill the list up; if no point of the box is
+    found, it is empty.
     """
     good: list[dict[str, int]] = []
     other: list[dict[str, int]] = []
@@ -40,9 +40,9 @@ def samples(box: Box, count: int, guards: Sequence[Guard] = ()) -> list[dict[str
 
 
 def _candidates(box: Box, count: int) -> Iterator[dict[str, int]]:
-    """Dims at their upper ends, at their lower ones, at usual sizes; then by chance.
+    """Dims at their upper bounds, at their lower ones, at usual sizes; then random.
 
-    Sizes of 0 come last: what has no elements needs no good choice.
+    Sizes of 0 come last: empty tensors need no good choice.
     """
     ranges = box.enclosure.ranges
     ends = {}
@@ -55,12 +55,14 @@ def _candidates(box: Box, count: int) -> Iterator[dict[str, int]]:
         yield {name: min(-(-low // step) * step, high) for name, (low, high) in ends.items()}
     chance = Random(0)
     for number in range(count):
-        yield {name: _drawn(low, high, number % 2, chance) for name, (low, high) in ends.items()}
+        yield {
+            name: _random_size(low, high, number % 2, chance) for name, (low, high) in ends.items()
+        }
     yield {dim.name: dim.lo for dim in box.dims}
 
 
-def _drawn(low: int, high: int, whole: int, chance: Random) -> int:
-    """A size between the ends, all scales alike often; every other time a multiple of 32."""
+def _random_size(low: int, high: int, whole: int, chance: Random) -> int:
+    """A size between the ends, log-uniform; every other one a multiple of 32."""
     value = low + round((high - low + 1) ** chance.random()) - 1
     if whole:
         value = -(-value // _STEP) * _STEP
@@ -70,14 +72,14 @@ def _drawn(low: int, high: int, whole: int, chance: Random) -> int:
 def _all_hold(guards: Sequence[Guard], point: Mapping[str, int]) -> bool:
     try:
         return all(holds(guard, point) for guard in guards)
-    except DimError:  # a divisor is 0 there, or a size is one that a run finds
+    except DimError:  # a divisor is 0 there, or a size is known only at run time
         return False
 
 
 class Sampled:
     """The values of sizes at some points, as arrays [points]; each atom is computed once.
 
-    Floats, which is all that a choice needs; 0 where a size has no value.
+    Float precision, enough for cost comparisons; 0 where a size has no value.
     """
 
     def __init__(self, points: Sequence[Mapping[str, int]]) -> None:

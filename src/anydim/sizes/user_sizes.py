@@ -1,4 +1,4 @@
-"""Sizes and bounds as users give them: numbers of any integer type, pairs, Dims."""
+"""Sizes and bounds given by users: numbers of any integer type, pairs, Dims."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def _flat(dims: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
             try:
                 yield f"{_name(name)}.{whole(axis)}", bounds
             except TypeError:
-                problem = f"dims of '{name}': {shown(axis)} is no axis, expected an integer"
+                problem = f"dims of '{name}': {shown(axis)} is not an axis, expected an integer"
                 raise OptionError(problem, 'such as {"x": {2: (32, 736)}}') from None
 
 
 def _name(name: Any) -> str:
     if isinstance(name, str):
         return name
-    raise OptionError(f"dims has {shown(name)} for a name, expected a text", _FORMS)
+    raise OptionError(f"dims has {shown(name)} for a name, expected a string", _FORMS)
 
 
 def _dim(name: str, value: Any) -> Dim:
@@ -62,7 +62,7 @@ def _dim(name: str, value: Any) -> Dim:
 
 
 def given_sizes(name: str, sizes: Mapping[str, Any]) -> dict[str, int]:
-    """Sizes by the name of their dim, for the program `name`; DimError for what is no size."""
+    """Sizes by the name of their dim, for the program `name`; DimError for an invalid size."""
     return {dim: _size(name, dim, value) for dim, value in sizes.items()}
 
 

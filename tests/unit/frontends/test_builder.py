@@ -116,7 +116,7 @@ def test_types_and_dims_may_be_given_by_name() -> None:
         ((None, ["n"]), "no element type None\n  the types are float64"),
         (("float32", "n"), "'n' is no shape\n  give sizes"),
         (("float32", [1.5]), "[1.5] is no shape"),
-        (("float32", ["a b"]), "a size cannot be called 'a b'"),
+        (("float32", ["a b"]), "'a b' is not a valid name of a size"),
     ],
 )
 def test_what_is_no_type_or_shape_is_said(given: tuple[Any, Any], said: str) -> None:

@@ -123,7 +123,7 @@ def test_sizes_that_data_decides() -> None:
         np.testing.assert_array_equal(found["places"], np.array(np.nonzero(data)))
         np.testing.assert_array_equal(found["values"], np.unique(data))
     inputs = {"x": np.ones(3, np.float32), "keep": np.ones(3, bool), "count": np.array(4)}
-    with pytest.raises(InputError, match="size that data decides"):
+    with pytest.raises(InputError, match="data-dependent size"):
         evaluate(g.graph(), inputs)
 
 

@@ -88,7 +88,7 @@ def test_dims_with_a_name(name: str) -> None:
         ({"y": {0: 1}}, "no dim 'y.0'"),
         ({"bach": 1}, "did you mean 'batch'"),
         ({"x.1": 4}, "'x.1' has the size 3"),
-        ({"x": {"a": 1}}, "'a' is no axis"),
+        ({"x": {"a": 1}}, "'a' is not an axis"),
         ({"batch": 2, "x.0": 3}, "'batch' is given twice, as 'batch' and as 'x.0'"),
     ],
 )

@@ -148,7 +148,7 @@ def test_a_good_graph_passes():
         ({"inputs": ()}, "reads 'x', which is not defined before it"),
         ({"inputs": ("x", "x")}, "'x' is defined twice"),
         ({"inputs": ("x", "y")}, "defines 'y', which is defined already"),
-        ({"box": Box.of()}, "speaks of 'n', which is not a dim"),
+        ({"box": Box.of()}, "uses 'n', which is not a dim"),
         ({"types": {"x": TensorType(float32, (as_size(2),)),
                     "y": TensorType(float32, (as_size(3),))}, "box": Box()},
          r"makes 'y' as float32\[2\], but it is declared float32\[3\]"),

@@ -54,7 +54,7 @@ def test_a_region_prints_and_reads_back_equal(name: str) -> None:
 
 def test_a_size_outside_its_bounds_names_the_node() -> None:
     inputs = {"x": np.zeros(3, np.float32), "count": np.array(4)}
-    with pytest.raises(InputError, match=r"(?s)size that data decides.*n - k"):
+    with pytest.raises(InputError, match=r"(?s)data-dependent size.*n - k"):
         evaluate(prefix().graph, inputs)
 
 

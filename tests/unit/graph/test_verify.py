@@ -101,7 +101,7 @@ def test_a_value_has_a_size_that_is_known() -> None:
     ("dims", "problem"),
     [
         (("n",), "finds the dim 'n', which is known already"),
-        (("q",), "finds the dim 'q', which is no dim of the graph"),
+        (("q",), "finds the dim 'q', which is not a dim of the graph"),
     ],
 )
 def test_a_dim_is_found_once_and_is_one_of_the_graph(dims: tuple[str, ...], problem: str) -> None:
@@ -160,10 +160,10 @@ def fused(group: Group, inputs: str = "x", outputs: str = "y", **types: TensorTy
 COPY = Group((Tensor("x", ROW),), (Tensor("y", ROW),), (statement("y", "x"),))
 GROUPS = {
     "other inputs": (
-        fused(replace(COPY, inputs=(Tensor("a", ROW),))), "its inputs are not those of its group"
+        fused(replace(COPY, inputs=(Tensor("a", ROW),))), "its inputs differ from its group's"
     ),
     "other results": (
-        fused(replace(COPY, outputs=(Tensor("z", ROW),))), "its results are not those of its group"
+        fused(replace(COPY, outputs=(Tensor("z", ROW),))), "its results differ from its group's"
     ),
     "another input type": (
         fused(COPY, x=kind(float64, "n")), "reads 'x' as float32[n], but it is float64[n]"

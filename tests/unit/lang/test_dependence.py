@@ -107,7 +107,7 @@ def test_the_verdict_in_words(name: str, words: str) -> None:
 def test_axes_of_a_scatter() -> None:
     analysis = analyse(HISTOGRAM, BOX)
     assert [verdict.order for verdict in analysis.axes] == [SUM, SUM, IN_ORDER]
-    assert "may meet at one place of count" in str(analysis)
+    assert "may meet at one element of count" in str(analysis)
 
 
 def test_sums_into_one_place_are_no_order() -> None:
@@ -115,7 +115,7 @@ def test_sums_into_one_place_are_no_order() -> None:
     group = Group((tensor("x", T, N),), (tensor("y", N),), (), (), (), steps)
     (verdict,) = analyse(group, BOX).loops
     assert verdict.order == SUM
-    assert "iterations add to the same places of y" in str(verdict)
+    assert "iterations add to the same elements of y" in str(verdict)
 
 
 @pytest.mark.parametrize("back", (1, 3))
@@ -155,9 +155,9 @@ def test_isl_settles_what_forms_cannot() -> None:
     first, second = (accesses(i, {})[-1] for i in instances(steps) * 2)
     (at,) = common_loops(first.instance, second.instance)
     assert distance(first, second, at, BOX) is None
-    assert isl.may_meet(first, second, (), at, BOX)
+    assert isl.may_alias(first, second, (), at, BOX)
     two = Box.of(*(Dim(dim.name, 0, 2) for dim in BOX.dims))
-    assert not isl.may_meet(first, second, (), at, two)
+    assert not isl.may_alias(first, second, (), at, two)
     group = Group((tensor("x", N),), (tensor("y", 2 * N + 1),), (), (), (), steps)
     assert analyse(group, BOX).loops[0].order == IN_ORDER
     assert analyse(group, two).loops[0].order == PARALLEL
@@ -225,18 +225,18 @@ def test_never_bolder_than_isl(seed: int) -> None:
         for second in all[number:]:
             common = common_loops(first.instance, second.instance)
             if not same_iteration(first, second, BOX):
-                assert not isl.may_meet(first, second, common, None, BOX)
+                assert not isl.may_alias(first, second, common, None, BOX)
             for depth, at in enumerate(common):
                 iterations = distance(first, second, at, BOX)
                 if iterations is None:
                     continue
                 outer = common[:depth]
                 if isinstance(iterations, bool):
-                    assert not isl.may_meet(first, second, outer, at, BOX)
+                    assert not isl.may_alias(first, second, outer, at, BOX)
                 else:
                     assert iterations.constant is not None
                     wrong = iterations.constant < 0
-                    assert not isl.may_meet(first, second, outer, at, BOX, later=wrong)
+                    assert not isl.may_alias(first, second, outer, at, BOX, later=wrong)
 
 
 def values(expr: Expr, env: dict[str, int]) -> int:

@@ -94,9 +94,9 @@ def test_what_calls_give_to_one_tensor_has_one_size(body):
 
 @pytest.mark.parametrize("text, problem", [
     ("def f(float(N) x, float(N,N) z) -> (y) { y = doubled(x)\n y = doubled(z) }",
-     "'y' has 1 dimension, and this result of 'doubled' has 2"),
+     "'y' has 1 dimension, but this result of 'doubled' has 2"),
     ("def f(int32(N) x, float(N) z) -> (x) { x = doubled(z) }",
-     "'x' holds int32, and this result of 'doubled' is float32"),
+     "'x' holds int32, but this result of 'doubled' is float32"),
     ("def f(float(3) x, float(4) z) -> (y) { y = doubled(x)\n y = doubled(z) }",
      "dimension 0 of 'y' is 3, but that of this result of 'doubled' is 4"),
 ])  # fmt: skip

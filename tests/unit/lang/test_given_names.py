@@ -30,13 +30,13 @@ def test_a_name_is_its_term(statement: str, expected: list[float]) -> None:
 
 
 REFUSED = [
-    ("y(i) = x(i) where s = a(i)", "'s' is in no other part of the statement"),
-    ("y(i) = x(a) where x = a(i)", "'x' is in no other part of the statement"),
-    ("y(i) = x(i) * N where N = 2", "'N' cannot be given a meaning"),
-    ("y(i) = x(s) where s = a(i), s = a(i)", "'s' has two meanings"),
-    ("y(i) = x(s) where s += a(i)", "a name is given by '=', not '+='"),
-    ("y(i) = x(i) * s where s = t, t = 2", "'t' is used before it has this meaning"),
-    ("y(i) = x(i) where in = a(i)", "'in' is a word of the language"),
+    ("y(i) = x(i) where s = a(i)", "'s' is not used elsewhere in the statement"),
+    ("y(i) = x(a) where x = a(i)", "'x' is not used elsewhere in the statement"),
+    ("y(i) = x(i) * N where N = 2", "'N' cannot be defined here"),
+    ("y(i) = x(s) where s = a(i), s = a(i)", "'s' is defined twice"),
+    ("y(i) = x(s) where s += a(i)", "a name is defined by '=', not '+='"),
+    ("y(i) = x(i) * s where s = t, t = 2", "'t' is used before it is defined"),
+    ("y(i) = x(i) where in = a(i)", "'in' is a reserved word"),
 ]
 
 

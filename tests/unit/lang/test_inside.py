@@ -95,7 +95,7 @@ def test_a_definition_cannot_write_one():
 
 
 def test_an_index_is_an_integer():
-    with pytest.raises(LanguageError, match="an index is an integer, not bool"):
+    with pytest.raises(LanguageError, match="an index must be an integer, not bool"):
         group("x(i(l) > 0)")
-    with pytest.raises(LanguageError, match="an index is an integer, not float32"):
+    with pytest.raises(LanguageError, match="an index must be an integer, not float32"):
         group("x(z(i(l)))")

@@ -98,7 +98,7 @@ def test_a_recurrence_of_large_integers_loses_nothing() -> None:
 
 def test_a_type_that_nothing_decides_is_not_guessed() -> None:
     text = "def f(float(N) x) -> (y) { for t in N { y(t) = y(t - 1) else 0 where exists x(t) } }"
-    with pytest.raises(NotCovered, match="does not follow"):
+    with pytest.raises(NotCovered, match="cannot be inferred"):
         run(parse_definition(text), [np.ones(3, np.float32)])
 
 

@@ -137,10 +137,10 @@ def test_which_operators_there_are():
 WRONG = [
     ("y = softmax(x; axi = 0)", "operator 'softmax' has no attribute 'axi'"),
     ("y = softmax(x; axis = 5)", "axis 5 of a tensor with 1 ax"),
-    ("y, z = softmax(x)", "'softmax' has 1 result, and 2 are assigned"),
+    ("y, z = softmax(x)", "'softmax' has 1 result, but 2 are assigned"),
     ("y = matmul(x)", "in this call of 'matmul'"),
     ("y = sort(x)", "'sort' is an algorithm, not a comprehension"),
-    ("y(i) = softmax(x(i))", "the call of 'softmax' is a part of an expression"),
+    ("y(i) = softmax(x(i))", "the call of 'softmax' is part of an expression"),
     ("y = softmx(x)", "did you mean 'softmax'?"),
 ]  # fmt: skip
 

@@ -390,7 +390,7 @@ def test_types_are_common_to_all_writes():
     x, z = random(3), random(3, dtype="float64")
     check(text, x + z, x, z)
     text = "def f(int32(N) c, float(N) x) -> (c) { c(i) += x(i) }"
-    with pytest.raises(LanguageError, match="'c' holds int32, and this is float32"):
+    with pytest.raises(LanguageError, match="'c' holds int32, but this value is float32"):
         run(text, np.zeros(2, "int32"), random(2))
 
 

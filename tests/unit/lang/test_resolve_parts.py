@@ -295,7 +295,7 @@ def test_a_loop_that_may_not_run_writes_nothing_for_sure() -> None:
 
 
 def test_nothing_is_added_to_what_nothing_defines() -> None:
-    with pytest.raises(LanguageError, match="nothing defines 'y' before this adds to it"):
+    with pytest.raises(LanguageError, match="'y' is accumulated into before it is defined"):
         run("def f(float(N) x) -> (y) { y(i) += x(i) }", random(3))
 
 
@@ -454,7 +454,7 @@ def test_an_uneven_range_of_a_loop_writes_a_part(n: int) -> None:
 @pytest.mark.parametrize("span", ["0:t+1", "t:N"])
 def test_parts_of_which_one_end_stays_do_not_prove_that_all_is_written(span: str) -> None:
     text = f"def f(float(N) x) -> (y) {{ for t in 0:N {{ y(i) = x(i) where i in {span} }} }}"
-    with pytest.raises(LanguageError, match="'y' is not known to be written everywhere"):
+    with pytest.raises(LanguageError, match="'y' cannot be proved to be fully written"):
         run(text, random(3))
 
 
@@ -474,9 +474,9 @@ HINTS = {
         "for t in 0:N { y(j, t) = (y(j, t - 1) else 0) + x(j, t) }",
     "def f(float(N) x) -> (y) { y(i) +=! x(k) where i in 0:N, k in i-1:N }": "",
     "def f(float(N) x) -> (y) { y(i) = x(i) else 0 }":
-        "add: where i in 0:3 (a read with a default says nothing of ranges)",
+        "add: where i in 0:3 (a read with a default implies no range)",
     "def f(float(N) x) -> (y) { y(i) = x(2 * i) else 0 }":
-        "add: where i in 0:... (a read with a default says nothing of ranges)",
+        "add: where i in 0:... (a read with a default implies no range)",
 }  # fmt: skip
 
 
@@ -525,5 +525,5 @@ def test_a_range_that_does_not_follow_is_an_error_where_the_loop_never_runs_too(
         "def f(R(T,C) x) -> (y) { for t in T { y(t,c) = (y(t - 1,c) else 5) - (x(t,c) else 1) } }"
     )
     kind = TensorType(int64, (as_size(rows), as_size(4)))
-    with pytest.raises(LanguageError, match="does not follow from any read"):
+    with pytest.raises(LanguageError, match="cannot be inferred from any read"):
         instantiate(parse_text(text)["f"], [kind], {}, Box())

@@ -75,8 +75,8 @@ def test_types(body, tensors, expected):
     ("a(i) & 1", "float32", "'bit_and' takes integers, not float32"),
     ("a(i) + 300", "int8", "300 is outside int8, which holds -128 to 127"),
     ("a(i) + -1", "uint8", "-1 is outside uint8"),
-    ("a(a(i))", "float32", "an index is an integer, not float32"),
-    ("int32(inf)", "float32", "inf is no value of int32"),
+    ("a(a(i))", "float32", "an index must be an integer, not float32"),
+    ("int32(inf)", "float32", "inf is not a value of int32"),
 ])  # fmt: skip
 def test_what_has_no_type(body, kind, problem):
     text = f"def f(T(N) a) -> (y) {{ y(i) = {body} where i in 0:N }}"
@@ -87,14 +87,14 @@ def test_what_has_no_type(body, kind, problem):
 
 
 def test_sums_of_bool_are_refused():
-    with pytest.raises(LanguageError, match="a sum or product takes numbers, not bool"):
+    with pytest.raises(LanguageError, match="a sum or product needs numbers, not bool"):
         group_of("def f(T(N) a) -> (y) { y +=! a(i) }", random(3, dtype="bool"))
 
 
 def test_parameters_say_their_types():
-    with pytest.raises(LanguageError, match="'a' is float32, and the argument is int64"):
+    with pytest.raises(LanguageError, match="'a' is float32, but the argument is int64"):
         group_of("def f(float(N) a) -> (y) { y(i) = a(i) }", random(3, dtype="int64"))
-    with pytest.raises(LanguageError, match=r"'b' is float32 \(T\), and the argument is int64"):
+    with pytest.raises(LanguageError, match=r"'b' is float32 \(T\), but the argument is int64"):
         group_of(
             "def f(T(N) a, T(N) b) -> (y) { y(i) = a(i) + b(i) }",
             random(3), random(3, dtype="int64"),

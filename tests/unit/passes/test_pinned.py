@@ -32,7 +32,7 @@ def test_the_kernel_is_that_of_a_known_number() -> None:
 def test_another_number_is_told_as_before() -> None:
     model = grouped(False)
     assert model.dims.dim("c").hi is None
-    with pytest.raises(ad.DimError, match="a convolution's weights fit its channels"):
+    with pytest.raises(ad.DimError, match="x has the channels of w times the groups"):
         model(x=numpy.ones((1, 30, 5, 5), numpy.float32))
 
 

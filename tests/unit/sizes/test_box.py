@@ -28,11 +28,11 @@ def test_dims_are_written_in_several_ways() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("seq", -1, 4), "dim 'seq': the lower bound -1 is below 0"),
+        (("seq", -1, 4), "dim 'seq': the lower bound -1 is negative"),
         (("seq", 5, 4), "dim 'seq': the upper bound 4 is below the lower bound 5"),
         ((5, 4), "upper bound 4"),
         (("seq", 0.5, 4), "bounds are integers"),
-        (("2x", 0, 4), "cannot be called"),
+        (("2x", 0, 4), "is not a valid name"),
         ((1, 2, 3), "a name and two bounds"),
     ],
 )

@@ -53,6 +53,6 @@ def test_what_rises_is_told_from_what_may_fall() -> None:
 
 def test_a_value_is_tried_before_bounds_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds of a size of thousands of characters take a tenth of a second each."""
-    monkeypatch.setattr(largest, "_MOST_STEPS", 8)
+    monkeypatch.setattr(largest, "_MAX_STEPS", 8)
     size = parse("9280*n - min(n, 40) + 1")
     assert largest_value(size, "n", 0, None, 1 << 30) == ((1 << 30) + 39) // 9280

@@ -207,7 +207,7 @@ def test_work_on_a_question_is_bounded_and_less_work_only_widens_the_answer(monk
     )
     found = []
     for most in (10, 100_000):
-        monkeypatch.setattr(enclosure, "_MOST_WORK", most)
+        monkeypatch.setattr(enclosure, "_MAX_WORK", most)
         calls.clear()
         where = Enclosure({name: Interval(0, 3) for name in names}).of(size)
         found.append((len(calls), where))

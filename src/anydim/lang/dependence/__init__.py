@@ -1,4 +1,4 @@
-"""Which loops of a nest may run in any order, be cut for threads, or keep a few slices only.
+"""Dependence analysis: which loops may be reordered or split over threads; ring buffer depths.
 
-In come ordered steps; out go verdicts on loops and axes, ranges to cut along, depths of rings.
+Input: ordered steps. Output: verdicts on loops and axes, ranges to split along, depths of rings.
 """

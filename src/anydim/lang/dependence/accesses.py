@@ -1,4 +1,4 @@
-"""What each statement of a nest touches: tensors, places, and the loops and branches around it.
+"""Accesses of each statement of a nest: tensors, indices, and the surrounding loops and branches.
 
 for t in 0:T {                      loop 0
   if t > 0 {                        a condition: reads only
@@ -33,7 +33,7 @@ from anydim.sizes import Size, as_size
 
 @dataclass(frozen=True)
 class LoopAt:
-    """A loop of a nest, numbered in the order of the text; loops of equal text differ."""
+    """A loop of a nest, numbered in textual order; loops of equal text are distinct."""
 
     number: int
     loop: Loop
@@ -45,7 +45,7 @@ class LoopAt:
 
 @dataclass(frozen=True)
 class Instance:
-    """A write with what surrounds it; without `write`, a condition or the bounds of a loop."""
+    """A write with its surroundings; without `write`, a condition or the bounds of a loop."""
 
     number: int
     write: Write | None
@@ -55,13 +55,13 @@ class Instance:
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """All the axes, reduced ones last."""
+        """All axes, reduced ones last."""
         return () if self.write is None else (*self.write.axes, *self.write.reduced)
 
 
 @dataclass(frozen=True)
 class Access:
-    """A place of a tensor that a statement reads or writes; None: anywhere in it."""
+    """A read or write of an element of a tensor; `indices` None: any element."""
 
     instance: Instance
     tensor: str
@@ -69,7 +69,7 @@ class Access:
     writes: bool
 
     def form(self, dimension: int) -> LinearForm | None:
-        """Where it stands in a dimension; None when that is not affine, or unknown."""
+        """The index along a dimension as a linear form; None if it is not affine, or unknown."""
         if self.indices is None:
             return None
         return form_of(self.indices[dimension], self.instance)
@@ -79,7 +79,7 @@ class Access:
 class LinearForm:
     """rest + sum of factor * loop variable + sum of factor * axis.
 
-    Loops are told by number, axes by name; `rest` and the factors speak of neither.
+    Loops are identified by number, axes by name; `rest` and the factors depend on neither.
     """
 
     rest: Size
@@ -91,7 +91,7 @@ class LinearForm:
 
     @property
     def alone(self) -> tuple[str, int] | None:
-        """('axis', its name) or ('loop', its number) when the form is that plus a rest."""
+        """('axis', its name) or ('loop', its number) if the form is that variable plus a rest."""
         if len(self.loops) + len(self.axes) != 1:
             return None
         kind, (variable, factor) = ("loop", self.loops[0]) if self.loops else ("axis", self.axes[0])
@@ -99,21 +99,21 @@ class LinearForm:
 
 
 def as_write(step: Statement | Write) -> Write:
-    """A statement as the write of a whole tensor."""
+    """Convert a statement to the write of a whole tensor."""
     if isinstance(step, Write):
         return step
-    place = tuple(Index(axis.name) for axis in step.axes)
+    indices = tuple(Index(axis.name) for axis in step.axes)
     combine = step.combine if step.reduced else ""
-    return Write(step.target, place, step.axes, step.body, combine, step.reduced, True)
+    return Write(step.target, indices, step.axes, step.body, combine, step.reduced, True)
 
 
 def all_writes(steps: Iterable[OrderedStep]) -> Iterator[Write]:
-    """The writes of these steps at any depth, statements as writes."""
+    """Yield the writes of these steps at any depth, statements as writes."""
     return map(as_write, writes(steps))
 
 
 def steps_of(group: Group) -> tuple[OrderedStep, ...]:
-    """What a group does, in order."""
+    """The steps of a group, in order."""
     return group.steps or group.statements
 
 
@@ -140,8 +140,8 @@ class _Walk:
                 self.run(step.otherwise, loops, (*conditions, (step.condition, False)))
             else:
                 write = as_write(step)
-                places = tuple(read for index in write.place for read in reads(index))
-                self._note(write, loops, conditions, (*places, *reads(write.body)))
+                index_reads = tuple(read for index in write.place for read in reads(index))
+                self._note(write, loops, conditions, (*index_reads, *reads(write.body)))
 
     def _note(
         self, write: Write | None, loops: tuple[LoopAt, ...],
@@ -155,14 +155,14 @@ class _Walk:
 
 
 def instances(steps: Iterable[OrderedStep]) -> tuple[Instance, ...]:
-    """Every write, and every condition and bound that reads a tensor, in the order of the text."""
+    """Every write, and every condition and bound that reads a tensor, in textual order."""
     walk = _Walk()
     walk.run(steps, (), ())
     return tuple(walk.found)
 
 
 def accesses(instance: Instance, types: dict[str, TensorType]) -> tuple[Access, ...]:
-    """What an instance touches; its write last. A write that accumulates reads its place too."""
+    """The accesses of an instance, its write last. A write that accumulates also reads."""
     found = [Access(instance, read.tensor, _indices(read, types), False) for read in instance.reads]
     write = instance.write
     if write is not None:
@@ -179,22 +179,22 @@ def _indices(read: Read, types: dict[str, TensorType]) -> tuple[Expr, ...] | Non
 
 
 def form_of(index: Expr, instance: Instance) -> LinearForm | None:
-    """An index as a form over the loops and axes around it; None when it has none.
+    """An index as a linear form over the loops and axes around it; None if it is not one.
 
-    A checked index is taken as it is: where its check fails nothing is touched.
+    The bounds check of an index is ignored: where it fails, nothing is accessed.
     """
     found = affine(rewrite(index, unchecked))
     return None if found is None else lifted(found, instance.loops)
 
 
 def unchecked(expr: Expr) -> Expr | None:
-    """What a check is of."""
+    """The argument of a bounds check."""
     return expr.arguments[0] if isinstance(expr, Apply) and is_inside(expr) else None
 
 
 def lifted(found: Affine, loops: tuple[LoopAt, ...]) -> LinearForm | None:
-    """An affine form over axes with the loop variables taken out of its sizes."""
-    numbers = {at.variable: at.number for at in loops}  # of equal names the innermost
+    """Move the loop variables of an affine form's sizes into the terms of a linear form."""
+    numbers = {at.variable: at.number for at in loops}  # the innermost of equal names
     split = found.constant.linear_in(sorted(numbers))
     if split is None or any(c.symbols & numbers.keys() for _, c in found.terms):
         return None
@@ -206,5 +206,5 @@ def lifted(found: Affine, loops: tuple[LoopAt, ...]) -> LinearForm | None:
 
 
 def bound_form(bound: Expr, loops: tuple[LoopAt, ...]) -> LinearForm | None:
-    """A bound of a loop inside `loops` as a form; None when data decides it."""
+    """A bound of a loop inside `loops` as a linear form; None when it depends on data."""
     return lifted(Affine(bound.size), loops) if isinstance(bound, SizeTerm) else None

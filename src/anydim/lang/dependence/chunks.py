@@ -1,10 +1,10 @@
-"""Ranges along which a whole nest can be cut: what one part writes, no other part touches.
+"""Ranges along which a whole nest can be split: each chunk writes what no other chunk accesses.
 
     for t in 0:T { h(t, b, i) = h(t - 1, b, i) * f(t, b, i) + x(t, b, i) }
 
-can be cut along b, or along i: each part runs all iterations of t, with no word to the others. A
-cut gives every write an axis of its own, or a loop around it, whose value plus an offset is the
-position in the range; every tensor that is written has a dimension that tells the position.
+can be split along b, or along i: each chunk runs all iterations of t without synchronisation. A
+split assigns to every write one of its axes, or a loop around it, whose value plus an offset is
+the position in the range; every written tensor has a dimension indexed by that position.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anydim.sizes import Box, Size, Truth, as_size, maximum, prove, simplify
 
 @dataclass(frozen=True)
 class ChunkedWrite:
-    """A write's part of a chunk: where `variable` + `offset` lies in it.
+    """How a write is split: `variable` + `offset` is its position in the range.
 
     `kind` is 'axis' or 'loop', `variable` the name of the axis or the number of the loop.
     """
@@ -33,7 +33,7 @@ class ChunkedWrite:
 
 @dataclass(frozen=True)
 class Chunks:
-    """A range 0:extent and the cut of each write, by number; `axis` says it in words."""
+    """A range 0:extent and the split of each write, by number; `axis` describes it."""
 
     extent: Size
     cuts: Mapping[int, ChunkedWrite]
@@ -48,10 +48,10 @@ def chunkings(
     found: Sequence[Instance], types: Mapping[str, TensorType], hidden: Iterable[str], box: Box,
     still: Callable[[Access], bool] = lambda access: False,
 ) -> Iterator[Chunks]:  # fmt: skip
-    """All ranges along which the nest can be cut; those of outer loops and axes first.
+    """Yield all ranges along which the nest can be split, outer loops and axes first.
 
-    Each part has `hidden` tensors of its own; so one that lives in an iteration of a loop is no
-    matter. Neither is an access that is `still`: no write touches its place.
+    Each chunk has private copies of `hidden` tensors, so one that lives in an iteration of a loop
+    is no obstacle. Neither is a `still` access, whose elements no write touches.
     """
     writes = [instance for instance in found if instance.write is not None]
     if not writes:
@@ -66,7 +66,7 @@ def chunkings(
 
 
 def _candidates(instance: Instance) -> list[tuple[str, str | int]]:
-    """The loops and axes of a write that may tell its part, outermost first."""
+    """The loops and axes of a write along which it may be split, outermost first."""
     assert instance.write is not None
     loops: list[tuple[str, str | int]] = [
         ("loop", at.number) for at in instance.loops if at.loop.step == 1
@@ -76,14 +76,14 @@ def _candidates(instance: Instance) -> list[tuple[str, str | int]]:
 
 @dataclass
 class _Growth:
-    """Cuts spread from write to write through the tensors that are written."""
+    """Propagates splits from write to write through the written tensors."""
 
     found: Sequence[Instance]
     types: Mapping[str, TensorType]
     hidden: frozenset[str]
     box: Box
     still: Callable[[Access], bool]
-    cuts: dict[int, ChunkedWrite] = field(default_factory=dict)  # by place in `found`
+    cuts: dict[int, ChunkedWrite] = field(default_factory=dict)  # by index in `found`
     tensors: dict[str, tuple[int, Size]] = field(default_factory=dict)  # dimension, shift
 
     def __post_init__(self) -> None:
@@ -95,9 +95,9 @@ class _Growth:
         self.written = {a.tensor for all in self.accesses for a in all if a.writes}
 
     def grow(self, seed: Instance, cut: ChunkedWrite) -> bool:
-        """Whether all writes can be cut so that the seed is cut as given."""
-        place = next(n for n, instance in enumerate(self.found) if instance is seed)
-        if not self._assign(place, cut):
+        """Whether all writes can be split such that the seed is split as given."""
+        position = next(n for n, instance in enumerate(self.found) if instance is seed)
+        if not self._assign(position, cut):
             return False
         for number, instance in enumerate(self.found):
             if number not in self.cuts and instance.write is not None:
@@ -106,14 +106,14 @@ class _Growth:
         return self._loops_agree()
 
     def _options(self, instance: Instance) -> list[ChunkedWrite]:
-        """What may tell the part of a write: a loop around it that is cut already, or any."""
+        """Possible splits of a write: a loop around it that is split already, or any."""
         around = {at.number for at in instance.loops}
         chosen = [c for c in self.cuts.values() if c.kind == "loop" and c.variable in around]
         every = [ChunkedWrite(*candidate, as_size(0)) for candidate in _candidates(instance)]
         return chosen[:1] or every
 
     def _own(self, number: int, cut: ChunkedWrite, tensor: str) -> bool:
-        """Whether each part has such a tensor of its own."""
+        """Whether each chunk has a private copy of the tensor."""
         if tensor not in self.hidden or not isinstance(cut.variable, int):
             return False
         at = _loop(self.found[number], cut.variable)
@@ -146,7 +146,7 @@ class _Growth:
     def _spread(
         self, number: int, cut: ChunkedWrite, tensor: str
     ) -> list[tuple[int, ChunkedWrite]] | None:
-        """The cuts that others must have because of a tensor; None when it cannot be cut so."""
+        """The splits that a tensor implies for other writes; None when it cannot be split so."""
         own = [a for a in self.accesses[number] if a.tensor == tensor]
         if tensor in self.tensors:
             fits = _shift(own, cut, self.tensors[tensor][0]) == self.tensors[tensor][1]
@@ -177,7 +177,7 @@ class _Growth:
         return reached
 
     def _loops_agree(self) -> bool:
-        """A loop that is cut is cut for all that it holds."""
+        """Whether a split loop is split for everything it contains."""
         chosen = {c.variable: c for c in self.cuts.values() if c.kind == "loop"}
         for number, instance in enumerate(self.found):
             for at in instance.loops:
@@ -189,7 +189,7 @@ class _Growth:
         return True
 
     def chunks(self) -> Chunks | None:
-        """The range, when it is known before the kernel runs and starts at 0."""
+        """The range, if it is known before the kernel runs and starts at 0."""
         ends = []
         names: dict[str, None] = {}
         for number, cut in self.cuts.items():
@@ -216,7 +216,7 @@ def _at_least_zero(size: Size, box: Box) -> bool:
 
 
 def _span(instance: Instance, cut: ChunkedWrite) -> tuple[Size, Size] | None:
-    """The first position of a cut, and the one after its last."""
+    """The first position of a split, and the one after its last."""
     if cut.kind == "axis":
         axis = next(axis for axis in instance.axes if axis.name == cut.variable)
         return cut.offset, cut.offset + axis.extent
@@ -233,7 +233,7 @@ def _name(instance: Instance, cut: ChunkedWrite) -> str:
 
 
 def _may_cut(instance: Instance, alone: tuple[str, int]) -> bool:
-    """Whether a variable is a loop with steps of 1, or an axis of the result."""
+    """Whether a variable is a loop with step 1, or an axis of the result."""
     kind, variable = alone
     if kind == "loop":
         return _loop(instance, variable).loop.step == 1
@@ -245,7 +245,7 @@ def _loop(instance: Instance, number: int) -> LoopAt:
 
 
 def _shift(touching: Sequence[Access], cut: ChunkedWrite, dimension: int) -> Size | None:
-    """How far the places in a dimension are from the position; None when they differ in that."""
+    """Constant offset of a dimension's indices from the position; None if accesses differ."""
     shifts = [_distance(access.form(dimension), cut) for access in touching]
     return shifts[0] if shifts and all(s == shifts[0] for s in shifts) else None
 

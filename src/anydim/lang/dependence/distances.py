@@ -1,8 +1,8 @@
-"""Whether two accesses may touch the same place, and how many iterations of a loop lie between
-them.
+"""Dependence tests: whether two accesses may touch the same element, and at what distance.
 
-Places are compared dimension by dimension as forms over loops and axes with symbolic sizes. What a
-dimension cannot tell counts as possible: an answer may be too careful, never too bold.
+The distance is counted in iterations of a loop. Indices are compared dimension by dimension as
+forms over loops and axes with symbolic sizes. An undecided dimension counts as a possible match:
+answers are conservative.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from anydim.base.records import dataclass
 from anydim.lang.dependence.accesses import Access, Instance, LinearForm, LoopAt, bound_form
 from anydim.sizes import Box, Size, Truth, as_size, prove
 
-ANY = None  # a distance that is not known
+ANY = None  # an unknown distance
 
 
 @dataclass(frozen=True)
 class Span:
-    """The least and the greatest value of something; None: not known."""
+    """Minimum and maximum of a value; None: unknown."""
 
     low: Size | None
     high: Size | None
@@ -30,20 +30,19 @@ def _sum(left: Size | None, right: Size | None) -> Size | None:
 
 
 def same_iteration(first: Access, second: Access, box: Box) -> bool:
-    """Whether two accesses of a tensor may meet while all common loops are at one iteration."""
-    return not _never_meet(first, second, common_loops(first.instance, second.instance), None, box)
+    """Whether two accesses may alias while all common loops are at the same iteration."""
+    return not _never_alias(first, second, common_loops(first.instance, second.instance), None, box)
 
 
-def apart(first: Access, second: Access, box: Box) -> bool:
-    """Whether two accesses of a tensor never meet, at whatever iterations."""
-    return _never_meet(first, second, (), None, box)
+def disjoint(first: Access, second: Access, box: Box) -> bool:
+    """Whether two accesses never alias, at any iterations."""
+    return _never_alias(first, second, (), None, box)
 
 
 def distance(first: Access, second: Access, at: LoopAt, box: Box) -> Size | bool | None:
-    """The iterations from `first` to `second` at a common loop, if they meet at different
-    iterations.
+    """Iterations of a common loop from `first` to `second`, if they alias at different iterations.
 
-    False: they do not. None: it is not known. The loops around `at` are at one iteration.
+    False: they do not alias. None: unknown. The loops around `at` are at one iteration.
     """
     common = common_loops(first.instance, second.instance)
     outer = common[: [c.number for c in common].index(at.number)]
@@ -63,7 +62,7 @@ def distance(first: Access, second: Access, at: LoopAt, box: Box) -> Size | bool
             found = exact
         elif _confined(left, right, at, outer, first, second, box):
             return False
-    if found is None and _never_meet(first, second, outer, at, box):
+    if found is None and _never_alias(first, second, outer, at, box):
         return False
     return found
 
@@ -82,8 +81,7 @@ def _exact(
     first: Access,
     second: Access,
 ) -> Size | bool | None:
-    """Iterations by which a dimension fixes the distance; False: it never meets; None: it does
-    not."""
+    """The distance that one dimension fixes; False: the accesses never alias; None: undecided."""
     factor = left.factor(at.number)
     if factor != right.factor(at.number) or left.axes or right.axes:
         return None
@@ -123,11 +121,10 @@ def _confined(
     return below is Truth.PROVED and above is Truth.PROVED
 
 
-def _never_meet(
+def _never_alias(
     first: Access, second: Access, steady: tuple[LoopAt, ...], moving: LoopAt | None, box: Box
 ) -> bool:
-    """Whether some dimension keeps two accesses apart while the `steady` loops are at one
-    iteration."""
+    """Whether some dimension proves that accesses never alias with the `steady` loops fixed."""
     if first.indices is None or second.indices is None:
         return False
     for dimension in range(len(first.indices)):
@@ -154,7 +151,7 @@ def _difference(
     second: Access,
     box: Box,
 ) -> Span | None:
-    """left - right where the `steady` loops have one value and all else runs freely."""
+    """Range of left - right with the `steady` loops fixed and all other variables free."""
     numbers = {at.number for at in steady}
     for number in numbers:
         if left.factor(number) != right.factor(number):
@@ -184,10 +181,10 @@ def _scaled(low: Size, high: Size, factor: Size, box: Box) -> Span:
 
 
 def loop_span(instance: Instance, number: int) -> tuple[Size, Size] | None:
-    """The least and greatest value of a loop variable, where sizes alone tell them."""
-    place = [at.number for at in instance.loops].index(number)
-    loop = instance.loops[place].loop
-    bounds = [bound_form(b, instance.loops[:place]) for b in (loop.start, loop.stop)]
+    """First and last value of a loop variable, where sizes alone determine them."""
+    depth = [at.number for at in instance.loops].index(number)
+    loop = instance.loops[depth].loop
+    bounds = [bound_form(b, instance.loops[:depth]) for b in (loop.start, loop.stop)]
     if any(b is None or b.loops for b in bounds):
         return None
     start, stop = (b.rest for b in bounds if b is not None)

@@ -1,8 +1,8 @@
-"""The same questions put to isl, the integer set library, where it is installed.
+"""The same dependence tests by isl, the integer set library, if it is installed.
 
-Sets hold the values of loops and axes of two accesses that touch one place; symbols of sizes are
-parameters. A product of symbols is a parameter of its own, and what isl cannot take is left out:
-an empty set is a proof, one that is not empty is none.
+A set holds the loop and axis values of two accesses to the same element; symbols of sizes are
+parameters. A product of symbols is a parameter of its own, and constraints that isl cannot express
+are dropped: an empty set is a proof, a non-empty one is not.
 """
 
 from __future__ import annotations
@@ -26,46 +26,46 @@ _RELATIONS = {
 
 
 def available() -> bool:
-    """Whether isl can be asked."""
+    """Whether isl is installed."""
     return _isl() is not None
 
 
 @cache
 def _isl() -> Any:
-    """The module, once a question needs it: reading it takes as long as a tenth of anydim."""
+    """Import isl at its first use: the import takes a tenth of the time of anydim's own."""
     try:
         return import_module("islpy")
     except ImportError:
         return None
 
 
-def may_meet(
+def may_alias(
     first: Access, second: Access, same: tuple[LoopAt, ...], at: LoopAt | None, box: Box,
     later: bool | None = None,
 ) -> bool:  # fmt: skip
-    """Whether two accesses may touch one place while the loops `same` are at one iteration.
+    """Whether two accesses may alias while the loops `same` are at the same iteration.
 
-    With `at`, at different iterations of that loop; `later` says which of both comes first.
+    With `at`, at different iterations of that loop; `later` selects the order of the two.
     """
-    question = _Question(box)
-    left = question.side(first, "a")
-    right = question.side(second, "b")
+    query = _Query(box)
+    left = query.side(first, "a")
+    right = query.side(second, "b")
     wanted = [f"{left[o.number]} = {right[o.number]}" for o in same]
     if at is not None:
         a, b = left[at.number], right[at.number]
         relation = "!=" if later is None else "<" if later == (at.loop.step > 0) else ">"
         wanted.append(f"{a} {relation} {b}")
-    wanted += question.meeting(first, second)
-    return not question.empty(wanted)
+    wanted += query.equal_indices(first, second)
+    return not query.empty(wanted)
 
 
-class _Left(Exception):
-    """What isl cannot take."""
+class _Unsupported(Exception):
+    """Raised for an expression that isl cannot represent."""
 
 
 @dataclass
-class _Question:
-    """Names and constraints of one question."""
+class _Query:
+    """Variables, parameters and constraints of one query."""
 
     box: Box
     parameters: dict[str, str] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class _Question:
     names: dict[str, dict[object, str]] = field(default_factory=dict)
 
     def side(self, access: Access, mark: str) -> dict[object, str]:
-        """The variables of an access with their ranges: loops by number, axes by name."""
+        """Add the variables of an access with their ranges: loops by number, axes by name."""
         names: dict[object, str] = {}
         inside: dict[str, str] = {}
         self.names[mark] = names
@@ -120,11 +120,11 @@ class _Question:
     def _keep(self, text: Callable[[], str]) -> None:
         try:
             self.known.append(text())
-        except _Left:
+        except _Unsupported:
             return
 
-    def meeting(self, first: Access, second: Access) -> list[str]:
-        """That both are at one place, as far as it can be said."""
+    def equal_indices(self, first: Access, second: Access) -> list[str]:
+        """Constraints that both accesses have equal indices, as far as isl can express them."""
         if first.indices is None or second.indices is None:
             return []
         found = []
@@ -133,7 +133,7 @@ class _Question:
             try:
                 a = self._expr(left, self._loops(first, "a"), self.names["a"])
                 b = self._expr(right, self._loops(second, "b"), self.names["b"])
-            except _Left:
+            except _Unsupported:
                 continue
             found.append(f"{a} = {b}")
         return found
@@ -157,18 +157,18 @@ class _Question:
             if expr.function in ("floordiv", "mod"):
                 left = self._expr(expr.arguments[0], loops, axes)
                 return self._divided(expr.function, left, expr.arguments[1])
-        raise _Left
+        raise _Unsupported
 
     def _product(self, expr: Apply, loops: Mapping[str, str], axes: Mapping[Any, str]) -> str:
         for number, other in (expr.arguments, expr.arguments[::-1]):
             if isinstance(number, SizeTerm) and number.size.constant is not None:
                 return f"({number.size.constant}*{self._expr(other, loops, axes)})"
-        raise _Left
+        raise _Unsupported
 
     def _divided(self, function: str, left: str, right: Expr) -> str:
         by = right.size.constant if isinstance(right, SizeTerm) else None
         if by is None or by <= 0:
-            raise _Left
+            raise _Unsupported
         return f"floor(({left})/{by})" if function == "floordiv" else f"(({left}) mod {by})"
 
     def _size(self, size: Size, loops: Mapping[str, str]) -> str:
@@ -181,7 +181,7 @@ class _Question:
             else:
                 product = Size({monomial: 1})
                 if product.symbols & loops.keys():
-                    raise _Left
+                    raise _Unsupported
                 parts.append(f"{coefficient}*{self._parameter(str(product), product)}")
         return f"({' + '.join(parts) or '0'})"
 
@@ -193,7 +193,7 @@ class _Question:
             return self._divided(atom.function, left, SizeTerm(atom.arguments[1]))
         whole = Size({(atom,): 1})
         if whole.symbols & loops.keys():
-            raise _Left
+            raise _Unsupported
         return self._parameter(str(whole), whole)
 
     def _parameter(self, text: str, size: Size) -> str:
@@ -207,7 +207,7 @@ class _Question:
         return self.parameters[text]
 
     def empty(self, wanted: list[str]) -> bool:
-        """Whether nothing meets all that is known and wanted."""
+        """Whether no point satisfies the known and the wanted constraints."""
         space = f"[{', '.join(self.parameters.values())}] -> {{ [{', '.join(self.variables)}]"
         text = f"{space} : {' and '.join([*self.known, *wanted]) or '0 = 0'} }}"
         isl = _isl()

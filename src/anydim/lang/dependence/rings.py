@@ -1,7 +1,7 @@
-"""Temporaries of which the last few slices are enough: ring buffers, and how deep they are.
+"""Temporaries that need only their last slices: ring buffers, and their depths.
 
-A temporary that is told from iteration to iteration only, c(t, i) read as c(t - 2, i) and never
-again, needs three slices: slice t lies at t modulo 3.
+A temporary that only passes values between iterations, c(t, i) read as c(t - 2, i) and never
+again, needs three slices: slice t is stored at t modulo 3.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DEEPEST = 64  # slices; a deeper ring saves little
 def rings(
     found: Sequence[Instance], types: Mapping[str, TensorType], hidden: Iterable[str], box: Box
 ) -> dict[str, tuple[int, int]]:
-    """For each of the `hidden` tensors that can be a ring: its dimension and how many slices."""
+    """Dimension and depth of each of the `hidden` tensors that can be a ring buffer."""
     known = dict(types)
     all = [a for instance in found for a in accesses(instance, known)]
     made = {}

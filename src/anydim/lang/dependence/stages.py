@@ -1,14 +1,14 @@
-"""Stages: threads share what one iteration of a loop does, though iterations wait for each other.
+"""Stages: threads share one iteration of a loop whose iterations depend on each other.
 
     for t in 0:T { u(t + 1, x) = u(t, x - 1) + u(t, x) + u(t, x + 1) }
 
-has a stage for each t, cut along x. Where steps of an iteration need all of what steps before them
-made, each has a stage of its own.
+has a stage for each t, split along x. Where steps of an iteration need all results of earlier
+steps, each has a stage of its own.
 
     for i in 1:N { for j in 1:M { d(i,j) = min(d(i - 1,j), d(i,j - 1)) + c(i,j) } }
 
-is a band: no dependence goes back in i or in j, so it may be done in tiles, and the tiles of a
-diagonal are a stage.
+is a permutable band: no dependence goes backwards in i or in j, so it can be tiled, and the tiles
+of a diagonal are a stage (a wavefront).
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from itertools import product as pairs
 from anydim.base.records import dataclass
 from anydim.lang.dependence.accesses import Access, Instance, accesses, instances
 from anydim.lang.dependence.chunks import Chunks, chunkings
-from anydim.lang.dependence.distances import apart
+from anydim.lang.dependence.distances import disjoint
 from anydim.lang.tree import Loop, OrderedStep, SizeTerm, TensorType
 from anydim.sizes import Box
 
 
 @dataclass(frozen=True)
 class Part:
-    """Steps that are a stage, and the ranges along which they can be cut; of none, one thread does
-    them all."""
+    """Steps of a stage, and the ranges along which they can be split; with none they are serial."""
 
     steps: tuple[OrderedStep, ...]
     chunks: tuple[Chunks, ...]
@@ -37,7 +36,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Stages:
-    """Stages, one after the other: the parts in order, in each iteration of `loop` if there is one.
+    """Consecutive stages: the parts in order, repeated in each iteration of `loop` if it is set.
 
     A band has one part, whose step is the inner loop.
     """
@@ -53,7 +52,7 @@ Cutter = Callable[[Sequence[Instance]], tuple[Chunks, ...]]
 def stages_of(
     steps: Sequence[OrderedStep], types: Mapping[str, TensorType], box: Box
 ) -> Iterator[Stages]:
-    """The stages of a nest, in order."""
+    """Yield the stages of a nest, in order."""
     known = dict(types)
     for step, own in _with_instances(steps, instances(steps)):
         loop = step if isinstance(step, Loop) and _is_plain(step) else None
@@ -79,7 +78,7 @@ def _is_plain(loop: Loop) -> bool:
 def _with_instances(
     steps: Sequence[OrderedStep], found: Sequence[Instance]
 ) -> Iterator[tuple[OrderedStep, Sequence[Instance]]]:
-    """Each step with the instances that are in it."""
+    """Pair each step with its instances."""
     start = 0
     for step in steps:
         stop = start + len(instances((step,)))
@@ -88,7 +87,7 @@ def _with_instances(
 
 
 def _parts(steps: Sequence[tuple[OrderedStep, Sequence[Instance]]], cuts: Cutter) -> Iterator[Part]:
-    """As many steps together as can be cut together."""
+    """Merge as many consecutive steps as can be split together."""
     start = 0
     while start < len(steps):
         for stop in range(len(steps), start, -1):
@@ -103,12 +102,12 @@ def _parts(steps: Sequence[tuple[OrderedStep, Sequence[Instance]]], cuts: Cutter
 def _cuts(
     found: Sequence[Instance], types: dict[str, TensorType], box: Box, variable: str
 ) -> tuple[Chunks, ...]:
-    """Cuts of an iteration: what no write of it touches is as it was before."""
+    """Splits of one iteration; elements that it does not write keep their values."""
     written = [a for i in found for a in accesses(i, types) if a.writes]
 
     def still(access: Access) -> bool:
         same = (other for other in written if other.tensor == access.tensor)
-        return not access.writes and all(apart(access, other, box) for other in same)
+        return not access.writes and all(disjoint(access, other, box) for other in same)
 
     def steady(chunks: Chunks) -> bool:
         sizes = (chunks.extent, *(cut.offset for cut in chunks.cuts.values()))
@@ -118,7 +117,7 @@ def _cuts(
 
 
 def _is_band(loop: Loop, found: Sequence[Instance], types: dict[str, TensorType]) -> bool:
-    """Whether a loop holds one other only, and nothing goes back in either."""
+    """Whether a loop contains just one other loop, and no dependence is negative in either."""
     inner = loop.body[0]
     if len(loop.body) > 1 or not isinstance(inner, Loop) or not _is_plain(inner):
         return False
@@ -133,7 +132,7 @@ def _is_band(loop: Loop, found: Sequence[Instance], types: dict[str, TensorType]
 
 
 def all_forward(all: Sequence[Access], loops: Sequence[int]) -> bool:
-    """Whether what meets at one place does so at distances of one sign in all these loops."""
+    """Whether all dependences have distances of one sign in all these loops."""
     for first, second in pairs(all, all):
         if first.tensor == second.tensor and (first.writes or second.writes):
             gaps = [_gap(first, second, loop) for loop in loops]
@@ -144,7 +143,7 @@ def all_forward(all: Sequence[Access], loops: Sequence[int]) -> bool:
 
 
 def _gap(first: Access, second: Access, loop: int) -> int | None:
-    """Iterations of a loop from one access to the other, told by a dimension that it alone is."""
+    """Iterations of a loop from one access to the other, from a dimension indexed by it alone."""
     for dimension in range(len(first.indices or ())):
         left, right = first.form(dimension), second.form(dimension)
         if left is not None and right is not None:

@@ -1,8 +1,8 @@
-"""Which tensors a nest fills before it reads them; all others start as zeros.
+"""Which tensors a nest fills before it reads them; all others are zero-initialised.
 
-A write fills a tensor when its places are whole axes and whole loops, each once: h(t, i) for t in
-0:T, i in 0:N. A read of it is of something filled when it comes later, or in an earlier iteration.
-Where the write stands in a branch that sizes choose, reads stand there too.
+A write fills a tensor when its indices are whole axes and whole loops, each once: h(t, i) for t in
+0:T, i in 0:N. A read is initialised if it comes later, or if an earlier iteration wrote the
+element. A write in a branch whose condition depends on sizes covers the reads in that branch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def filled_in_order(
     tensor: str, found: Sequence[Instance], types: Mapping[str, TensorType], box: Box,
     kept: bool = True,
 ) -> bool:  # fmt: skip
-    """Whether every place of a tensor is written before it is read, and, when `kept`, at all."""
+    """Whether every element of a tensor is written before it is read, and, with `kept`, at all."""
     fillings = _in_order(tensor, found, types, box)
     return any(not kept or not others for _, others in fillings)
 
@@ -30,8 +30,7 @@ def filled_in_order(
 def private(
     tensor: str, at: LoopAt, found: Sequence[Instance], types: Mapping[str, TensorType], box: Box
 ) -> bool:
-    """Whether a tensor lives within an iteration of a loop: filled there before it is read
-    there."""
+    """Whether a tensor is private to an iteration of a loop: filled there before it is read."""
     known = dict(types)
     for instance in found:
         if at.number not in {o.number for o in instance.loops}:
@@ -43,34 +42,34 @@ def private(
 def _in_order(
     tensor: str, found: Sequence[Instance], types: Mapping[str, TensorType], box: Box
 ) -> Iterator[tuple[frozenset[int], frozenset[int | Condition]]]:
-    """For each write that fills the tensor before all reads: its loops over dimensions, others
-    around it, and branches."""
+    """Yield, for each write that fills the tensor before all reads, its loops over dimensions,
+    and the other loops and branches around it."""
     known = dict(types)
     touching = [a for instance in found for a in accesses(instance, known) if a.tensor == tensor]
     reading = [access for access in touching if not access.writes]
     for loops, last in _fillings(touching, types[tensor], box):
         chosen = frozenset(at.number for at in loops.values())
         others = _around(touching, last) - chosen
-        inside = all(others <= _places(read.instance) for read in reading)
+        inside = all(others <= _enclosing(read.instance) for read in reading)
         if inside and all(_after(read, loops, last) for read in reading):
             yield chosen, others
 
 
 def _around(touching: Sequence[Access], last: int) -> frozenset[int | Condition]:
-    return next(_places(a.instance) for a in touching if a.writes and a.instance.number == last)
+    return next(_enclosing(a.instance) for a in touching if a.writes and a.instance.number == last)
 
 
-def _places(instance: Instance) -> frozenset[int | Condition]:
-    """The loops around it, by number, and the branches that sizes choose."""
+def _enclosing(instance: Instance) -> frozenset[int | Condition]:
+    """The loops around an instance, by number, and the size-dependent branches."""
     fixed = (c for c in instance.conditions if _is_fixed(c[0], instance))
     return frozenset((*(at.number for at in instance.loops), *fixed))
 
 
 def _is_fixed(condition: Expr, instance: Instance) -> bool:
-    """Whether a condition is of sizes alone, so that it has one value in all iterations."""
-    turning = {at.variable for at in instance.loops}
+    """Whether a condition depends on sizes alone, so that it is the same in all iterations."""
+    varying = {at.variable for at in instance.loops}
     leaves = [part for part in parts(condition) if not isinstance(part, (Apply, Cast, Literal))]
-    return all(isinstance(leaf, SizeTerm) and not leaf.size.symbols & turning for leaf in leaves)
+    return all(isinstance(leaf, SizeTerm) and not leaf.size.symbols & varying for leaf in leaves)
 
 
 def _fillings(
@@ -78,7 +77,7 @@ def _fillings(
 ) -> list[tuple[dict[int, LoopAt], int]]:
     """The loops and the number of each write (the last, of two branches) that fills the tensor.
 
-    Loops are by the dimension that they run over.
+    Loops are keyed by the dimension that they iterate over.
     """
     covering: list[tuple[dict[int, LoopAt], Instance]] = []
     for access in touching:
@@ -103,7 +102,7 @@ def _opposite(conditions: tuple[tuple[Expr, bool], ...]) -> tuple[tuple[Expr, bo
 
 
 def _covered(access: Access, kind: TensorType, box: Box) -> dict[int, LoopAt] | None:
-    """The loops that run over dimensions; None unless loops and axes cover all, each once."""
+    """Loops by dimension; None unless loops and axes cover all dimensions, each once."""
     loops: dict[int, LoopAt] = {}
     seen: set[tuple[str, int]] = set()
     extents = {axis.name: axis.extent for axis in access.instance.axes}
@@ -126,8 +125,8 @@ def _covered(access: Access, kind: TensorType, box: Box) -> dict[int, LoopAt] | 
             return None
     write = access.instance.write
     assert write is not None
-    told = {variable for what, variable in seen if what == "axis"}
-    idle = [axis.extent for axis in write.axes if axis.name not in told]
+    covered = {variable for what, variable in seen if what == "axis"}
+    idle = [axis.extent for axis in write.axes if axis.name not in covered]
     runs = all(prove(extent, ">", 0, box) is Truth.PROVED for extent in idle)
     return loops if runs else None
 
@@ -145,7 +144,7 @@ def _runs_over(at: LoopAt, around: tuple[LoopAt, ...], size: Size, box: Box) -> 
 
 
 def _after(read: Access, loops: Mapping[int, LoopAt], last: int) -> bool:
-    """Whether a read is of a place that the filling write has written."""
+    """Whether a read is of an element that the filling write has written."""
     order = sorted(loops.items(), key=lambda item: item[1].number)
     around = {at.number for at in read.instance.loops}
     own = read.instance.number

@@ -1,15 +1,15 @@
-"""Which loops and axes of a nest may run in any order, which must not, and why.
+"""Verdicts of dependence analysis: which loops and axes may run in any order, and why not others.
 
     found = analyse(group, box)
     found.loops        a verdict for each loop: 'parallel', 'sum' (iterations add up) or 'in order'
     found.axes         a verdict for each axis of each write
     found.rings        temporaries of which a few slices are enough, and how many
-    found.chunks       ranges along which the whole can be cut
-    found.carried(0)   tensors that loop 0 carries from iteration to iteration, with the distance
-    found.steady(0)    writes in loop 0 that do not depend on what its iterations write
-    print(found)       all of it in words
+    found.chunks       ranges along which the whole nest can be split
+    found.carried(0)   tensors with dependences carried by loop 0, with the distance
+    found.steady(0)    writes in loop 0 that do not depend on values its iterations write
+    print(found)       all of it as text
 
-Loops and writes have numbers, in the order of the text. What cannot be told counts as a dependence.
+Loops and writes are numbered in textual order. An undecided case counts as a dependence.
 """
 
 from __future__ import annotations
@@ -43,10 +43,9 @@ _PLAIN = {ord(brace): "" for brace in "{}"}
 
 @dataclass(frozen=True)
 class Dependence:
-    """Access `second` may touch, `iterations` iterations of a loop later, the place that `first`
-    did.
+    """Access `second` may touch the element of `first`, `iterations` iterations of a loop later.
 
-    `iterations` None: some number of iterations, not known; then either may be the earlier one.
+    `iterations` None: an unknown number of iterations; then either may be the earlier one.
     """
 
     first: Access
@@ -61,18 +60,18 @@ class Dependence:
 
     @property
     def _steady(self) -> bool:
-        """Whether the place is the same in every iteration."""
+        """Whether the element is the same in every iteration."""
         forms = [self.second.form(n) for n in range(len(self.second.indices or ()))]
         return all(form is not None and form.factor(self.at.number) == 0 for form in forms)
 
     @property
     def adds(self) -> bool:
-        """Whether both add to the place by one function, in any order."""
+        """Whether both accumulate into the element with the same function, in any order."""
         combines = {_accumulates(a.instance, self.tensor) for a in (self.first, self.second)}
         return len(combines) == 1 and "" not in combines
 
     def __str__(self) -> str:
-        early, late = _place(self.first), _place(self.second)
+        early, late = _access_text(self.first), _access_text(self.second)
         does = {(True, False): "is read", (False, True): "is written anew"}.get(
             (self.first.writes, self.second.writes), "is written again"
         )
@@ -87,7 +86,7 @@ class Dependence:
 
 @dataclass(frozen=True)
 class LoopVerdict:
-    """Whether the iterations of a loop may run in any order, and the dependences that say no."""
+    """Whether the iterations of a loop may run in any order, and the dependences that forbid it."""
 
     at: LoopAt
     order: str
@@ -105,20 +104,20 @@ class LoopVerdict:
 
 @dataclass(frozen=True)
 class AxisVerdict:
-    """Whether the values of an axis of a write may be taken in any order, or side by side."""
+    """Whether the values of an axis of a write may be taken in any order, or in parallel."""
 
     write: int
     axis: str
     order: str
-    words: str
+    reason: str
 
     def __str__(self) -> str:
-        return f"{self.axis} of write {self.write} is {self.order}: {self.words}"
+        return f"{self.axis} of write {self.write} is {self.order}: {self.reason}"
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What is known of a group's order."""
+    """Results of the dependence analysis of a group."""
 
     instances: tuple[Instance, ...]
     loops: tuple[LoopVerdict, ...]
@@ -127,10 +126,10 @@ class Analysis:
     chunks: tuple[Chunks, ...]
 
     def carried(self, loop: int) -> dict[str, Size | None]:
-        """The tensors that an iteration reads as earlier iterations wrote them, and how far back at
-        most.
+        """Tensors that an iteration reads as earlier iterations wrote them, with the maximum
+        distance.
 
-        None: it is not known how far.
+        None: the distance is unknown.
         """
         found: dict[str, Size | None] = {}
         for dependence in self.loops[loop].dependences:
@@ -143,7 +142,7 @@ class Analysis:
         return found
 
     def steady(self, loop: int) -> tuple[int, ...]:
-        """The writes in a loop that read nothing which it carries, nor what such writes make."""
+        """Writes in a loop that do not depend, even indirectly, on values that it carries."""
         inside = [i for i in self.instances if loop in {at.number for at in i.loops}]
         writes = [i for i in inside if i.write is not None]
         moving = set(self.carried(loop))
@@ -171,7 +170,7 @@ class Analysis:
 
 
 def analyse(group: Group, box: Box) -> Analysis:
-    """The order of a group: what its loops and axes allow at every size of the box."""
+    """Analyse the order of a group: what its loops and axes allow at every size of the box."""
     return _analyse(group, box)
 
 
@@ -196,7 +195,7 @@ def _analyse(group: Group, box: Box) -> Analysis:
 def loop_verdicts(
     found: Sequence[Instance], types: Mapping[str, TensorType], hidden: Iterable[str], box: Box
 ) -> tuple[LoopVerdict, ...]:
-    """A verdict for every loop, by number; `hidden` tensors may exist once for each iteration."""
+    """A verdict for every loop, by number; `hidden` tensors may be private to an iteration."""
     all = [a for instance in found for a in accesses(instance, dict(types))]
     loops = {at.number: at for instance in found for at in instance.loops}
     verdicts = []
@@ -221,7 +220,7 @@ def _verdict(at: LoopAt, inside: Sequence[Access], box: Box) -> LoopVerdict:
 
 
 def all_add(found: Sequence[Dependence]) -> bool:
-    """Whether nothing but sums into the same places ties the iterations together."""
+    """Whether all dependences between iterations are accumulations into the same elements."""
     return all(dependence.adds for dependence in found)
 
 
@@ -233,7 +232,7 @@ def _between(first: Access, second: Access, at: LoopAt, box: Box) -> list[Depend
         if isl.available():
             common = common_loops(first.instance, second.instance)
             outer = common[: [c.number for c in common].index(at.number)]
-            if not isl.may_meet(first, second, outer, at, box):
+            if not isl.may_alias(first, second, outer, at, box):
                 return []
         return [Dependence(first, second, None, at)]
     sign = prove(iterations, "<", 0, box)
@@ -244,7 +243,7 @@ def _between(first: Access, second: Access, at: LoopAt, box: Box) -> list[Depend
 
 
 def _accumulates(instance: Instance, tensor: str) -> str:
-    """The function by which a write adds to what the tensor holds; '' when it does not."""
+    """The function with which a write accumulates into a tensor; '' when it does not."""
     write = instance.write
     if write is None or write.fresh or write.target != tensor:
         return ""
@@ -268,29 +267,29 @@ def axis_verdicts(found: Sequence[Instance]) -> list[AxisVerdict]:
         write = instance.write
         if write is None:
             continue
-        told = set()
+        indexed = set()
         access = Access(instance, write.target, write.place, True)
         for dimension in range(len(write.place)):
             form = access.form(dimension)
             if form is not None and len(form.axes) == 1:
-                told.add(form.axes[0][0])
+                indexed.add(form.axes[0][0])
         for axis in write.axes:
-            order, words = PARALLEL, "each value has a place of its own"
-            if axis.name not in told:
+            order, reason = PARALLEL, "each value has its own element"
+            if axis.name not in indexed:
                 order = SUM if write.combine else IN_ORDER
-                words = f"values of {axis.name} may meet at one place of {write.target}"
-                words += "" if write.combine else "; the last one stays"
-            verdicts.append(AxisVerdict(instance.number, axis.name, order, words))
+                reason = f"values of {axis.name} may meet at one element of {write.target}"
+                reason += "" if write.combine else "; the last one stays"
+            verdicts.append(AxisVerdict(instance.number, axis.name, order, reason))
         for axis in write.reduced:
-            words = "its values are combined in any order"
-            verdicts.append(AxisVerdict(instance.number, axis.name, SUM, words))
+            reason = "its values are combined in any order"
+            verdicts.append(AxisVerdict(instance.number, axis.name, SUM, reason))
     return verdicts
 
 
-# ---- words -------------------------------------------------------------------------------------
+# ---- texts -------------------------------------------------------------------------------------
 
 
-def _place(access: Access) -> str:
+def _access_text(access: Access) -> str:
     name = name_text(access.tensor)
     if access.indices is None:
         return f"{name}[...]"
@@ -301,4 +300,4 @@ def _place(access: Access) -> str:
 
 
 def _sums(found: Sequence[Dependence]) -> str:
-    return f"iterations add to the same places of {found[0].tensor}"
+    return f"iterations add to the same elements of {found[0].tensor}"

@@ -1,4 +1,4 @@
-"""One call of a definition: what its names stand for at the sizes of its arguments."""
+"""One call of a definition: the values of its names at the sizes of its arguments."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ Writer = Assignment | Invoke
 
 @dataclass
 class Frame:
-    """`shapes` and `kinds` have None for what is not known yet.
+    """Names of a call and their values; `shapes` and `kinds` are None where not known yet.
 
-    `spreads` has for each (parameter, ellipsis) the axis where it begins and how many it has.
+    `spreads` has the first axis and the rank of each (parameter, ellipsis).
     """
 
     definition: Definition
@@ -57,29 +57,29 @@ class Frame:
         return {parameter.name for parameter in self.definition.parameters}
 
     def indices(self, spread: str) -> list[str]:
-        """The indices that an ellipsis stands for."""
+        """The indices of an ellipsis."""
         return [f"...{spread}.{number}" for number in range(len(self.ellipses[spread]))]
 
     def size(self, spread: str) -> int:
-        """How many elements an ellipsis stands for."""
+        """Number of elements of an ellipsis."""
         return prod(self.ellipses[spread])
 
     def dtype(self, name: str) -> str:
-        """The element type that a name of a type stands for."""
+        """The element type of a type name."""
         return self.types.get(name) or TYPE_NAMES[name]
 
 
 def framed(
     definition: Definition, given: Sequence[tuple[str, Shape]], attributes: Mapping[str, Any]
 ) -> Frame:
-    """The frame of a call with arguments of these types and shapes; InputError for bad sizes."""
+    """Make the frame of a call with these argument types; raise InputError for bad sizes."""
     frame = Frame(definition)
     for attribute in definition.attributes:
         value = attributes.get(attribute.name, attribute.default)
         if attribute.kind == "type":
             frame.types[attribute.name] = TYPE_NAMES[str(getattr(value, "name", value))]
         elif not isinstance(value, (int, float)):
-            raise NotCovered(f"attribute '{attribute.name}' is no number")
+            raise NotCovered(f"attribute '{attribute.name}' is not a number")
         else:
             kinds = {"float": float, "bool": bool}
             frame.constants[attribute.name] = kinds.get(attribute.kind, int)(value)
@@ -100,7 +100,7 @@ def framed(
 
 
 def _ranks(frame: Frame, attributes: Mapping[str, Any]) -> None:
-    """How many axes each ellipsis has, in each parameter and altogether."""
+    """Ranks of each ellipsis, per parameter and overall."""
     whole = {name[3:]: int(rank) for name, rank in attributes.items() if name[:3] == "..."}
     parameters = frame.definition.parameters
     free, own = {}, {}
@@ -114,27 +114,27 @@ def _ranks(frame: Frame, attributes: Mapping[str, Any]) -> None:
     for p in parameters:
         spreads = [term.name for term in p.shape if isinstance(term, Spread)]
         if len(spreads) > 1:
-            left = free[p.name] - sum(whole.get(name, 0) for name in spreads)
+            remaining = free[p.name] - sum(whole.get(name, 0) for name in spreads)
             for name in spreads:
-                own[p.name, name] = whole.setdefault(name, left)
-        place = 0
+                own[p.name, name] = whole.setdefault(name, remaining)
+        axis = 0
         for term in p.shape:
             rank = own[p.name, term.name] if isinstance(term, Spread) else 1
             if isinstance(term, Spread):
-                frame.spreads[p.name, term.name] = place, rank
-            place += rank
+                frame.spreads[p.name, term.name] = axis, rank
+            axis += rank
     for name, rank in whole.items():
         rows = [
-            frame.shapes[p][place : place + count]
-            for (p, each), (place, count) in frame.spreads.items()
+            frame.shapes[p][axis : axis + count]
+            for (p, each), (axis, count) in frame.spreads.items()
             if each == name
         ]
         columns = list(zip_longest(*(row[::-1] for row in rows), fillvalue=1))
         columns += [(1,)] * (rank - len(columns))
-        frame.ellipses[name] = [_met(frame, name, column) for column in reversed(columns)]
+        frame.ellipses[name] = [_broadcast(frame, name, column) for column in reversed(columns)]
 
 
-def _met(frame: Frame, name: str, sizes: Sequence[int | None]) -> int:
+def _broadcast(frame: Frame, name: str, sizes: Sequence[int | None]) -> int:
     wide = {size for size in sizes if size is not None and size != 1}
     if len(wide) > 1:
         raise InputError(f"{frame.definition.name}: '...{name}' cannot broadcast {sorted(wide)}")
@@ -144,13 +144,13 @@ def _met(frame: Frame, name: str, sizes: Sequence[int | None]) -> int:
 def _plain(frame: Frame, parameter: Parameter) -> list[tuple[Term, int]]:
     """The terms of a shape that are one axis, with its size."""
     found: list[tuple[Term, int]] = []
-    place, shape = 0, frame.shapes[parameter.name]
+    axis, shape = 0, frame.shapes[parameter.name]
     for term in parameter.shape:
         if isinstance(term, Spread):
-            place += frame.spreads[parameter.name, term.name][1]
+            axis += frame.spreads[parameter.name, term.name][1]
             continue
-        found.append((term, shape[place] or 0))
-        place += 1
+        found.append((term, shape[axis] or 0))
+        axis += 1
     return found
 
 
@@ -168,7 +168,7 @@ def _agreeing(frame: Frame, parameter: Parameter) -> None:
 
 
 def _size(frame: Frame, term: Term) -> int:
-    """The number that a term of a declared shape is."""
+    """Evaluate a term of a declared shape."""
     if isinstance(term, Number):
         return int(term.value)
     if isinstance(term, Name):
@@ -186,14 +186,14 @@ SIZES: dict[str, Any] = {
     "neg": lambda a: -a, "floordiv": lambda a, b: a // b if b else 0,
     "mod": lambda a, b: a % b if b else 0, "min": min, "max": max,
 }  # fmt: skip
-"""Arithmetic on sizes; they do not wrap."""
+"""Arithmetic on sizes, without wrapping."""
 
 
 # ---- who defines a tensor ----------------------------------------------------------------------
 
 
 def _definers(frame: Frame) -> None:
-    """For each tensor that is written, the statement that defines all of it first, if there is."""
+    """Find, for each written tensor, the statement that first defines all of it, if any."""
     definition = frame.definition
     found: dict[str, list[tuple[Writer, tuple[int, ...]]]] = {}
     variables: set[str] = set()
@@ -226,12 +226,12 @@ def _walk(
 
 
 def accumulates(item: Writer) -> bool:
-    """Whether a statement combines with what its target holds."""
+    """Whether a statement combines with the previous value of its target."""
     return isinstance(item, Assignment) and bool(item.combine) and not item.initial
 
 
 def _is_whole(frame: Frame, item: Assignment, taken: set[str]) -> bool:
-    """Whether the left side is different indices, each alone."""
+    """Whether the left side consists of distinct plain indices."""
     names = [
         f"...{term.name}" if isinstance(term, Spread) else getattr(term, "name", "")
         for term in item.indices if isinstance(term, (Name, Spread))

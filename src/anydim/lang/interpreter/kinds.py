@@ -1,8 +1,8 @@
-"""Element types of terms by the rules of docs/language.md, written a second time.
+"""Element types of terms by the rules of docs/language.md, implemented a second time.
 
-A type is the name of an element type ("float32"), or the kind of a term that adapts to what it
-meets: "?bool", "?int" and "?float" for literals, "?index" for indices and sizes. None is a type
-that is not known yet: a tensor that only statements on the way to it write.
+A type is the name of an element type ("float32"), or the kind of a term that adapts to its
+operands: "?bool", "?int" and "?float" for literals, "?index" for indices and sizes. None is a type
+that is not known yet: of a tensor that only statements still to be visited write.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ALONE = {BOOL: "bool", INT: "int64", INDEX: "int64", FLOAT: "float32"}
 
 
 class NotCovered(Exception):
-    """What the interpreter does not do; its text says what."""
+    """Raised for what the interpreter does not support; the text names it."""
 
 
 def family(kind: str) -> str:
@@ -27,17 +27,17 @@ def family(kind: str) -> str:
 
 
 def is_float(kind: Kind) -> bool:
-    """Whether a type, or a kind that adapts, is of floats."""
+    """Whether a type, or an adapting kind, is a float."""
     return kind is not None and family(kind) == "float"
 
 
 def settled(kind: Kind) -> Kind:
-    """The type of a term that meets nothing."""
+    """The type of a term without other operands."""
     return kind if kind is None else _ALONE.get(kind, kind)
 
 
 def joined(kinds: Iterable[Kind]) -> Kind:
-    """The common type of operands; those that are not known say nothing."""
+    """The common type of operands; unknown ones are ignored."""
     known = [kind for kind in kinds if kind is not None]
     own = [kind for kind in known if kind not in _ALONE]
     weakest = max((kind for kind in known if kind in _ALONE), key=ADAPTING.index, default=BOOL)

@@ -1,7 +1,7 @@
 """Numbers of an element type in plain Python, and the functions of the language on them.
 
-Floats are float64 whatever their type is, but for those that are only stored: the result is an
-accurate reference. Integers are Python's, wrapped at the width of their type.
+Floats are float64 whatever their type, except for storage-only types: the result is an accurate
+reference. Integers are Python's, wrapped at the width of their type.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Convert = Callable[[Number], Number]
 
 
 def wrapped(name: str) -> Convert:
-    """What makes any integer one of this type, as two's complement does."""
+    """Wrap any integer to this type, in two's complement."""
     dtype = DTYPES[name]
     span, half = 1 << dtype.bits, 1 << (dtype.bits - 1)
     if dtype.kind == "uint":
@@ -29,12 +29,12 @@ def wrapped(name: str) -> Convert:
 
 
 def identical(value: Number) -> Number:
-    """The value as it is."""
+    """Return the value unchanged."""
     return value
 
 
 def conversion(source: str, target: str) -> Convert:
-    """What makes numbers of one type those of another, as numpy's astype does."""
+    """Convert numbers of one type to another, as numpy's astype."""
     have, want = DTYPES[settled(source) or ""], DTYPES[target]
     if want.kind == "bool":
         return lambda value: value != 0
@@ -71,13 +71,13 @@ def _truncated(target: str) -> Convert:
 # ---- functions ---------------------------------------------------------------------------------
 
 
-def _least(a: Number, b: Number) -> Number:
+def _minimum(a: Number, b: Number) -> Number:
     if a != a or b != b:
         return math.nan
     return a if a <= b else b
 
 
-def _greatest(a: Number, b: Number) -> Number:
+def _maximum(a: Number, b: Number) -> Number:
     if a != a or b != b:
         return math.nan
     return a if a >= b else b
@@ -132,8 +132,8 @@ def _sigmoid(x: float) -> float:
 _SAME: dict[str, Callable[..., Number]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "div": _quotient, "quotient": _quotient, "floordiv": _floor_quotient, "mod": _remainder,
-    "fmod": _c_remainder, "neg": lambda a: -a, "abs": abs, "sign": _sign, "min": _least,
-    "max": _greatest, "pow": _power,
+    "fmod": _c_remainder, "neg": lambda a: -a, "abs": abs, "sign": _sign, "min": _minimum,
+    "max": _maximum, "pow": _power,
     "bit_and": lambda a, b: a & b, "bit_or": lambda a, b: a | b, "bit_xor": lambda a, b: a ^ b,
     "bit_not": lambda a: not a if isinstance(a, bool) else ~a,
     "shift_left": lambda a, b: a << b if 0 <= b < 64 else 0,
@@ -190,13 +190,13 @@ def _expm1(x: float) -> float:
 
 
 def _hard_sigmoid(x: float, a: float, b: float) -> float:
-    return float(_greatest(0.0, _least(1.0, a * x + b)))
+    return float(_maximum(0.0, _minimum(1.0, a * x + b)))
 
 
 _SELU = 1.67326319217681884765625, 1.05070102214813232421875
 
 COMPOSED: dict[str, tuple[int, Callable[..., Number]]] = {
-    "relu": (1, lambda x: _greatest(x, 0)),
+    "relu": (1, lambda x: _maximum(x, 0)),
     "reciprocal": (1, lambda x: _quotient(1, x)),
     "softplus": (1, _softplus),
     "softsign": (1, lambda x: x / (1 + abs(x)) if not math.isinf(x) else math.nan),
@@ -210,14 +210,14 @@ COMPOSED: dict[str, tuple[int, Callable[..., Number]]] = {
     "leaky_relu": (2, lambda x, a: _positive(x, x, lambda: a * x)),
     "thresholded_relu": (2, lambda x, a: x if x > a else x * 0),
     "hard_sigmoid": (3, _hard_sigmoid),
-    "clip": (3, lambda x, low, high: _least(_greatest(x, low), high)),
+    "clip": (3, lambda x, low, high: _minimum(_maximum(x, low), high)),
     "shrink": (3, lambda x, a, b: x - b if x > a else x + b if x < -a else x * 0),
     "exp2": (1, _by_numpy(numpy.exp2)),
     "log2": (1, _by_numpy(numpy.log2)),
     "log10": (1, _by_numpy(numpy.log10)),
 }
 WITHOUT_FLOATS = frozenset(("relu", "clip", "thresholded_relu", "shrink", "leaky_relu"))
-"""Composed functions that keep integers; the others are of floats."""
+"""Composed functions that keep integers; the others return floats."""
 
 
 def bits_of(value: Number, kind: str) -> int:
@@ -229,7 +229,7 @@ def bits_of(value: Number, kind: str) -> int:
 
 
 def number_of(bits: int, kind: str) -> Number:
-    """The number of a type that has these bits."""
+    """The number of a type with these bits."""
     dtype = DTYPES[kind]
     held = numpy.frombuffer(int(bits).to_bytes(dtype.bytes, "little"), dtype.numpy)
     return float(held.astype(numpy.float64)[0]) if dtype.is_float else int(held[0])

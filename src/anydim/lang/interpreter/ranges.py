@@ -1,7 +1,7 @@
-"""The range of every index of a statement, at known sizes: from `where` and from reads.
+"""Inference of the range of every index of a statement at known sizes, from `where` and reads.
 
-A read of an affine position gives the only unknown index in it the largest range that stays in
-bounds; rounds find one index after another (docs/language.md, "Ranges").
+A read at an affine position gives the only unknown index in it the largest range that stays in
+bounds; rounds infer one index after another (docs/language.md, "Ranges").
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from anydim.lang.surface.syntax import (
     walk,
 )
 
-Loops = Mapping[str, int | None]  # values of loop variables; None: data decides
+Loops = Mapping[str, int | None]  # values of loop variables; None: data-dependent
 Linear = dict[str, int]  # factors by index; "" has the constant
 
 
 class Open(Exception):
-    """A size that is not known yet."""
+    """Raised for a size that is not known yet."""
 
 
 class ByData(Exception):
-    """A number that data decides."""
+    """Raised for a data-dependent number."""
 
 
 @dataclass
 class Ranges:
     """`extents` by index; an index counts from its `lows`, or 0.
 
-    `masks` are ranges that depend on other indices or on data: outside nothing is done. The
+    `masks` are ranges that depend on other indices or on data; iterations outside are skipped. The
     extents of `pending` indices depend on tensors whose sizes are not known yet.
     """
 
@@ -61,7 +61,7 @@ class Ranges:
 
 
 def linear(term: Term, frame: Frame, loops: Loops) -> Linear | None:
-    """The affine form of a position; None where it has none.
+    """The affine form of a position; None if it is not affine.
 
     Raises Open or ByData where a number in it is not known.
     """
@@ -124,7 +124,7 @@ def _combined(name: str, term: Operation | CallTerm, frame: Frame, loops: Loops)
 
 
 def indices_in(term: Term, frame: Frame, loops: Loops) -> list[str]:
-    """The indices of a term in the order they stand, those of ellipses among them."""
+    """The indices of a term in textual order, including those of ellipses."""
     found: list[str] = []
     for part in walk(term):
         if isinstance(part, Spread):
@@ -136,7 +136,7 @@ def indices_in(term: Term, frame: Frame, loops: Loops) -> list[str]:
 
 
 def reads_in(term: Term, frame: Frame) -> Iterator[CallTerm | Flat | Exists]:
-    """Every read of a tensor in a term."""
+    """Yield every read of a tensor in a term."""
     for part in walk(term):
         if isinstance(part, Flat) or (isinstance(part, CallTerm) and part.name in frame.kinds):
             yield part
@@ -185,7 +185,7 @@ def ends_of(clause: Range | Exists) -> tuple[Term, ...]:
 
 
 def _wanted(item: Assignment, exists: Sequence[Exists], frame: Frame, loops: Loops) -> list[str]:
-    """The indices of a statement, in the order they are met."""
+    """The indices of a statement, in order of appearance."""
     clauses = [clause for clause in item.where if isinstance(clause, Range)]
     both: tuple[Range | Exists, ...] = (*exists, *clauses)
     inside = [term for clause in both for term in ends_of(clause)]
@@ -195,7 +195,7 @@ def _wanted(item: Assignment, exists: Sequence[Exists], frame: Frame, loops: Loo
 
 
 def _given(item: Assignment, frame: Frame, loops: Loops) -> tuple[Ranges, list[Range]]:
-    """What ellipses and clauses with plain ends say, and the clauses whose ends are not plain."""
+    """Ranges from ellipses and clauses with constant ends, and the clauses with other ends."""
     found, uneven = Ranges(), []
     for spread, sizes in frame.ellipses.items():
         found.extents.update(zip(frame.indices(spread), sizes))
@@ -219,14 +219,14 @@ def _given(item: Assignment, frame: Frame, loops: Loops) -> tuple[Ranges, list[R
 
 
 def _ragged(clause: Range, frame: Frame) -> bool:
-    """Whether data decides the ends of a range."""
+    """Whether the ends of a range depend on data."""
     return any(True for end in ends_of(clause) for _ in reads_in(end, frame))
 
 
 def _constraints(
     reads: Sequence[CallTerm | Flat | Exists], frame: Frame, loops: Loops
 ) -> Iterator[tuple[Linear, int]]:
-    """Forms that stay from 0 to below a size."""
+    """Yield the forms that must be in 0:size, with the size."""
     for read in reads:
         if not isinstance(read, Exists) and read.default is not None:
             continue
@@ -250,7 +250,7 @@ def _constraints(
 def _pending(
     reads: Sequence[CallTerm | Flat | Exists], frame: Frame, loops: Loops
 ) -> Iterator[str]:
-    """The indices of positions along axes whose sizes are not known yet."""
+    """Yield the indices of positions along axes whose sizes are not known yet."""
     for read in reads:
         if isinstance(read, Exists) or read.default is None:
             for term, size in positions(read, frame):
@@ -259,7 +259,7 @@ def _pending(
 
 
 def positions(read: CallTerm | Flat | Exists, frame: Frame) -> list[tuple[Term, int | None]]:
-    """The positions of a read, each with the size of its axis; an ellipsis stays one."""
+    """The positions of a read, each with the size of its axis; an ellipsis stays one entry."""
     if isinstance(read, Flat):
         shape = frame.shapes.get(read.tensor, [None])
         sizes = [size for size in shape if size is not None]
@@ -268,20 +268,20 @@ def positions(read: CallTerm | Flat | Exists, frame: Frame) -> list[tuple[Term, 
         (read.tensor, read.indices) if isinstance(read, Exists) else (read.name, read.arguments)
     )
     found: list[tuple[Term, int | None]] = []
-    place, shape = 0, frame.shapes.get(name, [])
+    axis, shape = 0, frame.shapes.get(name, [])
     for term in terms:
         if isinstance(term, Spread):
             own = frame.spreads.get((name, term.name))
-            place += own[1] if own and own[0] == place else len(frame.ellipses[term.name])
+            axis += own[1] if own and own[0] == axis else len(frame.ellipses[term.name])
             found.append((term, None))
         else:
-            found.append((term, shape[place] if place < len(shape) else None))
-            place += 1
+            found.append((term, shape[axis] if axis < len(shape) else None))
+            axis += 1
     return found
 
 
 def _infer(found: Ranges, constraints: list[tuple[Linear, int]], wanted: list[str]) -> None:
-    """Rounds: each index that is the only unknown one of some form gets the smallest of ranges."""
+    """Infer in rounds: an index that is the only unknown of some form gets its smallest range."""
     shifted = [(from_zero(form, found.lows), size) for form, size in constraints]
     while any(name not in found.extents for name in wanted):
         tops: dict[str, list[int]] = {}
@@ -302,13 +302,13 @@ def _infer(found: Ranges, constraints: list[tuple[Linear, int]], wanted: list[st
 
 
 def from_zero(form: Linear, lows: Mapping[str, int]) -> Linear:
-    """A form of indices that count from 0."""
+    """Shift a form to indices that count from 0."""
     moved = sum(factor * lows.get(name, 0) for name, factor in form.items())
     return {**form, "": form.get("", 0) + moved}
 
 
 def span_of(form: Linear, extents: Mapping[str, int]) -> tuple[int, int]:
-    """The least and the greatest value; the last value of an empty range is -1."""
+    """Minimum and maximum; the last value of an empty range is -1."""
     ends = [factor * (extents[name] - 1) for name, factor in form.items() if name and factor]
     signs = [factor > 0 for name, factor in form.items() if name and factor]
     low, high = (sum(e for e, up in zip(ends, signs) if up == top) for top in (False, True))
@@ -330,7 +330,7 @@ def _highest(term: Term, found: Ranges, frame: Frame, loops: Loops) -> int:
 
 
 def whole_number(term: Term, frame: Frame, loops: Loops) -> int:
-    """The value of a term of sizes, loop variables and numbers."""
+    """Evaluate a term of sizes, loop variables and numbers."""
     form = linear(term, frame, loops)
     if form is not None and form.keys() <= {""}:
         return form[""]

@@ -30,14 +30,14 @@ from anydim.lang.surface.syntax import (
 
 Array = numpy.ndarray[Any, Any]
 Loops = dict[str, int]
-_MOST_UPDATES = 50_000_000  # of one call
+_MAX_UPDATES = 50_000_000  # per call
 
 
 @dataclass(frozen=True)
 class Result:
-    """A result: the element type that the language gives it, and its elements.
+    """A result: its element type in the language, and its elements.
 
-    Floats are float64, but for those of types that are only stored.
+    Floats are float64, except for storage-only types.
     """
 
     kind: str
@@ -47,11 +47,11 @@ class Result:
 def run(
     definition: Definition, arrays: Sequence[Array], attributes: Mapping[str, Any] | None = None
 ) -> dict[str, Result]:
-    """The results of a call by name.
+    """Run a definition and return its results by name.
 
     `attributes` gives values to attributes, and to "...p" the rank of an ellipsis. Raises
-    InputError for sizes that do not fit and positions outside a tensor, NotCovered for what this
-    interpreter does not do.
+    InputError for sizes that do not fit and out-of-bounds positions, NotCovered for what this
+    interpreter does not support.
     """
     given = [(from_numpy(array.dtype).name, array.shape) for array in arrays]
     frame = surveyed(framed(definition, given, attributes or {}))
@@ -86,7 +86,7 @@ def _result(name: str, stored: Stored) -> Result:
 
 @dataclass
 class _Run:
-    """`compiled` has what statements were made into, by statement and loop variables."""
+    """State of a run; `compiled` caches compiled statements by statement and loop variables."""
 
     frame: Frame
     stored: dict[str, Stored]
@@ -95,7 +95,7 @@ class _Run:
 
     @staticmethod
     def of(frame: Frame, stored: dict[str, Stored]) -> _Run:
-        """A run with room for all that is written."""
+        """A run with storage for all tensors that are written."""
         for name in frame.definers:
             if name not in stored:
                 shape = tuple(size or 0 for size in frame.shapes[name])
@@ -127,7 +127,7 @@ class _Run:
     def _loop(self, loop: LoopBlock, loops: Loops) -> None:
         terms, env = self._terms(loops), dict(loops)
         start, stop, step = (
-            int(terms.place(end)(env)) for end in (loop.start, loop.stop, loop.step)
+            int(terms.position(end)(env)) for end in (loop.start, loop.stop, loop.step)
         )
         if step > 0 and start < 0 and self._by_data(loop.start, loops):
             start %= step
@@ -157,7 +157,7 @@ class _Run:
         for target, result in zip(item.targets, callee.results):
             made, held = stored[result], self.stored[target]
             if made.shape != held.shape:
-                raise NotCovered(f"'{target}' has another shape in each iteration")
+                raise NotCovered(f"'{target}' changes its shape between iterations")
             convert = numbers.conversion(made.kind, held.kind)
             held.data[:] = [convert(value) for value in made.data]
 
@@ -166,10 +166,10 @@ class _Run:
     def _assign(self, item: Assignment, loops: Loops) -> None:
         found = ranges_of(item, self.frame, loops)
         if found.missing:
-            raise NotCovered(f"the range of '{found.missing[0]}' does not follow")
+            raise NotCovered(f"the range of '{found.missing[0]}' cannot be inferred")
         terms = self._terms(loops, bool(found.masks))
         updates = prod(found.extents.values())
         self.updates += updates
-        if self.updates > _MOST_UPDATES:
+        if self.updates > _MAX_UPDATES:
             raise NotCovered("a call of this size")
         Statement(terms, item, loops, found).run()

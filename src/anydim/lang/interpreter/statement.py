@@ -1,4 +1,4 @@
-"""One assignment in one iteration: all that it computes, then all that it writes."""
+"""One assignment in one iteration: computes all values, then writes them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Statement:
     ranges: Ranges
 
     def run(self) -> None:
-        """Compute everything from what the tensors hold, then write it."""
+        """Compute all values from the current tensors, then write them."""
         item, frame = self.item, self.terms.frame
         target = self.terms.stored[item.target]
         names = (name for term in item.indices for name in indices_in(term, frame, self.loops))
-        left = list(dict.fromkeys(names))
-        scatter = item.initial and not self._apart(left)
-        made = list(self._updates(left, target, scatter))
+        left_indices = list(dict.fromkeys(names))
+        scatter = item.initial and not self._one_to_one(left_indices)
+        made = list(self._updates(left_indices, target, scatter))
         if scatter:
             for at in self._filled(target):
                 target.data[at] = numbers.IDENTITY[item.combine](target.kind)
@@ -43,38 +43,40 @@ class Statement:
             target.data[at] = value if combine is None else combine(target.data[at], value)
 
     def _updates(
-        self, left: Sequence[str], target: Stored, scatter: bool
+        self, left_indices: Sequence[str], target: Stored, scatter: bool
     ) -> Iterator[tuple[int, Any]]:
-        """What goes where; with `scatter`, each term of a reduction by itself."""
-        item, places, masks = self.item, self._places(), self._masks()
+        """Yield (offset, value); with `scatter`, each term of a reduction by itself."""
+        item, positions, masks = self.item, self._positions(), self._masks()
         value = self.terms.number(item.value, target.kind)
-        right = [name for name in self.ranges.extents if name not in left and self._used(name)]
+        right = [
+            name for name in self.ranges.extents if name not in left_indices and self._used(name)
+        ]
         start = numbers.IDENTITY[item.combine](target.kind) if item.combine else None
-        outside = 0 if self._whole(left) and not item.combine else start
+        outside = 0 if self._whole(left_indices) and not item.combine else start
         combine = numbers.function_of(item.combine or "add", target.kind)
-        for env in self._points(left, dict(self.loops)):
+        for env in self._points(left_indices, dict(self.loops)):
             if right and not scatter:
                 total = start
                 for inner in self._points(right, env):
                     if all(mask(inner) for mask in masks):
                         total = combine(total, value(inner))
-                yield self._at(places, env), total
+                yield self._at(positions, env), total
                 continue
             for inner in self._points(right, env):
                 if all(mask(inner) for mask in masks):
-                    yield self._at(places, inner), value(inner)
+                    yield self._at(positions, inner), value(inner)
                 elif outside is not None and not scatter:
-                    yield self._at(places, inner), outside
+                    yield self._at(positions, inner), outside
 
     def _used(self, name: str) -> bool:
-        """Whether an index with a range is one of this statement's."""
+        """Whether an index with a range appears in this statement."""
         terms = [self.item.value, *(end for clause in self.item.where for end in ends_of(clause))]
         frame = self.terms.frame
         inside = any(name in indices_in(term, frame, self.loops) for term in terms)
         return inside or any(getattr(clause, "index", "") == name for clause in self.item.where)
 
     def _points(self, names: Sequence[str], outer: Env) -> Iterator[Env]:
-        """The values of indices in row-major order; one environment, which changes."""
+        """Yield the values of indices in row-major order, in one environment that is updated."""
         lows = [self.ranges.lows.get(name, 0) for name in names]
         spans = [range(low, low + self.ranges.extents[name]) for name, low in zip(names, lows)]
         env = dict(outer)
@@ -82,8 +84,8 @@ class Statement:
             env.update(zip(names, point))
             yield env
 
-    def _places(self) -> list[tuple[Evaluated, int, int]]:
-        """What computes the position along each axis of the target, with its size and stride."""
+    def _positions(self) -> list[tuple[Evaluated, int, int]]:
+        """Functions of the position along each axis of the target, with its size and stride."""
         item, frame = self.item, self.terms.frame
         based = item is frame.definers.get(item.target)
         made: list[Evaluated] = []
@@ -93,24 +95,24 @@ class Statement:
             elif based and isinstance(term, Name):
                 made.append(_indexed(term.name, self.ranges.lows.get(term.name, 0)))
             else:
-                made.append(self.terms.place(term))
+                made.append(self.terms.position(term))
         target = self.terms.stored[item.target]
         return list(zip(made, target.shape, target.strides))
 
-    def _at(self, places: Sequence[tuple[Evaluated, int, int]], env: Env) -> int:
+    def _at(self, positions: Sequence[tuple[Evaluated, int, int]], env: Env) -> int:
         at = 0
-        for place, size, stride in places:
-            index = place(env)
+        for position, size, stride in positions:
+            index = position(env)
             if not 0 <= index < size:
                 raise InputError(f"index {index} is outside 0..{size - 1} of '{self.item.target}'")
             at += index * stride
         return at
 
     def _masks(self) -> list[Evaluated]:
-        """Whether an index lies in a range that depends on others, or on data."""
+        """Conditions that an index is in a range that depends on others, or on data."""
         made: list[Evaluated] = []
         for clause in self.ranges.masks:
-            low, high = map(self.terms.place, ends_of(clause))
+            low, high = map(self.terms.position, ends_of(clause))
             limit = self.ranges.extents[clause.index]
             ragged = [self._reads(end) for end in ends_of(clause)]
             made.append(_within(clause.index, low, high, limit, ragged))
@@ -119,18 +121,18 @@ class Statement:
     def _reads(self, term: Term) -> bool:
         return linear(term, self.terms.frame, self.loops) is None and self.terms.by_data(term)
 
-    def _whole(self, left: Sequence[str]) -> bool:
-        """Whether the places are all of the target, each by an index of its own."""
+    def _whole(self, left_indices: Sequence[str]) -> bool:
+        """Whether the positions cover all of the target, each by an index of its own."""
         item, frame = self.item, self.terms.frame
         names: list[str] = []
         for term in item.indices:
             if isinstance(term, Spread):
                 names += frame.indices(term.name)
-            elif isinstance(term, Name) and term.name in left:
+            elif isinstance(term, Name) and term.name in left_indices:
                 names.append(term.name)
             else:
                 return False
-        if len(set(names)) < len(names) or set(names) < set(left):
+        if len(set(names)) < len(names) or set(names) < set(left_indices):
             return False
         based = item is frame.definers.get(item.target)
         if not based and any(self.ranges.lows.get(name, 0) for name in names):
@@ -138,8 +140,8 @@ class Statement:
         shape = self.terms.stored[item.target].shape
         return all(self.ranges.extents[name] == size for name, size in zip(names, shape))
 
-    def _apart(self, left: Sequence[str]) -> bool:
-        """Whether different values of the indices on the left are different places."""
+    def _one_to_one(self, left_indices: Sequence[str]) -> bool:
+        """Whether different values of the indices on the left are different elements."""
         frame, found = self.terms.frame, set()
         for term in self.item.indices:
             if isinstance(term, Spread):
@@ -148,13 +150,13 @@ class Statement:
             form = linear(term, frame, self.loops) or {}
             names = [name for name, factor in form.items() if name and factor]
             found.update(names if len(names) == 1 else [])
-        return found >= set(left) and not any(
+        return found >= set(left_indices) and not any(
             self.terms.by_data(t) for t in self.item.indices
             if not isinstance(t, Spread)
         )  # fmt: skip
 
     def _filled(self, target: Stored) -> Iterator[int]:
-        """All places that a write through data may reach."""
+        """Offsets of all elements that a write at data-dependent positions may reach."""
         spans: list[Any] = []
         for term in self.item.indices:
             form = None if isinstance(term, Spread) else linear(term, self.terms.frame, self.loops)

@@ -1,9 +1,9 @@
 """Element types and shapes of what a definition writes, at the sizes of one call.
 
-The type of a tensor is the common type of all that is assigned to it: the least one for which that
-holds, found in rounds that begin with no type at all. Its size is that of the statement that
-defines all of it, or of the union of what its statements write. Sizes that depend on each other
-begin with what all others allow, and are corrected until nothing changes.
+The type of a tensor is the narrowest common type of all that is assigned to it, found in rounds
+that begin with no type at all. Its size is that of the statement that defines all of it, or of the
+union of what its statements write. Sizes that depend on each other start from what all others
+allow, and are corrected until a fixed point.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from anydim.lang.surface.syntax import (
     parts,
 )
 
-_MOST_ROUNDS = 200
-_MOST_ITERATIONS = 24  # of a loop that are looked at: more are the same but for the last ones
+_MAX_ROUNDS = 200
+_MAX_ITERATIONS = 24  # examined per loop: the first and the last ones
 
 
 def surveyed(frame: Frame) -> Frame:
-    """The frame with types and shapes of all tensors; NotCovered where they do not follow."""
+    """Infer types and shapes of all tensors; raise NotCovered where they do not follow."""
     corrected: set[tuple[str, int]] = set()
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         before = dict(frame.kinds), {name: list(shape) for name, shape in frame.shapes.items()}
         _types(frame)
         _shapes(frame, corrected)
@@ -58,14 +58,14 @@ def surveyed(frame: Frame) -> Frame:
             break
     for name in frame.definers:
         if frame.kinds.get(name) is None or None in frame.shapes.get(name, [None]):
-            raise NotCovered(f"the type or the shape of '{name}' does not follow")
+            raise NotCovered(f"the type or the shape of '{name}' cannot be inferred")
     return frame
 
 
 def statements(
     block: Sequence[Item], frame: Frame, loops: frozenset[str] = frozenset()
 ) -> Iterator[tuple[Assignment | Invoke, frozenset[str]]]:
-    """Every statement that may run, with the variables of the loops around it."""
+    """Yield every statement that may run, with the variables of the loops around it."""
     for item in block:
         if isinstance(item, (Assignment, Invoke)):
             yield item, loops
@@ -77,7 +77,7 @@ def statements(
 
 
 def branches(item: BranchBlock, frame: Frame) -> Sequence[tuple[Item, ...]]:
-    """The sides of a branch that attributes and constants leave."""
+    """The blocks of a branch that attributes and constants do not exclude."""
     holds = constant_truth(item.condition, frame)
     return parts(item) if holds is None else [item.then if holds else item.otherwise]
 
@@ -103,7 +103,7 @@ def _types(frame: Frame) -> None:
 def invoked(
     item: Invoke, frame: Frame, loops: frozenset[str], values: Mapping[str, int] | None = None
 ) -> Frame | None:
-    """The frame of a call of another definition; None while its arguments are not known."""
+    """The frame of a call of another definition; None while its arguments are unknown."""
     try:
         callee = frame.definition.callee(item.call.name)
     except KeyError:
@@ -137,7 +137,7 @@ def _setting(term: Term, frame: Frame, values: Mapping[str, int] | None) -> Any:
     try:
         return whole_number(term, frame, values or {})
     except (Open, ByData):
-        raise NotCovered("the value of an attribute that is known while the call runs") from None
+        raise NotCovered("an attribute whose value is known only at run time") from None
 
 
 # ---- shapes ------------------------------------------------------------------------------------
@@ -145,9 +145,9 @@ def _setting(term: Term, frame: Frame, values: Mapping[str, int] | None) -> Any:
 
 @dataclass
 class _Covers:
-    """One beyond the last place written along each axis of a tensor; `open` where not known.
+    """Ends of the written range along each axis of a tensor; `open` where not known.
 
-    Tensors that loops write whose ends are not known are `later`.
+    `later` are tensors written by loops with unknown ends.
     """
 
     known: dict[tuple[str, int], list[int]] = field(default_factory=dict)
@@ -190,7 +190,7 @@ def _block(block: Sequence[Item], frame: Frame, loops: Loops, covers: _Covers) -
 
 
 def _iterations(loop: LoopBlock, frame: Frame, loops: Loops) -> Sequence[int | None]:
-    """Values of a loop variable; the last one that there would be where it has none."""
+    """Values of a loop variable; of a loop without iterations, the last value before its start."""
     try:
         start, stop, step = (
             whole_number(end, frame, loops) for end in (loop.start, loop.stop, loop.step)
@@ -200,8 +200,8 @@ def _iterations(loop: LoopBlock, frame: Frame, loops: Loops) -> Sequence[int | N
     values = range(start, stop, step)
     if not values:
         return [stop - 1 if step > 0 else start]
-    half = _MOST_ITERATIONS // 2
-    return [*values] if len(values) <= _MOST_ITERATIONS else [*values[:half], *values[-half:]]
+    half = _MAX_ITERATIONS // 2
+    return [*values] if len(values) <= _MAX_ITERATIONS else [*values[:half], *values[-half:]]
 
 
 def _invoke(item: Invoke, frame: Frame, loops: Loops) -> None:
@@ -226,10 +226,10 @@ def _assignment(item: Assignment, frame: Frame, loops: Loops, covers: _Covers) -
     ):
         return
     found = ranges_of(item, frame, loops)
-    for axis, place in enumerate(axes):
+    for axis, position in enumerate(axes):
         key = target, axis
         try:
-            top = _top(place, item, frame, loops, found.extents, found.lows, item is definer)
+            top = _top(position, item, frame, loops, found.extents, found.lows, item is definer)
         except (Open, KeyError):
             covers.open.add(key)
         except ByData:
@@ -237,7 +237,9 @@ def _assignment(item: Assignment, frame: Frame, loops: Loops, covers: _Covers) -
         else:
             if top is not None:
                 covers.known.setdefault(key, []).append(top)
-            if not isinstance(place, str) and found.pending & {*indices_in(place, frame, loops)}:
+            if not isinstance(position, str) and found.pending & {
+                *indices_in(position, frame, loops)
+            }:
                 covers.open.add(key)
 
 
@@ -245,13 +247,13 @@ def _top(
     term: Term | str, item: Assignment, frame: Frame, loops: Loops, extents: Mapping[str, int],
     lows: Mapping[str, int], based: bool,
 ) -> int | None:  # fmt: skip
-    """One beyond the last place of an axis; None where data decides."""
+    """End of the written range of an axis; None if data-dependent."""
     if isinstance(term, str):
         return extents[term]
     for clause in item.where:
         if isinstance(clause, Exists) and clause.tensor != item.target:
-            for place, size in positions(clause, frame):
-                if place == term:
+            for position, size in positions(clause, frame):
+                if position == term:
                     if size is None:
                         raise Open
                     return size

@@ -1,4 +1,4 @@
-"""Terms as Python functions of the values of indices and loop variables."""
+"""Compilation of terms to Python functions of the values of indices and loop variables."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Made = tuple[str, Evaluated]
 
 @dataclass
 class Stored:
-    """A tensor: its elements in row-major order; None where nothing was written yet."""
+    """A tensor: its elements in row-major order; None where not written yet."""
 
     kind: str
     shape: tuple[int, ...]
@@ -55,12 +55,12 @@ class Stored:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Elements between neighbours along each axis."""
+        """Distance in elements between neighbours along each axis."""
         return tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
 
 
 def kind_of(term: Term, frame: Frame, loops: AbstractSet[str]) -> Kind:
-    """The element type of a term, as far as those of the tensors in it are known."""
+    """The element type of a term, as far as the types of its tensors are known."""
     if isinstance(term, Number):
         return BOOL if isinstance(term.value, bool) else INT if type(term.value) is int else FLOAT
     if isinstance(term, Name):
@@ -91,13 +91,13 @@ def kind_of(term: Term, frame: Frame, loops: AbstractSet[str]) -> Kind:
 
 
 def chosen(term: Operation, frame: Frame) -> Term | None:
-    """The side of `?:` that attributes and constants choose."""
+    """The operand of `?:` that attributes and constants select."""
     holds = constant_truth(term.arguments[0], frame)
     return None if holds is None else term.arguments[1 if holds else 2]
 
 
 def constant_truth(term: Term, frame: Frame) -> bool | None:
-    """Whether a condition holds, where attributes and constants decide it."""
+    """Evaluate a condition that attributes and constants decide."""
     if isinstance(term, Number):
         return bool(term.value) if isinstance(term.value, bool) else None
     if isinstance(term, Name) and isinstance(frame.constants.get(term.name), bool):
@@ -124,7 +124,7 @@ _COMPARED: dict[str, Callable[..., bool]] = {
 
 
 def _whole(term: Term, frame: Frame) -> int | None:
-    """A whole number that attributes and constants are."""
+    """Evaluate an integer of attributes and constants."""
     if isinstance(term, Number):
         return term.value if type(term.value) is int else None
     if isinstance(term, Name):
@@ -163,9 +163,9 @@ def _composed(name: str, kinds: Sequence[Kind]) -> Kind:
 
 @dataclass
 class Terms:
-    """Makes functions of terms; `stored` are the tensors, `loops` the variables around.
+    """Compiles terms; `stored` are the tensors, `loops` the variables of the loops around.
 
-    In a statement with uneven ranges (`masked`) a position that sizes decide may be outside.
+    In a statement with uneven ranges (`masked`) a size-dependent position may be out of bounds.
     """
 
     frame: Frame
@@ -175,24 +175,24 @@ class Terms:
     made: dict[int, tuple[Term, Made]] = field(default_factory=dict)
 
     def number(self, term: Term, kind: str) -> Evaluated:
-        """The value of a term as a number of a type."""
+        """Compile a term to a number of a type."""
         source, value = self.value(term)
         convert = conversion(source, kind)
         return value if convert is numbers.identical else lambda env: convert(value(env))
 
     def truth(self, term: Term) -> Evaluated:
-        """Whether a term holds; a number does when it is not 0."""
+        """Compile a condition; a number is true when it is not 0."""
         return self.number(term, "bool")
 
-    def place(self, term: Term) -> Evaluated:
-        """A position."""
+    def position(self, term: Term) -> Evaluated:
+        """Compile a position."""
         kind, value = self.value(term)
         if is_float(kind):
-            raise NotCovered(f"an index is an integer, not {kind}")
+            raise NotCovered(f"an index must be an integer, not {kind}")
         return value
 
     def value(self, term: Term) -> Made:
-        """The type of a term, and what computes it."""
+        """The type of a term, and its compiled form."""
         known = self.made.get(id(term))
         if known is None:
             known = self.made[id(term)] = term, self._made(term)
@@ -201,7 +201,7 @@ class Terms:
     def _made(self, term: Term) -> Made:
         kind = kind_of(term, self.frame, self.loops)
         if kind is None:
-            raise NotCovered("an element type that nothing decides")
+            raise NotCovered("an element type that cannot be inferred")
         if isinstance(term, Number):
             return kind, _constant(term.value)
         if isinstance(term, Name):
@@ -272,7 +272,7 @@ class Terms:
         return lambda env: function(left(env), right(env))
 
     def _adapted(self, term: Term, kind: str) -> Evaluated:
-        """An operand of an operation on a type, or on a kind that adapts itself."""
+        """Compile an operand to a type, or to an adapting kind."""
         if kind == FLOAT:
             value = self.value(term)[1]
             return lambda env: float(value(env))
@@ -286,21 +286,21 @@ class Terms:
         stored = self.stored[name]
         shape = (prod(stored.shape),) if flat else stored.shape
         strides = (1,) if flat else stored.strides
-        places: list[tuple[Evaluated, bool]] = []
+        positions: list[tuple[Evaluated, bool]] = []
         for term in terms:
             if isinstance(term, Spread):
-                places += [(each, False) for each in self._spread(name, term, len(places))]
+                positions += [(each, False) for each in self._spread(name, term, len(positions))]
             else:
-                places.append((self.place(term), self.by_data(term)))
-        if len(places) != len(shape):
-            raise NotCovered(f"'{name}' is read with {len(places)} indices")
+                positions.append((self.position(term), self.by_data(term)))
+        if len(positions) != len(shape):
+            raise NotCovered(f"'{name}' is read with {len(positions)} indices")
         otherwise = None if default is None else self.number(default, stored.kind)
-        data, axes = stored.data, list(zip(places, shape, strides))
+        data, axes = stored.data, list(zip(positions, shape, strides))
 
         def read(env: Env) -> Any:
             at = 0
-            for (place, by_data), size, stride in axes:
-                index = place(env)
+            for (position, by_data), size, stride in axes:
+                index = position(env)
                 if not 0 <= index < size:
                     if otherwise is not None:
                         return otherwise(env)
@@ -315,12 +315,12 @@ class Terms:
 
         return read
 
-    def _spread(self, name: str, term: Spread, place: int) -> list[Evaluated]:
-        """The positions of an ellipsis: 0 where an axis of size 1 serves every position."""
+    def _spread(self, name: str, term: Spread, position: int) -> list[Evaluated]:
+        """The positions of an ellipsis; 0 along broadcast axes of size 1."""
         frame = self.frame
         names, sizes = frame.indices(term.name), frame.ellipses[term.name]
         declared = frame.spreads.get((name, term.name))
-        if declared is None or declared[0] != place:
+        if declared is None or declared[0] != position:
             return [_index(each) for each in names]
         start, count = declared
         own = list(zip(names, sizes))[len(names) - count :]

@@ -1,4 +1,4 @@
-"""The meaning of a group, by numpy: what everything else is compared with.
+"""Reference semantics of a group, in numpy.
 
-In come a group and arrays; out go the arrays that it computes.
+Input: a group and arrays. Output: the arrays that it computes.
 """

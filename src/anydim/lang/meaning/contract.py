@@ -13,7 +13,7 @@ Array = numpy.ndarray[Any, Any]
 
 
 def factors(expr: Expr) -> list[Expr]:
-    """The operands of a product, nested products opened."""
+    """The operands of a product, nested products flattened."""
     if isinstance(expr, Apply) and expr.function == "mul":
         return [part for argument in expr.arguments for part in factors(argument)]
     return [expr]
@@ -22,8 +22,8 @@ def factors(expr: Expr) -> list[Expr]:
 def sum_of_products(arrays: list[Array], lengths: list[int], outer: int) -> Array:
     """The product of the arrays, summed over all dimensions from `outer` on.
 
-    Each array has a dimension per axis, of length 1 where it does not depend on it; `lengths`
-    are those of the axes. Never forms the whole product: two at a time, by matmul.
+    Each array has a dimension per axis, of length 1 where it does not depend on it; `lengths` has
+    the lengths of the axes. Multiplies two arrays at a time by matmul, never the whole product.
     """
     arrays = sorted(arrays, key=lambda array: array.size)
     while len(arrays) > 2:

@@ -1,9 +1,9 @@
-"""The meaning of a group: a numpy evaluator that everything else is compared with.
+"""The numpy evaluator of groups: the reference for every other implementation.
 
-An expression over axes has as its value an array with one dimension per axis, of length 1 where
-it does not depend on that axis. Work that would fill more than `LARGEST` elements at a time is
-split along the longest axis. Arrays of dtype object hold sizes, so that shape arithmetic can be
-evaluated while the sizes are still symbols.
+The value of an expression over axes is an array with one dimension per axis, of length 1 where it
+does not depend on that axis. Work that would fill more than `LARGEST` elements at a time is split
+along the longest axis. Arrays of dtype object hold sizes, so that shape arithmetic can be evaluated
+while the sizes are still symbols.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Array = numpy.ndarray[Any, Any]
 Span = tuple[int, int]
 Fit = Callable[
     [Array, DType], Array
-]  # an array of sizes -> what its elements are in an integer type
+]  # an array of sizes -> its elements wrapped to an integer type
 
 _RELATIONS = {
     "==": lambda a, b: a == b,
@@ -69,11 +69,11 @@ def evaluate(
     precision: DType | numpy.dtype[Any] | None = None,
     fit: Fit | None = None,
 ) -> dict[str, Array]:
-    """The outputs of a group for these inputs and sizes.
+    """Evaluate the outputs of a group for these inputs and sizes.
 
-    With `precision`, all floating point is computed (and returned) in that type; `fit` brings sizes
-    that are not known into the integer type in which an operation computes. Raises DimError
-    for a guard that fails and InputError for an input that does not fit or a read out of bounds.
+    With `precision`, all floating point is computed (and returned) in that type; `fit` converts
+    symbolic sizes to the integer type in which an operation computes. Raises DimError for a failed
+    guard and InputError for an input that does not fit or a read out of bounds.
     """
     wide = precision.numpy if isinstance(precision, DType) else precision
     check_guards(group.guards, sizes)
@@ -97,7 +97,7 @@ def runner(
     types: Mapping[str, TensorType], values: Mapping[str, Array],
     wide: numpy.dtype[Any] | None = None, fit: Fit | None = None,
 ) -> Compute:  # fmt: skip
-    """What computes the whole target of a statement from `values`, for given sizes."""
+    """Return a function that computes the whole target of a statement from `values`."""
 
     def compute(statement: Statement, sizes: Mapping[str, int], tensor: str = "") -> Array:
         return _Evaluator(statement, types, values, sizes, wide, fit, tensor=tensor).run()
@@ -108,7 +108,7 @@ def runner(
 def filled(
     types: Mapping[str, TensorType], sizes: Mapping[str, int], wide: numpy.dtype[Any] | None = None
 ) -> dict[str, Array]:
-    """Arrays of zeros, for what steps write in parts."""
+    """Allocate arrays of zeros for tensors that steps write in parts."""
     made = {}
     for name, kind in types.items():
         shape = [max(0, size.evaluate(sizes)) for size in kind.shape]
@@ -118,7 +118,7 @@ def filled(
 
 
 def check_guards(guards: tuple[Guard, ...], sizes: Mapping[str, int]) -> None:
-    """Raise DimError for the first guard that does not hold; those on unknown sizes are passed."""
+    """Raise DimError for the first guard that fails; guards on unknown sizes are skipped."""
     for guard in guards:
         if (guard.left.symbols | guard.right.symbols) - sizes.keys():
             continue
@@ -140,7 +140,7 @@ def _input(
     known = [s.evaluate(sizes) if s.symbols <= sizes.keys() else None for s in kind.shape]
     fits = len(known) == value.ndim
     if not fits or any(k is not None and k != n for k, n in zip(known, value.shape)):
-        raise InputError(f"tensor '{name}' has shape {value.shape}, and its type is {kind}")
+        raise InputError(f"tensor '{name}' has shape {value.shape}, expected {kind}")
     held = wide is not None and kind.dtype.is_float and not kind.dtype.stored
     return converted(value, wide) if wide is not None and held else value
 
@@ -149,8 +149,8 @@ def _input(
 class _Evaluator:
     """Evaluates one statement.
 
-    `used` says where the value at hand is used (everywhere: None), `tensor` which tensor's
-    position it is: what checks need to know.
+    `used` is the condition under which the current value is used (None: always), `tensor` the
+    tensor that the current value indexes; bounds checks need both.
     """
 
     statement: Statement
@@ -164,11 +164,11 @@ class _Evaluator:
 
     def __post_init__(self) -> None:
         axes = (*self.statement.axes, *self.statement.reduced)
-        self.places = {axis.name: place for place, axis in enumerate(axes)}
+        self.dimensions = {axis.name: dimension for dimension, axis in enumerate(axes)}
         self.dtype = dtype_of(self.statement.body, self.types)
 
     def run(self) -> Array:
-        """The whole target."""
+        """Evaluate the whole target."""
         statement = self.statement
         shape = tuple(self._length(axis) for axis in statement.axes)
         spans = [(0, length) for length in (*shape, *map(self._length, statement.reduced))]
@@ -183,14 +183,14 @@ class _Evaluator:
         return max(0, axis.extent.evaluate(self.sizes))
 
     def _numpy(self, dtype: DType) -> numpy.dtype[Any]:
-        """The type that values are held in; what is only stored keeps its own."""
+        """The type in which values are held; storage-only types keep their own."""
         held = self.wide is not None and dtype.is_float and not dtype.stored
         return self.wide if self.wide is not None and held else dtype.numpy
 
     # ---- blocks --------------------------------------------------------------------------------
 
     def _block(self, spans: list[Span]) -> Array:
-        """The target over part of its ranges, reduced over what the spans cover."""
+        """The target over part of its ranges, reduced over the spans."""
         statement = self.statement
         if statement.combine == "add" and self.dtype.is_float:
             parts = factors(statement.body)
@@ -207,10 +207,12 @@ class _Evaluator:
 
     def _size(self, expr: Expr, spans: list[Span]) -> int:
         used = indices_of(expr)
-        return prod(stop - start for name, (start, stop) in zip(self.places, spans) if name in used)
+        return prod(
+            stop - start for name, (start, stop) in zip(self.dimensions, spans) if name in used
+        )
 
     def _split(self, spans: list[Span]) -> Array:
-        longest = max(range(len(spans)), key=lambda place: spans[place][1] - spans[place][0])
+        longest = max(range(len(spans)), key=lambda number: spans[number][1] - spans[number][0])
         start, stop = spans[longest]
         middle = (start + stop) // 2
         lower, upper = list(spans), list(spans)
@@ -257,10 +259,10 @@ class _Evaluator:
             value = _as_array(self._size_value(expr.size)).reshape((1,) * len(spans))
             return self._fitted(value, int64)
         if isinstance(expr, Index):
-            place = self.places[expr.name]
+            dimension = self.dimensions[expr.name]
             shape = [1] * len(spans)
-            shape[place] = -1
-            return numpy.arange(*spans[place], dtype=numpy.int64).reshape(shape)
+            shape[dimension] = -1
+            return numpy.arange(*spans[dimension], dtype=numpy.int64).reshape(shape)
         if isinstance(expr, Read):
             return self._read(expr, spans)
         if isinstance(expr, Cast):
@@ -282,7 +284,7 @@ class _Evaluator:
         return rest if rest.constant is None else numpy.int64(rest.constant)
 
     def _arguments(self, expr: Apply, spans: list[Span]) -> list[Array]:
-        """The arguments; those that are used under a condition only are checked there only."""
+        """Evaluate arguments; conditional ones have their checks restricted to their condition."""
         if not checked(expr):
             return [self._value(argument, spans) for argument in expr.arguments]
         return [
@@ -291,7 +293,7 @@ class _Evaluator:
         ]
 
     def _where(self, expr: Expr, condition: Expr | None, spans: list[Span]) -> Array:
-        """A value that is used where a condition holds."""
+        """Evaluate an expression whose value is used only where a condition holds."""
         outer = self.used
         if condition is not None and checked(expr):
             holds = _plain(self._value(condition, spans)).astype(bool)
@@ -301,7 +303,7 @@ class _Evaluator:
         return value
 
     def _inside(self, expr: Apply, spans: list[Span]) -> Array:
-        """An index, 0 where it is outside and not used; raises InputError where it is used."""
+        """A checked index, 0 where out of bounds and unused; raises InputError where it is used."""
         index, size = (self._value(a, spans) for a in expr.arguments[:2])
         if object in (index.dtype, size.dtype):
             return index
@@ -319,10 +321,10 @@ class _Evaluator:
         if read.default is not None:
             within = position_inside(read, self.types[read.tensor].shape)
             default = self._where(read.default, Apply("not", (within,)), spans)
-        where = {name: spans[place] for name, place in self.places.items()}
+        where = {name: spans[dimension] for name, dimension in self.dimensions.items()}
         outer, self.tensor = self.tensor, read.tensor
         result = read_values(
-            self.values[read.tensor], read, where, self.places,
+            self.values[read.tensor], read, where, self.dimensions,
             lambda index: self._value(index, spans), default, self.sizes, self.used,
         )  # fmt: skip
         self.tensor = outer
@@ -338,7 +340,7 @@ class _Evaluator:
         return converted(_plain(value), self._numpy(dtype))
 
     def _fitted(self, value: Array, dtype: DType) -> Array:
-        """Sizes among values of a type as that type holds them."""
+        """Wrap sizes among the values of an integer type to that type."""
         if self.fit is None or value.dtype != object or not dtype.is_integer:
             return value
         return self.fit(value, dtype)
@@ -357,7 +359,7 @@ class _Evaluator:
 
 
 def _accumulated(array: Array) -> Array:
-    """Numbers of 16 bits are added up in float32, as kernels do."""
+    """Convert 16-bit floats to float32 for accumulation, as kernels do."""
     narrow = array.itemsize == 2 and from_numpy(array.dtype).is_float
     return converted(array, float32.numpy) if narrow else array
 
@@ -378,7 +380,7 @@ def _plain(value: Array) -> Array:
     for item in value.reshape(-1):
         constant = item.constant if isinstance(item, Size) else item
         if constant is None:
-            raise InputError(f"the value {item} is not known before the program runs")
+            raise InputError(f"the value {item} is known only at run time")
         flat.append(constant)
     return numpy.array(flat).reshape(value.shape)
 

@@ -1,4 +1,4 @@
-"""Reads for the numpy evaluator: slices where an index allows it, checked gathers elsewhere."""
+"""Reads of the numpy evaluator: slices where possible, else bounds-checked gathers."""
 
 from __future__ import annotations
 
@@ -19,37 +19,39 @@ def read_values(
     tensor: Array,
     read: Read,
     spans: Mapping[str, Span],
-    places: Mapping[str, int],
+    dimensions: Mapping[str, int],
     value: Callable[[Expr], Array],
     default: Array | None,
     sizes: Mapping[str, int],
     used: Array | None = None,
 ) -> Array:
-    """What a read yields over the spans of all indices, with a dimension per index.
+    """Evaluate a read over the spans of all indices, with a dimension per index.
 
-    Raises InputError for a position outside the tensor, unless the read has a default or its
-    value is not `used` there (None: it is used everywhere).
+    Raises InputError for a position out of bounds, unless the read has a default or its value is
+    not `used` there (None: it is used everywhere).
     """
     if read.flat:
         tensor = tensor.reshape(-1)
     if default is None:
-        sliced = _sliced(tensor, read, spans, places, sizes)
+        sliced = _sliced(tensor, read, spans, dimensions, sizes)
         if sliced is not None:
             return sliced
     positions = [value(index) for index in read.indices]
     if any(p.dtype == object for p in positions):
-        raise InputError(f"tensor '{read.tensor}' is read at a position that is not known yet")
-    return _gathered(tensor, read, positions, default, len(places), used)
+        raise InputError(
+            f"tensor '{read.tensor}' is read at a position that is known only at run time"
+        )
+    return _gathered(tensor, read, positions, default, len(dimensions), used)
 
 
 def _sliced(
     tensor: Array,
     read: Read,
     spans: Mapping[str, Span],
-    places: Mapping[str, int],
+    dimensions: Mapping[str, int],
     sizes: Mapping[str, int],
 ) -> Array | None:
-    """A view, when every dimension is read by one index of its own or at one place."""
+    """Slice a tensor if each dimension is read by an index of its own or at a constant."""
     cuts: list[Any] = []
     order: list[int] = []
     for position, length in zip(read.indices, tensor.shape):
@@ -64,17 +66,17 @@ def _sliced(
         name, coefficient = form.terms[0]
         step = coefficient.evaluate(sizes)
         start, stop = spans[name]
-        if step <= 0 or places[name] in order:
+        if step <= 0 or dimensions[name] in order:
             return None
         first, last = offset + step * start, offset + step * (stop - 1)
         _check(read, first, last, length, tensor)
         cuts.append(slice(first, last + 1, step))
-        order.append(places[name])
+        order.append(dimensions[name])
     part = tensor[tuple(cuts)]
     part = numpy.asarray(part, dtype=tensor.dtype).transpose(numpy.argsort(order))
-    shape = [1] * len(places)
-    for place, length in zip(sorted(order), part.shape):
-        shape[place] = length
+    shape = [1] * len(dimensions)
+    for dimension, length in zip(sorted(order), part.shape):
+        shape[dimension] = length
     return part.reshape(shape)
 
 
@@ -85,11 +87,11 @@ def _check(read: Read, low: int, high: int, length: int, tensor: Array) -> None:
 
 
 def outside_error(
-    tensor: str, position: int, shape: tuple[int, ...], verb: str = "read"
+    tensor: str, position: int, shape: tuple[int, ...], access: str = "read"
 ) -> InputError:
-    """The error of a position outside a tensor that is 'read' or 'written' there."""
+    """Error for a position out of bounds that is 'read' or 'written'."""
     return InputError(
-        f"tensor '{tensor}' is {verb} at {position}, outside its shape {shape}",
+        f"tensor '{tensor}' is {access} at {position}, outside its shape {shape}",
         "indices start at 0 and end before the size",
     )
 

@@ -17,10 +17,10 @@ Sizes = Mapping[str, int]
 
 
 class Compute(Protocol):
-    """The whole target of a statement for some sizes; `tensor` is what its values are places in."""
+    """Computes the whole target of a statement; `tensor`: the tensor that the values index."""
 
     def __call__(self, statement: Statement, sizes: Sizes, tensor: str = "") -> Array:
-        """The values."""
+        """Return the values."""
 
 
 @dataclass
@@ -59,21 +59,21 @@ class StepRunner:
 
     def _write(self, step: Write, sizes: Sizes) -> None:
         target = self.values[step.target]
-        places = tuple(self.place(step, axis, sizes) for axis in range(target.ndim))
+        positions = tuple(self.position(step, axis, sizes) for axis in range(target.ndim))
         combine = step.combine if step.reduced else ""
         whole = Statement(step.target, step.axes, step.body, combine, step.reduced)
         body = self.compute(whole, sizes)
         body = body.astype(target.dtype, copy=False)
         if not step.combine or step.fresh:
-            target[places] = body  # of places that meet, numpy keeps the last
-        elif not places:
+            target[positions] = body  # for repeated indices, numpy keeps the last value
+        elif not positions:
             target[...] = FUNCTIONS[step.combine].numpy(target, body)
         else:
             ufunc: Any = FUNCTIONS[step.combine].numpy
-            ufunc.at(target, places, body)
+            ufunc.at(target, positions, body)
 
-    def place(self, step: Write, axis: int, sizes: Sizes) -> Array:
-        """Where each element goes along one dimension; raises InputError outside the target."""
+    def position(self, step: Write, axis: int, sizes: Sizes) -> Array:
+        """Index of each element along one dimension; raises InputError if out of bounds."""
         index = Statement(step.target, step.axes, step.place[axis])
         found = self.compute(index, sizes, step.target)
         length = self.values[step.target].shape[axis]

@@ -1,7 +1,7 @@
-"""One assignment in a definition that needs order -> the steps it means.
+"""Lowers one assignment of an ordered definition to steps.
 
-A target may be written in part, in iterations of a loop, or through an index that data decides.
-What its statement defines alone and wholly stays a Statement; everything else is a Write.
+A target may be written in part, in iterations of a loop, or at data-dependent indices. A target
+that its statement alone defines, as a whole, stays a Statement; everything else is a Write.
 """
 
 from __future__ import annotations
@@ -38,74 +38,74 @@ from anydim.sizes import Size
 def begin(
     assignment: Assignment, scope: Scope, tensors: Mapping[str, TensorType], based: bool
 ) -> Work:
-    """An assignment with names resolved.
+    """Resolve the names of an assignment.
 
-    `based`: the target is this statement's alone, so its ranges are based at 0.
+    `based`: this statement alone defines the target, so its ranges start at 0.
     """
     expander = Expander(scope.binding, tensors)
-    places: list[Expr] = []
+    indices: list[Expr] = []
     for term in assignment.indices:
         if isinstance(term, Spread):
-            places += [Index(axis.name) for axis in expander.axes_of(term)]
+            indices += [Index(axis.name) for axis in expander.axes_of(term)]
         else:
-            places.append(expander.index(term))
-            expander.positions.setdefault(places[-1], term.position)
+            indices.append(expander.index(term))
+            expander.positions.setdefault(indices[-1], term.position)
     left = list(expander.indices)
     body = expander.expand(assignment.value)
     work = Work(assignment, scope.binding, tensors, expander, left, body, scope=scope)
-    work.places = [] if based else places
+    work.target_indices = [] if based else indices
     where_ranges(work)
-    work.places = places if based else work.places
+    work.target_indices = indices if based else work.target_indices
     return work
 
 
 def survey(
     work: Work, constrained: bool, ignored: Collection[str] | None = None
 ) -> tuple[set[Constraint], RangeProblem | None]:
-    """Give every index an extent, without what `ignored` sizes say (`extents.solve`).
+    """Infer the extent of every index, leaving out what `ignored` sizes imply (`extents.solve`).
 
-    Returns the constraints that hold by construction, and why an index has no extent. What the
-    target holds limits ranges as a read of it would when `constrained`, and otherwise where
-    nothing else does.
+    Returns the constraints that hold by construction, and the reason why an index has no extent.
+    The target's shape limits ranges as a read would if `constrained`, otherwise only where nothing
+    else does.
     """
     target = work.assignment.target
     kind = work.tensors.get(target)
-    if kind is not None and len(kind.shape) == len(work.places):
+    if kind is not None and len(kind.shape) == len(work.target_indices):
         if not constrained:
             before = dict(work.extents), list(work.masks)
             satisfied, problem = solve(work, ignored)
             if problem is None:
                 return satisfied, None
             work.extents, work.masks = before
-        work.exists.append(Read(target, tuple(work.places)))
+        work.exists.append(Read(target, tuple(work.target_indices)))
     return solve(work, ignored)
 
 
 def finish(work: Work, constrained: bool) -> None:
-    """Ranges, reads and places, once the shapes of all tensors are known."""
+    """Resolve ranges, reads and written indices, once the shapes of all tensors are known."""
     satisfied, problem = survey(work, constrained)
     if problem is not None:
         raise range_error(work, problem)
     check_reads(work, satisfied)
     target = work.assignment.target
-    for axis, (place, size) in enumerate(zip(work.places, work.tensors[target].shape)):
-        item = ranges.constraint(place, size, target, axis, work.binding.box)
+    for axis, (index, size) in enumerate(zip(work.target_indices, work.tensors[target].shape)):
+        item = ranges.constraint(index, size, target, axis, work.binding.box)
         if item not in satisfied:
-            work.places[axis] = _inside_target(work, axis, place, size)
+            work.target_indices[axis] = _inside_target(work, axis, index, size)
 
 
-def _inside_target(work: Work, axis: int, place: Expr, size: Size) -> Expr:
+def _inside_target(work: Work, axis: int, index: Expr, size: Size) -> Expr:
     target = work.assignment.target
-    status, span = ranges.read_status(place, size, work.extents, work.binding.box)
+    status, span = ranges.read_status(index, size, work.extents, work.binding.box)
     if status == ranges.INSIDE:
-        return place
-    where = work.expander.positions.get(place, work.assignment.position)
+        return index
+    where = work.expander.positions.get(index, work.assignment.position)
     if span is not None and work.masks:
         raise work.error(
-            where, f"'{target}' may be written outside its size {size}",
-            "an uneven range keeps no write inside: give an even one",
+            where, f"'{target}' may be written out of bounds, its size is {size}",
+            "an uneven range does not bound the index: use an even one",
         )  # fmt: skip
-    return settle(work, Position(target, axis, place, size, where, "written"), status, span)
+    return settle(work, Position(target, axis, index, size, where, "written"), status, span)
 
 
 # ---- steps -------------------------------------------------------------------------------------
@@ -114,102 +114,102 @@ def _inside_target(work: Work, axis: int, place: Expr, size: Size) -> Expr:
 def steps_of(work: Work, dtype: DType, fresh_name: Callable[[str], str]) -> list[OrderedStep]:
     """The steps of a finished assignment whose target has elements of `dtype`.
 
-    `fresh_name` gives names to tensors that hold what a target was.
+    `fresh_name` names temporaries that hold the target's old values.
     """
     assignment, target = work.assignment, work.assignment.target
     combine = assignment.combine
     try:
         _check_kind(work, dtype)
         body = converted(work.body, work.tensors, dtype)
-        places = tuple(as_index(place, work.tensors) for place in work.places)
-        outside = _outside(work, places, dtype)
+        indices = tuple(as_index(index, work.tensors) for index in work.target_indices)
+        outside = _outside(work, indices, dtype)
         body = masked(work, body, outside)
     except TypeProblem as problem:
         raise work.type_error(problem) from None
     check_reduction(work, combine if work.right or not assignment.initial else "", dtype)
-    body, before = _keep_what_was(work, body, places, fresh_name)
+    body, before = _preserve_target(work, body, indices, fresh_name)
     axes, reduced = axes_of(work, work.left), axes_of(work, work.right)
-    if assignment.initial and not one_to_one(places, work.left):
-        fill = _fill(work, places, identity(combine, dtype))
-        return [*before, fill, Write(target, places, axes, body, combine, reduced)]
+    if assignment.initial and not one_to_one(indices, work.left):
+        fill = _fill(work, indices, identity(combine, dtype))
+        return [*before, fill, Write(target, indices, axes, body, combine, reduced)]
     if assignment.initial and not reduced:
         combine = ""
     own = any(read.tensor == target for read in reads(body))
-    if not own and (assignment.initial or not combine) and is_whole(work, places):
+    if not own and (assignment.initial or not combine) and is_whole(work, indices):
         return [*before, Statement(target, axes, body, combine, reduced)]
     fresh = assignment.initial and bool(combine)
-    return [*before, Write(target, places, axes, body, combine, reduced, fresh)]
+    return [*before, Write(target, indices, axes, body, combine, reduced, fresh)]
 
 
 def _check_kind(work: Work, dtype: DType) -> None:
-    """Raise TypeProblem for numbers that a parameter which is written cannot hold."""
+    """Raise TypeProblem for numbers that a written parameter cannot hold."""
     _, natural = typed(work.body, work.tensors)
     if natural.is_float and not dtype.is_float:
         target = work.assignment.target
-        problem = f"'{target}' holds {dtype}, and this is {natural}"
+        problem = f"'{target}' holds {dtype}, but this value is {natural}"
         raise TypeProblem(problem, f"convert it: {dtype}(...)")
 
 
-def _outside(work: Work, places: tuple[Expr, ...], dtype: DType) -> Expr:
-    """What an uneven range leaves out: nothing for a sum, else what the target held."""
+def _outside(work: Work, indices: tuple[Expr, ...], dtype: DType) -> Expr:
+    """The value outside an uneven range: the neutral element of a sum, else the target's value."""
     assignment = work.assignment
-    if assignment.combine or is_whole(work, places):
+    if assignment.combine or is_whole(work, indices):
         return identity(assignment.combine or "add", dtype)
-    return Read(assignment.target, places)
+    return Read(assignment.target, indices)
 
 
-def is_whole(work: Work, places: tuple[Expr, ...]) -> bool:
-    """Whether the places are all of the target, each by an index of its own."""
-    names = [place.name for place in places if isinstance(place, Index)]
-    if len(names) < len(places) or len(set(names)) < len(names) or set(names) < set(work.left):
+def is_whole(work: Work, indices: tuple[Expr, ...]) -> bool:
+    """Whether the indices cover all of the target, each dimension by an index of its own."""
+    names = [index.name for index in indices if isinstance(index, Index)]
+    if len(names) < len(indices) or len(set(names)) < len(names) or set(names) < set(work.left):
         return False
     shape = work.tensors[work.assignment.target].shape
     box = work.binding.box
     return all(ranges.proved(work.extents[n], "==", size, box) for n, size in zip(names, shape))
 
 
-def one_to_one(places: tuple[Expr, ...], names: list[str]) -> bool:
-    """Whether different values of these indices are different places: each has one of its own."""
+def one_to_one(indices: tuple[Expr, ...], names: list[str]) -> bool:
+    """Whether different values of these indices give different elements."""
     found: set[str] = set()
-    for place in places:
-        form = affine(place)
+    for index in indices:
+        form = affine(index)
         if form is not None and len(form.terms) == 1 and form.terms[0][1].constant is not None:
             found.add(form.terms[0][0])
     return found >= set(names)
 
 
-def _fill(work: Work, places: tuple[Expr, ...], value: Expr) -> OrderedStep:
-    """The identity at all places that a write through data may reach."""
+def _fill(work: Work, indices: tuple[Expr, ...], value: Expr) -> OrderedStep:
+    """Fill all elements that a write at data-dependent indices may reach with a value."""
     target = work.assignment.target
     shape = work.tensors[target].shape
-    fixed = [isinstance(place, SizeTerm) for place in places]
+    fixed = [isinstance(index, SizeTerm) for index in indices]
     names = [f"{target}.{axis}" for axis in range(len(shape))]
     axes = tuple(Axis(n, s) for n, s, stays in zip(names, shape, fixed) if not stays)
     if not any(fixed):
         return Statement(target, axes, value)
-    where = tuple(p if stays else Index(n) for p, n, stays in zip(places, names, fixed))
+    where = tuple(p if stays else Index(n) for p, n, stays in zip(indices, names, fixed))
     return Write(target, where, axes, value)
 
 
 # ---- reads of the target -----------------------------------------------------------------------
 
 
-def _keep_what_was(
-    work: Work, body: Expr, places: tuple[Expr, ...], fresh_name: Callable[[str], str]
+def _preserve_target(
+    work: Work, body: Expr, indices: tuple[Expr, ...], fresh_name: Callable[[str], str]
 ) -> tuple[Expr, list[OrderedStep]]:
-    """A statement reads what its target held before any of it is written.
+    """Make a statement read the values that its target held before the statement.
 
-    Where a place could be written before it is read, the reads are of a copy.
+    Where an element could be written before it is read, reads are redirected to a copy.
     """
     target = work.assignment.target
     clashing = [
         read for read in reads(body)
-        if read.tensor == target and not _harmless(work, read, places)
+        if read.tensor == target and not _harmless(work, read, indices)
     ]  # fmt: skip
-    held = [read for place in places for read in reads(place) if read.tensor == target]
-    if held:
+    self_reads = [read for index in indices for read in reads(index) if read.tensor == target]
+    if self_reads:
         raise work.error(
-            work.assignment.position, f"'{target}' is written at a place that it holds itself",
+            work.assignment.position, f"'{target}' is written at an index that is read from it",
             "copy it to another tensor first",
         )  # fmt: skip
     if not clashing:
@@ -227,24 +227,24 @@ def _keep_what_was(
     return rewrite(body, change), [step]
 
 
-def _harmless(work: Work, read: Read, places: tuple[Expr, ...]) -> bool:
-    """Whether a read of the target is at the place that is written then, or where none is.
+def _harmless(work: Work, read: Read, indices: tuple[Expr, ...]) -> bool:
+    """Whether a read of the target is of the element being written, or of none that is written.
 
     Checks make no difference: where one fails, nothing is read or written.
     """
     if read.flat:
         return False
-    reading, writing = tuple(map(bare, read.indices)), tuple(map(bare, places))
+    reading, writing = tuple(map(bare, read.indices)), tuple(map(bare, indices))
     if reading == writing:
         return not (work.right and work.assignment.combine) and one_to_one(writing, work.left)
-    return any(_apart(work, *pair) for pair in zip(reading, writing))
+    return any(_disjoint(work, *pair) for pair in zip(reading, writing))
 
 
-def _apart(work: Work, index: Expr, place: Expr) -> bool:
-    """Whether no position that is read along an axis is one that is written there."""
+def _disjoint(work: Work, index: Expr, written_index: Expr) -> bool:
+    """Whether the ranges of a read and a written index along an axis are disjoint."""
     box = ranges.running(work.extents.values(), work.binding.box)
     read = ranges.expression_range(index, work.extents, box)
-    written = ranges.expression_range(place, work.extents, box)
+    written = ranges.expression_range(written_index, work.extents, box)
     if read is None or written is None:
         return False
     (low, high, _), (first, last, _) = read, written

@@ -1,6 +1,6 @@
-"""Arguments meet parameters: ranks of ellipses, size variables, type variables, attributes.
+"""Binding of arguments to parameters: ranks of ellipses, size and type variables, attributes.
 
-The extents of ellipses follow in `broadcast.py`.
+The extents of ellipses are inferred in `broadcast.py`.
 """
 
 from __future__ import annotations
@@ -34,19 +34,23 @@ from anydim.sizes.guard import Guard
 
 @dataclass
 class Binding:
-    """What a definition's names stand for once its arguments are known.
+    """The values of a definition's names, once its arguments are known.
 
-    `by_call`: reads that leave their tensor at the sizes at hand are errors of the calls that reach
-    them, as they are where sizes are free, not of the text.
+    `by_call`: a read that is out of bounds at these sizes raises an error in the calls that reach
+    it, as with free sizes, not at compile time.
     """
 
     definition: Definition
     box: Box
     by_call: bool = False
-    tensors: dict[str, TensorType] = field(default_factory=dict)  # sizes that agree are one here
+    tensors: dict[str, TensorType] = field(
+        default_factory=dict
+    )  # equal sizes are one expression here
     dtypes: dict[str, DType] = field(default_factory=dict)
     sizes: dict[str, Size] = field(default_factory=dict)
-    origins: dict[str, str] = field(default_factory=dict)  # where each size came from, for errors
+    origins: dict[str, str] = field(
+        default_factory=dict
+    )  # the dimension that bound each size, for errors
     attributes: dict[str, Expr] = field(default_factory=dict)
     ellipses: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
     spreads: dict[tuple[str, str], int] = field(default_factory=dict)  # (tensor, ellipsis) -> rank
@@ -59,7 +63,7 @@ class Binding:
         return prove(left, relation, right, self.box) is Truth.PROVED
 
     def guard(self, left: Size, relation: str, right: Size, message: str) -> None:
-        """Add a guard once."""
+        """Add a guard, if it is new."""
         guard = Guard(left, relation, right, f"{self.definition.name}: {message}")
         if guard not in self.guards:
             self.guards.append(guard)
@@ -137,7 +141,7 @@ def _type_value(binding: Binding, attribute: Attribute, value: Any) -> DType:
 
 
 def _value(binding: Binding, attribute: Attribute, value: Any) -> Expr:
-    """The expression an attribute stands for; whole numbers also serve as sizes."""
+    """The expression of an attribute; integers also serve as sizes."""
     kind = attribute.kind
     if kind in ("int", "size") and isinstance(value, Size):
         return SizeTerm(value) if value.constant is None else Literal(value.constant)
@@ -151,7 +155,7 @@ def _value(binding: Binding, attribute: Attribute, value: Any) -> Expr:
     article = "an" if kind == "int" else "a"
     raise binding.error(
         attribute.position,
-        f"attribute '{attribute.name}' is {article} {kind}, and {value!r} is not", _EXAMPLES[kind],
+        f"attribute '{attribute.name}' must be {article} {kind}, not {value!r}", _EXAMPLES[kind],
     )  # fmt: skip
 
 
@@ -170,18 +174,18 @@ def _bind_dtype(binding: Binding, parameter: Parameter, dtype: DType) -> None:
     if expected != dtype:
         raise binding.error(
             parameter.position,
-            f"'{parameter.name}' is {expected}{why}, and the argument is {dtype}",
+            f"'{parameter.name}' is {expected}{why}, but the argument is {dtype}",
             f"give an array of {expected}, or declare a type variable: T(...) {parameter.name}",
         )
 
 
 # ---- ranks -------------------------------------------------------------------------------------
 
-Layout = list[tuple[Term, int]]  # the terms of a shape that are one dimension, with its position
+Layout = list[tuple[Term, int]]  # the terms of a shape that are one dimension, with its index
 
 
 def _bind_ranks(binding: Binding, given: Mapping[str, Any]) -> list[Layout]:
-    """Give every ellipsis its rank in each parameter, and every dimension its place."""
+    """Determine the rank of every ellipsis in each parameter, and the index of every dimension."""
     arguments = {name: kind.rank for name, kind in binding.tensors.items()}
     ranks = ranks_of(binding.definition, arguments, given)
     binding.spreads = ranks.own
@@ -192,22 +196,22 @@ def _bind_ranks(binding: Binding, given: Mapping[str, Any]) -> list[Layout]:
 
 
 def _ellipsis_axes(binding: Binding, name: str, rank: int) -> tuple[Axis, ...]:
-    """Index names for an ellipsis that clash with nothing in the text; extents come later."""
+    """Unique index names of an ellipsis; their extents are set later."""
     taken = binding.definition.text
     stem = name if f"{name}0" not in taken else f"{name}_"
     return tuple(Axis(f"{stem}{i}", as_size(1)) for i in range(rank))
 
 
 def _layout(binding: Binding, parameter: Parameter) -> Layout:
-    places: Layout = []
+    dimensions: Layout = []
     axis = 0
     for term in parameter.shape:
         if isinstance(term, Spread):
             axis += binding.spreads[parameter.name, term.name]
         else:
-            places.append((term, axis))
+            dimensions.append((term, axis))
             axis += 1
-    return places
+    return dimensions
 
 
 def spread_axes(binding: Binding, parameter: Parameter, name: str) -> range:
@@ -238,7 +242,7 @@ def _bind_size(binding: Binding, parameter: Parameter, term: Name, axis: int, ac
 
 
 def _use_declared_sizes(binding: Binding, parameter: Parameter, layout: Layout) -> None:
-    """Let dimensions that agree (proved or guarded) have one size expression from here on."""
+    """Replace the dimensions of a parameter by its declared sizes, proved or guarded equal."""
     kind = binding.tensors[parameter.name]
     shape = list(kind.shape)
     for term, axis in layout:
@@ -249,7 +253,7 @@ def _use_declared_sizes(binding: Binding, parameter: Parameter, layout: Layout) 
 def agree(
     binding: Binding, expected: Size, actual: Size, position: int, left: str, right: str
 ) -> None:
-    """Two sizes that must be equal: proved, refused, or guarded."""
+    """Require two sizes to be equal: proved, rejected, or guarded."""
     truth = prove(expected, "==", actual, binding.box)
     if truth is Truth.REFUTED:
         raise binding.error(position, f"{left} is {expected}, but {right} is {actual}")
@@ -258,7 +262,7 @@ def agree(
 
 
 def shape_size(binding: Binding, term: Term) -> Size:
-    """The size that a term of a shape says, once the size variables are bound."""
+    """The size of a term of a shape, once the size variables are bound."""
     if isinstance(term, Number) and isinstance(term.value, int):
         return as_size(int(term.value))
     if isinstance(term, Name):
@@ -266,7 +270,7 @@ def shape_size(binding: Binding, term: Term) -> Size:
             return _attribute_size(binding, term)
         if term.name in binding.sizes:
             return binding.sizes[term.name]
-        raise binding.error(term.position, f"size '{term.name}' is the size of no dimension")
+        raise binding.error(term.position, f"size '{term.name}' is not the size of a dimension")
     if isinstance(term, (Operation, CallTerm)):
         name = term.function if isinstance(term, Operation) else term.name
         parts = [shape_size(binding, argument) for argument in term.arguments]
@@ -286,7 +290,7 @@ def _attribute_size(binding: Binding, term: Name) -> Size:
 
 
 def fold_sizes(function: str, parts: Sequence[Size]) -> Size | None:
-    """A function of sizes as a size; None when it is not one, or divides by 0."""
+    """Apply a function to sizes; None when the result is not a size, or on division by 0."""
     try:
         if function == "add":
             return parts[0] + parts[1]

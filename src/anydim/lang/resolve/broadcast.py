@@ -1,7 +1,7 @@
 """Broadcasting: the sizes of ellipses that several parameters share.
 
-At each position the dimensions that meet are equal or 1. What is not decided while the sizes are
-symbols becomes a guard, and the result's size an expression that is right in every case.
+The dimensions at each position must be equal or 1. What is undecided while sizes are symbolic
+becomes a guard, and the result's size an expression that is right in every case.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from anydim.sizes import Size, Truth, as_size, broadcast_size, prove
 
 
 def broadcast(binding: Binding) -> None:
-    """Set the extents of every ellipsis from the dimensions that meet at each position."""
+    """Set the extents of every ellipsis by broadcasting the dimensions at each position."""
     for name, axes in binding.ellipses.items():
-        meeting: list[list[tuple[str, Size]]] = [[] for _ in axes]
+        operands: list[list[tuple[str, Size]]] = [[] for _ in axes]
         for parameter in binding.definition.parameters:
-            places = spread_axes(binding, parameter, name)
+            own_axes = spread_axes(binding, parameter, name)
             shape = binding.tensors[parameter.name].shape
-            for offset, axis in enumerate(reversed(places), start=1):
-                meeting[-offset].append((parameter.name, shape[axis]))
+            for offset, axis in enumerate(reversed(own_axes), start=1):
+                operands[-offset].append((parameter.name, shape[axis]))
         binding.ellipses[name] = tuple(
-            Axis(axis.name, _meet(binding, name, sizes)) for axis, sizes in zip(axes, meeting)
+            Axis(axis.name, _common_size(binding, name, sizes))
+            for axis, sizes in zip(axes, operands)
         )
 
 
-def _meet(binding: Binding, ellipsis: str, meeting: list[tuple[str, Size]]) -> Size:
-    """The size that several broadcast dimensions give together."""
+def _common_size(binding: Binding, ellipsis: str, operands: list[tuple[str, Size]]) -> Size:
+    """The common size of several broadcast dimensions."""
     distinct: list[tuple[str, Size]] = []
-    for tensor, size in meeting:
+    for tensor, size in operands:
         if size.constant != 1 and not any(binding.proved(size, "==", s) for _, s in distinct):
             distinct.append((tensor, size))
     if not distinct:
@@ -48,7 +49,7 @@ def _meet(binding: Binding, ellipsis: str, meeting: list[tuple[str, Size]]) -> S
 
 
 def _wide(binding: Binding, sizes: list[Size]) -> Size | None:
-    """A size among these that is never 1, so that it is the result; constants first."""
+    """One of these sizes that is never 1, hence the result; constants first."""
     ordered = sorted(sizes, key=lambda size: size.constant is None)
     for size in ordered:
         if prove(size, "==", 1, binding.box) is Truth.REFUTED:

@@ -1,4 +1,4 @@
-"""Calls between definitions: a callee becomes steps of its caller, with names of its own."""
+"""Calls between definitions: a callee is inlined as steps of its caller, with unique names."""
 
 from __future__ import annotations
 
@@ -40,14 +40,13 @@ from anydim.lang.tree.stepping import variables_of
 from anydim.lang.tree.typing import TypeProblem, converted, typed
 from anydim.sizes import Box, Size
 
-MOST_STEPS = 2_000  # of a definition with all it calls
+MAX_STEPS = 2_000  # per definition, calls included
 Instantiate = Callable[["Definition", tuple[TensorType, ...], Mapping[str, Any], Box], Group]
 
 
 @dataclass(frozen=True)
 class Argument:
-    """A term of a call; `name` is that of the parameter, `dtype` the type that a number takes, None
-    for its own."""
+    """A term of a call; `name` is the parameter's, `dtype` the type of a number (None: its own)."""
 
     term: Term
     name: str
@@ -56,19 +55,19 @@ class Argument:
 
 @dataclass
 class Calls:
-    """Groups of callees, each made once for arguments of the same types, or its error, in `made`.
+    """Groups of callees in `made`, instantiated once per argument types, or their errors.
 
-    `names` are those of the caller's tensors.
+    `names` are the names of the caller's tensors.
     """
 
     instantiate: Instantiate
     names: set[str]
     made: dict[Any, Group | UserError]
-    numbers: dict[str, int] = field(default_factory=dict)  # given last to each stem
+    numbers: dict[str, int] = field(default_factory=dict)  # last number used per stem
     count: int = 0  # steps of all calls so far
 
     def fresh(self, stem: str) -> str:
-        """A name for one more tensor."""
+        """A unique name for a new tensor."""
         number = self.numbers.get(stem, 0) + 1
         while f"{stem}.{number}" in self.names:
             number += 1
@@ -77,14 +76,14 @@ class Calls:
         return f"{stem}.{number}"
 
     def result_types(self, item: Invoke, scope: Scope, walker: Walker) -> tuple[TensorType, ...]:
-        """The types of the results of a call."""
+        """The result types of a call."""
         given = self._arguments(item, scope, walker)
         types = [_argument_type(argument, scope, walker) for argument in given]
         group = self._group(item, scope, tuple(types), walker)
         return tuple(tensor.type for tensor in group.outputs)
 
     def steps(self, item: Invoke, scope: Scope, walker: Walker) -> list[OrderedStep]:
-        """The steps of a call; `walker` gets the types of what they hide."""
+        """The steps of a call; the types of their temporaries are added to `walker`."""
         steps: list[OrderedStep] = []
         arguments = []
         for given in self._arguments(item, scope, walker):
@@ -138,9 +137,9 @@ class Calls:
 
     def _limit(self, item: Invoke, scope: Scope, group: Group) -> None:
         self.count += len(group.steps or group.statements)
-        if self.count > MOST_STEPS:
+        if self.count > MAX_STEPS:
             raise scope.binding.error(
-                item.call.position, f"with all calls this is more than {MOST_STEPS} statements"
+                item.call.position, f"with its calls inlined this exceeds {MAX_STEPS} statements"
             )
 
     def _group(
@@ -149,7 +148,7 @@ class Calls:
         callee = _callee(item, scope)
         if not isinstance(callee, Definition) and callee.routine is not None:
             problem = f"'{callee.name}' is an algorithm, not a comprehension"
-            hint = f"call it in a graph: g.{callee.name}(x) of a Builder, beside g.call(f, x)"
+            hint = f"call it in a graph: g.{callee.name}(x) of a Builder, next to g.call(f, x)"
             raise scope.binding.error(item.call.position, problem, hint)
         attributes = {s.name: _setting(s, callee, scope, walker) for s in item.call.settings}
         key = (id(callee), types, tuple(attributes.items()), scope.box)
@@ -169,13 +168,13 @@ class Calls:
         found = len(made.outputs)
         if found != len(item.targets):
             has = f"'{callee.name}' has {counted(found, 'result')}"
-            problem = f"{has}, and {len(item.targets)} are assigned"
-            raise scope.binding.error(item.position, problem, "give each of them a name")
+            problem = f"{has}, but {len(item.targets)} are assigned"
+            raise scope.binding.error(item.position, problem, "name each result")
         return made
 
 
 def _callee(item: Invoke, scope: Scope) -> Definition | Operator:
-    """The definition that is called, or the operator of the library."""
+    """The called definition, or the operator of the library."""
     callees = scope.binding.definition.callees
     own = (callee for callee in callees if callee.name == item.call.name)
     return next(own, None) or LIBRARY[item.call.name]
@@ -188,7 +187,7 @@ def _argument_type(given: Argument, scope: Scope, walker: Walker) -> TensorType:
 
 
 def _scalar(given: Argument, scope: Scope, walker: Walker) -> tuple[TensorType, Any]:
-    """A number that is given where a callee takes a scalar, and its type."""
+    """A number passed where a callee takes a scalar, and its type."""
     work = walker.scalar(given.term, scope)
     try:
         dtype = given.dtype or typed(work.body, walker.tensors)[1]
@@ -198,23 +197,23 @@ def _scalar(given: Argument, scope: Scope, walker: Walker) -> tuple[TensorType, 
 
 
 def _fit(item: Invoke, scope: Scope, target: str, held: TensorType, given: TensorType) -> None:
-    """Check that a result of a call has the type that its target holds."""
+    """Check that a result of a call has the type of its target."""
     what = f"this result of '{item.call.name}'"
     if len(held.shape) != len(given.shape):
         ranks = counted(len(held.shape), "dimension"), len(given.shape)
-        problem = f"'{target}' has {ranks[0]}, and {what} has {ranks[1]}"
-        raise scope.binding.error(item.position, problem, "give it another name")
+        problem = f"'{target}' has {ranks[0]}, but {what} has {ranks[1]}"
+        raise scope.binding.error(item.position, problem, "assign it to another name")
     if given.dtype.is_float and not held.dtype.is_float:
-        problem = f"'{target}' holds {held.dtype}, and {what} is {given.dtype}"
-        hint = f"give it another name, and convert it: {held.dtype}(...)"
+        problem = f"'{target}' holds {held.dtype}, but {what} is {given.dtype}"
+        hint = f"assign it to another name, or convert it: {held.dtype}(...)"
         raise scope.binding.error(item.position, problem, hint)
     for axis, (expected, actual) in enumerate(zip(held.shape, given.shape)):
         left, right = f"dimension {axis} of '{target}'", f"that of {what}"
         if not scope.binding.proved(expected, "==", actual):
             inner = (expected - actual).symbols - set(scope.outer.names)
             if inner:
-                problem = f"{left} is {expected}, and {right}, {actual}, differs between iterations"
-                hint = f"give it another name, and write a part: {target}(i, ...) = ..."
+                problem = f"{left} is {expected}, but {right}, {actual}, differs between iterations"
+                hint = f"assign it to another name, and write a part: {target}(i, ...) = ..."
                 raise scope.binding.error(item.position, problem, hint)
             agree(scope.binding, expected, actual, item.position, left, right)
 
@@ -240,6 +239,6 @@ def _setting(setting: Setting, callee: Definition | Operator, scope: Scope, walk
     if isinstance(value, SizeTerm):
         return value.size if value.size.constant is None else value.size.constant
     raise scope.binding.error(
-        setting.value.position, f"attribute '{setting.name}' is known only while the call runs",
-        "attributes are constants and sizes; give tensors and scalars as arguments",
+        setting.value.position, f"attribute '{setting.name}' is known only at run time",
+        "attributes are constants and sizes; pass tensors and scalars as arguments",
     )  # fmt: skip

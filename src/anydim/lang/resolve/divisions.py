@@ -1,8 +1,8 @@
-"""Guards of a definition: integers are not divided by a size that is 0.
+"""Guards against integer division by sizes that are 0.
 
-They stand for divisions that run whenever their ranges do. Those in branches and behind `?:`, `&&`,
-`||` and `else`, in loops whose ends data decides, or by a loop's variable have none: there a
-division by 0 gives 0, as by numbers of a tensor.
+They cover divisions that run whenever their ranges do. Divisions in branches and behind `?:`, `&&`,
+`||` and `else`, in loops with data-dependent ends, or by a loop variable have no guard: there a
+division by 0 yields 0, as for elements of a tensor.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from anydim.lang.tree.typing import dtype_of
 from anydim.sizes import Box, Guard, Size, divisor_guard, joined, maximum, product
 
 DIVISIONS = frozenset(("div", "floordiv", "mod", "fmod"))
-CHOOSING = frozenset(("select", "and", "or"))  # the first argument alone is always needed
+CHOOSING = frozenset(("select", "and", "or"))  # only the first argument is always evaluated
 
 
 def division_guards(group: Group, box: Box, source: str) -> tuple[Guard, ...]:
-    """The guards of a group with those of its divisions by sizes."""
+    """The guards of a group, including those of its divisions by sizes."""
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     found = _in_steps(group.steps or group.statements, types, ())
     guards = (divisor_guard(size, product(counts), box, source) for size, counts in found
@@ -45,7 +45,7 @@ def _names(*sizes: Size) -> set[str]:
 def _in_steps(
     steps: Sequence[OrderedStep], types: Mapping[str, TensorType], counts: tuple[Size, ...]
 ) -> Iterator[tuple[Size, tuple[Size, ...]]]:
-    """Divisors, each with the counts that are 0 where nothing is divided."""
+    """Yield divisors, each with the trip counts that are 0 where nothing is divided."""
     for step in steps:
         if isinstance(step, Branch):
             yield from ((size, counts) for size in _divisors(step.condition, types))
@@ -62,7 +62,7 @@ def _in_steps(
 
 
 def _divisors(expr: Expr, types: Mapping[str, TensorType]) -> Iterator[Size]:
-    """The sizes that integers are divided by wherever an expression is computed."""
+    """Yield the sizes that integers are divided by wherever an expression is evaluated."""
     if isinstance(expr, Cast):
         yield from _divisors(expr.argument, types)
     elif isinstance(expr, Read):

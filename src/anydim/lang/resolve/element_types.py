@@ -1,7 +1,7 @@
-"""Element types of the tensors that statements write: the least that hold all that is assigned.
+"""Inference of element types: the narrowest type that holds all values assigned to a tensor.
 
-A tensor that is made of itself, alone or through others, starts with nothing known, and its type
-grows until no statement adds to it. Tensors that do not depend on each other are settled in turn.
+A tensor that depends on itself, alone or through others, starts with an open type, which is widened
+to a fixed point. Strongly connected components are solved one after the other.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Types = Mapping[str, TensorType]
 
 @dataclass(frozen=True)
 class Source:
-    """What a statement assigns to a tensor.
+    """An assignment to a tensor.
 
-    `names` are the tensors that it is made of; `type_in` gives its type for types of theirs, `OPEN`
-    where they do not decide it, and raises TypeProblem where it has none.
+    `names` are the tensors that it depends on; `type_in` computes its type from their types:
+    `OPEN` where they do not decide it; raises TypeProblem where there is none.
     """
 
     names: frozenset[str]
@@ -30,7 +30,7 @@ class Source:
 
 
 def element_types(sources: Mapping[str, Sequence[Source]], tensors: Types) -> dict[str, TensorType]:
-    """`tensors` with the element types of those that have sources; `OPEN` where none follows."""
+    """Add the element types of tensors with sources to `tensors`; `OPEN` where undetermined."""
     types = dict(tensors)
     uses = {
         name: {used for source in of for used in source.names if used in sources}
@@ -48,21 +48,21 @@ def element_types(sources: Mapping[str, Sequence[Source]], tensors: Types) -> di
 def _grow(
     names: Sequence[str], sources: Mapping[str, Sequence[Source]], types: dict[str, TensorType]
 ) -> None:
-    """Settle tensors that depend on each other."""
+    """Infer the types of tensors that depend on each other."""
     for name in names:
         types[name] = Inferred(OPEN, _shape(name, types))
-    _least(names, sources, types)
-    for name in names:  # what is made of literals alone decides its type only now
+    _widen(names, sources, types)
+    for name in names:  # literals decide an open type only now
         types[name] = Inferred(settled(types[name].dtype), types[name].shape)
-    _least(names, sources, types)
+    _widen(names, sources, types)
     for name in names:
         types[name] = TensorType(types[name].dtype, types[name].shape)
 
 
-def _least(
+def _widen(
     names: Sequence[str], sources: Mapping[str, Sequence[Source]], types: dict[str, TensorType]
 ) -> None:
-    """Let types grow until all that is assigned fits."""
+    """Widen types until all assigned values fit."""
     changed = True
     while changed:
         changed = False
@@ -79,7 +79,7 @@ def _known(sources: Sequence[Source], types: Types) -> list[DType]:
         try:
             found.append(source.type_in(types))
         except TypeProblem:
-            continue  # an error where it stays one, once all types are known
+            continue  # reported later if it remains once all types are known
     return found
 
 
@@ -88,23 +88,23 @@ def _shape(name: str, types: Types) -> tuple[Size, ...]:
 
 
 def components(uses: Mapping[str, set[str]]) -> Iterator[list[str]]:
-    """The names that use each other, in the order of `uses`; what others use comes before them."""
+    """Strongly connected components in the order of `uses`, dependences first."""
     users: dict[str, list[str]] = {name: [] for name in uses}
     for name, used in uses.items():
         for other in used:
             users[other].append(name)
-    place = {name: number for number, name in enumerate(uses)}
+    order = {name: number for number, name in enumerate(uses)}
     found: set[str] = set()
     for name in reversed(list(_finished(users, users, set()))):
         if name not in found:
             component = list(_finished([name], uses, found))
-            yield sorted(component, key=place.__getitem__)
+            yield sorted(component, key=order.__getitem__)
 
 
 def _finished(
     roots: Iterable[str], edges: Mapping[str, Iterable[str]], seen: set[str]
 ) -> Iterator[str]:
-    """All that is reached from some names, each after what is reached from it first."""
+    """Yield the names reachable from `roots` in postorder."""
     for root in roots:
         if root in seen:
             continue

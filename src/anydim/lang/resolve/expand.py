@@ -1,4 +1,4 @@
-"""Surface terms -> tree expressions: names resolved, ellipses spread out, sizes folded."""
+"""Expansion of surface terms to tree expressions: resolves names, ellipses and sizes."""
 
 from __future__ import annotations
 
@@ -54,23 +54,23 @@ from anydim.sizes import (
     prove,
 )
 
-LARGEST = 20_000  # nodes of an expression
-DEPTH_WEIGHT = LARGEST // 120  # so that a depth of 120 is as much
+LARGEST = 20_000  # maximum number of nodes of an expression
+DEPTH_WEIGHT = LARGEST // 120  # a depth of 120 weighs as much as `LARGEST` nodes
 
 _COMPARISONS = {
     "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
     "greater_equal": ">=",
 }  # fmt: skip
 
-_CHOOSING = ("select", "and", "or")  # the first argument alone is always needed
+_CHOOSING = ("select", "and", "or")  # only the first argument is always evaluated
 
 
 @dataclass
 class Expander:
     """Expands the terms of one statement.
 
-    `indices` collects the indices met, in order; `trusted` the reads' dimensions (as index
-    expressions) that broadcasting makes right by construction.
+    `indices` collects the indices in order of appearance; `trusted` the reads' dimensions (as index
+    expressions) that broadcasting makes valid by construction.
     """
 
     binding: Binding
@@ -78,14 +78,16 @@ class Expander:
     indices: dict[str, int] = field(default_factory=dict)  # name -> first position
     positions: dict[Expr, int] = field(default_factory=dict)  # where each was first met
     trusted: set[tuple[str, int, Expr]] = field(default_factory=set)
-    extents: dict[int, tuple[int, int]] = field(default_factory=dict)  # by id, of those `kept`
+    extents: dict[int, tuple[int, int]] = field(
+        default_factory=dict
+    )  # by id of the expressions in `kept`
     kept: list[Expr] = field(default_factory=list)
 
     def error(self, term: Term, problem: str, hint: str = "") -> LanguageError:
         return self.binding.error(term.position, problem, hint)
 
     def expand(self, term: Term) -> Expr:
-        """The expression a term stands for."""
+        """Return the expression of a term."""
         expr = self._expand(term)
         self.positions.setdefault(expr, term.position)
         return expr
@@ -108,12 +110,14 @@ class Expander:
         if isinstance(term, Count):
             extents = [axis.extent for axis in self.binding.ellipses[term.ellipsis]]
             return SizeTerm(product(extents))
-        raise self.error(term, "an ellipsis stands only among indices")
+        raise self.error(term, "an ellipsis is only allowed among indices")
 
     def _operation(self, term: Operation) -> Expr:
         arguments = [self.expand(argument) for argument in term.arguments]
         if term.function in _CHOOSING and by_sizes(term.arguments[0], self.binding):
-            return Apply(term.function, tuple(arguments))  # all sides count, whatever sizes decide
+            return Apply(
+                term.function, tuple(arguments)
+            )  # all operands count, whatever sizes decide
         return fold(term.function, arguments, self.binding)
 
     def _name(self, term: Name) -> Expr:
@@ -146,7 +150,7 @@ class Expander:
         return Cast(self._dtype(term.name), self.expand(term.arguments[0]))
 
     def _extent(self, expr: Expr) -> tuple[int, int]:
-        """How many nodes an expression has when it is written out, and the depth, weighted."""
+        """Node count of an expression as a tree, and its weighted depth."""
         if not isinstance(expr, (Apply, Cast)):
             return 1, DEPTH_WEIGHT
         known = self.extents.get(id(expr))
@@ -170,13 +174,13 @@ class Expander:
             have = counted(len(shape), "dimension")
             raise self.error(
                 term, f"'{term.name}' has {have} here, not {len(indices)}",
-                "give an index for each, or '...s' for those of an ellipsis",
+                "give an index for each, or '...s' for the indices of an ellipsis",
             )  # fmt: skip
         default = None if term.default is None else self.expand(term.default)
         return self._checked(Read(term.name, tuple(indices), False, default), term)
 
     def _checked(self, read: Read, term: Term) -> Read:
-        """The read, when it has as many indices as its tensor has dimensions."""
+        """Return the read if its index count equals the rank of its tensor."""
         shape = self.tensors[read.tensor].shape
         if not read.flat and len(read.indices) != len(shape):
             have = counted(len(shape), "dimension")
@@ -189,13 +193,13 @@ class Expander:
         return self._checked(Read(term.tensor, (self.index(term.offset),), True, default), term)
 
     def index(self, term: Term) -> Expr:
-        """An index expression in normal form; whole numbers are sizes."""
+        """An index expression in normal form; integers become sizes."""
         index = self.whole_sizes(self.expand(term))
         self.positions.setdefault(index, term.position)
         return index
 
     def whole_sizes(self, expr: Expr) -> Expr:
-        """An integer expression in normal form, with whole numbers as sizes."""
+        """An integer expression in normal form, with integers as sizes."""
         expr = rewrite(with_sizes(decided(expr), self.binding.box), _number_as_size)
         form = affine(expr)
         if form is None:
@@ -203,7 +207,7 @@ class Expander:
         for size in form.sizes:
             if any(abs(coefficient) >= 1 << 63 for _, coefficient in size.monomials):
                 position = self.positions.get(expr, self.binding.definition.position)
-                raise self.binding.error(position, "a number in an index is beyond 64 bits")
+                raise self.binding.error(position, "a number in an index exceeds 64 bits")
         return to_expr(form)
 
     def _dimension(self, term: Dimension) -> Expr:
@@ -219,32 +223,34 @@ class Expander:
         """The indices of an ellipsis in a read, dimensions of size 1 pinned to 0."""
         axes = self.axes_of(spread)
         parameter = _parameter(self.binding, term.name)
-        places = None if parameter is None else spread_axes(self.binding, parameter, spread.name)
+        dimensions = (
+            None if parameter is None else spread_axes(self.binding, parameter, spread.name)
+        )
         declared = parameter is not None and (term.name, spread.name) in self.binding.spreads
-        if not declared or places is None or places.start != start:
+        if not declared or dimensions is None or dimensions.start != start:
             return [Index(axis.name) for axis in axes]
         shape = self.tensors[term.name].shape
-        own = axes[len(axes) - len(places) :]
+        own = axes[len(axes) - len(dimensions) :]
         return [
-            self._broadcast(term.name, place, shape[place], axis)
-            for place, axis in zip(places, own)
+            self._broadcast(term.name, dimension, shape[dimension], axis)
+            for dimension, axis in zip(dimensions, own)
         ]
 
     def axes_of(self, spread: Spread) -> tuple[Axis, ...]:
-        """The axes of an ellipsis; its indices count as met."""
+        """The axes of an ellipsis; registers its indices."""
         axes = self.binding.ellipses[spread.name]
         for axis in axes:
             self.indices.setdefault(axis.name, spread.position)
         return axes
 
-    def _broadcast(self, tensor: str, place: int, size: Size, axis: Axis) -> Expr:
+    def _broadcast(self, tensor: str, dimension: int, size: Size, axis: Axis) -> Expr:
         index: Expr = Index(axis.name)
         if size.constant == 1 and axis.extent.constant != 1:
             index = SizeTerm(as_size(0))
         elif not proved(size, "==", axis.extent, self.binding.box):
             if size.constant is None and not _never_one(size, self.binding):
                 index = Apply("mul", (index, SizeTerm(minimum(1, maximum(size - 1, 0)))))
-        self.trusted.add((tensor, place, index))
+        self.trusted.add((tensor, dimension, index))
         return index
 
 
@@ -257,7 +263,7 @@ def _parameter(binding: Binding, name: str) -> Parameter | None:
 
 
 def _number_as_size(expr: Expr) -> Expr | None:
-    """Whole numbers as sizes, and arithmetic on sizes folded."""
+    """Convert integers to sizes, and fold arithmetic on sizes."""
     if isinstance(expr, Literal) and type(expr.value) is int:
         return SizeTerm(as_size(expr.value))
     if isinstance(expr, Apply):
@@ -278,7 +284,7 @@ def by_sizes(term: Term, binding: Binding) -> bool:
 
 
 def decided(expr: Expr) -> Expr:
-    """A position or a size without the choices that sizes decide."""
+    """Fold the choices in a position or a size that constants decide."""
 
     def change(part: Expr) -> Expr | None:
         if isinstance(part, Apply) and part.function in (*_CHOOSING, "not"):
@@ -292,7 +298,7 @@ def decided(expr: Expr) -> Expr:
 
 
 def fold(function: str, arguments: list[Expr], binding: Binding) -> Expr:
-    """A function applied, computed now where sizes and constants decide it."""
+    """Apply a function, folded at compile time where sizes and constants decide it."""
     if function == "neg" and isinstance(arguments[0], Literal):
         value = arguments[0].value
         return Apply("neg", tuple(arguments)) if isinstance(value, bool) else Literal(-value)
@@ -301,7 +307,7 @@ def fold(function: str, arguments: list[Expr], binding: Binding) -> Expr:
         known = [size for size in sizes if size is not None]
         folded = fold_sizes(function, known)
         if folded is not None and fits(folded, *int64.range, binding.box, USUAL):
-            return SizeTerm(folded)  # else it wraps, where it is no index
+            return SizeTerm(folded)  # else it wraps, unless it is an index
     if function in _COMPARISONS and None not in sizes:
         return _compare(function, arguments, binding)
     return _fold_logic(function, arguments)

@@ -1,4 +1,4 @@
-"""A statement on its way: the ranges of its indices, from `where` clauses and from reads."""
+"""A statement being resolved: ranges of its indices, from `where` clauses and from reads."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Clause = tuple[Range, Expr, Expr]  # a range and its ends
 
 @dataclass
 class Work:
-    """`left` names the axes; `places` are the index expressions on the left, where they are more.
+    """A statement; `left` names its axes, `indices` are the written index expressions, if any.
 
-    `uneven` ranges have ends that depend on other indices, `ragged` ones ends that data decides;
-    `masks` say where such ranges run.
+    `uneven` ranges have ends that depend on other indices, `ragged` ones data-dependent ends;
+    `masks` are the conditions under which such ranges run.
     """
 
     assignment: Assignment
@@ -42,44 +42,44 @@ class Work:
     uneven: list[Clause] = field(default_factory=list)
     ragged: list[Clause] = field(default_factory=list)
     masks: list[Expr] = field(default_factory=list)
-    places: list[Expr] = field(default_factory=list)
+    target_indices: list[Expr] = field(default_factory=list)
     scope: Scope | None = None  # the loops and branches around it, where there are any
 
     @property
     def right(self) -> list[str]:
-        """The indices that stand on the right alone."""
+        """The indices on the right side only."""
         return [name for name in self.expander.indices if name not in self.left]
 
     def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
-        """An error at a place in the text."""
+        """Make an error at a position in the text."""
         return self.binding.error(position, problem, hint)
 
     @property
     def recurrence(self) -> Recurrence | None:
-        """What it may be meant as where it reads what it writes."""
+        """The recurrence that the statement probably means if it reads its own target."""
         loops = self.scope.loops if self.scope is not None else ()
         return recurrence(self.assignment, {loop.name for loop in loops})
 
     def recurrence_error(self, meant: Recurrence) -> LanguageError:
-        """The error for one that is written as a statement without order."""
+        """Error for a recurrence written as an unordered statement."""
         advice = meant.advice(self.binding.definition)
         return self.error(meant.read.position, meant.problem, advice)
 
     def type_error(self, problem: TypeProblem) -> LanguageError:
-        """The error of an expression that has no type, at its place."""
+        """Error for an expression without a type, at its position."""
         position = self.assignment.position
         if problem.expr is not None:
             position = self.expander.positions.get(problem.expr, position)
         return self.error(position, problem.text, problem.hint)
 
     def change(self, change: ranges.Change) -> None:
-        """Rewrite the body, the places and the ends of ranges."""
+        """Rewrite the body, the written indices and the ends of ranges."""
         body = rewrite(self.body, change)
-        for old, new in zip(reads(self.body), reads(body)):  # errors point at the same places
+        for old, new in zip(reads(self.body), reads(body)):  # keep positions for errors
             position = self.expander.positions.get(old, self.assignment.position)
             self.expander.positions.setdefault(new, position)
         self.body = body
-        self.places = [rewrite(place, change) for place in self.places]
+        self.target_indices = [rewrite(index, change) for index in self.target_indices]
         self.masks = [rewrite(mask, change) for mask in self.masks]
         for clauses in (self.uneven, self.ragged):
             clauses[:] = [(c, rewrite(a, change), rewrite(b, change)) for c, a, b in clauses]
@@ -89,7 +89,7 @@ class Work:
 
 
 def where_ranges(work: Work) -> None:
-    """Take the sizes of ellipses and the `where` clauses in."""
+    """Set extents from ellipses and `where` clauses."""
     indices = work.expander.indices
     for axes in work.binding.ellipses.values():
         work.extents.update((a.name, a.extent) for a in axes if a.name in indices)
@@ -121,7 +121,7 @@ def where_ranges(work: Work) -> None:
 
 
 def _shift(work: Work, lows: Mapping[str, Size]) -> None:
-    """Let indices run from 0 by adding their lower ends wherever they are used."""
+    """Make index ranges start at 0 by adding their lower ends wherever they are used."""
 
     def change(expr: Expr) -> Expr | None:
         if isinstance(expr, Index) and expr.name in lows:
@@ -131,7 +131,7 @@ def _shift(work: Work, lows: Mapping[str, Size]) -> None:
         return None
 
     work.change(change)
-    work.places = list(map(normal_form, work.places))
+    work.target_indices = list(map(normal_form, work.target_indices))
     for clauses in (work.uneven, work.ragged):
         clauses[:] = [(c, normal_form(low), normal_form(high)) for c, low, high in clauses]
 
@@ -140,9 +140,9 @@ def _shift(work: Work, lows: Mapping[str, Size]) -> None:
 
 
 def infer(work: Work) -> set[Constraint]:
-    """Give every index an extent; returns the constraints that hold by construction.
+    """Infer the extent of every index; returns the constraints that hold by construction.
 
-    Raises LanguageError for an index whose range does not follow.
+    Raises LanguageError for an index whose range cannot be inferred.
     """
     held, problem = solve(work)
     if problem is not None:
@@ -153,10 +153,10 @@ def infer(work: Work) -> set[Constraint]:
 def solve(
     work: Work, ignored: Collection[str] | None = None
 ) -> tuple[set[Constraint], RangeProblem | None]:
-    """As `infer`; returns why an index has no extent, too.
+    """As `infer`; also returns why an index has no extent.
 
-    What depends on sizes that are not inferred yet is left out: on all of them, or on those of
-    `ignored` alone. The extent of an index that depends on others is unknown as they are.
+    Constraints on sizes that are not inferred yet are left out: on any such size, or only on those
+    in `ignored`. An index that depends on an unknown size gets an unknown extent.
     """
 
     def usable(size: Size) -> bool:
@@ -190,10 +190,10 @@ def solve(
 
 
 def range_error(work: Work, problem: RangeProblem) -> LanguageError:
-    """The error of an index that has no range, where it is first used.
+    """Error for an index without a range, where it is first used.
 
-    A read at a place that is no integer says nothing of ranges: it is the error then. So is one of
-    what the statement writes.
+    A read at a non-integer index implies no range, so it is reported instead; so is a statement
+    that reads its own target.
     """
     meant = work.recurrence
     if meant is not None:
@@ -208,22 +208,22 @@ def range_error(work: Work, problem: RangeProblem) -> LanguageError:
     hint = problem.hint
     if any(ranges.uses(read, name) for read in guarded):
         hint = hint.replace(f"{name} in 0:...", f"{name} in 0:{_meant(work, guarded, name)}")
-        hint += " (a read with a default says nothing of ranges)"
+        hint += " (a read with a default implies no range)"
     return work.error(position, problem.text, hint)
 
 
 def _meant(work: Work, guarded: list[Read], name: str) -> str:
-    """The size of the dimension that an index alone is the place in, as reads with defaults say."""
-    places = (place for read in guarded for place in read_places(read, work.tensors))
-    return next((str(size) for index, size, _ in places if index == Index(name)), "...")
+    """The size of the dimension that an index alone addresses in reads with defaults."""
+    positions = (position for read in guarded for position in read_positions(read, work.tensors))
+    return next((str(size) for index, size, _ in positions if index == Index(name)), "...")
 
 
 def _uneven_range(work: Work, clause: Range, low: Expr, high: Expr) -> None:
-    """A range whose ends depend on other indices: run over all of it and mask the rest."""
+    """A range with ends that depend on other indices: run over its hull and mask the rest."""
     box = work.binding.box
     spans = [ranges.expression_range(end, work.extents, box) for end in (low, high)]
     if spans[0] is None or spans[1] is None:
-        raise work.error(clause.position, f"the range of '{clause.index}' has no bounds")
+        raise work.error(clause.position, f"the range of '{clause.index}' is unbounded")
     lowest, highest = spans[0][0], spans[1][1]
     unknown = ranges.unknown_in(lowest, highest)
     if unknown:
@@ -240,9 +240,9 @@ def _uneven_range(work: Work, clause: Range, low: Expr, high: Expr) -> None:
 
 
 def _ragged_range(work: Work, clause: Range, low: Expr, high: Expr) -> None:
-    """A range whose ends data decides: run over what the reads allow and mask the rest.
+    """A range with data-dependent ends: run over what the reads allow and mask the rest.
 
-    Its end is checked while running: it must not pass what the reads allow.
+    Its end is checked at run time: it must not exceed what the reads allow.
     """
     extent = work.extents[clause.index]
     index = Index(clause.index)
@@ -254,14 +254,14 @@ def _ragged_range(work: Work, clause: Range, low: Expr, high: Expr) -> None:
 
 
 def constraints_of(work: Work) -> list[Constraint]:
-    """What all reads in a statement say of its indices."""
+    """The constraints that all reads in a statement put on its indices."""
     found: dict[Constraint, None] = {}
     ends = [end for _, *pair in work.ragged for end in pair]
-    inner = (read for expr in (*work.places, *ends) for read in reads(expr))
+    inner = (read for expr in (*work.target_indices, *ends) for read in reads(expr))
     for read in (*reads(work.body), *inner, *work.exists):
         if read.default is not None:
             continue
-        for position, size, axis in read_places(read, work.tensors):
+        for position, size, axis in read_positions(read, work.tensors):
             if (read.tensor, axis, position) in work.expander.trusted:
                 continue
             item = ranges.constraint(position, size, read.tensor, axis, work.binding.box)
@@ -270,7 +270,7 @@ def constraints_of(work: Work) -> list[Constraint]:
     return list(found)
 
 
-def read_places(read: Read, tensors: Mapping[str, TensorType]) -> list[tuple[Expr, Size, int]]:
+def read_positions(read: Read, tensors: Mapping[str, TensorType]) -> list[tuple[Expr, Size, int]]:
     """The index expressions of a read, each with the size it must stay below."""
     shape = tensors[read.tensor].shape
     if read.flat:
@@ -279,12 +279,12 @@ def read_places(read: Read, tensors: Mapping[str, TensorType]) -> list[tuple[Exp
 
 
 def axes_of(work: Work, names: list[str]) -> tuple[Axis, ...]:
-    """Indices with their ranges."""
+    """Axes of indices with their ranges."""
     return tuple(Axis(name, work.extents[name]) for name in names)
 
 
 def masked(work: Work, body: Expr, outside: Expr) -> Expr:
-    """The body where all uneven ranges run, and another value where one does not."""
+    """The body where all uneven ranges run, and another value elsewhere."""
     condition: Expr | None = None
     for mask in work.masks:
         mask, _ = typed(mask, work.tensors)

@@ -1,4 +1,4 @@
-"""Every position proven inside its tensor, refused, guarded, or checked while running."""
+"""Bounds of reads: each position is proved in bounds, rejected, guarded, or checked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from anydim.base.errors import LanguageError
 from anydim.base.records import dataclass
 from anydim.lang.resolve import ranges
-from anydim.lang.resolve.extents import Work, read_places
+from anydim.lang.resolve.extents import Work, read_positions
 from anydim.lang.resolve.ranges import Constraint
 from anydim.lang.resolve.scope import LoopAround, hoisted, in_text, trips
 from anydim.lang.resolve.witness import escape, shown
@@ -18,7 +18,7 @@ from anydim.sizes import Box, Size, simplify
 
 
 def check_reads(work: Work, satisfied: set[Constraint]) -> None:
-    """Every read proven inside its tensor, guarded, or checked while running."""
+    """Prove, guard or insert run-time checks for every read."""
     if any(extent.constant == 0 for extent in work.extents.values()):
         return
 
@@ -33,7 +33,7 @@ def check_reads(work: Work, satisfied: set[Constraint]) -> None:
 def _checked_read(work: Work, read: Read, satisfied: set[Constraint]) -> Read | None:
     box = work.binding.box
     indices = list(read.indices)
-    for position, size, axis in read_places(read, work.tensors):
+    for position, size, axis in read_positions(read, work.tensors):
         item = ranges.constraint(position, size, read.tensor, axis, box)
         if item in satisfied or (read.tensor, axis, position) in work.expander.trusted:
             continue
@@ -50,18 +50,18 @@ def _checked_read(work: Work, read: Read, satisfied: set[Constraint]) -> Read | 
 
 @dataclass(frozen=True)
 class Position:
-    """An index expression at one dimension of a tensor that is 'read' or 'written' there."""
+    """An index expression at one dimension of a tensor that is 'read' or 'written'."""
 
     tensor: str
     axis: int
     index: Expr
     size: Size
     where: int  # in the text
-    verb: str
+    access: str
 
 
 def settle(work: Work, at: Position, status: str, span: tuple[Size, Size] | None) -> Expr:
-    """The index of a position that is not proven inside: refused, guarded, or checked."""
+    """The index at a position that is not proved in bounds: rejected, guarded, or checked."""
     box = work.binding.box
     if span is None or status == ranges.BY_DATA:
         return inside(at.index, at.size)
@@ -69,7 +69,7 @@ def settle(work: Work, at: Position, status: str, span: tuple[Size, Size] | None
     scope = work.scope
     if scope is not None and (scope.loops or scope.conditional):
         if status == ranges.OUTSIDE and not work.binding.by_call:
-            raise _leaves(work, at, span)
+            raise _out_of_bounds(work, at, span)
         low = hoisted(span[0], scope.loops, box, False)
         high = hoisted(span[1], scope.loops, box, True)
         runs = [*work.extents.values(), *map(trips, scope.loops)]
@@ -81,7 +81,7 @@ def settle(work: Work, at: Position, status: str, span: tuple[Size, Size] | None
         status, _ = ranges.span_status(low, high, at.size, trips_too, box)
     extents = {**work.extents, **_trip_extents(loops, box)}
     if status == ranges.OUTSIDE and not (work.binding.by_call and _may_not_run(extents, box)):
-        raise _leaves(work, at, span)
+        raise _out_of_bounds(work, at, span)
     if status in (ranges.OUTSIDE, ranges.UNDECIDED):
         _guard(work, at, span, extents, box)
     return at.index
@@ -102,27 +102,27 @@ def _guard(
     work: Work, at: Position, span: tuple[Size, Size], extents: Mapping[str, Size], box: Box
 ) -> None:
     if not ranges.is_known(at.size):
-        return  # asked again when the size has been inferred
+        return  # guarded once the size has been inferred
     line = work.binding.definition.text.count("\n", 0, at.where) + 1
-    where = f"'{at.tensor}' is {at.verb} at {span[0]} to {span[1]} of dimension {at.axis}"
+    where = f"'{at.tensor}' is {at.access} at {span[0]} to {span[1]} of dimension {at.axis}"
     message = f"{work.binding.definition.name}, line {line}: {where}, inside its size {at.size}"
     for guard in ranges.read_guards(*span, at.size, extents, box, message):
         if guard not in work.binding.guards:
             work.binding.guards.append(guard)
 
 
-def _leaves(work: Work, at: Position, span: tuple[Size, Size]) -> LanguageError:
+def _out_of_bounds(work: Work, at: Position, span: tuple[Size, Size]) -> LanguageError:
     meant = work.recurrence
     if meant is not None:
         return work.recurrence_error(meant)
-    where = f"'{at.tensor}' is {at.verb} at {span[0]} to {span[1]} of dimension {at.axis}"
+    where = f"'{at.tensor}' is {at.access} at {span[0]} to {span[1]} of dimension {at.axis}"
     found = escape(at.index, at.size, work.extents, work.binding.box)
     loops = work.scope.loops if work.scope is not None else ()
     values = {} if found is None else in_text(found[0], loops)
     witness = f": with {shown(values)} at {found[1]}" if found is not None and values else ""
     hint = "give the index a range: where i in lo:hi"
     if isinstance(at.index, SizeTerm) and at.index.size == at.size and at.size.constant is None:
-        hint = f"'{at.size}' is that size, and no index: count in another name"
-    elif at.verb == "read":
+        hint = f"'{at.size}' is that size, not an index: use another name for the index"
+    elif at.access == "read":
         hint = f"give the read a default: x(...) else 0, or {hint.removeprefix('give ')}"
     return work.error(at.where, f"{where}, whose size is {at.size}{witness}", hint)

@@ -1,9 +1,9 @@
-"""A definition and the types of its arguments -> a group of statements with ranges and types.
+"""Instantiation: a definition and argument types -> a group of statements with ranges and types.
 
 After: ranks are known, every axis has an extent, every conversion is a Cast, every Literal has a
 dtype, index expressions are affine in normal form wherever they are affine, and every unguarded
-read whose position sizes decide is proven in bounds or has a guard; an index that data decides, or
-that no proof reaches, is checked (`tree/bounds_checks.py`); 16-bit floats are computed with in
+read at a size-dependent position is proved in bounds or has a guard; an index that is
+data-dependent, or unproved, is checked (`tree/bounds_checks.py`); 16-bit floats are computed in
 float32 (`widening.py`).
 """
 
@@ -32,27 +32,27 @@ def instantiate(
     attributes: Mapping[str, Any] | None = None,
     box: Box | None = None,
 ) -> Group:
-    """The group that a definition means for arguments of these types.
+    """Instantiate a definition for arguments of these types.
 
     `attributes` gives values to declared attributes, and to "...p" the rank of an ellipsis.
-    Raises LanguageError where arguments do not fit or a read is out of bounds. A size that is a
-    number is no reason for an error that the definition does not have where that size is free:
-    calls that reach a read outside are refused then.
+    Raises LanguageError where arguments do not fit or a read is out of bounds. A constant size
+    raises no error that the definition would not raise with that size free: calls that reach the
+    read out of bounds are rejected instead.
     """
     attributes, box = attributes or {}, box or Box.of()
     try:
         return _instantiate({}, False, definition, types, attributes, box)
     except LanguageError:
-        free, wider = _freed(definition, types, box)
-        if wider is box or not _makes_sense(definition, free, attributes, wider):
+        free, wider = _with_free_sizes(definition, types, box)
+        if wider is box or not _is_valid(definition, free, attributes, wider):
             raise
     return _instantiate({}, True, definition, types, attributes, box)
 
 
-def _freed(
+def _with_free_sizes(
     definition: Definition, types: Sequence[TensorType], box: Box
 ) -> tuple[list[TensorType], Box]:
-    """The types with a dim for each size variable that is a number, and the box with these dims."""
+    """Replace each constant size variable by a dim; returns the types and the box with the dims."""
     taken, dims = set(box.names), dict[str, Dim]()
     found = []
     for parameter, kind in zip(definition.parameters, types):
@@ -68,18 +68,18 @@ def _freed(
 
 
 def _named_axes(parameter: Parameter, rank: int) -> Iterator[tuple[int, str]]:
-    """The axes of a parameter that are size variables, but for those between two ellipses."""
+    """Axes of a parameter that are size variables, except those between two ellipses."""
     terms = parameter.shape
-    spreads = [place for place, term in enumerate(terms) if isinstance(term, Spread)]
-    for place, term in enumerate(terms):
+    spreads = [number for number, term in enumerate(terms) if isinstance(term, Spread)]
+    for number, term in enumerate(terms):
         if isinstance(term, Name):
-            before = not spreads or place < spreads[0]
-            axis = place if before else rank - len(terms) + place
-            if (before or place > spreads[-1]) and 0 <= axis < rank:
+            before = not spreads or number < spreads[0]
+            axis = number if before else rank - len(terms) + number
+            if (before or number > spreads[-1]) and 0 <= axis < rank:
                 yield axis, term.name
 
 
-def _makes_sense(
+def _is_valid(
     definition: Definition, types: Sequence[TensorType], attributes: Mapping[str, Any], box: Box
 ) -> bool:
     try:
@@ -97,7 +97,7 @@ def _instantiate(
     attributes: Mapping[str, Any],
     box: Box,
 ) -> Group:
-    """As `instantiate`; `made` keeps the groups of callees, however often they are called."""
+    """As `instantiate`; `made` caches the groups of callees."""
     binding = bind(definition, types, attributes, box, by_call)
     broadcast(binding)
     if needs_order(definition, binding):
@@ -107,7 +107,7 @@ def _instantiate(
 
 
 def _unordered(binding: Binding, types: Sequence[TensorType]) -> Group:
-    """The group of a definition that assigns each tensor once, and wholly."""
+    """Group of a definition that assigns each tensor once, as a whole."""
     definition = binding.definition
     tensors = dict(binding.tensors)
     statements = []

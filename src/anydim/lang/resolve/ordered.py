@@ -1,7 +1,7 @@
-"""Definitions whose statements need order -> a group with steps.
+"""Lowering of definitions whose statements need an order to a group with steps.
 
-`shaping.py` finds the shapes and element types of all tensors; then one walk over the text makes
-the steps: loops, branches, whole statements and writes of parts.
+`shaping.py` infers the shapes and element types of all tensors; then one walk over the text makes
+the steps: loops, branches, whole statements and partial writes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anydim.lang.resolve.binding import Binding
 from anydim.lang.resolve.calls import Calls, Instantiate
 from anydim.lang.resolve.extents import Work
 from anydim.lang.resolve.ranges import is_known
-from anydim.lang.resolve.recurrence import turned
+from anydim.lang.resolve.recurrence import reversed_loop
 from anydim.lang.resolve.roles import Role, accumulates, roles_of
 from anydim.lang.resolve.scope import LoopAround, Scope, in_text
 from anydim.lang.resolve.shaping import shapes_of
@@ -37,9 +37,9 @@ def ordered(
     binding: Binding, types: tuple[TensorType, ...], instantiate: Instantiate,
     made: dict[Any, Group | UserError],
 ) -> Group:  # fmt: skip
-    """The group of a bound definition that needs order; LanguageError where it makes no sense.
+    """The group of a bound definition that needs an order; LanguageError for an invalid one.
 
-    `instantiate` makes the groups of callees, which `made` keeps.
+    `instantiate` makes the groups of callees, which `made` caches.
     """
     definition = binding.definition
     roles = roles_of(definition, binding)
@@ -72,8 +72,8 @@ def ordered(
 
 
 def _empty(group: Group) -> Iterator[OrderedStep]:
-    """Tensors without elements that are results or read, when the loops that would write them have
-    no iterations at all."""
+    """Yield statements for empty tensors that are results or read, and that no step writes since
+    the loops that would write them never run."""
     used = {read.tensor for _, expr in expressions_of(group.steps) for read in reads(expr)}
     made = written(group.steps)
     for tensor in (*group.outputs, *group.temporaries):
@@ -84,7 +84,7 @@ def _empty(group: Group) -> Iterator[OrderedStep]:
 
 
 def _check_written(group: Group, maker: Maker, binding: Binding) -> None:
-    """Raise LanguageError where an element may be read, or given, that nothing wrote."""
+    """Raise LanguageError where an element may be read, or returned, before it is written."""
     box = assumed(binding.box, group.guards)
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     given = {tensor.name for tensor in group.inputs}
@@ -105,24 +105,24 @@ def _check_written(group: Group, maker: Maker, binding: Binding) -> None:
     position = maker.where(step, read, name)
     shown_name = maker.original.get(name, name)
     if early is None:
-        what = "read" if step is not None else "given back"
-        problem = f"'{shown_name}' is not known to be written everywhere before it is {what}"
+        what = "read" if step is not None else "returned"
+        problem = f"'{shown_name}' cannot be proved to be fully written before it is {what}"
     elif step is not None and early.later:
-        problem = f"the order contradicts this read: {early.text}"
+        problem = f"the iteration order contradicts this read: {early.text}"
     else:
         sizes = ", ".join(map(str, types[name].shape))
         problem = f"{early.text}; '{shown_name}' has the sizes ({sizes})" if sizes else early.text
     hint = f"define all of it first, as in {shown_name}(...) = 0"
     if early is not None and early.later and step is not None and in_loop:
         around = _around(binding.definition.statements, position)
-        other = turned(around, shown_name)
+        other = reversed_loop(around, shown_name)
         other = f", as in {other}" if other else ""
-        hint = f"let the iterations run in another order{other}, or {hint}"
+        hint = f"change the order of the iterations{other}, or {hint}"
     raise binding.error(position, problem, hint)
 
 
 def _around(block: Sequence[Item], position: int) -> list[Item]:
-    """The items of a text that a place is in, outer before inner."""
+    """The items of a text around a position, outer before inner."""
     inside = [item for item in block if item.position <= position]
     if not inside:
         return []
@@ -134,20 +134,19 @@ def _check_definers(binding: Binding, roles: dict[str, Role]) -> None:
     for name, role in roles.items():
         if not role.parameter and all(map(accumulates, role.writers)):
             raise binding.error(
-                role.writers[0].position, f"nothing defines '{name}' before this adds to it",
+                role.writers[0].position, f"'{name}' is accumulated into before it is defined",
                 "start from the operator's identity, as in '+=!', or assign it first",
             )  # fmt: skip
 
 
 def _check_sizes(maker: Maker, binding: Binding) -> None:
-    """Raise LanguageError for a size that does not follow. Where the loops around a statement have
-    no iterations, nobody has asked its ranges."""
+    """Raise LanguageError for a size that cannot be inferred, as in loops that never run."""
     for name, role in maker.roles.items():
         for axis, size in enumerate(maker.tensors[name].shape if name in maker.tensors else ()):
             if not is_known(size):
                 raise binding.error(
-                    role.writers[0].position, f"the size of '{name}' in dimension {axis} does not"
-                    " follow from any read", "add the range of the index: where i in 0:...",
+                    role.writers[0].position, f"the size of '{name}' in dimension {axis} cannot"
+                    " be inferred from any read", "add the range of the index: where i in 0:...",
                 )  # fmt: skip
 
 
@@ -159,7 +158,7 @@ class Maker(Walker):
     sources: dict[int, tuple[OrderedStep, Work | Invoke]] = field(
         default_factory=dict
     )  # by id of step
-    original: dict[str, str] = field(default_factory=dict)  # of a copy the parameter
+    original: dict[str, str] = field(default_factory=dict)  # copy -> parameter
 
     def assignment(self, item: Assignment, scope: Scope) -> list[OrderedStep]:
         role = self.roles[item.target]
@@ -169,13 +168,13 @@ class Maker(Walker):
         steps = assignment_steps.steps_of(work, kind.dtype, self._copy_name)
         for axis, size in enumerate(kind.shape):
             if not is_known(size):
-                problem = f"the size of dimension {axis} of '{item.target}' does not follow"
+                problem = f"the size of dimension {axis} of '{item.target}' cannot be inferred"
                 hint = f"define all of it first: {item.target}(i, ...) = 0 where i in 0:..."
                 raise work.error(item.position, problem, hint)
         return self._from(work, steps)
 
     def postpone(self, item: Item, sizes: frozenset[str]) -> None:
-        """Nothing: a size that is unknown now is an error of what writes its tensor."""
+        """Do nothing: an unknown size is reported by the statements that write its tensor."""
 
     def _copy_name(self, target: str) -> str:
         name = self.calls.fresh(target)
@@ -193,7 +192,7 @@ class Maker(Walker):
     def renamed(
         self, steps: Sequence[OrderedStep], copies: Mapping[str, str]
     ) -> tuple[OrderedStep, ...]:
-        """The steps with the copies in place of parameters that are written."""
+        """Replace the parameters that are written by their copies."""
         new = renamed(steps, copies)
         for before, after in zip(every(steps), every(new)):
             if id(before) in self.sources:
@@ -208,7 +207,7 @@ class Maker(Walker):
         return () if scope is None else scope.loops
 
     def where(self, step: OrderedStep | None, read: Read | None, name: str) -> int:
-        """The place in the text of a read in a step, or of what writes a tensor."""
+        """The position in the text of a read in a step, or of a writer of a tensor."""
         name = self.original.get(name, name)
         _, source = self.sources.get(id(step), (None, None))
         if source is None:
@@ -217,13 +216,15 @@ class Maker(Walker):
             return source.position
         if read is None:
             return source.assignment.position
-        places = source.expander.positions
-        same = [at for expr, at in places.items() if isinstance(expr, Read) and expr.tensor == name]
-        return places.get(read, same[0] if same else source.assignment.position)
+        positions = source.expander.positions
+        same = [
+            at for expr, at in positions.items() if isinstance(expr, Read) and expr.tensor == name
+        ]
+        return positions.get(read, same[0] if same else source.assignment.position)
 
 
 def _copied(copies: Mapping[str, str], binding: Binding) -> list[OrderedStep]:
-    """A parameter that is written is copied first: what the caller holds stays as it is."""
+    """Copies of parameters that are written, since the caller's arrays stay unchanged."""
     steps: list[OrderedStep] = []
     for name, copy in copies.items():
         shape = binding.tensors[name].shape

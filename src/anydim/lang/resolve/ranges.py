@@ -1,8 +1,8 @@
-"""Ranges of indices: what reads imply, and whether every read stays inside its tensor.
+"""Ranges of indices implied by reads, and proofs that reads are in bounds.
 
 A read constrains its indices when its position is affine in them: 0 <= position < size. In each
-round every index that is the only unknown one of some read gets the largest range that reads in
-bounds, intersecting what several reads say; then the next round knows more. Where a read depends on
+round every index that is the only unknown one of some read gets the largest range that is in
+bounds, intersected over several reads; the next round uses the new ranges. Where a read depends on
 a size that is not inferred yet, so does the extent of its index: it is a sum of such sizes until
 they are known.
 """
@@ -22,11 +22,11 @@ from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove, sim
 from anydim.sizes.guard import Guard
 
 Change = Callable[[Expr], Expr | None]
-UNKNOWN = "unknown."  # how sizes are called that are not inferred yet
+UNKNOWN = "unknown."  # prefix of the names of sizes not inferred yet
 
 
 class RangeProblem(Exception):
-    """Why an index has no range, or a read no proof."""
+    """Why an index has no range, or a read is unproved."""
 
     def __init__(self, text: str, hint: str = "") -> None:
         self.text, self.hint = text, hint
@@ -35,7 +35,7 @@ class RangeProblem(Exception):
 
 @dataclass(frozen=True)
 class Constraint:
-    """0 <= form < size, because dimension `axis` of `tensor` is read there."""
+    """0 <= form < size, from an access of dimension `axis` of `tensor`."""
 
     form: Affine
     size: Size
@@ -54,7 +54,7 @@ def proved(left: Size, relation: str, right: Size | int, box: Box) -> bool:
 def running(extents: Iterable[Size], box: Box) -> Box:
     """The part of the box where all these ranges run: a dim that empties one at 0 is at least 1.
 
-    The same box for the same dims: it remembers what was proven.
+    Returns the same box object for the same dims, since boxes cache proofs.
     """
     emptying = frozenset(
         name for extent in extents for name in extent.symbols if _empty_at_zero(extent, name)
@@ -76,7 +76,7 @@ def _from_one(box: Box, emptying: frozenset[str]) -> Box:
 
 @lru_cache(maxsize=1 << 12)
 def _empty_at_zero(extent: Size, name: str) -> bool:
-    """Whether an extent is 0 where a dim is; where the dim divides something, it is not defined."""
+    """Whether an extent is 0 where a dim is; False where the dim divides something."""
     try:
         return extent.substitute({name: 0}).constant == 0
     except DimError:
@@ -84,9 +84,9 @@ def _empty_at_zero(extent: Size, name: str) -> bool:
 
 
 def constraint(position: Expr, size: Size, tensor: str, axis: int, box: Box) -> Constraint | None:
-    """What reading at `position` of a dimension of `size` says; None when nothing affine.
+    """The constraint of reading at `position` of a dimension of `size`; None if not affine.
 
-    `e // f < size` says `e < size * f`, for a positive f.
+    `e // f < size` implies `e < size * f`, for a positive f.
     """
     if isinstance(position, Apply) and position.function == "floordiv":
         divisor = affine(position.arguments[1])
@@ -111,7 +111,7 @@ def infer(
 ) -> tuple[dict[str, Size], set[Constraint]]:
     """The extents of the wanted indices, and the constraints that hold because of them.
 
-    Raises RangeProblem for an index whose range does not follow or does not start at 0.
+    Raises RangeProblem for an index whose range cannot be inferred or does not start at 0.
     """
     extents, satisfied, missing = solve(constraints, known, wanted, box)
     if missing:
@@ -122,33 +122,33 @@ def infer(
 def open_range(
     name: str, constraints: Iterable[Constraint], extents: Mapping[str, Size]
 ) -> RangeProblem:
-    """Why an index has no range: no read speaks of it, or those that do leave others open, too."""
+    """Why an index has no range: no read constrains it, or those that do leave others open, too."""
     for item in constraints:
         others = [n for n in item.form.indices if n not in extents and n != name]
         if name in item.form.indices and others:
             both = " and ".join(f"'{n}'" for n in (name, *others))
             alone = f"where {others[0]} in 0:..., or where {name} in 0:..."
             return RangeProblem(
-                f"the range of '{name}' does not follow: {item} leaves {both} open",
-                f"settle one of them: {alone}",
+                f"the range of '{name}' cannot be inferred: {item} leaves {both} open",
+                f"give one of them a range: {alone}",
             )
     return RangeProblem(
-        f"the range of '{name}' does not follow from any read", f"add: where {name} in 0:..."
+        f"the range of '{name}' cannot be inferred from any read", f"add: where {name} in 0:..."
     )
 
 
 def unknown_in(*sizes: Size) -> frozenset[str]:
-    """The names of the sizes that are not inferred yet."""
+    """The names of sizes that are not inferred yet."""
     return frozenset(n for size in sizes for n in size.symbols if n.startswith(UNKNOWN))
 
 
 def is_known(size: Size) -> bool:
-    """Whether a size depends on none that is still to be inferred."""
+    """Whether a size depends on no size that is still to be inferred."""
     return not unknown_in(size)
 
 
 def waiting_for(names: Iterable[str]) -> Size:
-    """What an extent is until these sizes are known."""
+    """The placeholder extent until these sizes are known."""
     total = as_size(0)
     for name in sorted(names):
         total = total + Size.symbol(name)
@@ -158,7 +158,7 @@ def waiting_for(names: Iterable[str]) -> Size:
 def solve(
     constraints: list[Constraint], known: Mapping[str, Size], wanted: Iterable[str], box: Box
 ) -> tuple[dict[str, Size], set[Constraint], list[str]]:
-    """As `infer`, with the indices whose range does not follow."""
+    """As `infer`, also returning the indices whose range cannot be inferred."""
     extents = dict(known)
     missing = [name for name in wanted if name not in extents]
     satisfied: set[Constraint] = set()
@@ -189,7 +189,7 @@ def solve(
 
 
 def _bound(item: Constraint, name: str, extents: Mapping[str, Size], box: Box) -> _Bound | None:
-    """The values of one index that keep a constraint, whatever the known indices do."""
+    """The values of one index that satisfy a constraint, for all values of the known indices."""
     own = item.form.stride(name)
     others = Affine(item.form.constant, tuple(t for t in item.form.terms if t[0] != name))
     span = affine_range(others, extents, box)
@@ -213,17 +213,17 @@ def _intersect(name: str, bounds: list[_Bound], box: Box) -> Size:
             f"the reads give '{name}' a range from {' and '.join(wrong)}, not from 0",
             f"add: where {name} in 0:..., or shift the index",
         )
-    return least([bound.high for bound in bounds], box)
+    return smallest_extent([bound.high for bound in bounds], box)
 
 
-def least(sizes: list[Size], box: Box) -> Size:
+def smallest_extent(sizes: list[Size], box: Box) -> Size:
     """The smallest of several extents, and 0 where it would be negative."""
     smallest = simplify(minimum(*sizes), box)
     return not_negative(smallest, box)
 
 
 def not_negative(size: Size, box: Box) -> Size:
-    """An extent: the size itself, or 0 where it may fall below."""
+    """An extent: the size itself, or 0 where it may be negative."""
     if proved(size, ">=", 0, box):
         return size
     return simplify(maximum(0, size), box)
@@ -233,7 +233,7 @@ def not_negative(size: Size, box: Box) -> Size:
 
 
 def affine_range(form: Affine, extents: Mapping[str, Size], box: Box) -> tuple[Size, Size] | None:
-    """The least and the greatest value of a form over its ranges; exact where no range is empty.
+    """Minimum and maximum of a form over its ranges; exact where no range is empty.
 
     None when the sign of a coefficient is not known.
     """
@@ -252,7 +252,7 @@ def affine_range(form: Affine, extents: Mapping[str, Size], box: Box) -> tuple[S
 def expression_range(
     expr: Expr, extents: Mapping[str, Size], box: Box
 ) -> tuple[Size, Size, bool] | None:
-    """Bounds of an integer expression, and whether they are attained; None when data decides."""
+    """Bounds of an integer expression, and whether they are attained; None if data-dependent."""
     form = affine(expr)
     if form is not None:
         ends = affine_range(form, extents, box)
@@ -314,7 +314,7 @@ INSIDE, OUTSIDE, UNDECIDED, BY_DATA = "inside", "outside", "undecided", "by data
 def read_status(
     position: Expr, size: Size, extents: Mapping[str, Size], box: Box
 ) -> tuple[str, tuple[Size, Size] | None]:
-    """Whether a position lies in 0:size while all ranges run, and the bounds when sizes decide."""
+    """Whether a position is in 0:size while all ranges run, and its bounds if size-dependent."""
     active = running(extents.values(), box)
     span = expression_range(position, extents, active)
     if span is None:
@@ -327,12 +327,12 @@ def read_status(
 def span_status(
     low: Size, high: Size, size: Size, extents: Mapping[str, Size], box: Box
 ) -> tuple[str, tuple[Size, Size] | None]:
-    """Whether low and high, the ends of what is read, lie in 0:size while all ranges run."""
+    """Whether the bounds low and high of a position are in 0:size while all ranges run."""
     active = running(extents.values(), box)
     if proved(low, ">=", 0, active) and proved(high, "<", size, active):
         return INSIDE, None
     if any(proved(extent, "<=", 0, box) for extent in extents.values()):
-        return INSIDE, None  # nothing is read
+        return INSIDE, None  # no element is read
     refuted = Truth.REFUTED
     if refuted in (prove(low, ">=", 0, active), prove(high, "<", size, active)):
         return OUTSIDE, (low, high)

@@ -1,4 +1,4 @@
-"""How many dimensions each ellipsis stands for: from the ranks of the arguments, or as given."""
+"""Ranks of ellipses: from the ranks of the arguments, or as given."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anydim.lang.surface.syntax import Definition, Parameter, Spread
 
 @dataclass
 class Ranks:
-    """Dimensions by ellipsis; `own` has them by (parameter, ellipsis).
+    """Ranks by ellipsis; `own` has them by (parameter, ellipsis).
 
     A parameter with one ellipsis may have fewer of its dimensions: the others broadcast.
     """
@@ -24,14 +24,14 @@ class Ranks:
     own: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def split(self, parameter: Parameter, found: Sequence[Spread]) -> None:
-        """Share the dimensions of a parameter with several ellipses among them."""
+        """Distribute the dimensions of a parameter over its several ellipses."""
         unknown = [term for term in found if term.name not in self.whole]
         if len(unknown) > 1:
             names = " or ".join(f"'...{term.name}'" for term in unknown)
             raise self.definition.error(
                 parameter.position,
-                f"how the dimensions of '{parameter.name}' are shared is not known",
-                f"give {names}, the number of dimensions it stands for, like an attribute",
+                f"the dimensions of '{parameter.name}' are split ambiguously over its ellipses",
+                f"give {names}, its number of dimensions, like an attribute",
             )
         taken = sum(self.whole[term.name] for term in found if term.name in self.whole)
         free = self.free(parameter, taken, exact=not unknown)
@@ -41,7 +41,7 @@ class Ranks:
             self.own[parameter.name, term.name] = self.whole[term.name]
 
     def free(self, parameter: Parameter, taken: int = 0, exact: bool = False) -> int:
-        """The dimensions of an argument that plain terms and `taken` leave to an ellipsis."""
+        """Dimensions of an argument that plain terms and `taken` leave to an ellipsis."""
         needed = taken + sum(not isinstance(term, Spread) for term in parameter.shape)
         actual = self.arguments[parameter.name]
         if actual < needed or (exact and actual > needed):
@@ -49,7 +49,7 @@ class Ranks:
             raise self.definition.error(
                 parameter.position,
                 f"'{parameter.name}' has {least}{counted(needed, 'dimension')}, "
-                f"and the argument has {actual}",
+                f"but the argument has {actual}",
                 "give an array of that rank, or declare an ellipsis such as '...b'"
                 if exact
                 else "give an array of that rank",
@@ -62,7 +62,7 @@ def ranks_of(
 ) -> Ranks:
     """The ranks of all ellipses; `given` holds attributes, and "...p" for the rank of an ellipsis.
 
-    Raises LanguageError where they do not follow or do not fit.
+    Raises LanguageError for ranks that are ambiguous or do not fit.
     """
     ranks = Ranks(definition, arguments, whole=_given(definition, given))
     for parameter in definition.parameters:
@@ -106,6 +106,6 @@ def _given(definition: Definition, given: Mapping[str, Any]) -> dict[str, int]:
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise definition.error(
                 definition.position, f"'...{name}' stands for {value!r} dimensions",
-                "give a whole number from 0 up",
+                "give an integer >= 0",
             )  # fmt: skip
     return known

@@ -1,8 +1,8 @@
-"""What to write for a statement that reads other elements of what it writes: a loop.
+"""Advice for a statement that reads other elements of its own target: a loop.
 
-A statement has no order: `y(i) = y(i - 1) + x(i)` reads what `y` held before any of it was
-written. Who follows mathematics means a recurrence. In a loop that counts up, `y(t + 1)` is what
-a later iteration writes: then the loop has to count down.
+A statement has no order: `y(i) = y(i - 1) + x(i)` reads the values of `y` before the statement.
+Its author probably means a recurrence. In a loop that counts up, `y(t + 1)` is written by a later
+iteration: then the loop has to count down.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from anydim.lang.surface.syntax import (
 
 @dataclass(frozen=True)
 class Recurrence:
-    """A statement whose index `variable` counts what has an order; `back` where it runs down."""
+    """A statement whose index `variable` needs an order; `back` if it counts down."""
 
     assignment: Assignment
     read: CallTerm
@@ -41,15 +41,15 @@ class Recurrence:
 
     @property
     def problem(self) -> str:
-        """What is wrong."""
+        """The problem, for the error."""
         target = self.assignment.target
         return (
-            f"the statement reads other elements of '{target}', which it writes, and a statement "
+            f"the statement reads other elements of its target '{target}', and a statement "
             "has no order"
         )
 
     def advice(self, definition: Definition) -> str:
-        """A loop that gives the order."""
+        """A loop that provides the order."""
         end = _end(self.assignment, self.variable, definition)
         span = f"{end} - 1:-1:-1" if self.back else f"0:{end}"
         where = tuple(
@@ -65,14 +65,14 @@ class Recurrence:
         return f"where order matters, write a loop: for {self.variable} in {span} {{ {inner} }}"
 
     def _guarded(self, term: Term) -> Term:
-        """What it reads of itself is 0 where there is nothing yet."""
+        """Make reads of the target default to 0 where it is not written yet."""
         if not isinstance(term, CallTerm) or term.name != self.read.name or term.default:
             return term
         return replace(term, default=Number(0))
 
 
 def recurrence(assignment: Assignment, loops: Collection[str] = ()) -> Recurrence | None:
-    """The recurrence that a statement seems to mean; None for one that has no index left to order.
+    """The recurrence that a statement seems to mean; None when it has no index to order.
 
     `loops` are the variables of the loops around it, which have an order.
     """
@@ -88,9 +88,9 @@ def recurrence(assignment: Assignment, loops: Collection[str] = ()) -> Recurrenc
     return None
 
 
-def turned(around: Sequence[Item], tensor: str) -> str:
-    """The loop that counts the other way, where the last of some nested items reads what a later
-    iteration of a loop around it writes; empty where none is plainly meant."""
+def reversed_loop(around: Sequence[Item], tensor: str) -> str:
+    """The loop that counts the other way, if the last of some nested items reads what a later
+    iteration of a loop around it writes; empty if none is evident."""
     loops = [item for item in around if isinstance(item, LoopBlock)]
     reads = [
         term for item in around[-1:] if isinstance(item, Assignment) for term in walk(item.value)
@@ -101,43 +101,43 @@ def turned(around: Sequence[Item], tensor: str) -> str:
         later = "add" if step == 1 else "sub"
         moved = any(_moved(i, loop.variable, later) for read in reads for i in read.arguments)
         if moved and abs(step) == 1:
-            first, last = _beside(loop.stop, -step), _beside(loop.start, -step)
+            first, last = _shifted(loop.stop, -step), _shifted(loop.start, -step)
             return f"for {loop.variable} in {first}:{last}{':-1' if step > 0 else ''}"
     return ""
 
 
 def _number(term: Term) -> int:
-    """A whole number that a text says, 0 for others."""
+    """Parse an integer term, 0 for others."""
     if isinstance(term, Operation) and term.function == "neg":
         return -_number(term.arguments[0])
     return term.value if isinstance(term, Number) and type(term.value) is int else 0
 
 
 def _moved(index: Term, variable: str, function: str) -> bool:
-    """Whether an index is the variable and a number more, or less."""
+    """Whether an index is the variable plus (or minus) a positive number."""
     if not isinstance(index, Operation) or index.function != function:
         return False
     return index.arguments[0] == Name(variable) and _number(index.arguments[1]) > 0
 
 
-def _beside(end: Term, by: int) -> str:
-    """The text of an end of a loop, moved by some places."""
+def _shifted(end: Term, by: int) -> str:
+    """Text of an end of a loop, shifted by an offset."""
     if isinstance(end, Operation) and end.function in ("add", "sub"):
         number = _number(end.arguments[1])
         if number:
-            return _beside(end.arguments[0], by + (number if end.function == "add" else -number))
+            return _shifted(end.arguments[0], by + (number if end.function == "add" else -number))
     if _number(end) or end == Number(0):
         return str(_number(end) + by)
     return f"{_in_span(end)} {'+' if by > 0 else '-'} {abs(by)}" if by else _in_span(end)
 
 
 def _is_later(index: Term) -> bool:
-    """Whether an index is a name and something more."""
+    """Whether an index is a name plus something."""
     return isinstance(index, Operation) and index.function == "add"
 
 
 def _end(assignment: Assignment, variable: str, definition: Definition) -> str:
-    """The size of what an index counts, as a text."""
+    """Text of the size of the dimension that an index counts."""
     for clause in assignment.where:
         if isinstance(clause, Range) and clause.index == variable:
             return _in_span(clause.high)

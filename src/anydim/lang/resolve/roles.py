@@ -1,4 +1,4 @@
-"""Who writes which tensor of a definition, and which statement defines it wholly."""
+"""Roles of tensors in a definition: their writers, and the statement that defines them wholly."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Chain = tuple[int, ...]  # the blocks around an item, outer before inner
 
 @dataclass(frozen=True)
 class Role:
-    """How a tensor comes about.
+    """How a tensor is written.
 
-    `definer` is the item that defines all of it before anything else writes there; without one,
-    and when it is no parameter, its size is the union of what its `writers` cover.
+    `definer` is the item that defines all of it before anything else writes to it; without one,
+    and if it is not a parameter, its size is the union of the ranges that its `writers` cover.
     """
 
     parameter: bool
@@ -36,14 +36,14 @@ class Role:
     writers: tuple[Assignment | Invoke, ...]
 
     def constrains(self, item: Assignment) -> bool:
-        """Whether what the tensor holds limits the ranges of an item that writes it."""
+        """Whether the tensor's shape limits the ranges of an item that writes it."""
         if self.parameter or self.definer is not None:
             return item is not self.definer
         return accumulates(item)
 
 
 def accumulates(item: Assignment | Invoke) -> bool:
-    """Whether an item combines with what its target holds."""
+    """Whether an item combines with the previous value of its target."""
     return isinstance(item, Assignment) and bool(item.combine) and not item.initial
 
 
@@ -63,14 +63,14 @@ def needs_order(definition: Definition, binding: Binding) -> bool:
 
 
 def _is_plain(item: Assignment, taken: set[str]) -> bool:
-    """Whether the indices on the left are different names of their own."""
+    """Whether the indices on the left are distinct fresh names."""
     spreads = {f"...{term.name}" for term in item.indices if isinstance(term, Spread)}
     names = {term.name for term in item.indices if isinstance(term, Name)}
     return len(names) + len(spreads) == len(item.indices) and taken.isdisjoint(names)
 
 
 def tensors_named(item: Assignment) -> set[str]:
-    """Names on the right and in the indices of an item that may be those of tensors."""
+    """Names on the right and in the indices of an item that may refer to tensors."""
     terms = [item.value, *item.indices]
     found = set()
     for clause in item.where:
@@ -81,7 +81,7 @@ def tensors_named(item: Assignment) -> set[str]:
 
 
 def names_in(term: Term) -> set[str]:
-    """Names in a term that may be those of tensors."""
+    """Names in a term that may refer to tensors."""
     inner = [part for part in walk(term) if not isinstance(part, Spread)]
     return {getattr(part, "tensor", getattr(part, "name", "")) for part in inner} - {""}
 

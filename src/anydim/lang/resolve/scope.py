@@ -1,7 +1,7 @@
-"""Where a statement stands: the loops and branches around it, and what sizes are known there.
+"""Scope of a statement: the loops and branches around it, and the sizes known inside them.
 
-The variable of a loop is a symbol of sizes. In the body, the box that proofs rest on is extended by
-it with its bounds, and by what the conditions around say of sizes.
+The variable of a loop is a symbol of sizes. In the body, the box used for proofs is extended by it
+with its bounds, and by the facts that the conditions around imply on sizes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anydim.sizes import Box, Dim, Size, Truth, as_size, bounds, prove
 
 @dataclass(frozen=True)
 class LoopAround:
-    """A loop: low <= variable < high in its body; `high` is None when data decides.
+    """A loop: low <= variable < high in its body; `high` is None when data-dependent.
 
     In the text it is `name`, whose value is variable + base.
     """
@@ -30,22 +30,22 @@ class LoopAround:
     base: Size
 
     @property
-    def least(self) -> Size:
-        """The least value in any iteration."""
+    def minimum(self) -> Size:
+        """The minimum over all iterations."""
         if self.step >= -1 or self.high is None:
             return self.low
         return self.high - 1 + self.step * ((self.high - 1 - self.low) // -self.step)
 
     @property
-    def greatest(self) -> Size | None:
-        """The greatest value in any iteration; None when data decides."""
+    def maximum(self) -> Size | None:
+        """The maximum over all iterations; None when data-dependent."""
         if self.step <= 1 or self.high is None:
             return None if self.high is None else self.high - 1
         return self.low + self.step * ((self.high - 1 - self.low) // self.step)
 
 
 def in_text(values: Mapping[str, int], loops: Sequence[LoopAround]) -> dict[str, int]:
-    """Values by the names that the text has for the variables of loops."""
+    """Rename values of loop variables to the names that the text uses."""
     around = {loop.variable: loop for loop in loops if loop.base.symbols <= values.keys()}
     return {
         around[name].name if name in around else name:
@@ -56,9 +56,9 @@ def in_text(values: Mapping[str, int], loops: Sequence[LoopAround]) -> dict[str,
 
 @dataclass(frozen=True)
 class Scope:
-    """`binding` knows the sizes and the box of this place, `outer` is the box of the group.
+    """`binding` has the sizes and the box of this scope, `outer` is the box of the group.
 
-    `taken` holds the names of sizes in use, so that every loop variable is a new one.
+    `taken` holds the names of sizes in use, so that every loop variable is unique.
     """
 
     binding: Binding
@@ -72,26 +72,26 @@ class Scope:
         return self.binding.box
 
     def copied(self) -> Scope:
-        """The same scope with a record of names of its own."""
+        """A copy with its own set of taken names."""
         return replace(self, taken=set(self.taken))
 
     def entered(
         self, name: str, low: Size, high: Size | None, step: int
     ) -> tuple[Scope, str, Size]:
-        """The scope of a loop's body, the loop's variable, and what it counts from.
+        """The scope of a loop's body, the loop's variable, and its base.
 
-        The variable starts at 0 where `low` may be below it: then `name` is variable + low.
+        The variable starts at 0 where `low` may be negative: then `name` is variable + low.
         """
         variable = new_name(name, self.taken)
-        least = bounds(low, self.box).lo
+        low_bound = bounds(low, self.box).lo
         base = as_size(0)
-        if least is None or least < 0:
-            base, least = low, 0
+        if low_bound is None or low_bound < 0:
+            base, low_bound = low, 0
             low, high = as_size(0), None if high is None else high - base
         symbol = Size.symbol(variable)
         facts = [symbol - low] if low.constant is None else []
         facts += [] if high is None else [high - 1 - symbol]
-        box = _extended(self.box, Dim(variable, least), facts)
+        box = _extended(self.box, Dim(variable, low_bound), facts)
         sizes = {**self.binding.sizes, name: symbol + base}
         binding = replace(self.binding, box=box, sizes=sizes)
         loops = (*self.loops, LoopAround(variable, low, high, step, name, base))
@@ -104,7 +104,7 @@ class Scope:
 
 
 def new_name(name: str, taken: set[str]) -> str:
-    """The name, or one made from it that is not taken; it is taken from then on."""
+    """Return a name that is not taken, derived from `name`, and mark it as taken."""
     number, new = 1, name
     while new in taken:
         number += 1
@@ -118,13 +118,13 @@ def _extended(box: Box, dim: Dim, facts: Sequence[Size]) -> Box:
 
 
 def with_facts(box: Box, facts: Iterable[Size]) -> Box:
-    """The part of a box where sizes are not negative; those that speak of other names are left."""
+    """The part of a box where sizes are not negative; facts on unknown names are dropped."""
     known = {dim.name for dim in box.dims}
     new = tuple(f for f in facts if f.symbols and f.symbols <= known and f not in box.constraints)
     return Box.of(*box.dims, constraints=(*box.constraints, *new)) if new else box
 
 
-# ---- what conditions say of sizes --------------------------------------------------------------
+# ---- facts from conditions ---------------------------------------------------------------------
 
 _OPPOSITE = {
     "less": "greater_equal", "greater_equal": "less", "greater": "less_equal",
@@ -133,8 +133,8 @@ _OPPOSITE = {
 
 
 def facts_of(condition: Expr, holds: bool, box: Box) -> list[Size]:
-    """Sizes that are not negative where a condition holds (or does not); what is not plain says
-    nothing."""
+    """Sizes that are not negative where a condition holds (or does not); other conditions imply
+    no facts."""
     if not isinstance(condition, Apply):
         return []
     if condition.function == "not":
@@ -151,7 +151,7 @@ def facts_of(condition: Expr, holds: bool, box: Box) -> list[Size]:
 
 
 def exact_facts(condition: Expr, holds: bool, box: Box) -> list[Size] | None:
-    """Sizes that are not negative exactly where a condition holds (or does not), if there are."""
+    """Sizes that are not negative exactly where a condition holds (or does not); None if none."""
     if not isinstance(condition, Apply):
         return None
     if condition.function == "not":
@@ -186,8 +186,8 @@ def _relation(function: str, left: Size, right: Size, box: Box) -> list[Size]:
 # ---- over all iterations -------------------------------------------------------------------------
 
 
-def hoisted(size: Size, loops: Sequence[LoopAround], box: Box, greatest: bool) -> Size | None:
-    """The greatest (or least) value of a size over all iterations; None when it does not follow.
+def hoisted(size: Size, loops: Sequence[LoopAround], box: Box, at_maximum: bool) -> Size | None:
+    """The maximum (or minimum) of a size over all iterations; None when it is unknown.
 
     Exact where all of these loops run and their ranges do not depend on each other.
     """
@@ -199,12 +199,12 @@ def hoisted(size: Size, loops: Sequence[LoopAround], box: Box, greatest: bool) -
             return None
         coefficient = split[0][loop.variable]
         if prove(coefficient, ">=", 0, box) is Truth.PROVED:
-            at_top = greatest
+            at_top = at_maximum
         elif prove(coefficient, "<=", 0, box) is Truth.PROVED:
-            at_top = not greatest
+            at_top = not at_maximum
         else:
             return None
-        end = loop.greatest if at_top else loop.least
+        end = loop.maximum if at_top else loop.minimum
         if end is None:
             return None
         size = split[1] + coefficient * end
@@ -212,5 +212,5 @@ def hoisted(size: Size, loops: Sequence[LoopAround], box: Box, greatest: bool) -
 
 
 def trips(loop: LoopAround) -> Size | None:
-    """A size that is positive exactly where a loop runs; None when data decides."""
+    """A size that is positive exactly where a loop runs; None when data-dependent."""
     return None if loop.high is None else loop.high - loop.low

@@ -1,11 +1,11 @@
-"""Shapes and element types of the tensors that a definition with order writes.
+"""Inference of shapes and element types of the tensors that an ordered definition writes.
 
 A tensor that one statement defines wholly has the shape of that statement. Any other has in each
-dimension the union of what its statements cover: `h(t, b)` in a loop over t in 0:T has the size T.
-A size that is not known yet is a symbol of its own, and what depends on it is unknown until it
-follows: rounds over the text find one after another, whatever the order of the statements. Sizes
-that depend on each other, as those of recurrences do, are a fixed point (`_fixed_point`).
-Each round infers the element types from all that it sees (`element_types.py`).
+dimension the union of the ranges its statements write: `h(t, b)` in a loop over t in 0:T has the
+size T. An unknown size is a symbol of its own, and what depends on it is unknown until it is
+inferred: rounds over the text infer one after another, independent of the order of statements.
+Sizes that depend on each other, as in recurrences, are a fixed point (`_fixed_point`). Each round
+infers the element types from all visited statements (`element_types.py`).
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from anydim.lang.tree.typing import OPEN, TypeProblem, element_type, settled
 from anydim.sizes import Box, Size, maximum, simplify
 
 BY_DATA = "by data"
-Open = frozenset[str]  # the unknown sizes that decide; empty where the text does not say
-Cover = Size | str | Open  # one beyond the last place that is written, BY_DATA or open
-ROUNDS_EACH = 3  # for each size of those that depend on each other
+Open = frozenset[str]  # the unknown sizes it depends on; empty if the text does not determine it
+Cover = Size | str | Open  # end of the written range, BY_DATA or open
+ROUNDS_EACH = 3  # for each size of a cycle
 
 
 def shapes_of(
     block: tuple[Item, ...], scope: Scope, roles: dict[str, Role], calls: Calls
 ) -> dict[str, TensorType]:
-    """The types of all tensors, with a symbol for each size that does not follow."""
+    """The types of all tensors, with a symbol for each size that cannot be inferred."""
     types = dict(scope.binding.tensors)
     for name, role in roles.items():
         rank = _rank(role, scope.binding)
@@ -81,11 +81,10 @@ def _fixed_point(
     surveyed: Callable[[Mapping[str, TensorType], Collection[str]], Surveyor],
     scope: Scope,
 ) -> dict[str, TensorType]:
-    """The types with sizes that depend on each other and on nothing else that is unknown.
+    """Types with sizes that depend on each other and on no other unknown.
 
-    They are the largest that what else is known allows, and then shrink until all that is read of
-    these tensors lies inside them. Where that has no end, they stay the largest, and the reads are
-    errors.
+    They start as the largest that all known constraints allow, and shrink until all reads of these
+    tensors are in bounds. Without a fixed point they stay the largest, and the reads are errors.
     """
     largest = types = surveyed(types, names).concluded(scope, names)
     for _ in range(ROUNDS_EACH * len(names)):
@@ -105,7 +104,7 @@ def _symbol(name: str, axis: int) -> str:
 
 
 def _rank(role: Role, binding: Binding) -> int | None:
-    """The dimensions of a tensor; None while only calls say."""
+    """The rank of a tensor; None while only calls determine it."""
     for item in role.writers:
         if isinstance(item, Assignment):
             spreads = [term.name for term in item.indices if isinstance(term, Spread)]
@@ -118,7 +117,7 @@ def _rank(role: Role, binding: Binding) -> int | None:
 class Surveyor(Walker):
     """One round: what each statement covers and computes, as far as it is known.
 
-    What `ignored` unknown sizes would say is left out.
+    Constraints from `ignored` unknown sizes are left out.
     """
 
     surveys: ClassVar[bool] = True
@@ -126,14 +125,14 @@ class Surveyor(Walker):
     calls: Calls
     ignored: frozenset[str] = frozenset()
     covers: dict[str, list[list[Cover]]] = field(default_factory=dict)
-    works: dict[str, list[Work]] = field(default_factory=dict)  # of each tensor that is assigned
+    works: dict[str, list[Work]] = field(default_factory=dict)  # by assigned tensor
     invoked: list[tuple[Invoke, Scope]] = field(default_factory=list)
-    postponed: dict[str, set[str]] = field(default_factory=dict)  # by tensor that is written there
-    failed: dict[int, LanguageError] = field(default_factory=dict)  # by place of the call
-    facts: list[Size] = field(default_factory=list)  # not negative, or the call is refused
+    postponed: dict[str, set[str]] = field(default_factory=dict)  # by written tensor
+    failed: dict[int, LanguageError] = field(default_factory=dict)  # by position of the call
+    facts: list[Size] = field(default_factory=list)  # not negative, or the call is rejected
 
     def item(self, item: Item, scope: Scope) -> list[OrderedStep]:
-        """Nothing: an item is looked at, once the ranks of all that it reads are known."""
+        """Visit an item, once the ranks of all tensors that it reads are known; adds no steps."""
         unranked = _read_by(item) & (self.roles.keys() - self.tensors.keys())
         if unranked:
             self.postpone(item, frozenset(f"{UNKNOWN}{name}" for name in unranked))
@@ -141,7 +140,7 @@ class Surveyor(Walker):
         return super().item(item, scope)
 
     def postpone(self, item: Item, sizes: frozenset[str]) -> None:
-        """Remember which sizes decide what an item covers."""
+        """Record the sizes that an item's covered range depends on."""
         if isinstance(item, (Assignment, Invoke)):
             for target in _targets(item):
                 if self._shapes_target(item, target):
@@ -161,23 +160,23 @@ class Surveyor(Walker):
         work = assignment_steps.begin(item, scope, self.tensors, item is role.definer)
         assignment_steps.survey(work, role.constrains(item), self.ignored)
         if self._shapes_target(item, item.target):
-            covers = [self._cover(work, place, scope) for place in work.places]
+            covers = [self._cover(work, index, scope) for index in work.target_indices]
             self.covers.setdefault(item.target, []).append(covers)
         if not (scope.loops or scope.conditional):
             self.facts += _facts(work)
         self.works.setdefault(item.target, []).append(work)
         return []
 
-    def _cover(self, work: Work, place: Expr, scope: Scope) -> Cover:
+    def _cover(self, work: Work, written: Expr, scope: Scope) -> Cover:
         for read in work.exists:
             shape = self.tensors[read.tensor].shape
             for index, size in zip(read.indices, shape):
-                if index == place and read.tensor != work.assignment.target:
+                if index == written and read.tensor != work.assignment.target:
                     return self._known(size)
-        used = [name for name in work.expander.indices if ranges.uses(place, name)]
+        used = [name for name in work.expander.indices if ranges.uses(written, name)]
         if any(name not in work.extents for name in used):
             return Open()
-        span = ranges.expression_range(place, work.extents, scope.box)
+        span = ranges.expression_range(written, work.extents, scope.box)
         extents = (work.extents[name] for name in used)
         unknown = unknown_in(*extents, *(() if span is None else span[:2]))
         if unknown:
@@ -196,18 +195,18 @@ class Surveyor(Walker):
     # ---- what a round says ---------------------------------------------------------------------
 
     def concluded(self, scope: Scope, only: Collection[str] = ()) -> dict[str, TensorType]:
-        """The types with what this round adds; of sizes that are known, `only` these change."""
+        """The types updated by this round; of sizes that are known, `only` these change."""
         found = element_types(self._sources(), self.tensors)
         types = {name: found[name] for name in self.tensors}
-        for item, place in self.invoked:
-            self._cover_results(item, place, found, types)
+        for item, around in self.invoked:
+            self._cover_results(item, around, found, types)
         self._shapes(types, with_facts(scope.box, dict.fromkeys(self.facts)), only)
         return types
 
     def _cover_results(
         self, item: Invoke, scope: Scope, found: Types, types: dict[str, TensorType]
     ) -> None:
-        """Take what a call gives into the covers, and the ranks that it decides into `types`."""
+        """Add the results of a call to the covers, and the ranks that it determines to `types`."""
         results = self._results(item, scope, found)
         for number, target in enumerate(item.targets):
             if self.roles[target].parameter or not self._shapes_target(item, target):
@@ -224,7 +223,7 @@ class Surveyor(Walker):
                 self.covers.setdefault(target, []).append(covers)
 
     def _sources(self) -> dict[str, list[Source]]:
-        """What is assigned to each tensor."""
+        """Sources of each tensor's element type."""
         sources: dict[str, list[Source]] = {
             name: [Source(frozenset(r.tensor for r in reads(w.body)), partial(element_type, w.body))
                    for w in works]
@@ -242,7 +241,7 @@ class Surveyor(Walker):
         return OPEN if results is None else results[number].dtype
 
     def _results(self, item: Invoke, scope: Scope, types: Types) -> tuple[TensorType, ...] | None:
-        """The types of the results of a call; None where those of its arguments are not known."""
+        """The result types of a call; None while its argument types are unknown."""
         own = _read_by(item) & self.roles.keys()
         if self._unknown_in(item) or any(types[name].dtype == OPEN for name in own):
             return None
@@ -251,17 +250,16 @@ class Surveyor(Walker):
         try:
             return self.calls.result_types(item, scope, replace(self, tensors=known))
         except LanguageError as error:
-            self.failed[item.position] = error  # one of the program, if it stays
+            self.failed[item.position] = error  # reported if it remains
             return None
 
     def _unknown_in(self, item: Invoke) -> frozenset[str]:
-        """The unknown sizes of what a call is made of."""
+        """The unknown sizes that a call depends on."""
         own = _read_by(item) & self.roles.keys()
         return unknown_in(*(size for name in own for size in self.tensors[name].shape))
 
     def check(self) -> None:
-        """Raise LanguageError for a call that fails, and for an element type that does not
-        follow."""
+        """Raise LanguageError for a failed call or an element type that cannot be inferred."""
         for error in self.failed.values():
             raise error
         for name, works in self.works.items():
@@ -283,12 +281,12 @@ class Surveyor(Walker):
             types[name] = TensorType(types[name].dtype, tuple(shape))
 
     def _open(self, name: str, axis: int) -> bool:
-        """Whether something of what covers a dimension is not known."""
+        """Whether part of what covers a dimension is unknown."""
         rows = self.covers.get(name, ())
         return name in self.postponed or any(isinstance(row[axis], frozenset) for row in rows)
 
     def cycles(self) -> Iterator[list[str]]:
-        """The unknown sizes in groups that depend on each other, each after those it depends on."""
+        """Groups of unknown sizes that depend on each other, dependences first."""
         uses: dict[str, set[str]] = {}
         for name, kind in self.tensors.items():
             later = self.postponed.get(name, set()) - self.ignored
@@ -306,7 +304,7 @@ def _targets(item: Assignment | Invoke) -> tuple[str, ...]:
 
 
 def _read_by(item: Item) -> set[str]:
-    """Names that may be those of tensors in an item, without the blocks of a loop or branch."""
+    """Names in an item that may refer to tensors, without the blocks of a loop or branch."""
     if isinstance(item, Assignment):
         return tensors_named(item)
     terms: tuple[Term, ...]
@@ -320,7 +318,7 @@ def _read_by(item: Item) -> set[str]:
 
 
 def _open_type(works: list[Work], types: Types) -> LanguageError:
-    """The error of a tensor whose element type does not follow."""
+    """Error for a tensor whose element type cannot be inferred."""
     for work in works:
         try:
             element_type(work.body, types)
@@ -329,13 +327,13 @@ def _open_type(works: list[Work], types: Types) -> LanguageError:
     (work, *_), target = works, works[0].assignment.target
     return work.error(
         work.assignment.position,
-        f"the element type of '{target}' does not follow: it depends on itself alone",
+        f"the element type of '{target}' cannot be inferred: it depends only on itself",
         f"give the read a default, as in {target}(...) else 0, or convert it: float(...)",
     )
 
 
 def _facts(work: Work) -> Iterator[Size]:
-    """What reads at places without an index ask of sizes: `x(0)` asks that there is one."""
+    """Facts required by reads without an index: `x(0)` requires a size of at least 1."""
     for read in reads(work.body):
         if read.default is None and not read.flat:
             for index, size in zip(read.indices, work.tensors[read.tensor].shape):

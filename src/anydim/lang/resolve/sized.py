@@ -1,7 +1,7 @@
-"""Integer types of index expressions: what they make of sizes, and of bounds.
+"""Integer types of index expressions, and their effect on sizes and bounds.
 
-An index is computed in the types that its text gives: `uint8(N)` is `N % 256` where N may be 256
-or more. Whole numbers in an index are sizes, so they are int64.
+An index is computed in the types given by its text: `uint8(N)` is `N % 256` where N may be 256 or
+more. Integers in an index are sizes, so they are int64.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from anydim.lang.tree import Apply, Cast, Expr, Literal, SizeTerm
 from anydim.lang.tree.typing import promote
 from anydim.sizes import Box, Size, as_size, fits, wrapped
 
-Span = tuple[Size, Size, bool]  # the least and the greatest value, and whether they are attained
+Span = tuple[Size, Size, bool]  # minimum and maximum, and whether they are attained
 
 
 def with_sizes(expr: Expr, box: Box) -> Expr:
-    """An index expression in which what is made of sizes and casts alone is a size."""
+    """Fold the parts of an index expression that consist of sizes and casts to sizes."""
     if not _casts(expr):
         return expr
     size = _size(expr, box)
@@ -35,7 +35,7 @@ def _casts(expr: Expr) -> bool:
 
 
 def _size(expr: Expr, box: Box) -> Size | None:
-    """The value of an expression in its type; None where it is no size."""
+    """The value of an expression in its type; None where it is not a size."""
     if isinstance(expr, SizeTerm):
         return expr.size
     if isinstance(expr, Literal):
@@ -52,7 +52,7 @@ def _size(expr: Expr, box: Box) -> Size | None:
 
 
 def _in_type(size: Size, dtype: DType, box: Box) -> Size | None:
-    """What an integer type holds for a size; None where that is beyond size expressions."""
+    """Wrap a size to an integer type; None if no size expression represents the result."""
     low, high = dtype.range
     if fits(size, low, min(high, int64.range[1]), box):
         return size
@@ -72,7 +72,7 @@ def index_type(expr: Expr) -> DType:
 
 
 def span_in_type(span: Span, dtype: DType, box: Box) -> Span | None:
-    """Bounds of a value in an integer type; those of the type where it may wrap."""
+    """Bounds of a value in an integer type; the bounds of the type where it may wrap."""
     low, high, _ = span
     if dtype.bits == 64:
         return span if dtype == int64 or fits(low, 0, int64.range[1], box) else None

@@ -1,4 +1,4 @@
-"""One assignment -> one statement: ranges, masks, reads in bounds, element types."""
+"""Lowers one assignment to one statement: ranges, masks, bounds of reads, element types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anydim.lang.tree.typing import TypeProblem, identity, typed
 def expand_statement(
     assignment: Assignment, binding: Binding, tensors: Mapping[str, TensorType]
 ) -> tuple[Statement, DType]:
-    """The statement and the element type of its target; LanguageError where it makes no sense.
+    """The statement and the element type of its target; raises LanguageError if it is invalid.
 
     Guards that its reads need are added to the binding.
     """
@@ -58,12 +58,12 @@ def _finish(work: Work) -> tuple[Statement, DType]:
 
 
 def check_reduction(work: Work, combine: str, dtype: DType) -> None:
-    """Raise LanguageError for an element type that an operator does not combine."""
+    """Raise LanguageError for an element type that a reduction does not support."""
     assignment = work.assignment
     if combine and dtype.stored:
-        problem = f"a reduction takes no {dtype}, which is only stored"
+        problem = f"a reduction does not support {dtype}, a storage-only type"
         raise work.error(assignment.position, problem, "convert it: float(...)")
     if combine in ("add", "mul") and dtype == boolean:
         raise work.error(
-            assignment.position, "a sum or product takes numbers, not bool", "write int32(...)"
+            assignment.position, "a sum or product needs numbers, not bool", "write int32(...)"
         )

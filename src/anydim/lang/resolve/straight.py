@@ -1,7 +1,7 @@
-"""Steps without loops and branches as plain statements, where each of them is about whole tensors.
+"""Converts steps without loops and branches to plain statements, if each writes whole tensors.
 
-A tensor that is written again becomes another tensor: `y(i) += e` is `y.2(i) = y(i) + e`. Then
-all that is known of statements (fusion, fast products) serves such programs too.
+A tensor that is written again becomes another tensor: `y(i) += e` is `y.2(i) = y(i) + e`. Then all
+optimisations of statements (fusion, fast products) apply to such programs too.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from anydim.sizes import Box
 
 
 def straightened(group: Group, box: Box, fresh_name: Callable[[str], str]) -> Group:
-    """A group with statements that does what its steps do; the same group where it needs order."""
+    """A group with statements equivalent to its steps; the same group if it needs an order."""
     steps = [step for step in group.steps if isinstance(step, (Statement, Write))]
     if len(steps) < len(group.steps) or not all(_is_whole(s, group, box) for s in steps):
         return group
     if _reads_early(steps, group):
         return group
-    last = {step.target: place for place, step in enumerate(steps)}
+    last = {step.target: number for number, step in enumerate(steps)}
     writer = _Writer(group, fresh_name)
-    for place, step in enumerate(steps):
-        writer.add(step, last[step.target] == place)
+    for number, step in enumerate(steps):
+        writer.add(step, last[step.target] == number)
     made = {statement.target for statement in writer.statements}
     hidden = tuple(t for t in (*group.temporaries, *writer.more) if t.name in made)
     return replace(group, statements=tuple(writer.statements), temporaries=hidden, steps=())
 
 
 def _reads_early(steps: Sequence[Statement | Write], group: Group) -> bool:
-    """Whether a step reads a tensor that nothing wrote: it is outside of it, and has a default."""
+    """Whether a step reads an unwritten tensor (such reads are out of bounds with a default)."""
     written = {tensor.name for tensor in group.inputs}
     for step in steps:
         if any(read.tensor not in written for read in reads(step.body)):
@@ -44,7 +44,7 @@ def _reads_early(steps: Sequence[Statement | Write], group: Group) -> bool:
 
 @dataclass
 class _Writer:
-    """`current` says which tensor holds what another one is now."""
+    """Rewrites steps; `current` maps a tensor to the one that holds its current value."""
 
     group: Group
     fresh_name: Callable[[str], str]
@@ -54,12 +54,12 @@ class _Writer:
 
     @property
     def kept(self) -> set[str]:
-        """The tensors that the group gives back."""
+        """The tensors that the group returns."""
         return {tensor.name for tensor in self.group.outputs}
 
     def add(self, step: Statement | Write, last: bool) -> None:
-        """One step more; the last of a target writes the tensor of that name."""
-        body = rewrite(step.body, self._now)
+        """Add a step; the last write of a target keeps the target's name."""
+        body = rewrite(step.body, self._current_read)
         if not (last and step.target in self.kept) and self._is_copy(step, body):
             assert isinstance(body, Read)
             self.current[step.target] = body.tensor
@@ -67,17 +67,17 @@ class _Writer:
         axes, reduced, combine = _in_order(step), step.reduced, step.combine
         if isinstance(step, Write) and combine and not step.fresh:
             if reduced:
-                part = self._another(step.target)
+                part = self._fresh(step.target)
                 self.statements.append(Statement(part, axes, body, combine, reduced))
                 body = Read(part, tuple(Index(axis.name) for axis in axes))
             before = Read(self.current.get(step.target, step.target), step.place)
             body, combine, reduced = Apply(combine, (before, body)), "", ()
-        new = step.target if last else self._another(step.target)
+        new = step.target if last else self._fresh(step.target)
         self.statements.append(Statement(new, axes, body, combine if reduced else "", reduced))
         self.current[step.target] = new
 
     def _is_copy(self, step: Statement | Write, body: Expr) -> bool:
-        """Whether a statement only gives a tensor another name."""
+        """Whether a statement only copies a tensor."""
         if not isinstance(step, Statement) or not isinstance(body, Read) or body.flat:
             return False
         if body.indices != tuple(Index(axis.name) for axis in step.axes) or body.default:
@@ -86,12 +86,12 @@ class _Writer:
         source = known.get(body.tensor) or self.group.type_of(body.tensor)
         return source == self.group.type_of(step.target)
 
-    def _another(self, name: str) -> str:
+    def _fresh(self, name: str) -> str:
         new = self.fresh_name(name)
         self.more.append(Tensor(new, self.group.type_of(name)))
         return new
 
-    def _now(self, expr: Expr) -> Expr | None:
+    def _current_read(self, expr: Expr) -> Expr | None:
         if isinstance(expr, Read) and expr.tensor in self.current:
             return replace(expr, tensor=self.current[expr.tensor])
         return None

@@ -1,4 +1,4 @@
-"""A walk over the loops, branches and statements of a definition, scope after scope."""
+"""A walk over the loops, branches and statements of a definition, scope by scope."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from anydim.sizes import Size, as_size
 
 @dataclass
 class Walker(ABC):
-    """`tensors` are those known so far; sizes not inferred yet have names of their own.
+    """`tensors` are the types known so far; sizes not inferred yet have names of their own.
 
-    `surveys`: finds types. It walks also what the sizes at hand leave out, so that types do not
-    depend on them, and leaves errors about types and positions to the walk that knows all of them.
+    `surveys`: infers types. It also visits code that the current sizes exclude, so that types do
+    not depend on them, and leaves errors about types and positions to the final walk.
     """
 
     surveys: ClassVar[bool] = False
@@ -50,7 +50,7 @@ class Walker(ABC):
 
     @abstractmethod
     def postpone(self, item: Item, sizes: frozenset[str]) -> None:
-        """Called where a loop is left out, because sizes are not inferred that it depends on."""
+        """Called for a skipped loop, whose bounds depend on sizes that are not inferred yet."""
 
     def block(self, block: Sequence[Item], scope: Scope) -> tuple[OrderedStep, ...]:
         """The steps of a block."""
@@ -65,7 +65,7 @@ class Walker(ABC):
         return self._loop(item, scope) if isinstance(item, LoopBlock) else self._branch(item, scope)
 
     def scalar(self, term: Term, scope: Scope) -> Work:
-        """A term without indices, with its reads checked."""
+        """Resolve a term without indices, with its reads checked."""
         expander = Expander(scope.binding, self.tensors)
         item = Assignment("", (), "", False, term, (), term.position)
         body = expander.expand(term)
@@ -111,8 +111,8 @@ class Walker(ABC):
         number = expr.size.constant if isinstance(expr, SizeTerm) else None
         if not number:
             raise scope.binding.error(
-                loop.step.position, "the step of a loop is a number that is known, and not 0",
-                "such as 2 or -1; without one it is 1",
+                loop.step.position, "the step of a loop must be a nonzero constant",
+                "such as 2 or -1; the default is 1",
             )  # fmt: skip
         return number
 
@@ -137,7 +137,7 @@ class Walker(ABC):
 
 
 def _not_below_zero(start: Expr, stop: Expr, step: int) -> tuple[Expr, Expr]:
-    """The ends of a loop that data decides, without the iterations below 0."""
+    """The ends of a loop with data-dependent ends, without its negative iterations."""
     zero = SizeTerm(as_size(0))
     if step < 0:
         return start, Apply("max", (stop, SizeTerm(as_size(-1))))

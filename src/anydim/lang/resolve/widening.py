@@ -1,10 +1,10 @@
-"""A definition of 16-bit floats computes in float32: what it gives back is rounded, once.
+"""Widens 16-bit float arithmetic to float32; results are rounded once.
 
-After: a function that rounds is applied to float16 and bfloat16 only where it is all that its
-statement does, which comes to the same; a tensor that the definition hides holds float32, unless
-its numbers are only moved or chosen. A conversion from a float rounds where it is written; those
-from integers, sizes and indices do not. What is given back is rounded where it is written, so it
-does not depend on what the definition is fused with.
+After: a function that rounds is applied to float16 and bfloat16 only where it is the only one of
+its statement, which is equivalent; a temporary holds float32, unless its values are only moved or
+selected. A conversion from a float rounds where it is written; conversions from integers, sizes and
+indices do not. Results are rounded where they are written, so they do not depend on what the
+definition is fused with.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from anydim.lang.tree.stepping import writes
 from anydim.lang.tree.typing import dtype_of
 
 NARROW = (float16, bfloat16)
-_CHOOSING = frozenset(("select", "min", "max", "neg", "abs"))  # give one of what they take
-_ADDING = frozenset(("add", "mul"))  # of reductions
-_SEVERAL = 2  # as many roundings as it takes to compute in float32
+_CHOOSING = frozenset(("select", "min", "max", "neg", "abs"))  # return one of their arguments
+_ADDING = frozenset(("add", "mul"))  # reductions that round
+_SEVERAL = 2  # at this many roundings it is computed in float32
 
 
 def widened(group: Group) -> Group:
-    """The group with its 16-bit arithmetic in float32; the same object where it has none."""
+    """The group with its 16-bit arithmetic in float32; the same object if it has none."""
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     if not any(kind.dtype in NARROW for kind in types.values()):
         return group
@@ -58,7 +58,7 @@ def widened(group: Group) -> Group:
 
 @dataclass
 class _Widening:
-    """`types` are those before; `wide` are tensors that become float32, `more` new ones."""
+    """`types` are the original types; `wide` tensors become float32, `more` are new ones."""
 
     types: Mapping[str, TensorType]
     hidden: frozenset[str]
@@ -66,7 +66,7 @@ class _Widening:
     more: list[Tensor] = field(default_factory=list)
 
     def settle(self, steps: Sequence[OrderedStep]) -> None:
-        """Find the hidden tensors that hold float32, until none is added."""
+        """Find the temporaries that hold float32, to a fixed point."""
         hidden = [step for step in writes(steps) if step.target in self.hidden]
         hidden = [step for step in hidden if self.types[step.target].dtype in NARROW]
         before = -1
@@ -78,7 +78,7 @@ class _Widening:
             )  # fmt: skip
 
     def tensor(self, tensor: Tensor) -> Tensor:
-        """A hidden tensor as it becomes."""
+        """A temporary with its new type."""
         if tensor.name not in self.wide:
             return tensor
         return Tensor(tensor.name, TensorType(float32, tensor.type.shape))
@@ -97,11 +97,11 @@ class _Widening:
             return [replace(step, start=start, stop=stop, body=self.block(step.body))]
         if isinstance(step, Statement):
             return self.write(step)
-        place = tuple(self.other(index) for index in step.place)
-        return [replace(step, place=place, body=self.body(step))]
+        indices = tuple(self.other(index) for index in step.place)
+        return [replace(step, place=indices, body=self.body(step))]
 
     def write(self, step: Statement) -> Sequence[Statement]:
-        """A statement; a sum that is given back is added up in a tensor of its own."""
+        """Widen a statement; a sum that is a result is accumulated in a temporary."""
         body = self.body(step)
         if step.combine not in _ADDING or not isinstance(body, Cast) or body is step.body:
             return [step.with_body(body)]
@@ -118,7 +118,7 @@ class _Widening:
         ]
 
     def body(self, step: Statement | Write) -> Expr:
-        """What is written, of the target's type."""
+        """The written value, in the target's type."""
         if step.target in self.wide:
             return self.value(step.body)
         dtype = dtype_of(step.body, self.types)
@@ -132,7 +132,7 @@ class _Widening:
     # ---- expressions ---------------------------------------------------------------------------
 
     def roundings(self, expr: Expr) -> int:
-        """How many operations round to 16 bits; two where a number in it is none of 16 bits."""
+        """How many operations round to 16 bits; two for a number that 16 bits cannot hold."""
         return sum(self._roundings(part) for part in _everything(expr))
 
     def _roundings(self, part: Expr) -> int:
@@ -147,7 +147,7 @@ class _Widening:
         return computes and dtype_of(part, self.types) in NARROW
 
     def other(self, expr: Expr) -> Expr:
-        """An expression of another type, with the 16-bit arithmetic in it in float32."""
+        """Widen the 16-bit arithmetic within an expression of another type."""
         return self.value(expr) if self.roundings(expr) else expr
 
     def value(self, expr: Expr) -> Expr:
@@ -166,7 +166,7 @@ class _Widening:
         return Apply(expr.function, tuple(self.value(a) for a in expr.arguments))
 
     def same(self, expr: Expr) -> Expr:
-        """An expression of the type that it had."""
+        """Widen an expression, converted back to its original type."""
         dtype = dtype_of(expr, self.types)
         made = self.value(expr)
         if dtype not in NARROW:
@@ -201,7 +201,7 @@ class _Widening:
 
 
 def _is_last(step: Statement | Write) -> bool:
-    """Whether the operation that rounds comes last, or is a product that a sum takes as it is."""
+    """Whether the rounding operation comes last, or is a product that a sum adds exactly."""
     if not isinstance(step.body, Apply) or step.body.function in _CHOOSING:
         return False
     if step.combine not in _ADDING:
@@ -217,7 +217,7 @@ def _is_exact(literal: Literal) -> bool:
 
 
 def _everything(expr: Expr) -> Iterator[Expr]:
-    """All that an expression is made of, places of reads included."""
+    """All subexpressions, including the indices of reads."""
     found: list[Expr] = []
     rewrite(expr, found.append)
     return iter(found)

@@ -1,4 +1,4 @@
-"""Witnesses for errors: small sizes, and values of indices, at which a program goes wrong."""
+"""Witnesses for errors: small sizes, and index values, at which a program fails."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ from anydim.lang.tree import Axis, Expr, Group, OrderedStep, Read, Statement, Wr
 from anydim.lang.tree.affine import affine, reads
 from anydim.sizes import Box, Size
 
-MOST_TRIES = 40
-MOST_COMBINED = 5  # dims of which all small sizes are tried together
-MOST_COMBINATIONS = 1024
-MOST_CORNERS = 256
-MOST_ELEMENTS = 4096  # of one tensor that is tried out
-MOST_ITERATIONS = 3000  # of all runs together
-MOST_RUNS = 60
+MAX_TRIES = 40
+MAX_COMBINED = 5  # up to this many dims, all combinations of small sizes are tried
+MAX_COMBINATIONS = 1024
+MAX_CORNERS = 256
+MAX_ELEMENTS = 4096  # per tensor of a trial run
+MAX_ITERATIONS = 3000  # over all runs
+MAX_RUNS = 60
 Sizes = dict[str, int]
 
 
 def shown(values: Mapping[str, int]) -> str:
-    """Such as `N = 3, t = 0`."""
+    """Format values, such as `N = 3, t = 0`."""
     return ", ".join(f"{name} = {value}" for name, value in values.items())
 
 
 def small_sizes(box: Box) -> Iterator[Sizes]:
-    """Sizes inside a box, small ones first."""
-    values = (1, 2, 3, 0) if len(box.dims) <= MOST_COMBINED else (1, 2)
-    for chosen in sorted(islice(product(values, repeat=len(box.dims)), MOST_COMBINATIONS), key=sum):
+    """Yield sizes inside a box, small ones first."""
+    values = (1, 2, 3, 0) if len(box.dims) <= MAX_COMBINED else (1, 2)
+    for chosen in sorted(islice(product(values, repeat=len(box.dims)), MAX_COMBINATIONS), key=sum):
         sizes = {dim.name: dim.lo + n for dim, n in zip(box.dims, chosen)}
         if box.contains(sizes):
             yield sizes
     rng = Random(len(box.dims))
     try:
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             yield box.sample(rng)
     except AnydimError:
         return
 
 
-# ---- reads that leave a tensor -----------------------------------------------------------------
+# ---- reads out of bounds -----------------------------------------------------------------------
 
 
 def escape(
     index: Expr, size: Size, extents: Mapping[str, Size], box: Box
 ) -> tuple[Sizes, int] | None:
-    """Sizes and indices with which an index leaves 0:size, and its value there; None when none is
+    """Sizes and index values at which an index is out of 0:size, and its value there; None if not
     found."""
     form = affine(index)
     if form is None:
@@ -67,7 +67,7 @@ def escape(
             if any(length <= 0 for length in lengths.values()):
                 continue
             ends = [sorted({0, lengths[name] - 1}) for name in form.indices]
-            for values in islice(product(*ends), MOST_CORNERS):
+            for values in islice(product(*ends), MAX_CORNERS):
                 at = dict(zip(form.indices, values))
                 found = form.constant.evaluate(sizes)
                 found += sum(c.evaluate(sizes) * at[name] for name, c in form.terms)
@@ -89,19 +89,19 @@ def index_symbols(*sizes: Size) -> set[str]:
 
 @dataclass(frozen=True)
 class Early:
-    """A read of an element that nothing wrote before; without a read: one never written."""
+    """A read of an element before it is written; without a read: an element never written."""
 
     tensor: str
     at: tuple[int, ...]
     sizes: Sizes
     indices: Sizes
-    later: bool  # whether it is written afterwards
+    later: bool  # whether it is written later
     step: OrderedStep | None = None
     read: Read | None = None
 
     @property
     def text(self) -> str:
-        """Such as `at T = 1, t = 0, h(1, 0) is read before it is written`."""
+        """Text such as `at T = 1, t = 0, h(1, 0) is read before it is written`."""
         element = f"{self.tensor}({', '.join(map(str, self.at))})" if self.at else self.tensor
         where = shown({**self.sizes, **self.indices})
         if self.read is None:
@@ -118,14 +118,14 @@ class _Found(Exception):
 
 
 def early_read(group: Group, box: Box) -> Early | None:
-    """Sizes at which steps read what is not written, found by running them; None: none found."""
+    """Run the steps at small sizes to find a read of an unwritten element; None: not found."""
     iterations = [0]
-    for sizes in islice(small_sizes(box), MOST_RUNS):
+    for sizes in islice(small_sizes(box), MAX_RUNS):
         try:
             check_guards(group.guards, sizes)
             tensors = (*group.inputs, *group.outputs, *group.temporaries)
             shapes = [[s.evaluate(sizes) for s in t.type.shape] for t in tensors]
-            if any(numpy.prod([max(n, 0) for n in shape]) > MOST_ELEMENTS for shape in shapes):
+            if any(numpy.prod([max(n, 0) for n in shape]) > MAX_ELEMENTS for shape in shapes):
                 continue
             _watch(group, sizes, iterations)
         except _Found as found:
@@ -162,12 +162,12 @@ class _TooLong(Exception):
 @dataclass
 class _Watcher(StepRunner):
     masks: dict[str, Any] = field(default_factory=dict)
-    iterations: list[int] = field(default_factory=lambda: [0])  # of all runs together
+    iterations: list[int] = field(default_factory=lambda: [0])  # over all runs
     early: Early | None = None
 
     def run(self, steps: Sequence[OrderedStep], sizes: Mapping[str, int]) -> None:
         self.iterations[0] += 1
-        if self.iterations[0] > MOST_ITERATIONS:
+        if self.iterations[0] > MAX_ITERATIONS:
             raise _TooLong
         super().run(steps, sizes)
 
@@ -180,7 +180,7 @@ class _Watcher(StepRunner):
         if isinstance(step, Statement):
             self.masks[step.target] = numpy.ones(self.values[step.target].shape, bool)
         elif not step.combine or step.fresh:
-            mask[tuple(self.place(step, axis, sizes) for axis in range(mask.ndim))] = True
+            mask[tuple(self.position(step, axis, sizes) for axis in range(mask.ndim))] = True
 
     def _check(self, step: OrderedStep, read: Read, axes: tuple[Axis, ...], sizes: Sizes) -> None:
         mask = self.masks[read.tensor]
@@ -203,7 +203,7 @@ class _Watcher(StepRunner):
             self.early = Early(read.tensor, at, sizes, indices, False, step, read)
 
     def settled(self) -> Early:
-        """What was found, with whether it is written in the end."""
+        """The finding, with whether the element is written later."""
         assert self.early is not None and self.early.read is not None
         mask = self.masks[self.early.tensor]
         mask = mask.reshape(-1) if self.early.read.flat else mask

@@ -1,7 +1,7 @@
-"""Is every element written before it is read? Steps are checked once for all sizes.
+"""Proof that every element is written before it is read, once for all sizes.
 
-A read in a loop may take what earlier iterations wrote: it is proven for the first iteration, where
-only what came before the loop counts, and for every later one.
+A read in a loop may read what earlier iterations wrote: it is proved for the first iteration, where
+only steps before the loop count, and for every later one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from anydim.lang.tree import (
 from anydim.lang.tree.affine import reads
 from anydim.sizes import Box, Guard, Size, as_size, bounds, maximum, minimum, simplify
 
-DEEPEST_CASES = 4  # loops inside each other whose first iteration is a case of its own
+DEEPEST_CASES = 4  # nesting depth up to which the first iteration is a separate case
 
 
 Parts = dict[str, list[Part]]  # by tensor
@@ -43,7 +43,7 @@ Parts = dict[str, list[Part]]  # by tensor
 
 @dataclass(frozen=True)
 class Unwritten:
-    """A read that may come before what it reads is written; at the end without a step."""
+    """A read that may precede the write of its element; without a step: an unwritten result."""
 
     tensor: str
     step: OrderedStep | None = None
@@ -57,7 +57,7 @@ def first_unwritten(
     outputs: Iterable[str],
     box: Box,
 ) -> Unwritten | None:
-    """The first read for which no proof is found; `given` tensors hold values from the start."""
+    """The first read without a proof; `given` tensors hold values from the start."""
     checker = _Checker(types, frozenset(given))
     found = next(checker.steps(steps, {}, box, 0), None)
     if found is not None:
@@ -91,7 +91,7 @@ def _running(extents: Iterable[Size], box: Box) -> Box:
 
 
 def _with(done: Parts, more: Iterable[Part]) -> Parts:
-    """These parts and more, in lists of their own."""
+    """A copy of these parts extended by more."""
     found = {name: list(parts) for name, parts in done.items()}
     for part in more:
         found.setdefault(part.tensor, []).append(part)
@@ -99,7 +99,7 @@ def _with(done: Parts, more: Iterable[Part]) -> Parts:
 
 
 def _is_empty(box: Box) -> bool:
-    """Whether constraints are seen to contradict each other."""
+    """Whether constraints evidently contradict each other."""
     return any(bounds(fact, box).high < 0 for fact in box.constraints)
 
 
@@ -111,7 +111,7 @@ class _Checker:
     def steps(
         self, steps: Sequence[OrderedStep], done: Parts, box: Box, depth: int
     ) -> Iterator[Unwritten]:
-        """Every read that is not proven, when the `done` parts are written before."""
+        """Yield every unproved read, given that the `done` parts are written before."""
         if _is_empty(box):
             return
         done = _with(done, ())
@@ -132,9 +132,9 @@ class _Checker:
             yield from self._reads(step, (step.start, step.stop), (), done, box)
             yield from self._loop(step, done, box, depth)
         else:
-            place = step.place if isinstance(step, Write) else ()
+            indices = step.place if isinstance(step, Write) else ()
             axes = (*step.axes, *step.reduced)
-            yield from self._reads(step, (step.body, *place), axes, done, box)
+            yield from self._reads(step, (step.body, *indices), axes, done, box)
 
     def _loop(self, loop: Loop, done: Parts, box: Box, depth: int) -> Iterator[Unwritten]:
         iterations = range_of(loop)
@@ -174,7 +174,7 @@ class _Checker:
     def _is_just(
         self, read: Read, extents: Mapping[str, Size], parts: list[Part], box: Box
     ) -> bool:
-        """Whether a read is plainly all of a part: what most reads are."""
+        """Whether a read covers exactly one part, the common case."""
         spans = [] if read.flat or read.default is not None else self._spans(read, extents, box)
         plain = tuple(span for span in spans if span is not None)
         return any(p.spans == plain and not p.facts and p.comb is None for p in parts)
@@ -184,7 +184,7 @@ class _Checker:
         return [None if span is None else (span[0], span[1] + 1) for span in found]
 
     def _part(self, read: Read, extents: Mapping[str, Size], box: Box) -> Part:
-        """What a read may reach: positions are inside, as is proven or checked elsewhere."""
+        """The elements a read may access; bounds are proved or checked elsewhere."""
         shape = self.types[read.tensor].shape
         whole = tuple((as_size(0), size) for size in shape)
         if read.flat:
@@ -200,7 +200,7 @@ class _Checker:
 
 
 def _before(body: list[Part], iterations: Range, symbol: Size, box: Box) -> list[Part]:
-    """What iterations before the one at hand wrote."""
+    """The parts written by the iterations before the current one."""
     if iterations.step > 0:
         return over(body, iterations, iterations.low, symbol, box)
     if iterations.high is None:

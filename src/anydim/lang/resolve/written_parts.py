@@ -1,9 +1,9 @@
-"""Parts of tensors: which elements steps certainly write, as products of intervals.
+"""Parts of tensors: the elements that steps certainly write, as products of intervals.
 
 A part has an interval for each dimension, whose ends are sizes over dims and loop variables, and
 facts: sizes that are not negative exactly where the part is written. Along one dimension it may be
-a comb, every k-th element; k combs with different remainders fill an interval together. What is no
-such product (a diagonal) counts as not written, which is safe.
+strided (a comb: every k-th element); k combs with different remainders together fill an interval.
+Anything else (a diagonal) counts as not written, which is conservative.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from anydim.lang.tree.bounds_checks import is_inside
 from anydim.sizes import Box, Dim, Size, as_size, bounds, maximum, minimum, simplify
 
 Span = tuple[Size, Size]  # half open
-MOST_PIECES = 6  # cuts of what is read, one after another
+MAX_PIECES = 6  # successive splits of a read
 
 
 @dataclass(frozen=True)
 class Comb:
-    """Along `axis` only the first element of an interval and every `stride`-th one after it; the
-    interval ends where the next would be."""
+    """Along `axis`, only every `stride`-th element of an interval, beginning with its first; the
+    interval ends where the next element would be."""
 
     axis: int
     stride: int
@@ -34,7 +34,7 @@ class Comb:
 
 @dataclass(frozen=True)
 class Part:
-    """The elements of a tensor whose index lies in these intervals, where the facts hold."""
+    """The elements of a tensor whose indices are in these intervals, where the facts hold."""
 
     tensor: str
     spans: tuple[Span, ...]
@@ -54,8 +54,10 @@ class Range:
     def body_box(self, box: Box) -> Box:
         """The box inside the body."""
         symbol = Size.symbol(self.variable)
-        least = bounds(self.low, box).lo
-        box = Box.of(*box.dims, Dim(self.variable, max(least or 0, 0)), constraints=box.constraints)
+        low_bound = bounds(self.low, box).lo
+        box = Box.of(
+            *box.dims, Dim(self.variable, max(low_bound or 0, 0)), constraints=box.constraints
+        )
         facts = [symbol - self.low] + ([] if self.high is None else [self.high - 1 - symbol])
         return with_facts(box, facts)
 
@@ -68,7 +70,7 @@ class Range:
 
 
 def range_of(loop: Loop) -> Range:
-    """The values that a loop's variable has; what data decides has no end."""
+    """The range of a loop's variable; a data-dependent end is None."""
     start, stop = (e.size if isinstance(e, SizeTerm) else None for e in (loop.start, loop.stop))
     if loop.step > 0:
         return Range(loop.variable, as_size(0) if start is None else start, stop, loop.step)
@@ -102,12 +104,12 @@ def _parts(step: OrderedStep, box: Box) -> list[Part]:
 
 
 def part_of(step: Write) -> Part | None:
-    """What a write fills; None when it is no product of intervals, one of them a comb at most."""
+    """The part a write fills; None unless it is a product of intervals, at most one a comb."""
     spans = []
     used: list[str] = []
     comb: Comb | None = None
-    for axis, place in enumerate(step.place):
-        form = affine(bare(place))
+    for axis, index in enumerate(step.place):
+        form = affine(bare(index))
         if form is None or len(form.terms) > 1:
             return None
         if not form.terms:
@@ -126,7 +128,7 @@ def part_of(step: Write) -> Part | None:
 
 
 def bare(index: Expr) -> Expr:
-    """An index without the check around it."""
+    """An index without its bounds check."""
     return index.arguments[0] if isinstance(index, Apply) and is_inside(index) else index
 
 
@@ -146,7 +148,7 @@ def _either(branch: Branch, box: Box) -> Iterator[Part]:
 
 
 def over(parts: Sequence[Part], iterations: Range, low: Size, high: Size, box: Box) -> list[Part]:
-    """What the iterations low <= variable < high of a loop write together."""
+    """Union of the parts that the iterations low <= variable < high of a loop write."""
     found = (_over(part, iterations, low, high, box) for part in parts)
     return [part for part in found if part is not None]
 
@@ -184,7 +186,7 @@ def _over(part: Part, iterations: Range, low: Size, high: Size, box: Box) -> Par
 
 
 def _swept(span: Span, iterations: Range, low: Size, high: Size, box: Box) -> Span | None:
-    """The union of an interval that moves by no more than its length an iteration."""
+    """The union of an interval that moves by at most its length per iteration."""
     name = iterations.variable
     ends = [end.linear_in((name,)) for end in span]
     if ends[0] is None or ends[1] is None:
@@ -201,8 +203,7 @@ def _swept(span: Span, iterations: Range, low: Size, high: Size, box: Box) -> Sp
 
 
 def _combed(span: Span, iterations: Range, low: Size, high: Size) -> tuple[int, Span] | None:
-    """The stride and the interval of one element that moves by more than one an iteration,
-    upwards."""
+    """Stride and interval of one element that moves upwards by more than one per iteration."""
     split = span[0].linear_in((iterations.variable,))
     factor = None if split is None else split[0].get(iterations.variable, as_size(0)).constant
     if split is None or factor is None or factor < 1 or iterations.step < 1:
@@ -216,7 +217,7 @@ def _combed(span: Span, iterations: Range, low: Size, high: Size) -> tuple[int, 
 
 
 def filled(parts: Sequence[Part]) -> list[Part]:
-    """The parts that are no combs, with the intervals that combs fill together."""
+    """The parts that are not combs, plus the intervals that combs fill together."""
     found = [single for part in parts for single in _single(part)]
     groups: dict[object, list[Part]] = {}
     for part in parts:
@@ -228,7 +229,7 @@ def filled(parts: Sequence[Part]) -> list[Part]:
 
 
 def _single(part: Part) -> Iterator[Part]:
-    """A part that is no comb, or a comb of one element as such a part."""
+    """A part that is not a comb, or a comb of one element converted to such a part."""
     if part.comb is None:
         yield part
         return
@@ -240,7 +241,7 @@ def _single(part: Part) -> Iterator[Part]:
 
 
 def _interleaved(combs: Sequence[Part]) -> Iterator[Part]:
-    """The interval that combs fill which differ in where they begin and end alone.
+    """The interval filled by combs that differ only in their start and end.
 
     With a comb for each remainder, the first gap is where the first of them ends.
     """
@@ -258,14 +259,14 @@ def _interleaved(combs: Sequence[Part]) -> Iterator[Part]:
 
 
 def merged(parts: Sequence[Part]) -> list[Part]:
-    """Parts of which one begins where another ends as one part."""
+    """Merge adjacent parts."""
     found: dict[str, list[Part]] = {}
     for part in dict.fromkeys(parts):
         done = found.setdefault(part.tensor, [])
-        for place, other in enumerate(done):
+        for number, other in enumerate(done):
             together = _joined(other, part)
             if together is not None:
-                done[place] = together
+                done[number] = together
                 break
         else:
             done.append(part)
@@ -287,11 +288,11 @@ def _joined(left: Part, right: Part) -> Part | None:
     return None
 
 
-# ---- is it all written -------------------------------------------------------------------------
+# ---- coverage ----------------------------------------------------------------------------------
 
 
-def covered(wanted: Part, parts: Sequence[Part], box: Box, pieces: int = MOST_PIECES) -> bool:
-    """Whether it is proven that all of a part lies in others of its tensor; not complete."""
+def covered(wanted: Part, parts: Sequence[Part], box: Box, pieces: int = MAX_PIECES) -> bool:
+    """Whether a part is proved to be covered by others of its tensor; incomplete."""
     parts = filled(parts)
     if any(part.spans == wanted.spans and not part.facts for part in parts):
         return True
@@ -309,7 +310,7 @@ def covered(wanted: Part, parts: Sequence[Part], box: Box, pieces: int = MOST_PI
 
 
 def _rest(wanted: Part, part: Part, box: Box) -> list[Part] | None:
-    """What a part leaves of another along one dimension; None when it leaves more than that."""
+    """The remainder of a part along one dimension; None when more than one dimension remains."""
     open_axes = []
     for axis, ((low, high), (start, stop)) in enumerate(zip(wanted.spans, part.spans)):
         if not (proved(start, "<=", low, box) and proved(stop, ">=", high, box)):

@@ -1,4 +1,4 @@
-"""What a user writes: the grammar, the surface tree, the texts of errors and printed forms.
+"""Surface language: the grammar, the surface tree, error texts and printed forms.
 
-In comes the text of definitions or of a group; out go surface trees and groups, and texts of them.
+Input: the text of definitions or of a group. Output: surface trees and groups, and their texts.
 """

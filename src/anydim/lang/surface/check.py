@@ -1,4 +1,4 @@
-"""What can be said about a definition before its arguments are known: names, arities, order."""
+"""Checks of a definition before its arguments are known: names, arities, order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from anydim.lang.tree.composed import COMPOSED
 
 @dataclass
 class _Names:
-    """What the names of a definition mean; `tensors` grows as statements write."""
+    """Meanings of the names of a definition; `tensors` grows as statements write."""
 
     definition: Definition
     others: Mapping[str, Definition]
@@ -61,20 +61,20 @@ class _Names:
         return self.role(name) == "index"
 
     def role(self, name: str) -> str:
-        """What a name is in a statement: a tensor, size, attribute, loop variable or index."""
+        """The role of a name in a statement: tensor, size, attribute, loop variable or index."""
         kinds = {"tensor": self.tensors, "size": self.sizes, "attribute": self.attributes,
                  "loop variable": self.loops}  # fmt: skip
         return next((kind for kind, names in kinds.items() if name in names), "index")
 
     def read(self, tensor: str) -> str:
-        """How a tensor is read: `x(i,j)`."""
+        """Text of a read of a tensor: `x(i,j)`."""
         return shown_read(tensor, self.tensors.get(tensor))
 
 
 def check(definition: Definition, others: Mapping[str, Definition] | None = None) -> None:
-    """Raise LanguageError for a definition that no arguments can make right.
+    """Raise LanguageError for a definition that is invalid for any arguments.
 
-    `others` are the definitions beside it, which it may call.
+    `others` are the other definitions of the text, which it may call.
     """
     names = _Names(definition, others or {})
     _check_head(names)
@@ -83,11 +83,11 @@ def check(definition: Definition, others: Mapping[str, Definition] | None = None
     for result in definition.results:
         if result not in written:
             parameter = any(p.name == result for p in definition.parameters)
-            hint = "it is a parameter: give the result another name" if parameter else ""
+            hint = "it is a parameter: rename the result" if parameter else ""
             hint = hint or suggestion(result, written) or f"add a statement: {result}(...) = ..."
             raise names.error(definition.position, f"no statement assigns result '{result}'", hint)
     if len(set(definition.results)) != len(definition.results):
-        raise names.error(definition.position, "a result is named twice", "name it once")
+        raise names.error(definition.position, "a result is listed twice", "name it once")
     if not definition.results:
         raise names.error(definition.position, "there is no result", "write -> (name)")
 
@@ -97,9 +97,9 @@ def _check_head(names: _Names) -> None:
     heads: tuple[Parameter | Attribute, ...] = names.definition.parameters
     for declared in (*heads, *names.definition.attributes):
         if declared.name in seen or declared.name in RESERVED:
-            why = "is named twice" if declared.name in seen else "is a word of the language"
+            why = "is named twice" if declared.name in seen else "is a reserved word"
             problem = f"parameter '{declared.name}' {why}"
-            raise names.error(declared.position, problem, "give it another name")
+            raise names.error(declared.position, problem, "rename it")
         seen.add(declared.name)
     for attribute in names.definition.attributes:
         kind = names.types if attribute.kind == "type" else names.attributes
@@ -122,7 +122,7 @@ def _check_head(names: _Names) -> None:
         if parameter.name in names.sizes:
             raise names.error(
                 parameter.position, f"'{parameter.name}' is both a tensor and a size",
-                "give one of them another name",
+                "rename one of them",
             )  # fmt: skip
         for term in parameter.shape:
             _check_shape(term, names)
@@ -172,10 +172,10 @@ def _check_loop(loop: LoopBlock, names: _Names) -> None:
         _no_indices(end, names, "the range of a loop")
     name = loop.variable
     if not names.is_index(name) or name in names.types or name in RESERVED:
-        raise names.error(loop.position, f"'{name}' has a meaning already: count in another name")
+        raise names.error(loop.position, f"'{name}' is already defined: use another loop variable")
     if name in targets(loop.body):
-        problem = f"'{name}' counts iterations, and a statement assigns it"
-        raise names.error(loop.position, problem, "count in another name")
+        problem = f"'{name}' is a loop variable, but a statement assigns it"
+        raise names.error(loop.position, problem, "use another loop variable")
     if not names.loops:  # an iteration may read what a later statement of an earlier one wrote
         for item in items(loop.body):
             if isinstance(item, Assignment):
@@ -191,7 +191,7 @@ def _no_indices(term: Term, names: _Names, what: str) -> None:
             known = (*names.tensors, *names.sizes, *names.attributes, *names.loops)
             raise names.error(
                 inner.position, f"{what} has no index '{inner.name}'",
-                suggestion(inner.name, known) or "it speaks of sizes, loops and scalars",
+                suggestion(inner.name, known) or "it may use sizes, loop variables and scalars",
             )  # fmt: skip
 
 
@@ -201,13 +201,13 @@ def _check_assignment(statement: Assignment, names: _Names) -> None:
     rank = _rank(statement.indices)
     known = names.tensors.setdefault(target, rank)
     if rank != known and None not in (rank, known):
-        problem = f"'{target}' has {counted(known or 0, 'dimension')}, and {rank} here"
+        problem = f"'{target}' has {counted(known or 0, 'dimension')}, but {rank} here"
         hint = f"write {names.read(target)}, or another tensor"
         raise names.error(statement.position, problem, hint)
     for given in statement.given:
         if not names.is_index(given.name):
-            hint = f"it is a {names.role(given.name)}: give the term another name"
-            raise names.error(given.position, f"'{given.name}' cannot be given a meaning", hint)
+            hint = f"it is a {names.role(given.name)}: use another name"
+            raise names.error(given.position, f"'{given.name}' cannot be defined here", hint)
     left = _left_indices(statement, names)
     for clause in statement.where:
         _check_clause(clause, names)
@@ -221,9 +221,9 @@ def _check_target(target: str, position: int, names: _Names) -> None:
     taken = target in names.sizes or target in names.attributes or target in names.loops
     if taken or target in names.types or target in RESERVED:
         role = names.role(target)
-        what = "a word of the language" if target in RESERVED else f"the name of a {role}"
+        what = "a reserved word" if target in RESERVED else f"the name of a {role}"
         what = "a type" if target in names.types else what
-        hint = f"it is {what}: give the tensor another name"
+        hint = f"it is {what}: rename the tensor"
         raise names.error(position, f"'{target}' cannot be assigned", hint)
 
 
@@ -234,13 +234,15 @@ def _check_invoke(invoke: Invoke, names: _Names) -> None:
         hint = suggestion(call.name, names.others) or f"there is {listed(names.others)}"
         raise names.error(call.position, f"there is no definition '{call.name}'", hint)
     if call.default is not None:
-        raise names.error(call.position, f"'else' follows a read, and '{call.name}' is no tensor")
+        raise names.error(
+            call.position, f"'else' follows a read, and '{call.name}' is not a tensor"
+        )
     if callee is not None and len(invoke.targets) != len(callee.results):
         results = ", ".join(callee.results)
         raise names.error(
             invoke.position,
             f"'{call.name}' has {counted(len(callee.results), 'result')} ({results}), "
-            f"and {len(invoke.targets)} are assigned",
+            f"but {len(invoke.targets)} are assigned",
             f"write: {results} = {call.name}(...)",
         )
     for argument in call.arguments:
@@ -256,7 +258,7 @@ def _check_invoke(invoke: Invoke, names: _Names) -> None:
         _check_target(target, invoke.position, names)
         if invoke.targets.count(target) > 1:
             problem = f"'{target}' is assigned twice"
-            raise names.error(invoke.position, problem, "give each result a name of its own")
+            raise names.error(invoke.position, problem, "use a distinct name for each result")
         names.tensors.setdefault(target, None)
 
 
@@ -264,14 +266,14 @@ def _no_tensors(argument: Term, names: _Names) -> None:
     for inner in walk(argument):
         if isinstance(inner, Name) and names.tensors.get(inner.name, 0) not in (0, None):
             raise names.error(
-                inner.position, f"an argument is a tensor by name or a number, and '{inner.name}' "
-                "is a part of an expression",
-                f"give the expression a name first: z(...) = {names.read(inner.name)} ...",
+                inner.position, f"an argument must be a tensor name or a number, but "
+                f"'{inner.name}' is part of an expression",
+                f"assign the expression to a tensor first: z(...) = {names.read(inner.name)} ...",
             )  # fmt: skip
 
 
 def _left_indices(statement: Assignment, names: _Names) -> set[str]:
-    """The indices and ellipses that stand on the left."""
+    """The indices and ellipses on the left side."""
     left: set[str] = set()
     for term in statement.indices:
         if isinstance(term, Spread):
@@ -292,13 +294,13 @@ def _check_no_reduction(statement: Assignment, left: set[str], names: _Names) ->
         if isinstance(term, Spread) or names.is_index(label):
             raise names.error(
                 term.position,
-                f"index '{label}' is not on the left, so the statement reduces over it",
+                f"index '{label}' is not on the left, so the statement is a reduction over it",
                 "write '+=!', '*=!', 'min=!' or 'max=!' instead of '='",
             )
 
 
 def _check_no_unused(statement: Assignment, left: set[str], names: _Names) -> None:
-    """Raise LanguageError for an index of a `where` that the rest of an assignment has not."""
+    """Raise LanguageError for an index that only the `where` clauses of an assignment use."""
     for clause in statement.where:
         ends = (clause.low, clause.high) if isinstance(clause, Range) else clause.indices
         own = (Name(clause.index, clause.position),) if isinstance(clause, Range) else ()
@@ -307,15 +309,15 @@ def _check_no_unused(statement: Assignment, left: set[str], names: _Names) -> No
             index = isinstance(term, Spread) or (isinstance(term, Name) and names.is_index(label))
             if index and label not in left:
                 raise names.error(
-                    term.position, f"index '{label}' is in no other part of the statement",
-                    f"take '{label}' out of the 'where', or add it on the left",
+                    term.position, f"index '{label}' is not used elsewhere in the statement",
+                    f"remove '{label}' from the 'where', or add it on the left",
                 )  # fmt: skip
 
 
 def _check_clause(clause: Range | Exists, names: _Names) -> None:
     if isinstance(clause, Range):
         if not names.is_index(clause.index):
-            hint = f"it is a {names.role(clause.index)}; a range is for an index of the statement"
+            hint = f"it is a {names.role(clause.index)}; only an index of the statement has a range"
             raise names.error(clause.position, f"'{clause.index}' is not an index", hint)
         _check_terms(clause.low, names)
         _check_terms(clause.high, names)
@@ -330,7 +332,7 @@ def _check_clause(clause: Range | Exists, names: _Names) -> None:
 
 
 def _check_terms(term: Term, names: _Names) -> None:
-    """Check a term and all inside it."""
+    """Check a term and all its subterms."""
     waiting = [term]
     while waiting:
         term = waiting.pop()
@@ -342,9 +344,9 @@ def _check_terms(term: Term, names: _Names) -> None:
             elif spread_ok:
                 _check_ellipsis(inner.name, inner.position, names)
             else:
-                raise names.error(inner.position, "an ellipsis stands only among indices")
+                raise names.error(inner.position, "an ellipsis is only allowed among indices")
     if isinstance(term, Spread):
-        raise names.error(term.position, "an ellipsis stands only among indices")
+        raise names.error(term.position, "an ellipsis is only allowed among indices")
 
 
 def _check_term(term: Term, names: _Names) -> None:
@@ -368,7 +370,7 @@ def _check_term(term: Term, names: _Names) -> None:
         hint = suggestion(term.type, TYPE_NAMES)
         raise names.error(term.position, f"there is no element type '{term.type}'", hint)
     elif isinstance(term, Number) and isinstance(term.value, int) and term.value >= 2**64:
-        raise names.error(term.position, "an integer beyond 64 bits", BEYOND)
+        raise names.error(term.position, "an integer exceeds 64 bits", BEYOND)
 
 
 def _check_call(call: CallTerm, names: _Names) -> None:
@@ -385,7 +387,9 @@ def _check_call(call: CallTerm, names: _Names) -> None:
             )
         return
     if call.default is not None:
-        raise names.error(call.position, f"'else' follows a read, and '{call.name}' is no tensor")
+        raise names.error(
+            call.position, f"'else' follows a read, and '{call.name}' is not a tensor"
+        )
     function = FUNCTIONS.get(FUNCTION_ALIASES.get(call.name, call.name))
     if function is not None and function.internal:
         function = None
@@ -412,14 +416,14 @@ def _within(tensor: str, rank: int) -> str:
 def _unknown(call: CallTerm, names: _Names) -> LanguageError:
     if call.name in names.others or call.name in LIBRARY.keys() - OVER_INDICES.keys():
         return names.error(
-            call.position, f"the call of '{call.name}' is a part of an expression",
-            f"give its result a name first: y = {call.name}(...)",
+            call.position, f"the call of '{call.name}' is part of an expression",
+            f"assign its result first: y = {call.name}(...)",
         )  # fmt: skip
     functions = (r.name for r in FUNCTIONS.values() if not (r.internal or r.operator))
     known = (*names.tensors, *names.others, *functions, *COMPOSED, *TYPE_NAMES, *LIBRARY)
     hint = OVER_INDICES.get(call.name) or suggestion(call.name, known)
     if call.name in targets(names.definition.statements):
-        hint = "a statement assigns it, but not before this one"
+        hint = "it is assigned only after this statement"
     elif names.role(call.name) not in ("index", "tensor"):
         hint = f"it is a {names.role(call.name)}, without indices"
     hint = hint or f"the tensors here are {listed(names.tensors)}"

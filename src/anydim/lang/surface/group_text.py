@@ -1,4 +1,4 @@
-"""The text of a group -> the group; the other half of `printer.print_group`."""
+"""Parses the text of a group; the inverse of `printer.print_group`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ DEEPEST = 100
 
 
 def parse_group(text: str, file: str = "<group>") -> Group:
-    """The group that `print_group` wrote; raises LanguageError for any other text."""
+    """Parse the text of a group as printed by `print_group`; raises LanguageError otherwise."""
     group: Group = run_grammar(_grammar(), text, file)
     return group
 
@@ -107,7 +107,7 @@ def _declaration(_: Any, kind: Token, type_token: Token, name: Token) -> tuple[s
 
 
 def _split(text: str) -> list[str]:
-    """The parts of a text between commas that stand outside parentheses."""
+    """Split a text at commas outside parentheses."""
     parts, level = [""], 0
     for character in text:
         level += (character == "(") - (character == ")")
@@ -168,7 +168,7 @@ def _line(_: Any, target: Token, *parts: Any) -> _Line:
     axes = tuple(part for part in parts[split + 2 :] if part is not None)
     combine = COMBINES[operator.rstrip("!").removesuffix("=")]
     if bool(combine) != operator.endswith("!"):
-        raise Problem(_at(operator), f"'{operator}' does not stand in a group")
+        raise Problem(_at(operator), f"'{operator}' is not allowed in a group")
     _shallow(_at(target), value)
     return _Line(_name_of(target), left, combine, value, axes, _at(target))
 
@@ -181,7 +181,7 @@ class _Block:
 @dataclass(frozen=True)
 class _WriteLine:
     target: str
-    place: tuple[Term, ...]
+    indices: tuple[Term, ...]
     combine: str
     fresh: bool
     value: Term
@@ -215,16 +215,16 @@ def _first(_: Any, block: _Block) -> _Block:
 
 
 def _write(
-    _: Any, target: Token, place: tuple[Term, ...] | None, operator: Token, value: Term,
+    _: Any, target: Token, indices: tuple[Term, ...] | None, operator: Token, value: Term,
     axes: tuple[Axis, ...] | None, reduced: tuple[Axis, ...] | None,
 ) -> _WriteLine:  # fmt: skip
-    _shallow(_at(target), value, *(place or ()))
+    _shallow(_at(target), value, *(indices or ()))
     combine = COMBINES[operator.rstrip("!").removesuffix("=")]
     fresh = operator.endswith("!")
     if fresh and not combine:
-        raise Problem(_at(operator), f"'{operator}' does not stand in a group")
+        raise Problem(_at(operator), f"'{operator}' is not allowed in a group")
     return _WriteLine(
-        _name_of(target), place or (), combine, fresh, value, axes or (), reduced or (),
+        _name_of(target), indices or (), combine, fresh, value, axes or (), reduced or (),
         _at(target),
     )  # fmt: skip
 
@@ -243,7 +243,7 @@ def _choice(_: Any, word: Token, condition: Term, then: _Block, other: _Block | 
 
 def _shallow(position: int, *terms: Term) -> None:
     if any(depth(term) > DEEPEST for term in terms):
-        raise Problem(position, f"an expression nested more than {DEEPEST} deep")
+        raise Problem(position, f"expression nested more than {DEEPEST} deep")
 
 
 def _axes(_: Any, *axes: Axis) -> tuple[Axis, ...]:
@@ -261,19 +261,19 @@ def _extent(_: Any, label: _Quoted, low: Token, high: Any) -> Axis:
         return Axis(label.name, Size.symbol(high.name))
     if isinstance(high, Number) and type(high.value) is int:
         return Axis(label.name, as_size(high.value))
-    raise Problem(_at(low), "a range ends with a number, a size or a size in braces")
+    raise Problem(_at(low), "the end of a range must be a number, a size or a size in braces")
 
 
 def _statement(line: _Line, known: Mapping[str, TensorType]) -> Statement:
     axes = {axis.name: axis for axis in line.axes}
     missing = [name for name in line.left if name not in axes]
     if missing or len(axes) < len(line.axes) or len(set(line.left)) < len(line.left):
-        raise Problem(line.position, "every index has one range and stands once on the left")
+        raise Problem(line.position, "every index must have one range and occur once on the left")
     if line.target not in known:
         raise Problem(line.position, f"tensor '{line.target}' is not declared")
     reduced = tuple(axis for axis in line.axes if axis.name not in line.left)
     if reduced and not line.combine:
-        raise Problem(line.position, "a plain assignment has no index on the right alone")
+        raise Problem(line.position, "a plain assignment must not have an index only on the right")
     body = _Resolver(set(axes), known).expr(line.value)
     return Statement(line.target, tuple(axes[n] for n in line.left), body, line.combine, reduced)
 
@@ -295,7 +295,7 @@ def _step(line: Any, known: Mapping[str, TensorType], level: int = 0) -> Ordered
     start, stop, step = map(resolver.expr, line.ends)
     count = step.size.constant if isinstance(step, SizeTerm) else None
     if not count:
-        raise Problem(line.position, "a loop counts by a number that is not 0")
+        raise Problem(line.position, "the step of a loop must not be 0")
     try:
         Size.symbol(line.variable)
     except UserError as error:
@@ -307,17 +307,18 @@ def _step(line: Any, known: Mapping[str, TensorType], level: int = 0) -> Ordered
 def _write_step(line: _WriteLine, known: Mapping[str, TensorType]) -> Write:
     names = [axis.name for axis in (*line.axes, *line.reduced)]
     if len(set(names)) < len(names) or (line.reduced and not line.combine):
-        raise Problem(line.position, "every index has one range, and '=' reduces over none")
-    if line.target not in known or known[line.target].rank != len(line.place):
-        raise Problem(line.position, f"no tensor '{line.target}' has {len(line.place)} dimensions")
-    place = tuple(map(_Resolver({axis.name for axis in line.axes}, known).expr, line.place))
+        raise Problem(line.position, "every index must have one range, and '=' must not reduce")
+    if line.target not in known or known[line.target].rank != len(line.indices):
+        rank = len(line.indices)
+        raise Problem(line.position, f"no tensor '{line.target}' has {rank} dimensions")
+    indices = tuple(map(_Resolver({axis.name for axis in line.axes}, known).expr, line.indices))
     body = _Resolver(set(names), known).expr(line.value)
-    return Write(line.target, place, line.axes, body, line.combine, line.reduced, line.fresh)
+    return Write(line.target, indices, line.axes, body, line.combine, line.reduced, line.fresh)
 
 
 @dataclass(frozen=True)
 class _Resolver:
-    """Surface terms of a group's text -> expressions."""
+    """Resolves surface terms of a group's text to expressions."""
 
     axes: set[str]
     tensors: Mapping[str, TensorType]
@@ -340,7 +341,7 @@ class _Resolver:
             return self._read(term, term.tensor, (term.offset,), default, True)
         if isinstance(term, CallTerm):
             return self._call(term)
-        raise Problem(term.position, "this does not stand in a group", "write float32(0.5)")
+        raise Problem(term.position, "this is not allowed in a group", "write float32(0.5)")
 
     def _name(self, term: Name) -> Expr:
         return Index(term.name) if term.name in self.axes else SizeTerm(Size.symbol(term.name))
@@ -375,7 +376,7 @@ def _literal(term: CallTerm, dtype: DType | None) -> Literal:
     if isinstance(inner, Operation) and inner.function == "neg":
         sign, inner = -1, inner.arguments[0]
     if not isinstance(inner, Number):
-        raise Problem(term.position, "a type name holds a number", "a cast is cast<type>(...)")
+        raise Problem(term.position, "a literal must be a number", "a cast is cast<type>(...)")
     value = inner.value if isinstance(inner.value, bool) else sign * inner.value
     return Literal(value, dtype)
 
@@ -384,7 +385,7 @@ def _read_call(
     _: Any, name: Token, arguments: tuple[Term, ...] | None, settings: Any = None
 ) -> CallTerm:
     if settings:
-        raise Problem(_at(name), "a group calls no definition")
+        raise Problem(_at(name), "a group must not call definitions")
     return CallTerm(str(name), arguments or (), position=_at(name))
 
 

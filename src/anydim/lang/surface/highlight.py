@@ -1,7 +1,7 @@
-"""Syntax highlighting of the comprehension language, for Pygments and all that rests on it.
+"""Syntax highlighting of the comprehension language, for Pygments and tools based on it.
 
-Registered as lexer `tc` in pyproject.toml: `pygmentize -l tc kernels.tc`. The words come from the
-tables that the language itself is made from.
+Registered as lexer `tc` in pyproject.toml: `pygmentize -l tc kernels.tc`. The keywords come from
+the tables of the language itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CALLED = tuple(
 
 
 class ComprehensionLexer(RegexLexer):
-    """Definitions in the comprehension language (docs/language.md)."""
+    """Lexer of definitions in the comprehension language (docs/language.md)."""
 
     name = "Tensor comprehensions"
     aliases: ClassVar[list[str]] = ["tc", "anydim"]

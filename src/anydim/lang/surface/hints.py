@@ -1,7 +1,7 @@
-"""What to write instead: advice for texts that follow other notations.
+"""Hints for texts that follow the syntax of other languages.
 
-The parser knows where a text goes wrong and what it expected there; `mistake` looks at the text on
-both sides of that place. A row of `MISTAKES` is one habit from another language.
+The parser knows where a text is wrong and what it expected there; `mistake` looks at the text on
+both sides of that position. A row of `MISTAKES` is one habit from another language.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Collection
 from anydim.base.records import dataclass
 from anydim.lang.surface.syntax import ATTRIBUTE_KINDS, TYPE_NAMES
 
-_LOOK_BACK = 500  # characters before the place that a row may look at, without remarks
-_REMARK = re.compile(r"#[^\n]*")
+_LOOK_BACK = 500  # characters before the position that a row may match, comments removed
+_COMMENTS = re.compile(r"#[^\n]*")
 _TYPE = rf"(?:{'|'.join(sorted(TYPE_NAMES, key=len, reverse=True))})"
 _HEAD = r"\bdef\s+\w+\s*\([^{}]*"
 _COMMENT = "comments start with '#'; '//' is floor division"
@@ -27,9 +27,9 @@ _UNDECLARED = "nothing is declared: write y(i) = ..., sizes and type follow"
 
 @dataclass(frozen=True)
 class Mistake:
-    """A habit: what stands before the place, what stands at it, and the advice.
+    """A habit: the text before the position, the text at it, and the advice.
 
-    `expects` is a terminal of the grammar that would have been right there; empty for any.
+    `expects` is a terminal of the grammar that would be valid there; empty for any.
     """
 
     before: str
@@ -38,7 +38,7 @@ class Mistake:
     expects: str = ""
 
     def matches(self, before: str, rest: str, expected: Collection[str]) -> bool:
-        """Whether this is the mistake between two parts of a text."""
+        """Whether the two parts of a text match this mistake."""
         if self.expects and self.expects not in expected:
             return False
         here = re.match(self.at, rest) is not None
@@ -61,21 +61,21 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake("", r"@", "a matrix product is a sum: C(m,n) +=! A(m,k) * B(k,n)"),
     # definitions
     Mistake("", r"\w", "a definition starts with 'def': def f(float(N) x) -> (y) { ... }", "DEF"),
-    Mistake(_HEAD + r"\w\s*", r"\[", "dimensions stand in parentheses: float(N) x"),
+    Mistake(_HEAD + r"\w\s*", r"\[", "dimensions go in parentheses: float(N) x"),
     Mistake(r"\bdef\s+\w+\s*\((?:[^{}]*,)?\s*\w+\s*", r":",
-            "the type stands before the name: float(N) x"),
-    Mistake(_HEAD + r"\w\s+\w+\s*", r"\(", "dimensions stand at the type: float(N) x"),
+            "the type goes before the name: float(N) x"),
+    Mistake(_HEAD + r"\w\s+\w+\s*", r"\(", "dimensions belong to the type: float(N) x"),
     Mistake(_HEAD + r";[^)]*\w\s*", r"[,)=]",
             f"an attribute has a kind and a name; kinds: {', '.join(ATTRIBUTE_KINDS)}", "NAME"),
     Mistake(_HEAD + r"\)\s*", r"=>|[:={]", "results follow the parameters: -> (y) { ... }",
             "_ARROW"),
-    Mistake("", r"\(", "statements stand in braces: { y(i) = x(i) }", "LBRACE"),
+    Mistake("", r"\(", "statements go in braces: { y(i) = x(i) }", "LBRACE"),
     Mistake("", r"\.\.\.?(?!\w)", "an ellipsis has a name: ...s", "ELLIPSIS"),
     Mistake(r"->\s*\([^{}]*\w\s*", r"[\w(]", "results have names alone, types follow: -> (y, z)"),
-    # places in tensors
-    Mistake(r"\w\s*", r"\[", "indices stand in parentheses: y(i)", "ASSIGN"),
+    # indices
+    Mistake(r"\w\s*", r"\[", "indices go in parentheses: y(i)", "ASSIGN"),
     Mistake(r"\w\[[^\[\]]*", r",",
-            "x[...] takes the row-major offset alone; with an index for each dimension: x(i,j)"),
+            "x[...] takes one row-major offset; with an index per dimension: x(i,j)"),
     Mistake(r"\w\s*[\[(][^{}=]*", r":", _SLICE, "RPAR"),
     Mistake(r"[(,\[]\s*", r":", _SLICE),
     Mistake(r"\w\s*\[[^{}=]*", r":", _SLICE, "RSQB"),
@@ -92,7 +92,7 @@ MISTAKES: tuple[Mistake, ...] = (
             "'where' gives ranges, i in low:high, and names, s = a(i); a condition is chosen by: "
             "condition ? a : b"),
     Mistake(r"\bfor\b[^{}]*", r"\}",
-            "a loop stands before what it repeats: for t in 0:N { ... }; "
+            "a loop goes before its body: for t in 0:N { ... }; "
             "the range of an index is: where i in 0:N"),
     Mistake(r"=[^{}]*\bif\b[^{}]*", r"else\b", _CHOICE),
     Mistake(r"=[^{}]*\bif\b[^{}]*", r"\}", f"{_CHOICE}; a branch is: if condition {{ y(i) = ... }}",
@@ -115,8 +115,8 @@ MISTAKES: tuple[Mistake, ...] = (
             "anew", "ASSIGN"),
 )  # fmt: skip
 
-_RANDOM = "a definition draws no random numbers: take them as an argument"
-# What other notations have as functions, most of a whole tensor.
+_RANDOM = "a definition cannot generate random numbers: pass them as an argument"
+# Functions of other languages, most over a whole tensor.
 OVER_INDICES = {
     "sum": "a sum is a statement: y +=! x(i)", "prod": "a product is a statement: y *=! x(i)",
     "mean": "a mean is a sum, y +=! x(i), divided by float(N)",
@@ -130,16 +130,16 @@ OVER_INDICES = {
 
 
 def shown_read(tensor: str, rank: int | None) -> str:
-    """How a tensor of this rank is read: `x(i,j)`."""
+    """Text of a read of a tensor of this rank: `x(i,j)`."""
     letters = ["i", "j", "k", "l"][:rank] if rank is not None and rank <= 4 else ["..."]
     return f"{tensor}({','.join(letters)})" if letters else tensor
 
 
 def mistake(text: str, position: int, expected: Collection[str]) -> str:
-    """What to write instead of what stands at a position; empty where no habit is known.
+    """Return the advice for a mistake at a position; empty if unknown.
 
-    `expected` are the terminals of the grammar that would have been right there.
+    `expected` are the terminals of the grammar that would be valid there.
     """
-    before = _REMARK.sub("", text[:position])[-_LOOK_BACK:]
+    before = _COMMENTS.sub("", text[:position])[-_LOOK_BACK:]
     rest = text[position : position + _LOOK_BACK]
     return next((row.advice for row in MISTAKES if row.matches(before, rest, expected)), "")

@@ -1,4 +1,4 @@
-"""Calls between the definitions of a text: each definition gets those it calls."""
+"""Links the calls between the definitions of a text: each definition gets its callees."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ DEEPEST_CALLS = 32
 
 
 def link(definitions: Sequence[Definition]) -> tuple[Definition, ...]:
-    """The definitions checked, with calls told from reads and functions, and with their callees.
+    """Check the definitions, separate calls from reads and functions, and link the callees.
 
-    Raises LanguageError for a definition that is wrong, or that calls itself.
+    Raises LanguageError for an invalid definition, or one that calls itself.
     """
     heads = {definition.name: definition for definition in definitions}
     called = {name: _with_calls(definition, set(heads)) for name, definition in heads.items()}
@@ -38,8 +38,8 @@ def link(definitions: Sequence[Definition]) -> tuple[Definition, ...]:
 
 
 def _with_calls(definition: Definition, names: set[str]) -> Definition:
-    """`y = g(A)` is an assignment to the grammar; where g is a definition, or an operator of the
-    library, it is a call."""
+    """Convert assignments `y = g(A)` to calls where g is a definition or an operator of the
+    library."""
     tensors = {*targets(definition.statements), *(p.name for p in definition.parameters)}
     callable_names = (names | LIBRARY.keys()) - tensors
 
@@ -73,9 +73,9 @@ def _linked(
         if callee not in called:
             continue  # an operator of the library
         if callee in (*within, name):
-            way = " -> ".join((*within, name, callee)[(*within, name).index(callee) :])
+            cycle = " -> ".join((*within, name, callee)[(*within, name).index(callee) :])
             raise definition.error(
-                item.call.position, f"'{callee}' calls itself: {way}", "write a loop instead"
+                item.call.position, f"'{callee}' calls itself: {cycle}", "write a loop instead"
             )
         if len(within) < DEEPEST_CALLS:
             callees[callee] = _linked(callee, called, done, (*within, name))
@@ -87,7 +87,7 @@ def _linked(
 
 
 def _height(definition: Definition, known: dict[str, int]) -> int:
-    """How deeply the calls of a definition are nested."""
+    """Nesting depth of the calls of a definition."""
     if definition.name not in known:
         inner = (_height(callee, known) for callee in definition.callees)
         known[definition.name] = 1 + max(inner, default=0)

@@ -1,6 +1,6 @@
-"""Operators that a definition may call by name, as it calls definitions of its own text.
+"""Operators that a definition may call by name, like definitions of its own text.
 
-The language has none itself: `graph/operator.py` registers those of the library here.
+The language itself has none: `graph/operator.py` registers the library's operators here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anydim.sizes import Box
 
 
 class Callable(Protocol):
-    """What a call needs of an operator; `instantiate` raises GraphError for a wrong one."""
+    """Interface of a callable operator; `instantiate` raises GraphError for invalid arguments."""
 
     @property
     def name(self) -> str: ...
@@ -35,8 +35,8 @@ class Callable(Protocol):
 LIBRARY: dict[str, Callable] = {}
 
 
-def offer(operator: Callable) -> None:
-    """Let definitions call an operator, unless its name means something else in them."""
+def register_callable(operator: Callable) -> None:
+    """Register an operator as callable, unless its name has another meaning in definitions."""
     name = operator.name
     taken = (FUNCTIONS, FUNCTION_ALIASES, COMPOSED, TYPE_NAMES, RESERVED)
     if not any(name in names for names in taken):

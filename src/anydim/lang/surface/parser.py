@@ -1,7 +1,7 @@
-"""Text -> surface tree. Every bad text is a LanguageError that points at the place.
+"""Parses text to a surface tree. Every invalid text raises a LanguageError with its position.
 
-The parser is read on first use (`tables.py`, about 20 ms with lark itself) and kept; results are
-remembered by text.
+The parser is loaded on first use (`tables.py`, about 20 ms including lark) and kept; results are
+cached by text.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ LONGEST_TEXT = 1_000_000
 
 
 def parse(text: str, file: str = "<text>") -> dict[str, Definition]:
-    """The definitions of a text by name, in order; raises LanguageError for a bad text."""
+    """Parse the definitions of a text, by name, in order; raises LanguageError for a bad text."""
     return {definition.name: definition for definition in _parsed(text, file)}
 
 
 def parse_definition(text: str, file: str = "<text>") -> Definition:
-    """The one definition of a text; raises LanguageError when there is not exactly one."""
+    """Parse a text with one definition; raises LanguageError when there is not exactly one."""
     found = _parsed(text, file)
     if len(found) != 1:
         raise LanguageError(f"{file}: expected one definition, found {len(found)}")
@@ -41,7 +41,7 @@ def parse_definition(text: str, file: str = "<text>") -> Definition:
 
 
 class Library(Mapping[str, Definition]):
-    """The definitions of a text, each parsed when it is first asked for.
+    """The definitions of a text, each parsed at its first lookup.
 
     Definitions start at the beginning of a line. For a library of which a program uses a part.
     """
@@ -88,7 +88,7 @@ def _parsed(text: str, file: str) -> tuple[Definition, ...]:
 
 
 def run_grammar(lark: Lark, text: str, file: str) -> Any:
-    """What a grammar makes of a text; raises LanguageError with the place of a failure."""
+    """Parse a text with a grammar; raises LanguageError with the position of a failure."""
     from lark.exceptions import UnexpectedInput
 
     if len(text) > LONGEST_TEXT:
@@ -103,7 +103,7 @@ def run_grammar(lark: Lark, text: str, file: str) -> Any:
 
 
 def _located(error: UnexpectedInput, text: str) -> Problem:
-    """What the parser could not take, in words."""
+    """Describe a syntax error."""
     expected = getattr(error, "accepts", None) or getattr(error, "expected", None)
     terminals = set(expected or getattr(error, "allowed", None) or ())
     words = _expected(terminals)
@@ -118,7 +118,7 @@ def _located(error: UnexpectedInput, text: str) -> Problem:
 
 @cache
 def grammar() -> Lark:
-    """The parser of definitions; read once."""
+    """Return the parser of definitions; loaded once."""
     return load_language(builder())
 
 

@@ -1,10 +1,10 @@
-"""Trees -> text. A printed definition parses back to an equal one, and so does a printed group.
+"""Prints trees as text. A printed definition, or group, parses back to an equal one.
 
-    print_definition(d)   the surface language, with the parentheses that precedence asks for
+    print_definition(d)   the surface language, with the parentheses that precedence requires
     print_group(g)        typed tensors, guards and statements; `parse_group` reads it
 
-In a group's text a bare number or name is a size or an index, a literal says its type as in
-`float32(0.5)`, other sizes stand in braces, and names that could be misread in double quotes.
+In a group's text a bare number or name is a size or an index, a literal has its type as in
+`float32(0.5)`, other sizes are in braces, and ambiguous names in double quotes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ TERNARY, UNARY, PRIMARY = 0, 100, 101  # below and above every infix precedence
 _GROUP_WORDS = {"literal", "guard", "steps", "write", "over"}
 _TAKEN = frozenset([*RESERVED, *TYPE_NAMES, *FUNCTIONS, *_GROUP_WORDS])
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_Printed = tuple[str, int]  # a text and how tightly it holds together
+_Printed = tuple[str, int]  # a text and its precedence
 
 
 def number_text(value: int | float | bool) -> str:
-    """A literal as the language writes it; negative numbers with their sign."""
+    """Format a number as a literal of the language; negative numbers with their sign."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and not math.isfinite(value):
@@ -36,14 +36,14 @@ def number_text(value: int | float | bool) -> str:
     return repr(value)
 
 
-def _within(printed: _Printed, least: int) -> str:
-    """A text, in parentheses when it holds together less than `least`."""
+def _within(printed: _Printed, precedence: int) -> str:
+    """A text, in parentheses when its precedence is below the given one."""
     text, level = printed
-    return text if level >= least else f"({text})"
+    return text if level >= precedence else f"({text})"
 
 
 def _applied(function: str, parts: list[_Printed]) -> _Printed:
-    """A function in its operator form, where it has one."""
+    """A function in operator form, if it has one."""
     operator = FUNCTIONS[function].operator
     if function == "select":
         condition, then, otherwise = parts
@@ -69,13 +69,13 @@ def _guarded(read: str, default: _Printed | None) -> _Printed:
 
 
 def print_definition(definition: syntax.Definition) -> str:
-    """The text of a definition, one statement per line."""
+    """Print a definition, one statement per line."""
     head = f"def {print_head(definition)} {{"
     return "\n".join([head, *_block(definition.statements, "  "), "}"])
 
 
 def print_head(definition: syntax.Definition) -> str:
-    """What a definition takes and gives: `f(float(N) x; float a = 0.5) -> (y)`."""
+    """Print the signature of a definition: `f(float(N) x; float a = 0.5) -> (y)`."""
     parameters = ", ".join(map(_parameter, definition.parameters))
     if definition.attributes:
         attributes = ", ".join(map(_attribute, definition.attributes))
@@ -84,7 +84,7 @@ def print_head(definition: syntax.Definition) -> str:
 
 
 def _block(block: tuple[syntax.Item, ...], margin: str) -> list[str]:
-    """The lines of a block, each behind a margin."""
+    """The indented lines of a block."""
     lines: list[str] = []
     for item in block:
         if isinstance(item, syntax.LoopBlock):
@@ -106,7 +106,7 @@ def _block(block: tuple[syntax.Item, ...], margin: str) -> list[str]:
 
 
 def print_term(term: syntax.Term) -> str:
-    """The text of an expression of the surface language."""
+    """Print an expression of the surface language."""
     return _term(term)[0]
 
 
@@ -124,7 +124,7 @@ def _attribute(attribute: syntax.Attribute) -> str:
 
 
 def print_assignment(statement: syntax.Assignment) -> str:
-    """The text of a statement that assigns."""
+    """Print an assignment."""
     left = statement.target
     if statement.indices:
         left += f"({_terms(statement.indices)})"
@@ -174,7 +174,7 @@ def _term(term: syntax.Term) -> _Printed:
 
 
 def print_group(group: tree.Group) -> str:
-    """The text of a group; `parse_group` reads it back to an equal group."""
+    """Print a group; `parse_group` reads it back to an equal group."""
     lines = ["group {"]
     for word, tensors in (
         ("input", group.inputs), ("output", group.outputs), ("temporary", group.temporaries),
@@ -190,7 +190,7 @@ def print_group(group: tree.Group) -> str:
 
 
 def print_step(step: tree.OrderedStep) -> str:
-    """The text of a step, with the steps inside it on lines of their own."""
+    """Print a step, with nested steps on lines of their own."""
     return "\n".join(_steps((step,), ""))
 
 
@@ -216,12 +216,12 @@ def _steps(steps: tuple[tree.OrderedStep, ...], margin: str) -> list[str]:
 
 
 def _write(step: tree.Write) -> str:
-    """Such as `write h({t}, b) += x(b, k) where b in 0:n over k in 0:4`."""
+    """Print e.g. `write h({t}, b) += x(b, k) where b in 0:n over k in 0:4`."""
     taken = {axis.name for axis in (*step.axes, *step.reduced)}
-    place = ", ".join(print_expression(index, taken) for index in step.place)
+    indices = ", ".join(print_expression(index, taken) for index in step.place)
     operator = COMBINES[step.combine] + ("!" if step.fresh else "")
     body = print_expression(step.body, taken)
-    text = f"write {name_text(step.target)}({place}) {operator} {body}"
+    text = f"write {name_text(step.target)}({indices}) {operator} {body}"
     for word, axes in (("where", step.axes), ("over", step.reduced)):
         if axes:
             text += f" {word} {_extents(axes)}"
@@ -233,7 +233,7 @@ def _extents(axes: tuple[tree.Axis, ...]) -> str:
 
 
 def print_statement(statement: tree.Statement) -> str:
-    """Such as `y(i, j) +=! a(i, k) * b(k, j) where i in 0:n, j in 0:4, k in 0:{n + 1}`."""
+    """Print e.g. `y(i, j) +=! a(i, k) * b(k, j) where i in 0:n, j in 0:4, k in 0:{n + 1}`."""
     axes = (*statement.axes, *statement.reduced)
     taken = {axis.name for axis in axes}
     left = ", ".join(name_text(axis.name) for axis in statement.axes)
@@ -244,12 +244,12 @@ def print_statement(statement: tree.Statement) -> str:
 
 
 def print_expression(expr: tree.Expr, axes: set[str] | None = None) -> str:
-    """The text of an expression whose indices are `axes` (they hide sizes of the same name)."""
+    """Print an expression whose indices are `axes` (they hide sizes of the same name)."""
     return _expression(expr, axes or set())[0]
 
 
 def name_text(name: str) -> str:
-    """A name as it is when nothing can take it for something else, otherwise in quotes."""
+    """A name, in quotes if it is ambiguous."""
     return name if _NAME.fullmatch(name) and name not in _TAKEN else json.dumps(name)
 
 

@@ -1,7 +1,7 @@
-"""What each rule of `grammar.lark` makes: the callbacks that build the surface tree.
+"""Callbacks for the rules of `grammar.lark`, which build the surface tree.
 
-They run while the parser runs and know positions only; a `Problem` they raise becomes an error
-with the text around it in `parser.py`.
+They run during parsing and know positions only; a `Problem` that they raise becomes an error with
+the surrounding text in `parser.py`.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from lark import Token
 
 DEEPEST = 100
-LARGEST = 4000  # terms of a statement, with what its `where` names
+LARGEST = 4000  # terms of a statement, with the named terms of its `where`
 DEEPEST_BLOCK = 32
-DEEPEST_LOOPS = 8  # proofs about sizes take more time with every loop around
+DEEPEST_LOOPS = 8  # proofs about sizes get slower with every enclosing loop
 Block = TypeVar("Block", LoopBlock, BranchBlock)
 CONSTANTS = {"true": True, "false": False, "inf": math.inf, "nan": math.nan}
 COMBINES = {"": "", "+": "add", "*": "mul", "min": "min", "max": "max"}
@@ -62,7 +62,7 @@ PREFIXES = {row.operator: row.name for row in FUNCTIONS.values() if row.arity ==
 
 
 def builder(more: Mapping[str, Callable[..., Any]] | None = None) -> Any:
-    """The transformer that turns rules into nodes while the parser runs; `more` rules win."""
+    """The lark transformer that builds nodes during parsing; `more` rules take precedence."""
     from lark import Transformer, v_args
 
     return v_args(inline=True)(type("Builder", (Transformer,), {**_RULES, **(more or {})}))()
@@ -115,12 +115,12 @@ def _constant(kind: Token, term: Term | None) -> int | float | bool | str | None
     if kind == "type":
         if isinstance(term, Name):
             return term.name
-        raise Problem(term.position, "the default of a type attribute is a type name")
+        raise Problem(term.position, "the default of a type attribute must be a type name")
     sign, inner = 1, term
     if isinstance(term, Operation) and term.function == "neg":
         sign, inner = -1, term.arguments[0]
     if not isinstance(inner, Number) or (sign < 0 and isinstance(inner.value, bool)):
-        raise Problem(term.position, "the default of an attribute is a constant")
+        raise Problem(term.position, "the default of an attribute must be a constant")
     value = inner.value
     fits = {
         "int": type(value) is int,
@@ -160,7 +160,7 @@ def _with_given(
     given: Sequence[Given], indices: tuple[Term, ...], value: Term,
     clauses: Sequence[Range | Exists | Given],
 ) -> tuple[tuple[Term, ...], Term, tuple[Range | Exists, ...]]:  # fmt: skip
-    """The parts of a statement with what its `where` names in place of the names."""
+    """Substitute the names defined in a statement's `where` clauses."""
     meant: dict[str, Term] = {}
     used: set[str] = set()
 
@@ -174,10 +174,10 @@ def _with_given(
 
     for clause in given:
         if clause.name in meant:
-            raise Problem(clause.position, f"'{clause.name}' has two meanings")
+            raise Problem(clause.position, f"'{clause.name}' is defined twice")
         if clause.name in used:
-            problem = f"'{clause.name}' is used before it has this meaning"
-            raise Problem(clause.position, problem, "give names in the order of their use")
+            problem = f"'{clause.name}' is used before it is defined"
+            raise Problem(clause.position, problem, "define names before their use")
         named = inside(clause.value)
         _shallow(named)
         meant[clause.name] = named
@@ -186,8 +186,8 @@ def _with_given(
                    if not isinstance(clause, Given))  # fmt: skip
     for clause in given:
         if clause.name not in used:
-            problem = f"'{clause.name}' is in no other part of the statement"
-            raise Problem(clause.position, problem, f"take '{clause.name}' out of the 'where'")
+            problem = f"'{clause.name}' is not used elsewhere in the statement"
+            raise Problem(clause.position, problem, f"remove '{clause.name}' from the 'where'")
     return (*made, ranges)
 
 
@@ -199,9 +199,9 @@ def _clause_with(clause: Range | Exists, inside: Callable[[Term], Term]) -> Rang
 
 def _given(_: Any, name: Token, assign: Token, value: Term) -> Given:
     if assign != "=":
-        raise Problem(_at(assign), f"a name is given by '=', not '{assign}'")
+        raise Problem(_at(assign), f"a name is defined by '=', not '{assign}'")
     if name in RESERVED:
-        raise Problem(_at(name), f"'{name}' is a word of the language, not a name")
+        raise Problem(_at(name), f"'{name}' is a reserved word, not a name")
     return Given(str(name), value, _at(name))
 
 
@@ -238,7 +238,7 @@ def _branch(
 def _shallow(*terms: Term) -> None:
     for term in terms:
         if depth(term) > DEEPEST:
-            raise Problem(term.position, f"an expression nested more than {DEEPEST} deep")
+            raise Problem(term.position, f"expression nested more than {DEEPEST} deep")
 
 
 def _shallow_blocks(item: Block) -> Block:
@@ -256,7 +256,7 @@ def _shallow_blocks(item: Block) -> Block:
 
 
 def _loops_within(item: Item) -> int:
-    """How deeply loops are nested, this item included."""
+    """Nesting depth of loops, this item included."""
     if not isinstance(item, (LoopBlock, BranchBlock)):
         return 0
     inner = max((_loops_within(i) for block in parts(item) for i in block), default=0)
@@ -280,7 +280,7 @@ def _select(_: Any, condition: Term, then: Term, otherwise: Term) -> Term:
 
 
 def _operators(_: Any, *parts: Any) -> Term:
-    """Group a flat chain `a + b * c` by precedence, to the left."""
+    """Group a flat chain `a + b * c` by precedence, left-associative."""
     operands: list[Term] = [parts[0]]
     waiting: list[Token] = []
 
@@ -308,7 +308,7 @@ def _call(
     _: Any, name: Token, arguments: tuple[Term, ...] | None, settings: tuple[Setting, ...] | None
 ) -> CallTerm:
     if name in RESERVED:
-        raise Problem(_at(name), f"'{name}' is a word of the language, not a function")
+        raise Problem(_at(name), f"'{name}' is a reserved word, not a function")
     return CallTerm(str(name), arguments or (), None, settings or (), _at(name))
 
 
@@ -329,11 +329,11 @@ def _guarded(_: Any, read: CallTerm | Flat, default: Term) -> Term:
 
 def _number(_: Any, token: Token) -> Number:
     if len(token) > 40:
-        raise Problem(_at(token), "a number of more than 40 digits")
+        raise Problem(_at(token), "a number has more than 40 digits")
     if token.isdigit():
         value: int | float = int(token)
         if value >= 2**64:
-            raise Problem(_at(token), "an integer beyond 64 bits", BEYOND)
+            raise Problem(_at(token), "an integer exceeds 64 bits", BEYOND)
     else:
         value = float(token)
     return Number(value, _at(token))
@@ -343,7 +343,7 @@ def _name(_: Any, token: Token) -> Term:
     if token in CONSTANTS:
         return Number(CONSTANTS[str(token)], _at(token))
     if token in RESERVED:
-        raise Problem(_at(token), f"'{token}' is a word of the language, not a name")
+        raise Problem(_at(token), f"'{token}' is a reserved word, not a name")
     return Name(str(token), _at(token))
 
 
@@ -354,7 +354,7 @@ def _spread(_: Any, token: Token) -> Spread:
 def _dimension(_: Any, token: Token) -> Dimension:
     tensor, axis = token.split(".")
     if len(axis) > 3:
-        raise Problem(_at(token), "a dimension beyond 999")
+        raise Problem(_at(token), "a dimension exceeds 999")
     return Dimension(tensor, int(axis), _at(token))
 
 

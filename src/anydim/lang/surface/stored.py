@@ -1,6 +1,6 @@
-"""Definitions that stay on disk once they are parsed: the next process needs no parser for them.
+"""On-disk cache of parsed definitions, so that later processes need no parser for them.
 
-What is stored is the surface tree as JSON: a node is [its kind, its fields...], a tuple ["", ...].
+Surface trees are stored as JSON: a node is [its kind, its fields...], a tuple ["", ...].
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KINDS: dict[str, Any] = {
 
 
 def stored_definition(text: str, file: str) -> Definition:
-    """The one definition of a text, from disk if it was parsed before.
+    """Parse a text with one definition, or load it from the disk cache.
 
     Raises LanguageError when there is not exactly one, or for a bad text.
     """
@@ -44,7 +44,7 @@ def stored_definition(text: str, file: str) -> Definition:
 
 
 def stored_definitions(text: str, file: str) -> dict[str, Definition]:
-    """The definitions of a text by name, in order, from disk if it was parsed before.
+    """Parse the definitions of a text, by name, in order, or load them from the disk cache.
 
     Raises LanguageError for a bad text.
     """
@@ -63,12 +63,12 @@ def stored_definitions(text: str, file: str) -> dict[str, Definition]:
 
 
 def to_json(definition: Definition) -> bytes:
-    """A definition without the text and the file that it came from."""
+    """Serialise a definition, without its text and file."""
     return json.dumps(_listed(replace(definition, text="", file=""))).encode()
 
 
 def from_json(data: bytes) -> Definition:
-    """What `to_json` wrote; it knows no text and no file."""
+    """Deserialise the output of `to_json`; text and file stay empty."""
     definition = _made(json.loads(data))
     assert isinstance(definition, Definition)
     return definition

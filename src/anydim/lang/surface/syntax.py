@@ -1,8 +1,8 @@
-"""The surface tree: what a user writes, before any argument is known.
+"""The surface tree: a definition as written, before any argument is known.
 
-`parser.py` makes it, `printer.py` writes it back, `resolve/instantiate.py` turns it into a
-`tree.Group` when the types of the arguments are known. Positions (0-based, into the text) serve
-errors only and take no part in comparisons.
+`parser.py` builds it, `printer.py` prints it, `resolve/instantiate.py` converts it to a
+`tree.Group` once the types of the arguments are known. Positions (0-based, into the text) are only
+for errors and take no part in comparisons.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RESERVED = frozenset(
      "inf", "nan")
 )  # fmt: skip
 
-# Infix operators, loosest first, all grouping to the left: C's order, with // beside /.
+# Infix operators, lowest precedence first, left-associative: C's order, with // at the level of /.
 PRECEDENCE: dict[str, int] = {
     operator: level
     for level, operators in enumerate(
@@ -85,7 +85,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Count:
-    """`size(...b)`: the product of the sizes that an ellipsis stands for."""
+    """`size(...b)`: the product of the sizes of an ellipsis."""
 
     ellipsis: str
     position: int = _position()
@@ -93,7 +93,7 @@ class Count:
 
 @dataclass(frozen=True)
 class CallTerm:
-    """`f(a, b)`: a read of a tensor (perhaps with `else default`), a function or a type cast.
+    """`f(a, b)`: a read of a tensor (optionally with `else default`), a function or a type cast.
 
     With `settings` it calls a definition: `f(a, b; alpha = 0.5)`.
     """
@@ -162,7 +162,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Exists:
-    """`where exists T(i)`: ranges that read T in bounds, without reading it."""
+    """`where exists T(i)`: ranges in which T(i) is in bounds; T is not read."""
 
     tensor: str
     indices: tuple[Term, ...]
@@ -180,9 +180,9 @@ class Given:
 
 @dataclass(frozen=True)
 class Assignment:
-    """`target(indices) combine= value where ...`; `initial` says the operator had a `!`.
+    """`target(indices) combine= value where ...`; `initial`: the operator has a `!`.
 
-    What `given` names stands in the other terms already, each with where it is said.
+    Terms named by `where` are substituted in the other terms; `given` keeps names and positions.
     """
 
     target: str
@@ -197,7 +197,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Invoke:
-    """`C, D = g(A, B)`: tensors that are the results of another definition."""
+    """`C, D = g(A, B)`: tensors assigned from the results of another definition."""
 
     targets: tuple[str, ...]
     call: CallTerm
@@ -206,7 +206,7 @@ class Invoke:
 
 @dataclass(frozen=True)
 class LoopBlock:
-    """`for variable in start:stop:step { body }`; the end is not reached, steps may be negative."""
+    """`for variable in start:stop:step { body }`; stop is exclusive, steps may be negative."""
 
     variable: str
     start: Term
@@ -251,7 +251,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Definition:
-    """One `def`. `text` and `file` are where it came from, for errors.
+    """One `def`. `text` and `file` are its source, for errors.
 
     `callees` are the definitions that it calls, each with its own.
     """
@@ -267,7 +267,7 @@ class Definition:
     file: str = field(default="<text>", compare=False, repr=False)
 
     def __hash__(self) -> int:
-        """Computed once: a callee may be reached on very many ways."""
+        """Hash computed once: a callee may be reachable along very many paths."""
         known: int | None = self.__dict__.get("_hash")
         if known is None:
             parts = (self.name, self.parameters, self.attributes, self.statements, self.callees)
@@ -276,27 +276,27 @@ class Definition:
 
     @property
     def line(self) -> int:
-        """The 1-based line it starts on."""
+        """The 1-based number of its first line."""
         return line_and_column(self.text, self.position)[0]
 
     def callee(self, name: str) -> Definition:
-        """The definition of that name that this one calls; KeyError when there is none."""
+        """The definition of that name that this one calls; KeyError if there is none."""
         return {definition.name: definition for definition in self.callees}[name]
 
     def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
-        """An error that points into this definition's text."""
+        """Make an error that points into this definition's text."""
         return error_at(self.text, self.file, position, f"{self.name}: {problem}", hint)
 
 
 def error_at(text: str, file: str, position: int, problem: str, hint: str = "") -> LanguageError:
-    """A LanguageError with file:line:column, the source line and a caret below the place."""
+    """A LanguageError with file:line:column, the source line and a caret below the position."""
     line, column = line_and_column(text, position)
     where = f"{file}:{line}:{column}: {problem}\n{caret(text, position)}"
     return LanguageError(where, hint)
 
 
 def children(term: Term) -> tuple[Term, ...]:
-    """The terms directly inside a term, in the order they are written."""
+    """The direct subterms of a term, in textual order."""
     if isinstance(term, CallTerm):
         return term.arguments if term.default is None else (*term.arguments, term.default)
     if isinstance(term, Flat):
@@ -309,7 +309,7 @@ def children(term: Term) -> tuple[Term, ...]:
 
 
 def walk(term: Term) -> list[Term]:
-    """A term and all inside it, outer before inner, left before right."""
+    """A term and all its subterms, outer before inner, left before right."""
     found: list[Term] = []
     waiting = [term]
     while waiting:
@@ -320,7 +320,7 @@ def walk(term: Term) -> list[Term]:
 
 
 def changed(term: Term, change: Callable[[Term], Term]) -> Term:
-    """A term with every term inside it changed, inner before outer."""
+    """Rewrite a term bottom up."""
     if isinstance(term, (CallTerm, Flat)):
         default = None if term.default is None else changed(term.default, change)
         if isinstance(term, Flat):
@@ -337,14 +337,14 @@ def changed(term: Term, change: Callable[[Term], Term]) -> Term:
 
 
 def parts(item: Item) -> tuple[tuple[Item, ...], ...]:
-    """The blocks of items directly inside an item."""
+    """The blocks directly inside an item."""
     if isinstance(item, LoopBlock):
         return (item.body,)
     return (item.then, item.otherwise) if isinstance(item, BranchBlock) else ()
 
 
 def items(block: tuple[Item, ...]) -> Iterator[Item]:
-    """Every item of a block and of the blocks inside it, in the order they are written."""
+    """Yield every item of a block and of the blocks inside it, in textual order."""
     for item in block:
         yield item
         for inner in parts(item):
@@ -352,7 +352,7 @@ def items(block: tuple[Item, ...]) -> Iterator[Item]:
 
 
 def targets(block: tuple[Item, ...]) -> Iterator[str]:
-    """The tensors that a block assigns, once for every assignment."""
+    """Yield the tensors that a block assigns, once per assignment."""
     for item in items(block):
         if isinstance(item, Assignment):
             yield item.target
@@ -361,7 +361,7 @@ def targets(block: tuple[Item, ...]) -> Iterator[str]:
 
 
 def depth(term: Term) -> int:
-    """How deeply terms are nested; 1 for a name."""
+    """Nesting depth of a term; 1 for a name."""
     deepest, level = 0, [term]
     while level:
         deepest += 1
@@ -370,7 +370,7 @@ def depth(term: Term) -> int:
 
 
 class Problem(Exception):
-    """What is wrong at a position, before the text around it is known."""
+    """A problem at a position, raised before the text around it is known."""
 
     def __init__(self, position: int, text: str, hint: str = "") -> None:
         self.position, self.text, self.hint = position, text, hint

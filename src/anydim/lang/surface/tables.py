@@ -1,7 +1,7 @@
-"""Parsers of the grammars, and the tables of the language's own, which the package keeps.
+"""Parsers of the grammars, and precomputed parser tables of the language, stored in the package.
 
-lark takes 40 ms to make tables and 8 to read them. `python -m anydim.lang.surface.tables` writes
-them again after a change of `grammar.lark`; those of another grammar or another lark are not used.
+lark takes 40 ms to make tables and 8 ms to load them. `python -m anydim.lang.surface.tables`
+regenerates them after a change of `grammar.lark`; tables of another grammar or lark are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TABLES = "grammar.json"
 
 
 def load_grammar(files: tuple[str, ...], start: str, transformer: Any) -> Lark:
-    """A parser for the grammar that these files make together, from one of its rules."""
+    """Build a parser for the grammar in these files, starting at one of its rules."""
     from lark import Lark
 
     text = _text(files)
@@ -29,7 +29,7 @@ def load_grammar(files: tuple[str, ...], start: str, transformer: Any) -> Lark:
 
 
 def load_language(transformer: Any) -> Lark:
-    """The parser of definitions, from the tables of the package where they belong to it."""
+    """Load the parser of definitions, from the package's tables if they are up to date."""
     from lark import Lark
 
     made_of, data, memo = json.loads(_package().joinpath(TABLES).read_bytes())
@@ -43,7 +43,7 @@ def load_language(transformer: Any) -> Lark:
 
 
 def tables() -> str:
-    """What `load_language` reads: what tables were made of, and they as JSON, tokens by name."""
+    """The JSON text that `load_language` reads: the origin of the tables, and the tables."""
     from lark.grammar import Rule
     from lark.lexer import TerminalDef
 
@@ -59,7 +59,7 @@ def tables() -> str:
 
 
 def origin() -> str:
-    """What tables depend on: the grammar, and the lark that makes them."""
+    """The inputs of the tables: the grammar, and the version of lark."""
     import lark
 
     return f"lark {lark.__version__} {hashlib.sha256(_text(LANGUAGE).encode()).hexdigest()}"
@@ -74,7 +74,7 @@ def _package() -> Any:
 
 
 def _numbered(row: dict[str, Any]) -> dict[int, Any]:
-    """Keys are numbers again, which JSON makes texts."""
+    """Convert keys back to numbers, since JSON stores them as strings."""
     return {int(key): value for key, value in row.items()}
 
 

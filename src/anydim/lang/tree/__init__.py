@@ -1,7 +1,7 @@
-"""The tree of dense computation, and what is read off it or made of it.
+"""The tree of dense computation, and analyses and rewrites of it.
 
-In come scalar expressions and comprehensions; out go the same, rewritten, and facts about them. All
-later rooms import the records of `nodes.py` from here.
+Records of scalar expressions and comprehensions, rewrites, and queries. Later stages import the
+records of `nodes.py` from here.
 """
 
 from anydim.lang.tree.nodes import (

@@ -1,7 +1,7 @@
-"""Affine forms of index expressions, and the flat address that a read resolves to.
+"""Affine forms of index expressions, and the flat address of a read.
 
-An address that is affine in the loop indices is what every fast kernel rests on: its constant and
-its coefficients (strides) are size expressions, so it serves every size.
+Fast kernels rely on addresses that are affine in the loop indices: the constant and the
+coefficients (strides) are size expressions, so one form is valid at every size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anydim.sizes import Size, as_size, product
 
 @dataclass(frozen=True)
 class Affine:
-    """constant + sum of coefficient * index; zero coefficients are left out."""
+    """constant + sum of coefficient * index; zero coefficients are omitted."""
 
     constant: Size
     terms: tuple[tuple[str, Size], ...] = ()
@@ -62,13 +62,13 @@ class Affine:
 
 @lru_cache(maxsize=1 << 12)
 def row_major_strides(shape: tuple[Size, ...]) -> tuple[Size, ...]:
-    """Elements between neighbours along each dimension of a contiguous tensor."""
+    """Distance in elements between neighbours along each dimension of a contiguous tensor."""
     return tuple(product(shape[i + 1 :]) for i in range(len(shape)))
 
 
 @lru_cache(maxsize=1 << 16)
 def affine(expr: Expr) -> Affine | None:
-    """The affine form of an integer expression over indices and sizes; None when it has none."""
+    """The affine form of an integer expression over indices and sizes; None if not affine."""
     if isinstance(expr, Index):
         return Affine.of(as_size(0), {expr.name: as_size(1)})
     if isinstance(expr, SizeTerm):
@@ -106,7 +106,7 @@ def _affine_apply(expr: Apply) -> Affine | None:
 
 
 def to_expr(form: Affine) -> Expr:
-    """An expression with the value of an affine form."""
+    """Convert an affine form to an expression."""
     result: Expr | None = None
     for name, coefficient in form.terms:
         term: Expr = Index(name)
@@ -135,12 +135,12 @@ def address(read: Read, shape: tuple[Size, ...]) -> Affine | None:
 
 
 def flat_address(read: Read) -> Affine | None:
-    """Where a read of a flat group stands, as an offset; None for one not affine or guarded."""
+    """Offset of a read in a flat group; None if it is not affine or has a default."""
     return affine(read.indices[0]) if read.flat and read.default is None else None
 
 
 def operands(expr: Expr) -> tuple[Expr, ...]:
-    """What an expression is made of."""
+    """The operands of an expression."""
     if isinstance(expr, Read):
         return expr.indices if expr.default is None else (*expr.indices, expr.default)
     return (expr.argument,) if isinstance(expr, Cast) else getattr(expr, "arguments", ())
@@ -166,12 +166,12 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
 
 
 def placed(expr: Expr, places: Mapping[str, Expr]) -> Expr:
-    """An expression with others in the places of indices, by the names of these."""
+    """Substitute expressions for indices, by name."""
     return rewrite(expr, lambda part: places.get(part.name) if isinstance(part, Index) else None)
 
 
 def body_at(statement: Statement, indices: Sequence[Expr]) -> Expr:
-    """What a statement gives at these indices."""
+    """The value of a statement at these indices."""
     names = (axis.name for axis in statement.axes)
     return placed(statement.body, dict(zip(names, indices)))
 
@@ -195,7 +195,7 @@ def reads(expr: Expr) -> tuple[Read, ...]:
 
 
 def parts(expr: Expr) -> tuple[Expr, ...]:
-    """An expression and all that it is made of, but for what reads are at."""
+    """An expression and its subexpressions, except indices of reads."""
     if isinstance(expr, Apply):
         return (*(part for argument in expr.arguments for part in parts(argument)), expr)
     if isinstance(expr, Cast):

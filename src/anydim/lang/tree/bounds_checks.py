@@ -1,12 +1,12 @@
-"""Positions that no proof reaches: checked while running, wherever their value is used.
+"""Run-time bounds checks of indices that are not proved, wherever their value is used.
 
-`inside(i, n, k)` is i, and an error of the call unless 0 <= i < n. A definition does not write
-it: `instantiate` puts it around every index that data decides (or that cannot be proven), so that
-the check stays with the index whatever passes make of the read around it. `k` is the number of
-the node that asks for it, and inside a launch the number of the check.
+`inside(i, n, k)` is i, and an error of the call unless 0 <= i < n. Definitions cannot write it:
+`instantiate` wraps every index that is data-dependent or unproved in it, so the check stays with
+the index when passes rewrite the read around it. `k` is the number of the node that requires the
+check, and inside a launch the number of the check.
 
-A position counts only where its value does: the branch of a select that is not taken, what
-follows a && that failed, and a default that is not needed are not checked.
+A check applies only where the value is used: the operand of a select that is not selected, the
+right side of a && that failed, and an unused default are not checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anydim.sizes import Size, as_size, product
 
 
 def inside(index: Expr, size: Size, number: int = 0) -> Apply:
-    """An index that has to lie in 0:size."""
+    """Wrap an index in the check that it is in 0:size."""
     return Apply(INSIDE, (index, SizeTerm(size), Literal(number, int64)))
 
 
@@ -33,7 +33,7 @@ def is_inside(expr: Expr) -> bool:
 
 
 def size_of(check: Apply) -> Size:
-    """What a checked index has to stay below."""
+    """The exclusive upper bound of a checked index."""
     size = check.arguments[1]
     assert isinstance(size, SizeTerm)
     return size.size
@@ -61,7 +61,7 @@ def checked(expr: Expr) -> bool:
 
 
 def checks(expr: Expr, tensor: str = "") -> Iterator[tuple[str, Apply]]:
-    """Every checked index with the tensor it is a position of, inner ones first."""
+    """Yield every checked index with the tensor it indexes, inner ones first."""
     if isinstance(expr, Apply):
         for argument in expr.arguments:
             yield from checks(argument, tensor)
@@ -77,7 +77,7 @@ def checks(expr: Expr, tensor: str = "") -> Iterator[tuple[str, Apply]]:
 
 
 def numbered(expr: Expr, number: Callable[[Apply], int]) -> Expr:
-    """The expression with other numbers on its checks; `number` sees inner ones done already."""
+    """Renumber the checks of an expression; `number` sees inner ones already renumbered."""
     if not checked(expr):
         return expr
 
@@ -101,7 +101,7 @@ def counted_from_end(check: Apply) -> Expr | None:
 
 
 def index_tensor(check: Apply) -> str:
-    """The tensor that holds the indices as they are; empty when they are computed."""
+    """The tensor that holds the indices unmodified; empty when they are computed."""
     plain = counted_from_end(check)
     index = check.arguments[0] if plain is None else plain
     while isinstance(index, Cast):
@@ -109,17 +109,17 @@ def index_tensor(check: Apply) -> str:
     return index.tensor if isinstance(index, Read) else ""
 
 
-# ---- where checks count ------------------------------------------------------------------------
+# ---- conditions of checks ----------------------------------------------------------------------
 
 
 def within(index: Expr, size: Size) -> Expr:
-    """Whether an index lies in 0:size."""
+    """The condition that an index is in 0:size."""
     low = Apply("greater_equal", (index, Literal(0, int64)))
     return Apply("and", (low, Apply("less", (index, SizeTerm(size)))))
 
 
 def position_inside(read: Read, shape: tuple[Size, ...]) -> Expr:
-    """Whether a read of a tensor of `shape` stays inside it."""
+    """The condition that a read of a tensor of `shape` is in bounds."""
     extents = (product(shape),) if read.flat else shape
     conditions = [within(index, extent) for index, extent in zip(read.indices, extents)]
     return reduce(lambda left, right: Apply("and", (left, right)), conditions)
@@ -127,9 +127,9 @@ def position_inside(read: Read, shape: tuple[Size, ...]) -> Expr:
 
 @dataclass(frozen=True)
 class Check:
-    """A checked index that matters: where `failing` holds, `index` is the wrong position.
+    """A check whose value is used: where `failing` holds, `index` is out of bounds.
 
-    `always`: whether its value is used everywhere.
+    `always`: whether its value is used unconditionally.
     """
 
     failing: Expr
@@ -141,7 +141,7 @@ class Check:
 def counting(
     expr: Expr, types: Mapping[str, TensorType], when: Expr | None = None
 ) -> Iterator[Check]:
-    """The checks of an expression, each under the conditions on which its value is used."""
+    """Yield the checks of an expression, each under the conditions on which its value is used."""
     if not checked(expr):
         return
     if isinstance(expr, Cast):
@@ -164,7 +164,7 @@ def counting(
 
 
 def conditions(expr: Apply) -> tuple[Expr | None, ...]:
-    """For each argument the condition on which its value is used; None: always."""
+    """The condition on which each argument's value is used; None: always."""
     first = expr.arguments[0]
     if expr.function == "select":
         return None, first, Apply("not", (first,))

@@ -1,6 +1,6 @@
-"""Functions that are written in terms of others: each becomes the expression it stands for.
+"""Functions defined in terms of others: each expands to an expression.
 
-Targets know nothing of them. Sources: the operators of ONNX of the same names.
+Targets see only the expansions. Sources: the operators of ONNX of the same names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from anydim.lang.tree import Apply, Expr, Literal
 
 @dataclass(frozen=True)
 class Composed:
-    """A function of `arity` expressions, with its meaning in the language's own words."""
+    """A function of `arity` expressions; `meaning` is its expansion in the language."""
 
     name: str
     arity: int

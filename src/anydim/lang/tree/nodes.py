@@ -1,14 +1,13 @@
 """The tree of dense computation: scalar expressions, comprehensions, and groups of them.
 
-This is the form *after* a definition met its argument types: ranks are known, ellipses are gone,
-every index has a range, and sizes are size expressions over the program's dims. The surface
-syntax (what a user writes) lives in `surface/syntax.py`; `resolve/instantiate.py` leads from there
-to here.
+This is the form after instantiation: ranks are known, ellipses are expanded, every index has a
+range, and sizes are size expressions over the program's dims. The surface syntax is in
+`surface/syntax.py`; `resolve/instantiate.py` converts it to this tree.
 
     Statement   y(i, j) +=! a(i, k) * b(k, j)   for i in 0:M, j in 0:N, k in 0:K
-    Write       h(t, i) = h(t - 1, i) + x(t, i)   a part of a tensor, also h(place(i)) +=
+    Write       h(t, i) = h(t - 1, i) + x(t, i)   a partial or scattered write, also h(p(i)) +=
     Loop        for t in 0:T, in order          Branch   if t == 0 ... else ...
-    Group       statements that run in order, with the tensors they read, make and hide
+    Group       statements that run in order, with their inputs, outputs and temporaries
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from anydim.sizes.guard import Guard
 
 
 def _hash_once(self: Any) -> int:
-    """The hash of an immutable node, computed once: trees are looked up far more than made."""
+    """The hash of an immutable node, cached: trees are looked up far more often than made."""
     state: dict[str, Any] = self.__dict__
     known: int | None = state.get("_hash")
     if known is None:
@@ -50,10 +49,10 @@ class TensorType:
 
 @dataclass(frozen=True)
 class Literal:
-    """A number. `dtype` None takes the type of what it meets, as Python numbers do in numpy.
+    """A number. `dtype` None adapts to the other operands, as Python numbers do in numpy.
 
-    With a dtype, `value` is the Python number of its kind. Two literals are equal when nothing
-    can tell them apart: 0.0 and -0.0 differ, 1 and 1.0 without a dtype differ, nan equals nan.
+    With a dtype, `value` is the Python number of its kind. Two literals are equal when they are
+    indistinguishable: 0.0 and -0.0 differ, 1 and 1.0 without a dtype differ, nan equals nan.
     """
 
     value: int | float | bool
@@ -101,9 +100,9 @@ class SizeTerm:
 class Read:
     """One element of a tensor: `x(i, j + 1)`, or by row-major offset when `flat`: `x[i*n + j]`.
 
-    Indices are integer expressions; an index that reads another tensor is an indirect read.
-    With `default`, a position outside the tensor yields that value instead (a guarded read).
-    Without it every position must be inside: proven when the tree is made, or guarded before.
+    Indices are integer expressions; an index that reads another tensor is an indirect read. With
+    `default`, an out-of-bounds position yields that value instead (a guarded read). Without it
+    every position must be in bounds: proved when the tree is made, or guarded before.
     """
 
     tensor: str
@@ -126,7 +125,7 @@ class Apply:
 
 @dataclass(frozen=True)
 class Cast:
-    """Conversion to another element type, with the meaning of numpy's astype."""
+    """Conversion to another element type, with the semantics of numpy's astype."""
 
     dtype: DType
     argument: Expr
@@ -139,7 +138,7 @@ Expr: TypeAlias = Literal | Index | SizeTerm | Read | Apply | Cast
 
 @dataclass(frozen=True)
 class Axis:
-    """An index of a statement and the half-open range 0:extent it runs over."""
+    """An index of a statement and its half-open range 0:extent."""
 
     name: str
     extent: Size
@@ -177,13 +176,13 @@ class Statement:
 
 @dataclass(frozen=True)
 class Write:
-    """target(place...) combine= body at every value of `axes` and `reduced`: a part of a tensor.
+    """target(place...) combine= body at every value of `axes` and `reduced`: a partial write.
 
-    Places are index expressions over axes and loop variables; one that reads a tensor scatters.
-    Indices that meet at one place combine in any order; without `combine` the last one in
-    row-major order of `axes` stays. `fresh` starts each place it writes from the identity of
-    `combine`; then places are one to one with the values of `axes`. Otherwise the body combines
-    with what the target holds. A place outside the target is checked as an index of a read is.
+    `place` are index expressions over axes and loop variables; one that reads a tensor scatters.
+    Values written to the same element combine in any order; without `combine` the last one in
+    row-major order of `axes` wins. `fresh` starts each written element from the identity of
+    `combine`; then elements and values of `axes` are one to one. Otherwise the body combines with
+    the target's previous value. Out-of-bounds indices are checked as those of reads are.
     """
 
     target: str
@@ -201,9 +200,9 @@ class Write:
 class Loop:
     """for variable in start:stop:step, in this order; a negative step counts down.
 
-    Iterations have the values start, start + step, ... as long as they are before stop (`range` in
-    Python). In the body the variable is a symbol of sizes, so places, extents and proofs speak of
-    it as they speak of dims. Bounds are int64 expressions: sizes, or reads of tensors.
+    Iterations have the values start, start + step, ... before stop (`range` in Python). In the body
+    the variable is a symbol of sizes, so indices, extents and proofs may depend on it as on dims.
+    Bounds are int64 expressions: sizes, or reads of tensors.
     """
 
     variable: str
@@ -241,14 +240,14 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Group:
-    """Statements that belong together: an instantiated operator, or what fusion made one kernel.
+    """A set of statements: an instantiated operator, or a fused kernel.
 
-    Each tensor is written by exactly one statement, before any statement that reads it.
-    `inputs` come from outside, `outputs` are kept, `temporaries` exist only inside.
+    Each tensor is written by exactly one statement, before any statement that reads it. `inputs`
+    come from outside, `outputs` are kept, `temporaries` exist only inside.
 
     A group in which a tensor is written more than once, in part, or in the order of a loop has
-    `steps`, which run in order, and no `statements`. An input that is written there starts as
-    given and is not changed for others.
+    `steps`, which run in order, and no `statements`. An input that such steps write starts with its
+    given value; the caller's tensor is not changed.
     """
 
     inputs: tuple[Tensor, ...]
@@ -261,7 +260,7 @@ class Group:
     __hash__ = _hash_once
 
     def type_of(self, name: str) -> TensorType:
-        """The type of a tensor of this group; KeyError when it has none of that name."""
+        """The type of a tensor of this group; KeyError if there is none of that name."""
         for tensor in (*self.inputs, *self.outputs, *self.temporaries):
             if tensor.name == name:
                 return tensor.type

@@ -1,4 +1,4 @@
-"""Steps with other names for their tensors and loop variables, groups with other sizes."""
+"""Renaming of the tensors and loop variables of steps, and of the sizes of groups."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def renamed(
     tensors: Mapping[str, str],
     sizes: Mapping[str, Size] | None = None,
 ) -> tuple[OrderedStep, ...]:
-    """The steps with tensors and sizes renamed; what is not named stays.
+    """Rename tensors and sizes in steps; other names are unchanged.
 
-    A loop whose variable is among `sizes` counts in that symbol.
+    A loop whose variable is among `sizes` uses the new symbol as its variable.
     """
     given = sizes or {}
 
@@ -57,8 +57,8 @@ def renamed(
         if isinstance(step, Statement):
             return assigning(step)
         if isinstance(step, Write):
-            place = tuple(rewrite(index, change) for index in step.place)
-            return replace(assigning(step), place=place)
+            indices = tuple(rewrite(index, change) for index in step.place)
+            return replace(assigning(step), place=indices)
         if isinstance(step, Branch):
             then, otherwise = (tuple(map(one, block)) for block in (step.then, step.otherwise))
             return Branch(rewrite(step.condition, change), then, otherwise)
@@ -71,7 +71,7 @@ def renamed(
 
 
 def sizes_in(group: Group) -> Iterator[Size]:
-    """The sizes that a group without steps speaks of: of its tensors first, then of its loops."""
+    """The sizes that a group without steps depends on: of its tensors first, then of its loops."""
     for tensor in (*group.inputs, *group.outputs, *group.temporaries):
         yield from tensor.type.shape
     for statement in group.statements:
@@ -92,7 +92,7 @@ def _size_terms(expr: Expr) -> list[Size]:
 
 
 def resized(group: Group, change: Callable[[Size], Size]) -> Group:
-    """A group without steps and guards with every size replaced."""
+    """Replace every size of a group without steps and guards."""
 
     def tensors(old: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(

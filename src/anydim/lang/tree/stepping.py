@@ -1,4 +1,4 @@
-"""Walking and changing ordered statements, whatever loops and branches hold them."""
+"""Traversal and rewriting of ordered statements, through loops and branches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anydim.lang.tree.affine import rewrite
 
 
 def every(steps: Iterable[OrderedStep]) -> Iterator[OrderedStep]:
-    """All steps and those inside them, outer before inner."""
+    """Yield all steps and nested steps, outer before inner."""
     for step in steps:
         yield step
         if isinstance(step, Loop):
@@ -22,7 +22,7 @@ def every(steps: Iterable[OrderedStep]) -> Iterator[OrderedStep]:
 def replaced(
     steps: Iterable[OrderedStep], change: Callable[[Statement | Write], Iterable[OrderedStep]]
 ) -> tuple[OrderedStep, ...]:
-    """Steps with what `change` makes of each write in the place of it, branches included."""
+    """Replace each write by the steps that `change` returns for it, branches included."""
     made: list[OrderedStep] = []
     for step in steps:
         if isinstance(step, Branch):
@@ -38,7 +38,7 @@ def replaced(
 def with_expressions(
     steps: Iterable[OrderedStep], change: Callable[[Expr], Expr]
 ) -> tuple[OrderedStep, ...]:
-    """Steps with `change` made to every expression that they hold."""
+    """Apply `change` to every expression of the steps."""
     return tuple(_changed(step, change) for step in steps)
 
 
@@ -56,7 +56,7 @@ def _changed(step: OrderedStep, change: Callable[[Expr], Expr]) -> OrderedStep:
 
 
 def expressions_of(steps: Iterable[OrderedStep]) -> Iterator[tuple[str, Expr]]:
-    """Every expression of steps; with places of writes comes the tensor that they are in."""
+    """Yield every expression of steps; written indices come with the tensor that they index."""
     for step in every(steps):
         if isinstance(step, Loop):
             yield from (("", step.start), ("", step.stop))
@@ -68,7 +68,7 @@ def expressions_of(steps: Iterable[OrderedStep]) -> Iterator[tuple[str, Expr]]:
 
 
 def writes(steps: Iterable[OrderedStep]) -> Iterator[Statement | Write]:
-    """The writes of these steps, at any depth."""
+    """Yield the writes of these steps, at any depth."""
     return (step for step in every(steps) if isinstance(step, (Statement, Write)))
 
 
@@ -83,7 +83,7 @@ def variables_of(steps: Iterable[OrderedStep]) -> list[str]:
 
 
 def with_body(step: Statement | Write, body: Expr) -> Statement | Write:
-    """The step without its reduction, of which `body` is the result."""
+    """The step without its reduction, whose result is `body`."""
     if isinstance(step, Statement):
         return Statement(step.target, step.axes, body)
     combine = "" if step.fresh else step.combine

@@ -1,15 +1,14 @@
-"""Element types of expressions: C's promotions, with literals that adapt to what they meet.
+"""Element types of expressions: C's promotions, with literals that adapt to other operands.
 
 `typed` takes the tree as `instantiate` first builds it and returns one where every conversion is
 a Cast and every Literal has a dtype; `dtype_of` reads the type off such a tree.
 
-A literal has no type of its own: it takes that of the other operands; a float literal among
-integers makes a float32. An index or a size is an int64 that gives way to any float type. A
-literal alone is int64, float32 or bool.
+A literal has no type of its own: it takes the type of the other operands; a float literal among
+integers makes a float32. An index or a size is an int64 that converts to any float type. A literal
+alone is int64, float32 or bool.
 
 While the types of tensors are inferred, `element_type` and `join` compute in a lattice: below the
-element types are `OPEN`, of which nothing is known yet, and one element for each kind of term that
-adapts.
+element types are `OPEN` (unknown) and one element for each kind of adapting term.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ BITS = frozenset(("bit_and", "bit_or", "bit_xor", "bit_not", "shift_left", "shif
 LOGIC = frozenset(("and", "or", "xor", "not"))
 
 
-_KINDS = ("open", "bool", "int", "index", "float")  # of terms without a type of their own
+_KINDS = ("open", "bool", "int", "index", "float")  # kinds of terms without a type of their own
 _ADAPTS = "adapts"
-_BELOW = {kind: DType(kind, _ADAPTS, 0) for kind in _KINDS}  # all element types
+_BELOW = {kind: DType(kind, _ADAPTS, 0) for kind in _KINDS}  # below all element types
 OPEN = _BELOW["open"]
 
 
 @dataclass(frozen=True)
 class Inferred(TensorType):
-    """The type of a tensor that depends on itself, while it is inferred.
+    """The type of a tensor that depends on itself, during inference.
 
-    What a read of it has after `else` is among the values that the tensor starts from.
+    The default of a read of it is among the values that the tensor starts from.
     """
 
 
 class TypeProblem(Exception):
-    """Why an expression has no type; `expr` is the innermost one that is wrong."""
+    """Why an expression has no type; `expr` is the innermost invalid one."""
 
     def __init__(self, text: str, hint: str = "") -> None:
         self.text, self.hint = text, hint
@@ -53,7 +52,7 @@ class TypeProblem(Exception):
 
 
 def dtype_of(expr: Expr, types: Mapping[str, TensorType]) -> DType:
-    """The element type of a typed expression; `types` are those of the tensors it reads."""
+    """The element type of a typed expression; `types` are the types of the tensors it reads."""
     if isinstance(expr, Read):
         return types[expr.tensor].dtype
     if isinstance(expr, Cast):
@@ -102,7 +101,7 @@ def _promote(left: DType, right: DType) -> DType:
 
 @dataclass(frozen=True)
 class _Typed:
-    """An expression and its type: `dtype`, or when None the kind of a term that adapts."""
+    """An expression and its type: `dtype`, or when None the kind of an adapting term."""
 
     expr: Expr
     dtype: DType | None
@@ -110,21 +109,21 @@ class _Typed:
 
 
 def typed(expr: Expr, types: Mapping[str, TensorType]) -> tuple[Expr, DType]:
-    """An equal expression with all conversions written out, and its element type.
+    """Return an equal expression with explicit conversions, and its element type.
 
-    Raises TypeProblem for one that has no type.
+    Raises TypeProblem for an expression without a type.
     """
     return _settle(_infer(expr, types))
 
 
 def element_type(expr: Expr, types: Mapping[str, TensorType]) -> DType:
-    """The element of the lattice for an expression; raises TypeProblem for one that has no type."""
+    """The lattice element of an expression; raises TypeProblem if it has no type."""
     part = _infer(expr, types)
     return part.dtype or _BELOW[part.kind]
 
 
 def join(dtypes: Sequence[DType]) -> DType:
-    """The least element of the lattice that holds the values of all of these."""
+    """The least lattice element that holds the values of all of these."""
     dtype, kind = _join([_part(Literal(0), dtype) for dtype in dtypes])
     return dtype or _BELOW[kind]
 
@@ -135,10 +134,10 @@ def settled(dtype: DType) -> DType:
 
 
 def as_index(expr: Expr, types: Mapping[str, TensorType]) -> Expr:
-    """A typed index expression; raises TypeProblem when it is not an integer."""
+    """A typed index expression; raises TypeProblem if it is not an integer."""
     result, dtype = typed(expr, types)
     if not dtype.is_integer and dtype != OPEN:
-        problem = TypeProblem(f"an index is an integer, not {dtype}", "write int64(...)")
+        problem = TypeProblem(f"an index must be an integer, not {dtype}", "write int64(...)")
         problem.expr = expr
         raise problem
     return result
@@ -163,14 +162,14 @@ def _infer(expr: Expr, types: Mapping[str, TensorType]) -> _Typed:
     try:
         return _infer_any(expr, types)
     except TypeProblem as problem:
-        if _is_inferred(expr, types):  # wrong for what is known so far
+        if _is_inferred(expr, types):  # invalid only for the types known so far
             return _Typed(expr, None, "open")
         problem.expr = problem.expr or expr
         raise
 
 
 def _is_inferred(expr: Expr, types: Mapping[str, TensorType]) -> bool:
-    """Whether the types of tensors in it are being inferred."""
+    """Whether the types of its tensors are being inferred."""
     return any(isinstance(types[read.tensor], Inferred) for read in reads(expr))
 
 
@@ -187,7 +186,7 @@ def _infer_any(expr: Expr, types: Mapping[str, TensorType]) -> _Typed:
 
 
 def _part(expr: Expr, dtype: DType) -> _Typed:
-    """An expression whose element of the lattice is known."""
+    """An expression whose lattice element is known."""
     return _Typed(expr, None, dtype.name) if dtype.kind == _ADAPTS else _Typed(expr, dtype)
 
 
@@ -205,7 +204,7 @@ def _infer_read(read: Read, types: Mapping[str, TensorType]) -> _Typed:
 def _infer_apply(expr: Apply, types: Mapping[str, TensorType]) -> _Typed:
     function = expr.function
     if function == INSIDE:
-        as_index(expr.arguments[0], types)  # an integer before it meets the size
+        as_index(expr.arguments[0], types)  # must be an integer before it is compared with the size
     arguments = [_infer(argument, types) for argument in expr.arguments]
     if function in REINTERPRETING:
         rule = FUNCTIONS[function].result
@@ -233,7 +232,7 @@ def _infer_apply(expr: Apply, types: Mapping[str, TensorType]) -> _Typed:
 
 
 def _infer_bits(function: str, part: _Typed) -> _Typed:
-    """The bits of a number, or the number of some bits."""
+    """Type `bits` and its inverse functions."""
     expr, dtype = _settle(part)
     rule = FUNCTIONS[function].result
     if rule == "bits":
@@ -247,7 +246,7 @@ def _infer_bits(function: str, part: _Typed) -> _Typed:
 
 
 def _join(parts: list[_Typed]) -> tuple[DType | None, str]:
-    """The common type of operands: a dtype, or the kind of operands that all adapt."""
+    """The common type of operands: a dtype, or the kind if all operands adapt."""
     kinds = [part.kind for part in parts if part.dtype is None]
     weakest = max(kinds, key=_KINDS.index) if kinds else "open"
     fixed = [part.dtype for part in parts if part.dtype is not None]
@@ -269,7 +268,7 @@ def _refuse(function: str, dtype: DType) -> None:
         return
     if dtype.stored:
         wider = "float" if dtype.is_float else "int"
-        problem = f"'{function}' takes no {dtype}, which is only stored"
+        problem = f"'{function}' does not support {dtype}, a storage-only type"
         raise TypeProblem(problem, f"write {wider}(...)")
     if FUNCTIONS[function].result == "float" and not dtype.is_float:
         problem = f"'{function}' takes floating point, not {dtype}"
@@ -286,7 +285,7 @@ def _refuse(function: str, dtype: DType) -> None:
 
 
 def _truth(part: _Typed) -> Expr:
-    """The operand as a condition: a number holds when it is not 0."""
+    """The operand as a condition: a number is true when it is not 0."""
     dtype = part.dtype or _alone(part.kind)
     if dtype.stored:
         return Cast(boolean, _coerce(part, dtype))
@@ -303,7 +302,7 @@ def _settle(part: _Typed) -> tuple[Expr, DType]:
 
 
 def _coerce(part: _Typed, dtype: DType) -> Expr:
-    """The operand as an expression of element type `dtype`."""
+    """Convert the operand to element type `dtype`."""
     if part.kind == "open":
         return Cast(dtype, part.expr)
     if part.dtype is not None:
@@ -312,7 +311,7 @@ def _coerce(part: _Typed, dtype: DType) -> Expr:
 
 
 def _adapt(expr: Expr, kind: str, dtype: DType) -> Expr:
-    """Give a term that adapts a type; integer arithmetic stays in int64 until it is done."""
+    """Give an adapting term a type; integer arithmetic stays in int64 until it is done."""
     if isinstance(expr, Literal):
         if expr.dtype is not None:
             return expr if expr.dtype == dtype else Cast(dtype, expr)
@@ -322,7 +321,7 @@ def _adapt(expr: Expr, kind: str, dtype: DType) -> Expr:
     if isinstance(expr, (Index, SizeTerm)):
         return expr if dtype == int64 else Cast(dtype, expr)
     if isinstance(expr, Read):
-        return Cast(dtype, expr)  # of a tensor whose type is not known yet
+        return Cast(dtype, expr)  # the tensor's type is not known yet
     if not isinstance(expr, Apply):
         raise InternalError(f"a {type(expr).__name__} has a type of its own")
     if dtype != int64 and kind != "float":
@@ -335,7 +334,7 @@ def _adapt(expr: Expr, kind: str, dtype: DType) -> Expr:
 
 
 def _kind(expr: Expr) -> str:
-    """The kind of a term that adapts."""
+    """The kind of an adapting term."""
     if isinstance(expr, Literal):
         return _literal_kind(expr)
     if not isinstance(expr, Apply):
@@ -347,13 +346,13 @@ def _kind(expr: Expr) -> str:
 
 
 def literal(value: int | float | bool, dtype: DType) -> Literal:
-    """A literal of a type, its value converted as numpy converts; TypeProblem when out of range."""
+    """A literal of a type, converted as numpy converts; TypeProblem when out of range."""
     if dtype.is_float:
         return Literal(float(value), dtype)
     if dtype == boolean:
         return Literal(bool(value), dtype)
     if value != value or value in (float("inf"), float("-inf")):
-        raise TypeProblem(f"{value} is no value of {dtype}")
+        raise TypeProblem(f"{value} is not a value of {dtype}")
     number = int(value)
     low, high = dtype.range
     if not low <= number <= high:
@@ -362,7 +361,7 @@ def literal(value: int | float | bool, dtype: DType) -> Literal:
 
 
 def identity(combine: str, dtype: DType) -> Literal:
-    """The value that changes no 'add', 'mul', 'min' or 'max' of this type."""
+    """The neutral element of 'add', 'mul', 'min' or 'max' for this type."""
     if combine == "add":
         return literal(0, dtype)
     if combine == "mul":
