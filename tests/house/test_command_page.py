@@ -32,7 +32,7 @@ def test_the_commands_run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatc
     ids, mask = numpy.zeros((2, 5), numpy.int64), numpy.ones((2, 5), numpy.int64)
     numpy.savez(tmp_path / "ids.npz", input_ids=ids, attention_mask=mask)
     lines = [*commands("From an ONNX file"), *commands("Save, then load"), *commands("Write C")]
-    assert len(lines) == 17
+    assert len(lines) == 18
     for line in lines:
         words = line.split()
         result = CliRunner().invoke(main, words + QUICK.get(words[0], []))
