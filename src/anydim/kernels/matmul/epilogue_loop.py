@@ -1,4 +1,4 @@
-"""The loop over a tile of finished sums that computes what follows the product."""
+"""The epilogue loop over a tile of finished sums."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ def finish_function(
     context: Context,
     pointers: tuple[ir.Pointer, ...],
 ) -> ir.Function:
-    """Write the outputs of one tile of sums, `rows` x `columns` from (row0, column0) on.
+    """Return the function that writes the outputs of one tile of sums.
 
-    `sums` and the outputs at `out_at` point to the tile's first element. `pointers` are the
-    kernel's own; then come the scalars of FINISH_SCALARS, the loops and the sizes in use.
+    The tile is `rows` x `columns` from (row0, column0) on. `sums` and the outputs at `out_at` point
+    to its first element. The parameters are the kernel's `pointers`, then the scalars of
+    FINISH_SCALARS, the loops and the sizes in use.
 
-    A load waits for a masked store just before into bytes that the vector spans. So where rows end
-    in one, those that follow each other are as far apart as a vector and the row.
+    A load stalls on a preceding masked store whose full vector overlaps it. Where rows end in a
+    masked store, consecutive iterations are therefore `apart` rows apart, more than a vector.
     """
     root = Elements(context, {name: variable(name) for name in loops})
     row = root.inner({"m": variable("row0") + variable("i")})
@@ -79,7 +80,7 @@ def finish_function(
 def _stores(
     outputs: tuple[Output, ...], lane: Elements, column: str, mask: ir.Value | None
 ) -> list[ir.Step]:
-    """All values first: an output may lie where the sums are."""
+    """Compute all values before the stores: an output may reuse the memory of the sums."""
     row = variable("i") * variable("out_row")
     at = variable("out_at") + row + variable(column)
     types = lane.context.types

@@ -1,4 +1,4 @@
-"""Lanes that lie near each other, picked out of whole vectors: faster than a gather on a Zen 4."""
+"""Gathers of nearby lanes as permutes of whole vectors: faster than a gather on a Zen 4."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import number, select
 
-PICKED = 4  # vectors that lanes are picked out of
+PICKED = 4  # vectors that the lanes are selected from
 
 
 def are_near(apart: ir.Value, exist: ir.Value | None = None) -> ir.Value:
-    """Whether lanes so far behind the first one, those that exist, lie in so many vectors."""
+    """Whether all lanes at offsets `apart` (in the mask `exist`) are within PICKED vectors."""
     far = apart.bits(uint64) >= PICKED * apart.type.lanes
     return ~(far if exist is None else far & exist).any
 
@@ -19,8 +19,11 @@ def are_near(apart: ir.Value, exist: ir.Value | None = None) -> ir.Value:
 def picked(
     code: Writer, gathered: ir.Gather, source: ir.Value, apart: ir.Value, fits: ir.Value
 ) -> ir.Value:
-    """What is gathered, `apart` behind `source`: picked where it `fits`, as all vectors from there
-    on may be read, and lanes lie in them."""
+    """Return the gathered lanes, at offsets `apart` from `source`.
+
+    Where `fits` holds, PICKED vectors from `source` on are readable and contain every lane: the
+    lanes are permuted out of them. Otherwise the gather runs.
+    """
     vector, mask, lanes = gathered.type, gathered.mask, gathered.type.lanes
     zero = number(vector.dtype, 0, lanes)
     found = code.variable(zero)

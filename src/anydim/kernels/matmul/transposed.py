@@ -1,4 +1,4 @@
-"""A function that transposes a matrix of any size, by squares in registers."""
+"""A library function that transposes a matrix of any size by register-sized squares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anydim.kernels.matmul.matmul_kernel import function_library
 
 @lru_cache(maxsize=16)
 def turned_library(lanes: int, dtype: DType) -> ir.Library:
-    """One function: dst[c, r] = src[r, c] for r < rows, c < columns, and nothing else."""
+    """Return a library of one function: dst[c, r] = src[r, c] for r < rows, c < columns."""
     pointers = (ir.Pointer(each, dtype) for each in ("src", "dst"))
     scalars = map(ir.Scalar, ("src_row", "dst_row", "rows", "columns"))
     write = partial(_turned, ir.Type(dtype, lanes))
@@ -25,7 +25,7 @@ def turned_library(lanes: int, dtype: DType) -> ir.Library:
 
 
 def _turned(vector: ir.Type, code: Writer) -> None:
-    """Squares in registers, the last ones over those before; pieces where there is none."""
+    """Emit transposes of squares, the last ones overlapping; narrower pieces for small matrices."""
     lanes, rows, columns = vector.lanes, variable("rows"), variable("columns")
     source, target = variable("src_row"), variable("dst_row")
     with code.when(columns < lanes):
@@ -43,7 +43,7 @@ def _turned(vector: ir.Type, code: Writer) -> None:
 
 
 def _turned_columns(vector: ir.Type, code: Writer) -> None:
-    """Pieces of fewer columns than lanes; what does not exist is written over by what does."""
+    """Emit pieces of fewer columns than lanes; excess stores are overwritten by valid ones."""
     lanes, rows, columns = vector.lanes, variable("rows"), variable("columns")
     few = ir.Type(vector.dtype, min(lanes, PIECE // vector.dtype.bytes))
     with code.range(0, rows, lanes) as r, code.range(0, columns, few.lanes) as c:
@@ -61,7 +61,7 @@ def _turned_columns(vector: ir.Type, code: Writer) -> None:
 
 
 def _turned_rows(vector: ir.Type, code: Writer) -> None:
-    """Pieces of fewer rows than lanes."""
+    """Emit pieces of fewer rows than lanes."""
     lanes, rows, columns = vector.lanes, variable("rows"), variable("columns")
     few = ir.Type(vector.dtype, min(lanes, PIECE // vector.dtype.bytes))
     with code.range(0, rows, few.lanes) as r, code.range(0, columns, lanes) as column:

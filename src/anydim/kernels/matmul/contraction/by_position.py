@@ -1,8 +1,8 @@
-"""Windows of some images of few places: rows are the images of one place, a loop goes over places.
+"""Convolutions of few output positions: rows are the images at one position, in a loop.
 
-Rows that are neighbours are windows of several lines, or images, where lines are short: a tile of
-them has every tap inside somewhere. All windows of one place lack the same taps, which their sums
-leave out (`valid_taps.py`): zeros alone, so an image has its bits in any batch.
+Where lines are short, adjacent rows are windows of several lines or images, so that every tap is
+in bounds for some row of a tile. All windows at one position lack the same taps, which the kernel
+skips (`valid_taps.py`): they only add zeros, so an image has the same bits in any batch.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _LEAST_IMAGES, _MOST_PLACES, _SHORT = 4, 49, 11
 
 
 def place_by_place(form: ContractionForm, tile: int, box: Box) -> ContractionForm:
-    """The form with this way in it, at sizes where that pays; not where a `tile` of rows is a line
-    or part of one.
+    """Return the form with this variant added, for sizes where it pays.
 
-    No size is multiplied by another that the choice is in, so their formulas stay short.
+    It does not pay where a `tile` of rows is within a line. No size is multiplied by another
+    one that the choice depends on, so that the formulas stay short.
     """
     side = form.windows
     if side is None or form.loops:

@@ -2,14 +2,14 @@
 
     for each rectangle of a thread's part (`matmul/work_partition.py`)
         for each block of row tiles, each block of columns
-            pack what has to be packed of A and B for it
+            pack its parts of A and B where needed
             for each chunk of k
                 for each row tile: all columns of the block; after the last chunk, the epilogue
 
-A block of rows of A stays in the second cache while B streams through it once: the tiles
+A block of rows of A stays in the second-level cache while B streams through it once: the tiles
 prefetch the next chunk or block of columns while they use the present one, the first row tiles
-sharing that work. One that is alone asks a little ahead. Row tiles are of even height: 15 rows with
-tiles of up to 8 are 8 + 7, but up to 13 rows are one tile of fewer columns.
+sharing that work. A single row tile prefetches a short distance ahead. Row tiles are of even
+height: 15 rows with tiles of up to 8 are 8 + 7, but up to 13 rows are one tile of fewer columns.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from anydim.lang.tree import Group
 from anydim.lang.tree.affine import address
 from anydim.sizes import as_size
 
-_ASKING = 16  # row tiles that ask for what is read next
+_ASKING = 16  # row tiles that share the prefetches
 
 
 class MainWriter(Sides):
-    """The kernel of a matrix product; rows of A lie in place, are copied, or are windows.
+    """The kernel of a matrix product; rows of A are read in place, copied, or windows.
 
-    B came packed or in panels, or is packed as it is used.
+    B is packed at load time, stored in panels, or packed on use.
     """
 
     name = "contraction"
@@ -64,7 +64,7 @@ class MainWriter(Sides):
         self.finished = self.target is not None and [o.is_product for o in form.outputs] == [True]
 
     def made(self) -> list[ir.Function]:
-        """The copying of windows where rows are any, and the epilogue where there is one."""
+        """Return the functions that copy windows and compute the epilogue, where needed."""
         made = []
         if not self.finished:
             self.finish = self.finish_function(self.form, self.machine)
@@ -76,7 +76,7 @@ class MainWriter(Sides):
         return made
 
     def start(self) -> list[ir.Step]:
-        """Zeros to start from, the block of scalars, and how high tiles of rows are."""
+        """Return zeros to start from, the block of scalars, the even height of row tiles."""
         steps: list[ir.Step] = []
         if self.form.start is None:
             steps += zeros_to_start(self.tile, self.form.dtype)
@@ -103,7 +103,7 @@ class MainWriter(Sides):
         return [ir.Let("blocks", blocks), self.a_at()]
 
     def levels(self) -> list[Level]:
-        """Blocks of rows, blocks of columns, pieces of k, tiles."""
+        """Return the levels: blocks of rows, blocks of columns, pieces of k, tiles."""
         tiles = self.sizes.role("block_tiles", self.blocks.block_tiles)
         stop = least(variable("tile0") + tiles, variable("stop_tile"))
         return [
@@ -120,7 +120,7 @@ class MainWriter(Sides):
         ]  # fmt: skip
 
     def _block(self) -> list[ir.Step]:
-        """One block of columns; blocks come from the end where a launch goes backwards."""
+        """Set up one block of columns; a backwards launch runs blocks in reverse order."""
         panel = variable("first_panel") + variable("place") * self.block_panels
         stop = least(variable("stop_panel") * self.unit, self.all_columns)
         forwards = variable(BACKWARDS).equals(0)
@@ -139,7 +139,7 @@ class MainWriter(Sides):
         ]
 
     def _chunk(self) -> ir.Value:
-        """Steps of k that all row tiles do before they go on; as many whatever rows there are."""
+        """Return the k-steps of all row tiles before the next chunk: the same for any row count."""
         k = self.all_k
         blocks = quotient_up(k, self.schedule.block_k)
         even = round_down(quotient_up(k, greatest(blocks, 1)) + 7, 8)
@@ -147,9 +147,10 @@ class MainWriter(Sides):
         return select(self.in_turns, apart(variable("turn")), usual) if self.turns else usual
 
     def tiles(self, vectors: str = "") -> list[Level]:
-        """All row tiles, a piece of k after the other; by the function `vectors` in place.
+        """Return the levels of row tiles and pieces of k; `vectors` is a function to call instead.
 
-        Sums that no output holds are those of one row tile: it does all of k before the next one.
+        Scratch holds the sums of one row tile only: without an output for the sums, a row tile runs
+        all of k before the next one.
         """
         all_k = self.all_k if vectors else self.steps_of_k
         length = least(all_k - variable("k0"), variable("chunk"))
@@ -166,7 +167,7 @@ class MainWriter(Sides):
         return [groups, pieces, tiles] if self.target is None else [pieces, groups, tiles]
 
     def _groups(self, all_k: ir.Value) -> Level:
-        """As many row tiles as the first cache has results of, and at once what follows them."""
+        """Return groups of row tiles whose results fit the first-level cache, with epilogue."""
         stop = least(variable("tile2") + variable("many"), variable("tile1"))
         finish: list[ir.Step] = []
         if not self.finished:
@@ -178,9 +179,9 @@ class MainWriter(Sides):
         return Level("tile2", start, end, variable("many"), [ir.Let("tile3", stop)], finish)
 
     def many(self) -> list[ir.Let]:
-        """Row tiles whose results the first cache has; one where these are in scratch.
+        """Return the row tiles whose results fit the first-level cache; one with sums in scratch.
 
-        At once are those of a few steps of k.
+        Tiles of a few k-steps run at once.
         """
         many: ir.Value = constant(1)
         if self.target is not None:
@@ -191,7 +192,7 @@ class MainWriter(Sides):
         return [ir.Let("many", many), ir.Let("at_once", at_once)]
 
     def _ahead(self) -> list[ir.Step]:
-        """What to prefetch: the first row tiles share the next piece of k, or that of a block."""
+        """Return prefetch bounds: the first row tiles share the next piece of k or next block."""
         if self.held.holds_b:
             return []
         window = constant(self.tile.lanes * self.tile.unroll)
@@ -206,7 +207,7 @@ class MainWriter(Sides):
     # ---- one row tile --------------------------------------------------------------------------
 
     def _place(self, tile: str, most: ir.Value | int, end: str) -> list[ir.Step]:
-        """Where row tiles are, up to so many of them, and how high."""
+        """Return the first row, the row count and the sums' address of up to `most` row tiles."""
         stop = least(variable(tile) + most, variable(end))
         return [
             ir.Let("row0", self.first_row(variable(tile))),
@@ -215,7 +216,7 @@ class MainWriter(Sides):
         ]
 
     def _chunk_of_tile(self, vectors: str) -> list[ir.Step]:
-        """A chunk of k of a row tile; the first starts from `init`, others from the sums."""
+        """Run a chunk of k of a row tile; the first starts from `init`, others from the sums."""
         sums, sums_row = self.sums()
         more = self._row((sums, sums_row, constant(1)), vectors)
         is_first = variable("k0").equals(0)
@@ -232,7 +233,7 @@ class MainWriter(Sides):
         return variable("c_at") + variable("row0") * self.c_row
 
     def sums(self) -> tuple[ir.Address, ir.Value]:
-        """Where the sums of the row tile go, and the stride of their rows."""
+        """Return the address of a row tile's sums, and the stride of their rows."""
         target = self.target
         if target is not None:
             buffer = self.buffers[target.tensor]
@@ -241,7 +242,7 @@ class MainWriter(Sides):
         return ir.Address("scratch", at), self.block_columns
 
     def _given_once(self) -> list[ir.Step]:
-        """The block of scalars that rows take, and those that are the same for all."""
+        """Return the block of scalars of `row`, with those that all row tiles share."""
         _, row = self._a()
         row = select(self.in_turns, self._copied_row, row) if self.turns else row
         return [
@@ -254,7 +255,7 @@ class MainWriter(Sides):
         ]
 
     def _given(self) -> list[ir.Step]:
-        """Scalars of a row tile."""
+        """Return the stores of a row tile's scalars."""
         ahead: ir.Value = constant(0)
         asks: ir.Value = constant(Asks.NOTHING)
         if not self.held.holds_b:
@@ -301,7 +302,7 @@ class MainWriter(Sides):
 
     @property
     def _k_at(self) -> ir.Value:
-        """The first step of k of a row tile in a chunk."""
+        """The first k-step of a row tile in a chunk."""
         return variable("k_at" if self.seen else "k0")
 
     def _a(self) -> tuple[ir.Address, ir.Value]:
@@ -316,7 +317,7 @@ class MainWriter(Sides):
         return ir.Address("scratch", at * self.form.dtype.bytes)
 
     def _start(self) -> tuple[ir.Address, ir.Value, ir.Value]:
-        """What the sums start from: address, stride of rows, 1 if its columns are unlike."""
+        """Return the start of the sums: address, stride of rows, 1 if columns differ, else 0."""
         read = self.form.start
         if read is None:
             return ir.Address("zeros", constant(0)), constant(0), constant(0)
@@ -328,7 +329,7 @@ class MainWriter(Sides):
         return ir.Address(self.buffers[read.tensor], at), row, constant(1)
 
     def finish_call(self, apart: ir.Value | None = None) -> ir.Call:
-        """What follows a row tile's sums, whose rows may lie `apart` in scratch as nowhere else."""
+        """Return the epilogue call of a row tile; its sums in scratch may have rows `apart`."""
         sums, sums_row = self.sums()
         if self.target is None and apart is not None:
             sums_row = apart
@@ -336,7 +337,7 @@ class MainWriter(Sides):
         rows: ir.Value = variable("rows")
         columns: ir.Value = variable("width")
         if self.target is not None and self.same_everywhere:
-            # rows that lie side by side are one
+            # contiguous rows are one row
             one = row.equals(columns)
             rows, columns = select(one, 1, rows), select(one, rows * columns, columns)
         out = variable("c_at") + variable("row0") * row

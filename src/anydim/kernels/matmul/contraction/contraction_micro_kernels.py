@@ -1,7 +1,7 @@
-"""What no model changes of a contraction: compiled once per register tile and element type.
+"""Shape-independent micro-kernels of contractions, compiled once per tile and element type.
 
 micro-kernels   a register tile, see `matmul/register_tile.py`
-thin            as much for up to `THIN` steps of k, row by row as results lie: they only write
+thin            the same for up to `THIN` k-steps, row by row in result order: bound by stores
 row             a row tile times a block of k, over all panels of a block of columns
 """
 
@@ -27,20 +27,20 @@ from anydim.kernels.matmul.register_tile import (
     taken,
 )
 
-THIN = 4  # steps of k that go row by row
+THIN = 4  # maximum k-steps that run row by row
 
 
 def prefix_of(tile: Tile, dtype: DType) -> str:
-    """What the names of a library's functions begin with: unlike for unlike tiles."""
+    """Return the prefix of a library's function names, unique per tile and element type."""
     return f"product_{dtype}_{tile.rows}x{tile.vectors}x{tile.lanes}_{tile.unroll}"
 
 
 @lru_cache(maxsize=16)
 def contraction_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
-    """The libraries for the largest register tile of a machine and an element type.
+    """Return the libraries for the largest register tile of a machine and an element type.
 
-    Two of about the same size, so that two threads share the compiling: the widest tiles of rows up
-    to those of the largest one with the loops around them, and narrower and higher tiles.
+    Two libraries of about the same size, so that two threads compile them: the widest tiles
+    of up to `tile.rows` rows with the loops around them, and narrower and higher tiles.
     """
     prefix = prefix_of(tile, dtype)
     others = f"{prefix}_others"
@@ -73,7 +73,7 @@ def _others(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
 
 
 def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
-    """c = init + a b for one row tile and the columns of one block, by tiles as wide as may be."""
+    """c = init + a b for one row tile and the columns of one block, in the widest tiles."""
     heights, code = range(1, tile.tall + 1), Writer()
     most = max(map(tile.widest, heights)) + 1
     k, rows, asks, columns, b_panel, init_step = taken(
@@ -121,12 +121,12 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
 
 
 def is_thin(k: ir.Value) -> ir.Value:
-    """Whether so many steps go row by row, of which there may be any number."""
+    """Whether `k` steps run row by row; k may be any number."""
     return (constant(0) < k) & (k <= THIN)
 
 
 def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
-    """c = init + a b for so many steps of k, summed up as in a micro-kernel."""
+    """c = init + a b for `k` k-steps, summed in the order of a micro-kernel."""
     code, lanes, vector = Writer(), tile.lanes, ir.Type(dtype, tile.lanes)
     all_rows, columns, a_row, b_panel, init_row, init_step, c_row = taken(
         code, "rows", "columns", "a_row", "b_panel", "init_row", "init_step", "c_row"
@@ -135,7 +135,7 @@ def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
     inside = code.let(first_lanes(columns - whole, lanes))
 
     def written(first: ir.Value, count: int) -> None:
-        """So many rows, whose sums are made vector by vector."""
+        """Emit `count` rows, whose sums are computed vector by vector."""
         rows = [code.let(first + i) for i in range(count)]
         places = [(code.let(i * init_row), code.let(i * c_row)) for i in rows]
         a = [
@@ -170,7 +170,7 @@ def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
 
 
 def block_of_k(code: Writer, k: ir.Value, most: ir.Value) -> ir.Value:
-    """The steps of k that are one sum, of even blocks of at most so many."""
+    """Return the k-steps of one sum, of even blocks of at most `most`."""
     blocks = code.let(greatest(quotient_up(k, most), 1))
     even = round_down(quotient_up(k, blocks) + 7, 8)
     return code.let(select(blocks <= 1, k, even))
