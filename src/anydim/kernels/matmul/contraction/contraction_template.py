@@ -1,9 +1,9 @@
 """The contraction template: matrix products of any layout, batched, with pointwise epilogues.
 
-`contraction_form.py` reads the group, `contraction_loops.py` writes the loops, and what no model
-changes is in `contraction_micro_kernels.py`. A constant B is packed into panels when it is loaded;
-another B is packed into scratch, a block of columns at a time. Every size is a run-time argument,
-block sizes included.
+`contraction_form.py` reads the group, `contraction_loops.py` writes the loops, and
+`contraction_micro_kernels.py` holds the shape-independent functions. A constant B is packed into
+panels at load time; another B is packed into scratch, a block of columns at a time. Every size is
+a run-time argument, block sizes included.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from anydim.kernels.template import Task, form_template
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum
 
 _DTYPES = (float32, float64, int32, int64)
-_FEW_TILES = 12  # row tiles that one panel of B at a time is enough for, and the least of a block
-_ROWS = 6  # row tiles of each thread where they share these alone; half of them if A is copied
-_LARGE = 1 << 18  # elements of B that do not stay in the second cache
-_KEPT = 2  # a part of the second cache: a block of B that loops around share, packed once
-_PAGE = 4096  # bytes after which lines come to the same set of the first cache
-_WIDE = 16  # columns for each row that are better shared
+_FEW_TILES = 12  # row tiles up to which one panel of B at a time suffices; the minimum of a block
+_ROWS = 6  # minimum row tiles per thread when threads share rows alone; half of it if A is copied
+_LARGE = 1 << 18  # elements of B that exceed the second-level cache
+_KEPT = 2  # divisor of the second-level cache for a block of B that the loops share, packed once
+_PAGE = 4096  # lines this many bytes apart map to the same set of the first-level cache
+_WIDE = 16  # columns per row above which threads share the columns
 
 
 def _form(task: Task) -> ContractionForm | None:
@@ -73,11 +73,12 @@ TEMPLATE = form_template("contraction", Contraction, _form, _propose, _lower)
 
 
 def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: Machine) -> Blocks:
-    """Rows and columns of a piece of work: as many rows as stay in the second cache.
+    """Return the blocks of a work item: rows up to the capacity of the second-level cache.
 
-    Few row tiles ask for the next panel of B while they use one; more of them have several panels,
-    so that A comes from the second cache less often, and so has one alone, which may take two of
-    them at a time, and so have those of few steps, which go along whole rows.
+    Few row tiles prefetch the next panel of B while they use one. More row tiles have several
+    panels per block, so that A is read from the second-level cache less often. So has a single row
+    tile, which may use two panels at a time, and so have tiles of few k-steps, which run along
+    whole rows.
     """
     size, k = form.dtype.bytes, maximum(form.k.extent, 1)
     k = filled(k) if may_take_turns(form, schedule.packed, machine, tile.lanes) else k
@@ -98,20 +99,20 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     sharing = _sharing(form, tiles, tile, unit, machine.threads)
     sharing = replace(sharing, most=MOST_PACKED) if schedule.packed else sharing
     most_tiles, most_panels = block_tiles, panels
-    if form.by_place:  # memory has what is no less, in short
+    if form.by_place:  # shorter formulas of upper bounds, for memory
         most_tiles, most_panels = minimum(ceil_div(form.all_rows, tile.rows), kept), most
     rows = most_tiles * tile.rows
     each = tile.width * tile.rows
-    if tall.constant != 0:  # panels of two vectors, as many of them, with more rows
+    if tall.constant != 0:  # the same number of panels of two vectors, with more rows
         each = max(each, (tile.width - tile.lanes) * tile.tall)
     return Blocks(tiles, block_tiles - tall, panels, rows, most_panels * each, b_bytes, sharing)
 
 
 def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Size:
-    """1 where all rows are those of a tile of two vectors that is higher than others, else 0.
+    """Return 1 where all rows fit one tile of two vectors that is higher than others, else 0.
 
-    Rows that lie whole pages apart have their lines in one set of the first cache, which holds as
-    many as the cache has pages; B needs one of them.
+    Rows whole pages apart have their lines in one set of the first-level cache, which has one way
+    per page of its size; B needs one of the ways.
     """
     row, most = form.m.a.constant, tile.tall
     if not form.copies_a and row is not None and row * form.dtype.bytes % _PAGE == 0:
@@ -120,9 +121,9 @@ def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Size:
 
 
 def _sharing(form: ContractionForm, tiles: Size, tile: Tile, unit: Size, threads: int) -> Sharing:
-    """Rows alone where each thread has enough of them to hide how long B takes to come.
+    """Share rows alone where each thread has enough of them to hide the latency of B.
 
-    Else each has columns of its own, and what others wrote of A comes from their caches.
+    Otherwise each thread has columns of its own, and reads A from the caches of other threads.
     """
     fewest = as_size(_ROWS * max(threads, 2))
     if form.copies_a:
@@ -138,7 +139,7 @@ def _sharing(form: ContractionForm, tiles: Size, tile: Tile, unit: Size, threads
 
 
 def _panels(form: ContractionForm, tile: Tile) -> Panels:
-    """How a constant B is packed; all of its sizes are known."""
+    """Return the packing of a constant B, whose sizes are all known."""
 
     batch, k, n = (known_parts(part) for part in form.b_parts)
     return Panels(tile.lanes, batch, k, n, known_number(form.b_start))

@@ -1,11 +1,12 @@
-"""Long products by a b of the call whose rows lie along k: steps of k take turns in four sums.
+"""Large K with a run-time B stored K-contiguous: K is split over four interleaved accumulators.
 
     c[j] = init[j] + sum of steps 0, 4, 8 ... + sum of steps 1, 5, 9 ... + two more
 
-Few rows multiply four steps at once where they lie (`_row`), without squares of b that are turned;
-for many rows both operands are packed turn by turn, and each turn is a piece of k. A turn has at
-most as many steps as other pieces; longer products are even blocks of four turns. Where steps lack
-at the end, zeros are added in either form, so that a row has the same bits.
+Few rows multiply four k-steps at once without packing (`_row`), and without transposing squares of
+b; for many rows both operands are packed accumulator by accumulator, and the k-steps of one
+accumulator (a turn) are a piece of k. A turn is at most as long as other pieces; longer products
+are even blocks of four turns. Both variants pad missing k-steps with zeros, so that a row has the
+same bits.
 """
 
 from __future__ import annotations
@@ -27,32 +28,32 @@ from anydim.kernels.matmul.work_partition import from_on
 from anydim.sizes import Size
 
 TURNS = 4
-LONG, BROAD = 288, 128  # steps of k and columns from which on copies of a cost little
-FEW = 2  # rows that go where operands lie
-_LEAST = 128  # of the steps of a turn, where there are several blocks of them
+LONG, BROAD = 288, 128  # minimum k-steps and columns: copies of a are then negligible
+FEW = 2  # maximum rows without packing
+_LEAST = 128  # minimum steps of a turn, where there are several blocks of turns
 _ROWS = 8  # rows of b at a time
 _SCALARS = ("src_row", "dst_row", "rows", "columns", "turn")
 
 
 def may_take_turns(form: ContractionForm, packed: bool, machine: Machine, lanes: int) -> bool:
-    """Whether products of some sizes are added up that way."""
+    """Whether products of some sizes use interleaved accumulators."""
     plain = form.pieces is None and form.windows is None and form.k.a == 1 and form.n.b != 1
     fits = lanes % TURNS == 0 and not machine.most_lanes
     return plain and fits and not packed and long(form) != 0
 
 
 def long(form: ContractionForm) -> Size:
-    """1 where a product is, else 0."""
+    """Return 1 where a product has large K and enough columns, else 0."""
     return from_on(form.k.extent, LONG) * from_on(form.n.extent, BROAD)
 
 
 def filled(k: Size) -> Size:
-    """No less than where the steps of all turns are."""
+    """Return an upper bound of the padded k of all turns."""
     return k + k // 8
 
 
 def turn_of(k: ir.Value, columns: ir.Value, most: int) -> ir.Value:
-    """The steps of a turn, of at most so many; 0 where there are none."""
+    """Return the steps of a turn, at most `most`; 0 where accumulators are not interleaved."""
     blocks = greatest(quotient_up(k, TURNS * max(most, _LEAST)), 1)
     even = quotient_up(k, blocks * TURNS)
     even = select(blocks <= 1, even, round_down(even + (TURNS - 1), TURNS))
@@ -60,15 +61,20 @@ def turn_of(k: ir.Value, columns: ir.Value, most: int) -> ir.Value:
 
 
 def apart(turn: ir.Value) -> ir.Value:
-    """From one turn to the next: fours of vectors, of which none are pages apart."""
+    """Return the distance between turns: a multiple of four vectors, never whole pages."""
     return (turn + (TURNS - 1)) & -TURNS | TURNS
 
 
 @lru_cache(maxsize=16)
 def turns_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
-    """A row by b, as `matrix_vector.py` has others; and copies of rows of a and b, of a block of k:
-    dst[turn(c), r] = src[r, c] of b, panels of a vector of rows being `dst_row` apart, and
-    dst[r, turn(c)] = src[r, c] of a, for rows r and columns c; 0 for those that a turn lacks."""
+    """Return libraries for one row times b, and for copies of rows of a and b of a block of k.
+
+        dst[turn(c), r] = src[r, c] for b, with panels of a vector of rows `dst_row` apart
+        dst[r, turn(c)] = src[r, c] for a
+
+    for rows r and columns c; missing steps of a turn are 0. `matrix_vector.py` has the functions of
+    rows with one accumulator.
+    """
     name, vector = f"turns_{dtype}_x{lanes}", ir.Type(dtype, lanes)
     ends = tuple(ir.Pointer(each, dtype) for each in ("src", "dst"))
     copied: tuple[ir.Pointer | ir.Scalar, ...] = (*ends, *map(ir.Scalar, _SCALARS))
@@ -81,7 +87,7 @@ def turns_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
 
 
 def _row(vector: ir.Type, code: Writer) -> None:
-    """Of the last columns, those that there are not are read as the last one, and not stored."""
+    """Multiply rows by b; excess columns are read as the last column, and not stored."""
     lanes, dtype, few = vector.lanes, vector.dtype, ir.Type(vector.dtype, TURNS)
     k, columns, b_row, turn = taken(code, "k", "columns", "b_panel", "step")
     all_rows, a_row, init_row, c_row = taken(code, "rows", "a_row", "init_row", "c_row")
@@ -96,7 +102,7 @@ def _row(vector: ir.Type, code: Writer) -> None:
             code.emit(ir.Assign(total.name, multiply_add(own, b, total)))
 
     def summed(a: ir.Value, j: ir.Value, k0: ir.Value) -> None:
-        """Four sums of a block of k for each column, in scratch."""
+        """Emit four sums of a block of k per column, into scratch."""
         stop = code.let(k0 + least(k - k0, turn * TURNS))
         whole = code.let(k0 + round_down(stop - k0, TURNS))
         with code.range(0, lanes, len(sums)) as i:
@@ -148,7 +154,7 @@ def _rows_of_a(vector: ir.Type, code: Writer) -> None:
 
 
 def _rows_of_b(vector: ir.Type, code: Writer) -> None:
-    """Of the last rows, those that there are not are read as the last one, and zeros are stored."""
+    """Copy rows of b; excess rows are read as the last row, and stored as zeros."""
     lanes, zero = vector.lanes, number(vector.dtype, 0, vector.lanes)
     rows, columns, row, turn = (variable(each) for each in ("rows", "columns", "src_row", "turn"))
     whole, further = code.let(round_down(columns, lanes)), code.let(apart(turn))

@@ -1,7 +1,7 @@
-"""A and B of a contraction: where they lie, and what copies them where they do not lie well.
+"""Layouts of A and B of a contraction, and copies of operands with unsuitable layouts.
 
-Rows of A lie in place, are copied, or are windows. B came packed or in panels, or is packed as it
-is used, a block of columns at a time.
+Rows of A are read in place, copied, or windows. B is packed at load time, stored in panels, or
+packed on use, a block of columns at a time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from anydim.sizes import Size, align_up, as_size
 
 
 class Sides(Blocked):
-    """The part of a kernel that brings operands into place, with the sizes that they have."""
+    """The part of a kernel that copies and packs operands, with their sizes."""
 
     sizes: LayerSizes
     windows: ir.Function
@@ -82,7 +82,7 @@ class Sides(Blocked):
 
     @property
     def steps_of_k(self) -> ir.Value:
-        """Steps of k as they are packed: something is behind those of turns."""
+        """K-steps as packed, with the padding of interleaved accumulators."""
         if not self.turns:
             return self.all_k
         turn = variable("turn")
@@ -103,17 +103,17 @@ class Sides(Blocked):
 
     @property
     def unit(self) -> ir.Value:
-        """Columns that blocks and threads have a multiple of."""
+        """Columns of which blocks and threads have a multiple."""
         return self.sizes.role("unit", as_size(self.blocks.sharing.width))
 
     def start_of(self, name: str, start: Size, stride: Callable[[MatrixWalk], Size]) -> ir.Value:
-        """Where the iteration of the loops begins in the operand of that name."""
+        """Return the offset of the loops' current iteration in the operand `name`."""
         known = self.sizes.known
         parts = [variable(w.name) * known(f"{name}_{w.name}", stride(w)) for w in self.form.loops]
         return summed(known(f"{name}_start", start), *parts)
 
     def _start_of_b(self) -> ir.Value:
-        """The first element of the block of columns; in panels of a vector for a packed B."""
+        """Return the first element of the block of columns; a packed B has panels of a vector."""
         form = self.form
         if not self.schedule.packed:
             columns = variable("column0") * self.b_column
@@ -130,7 +130,7 @@ class Sides(Blocked):
 
     @property
     def b_step(self) -> ir.Value:
-        """Elements between neighbours in B along k."""
+        """Elements between consecutive k of B."""
         return self.sizes.known("b_step", self.form.k.b)
 
     def first_row(self, tile: ir.Value) -> ir.Value:
@@ -140,9 +140,9 @@ class Sides(Blocked):
         return ir.Let("a_at", self.start_of("a", self.form.a_start, lambda w: w.a))
 
     def pack_a(self) -> list[ir.Step]:
-        """Rows of A whose elements do not lie side by side are copied, for this piece of work.
+        """Copy the rows of A of this work item, unless their elements are contiguous.
 
-        Where they are pieces, zeros behind one are where the next one comes.
+        Where k has pieces, the next piece overwrites the zeros after a piece.
         """
         if not (self.held.holds_a or self.turns):
             return []
@@ -190,7 +190,7 @@ class Sides(Blocked):
         return [first, loop("piece", 0, known("pieces", pieces.count), 1, copied)]
 
     def _pack_b(self) -> list[ir.Step]:
-        """The block of columns of B as panels in scratch, unless the last piece left it there."""
+        """Pack the block of columns of B into scratch, unless scratch already holds it."""
         if not self.held.holds_b:
             return []
         columns = self.all_columns + 1
@@ -205,7 +205,7 @@ class Sides(Blocked):
         ]
 
     def _panels(self) -> ir.Step:
-        """The panels of a block of B, of every piece of k where it has some."""
+        """Pack the panels of a block of B, for every piece of k."""
         form, known, lanes = self.form, self.sizes.known, self.tile.lanes
         columns, width, length = variable("width"), constant(lanes), self.all_k
         padded = round_down(columns + (lanes - 1), lanes)
@@ -235,7 +235,7 @@ class Sides(Blocked):
         self, which: int, source: tuple[str, ir.Value], offset: ir.Value, each: ir.Value,
         shape: tuple[ir.Value, ...],
     ) -> ir.Step:  # fmt: skip
-        """Rows into scratch, block by block of k, of which a step takes `each` elements there."""
+        """Copy rows to scratch by blocks of k; a k-step takes `each` elements there."""
         buffer, start = source
         turn, block = variable("turn"), variable("block_of_k")
         at, to = block * turn * TURNS, block * apart(turn) * TURNS
@@ -247,20 +247,20 @@ class Sides(Blocked):
 
     @property
     def _b_offset(self) -> ir.Value:
-        """Where B is in scratch."""
+        """Byte offset of B in scratch."""
         return self.sizes.known("b_offset", self.held.b_offset)
 
     @property
     def a_row(self) -> ir.Value:
-        """Elements between the rows of A, where they lie."""
+        """Elements between the rows of the unpacked A."""
         return self.sizes.role("a_row", self.form.m.a)
 
     @property
     def _copied_row(self) -> ir.Value:
-        """Elements between the rows of A, where they are copied to."""
+        """Elements between the rows of the copied A."""
         return self.sizes.role("copied_row", self.held.k_padded)
 
     def _copy(self, library: ir.Library, arguments: tuple[ir.Value | ir.Address, ...]) -> ir.Call:
-        """A call of the one function of a library, which the kernel then needs."""
+        """Return a call of a library's only function, and add the library to the kernel."""
         self.needs(library)
         return ir.Call(library.name, arguments)

@@ -1,7 +1,6 @@
-"""What a contraction does where its rows or columns are one, or matrices small: nothing is packed.
+"""Variants of a contraction without packing: one row, one column, or small matrices.
 
-These are branches of its kernel, with functions of `matrix_vector.py` in the place of
-micro-kernels.
+They are branches of the kernel that call functions of `matrix_vector.py` instead of micro-kernels.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from anydim.kernels.matmul.contraction.matrix_vector import (
 from anydim.kernels.matmul.register_tile import give
 from anydim.sizes import as_size
 
-DONE = "done"  # iterations of the loop that a rectangle has done
+DONE = "done"  # iterations of the loop that a rectangle has processed
 
 
 class ContractionWriter(MainWriter):
-    """The kernel with these ways."""
+    """The contraction kernel with the unpacked variants."""
 
     def rectangle(self) -> list[ir.Step]:
         steps = [*super().rectangle()]
@@ -38,7 +37,7 @@ class ContractionWriter(MainWriter):
 
     @property
     def done(self) -> str:
-        """Small matrices in one loop around them are done several at a time."""
+        """The register for batches of small matrices in one loop, which run several at a time."""
         form = self.form
         plain = self.finished and not (form.start or form.pieces or form.windows)
         in_place = not self.schedule.packed and len(form.loops) == 1
@@ -46,7 +45,7 @@ class ContractionWriter(MainWriter):
 
 
 def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
-    """Conditions under which nothing is packed, and what is done then; the last one counts."""
+    """Return conditions without packing, with the steps for each; the last that holds counts."""
     form = writer.form
     if writer.schedule.packed or form.cuts_b:
         return []
@@ -64,14 +63,14 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
             writer.needs(way)
             given = give("a_row", writer.a_row)
             few = (writer.all_rows <= FEW) & writer.in_turns
-            # rows of sums that no output holds are as far apart as those of a block
+            # rows of sums in scratch have the stride of a block
             wide = WIDE if writer.target is not None else writer.block_columns
             found.append((few, [given, *_one_row(writer, way.name, step, wide)]))
     if form.cuts_a or form.windows is not None or columns not in (None, 1):
         return found
     if form.k.a == 1:
         ways = [(along, dots)]
-        if not writer.machine.most_lanes:  # compilers of devices take long as it is
+        if not writer.machine.most_lanes:  # device compilers are slow already
             ways.append((along & (writer.all_k <= SHORT * writer.tile.lanes), short))
         for condition, way in ways:
             writer.needs(way)
@@ -85,7 +84,7 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
 
 
 def _small(writer: MainWriter) -> tuple[ir.Value, list[ir.Step]]:
-    """As of `vector_ways`: pairs of matrices of a few elements, all that are left of the part."""
+    """Return the variant of small matrices: all remaining pairs of the part; see `vector_ways`."""
     form, known, lanes = writer.form, writer.sizes.known, writer.tile.lanes
     (walk,), target = form.loops, writer.target
     assert target is not None
@@ -112,7 +111,7 @@ def _small(writer: MainWriter) -> tuple[ir.Value, list[ir.Step]]:
 def _one_row(
     writer: MainWriter, function: str, b_row: ir.Value, wide: int | ir.Value = WIDE
 ) -> list[ir.Step]:
-    """Rows or columns of B as they lie, `b_row` apart, for `wide` blocks of columns."""
+    """Multiply by unpacked rows or columns of B, `b_row` apart, by blocks of `wide` columns."""
     stop = least(variable("stop_panel") * writer.unit, writer.all_columns)
     first = variable("first_panel") * writer.unit
     return [
@@ -129,7 +128,7 @@ def _one_row(
 
 
 def _one_column(writer: MainWriter, function: str) -> list[ir.Step]:
-    """Rows of A by the one column of B."""
+    """Multiply rows of A by the only column of B."""
     return [
         ir.Let("tile0", variable("first_tile")),
         ir.Let("tile1", variable("stop_tile")),
@@ -153,7 +152,7 @@ def _whole_k(writer: MainWriter, function: str) -> list[ir.Step]:
 
 
 def _turned(writer: MainWriter, function: str) -> list[ir.Step]:
-    """The one column of B by rows of A that lie along k: a row by a matrix."""
+    """Multiply the only column of B by an A that is contiguous along m: a row times a matrix."""
     form = writer.form
     first, stop = (writer.first_row(variable(f"{end}_tile")) for end in ("first", "stop"))
     a = ir.Address(writer.a, variable("a_at") + variable("row0"))

@@ -1,10 +1,10 @@
-"""Rows of A that are windows of a tensor, as convolutions of channels-last tensors have them.
+"""Rows of A that are windows of a tensor, as in convolutions of channels-last tensors.
 
-    a[m, k] = x[position(m, k)], 0 outside of x     m over places, k over taps and then a run
+    a[m, k] = x[position(m, k)], 0 out of bounds     m over output positions, k over taps and a run
 
-Reduced axes that lie behind one another in x are one run, which is copied in whole vectors: all
-channels, with them the taps along a row of an image. Where a window leaves x, what is inside of
-a run is copied and zeros are put around it.
+Reduced axes that are contiguous in x form one run, which is copied in whole vectors: all channels,
+and the taps along a line of an image. Where a window is partly out of bounds, the part of a run in
+bounds is copied and padded with zeros.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ from anydim.sizes import Box, Size, as_size, product
 
 SPOT = "spot"
 ONE = as_size(1)
-_STRAIGHT = 48  # short runs of a window that are copied without a loop
+_STRAIGHT = 48  # maximum short runs of a window that are copied without a loop
 WINDOW_SCALARS = ("x_at", "first_row", "rows", "dst_row", SPOT)
 
 
 @dataclass(frozen=True)
 class WindowSide:
-    """How rows of A lie in x: `places` are the axes of m, `taps` those of k around a run.
+    """The layout of rows of A in x: `places` are the axes of m, `taps` those of k around a run.
 
-    Rows are those of all places, the last axis the fastest; or, of the places of an image, `spots`
-    of them, those of one in all images: that is then the loop `SPOT` around the product.
-    A run has `run` elements; where it may leave x, its outermost axis is `tap`.
+    Rows run over all output positions, the last axis the fastest. With `spots` above 1, the number
+    of positions of an image, rows are the images at one position, and the loop `SPOT` around the
+    product runs over positions. A run has `run` elements; `tap` is its outermost axis where it may
+    be out of bounds.
     """
 
     places: tuple[WindowAxis, ...]
@@ -55,22 +56,22 @@ class WindowSide:
 
     @property
     def rows(self) -> Size:
-        """All of them, those of all places."""
+        """Number of rows over all output positions."""
         return product(place.extent for place in self.places)
 
     @property
     def in_place(self) -> bool:
-        """Whether rows lie evenly and leave nothing, as those of 1 x 1 windows do."""
+        """Whether rows have even strides and no padding, as with 1 x 1 windows."""
         return not self.bounds and not self.taps and len(self.places) == 1
 
     @property
     def run_bound(self) -> Bound | None:
-        """What a run may leave."""
+        """The bound of a run, if it may be out of bounds."""
         return next((b for b in self.bounds if self.tap and b.tap == self.tap.name), None)
 
 
 def moves(read: Read, rows: Sequence[Axis], reduced: Sequence[Axis]) -> bool:
-    """Whether a read is one of windows: it may be outside, or steps over places."""
+    """Whether a read is a read of windows: it has padding, or strides over positions."""
     if read.default is not None:
         return True
     own, summed = {axis.name for axis in rows}, {axis.name for axis in reduced}
@@ -90,7 +91,7 @@ def window_side(
     reduced: Sequence[Axis],
     box: Box,
 ) -> tuple[WindowSide, tuple[Axis, ...]] | None:
-    """The windows that rows are, and the reduced axes in their order; None for other reads."""
+    """Return the windows of rows and the reduced axes in order; None for other reads."""
     extents = {axis.name: axis.extent for axis in (*rows, *reduced)}
     bounds = bounds_of(read, shape, rows, reduced, extents, box)
     if bounds is None or not rows:
@@ -121,9 +122,9 @@ def _axis(axis: Axis, x: Affine) -> WindowAxis:
 
 
 def window_function(side: WindowSide, dtype: DType, lanes: int, sizes: LayerSizes) -> ir.Function:
-    """dst[i, :k] for the rows from `first_row` on; what lies behind a row in dst is written over.
+    """Return the function that writes dst[i, :k] for the rows from `first_row` on.
 
-    Call it when the sizes are complete.
+    It may overwrite elements after a row in dst. Call it when the sizes are complete.
     """
     body = _Windows(side, ir.Type(dtype, _lanes_of(side, lanes)), sizes).rows()
     scalars = (*WINDOW_SCALARS, *sizes.names)
@@ -132,8 +133,10 @@ def window_function(side: WindowSide, dtype: DType, lanes: int, sizes: LayerSize
 
 
 def _lanes_of(side: WindowSide, lanes: int) -> int:
-    """Those that copy a run: the fewest that hold a short one, as stores of more of them overlap
-    and most lie across two lines of the cache."""
+    """Return the lanes that copy a run: the fewest that hold a short run.
+
+    Stores of more lanes overlap, and most of them cross a cache line.
+    """
     run = side.run.constant
     return lanes if run is None else min(lanes, 1 << max(run - 1, 1).bit_length())
 
@@ -143,7 +146,7 @@ def _given(name: str) -> ir.Value:
 
 
 class _Windows:
-    """Writes the body of the function."""
+    """Writes the body of the window function."""
 
     def __init__(self, side: WindowSide, vector: ir.Type, sizes: LayerSizes) -> None:
         self.side, self.vector, self.sizes = side, vector, sizes
@@ -158,11 +161,11 @@ class _Windows:
         self.run = self._size("run", side.run, vector.lanes)
 
     def _size(self, name: str, size: Size, most: int = 0) -> ir.Value:
-        """A size of this role, in the text where it is a constant up to `most`."""
+        """Return a size by role; a constant up to `most` is a literal."""
         return self.sizes.known(f"x_{name}", size, most)
 
     def rows(self) -> tuple[ir.Step, ...]:
-        """Row by row; the place of the next one follows from that of the last."""
+        """Copy row by row; advances the indices of the output position from row to row."""
         code, side = self.code, self.side
         extents = [
             code.let(greatest(self._size(f"places{n}", place.extent), 1))
@@ -191,7 +194,7 @@ class _Windows:
                 self._advance(counters[:-1], extents[:-1])
 
     def _row(self, places: Mapping[str, ir.Value], to: ir.Value) -> None:
-        """One window: as it lies where it is inside of x, else run by run."""
+        """Copy one window: without tests where it is in bounds, else run by run."""
         code, side = self.code, self.side
         source = _given("x_at")
         for place in side.places:
@@ -222,7 +225,7 @@ class _Windows:
         return next(axis.extent for axis in axes if axis.name == tap)
 
     def _whole(self, source: ir.Value, to: ir.Value) -> None:
-        """All of a window, in a row of copies where runs are short and these are few."""
+        """Copy a whole window, unrolled where runs are short and few."""
         side, code, lanes = self.side, self.code, self.vector.lanes
         run, count = side.run.constant, product(tap.extent for tap in side.taps).constant
         if run is None or run > lanes or count is None or count > _STRAIGHT:
@@ -241,7 +244,7 @@ class _Windows:
         self.code.emit(ir.Store("dst", to, load))
 
     def _taps(self, source: ir.Value, to: ir.Value, bases: Mapping[Bound, ir.Value]) -> None:
-        """Run by run; what is outside of x is 0."""
+        """Copy run by run; elements out of bounds are 0."""
         side, code = self.side, self.code
         low, high = constant(0), self.run
         own = side.run_bound
@@ -264,7 +267,7 @@ class _Windows:
         bases: Mapping[Bound, ir.Value],
         fine: ir.Value | None,
     ) -> None:
-        """The loops over the taps around a run."""
+        """Emit the loops over the taps around a run."""
         side, code = self.side, self.code
         if number == len(side.taps):
             self._one(code.let(source), code.let(to + at * self.run), ends, fine, bases)
@@ -291,7 +294,7 @@ class _Windows:
         fine: ir.Value | None,
         bases: Mapping[Bound, ir.Value],
     ) -> None:
-        """A run: zeros, what is inside, zeros."""
+        """Copy a run: zeros, the part in bounds, zeros."""
         code, lanes = self.code, self.vector.lanes
         low, high = ends
         for bound, base in bases.items():
@@ -311,7 +314,7 @@ class _Windows:
             self._zeros(to, high, self.run)
 
     def _element(self, source: ir.Value, to: ir.Value, fine: ir.Value) -> None:
-        """A run of one element."""
+        """Copy a run of one element."""
         kind, code = ir.Type(self.vector.dtype), self.code
         with code.when(fine):
             code.emit(ir.Store("dst", to, ir.Load(kind, "x", source)))

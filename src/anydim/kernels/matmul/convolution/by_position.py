@@ -1,11 +1,11 @@
-"""Many images of few places: place by place, by the taps alone that it has inside of x.
+"""Convolutions of many images of few output positions, position by position, valid taps only.
 
-A place of 2 x 2 sees 4 of 3 x 3 taps, and in a panel with the others (`batched_columns.py`) the
-rest of them as zeros. Here columns are the images of one place. What a panel of images has of the
-channels of a chunk is transposed, so that all images of an element are a row; the windows of a
-place are some of these rows, its weights those of the taps that are inside. Sums lie in scratch, as
-rows of places of images, and are transposed into the images. They leave out zeros alone: an image
-has its bits in any batch.
+A position of 2 x 2 has 4 of 3 x 3 taps in bounds; in a panel with the others
+(`batched_columns.py`) the other taps are zeros. Here columns are the images at one position. The
+part of a panel's images in a chunk of channels is transposed, so that an element of all images is
+a row; the windows of a position are some of these rows, and its weights are those of its valid
+taps. Sums are stored in scratch, as rows of positions of images, and transposed into the images.
+Skipped taps only add zeros: an image has the same bits in any batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from anydim.sizes import Size, as_size
 
 
 def place_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
-    """All of a panel, by the `rows` of `rows_function`."""
+    """Return the steps of a panel; `rows` is the function of `rows_function`."""
     plan, kernel = strips.plan, strips.kernel
     code, form, tile, value = Writer("place_"), plan.given, plan.tile, kernel.sizes.value
     turn = turned_library(tile.lanes, form.dtype)
@@ -71,8 +71,11 @@ def place_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
 
 @dataclass(frozen=True)
 class _Place:
-    """What a place has inside of x: `first` and `kept` taps of each axis, `window` of them all,
-    and the `row` that the first tap of the first channel is."""
+    """The valid taps of an output position.
+
+    `taps` holds `first` and `kept` of each axis, `window` is their product, and `row` is the row of
+    the first tap of the first channel.
+    """
 
     taps: dict[str, ir.Value]
     window: ir.Value
@@ -80,13 +83,13 @@ class _Place:
 
 
 def _start(form: Windows) -> Size:
-    """Where the first element of the first channel lies in x."""
+    """Return the offset of the first element of the first channel in x."""
     apart = ((bound, apart_of(form, bound)) for bound in form.bounds)
     return form.x_start - sum((b.constant * by for b, by in apart if by is not None), as_size(0))
 
 
 def _place(form: Windows, number: ir.Value, code: Writer, sizes: SizeParameters) -> _Place:
-    """A place by its number."""
+    """Return the valid taps of the position `number`."""
     value, at = sizes.value, {"": constant(0)}
     places = code.split(number, [value(step.extent) for step in form.places[1:]])
     at |= {step.name: place for step, place in zip(form.places, places)}
@@ -94,7 +97,7 @@ def _place(form: Windows, number: ir.Value, code: Writer, sizes: SizeParameters)
     for number_of, tap in enumerate(form.taps):
         bound = next(bound for bound in form.bounds if bound.tap == tap.name)
         apart, spread = apart_of(form, bound), value(bound.spread)
-        assert apart is not None, "`columns_of` looked at it"
+        assert apart is not None, "checked by `columns_of`"
         here = at[bound.place]
         low = code.let(value(bound.constant) + here * value(bound.stride))
         first, behind = map(code.let, taps_inside(bound, here, here, tap.extent, value))
@@ -106,7 +109,7 @@ def _place(form: Windows, number: ir.Value, code: Writer, sizes: SizeParameters)
 
 
 def rows_function(form: Windows, sizes: SizeParameters, lanes: int, row: int) -> ir.Function:
-    """dst[channel, kept tap, :images] = src[channel, element], of elements from `x_row` on.
+    """Return dst[channel, kept tap, :images] = src[channel, element], elements from `x_row` on.
 
     Rows are `row` elements apart, and written in whole vectors.
     """

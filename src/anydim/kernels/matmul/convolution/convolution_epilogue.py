@@ -1,6 +1,6 @@
-"""What the register tile of a convolution does at the end: a bias, a residual, a clamp.
+"""The epilogue in the register tile of a convolution: a bias, a residual, a clamp.
 
-Other epilogues are computed by a loop over the finished sums (`matmul/epilogue_loop.py`).
+A loop over the finished sums computes other epilogues (`matmul/epilogue_loop.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anydim.sizes import Size, as_size
 
 @dataclass(frozen=True)
 class Ending:
-    """min(max(sums + bias[m] + more[place], low), high); None for what is not there."""
+    """min(max(sums + bias[m] + more[position], low), high); a missing term is None."""
 
     bias: Read | None = None
     more: Read | None = None
@@ -26,7 +26,7 @@ class Ending:
     high: float | None = None
 
     def in_place(self, factors: Iterable[str], result: str) -> tuple[tuple[str, str], ...]:
-        """The result with what is added to it: that is read nowhere else. See `Launch.in_place`."""
+        """Return (result, residual) if the residual is read nowhere else. See `Launch.in_place`."""
         if self.more is None:
             return ()
         others = {*factors, "" if self.bias is None else self.bias.tensor}
@@ -34,7 +34,7 @@ class Ending:
 
 
 def ending_of(form: Windows, group: Group) -> Ending | None:
-    """The epilogue of a single result as an ending; None when it is something else."""
+    """Return the epilogue of a single result as a tile epilogue; None for any other."""
     strides = {loop.name: loop.y for loop in form.loops}
     own = Affine.of(as_size(0), {**strides, ROW: form.row_y, COLUMN: as_size(1)})
     return ending(form.outputs, form.dtype, group, own, {COLUMN: as_size(0)})
@@ -47,7 +47,7 @@ def ending(
     own: Affine,
     bias_steps: dict[str, Size],
 ) -> Ending | None:
-    """Outputs as an ending; `own` is where an element lies, a bias steps by `bias_steps`."""
+    """Return outputs as a tile epilogue; `own` is an element's offset, `bias_steps` strides."""
     if len(outputs) != 1 or group.type_of(outputs[0].tensor).dtype != dtype:
         return None
     expr = outputs[0].value

@@ -3,13 +3,13 @@
     for each rectangle of a thread's part (`matmul/work_partition.py`)
         for each block of rows, each block of columns
             for each chunk of channels
-                pack the weights, unless they came packed
+                pack the weights, unless packed at load time
                 for each panel of columns of the block (`batched_columns.py`)
-                    windows of x -> a panel of B in the first cache, or a band (`line_buffer.py`)
+                    windows of x -> a panel of B in L1, or a line buffer (`line_buffer.py`)
                     for each strip of rows: sums += A B; after the last chunk, the epilogue
 
-A panel is used by all tiles of rows while it is in the first cache; the weights of a block of rows
-and a chunk stay in the second one for all panels of a block.
+All tiles of rows use a panel while it is in the first-level cache; the weights of a block of rows
+and a chunk stay in the second-level cache for all panels of a block.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from anydim.sizes import Size, product
 
 
 class ConvolutionWriter(Blocked):
-    """The kernel of a convolution: rows are channels of the result, columns its places."""
+    """The kernel of a convolution: rows are output channels, columns output positions."""
 
     name = "convolution"
     sizes: LayerSizes
@@ -64,7 +64,7 @@ class ConvolutionWriter(Blocked):
         return self.sizes.role(name, size)
 
     def made(self) -> list[ir.Function]:
-        """The epilogue where the tile does not do it, and the packing."""
+        """Return the epilogue, unless the tile computes it, and the packing functions."""
         plan, finish = self.plan, None
         if not plan.finished:
             finish = self.finish_function(self.form, plan.machine)
@@ -80,7 +80,7 @@ class ConvolutionWriter(Blocked):
         return [*made] if finish is None else [finish, *made]
 
     def _packing(self) -> list[ir.Function]:
-        """What brings windows into a panel, and what does so where rows have few places."""
+        """Return the functions that pack windows into a panel, and merged rows of few positions."""
         plan = self.plan
         seen = plan.seen is not None
         given = self.form, self.sizes, plan.tile.lanes, plan.panel_row, plan.joins, seen
@@ -124,7 +124,7 @@ class ConvolutionWriter(Blocked):
         return self.role("panel", width) if self.plan.joins else constant(self.tile.width)
 
     def levels(self) -> list[Level]:
-        """Blocks of rows, of columns, chunks of channels, panels, strips."""
+        """Return the levels: blocks of rows, of columns, chunks of channels, panels, strips."""
         tile, form = self.tile, self.form
         rows = self.role("block_rows", self.plan.blocks.rows)
         columns = variable("block_columns")
@@ -176,7 +176,7 @@ class ConvolutionWriter(Blocked):
         return self.role("chunk", channels)
 
     def _chunk(self) -> list[ir.Step]:
-        """What all panels and tiles know of a chunk of channels."""
+        """Return the variables of a chunk of channels, for all panels and tiles."""
         value, form = self.sizes.value, self.form
         channels = least(self._channels - variable("channel0"), self._chunk_channels)
         end = variable("channel0") + self._chunk_channels
@@ -194,7 +194,7 @@ class ConvolutionWriter(Blocked):
         ]
 
     def _taps(self) -> list[ir.Step]:
-        """Those of a panel."""
+        """Return the range of taps of a panel."""
         seen, value = self.plan.seen, self.sizes.value
         if seen is None:
             k = variable("channels") * value(self.form.window)

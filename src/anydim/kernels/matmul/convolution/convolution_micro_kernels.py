@@ -1,13 +1,13 @@
-"""What no model changes of a convolution: compiled once per register tile and element type.
+"""Shape-independent micro-kernels of convolutions, compiled once per tile and element type.
 
     c[i, j] = start + sum over k of a[k, i] * b[k, j]     i < rows, j < columns
 
-`tile` picks the micro-kernel for some rows and columns, `whole` for all rows of a tile. A is
-packed: `tile.rows` elements for every k, one k behind the other, and `gap` elements behind every
+`tile` dispatches to the micro-kernel of its rows and columns, `whole` for all rows of a tile. A is
+packed: `tile.rows` elements for every k, consecutive k adjacent, and `gap` elements after every
 `span` of them. Rows of B and C may have any stride. Sums start from a bias per row (`start` 1) or
-go on from C (`start` 0). At the end (`finish` is a sum of flags) an element of
-another tensor that lies like C is added, and results are kept above `low` and below `high`.
-Nothing is read or written behind the last column.
+continue from C (`start` 0). At the end (`finish` is a sum of flags) an element of another tensor
+with the layout of C is added, and results are clamped to `low` and `high`.
+Nothing is read or written after the last column.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from anydim.sizes import Size
 _SCALARS = (
     "k", "span", "gap", "b_row", "c_row", "bias_step", "rows", "columns", "start", "finish",
 )  # fmt: skip
-STRIP = 4  # tiles of a strip
-_TURNS = {4: 2, 2: 6}  # the first that fits is taken
+STRIP = 4  # tiles per strip
+_TURNS = {4: 2, 2: 6}  # the first entry that fits is used
 
 
 def prefix_of(tile: Tile, dtype: DType, kind: type[Micro] = Micro) -> str:
-    """What the names of a library's functions begin with: unlike for unlike tiles."""
+    """Return the prefix of a library's function names, unique per tile and element type."""
     return f"{kind.kind}_{dtype}_{tile.rows}x{tile.vectors}x{tile.lanes}_{tile.unroll}"
 
 
 def called(tile: Tile, dtype: DType, rows: Size) -> tuple[str, tuple[ir.Library, ...]]:
-    """What a kernel of so many rows calls for each tile, and the libraries that takes.
+    """Return the tile function that a kernel of `rows` rows calls, and the libraries it needs.
 
-    Rows that are whole tiles, whatever sizes come, take a small part of all micro-kernels.
+    Row counts that are always whole tiles need a small part of all micro-kernels.
     """
     prefix, (whole, few) = prefix_of(tile, dtype), convolution_libraries(tile, dtype)
     if rows.constant is not None and rows.constant % tile.rows == 0:
@@ -53,9 +53,9 @@ def called(tile: Tile, dtype: DType, rows: Size) -> tuple[str, tuple[ir.Library,
 
 @lru_cache(maxsize=16)
 def convolution_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ir.Library]:
-    """The libraries for the largest register tile of a machine and an element type.
+    """Return the libraries for the largest register tile of a machine and an element type.
 
-    One has tiles of all rows, the other one those of fewer, and `tile`.
+    The first has tiles of all rows, the second tiles of fewer rows, and `tile`.
     """
     prefix = prefix_of(tile, dtype)
     few = f"{prefix}_few"
@@ -68,7 +68,7 @@ def convolution_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ir.Libr
 
 @lru_cache(maxsize=16)
 def banded_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
-    """Tiles of all rows that read a band, and strips of them, the last library's function."""
+    """Return full-height tiles that read a line buffer, and strips of them (last library)."""
     prefix = prefix_of(tile, dtype, Banded)
     portable = dtype in ir.PORTABLE
     one = ir.Library(prefix, partial(_tiles, tile, dtype, prefix, Banded), prefix, portable)
@@ -95,7 +95,7 @@ def _few(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
 def _micro_kernels(
     tile: Tile, dtype: DType, prefix: str, rows: int, kind: type[Micro] = Micro
 ) -> list[ir.Function]:
-    """A micro-kernel for each number of vectors."""
+    """Return a micro-kernel for each number of vectors."""
     return [
         tile_function(
             f"{prefix}_{rows}x{vectors}", dtype, kind(tile, rows, vectors, dtype).body(), kind=kind
@@ -107,7 +107,7 @@ def _micro_kernels(
 def _tiles(
     tile: Tile, dtype: DType, prefix: str, kind: type[Micro] = Micro
 ) -> tuple[ir.Function, ...]:
-    """Those of all rows, and `whole`, which picks one for some columns."""
+    """Return the micro-kernels of all rows, and `whole`, which dispatches by columns."""
     vectors = quotient_up(variable("columns"), tile.lanes)
     every = {n: f"{prefix}_{tile.rows}x{n}" for n in range(1, tile.vectors + 1)}
     body = ir.Switch(vectors, _cases(dtype, every, kind))
@@ -118,8 +118,7 @@ def _tiles(
 
 
 def turns_of(tile: Tile) -> Mapping[int, int]:
-    """Tiles of rows that take turns, and the most columns for which rows, not columns, go along
-    vectors then."""
+    """Return counts of interleaved row tiles, with their maximum columns (rows along vectors)."""
     return _TURNS if tile.rows in (4, 8, 16) and tile.lanes >= tile.rows else {}
 
 
@@ -136,7 +135,7 @@ def tile_function(
     name: str, dtype: DType, body: tuple[ir.Step, ...] = (), public: bool = False,
     kind: type[Micro] = Micro,
 ) -> ir.Function:  # fmt: skip
-    """`tile`, `whole` or a micro-kernel: their parameters are alike. Callers need no body."""
+    """Return `tile`, `whole` or a micro-kernel, with equal parameters; a callee needs no body."""
     parameters: list[ir.Pointer | ir.Scalar] = [
         *(ir.Pointer(each, dtype) for each in ("a", "b")),
         *(ir.Pointer(each, dtype, alias=True) for each in ("c", "bias", "more")),
@@ -151,17 +150,17 @@ def strip_function(
     name: str, dtype: DType, body: tuple[ir.Step, ...] = (), public: bool = False,
     kind: type[Micro] = Micro,
 ) -> ir.Function:  # fmt: skip
-    """As `tile_function`, of several tiles of rows: A has `a_row` elements for each row."""
+    """Return a `tile_function` of several tiles of rows: A has `a_row` elements for each row."""
     tile = tile_function(name, dtype, body, public, kind)
     return replace(tile, parameters=(*tile.parameters, ir.Scalar("a_row")))
 
 
 @lru_cache(maxsize=32)
 def strips(tile: Tile, dtype: DType, one: str, kind: type[Micro] = Micro) -> ir.Library:
-    """The library of `{one}_strip`: up to `STRIP` tiles of rows, each by the function `one`.
+    """Return the library of `{one}_strip`: up to `STRIP` tiles of rows, each by the function `one`.
 
-    Sums are over k in order, with the same bits in any columns; several tiles of few columns take
-    turns, to hide the latency of a sum.
+    Sums are over k in order, with the same bits in any columns; several tiles of few columns are
+    interleaved, to hide the latency of a sum.
     """
     name = f"{one}_strip"
 
@@ -198,7 +197,7 @@ def strips(tile: Tile, dtype: DType, one: str, kind: type[Micro] = Micro) -> ir.
 
 @lru_cache(maxsize=16)
 def images(dtype: DType, lanes: int, into: bool) -> ir.Library:
-    """The library of a function that copies rows of sums to their images, or back `into` sums."""
+    """Return the library that copies rows of sums to their images, or back with `into`."""
     name = f"windows_{dtype}_{lanes}_images{'_in' * into}"
     pointers = (ir.Pointer(each, dtype, alias=True) for each in ("sums", "y"))
     scalars = map(ir.Scalar, ("rows", "c_row", "y_row", "images", "run", "y_image"))
@@ -221,7 +220,7 @@ def images(dtype: DType, lanes: int, into: bool) -> ir.Library:
 
 
 def _tile(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
-    """The micro-kernel for `rows` x `columns`, at most a full tile."""
+    """Return the function for `rows` x `columns`, at most a full tile."""
     vectors = quotient_up(variable("columns"), tile.lanes)
     key = variable("rows") * (tile.vectors + 1) + vectors
     names = {
@@ -239,5 +238,5 @@ def _tile(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
 def _cases(
     dtype: DType, names: Mapping[int, str], kind: type[Micro] = Micro
 ) -> tuple[tuple[int, tuple[ir.Step, ...]], ...]:
-    """For each number the call of a micro-kernel."""
+    """Return the call of a micro-kernel for each number."""
     return tuple((n, (call(tile_function(name, dtype, kind=kind)),)) for n, name in names.items())

@@ -1,11 +1,11 @@
-"""Bringing the operands of a convolution into place: windows of x as rows of B, weights as A.
+"""Packing of a convolution's operands: windows of x as rows of B, weights as A.
 
-    b[k, p] = x[position(k, p)], 0 outside x     k over the channels of a chunk and all taps
+    b[k, p] = x[position(k, p)], 0 out of bounds     k over the channels of a chunk and all taps
 
-Vectors run along the last axis of the places; for each of them and each tap one loop over the
-channels loads and stores. Strides up to 4 load all they step over and shuffle; by larger ones, rows
-of windows that are inside as a whole are matrices of places and taps, which are transposed in
-registers, and others gather.
+Vectors run along the last axis of output positions; per vector and tap, one loop over the channels
+loads and stores. Strides up to 4 load the elements they step over too, and shuffle. With larger
+strides, rows of windows that are entirely in bounds are matrices of positions and taps, transposed
+in registers, and other windows are gathered.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.sizes import product
 
 PACK_SCALARS = ("x_at", "column", "width", "channels")
-IMAGE_SCALARS = ("images", "x_image")  # as many, so far apart, each with `width` columns
-SEEN_SCALARS = ("seen", "unseen")  # the first tap along the outermost axis, and behind the last
+IMAGE_SCALARS = ("images", "x_image")  # count and stride of images of `width` columns each
+SEEN_SCALARS = ("seen", "unseen")  # range of valid taps along the outermost axis: start, stop
 SHUFFLED_STRIDES = 4
-Place = Callable[[ir.Value], ir.Value]  # of a channel
+Place = Callable[[ir.Value], ir.Value]  # the offset of a channel
 
 
 class WindowPack:
     """Writes the function `windows`: a panel of B from `column` on, rows `row` elements apart.
 
-    `places` and `taps` have the indices of axes by their names, `x` and `to` say where the vector
-    of places lies in x and in the panel, `wanted` which lanes of what is loaded.
+    `places` and `taps` map axis names to their indices; `x` and `to` are the offsets of the vector
+    of positions in x and in the panel; `wanted` are the masks of its loads.
     """
 
     name = "windows"
@@ -58,7 +58,7 @@ class WindowPack:
         self.taps: dict[str, ir.Value] = {}
 
     def function(self) -> ir.Function:
-        """dst[k, :width] for the channels from `x_at` on; call when the sizes are complete."""
+        """Return dst[k, :width] for channels from `x_at` on; call when the sizes are complete."""
         self.code = Writer()
         self._images()
         pointers = (ir.Pointer(name, self.form.dtype) for name in ("x", "dst"))
@@ -67,14 +67,14 @@ class WindowPack:
         return ir.Function(self.name, (*pointers, *scalars), self.code.written)
 
     def _images(self) -> None:
-        """One image behind the other: vectors reach over the end of one into the next."""
+        """Pack images in order: a vector may extend into the next image, which overwrites it."""
         with self._each_image() as (x, to):
             self.first, self.begin = variable("x_at") + x, variable("column") - to
             self._rows()
 
     @contextmanager
     def _each_image(self) -> Iterator[tuple[ir.Value, ir.Value]]:
-        """A loop over the images: where each begins in x and in the panel."""
+        """Loop over the images; yields their offsets in x and in the panel."""
         if not self.joined:
             yield constant(0), constant(0)
             return
@@ -83,7 +83,7 @@ class WindowPack:
             yield self.code.let(x), self.code.let(to)
 
     def _rows(self) -> None:
-        """All stretches of the panel that lie in one row of places."""
+        """Pack the segments of the panel within one row of positions."""
         code, value, places = self.code, self.sizes.value, self.form.places
         column, extent = variable("column"), value(self.last.extent)
         end = column + variable("width")
@@ -91,7 +91,7 @@ class WindowPack:
             start = code.let(line * extent)
             begin = code.let(greatest(column, start))
             stop = code.let(least(end, start + extent))
-            # the place along the last axis is set for each vector
+            # the index along the last axis is set for each vector
             found = code.split(line, [value(step.extent) for step in places[1:-1]])
             self.places = {step.name: place for step, place in zip(places, found)}
             row = (self.places[step.name] * value(step.x) for step in places[:-1])
@@ -111,7 +111,7 @@ class WindowPack:
                 self._vector(count)
 
     def _whole(self, more: ir.Value) -> ir.Value:
-        """Whether the windows of the place and of so many more of its row are all inside of x."""
+        """Whether the windows of a position and of the next `more` in its row are all in bounds."""
         found, value = constant(True, boolean), self.sizes.value
         extents = {tap.name: value(tap.extent) for tap in self.form.taps}
         self.taps = dict.fromkeys(extents, constant(0))
@@ -125,7 +125,7 @@ class WindowPack:
         return self.code.let(found)
 
     def _turn(self, function: str, to: ir.Value, count: ir.Value) -> None:
-        """So many places of a row, each of which has the taps of a row behind each other."""
+        """Transpose `count` positions of a row, whose innermost taps are contiguous."""
         form, value = self.form, self.sizes.value
         *outer, tap = form.taps
         self.taps = {tap.name: constant(0)}
@@ -138,7 +138,7 @@ class WindowPack:
             self.code.emit(ir.Call(function, (source, target, *sizes)))
 
     def _vector(self, count: ir.Value) -> None:
-        """One vector of places, for all taps; those that lanes depend on are the outer loops."""
+        """Pack one vector of positions for all taps; taps that affect masks are the outer loops."""
         lanes = {bound.tap for bound in self.form.bounds if bound.place == self.last.name}
         with self._over([tap for tap in self.form.taps if tap.name in lanes]):
             masks = self._masks(*self._inside(count))
@@ -147,7 +147,7 @@ class WindowPack:
 
     @contextmanager
     def _over(self, taps: Sequence[WindowAxis]) -> Iterator[None]:
-        """Loops over some of the taps."""
+        """Loop over some of the taps."""
         with ExitStack() as loops:
             for tap in taps:
                 start, stop = constant(0), self.sizes.value(tap.extent)
@@ -157,7 +157,7 @@ class WindowPack:
             yield
 
     def _tap_number(self) -> ir.Value:
-        """The number of a tap among those of a channel."""
+        """Return the number of a tap among the taps of a channel."""
         taps = [self.taps[tap.name] for tap in self.form.taps]
         if self.seen:
             taps[0] = taps[0] - variable(SEEN_SCALARS[0])
@@ -165,7 +165,7 @@ class WindowPack:
 
     @property
     def _window(self) -> ir.Value:
-        """How many taps there are."""
+        """Number of taps."""
         if not self.seen:
             return self.sizes.value(self.form.window)
         first, stop = map(variable, SEEN_SCALARS)
@@ -195,7 +195,7 @@ class WindowPack:
     # ---- what is inside x ----------------------------------------------------------------------
 
     def _inside(self, count: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """The lanes whose positions along their own dimension are inside: from, to."""
+        """Return the range of lanes in bounds along the last axis."""
         low, high = constant(0), count
         for bound in self.form.bounds:
             if bound.place == self.last.name:
@@ -206,7 +206,7 @@ class WindowPack:
         return self.code.let(low), self.code.let(high)
 
     def _wanted(self, masks: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        """The masks of what is loaded: none of it where another dimension is left."""
+        """Return the load masks: all false where another dimension is out of bounds."""
         fine: ir.Value | None = None
         for bound in self.form.bounds:
             if bound.place != self.last.name:
@@ -216,7 +216,7 @@ class WindowPack:
         return masks if fine is None else [self.code.let(mask & fine) for mask in masks]
 
     def _position(self, bound: Bound) -> ir.Value:
-        """The position of lane 0 along a dimension of x."""
+        """Return the position of lane 0 along a dimension of x."""
         value = self.sizes.value
         at = value(bound.constant)
         if bound.place:
@@ -224,7 +224,7 @@ class WindowPack:
         return at + self.taps[bound.tap] * value(bound.spread) if bound.tap else at
 
     def _masks(self, low: ir.Value, high: ir.Value) -> list[ir.Value]:
-        """The lanes of what is loaded that are wanted and inside."""
+        """Return the masks of loads: lanes that are needed and in bounds."""
         code, parts = self.code, self.stride if self.stride <= SHUFFLED_STRIDES else 1
         if parts > 1:
             high = select(high > 0, (high - 1) * self.stride + 1, 0)
@@ -240,7 +240,7 @@ class WindowPack:
     # ---- loading -------------------------------------------------------------------------------
 
     def _loaded(self, source: ir.Value) -> ir.Value:
-        """The places of a vector from an element of x on."""
+        """Return a vector of positions that starts at an element of x."""
         code, vector = self.code, self.vector
         if self.stride > SHUFFLED_STRIDES:
             offsets = source + iota(self.lanes) * self.stride
@@ -255,15 +255,15 @@ class WindowPack:
 
 
 def tap_number(form: Windows, taps: Sequence[ir.Value], sizes: SizeParameters) -> ir.Value:
-    """The number of a tap in its window, by its indices."""
+    """Return the number of a tap in its window, by its indices."""
     behind = (product(tap.extent for tap in form.taps[n + 1 :]) for n in range(len(taps)))
     return summed(*(tap * sizes.value(each) for tap, each in zip(taps, behind)))
 
 
 def weights_function(form: Windows, sizes: SizeParameters, rows: int) -> ir.Function:
-    """dst[tile, k, :rows] = w[row, k]: tiles of `rows` rows, `channels` channels from `w_at` on.
+    """Return dst[tile, k, :rows] = w[row, k]: tiles of `rows` rows, `channels` from `w_at` on.
 
-    Rows behind the last one are left as they are: nobody reads their sums.
+    Rows after the last one stay uninitialised: their sums are never read.
     """
     code, value, channels = Writer(), sizes.value, variable("channels")
     with code.range(0, variable("rows")) as row:
@@ -282,7 +282,7 @@ def weights_function(form: Windows, sizes: SizeParameters, rows: int) -> ir.Func
 
 
 def picked(part: int, stride: int, lanes: int) -> tuple[int, ...]:
-    """Lanes for the positions up to those of a part, out of what is chosen and that part."""
+    """Return shuffle indices that merge one more loaded part into the lanes selected so far."""
 
     def pick(lane: int) -> int:
         own, place = divmod(lane * stride, lanes)

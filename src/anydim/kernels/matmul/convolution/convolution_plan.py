@@ -1,4 +1,4 @@
-"""What is decided of a convolution before its loops are written, and where its scratch lies."""
+"""The plan of a convolution: decisions before its loops are written, and its scratch layout."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from anydim.kernels.matmul.work_partition import MOST_PACKED, MOST_STEPS, Sharin
 from anydim.lang.tree import Group
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
-_NARROW = 2  # times as many products of a chunk, where panels are narrow
-_FEW_PANELS, _MANY_TILES = 4, 16  # then each thread reads weights of its own, all of the windows
+_NARROW = 2  # factor of a chunk's products where panels are narrow
+_FEW_PANELS, _MANY_TILES = 4, 16  # bounds for threads that share weights, and read all windows
 
 
 @dataclass(frozen=True)
 class WindowBlocks:
-    """How the work is cut: rows of a block, channels of a chunk, shares of threads."""
+    """The partition of the work: rows of a block, channels of a chunk, shares of threads."""
 
     rows: Size
     channels: Size
@@ -35,8 +35,11 @@ class WindowBlocks:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Bytes of what lies there one behind the other: a panel or a band, weights that are not read
-    as they came, sums of joined images, and what is read by place."""
+    """Sizes in bytes of the parts of scratch, in order.
+
+    A panel or a line buffer, weights that are copied, sums of joined images, and transposed images
+    of the variant by position.
+    """
 
     panel: Size
     weights: Size
@@ -58,10 +61,10 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Plan:
-    """A convolution as its loops have it: `given`, in `form` without taps that no place has inside.
+    """A convolution for its loops: `given`, and `form` without taps that are never in bounds.
 
-    Sums are made in the memory of `target`. Where `copied` is 1, not 0, weights are not read as
-    they came.
+    The memory of `target` holds the sums. Where `copied` is 1, not 0, weights are copied before
+    use.
     """
 
     given: Windows
@@ -82,40 +85,40 @@ class Plan:
 
     @property
     def panel_row(self) -> int:
-        """Elements between the rows of a packed panel: a vector may reach over the last column."""
+        """Elements between the rows of a packed panel: a vector may extend past the last column."""
         return self.tile.width + self.tile.lanes
 
     @property
     def finished(self) -> bool:
-        """Whether register tiles do all that follows the sums."""
+        """Whether register tiles compute the whole epilogue."""
         return self.ending is not None or [o.is_product for o in self.form.outputs] == [True]
 
     @property
     def joins(self) -> bool:
-        """Whether there are sizes at which images are joined."""
+        """Whether images are joined at some sizes."""
         return self.columns.joined.constant != 0
 
     @property
     def goes_by_place(self) -> bool:
-        """Whether there are sizes at which they go place by place."""
+        """Whether some sizes run position by position."""
         return self.columns.by_place != 0
 
     @property
     def copies(self) -> bool:
-        """Whether there are sizes at which weights are not read as they came."""
+        """Whether weights are copied at some sizes."""
         return self.copied != 0 or self.goes_by_place
 
     @cached_property
     def scratch(self) -> Scratch:
-        """What a thread has."""
+        """The scratch of a thread."""
         scratch = self._joined_scratch() if self.joins else self._own_scratch()
         if self.band is None:
             return scratch
-        reached = _band_bytes(self.machine) + LINE  # by vectors, over its last row
+        reached = _band_bytes(self.machine) + LINE  # vectors may extend past its last row
         return replace(scratch, panel=maximum(scratch.panel, reached))
 
     def _own_scratch(self) -> Scratch:
-        """That where no images are joined."""
+        """Return the scratch without joined images."""
         bytes, k = self.form.dtype.bytes, self.blocks.channels * self.form.window
         panel = NEVER if self.schedule.direct else align_up(k * (self.panel_row * bytes), LINE)
         if self.band is not None:
@@ -123,10 +126,10 @@ class Plan:
         return Scratch(panel, self.copied * align_up(self.blocks.rows * k * bytes, LINE))
 
     def _joined_scratch(self) -> Scratch:
-        """That where images may be joined, the most that blocks have.
+        """Return the maximum scratch with joined images.
 
-        The formula of the arena has the scratch of many layers, and would have places hundreds of
-        times for each.
+        The formula of the arena contains the scratch of many layers, and exact terms would repeat
+        the number of positions hundreds of times for each.
         """
         schedule, tile, bytes = self.schedule, self.tile, self.form.dtype.bytes
         window, channels = self.given.window, self.given.channels.extent
@@ -142,12 +145,12 @@ class Plan:
 
 
 def _band_bytes(machine: Machine) -> int:
-    """Most of a band: weights of a chunk stay in the second cache beside it."""
+    """Return the maximum bytes of a line buffer; a chunk's weights share the second-level cache."""
     return machine.l2_bytes // 4
 
 
 def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machine) -> Plan:
-    """How a machine computes the convolution that a group is."""
+    """Return the plan of a group's convolution on a machine."""
     form, ending, tile = cropped(given), ending_of(given, group), schedule.tile
     columns = columns_of(form, given, ending, schedule)
     copied, band = as_size(1), None
@@ -172,9 +175,9 @@ def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machin
 def _cut(
     form: Windows, columns: Columns[OuterLoop], schedule: Convolution, more: bool
 ) -> WindowBlocks:
-    """Blocks of even size, none larger than the schedule says.
+    """Return blocks of even size, within the limits of the schedule.
 
-    Chunks decide when `more` is added, so where there is `more` no batch changes them.
+    The chunk determines when `more` is added, so with `more` it does not depend on the batch.
     """
     tile = schedule.tile
     tiles = ceil_div(form.rows, tile.rows)
@@ -195,7 +198,7 @@ def _cut(
         channels=maximum(ceil_div(form.channels.extent, chunks), 1),
         sharing=Sharing(
             columns.loops, tiles,
-            maximum(columns.all, columns.joined * panels * tile.width),  # as if all full
+            maximum(columns.all, columns.joined * panels * tile.width),  # counts full panels
             tile.width, tile.lanes, few, work_of(around, form.rows, tiles, columns.all, form.k),
             MOST_PACKED if schedule.packed else MOST_STEPS,
         ),

@@ -1,7 +1,7 @@
 """Register tiles of convolutions; `convolution_micro_kernels.py` documents what they compute.
 
-Columns go along vectors, in `Micro`; where there are a few, the rows of several tiles do (`Tall`).
-In `Banded` a table says where vectors are.
+Columns run along vectors in `Micro`; for few columns, the rows of several tiles do (`Tall`).
+`Banded` reads the positions of vectors from a table.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from anydim.kernels.matmul.accumulators import Sums, multiply_add
 from anydim.kernels.matmul.register_tile import LINE, Tile
 
 ADDS, FLOORS, CAPS = 1, 2, 4  # flags of `finish`
-ENTRY = 6  # words of each vector of a tile, with which the table of a band begins
-_AHEAD = 256  # elements of A that are asked for ahead
+ENTRY = 6  # slots per vector of a tile at the start of a line buffer's table
+_AHEAD = 256  # prefetch distance in elements of A
 
 
 class Micro:
     """A register tile of C; see the module's docstring."""
 
     kind = "windows"
-    more: tuple[ir.Pointer, ...] = ()  # parameters of its own
+    more: tuple[ir.Pointer, ...] = ()  # additional parameters
 
     def __init__(self, tile: Tile, rows: int, vectors: int, dtype: DType, lanes: int = 0) -> None:
         self.tile, self.rows, self.vectors, self.dtype = tile, rows, vectors, dtype
@@ -47,11 +47,11 @@ class Micro:
             self.code.emit(ir.Store("c", self._at(i, j), self.sums[i, j], self._mask(j)))
 
     def _load(self, tensor: str, i: int, j: int) -> ir.Value:
-        """Elements of a tensor that lies like C."""
+        """Load elements of a tensor with the layout of C."""
         return ir.Load(self.vector, tensor, self._at(i, j), self._mask(j))
 
     def _columns(self) -> None:
-        """What is known of them before all steps."""
+        """Compute the values of columns that all k-steps share."""
         left = variable("columns") - (self.vectors - 1) * self.lanes
         self.mask = self.code.let(first_lanes(left, self.lanes))
 
@@ -107,7 +107,7 @@ class Micro:
         self._move("a_at", unroll * rows)
 
     def _b(self) -> list[ir.Value]:
-        """The vectors of a row of B."""
+        """Return the vectors of a row of B."""
         return [
             ir.Load(self.vector, "b", register("b_at") + j * self.lanes, self._mask(j))
             for j in range(self.vectors)
@@ -130,7 +130,7 @@ class Micro:
 
 
 class Banded(Micro):
-    """A tile whose vectors lie where a table says: see `line_buffer.py`."""
+    """A tile whose vectors are addressed by a table: see `line_buffer.py`."""
 
     kind = "bands"
     more = (ir.Pointer("table", int64),)
@@ -175,10 +175,10 @@ class Banded(Micro):
 
 
 class Tall(Micro):
-    """Some full tiles of rows and a few columns: vectors of A's rows times single elements of B.
+    """Several full tiles of rows and few columns: vectors of A's rows times single elements of B.
 
-    Each sum is over k in order, as in `Micro`; sums of several tiles hide the latency of one. `row`
-    goes through their rows before and behind, as finished sums go through memory to C.
+    Each sum is over k in order, as in `Micro`; sums of several tiles hide the latency of one. The
+    initial and the final sums pass through memory, `row` by row, between C and the vectors.
     """
 
     def __init__(self, tile: Tile, columns: int, tiles: int, dtype: DType) -> None:
@@ -211,7 +211,7 @@ class Tall(Micro):
         return code.written
 
     def _row(self, row: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
-        """Where the sums of a row are in memory and in C."""
+        """Return the offsets of a row's sums in memory and in C."""
         rows, place = self.tiles * self.rows, self.code.let(row * variable("c_row"))
         return [(row + j * rows, place + j) for j in range(self.vectors)]
 

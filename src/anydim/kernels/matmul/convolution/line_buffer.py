@@ -1,17 +1,17 @@
-"""Windows that are read where they lie: in a band, a copy of some rows of x with zeros around.
+"""Line buffers: windows read from a copy of some rows of x, padded with zeros.
 
-A panel has every element of x once for each tap. A copy of those rows of x that a block of columns
-reads does for all taps: what a tap reads of it is a vector so far behind that of the first one.
-Where windows step by s places along an axis, a band has the places 0, s, 2s, ... together, a phase
-of it, then 1, s + 1, ...
+A panel has every element of x once per tap. A line buffer holds the rows of x that a block of
+columns reads, for all taps: each tap reads vectors at a fixed distance from those of the first tap.
+With a stride of s along an axis, a line buffer stores positions 0, s, 2s, ... together as one
+phase, then 1, s + 1, ...
 
     band[channel, phase, row, i] = x[channel, place(phase, row, i)]     0 outside of x
 
-A row of the result is followed by columns that nobody asks for. Either they fill up its last
-vector, or there are just those for which windows go on in the next row of the band, so that a
-vector may have the end of a row and the beginning of the next one; whichever are fewer. A table
-says where a vector of columns begins in the band, which lanes go where in the result, and how far
-on each step of k reads.
+A row of the result is followed by excess columns. They either fill its last vector, or are just the
+columns up to the next row of the line buffer, so that a vector may have the end of a row and the
+beginning of the next one; the variant with fewer columns is used. A table holds the offset of each
+vector of columns in the line buffer, the output positions of its lanes, and the distance that each
+k-step reads from it.
 """
 
 from __future__ import annotations
@@ -43,20 +43,21 @@ from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.kernels.matmul.work_partition import from_on
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
-PANELS = 8  # up to so many times as many of a block: they share the rows around it
-# what takes as long as so many rows of a tile: to load or store a vector of a panel, for each tap,
-# and up to as much for its masks, which a chunk of channels shares; to copy one into a band, for
-# all taps (fitted to 8 layers at 4 to 10 sizes, Zen 4)
+PANELS = 8  # maximum factor of a block's panels: they share the rows around the block
+# costs in rows of a tile: loading or storing a vector of a panel, per tap; at most as much for its
+# masks, which a chunk of channels shares; copying a vector into a line buffer, for all taps (fitted
+# to 8 layers at 4 to 10 sizes, Zen 4)
 _PACKED, _MASKS, _COPIED = 2, 24, 27
-_MOST_K = 1024  # steps of a table
-_KNOWN = ("table_from", "table_to")  # the taps that it has
+_MOST_K = 1024  # maximum steps of a table
+_KNOWN = ("table_from", "table_to")  # the range of taps in the table
 
 
 @dataclass(frozen=True)
 class _Slide:
-    """A dimension of x, whose neighbours are so far `apart`: the places of windows, their taps.
+    """A dimension of x with stride `apart`, with its axis of positions and its axis of taps.
 
-    Windows move by `step` places of it, taps by `spread`; the last one is at most `reach` further.
+    Windows move by `step` elements of the dimension, taps by `spread`; the last tap is at most
+    `reach` elements from the first.
     """
 
     place: WindowAxis
@@ -69,7 +70,7 @@ class _Slide:
 
 
 def _slides(form: Windows, given: Windows) -> tuple[_Slide, ...]:
-    """Those of all places; none where a place or a tap has another form."""
+    """Return the dimensions of all positions; () where a position or a tap has another form."""
     taps = {tap.name: (tap, own.extent.constant) for tap, own in zip(form.taps, given.taps)}
     found: list[_Slide] = []
     for place in form.places:
@@ -89,8 +90,11 @@ def _slides(form: Windows, given: Windows) -> tuple[_Slide, ...]:
 
 @dataclass(frozen=True)
 class Band:
-    """Where it is `used` (1, not 0), a block has up to so many `panels`, a chunk `channels`,
-    which have so many `steps` of k."""
+    """A line buffer for a convolution.
+
+    Where `used` is 1, not 0, a block has up to `panels` panels, and a chunk `channels` channels
+    with `steps` k-steps.
+    """
 
     slides: tuple[_Slide, ...]
     tile: Tile
@@ -101,23 +105,23 @@ class Band:
 
     @property
     def rows(self) -> Size:
-        """Rows of the result."""
+        """Number of rows of the result."""
         return product(slide.place.extent for slide in self.slides[:-1])
 
     @property
     def filled(self) -> Size:
-        """Columns of a row that is filled up."""
+        """Columns of a row that is filled up to whole vectors."""
         return align_up(self.slides[-1].place.extent, self.tile.lanes)
 
     @property
     def reaching(self) -> Size:
-        """Those of one with all that windows reach, of at least a vector."""
+        """Columns of a row with the reach of windows, at least one vector."""
         last = self.slides[-1]
         return maximum(last.place.extent + last.reach // last.step, self.tile.lanes)
 
     @property
     def width(self) -> Size:
-        """Columns of a row."""
+        """Columns of a row: the smaller variant."""
         return minimum(self.filled, self.reaching)
 
     @property
@@ -133,17 +137,17 @@ class Band:
 
     @property
     def further(self) -> int:
-        """Rows of a phase that more than one row of the result reads, and that vectors end in."""
+        """Rows of a phase that adjacent rows of the result share, and the row where vectors end."""
         return 1 + sum(slide.reach // slide.step for slide in self.slides[:-1])
 
 
 def band_of(
     form: Windows, given: Windows, tile: Tile, panels: int, most_k: int, most_bytes: int
 ) -> Band | None:  # fmt: skip
-    """The band of a form, for blocks of `panels` and more, of so many steps of k and bytes; None
-    without one.
+    """Return the line buffer of a form, for blocks of at least `panels`; None if there is none.
 
-    Whether it is used must not depend on the batch: chunks of channels do, which bits depend on.
+    It has at most `most_k` k-steps and `most_bytes`. Its use must not depend on the batch: it
+    determines the chunks of channels, and they determine the bits.
     """
     slides, window, rows = _slides(form, given), given.window.constant, form.rows.constant
     channels = form.channels.extent.constant
@@ -167,15 +171,17 @@ def band_of(
 
 
 class BandPack(WindowPack):
-    """Writes the functions that make a band and its table."""
+    """Writes the functions that fill a line buffer and its table."""
 
     def __init__(self, form: Windows, band: Band, sizes: SizeParameters, seen: bool) -> None:
         super().__init__(form, sizes, band.tile.lanes, 0, False, seen)
         self.band = band
 
     def function(self) -> ir.Function:
-        """`band`: all channels from `x_at` on, `lines` rows of each phase, from those on that row
-        `row` of the result reads."""
+        """Return `band`, which fills the buffer with all channels from `x_at` on.
+
+        It copies `lines` rows of each phase, from the first one that row `row` of the result reads.
+        """
         self.code = Writer()
         code, value, band = self.code, self.sizes.value, self.band
         line, last = value(band.line), band.slides[-1]
@@ -196,7 +202,7 @@ class BandPack(WindowPack):
     def _phase(
         self, x: ir.Value, to: ir.Value, firsts: Sequence[int], i: ir.Value, exist: ir.Value
     ) -> None:
-        """The vector from `i` on of all rows of the phase that begins with these places."""
+        """Copy the vector from `i` on of all rows of the phase that starts at `firsts`."""
         code, value, lines = self.code, self.sizes.value, variable("lines")
         *above, last = self.band.slides
         line = value(self.band.line)
@@ -221,15 +227,17 @@ class BandPack(WindowPack):
             code.emit(ir.Store("dst", to + row * line, found, exist))
 
     def _inside_of(self, bound: Bound, further: ir.Value) -> list[ir.Value]:
-        """The masks of a vector of places, by so many places behind the first one of a row."""
+        """Return the masks of a vector of positions, `further` after the first one of a row."""
         at = self.code.let(self.sizes.value(bound.constant) + further)
         ends = (0 - at, self.sizes.value(bound.extent) - at)
         low, high = (quotient_up(greatest(end, 0), self.stride) for end in ends)
         return self._masks(least(low, self.lanes), least(high, self.lanes))
 
     def steps(self) -> ir.Function:
-        """`steps`, behind the words of a tile's vectors: how far on each step of k reads, where a
-        band has `lines` rows."""
+        """Return `steps`, which writes the distances of k-steps for a buffer with `lines` rows.
+
+        They are stored after the slots of a tile's vectors.
+        """
         self.code = Writer()
         code, value, band = self.code, self.sizes.value, self.band
         at, line = code.variable(band.tile.vectors * ENTRY), value(band.line)
@@ -248,9 +256,12 @@ class BandPack(WindowPack):
         return self._written("steps", ("table",), ("lines", "channels", *own))
 
     def head(self) -> ir.Function:
-        """`head`: of each vector from `column` on, in the order of `ENTRY`, its place in the band,
-        which begins with row `row`; where its lanes lie in the result, how many; the same of lanes
-        of the next row, from one on and up to one."""
+        """Return `head`, which writes the ENTRY slots of each vector from `column` on.
+
+        The offset in the buffer, which begins with row `row`; the output position of the first
+        lane, and the lane count; the output position of lanes in the next row, their first and stop
+        lane.
+        """
         self.code = Writer()
         code, value, band = self.code, self.sizes.value, self.band
         own, width = value(band.slides[-1].place.extent), value(band.width)
@@ -276,7 +287,7 @@ class BandPack(WindowPack):
 
 @dataclass(frozen=True)
 class Banding:
-    """The steps of a kernel that make a band and find vectors in it; none where there is none."""
+    """The steps of a kernel that fill a line buffer and address its vectors; empty without one."""
 
     band: Band | None
     sizes: SizeParameters
@@ -288,7 +299,7 @@ class Banding:
         return as_size(0) if self.band is None else self.band.used
 
     def either(self, band: Sequence[ir.Step], panels: Sequence[ir.Step]) -> list[ir.Step]:
-        """Steps where a band is read, and where panels are."""
+        """Return `band` where the line buffer is used, and `panels` elsewhere."""
         if self._used.constant is not None:
             return [*(band if self._used == 1 else panels)]
         return [ir.If(ir.Var(ir.FLAG, "banded"), tuple(band), tuple(panels))]
@@ -298,27 +309,27 @@ class Banding:
         return self.sizes.value(self._used).differs(0)
 
     def start(self) -> list[ir.Step]:
-        """The memory of its table."""
+        """Return the declaration of the table."""
         if self.band is None:
             return []
         return [ir.Stack("table", int64, ENTRY * self.band.tile.vectors + self.band.steps)]
 
     def enter(self, most: ir.Value) -> tuple[list[ir.Step], ir.Value]:
-        """Whether it is used; how many panels a block has, which are `most` without."""
+        """Return the flag of its use, and the panels of a block, which are `most` without it."""
         if self.band is None:
             return [], most
         used, panels = self._used_value, self.sizes.value(self.band.panels)
         return [ir.Let("banded", used)], select(used, panels, most)
 
     def make(self) -> list[ir.Step]:
-        """The rows of x that a block of columns reads."""
+        """Return the call that copies the rows of x of a block of columns."""
         if self.band is None:
             return []
         dst = ir.Address("scratch", constant(0))
         return [call(self.functions[0], dst=dst, row=self._first_row, lines=self._lines)]
 
     def unknown(self) -> list[ir.Step]:
-        """The table has nothing."""
+        """Return declarations that mark the table as empty."""
         return [ir.Declare(name, constant(-1)) for name in _KNOWN if self.band is not None]
 
     @property
@@ -329,7 +340,7 @@ class Banding:
         return rows + self.band.further
 
     def head(self) -> list[ir.Step]:
-        """Where the vectors of a panel are; where steps of k read, unless those are of its taps."""
+        """Write the slots of a panel's vectors, and the k-steps unless the table has its taps."""
         if self.band is None:
             return []
         _, table, head = self.functions
@@ -342,21 +353,21 @@ class Banding:
         ]
 
     def place(self, column: ir.Value) -> ir.Value:
-        """Places of the result before a column of filled rows."""
+        """Return the output positions before a column of padded rows."""
         assert self.band is not None
         row = quotient(column, self._width)
         extent = self.sizes.value(self.band.slides[-1].place.extent)
         return row * extent + least(column - row * self._width, extent)
 
     def row(self, row: ir.Value) -> ir.Value:
-        """Columns of a row of the outermost places, which are `row` in panels."""
+        """Return the columns of a row of the outermost positions; `row` for panels."""
         if self.band is None or not self.band.slides[1:]:
             return row
         return select(self._used_value, self._width, row)
 
     @property
     def _width(self) -> ir.Value:
-        """Columns of a row that is filled up."""
+        """Columns of a padded row."""
         assert self.band is not None
         return self.sizes.value(self.band.width)
 
@@ -367,7 +378,7 @@ class Banding:
 
 
 def banding_of(band: Band | None, form: Windows, kernel: Blocked, seen: bool) -> Banding:
-    """That of a kernel, which has the functions and the libraries then."""
+    """Return the line buffer of a kernel; adds its functions and libraries to the kernel."""
     if band is None:
         return Banding(None, kernel.sizes, (), seen)
     pack = BandPack(form, band, kernel.sizes, seen)

@@ -1,10 +1,9 @@
-"""Windows brought into panels by vectors that go on from row to row of the result.
+"""Packs windows into panels by vectors that run across rows of the result.
 
-A row of 3, 7 or 17 places fills vectors badly. Where the result is as wide as x and windows step by
-one, neighbours in the result read neighbours in x wherever rows end, so that a vector is loaded
-as it lies; what else are rows of few places is gathered, or picked out of the vectors it lies in.
-Which lanes of a tap are inside of x is found once for all channels; taps that no lane has inside
-are zeros.
+Rows of 3, 7 or 17 positions fill vectors badly. Where the result is as wide as x and the stride is
+one, adjacent output positions read adjacent elements of x across row ends, so that a vector is one
+load; other rows of few positions are gathered, or permuted out of the vectors that contain them.
+The masks of a tap are computed once for all channels; taps with no valid lane are zeros.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from anydim.kernels.matmul.lane_select import PICKED, are_near, picked
 from anydim.kernels.matmul.window_geometry import Bound
 from anydim.sizes import Size, product
 
-_MOST = 1 << 24  # places along an axis, and in all further out: they are counted in int32
+_MOST = 1 << 24  # maximum positions along an axis and of the outer axes: they are int32
 _STRIDE = 32
-_FEW = 4  # channels for which masks of long rows cost more than vectors that end with a row
+_FEW = 4  # channels up to which masks of long rows cost more than vectors that end with a row
 _FAR = 1 << 30
 
 
 def follows_on(form: Windows) -> bool:
-    """Whether neighbouring places read neighbours in x, also from row to row."""
+    """Whether adjacent output positions read adjacent elements of x, across row ends too."""
     return all(
         step.x == product(later.extent for later in form.places[number + 1 :])
         for number, step in enumerate(form.places)
@@ -38,13 +37,13 @@ def follows_on(form: Windows) -> bool:
 
 
 def can_merge(form: Windows) -> bool:
-    """Whether there are rows, and what they read can be counted."""
+    """Whether there are rows to merge, with supported strides."""
     strides = [bound.stride.constant for bound in form.bounds if bound.place]
     return len(form.places) > 1 and all(s is not None and 0 < s <= _STRIDE for s in strides)
 
 
 class MergedPack(WindowPack):
-    """Writes the function `windows_merged`, which does what `windows` does."""
+    """Writes the function `windows_merged`, with the same effect as `windows`."""
 
     name = "windows_merged"
 
@@ -58,7 +57,7 @@ class MergedPack(WindowPack):
         self.whole = ir.Type(int32, lanes)
 
     def worth_it(self) -> ir.Value:
-        """Whether a call has rows that this is the faster way for."""
+        """Return the condition under which merged rows are faster."""
         value = self.sizes.value
         few = (self.form.channels.extent.constant or _FEW) < _FEW
         most = self.lanes // 8 if self.gathered else self.lanes if few else _MOST
@@ -74,9 +73,10 @@ class MergedPack(WindowPack):
         return found
 
     def _images(self) -> None:
-        """Vectors of places, whatever rows they are in: of all images at once, the last first.
+        """Pack vectors of positions across rows, of all images at once, the last vector first.
 
-        So what a vector writes behind its image is written again, by the first one of the next.
+        A vector may write past the end of its image; the first vector of the next image overwrites
+        it.
         """
         code, lanes = self.code, self.lanes
         end = code.let(variable("column") + variable("width"))
@@ -94,7 +94,7 @@ class MergedPack(WindowPack):
             self._channels()
 
     def _places(self, at: ir.Value) -> None:
-        """Of each axis, the first lane's index, and in `off` how far the others are off."""
+        """Compute the first lane's index on each axis, and in `off` the distance of other lanes."""
         let = self.code.let
         further: ir.Value = ir.Iota(self.whole)
         self.off: dict[str, ir.Value] = {}
@@ -110,9 +110,10 @@ class MergedPack(WindowPack):
         self.places[first], self.off[first] = at, further
 
     def _ended(self, off: ir.Value, few: ir.Value, left: ir.Value) -> ir.Value:
-        """How many rows of `few` places end before a lane, `left` of them being left of the first.
+        """Return the number of ends of rows of `few` positions before each lane.
 
-        Numbers of a few lanes: quotients of float32, rounded down, are exact.
+        `left` positions of the first row remain. The numbers are small: quotients of float32,
+        rounded down, are exact.
         """
         shifted = off + self._spread(few - left)
         return (shifted.as_(float32) / self._spread(few).as_(float32)).as_(int32)
@@ -124,7 +125,7 @@ class MergedPack(WindowPack):
         return lanes if by == constant(1) else lanes * self._spread(by)
 
     def _start(self, at: ir.Value) -> None:
-        """What the first lane reads, and how far behind it the others do."""
+        """Compute the offset in x of the first lane, and the distances of the other lanes."""
         places = [(step.name, self.sizes.value(step.x)) for step in self.form.places]
         if self.gathered:
             first, *more = (self.off[name].as_(int64) * step for name, step in places)
@@ -133,12 +134,12 @@ class MergedPack(WindowPack):
         steps = (self.places[name] * step for name, step in places)
         self.x = self.code.let(summed(variable("x_at"), *steps))
         self.to = self.code.let(at - variable("column"))
-        if self.joined:  # zeros behind a vector are those of the next image, or written again
+        if self.joined:  # the next image overwrites zeros after a vector
             short = variable("width") <= self.lanes
             self.step = self.code.let(select(short, constant(self.lanes), variable("width")))
 
     def _inside_of(self, tap: str) -> None:
-        """The lanes that do not leave x along the bounds of a tap."""
+        """Compute the lanes that are in bounds along the bounds of a tap."""
         value = self.sizes.value
         for bound in self.form.bounds:
             if bound.tap != tap:

@@ -1,6 +1,6 @@
-"""The innermost steps of a convolution: the sums of a strip of tiles, and what follows them.
+"""The innermost steps of a convolution: the sums of a strip of tiles, and their epilogue.
 
-Sums are made where the result will be, or in scratch where images are joined.
+The result's memory holds the sums, or scratch where images are joined.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LAST, JOINED = (ir.Var(ir.FLAG, name) for name in ("last", "joined"))
 
 @dataclass(frozen=True)
 class Strips:
-    """The strips of a kernel: `finish` is its epilogue where tiles do not do it."""
+    """The strips of a kernel; `finish` is its epilogue unless register tiles compute it."""
 
     plan: Plan
     kernel: Blocked
@@ -45,7 +45,7 @@ class Strips:
     finish: ir.Function | None
 
     def steps(self) -> list[ir.Step]:
-        """Some tiles; after the last chunk of channels, what follows the sums."""
+        """Return the steps of several tiles; after the last chunk of channels, the epilogue."""
         plan, value = self.plan, self.kernel.sizes.value
         place: ir.Value = variable("column")
         if plan.joins:
@@ -71,7 +71,7 @@ class Strips:
         return self.kernel.buffers[self.plan.target]
 
     def _joined_sums(self) -> list[ir.Step]:
-        """Those of a strip in scratch, and from there to their images."""
+        """Return the sums of a strip in scratch, and the copies to their images."""
         plan, value, ending = self.plan, self.kernel.sizes.value, self.plan.ending
         row = variable("block_columns")
         at = variable("row") * row + variable("column") - variable("column0")
@@ -95,7 +95,7 @@ class Strips:
         self, sums: ir.Address, sums_row: ir.Value, b: tuple[ir.Address, ir.Value],
         kind: type[Micro] = Micro,
     ) -> list[ir.Step]:  # fmt: skip
-        """The sums of a strip, and what follows them."""
+        """Return the sums of a strip, and their epilogue."""
         strip = self.call(sums, sums_row, kind, b=b[0], b_row=b[1], columns=variable("width"))
         copied, came = (strip(**own) for own in self.weights.tile())
         step: ir.Step = copied if self.plan.copied == 1 else came
@@ -109,13 +109,13 @@ class Strips:
         self, sums: ir.Address, sums_row: ir.Value, kind: type[Micro] = Micro,
         **own: ir.Value | ir.Address,
     ) -> Callable[..., ir.Call]:  # fmt: skip
-        """What calls the function of a strip with the rest of its arguments."""
+        """Return a partial call of the strip function; takes the remaining arguments."""
         dtype, ending = self.plan.form.dtype, self.plan.ending or Ending()
         bias, bias_step, finish = ir.Address("zeros", constant(0)), constant(0), constant(0)
         more = sums
         if ending.bias is not None:
             bias, bias_step = self._bias(ending.bias)
-        if ending.more is not None:  # before y holds sums: it may lie where `more` does
+        if ending.more is not None:  # read before y is written: `more` may share its memory
             if sums.buffer != "scratch":
                 more = ir.Address(self.kernel.buffers[ending.more.tensor], variable("y_at"))
             finish = variable("first") * ADDS
@@ -133,7 +133,7 @@ class Strips:
         )  # fmt: skip
 
     def _b(self, direct: bool) -> tuple[ir.Address, ir.Value]:
-        """A panel, and how far its rows are apart."""
+        """Return the address of a panel, and the stride of its rows."""
         if direct:
             at = variable("x_at") + variable("column")
             return ir.Address("x", at), self.kernel.sizes.value(self.plan.form.channels.x)
@@ -150,7 +150,7 @@ class Strips:
     def _finish(
         self, finish: ir.Function, sums: ir.Address, sums_row: ir.Value, kind: type[Micro]
     ) -> ir.Step:
-        """The epilogue of a strip, image by image where they are joined."""
+        """Return the epilogue of a strip, image by image where images are joined."""
         form, value = self.plan.form, self.kernel.sizes.value
         own: dict[str, ir.Value | ir.Address] = {
             "sums_row": sums_row, "out_row": value(form.row_y),
@@ -175,6 +175,6 @@ class Strips:
 
 
 def libraries(plan: Plan) -> tuple[ir.Library, ...]:
-    """What a kernel calls for tiles, and for strips of them."""
+    """Return the libraries of a kernel: tiles, and strips of tiles."""
     one, tiles = called(plan.tile, plan.form.dtype, plan.form.rows)
     return *tiles, strips(plan.tile, plan.form.dtype, one)

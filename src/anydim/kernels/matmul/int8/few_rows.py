@@ -1,11 +1,11 @@
-"""Products of a few rows by bytes that a call brings: nothing of b is packed.
+"""Products of a few rows by an unpacked run-time b of bytes.
 
     for each word along k, four rows of b, from left to right
-        words of the columns, made in registers
-        for each row of a: its sums, in the first cache, and the word times those
+        words of the columns, built in registers
+        for each row of a: its sums, in the first-level cache, plus the word times those
 
-A panel would be made for so few rows that making it takes longer than the sums; and rows that are
-read as they lie come as fast as memory has them.
+For so few rows, packing a panel takes longer than the sums; rows read in memory order are bound by
+memory.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from anydim.kernels.matmul.int8.packed_layout import WORD, Layout
 from anydim.lang.tree import Cast
 
 MOST_ROWS = 4
-FEWEST = 2  # vectors of columns: fewer fit a panel
+FEWEST = 2  # minimum vectors of columns: fewer fit a panel
 WIDE = 1024  # columns at a time
 
 
 def takes_few(form: BytesForm, layout: Layout) -> bool:
-    """Whether columns are neighbours in b, whose sums nothing asks for, and rows may be few."""
+    """Whether columns of b are contiguous and need no sums, and rows may be few."""
     parts = form.b.parts
     return (
         not (layout.b_packed or layout.a.has_zero or form.taps or form.columns)
@@ -39,9 +39,9 @@ def takes_few(form: BytesForm, layout: Layout) -> bool:
 
 
 def few_rows(pack: BytesPack) -> ir.Function:
-    """The sums of `rows` rows, words of `a_row`, with columns `first` to `first` + `count`.
+    """Return the function of `rows` rows, words of `a_row`, by columns `first` to `first + count`.
 
-    A row of sums, at dst, is WIDE of them.
+    A row of sums at dst has WIDE elements.
     """
     code, root, lanes = pack.code, pack.root(), pack.lanes
     count, vector = variable("count"), ir.Type(int32, lanes)
@@ -83,7 +83,7 @@ def few_rows(pack: BytesPack) -> ir.Function:
 
 
 def _words(parts: Sequence[ir.Value], vector: ir.Type) -> list[ir.Value]:
-    """A word of each column from the bytes of four steps of k, by vectors of them."""
+    """Interleave the bytes of four k-steps to one word per column; returns vectors of words."""
     lanes, wide = vector.lanes, vector.lanes * WORD
     found: list[ir.Value] = []
     for half in (0, wide // 2):

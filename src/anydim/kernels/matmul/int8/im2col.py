@@ -1,10 +1,10 @@
-"""What windows of a product of bytes overlap in is brought into words once, as an image.
+"""im2col for int8 products: overlapping windows are packed into words once, as an image.
 
-    image   [word][place][place]...     a word of four bytes along k for every place, as int32
+    image   [word][place][place]...     a word of four bytes along k for every position, as int32
 
-Places are those that windows come to, padding and all, so that columns and taps are steps of
-known lengths from one to another. A panel is copied from there run by run, as vectors that end with
-a row, or gathered where neighbours among the columns are none among the places, or are few.
+Positions are those that windows read, with padding, so that columns and taps have constant strides
+in the image. A panel is copied from the image run by run, as vectors that end with a row, or
+gathered where adjacent columns are not adjacent in the image, or runs are short.
 """
 
 from __future__ import annotations
@@ -27,51 +27,51 @@ from anydim.lang.tree import Expr, Read
 from anydim.lang.tree.affine import Affine, affine, row_major_strides, to_expr
 from anydim.sizes import Size, as_size, ceil_div, maximum, product
 
-_REUSED = 2  # a place is in so many windows at least
-_FEW = 8  # runs of at most a vector by so many are gathered
-_PICKED = 3  # or, where lanes are picked out of vectors, by so many
+_REUSED = 2  # minimum windows that read a position
+_FEW = 8  # runs of up to 1/8 of a vector are gathered
+_PICKED = 3  # up to 1/3, where lanes are permuted out of vectors
 
 
 @dataclass(frozen=True)
 class Image:
-    """The read of b over k and places, the extents of these, and where windows lie among them.
+    """The read of b over k and positions, the extents of positions, and the windows' strides.
 
-    `steps` are the int32s from one column or tap to the next, `start` those before the first.
+    `steps` are the strides of columns and taps, in int32 elements; `start` is the first offset.
     """
 
     read: Read
     extents: tuple[Size, ...]
     steps: Affine
     words: Size
-    images: str  # their loop, where panels may have columns of several
+    images: str  # the loop over images, where panels may have columns of several
 
     @property
     def plane(self) -> Size:
-        """Places of a word."""
+        """Positions of a word."""
         return product(self.extents)
 
     @property
     def apart(self) -> Size:
-        """Bytes from one image to the next."""
+        """Bytes between images."""
         return self.words * self.plane * WORD
 
     def bytes(self, count: Size) -> Size:
-        """Those of so many images."""
+        """Return the bytes of `count` images."""
         return count * self.apart
 
 
 def place(number: int) -> str:
-    """The name of an axis of the image."""
+    """Return the name of an axis of the image."""
     return f"place{number}"
 
 
 def columns_of(form: BytesForm) -> tuple[tuple[str, Size], ...]:
-    """The columns as b is read by them."""
+    """Return the column axes of the reads of b."""
     return form.columns or ((form.n.name, form.n.extent),)
 
 
 def image_of(form: BytesForm, is_packed: bool, images: str) -> Image | None:
-    """The image of b; None where it came packed, or its windows are not such, or overlap little."""
+    """Return the image of b; None if b is packed, or has no windows with enough overlap."""
     read, columns = form.b.read, columns_of(form)
     moving = {name: maximum(extent, 1) - 1 for name, extent in (*columns, *form.taps)}
     if is_packed or read.flat or not form.taps:
@@ -106,7 +106,7 @@ def image_of(form: BytesForm, is_packed: bool, images: str) -> Image | None:
 
 
 def overlaps(form: BytesForm, columns: Sequence[str], lines: Sequence[Affine]) -> bool:
-    """Whether most places are in several windows."""
+    """Whether most positions are read by several windows."""
     apart = product(line.stride(name) for line in lines for name in columns if name in line.indices)
     taps, stride = form.tap_count.constant, apart.constant
     return taps is None or (stride is not None and taps >= _REUSED * abs(stride))
@@ -114,20 +114,20 @@ def overlaps(form: BytesForm, columns: Sequence[str], lines: Sequence[Affine]) -
 
 @dataclass(frozen=True)
 class ImagePack:
-    """Writes the functions that make the image and bring panels from there."""
+    """Writes the functions that fill the image and copy panels from it."""
 
     pack: BytesPack
     image: Image
 
     def fill(self) -> ir.Function:
-        """An image, at dst."""
+        """Return the function that fills one image, at dst."""
         root = self.pack.root()
         with self.pack.behind(root):
             self._places_from(root, 0, constant(0))
         return self.pack.function("image")
 
     def _places_from(self, level: Elements, depth: int, at: ir.Value) -> None:
-        """All words of a place together, so that what lies inside of b is found once for them."""
+        """Fill the words of a position together: their bounds tests are shared."""
         pack, image = self.pack, self.image
         name, extent = place(depth), pack.sizes.value(image.extents[depth])
         if depth == len(image.extents) - 1:
@@ -150,7 +150,7 @@ class ImagePack:
         self.pack.words(lane, self.image.read, store)
 
     def panel(self) -> ir.Function:
-        """The panel of columns `first` to `first + count`, from dst on."""
+        """Return the function that writes columns `first` to `first + count` as a panel to dst."""
         pack, code = self.pack, self.pack.code
         root, lanes = pack.root(), pack.lanes
         vector, wide = ir.Type(int32, lanes), ir.Type(int64, lanes)
@@ -187,13 +187,13 @@ class ImagePack:
         self, vector: ir.Type, places: ir.Value, first: ir.Value, apart: ir.Value, near: ir.Value,
         room: ir.Value, at: ir.Value,
     ) -> ir.Value:  # fmt: skip
-        """What is gathered, or picked out of vectors that lie in the image, which has `room`."""
+        """Gather lanes, or permute them out of vectors; `room` is the last valid start."""
         code, at = self.pack.code, self.pack.code.let(at)
         gathered = self._gathered(vector, places, at)
         return picked(code, gathered, first + at, apart, near & (at <= room))
 
     def _runs(self, root: Elements, vector: ir.Type, extent: ir.Value) -> None:
-        """Columns from run to run, at most a vector of them at a time."""
+        """Copy columns run by run, at most a vector at a time."""
         code, lanes = self.pack.code, vector.lanes
         column = code.variable(constant(0))
         with code.loop(lambda: column() < variable("count")):
@@ -209,14 +209,16 @@ class ImagePack:
             column += length
 
     def _places(self) -> list[ir.Step]:
-        """Where the window of each column begins, and its place in its run: places of a run follow
-        one another. Those behind the last column are like it."""
+        """Compute the offset of each column's window, and its index in its run.
+
+        Offsets within a run are consecutive. Columns after the last one repeat it.
+        """
         value = self.pack.sizes.value
         columns = [
             (name, extent, self.image.steps.stride(name))
             for name, extent in columns_of(self.pack.form)
         ]
-        if self.image.images:  # one behind the other
+        if self.image.images:  # images follow one another
             columns.insert(0, (self.image.images, as_size(1), self.image.words * self.image.plane))
         at: list[ir.Value] = [value(self.image.steps.constant)]
         starts: list[ir.Step] = []
@@ -228,7 +230,7 @@ class ImagePack:
             starts.append(ir.Declare(index, rest - above * value(extent)))
             at.append(register(index) * value(step))
             rest = above
-        for name, extent, step in columns:  # the last one advances most often
+        for name, extent, step in columns:  # the last axis advances most often
             index = f"at_{name}"
             ended = register(index).equals(value(extent))
             wrapped = [ir.If(ended, (
@@ -258,7 +260,7 @@ class ImagePack:
         self, root: Elements, j: ir.Value, load: Callable[[ir.Value], ir.Value],
         mask: ir.Value | None,
     ) -> None:  # fmt: skip
-        """All words of the columns of a vector, or of a part of one."""
+        """Copy all words of the columns of a vector, or of a part of one."""
         pack, image, value = self.pack, self.image, self.pack.sizes.value
         words = value(image.words)
 

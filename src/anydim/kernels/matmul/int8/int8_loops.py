@@ -1,12 +1,12 @@
-"""The loops of a product of bytes.
+"""The loops of an int8 product.
 
     for each rectangle of a thread's part (`matmul/work_partition.py`), each block of rows
-        rows of a -> scratch, unless they came packed
+        rows of a -> scratch, unless packed at load time
         for each panel of columns
-            the panel of b -> scratch, unless it came packed
-            for each tile of rows: sums of the tile; what follows them
+            the panel of b -> scratch, unless packed at load time
+            for each tile of rows: sums of the tile; the epilogue
 
-The rows of a block stay in the second cache, the panel in the first or second.
+The rows of a block stay in the second-level cache, the panel in the first or second.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from anydim.sizes import Size, as_size
 
 
 class BytesWriter(Blocked):
-    """The kernel of a product of bytes: either side came packed, or is evaluated into place."""
+    """The kernel of an int8 product: operands are packed at load time, or evaluated on use."""
 
     name = "bytes"
 
@@ -72,13 +72,16 @@ class BytesWriter(Blocked):
         return self.cut.scratch
 
     def _read(self) -> list[str]:
-        """The tensors that are read beside the factors."""
+        """Return the tensors that are read in addition to the factors."""
         outside = [f.read.default for f in (self.form.a, self.form.b)]
         found = [read.tensor for expr in outside if expr is not None for read in reads(expr)]
         return [t for t in (*read_by(self.outputs), *found) if t not in (ROW_SUMS, COLUMN_SUMS)]
 
     def _in_place(self) -> tuple[tuple[str, str], ...]:
-        """Results with what only the finish of their own element reads; see `Launch.in_place`."""
+        """Return pairs of results and operands that may share memory; see `Launch.in_place`.
+
+        Only the epilogue of the same element may read such an operand.
+        """
         form = self.form
         own = Affine.of(as_size(0), {walk.name: walk.c for walk in (*form.loops, form.m, form.n)})
         inside = [e for f in (form.a, form.b) for e in (f.read, f.zero) if e is not None]
@@ -101,7 +104,7 @@ class BytesWriter(Blocked):
     # ---- functions -----------------------------------------------------------------------------
 
     def made(self) -> tuple[ir.Function, ...]:
-        """What brings the factors into place, and what follows the sums."""
+        """Return the functions that pack the factors, and the epilogue."""
         lanes, context = self.tile.lanes, self._context()
         pack = BytesPack(self.form, self.layout, context, self.pointers, lanes)
         self.packing: dict[str, ir.Function] = {}
@@ -134,7 +137,7 @@ class BytesWriter(Blocked):
         return [] if self.layout.depth == 1 else [ir.Tiles(False)]
 
     def _zeros(self) -> list[ir.Step]:
-        """Those behind the words of the panel in scratch, which nothing else is written to."""
+        """Zero the padding after the words of the panel in scratch, which stays unwritten."""
         if self.layout.b_packed:
             return []
         value, lanes, layout = self.sizes.value, self.tile.lanes, self.layout
@@ -161,7 +164,7 @@ class BytesWriter(Blocked):
         return [*image, ir.Let("row_stop", least(stop, rows))]
 
     def levels(self) -> list[Level]:
-        """Blocks of rows, panels of columns, tiles."""
+        """Return the levels: blocks of rows, panels of columns, tiles."""
         value, cut = self.sizes.value, self.cut.columns
         rows, columns = value(self.cut.rows), value(cut.width)
         first = variable("first_tile") * self.tile.rows
@@ -197,8 +200,10 @@ class BytesWriter(Blocked):
         return self.sizes.value(self.cut.columns.joined)
 
     def _images(self) -> list[ir.Step]:
-        """The images that a panel has columns of: how many, the first column in the first one, how
-        many of each; see `joined_columns`."""
+        """Return the images of a panel: count, first column in the first image, columns of each.
+
+        See `joined_columns`.
+        """
         column, columns = variable("column0"), variable("columns")
         if not self.joins:
             return [
@@ -213,23 +218,23 @@ class BytesWriter(Blocked):
         ]
 
     def _each_image(self, make: Callable[[ir.Value, dict[str, ir.Value]], ir.Step]) -> ir.Step:
-        """What `make` does for each image of a panel, its place in there and the loops."""
+        """Run `make` for each image of a panel, with the image's number and loop indices."""
         if not self.joins:
             return make(constant(0), {})
         number, name = variable("number"), self.joins.name
         own = {name: variable(name) + variable("image") + number}
         return loop("number", 0, variable("images"), 1, make(number, own))
 
-    # ---- where things are, in words of four bytes ----------------------------------------------
+    # ---- offsets, in words of four bytes -------------------------------------------------------
 
     def _packed_group(self, factor: Bytes) -> ir.Value:
-        """Which group of a packed factor the loops are at."""
+        """Return the group of a packed factor for the current loop indices."""
         used = free_axes(factor.read)
         loops = [(walk.name, walk.extent) for walk in self.form.loops if walk.name in used]
         return summed(*packed_at(loops, 1, lambda _, size: self.sizes.value(size)))
 
     def _a_at(self) -> ir.Value:
-        """The first row of the block of rows, in a or in scratch."""
+        """Return the first row of the block of rows, in a or in scratch."""
         if not self.layout.a_packed:
             return constant(0)
         rows = self._packed_group(self.form.a) * self.sizes.value(self.form.m.extent)
@@ -237,14 +242,14 @@ class BytesWriter(Blocked):
         return (rows + variable("block_row")) * row
 
     def _b_at(self) -> ir.Value:
-        """The panel, in b or in scratch."""
+        """Return the offset of the panel, in b or in scratch."""
         if not self.layout.b_packed:
             return quotient(self.sizes.value(self.cut.b_offset), WORD)
         groups = self._packed_group(self.form.b) * self.sizes.value(self.cut.panels)
         return (groups + variable("panel")) * self.sizes.value(self.layout.panel)
 
     def _row_sums_at(self) -> ir.Value:
-        """What to add to m * row to find the sum of row m."""
+        """Return the offset which, added to m * row, addresses the sum of row m."""
         skipped = variable("block_row") * self.sizes.value(self.layout.row)
         return variable("a_at") + self.sizes.value(self.layout.words) - skipped
 
@@ -285,7 +290,7 @@ class BytesWriter(Blocked):
         return [ir.If(self._joined.differs(0), (self._each_image(filled),)), step]
 
     def _image(self, number: ir.Value, **own: ir.Value) -> list[ir.Step]:
-        """What the windows of b overlap in, of one of the images."""
+        """Fill the image of overlapping windows of b, for one of the images."""
         if self.image is None:
             return []
         at = number * self.sizes.value(self.image.apart) + self.sizes.value(self.cut.image_offset)
@@ -297,7 +302,7 @@ class BytesWriter(Blocked):
         return [call(self.packing["image"], dst=dst, first=none, count=none, **own)]
 
     def _few(self) -> list[ir.Step]:
-        """All of a rectangle of a few rows, and what follows their sums."""
+        """Compute a whole rectangle of a few rows, with the epilogue."""
         value, first = self.sizes.value, variable("first_panel")
         rows, columns = value(self.form.m.extent), value(self.cut.columns.width)
         stop = least(variable("stop_panel") * columns, value(self.form.n.extent))
@@ -314,7 +319,7 @@ class BytesWriter(Blocked):
             ir.Let("rows", rows),
             ir.Let("a_at", self._a_at()),
             ir.Let("row_sums_at", self._row_sums_at()),
-            ir.Let("column_sums_at", constant(0)),  # nothing asks for them
+            ir.Let("column_sums_at", constant(0)),  # not used
             *self._pack_rows(),
             ir.Let("column_stop", stop),
             loop(
@@ -325,7 +330,7 @@ class BytesWriter(Blocked):
         ]  # fmt: skip
 
     def _tile(self) -> list[ir.Step]:
-        """One register tile, and what follows its sums."""
+        """Compute one register tile, with the epilogue."""
         row = self.sizes.value(self.layout.row)
         rows = least(variable("last") - variable("row0"), self.tile.rows)
         a_row = variable("a_at") + (variable("row0") - variable("block_row")) * row
@@ -339,7 +344,7 @@ class BytesWriter(Blocked):
         return [ir.Let("rows", rows), tile, self._finish(constant(self.layout.width))]
 
     def _finish(self, sums_row: ir.Value) -> ir.Step:
-        """What follows the sums of a tile, image by image."""
+        """Run the epilogue of a tile, image by image."""
 
         def finish(number: ir.Value, at: dict[str, ir.Value]) -> ir.Step:
             starts = (

@@ -1,12 +1,12 @@
-"""What no model changes of a product of bytes: a tile of sums held in vector registers.
+"""Shape-independent micro-kernels of int8 products: a tile of sums held in vector registers.
 
     c[i, j] = sum over words of a[i, word] . b[word, j]       i < rows, j < vectors
 
-`rows` x `vectors` accumulators live in registers; each word loads one row of a panel and a word of
-every row of a, for all columns. Where the tile is small, several sums per element hide latency.
+`rows` x `vectors` accumulators stay in registers; each word loads one row of a panel and one word
+of every row of a, for all columns. Small tiles have several sums per element, to hide latency.
 
-On machines with registers for tiles (`ir.Tiles`) they are up to 2 x 2 of those, sums of 16 x 16,
-and rows are computed 16 at a time, whether all of them are there or not.
+On machines with tile registers (`ir.Tiles`) the kernel uses up to 2 x 2 of them, with sums of
+16 x 16, and computes 16 rows at a time, even if some are missing.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from anydim.kernels.matmul.accumulators import Sums
 from anydim.kernels.matmul.matmul_kernel import call
 from anydim.kernels.matmul.register_tile import Tile
 
-MOST_TILES = 2  # of rows and of columns: eight hold them and their sums
-NARROW = 2  # so many times fewer lanes than a register, which take half of the time, have no vector
-MOST_ALONG, FEWEST_ALONG = 2, 32  # so few columns of so many words are summed up along the words
-FEW_ROWS = 4  # with tiles: so few are faster with vectors
+MOST_TILES = 2  # of rows and of columns: eight registers hold them and their sums
+NARROW = 2  # divisor of a register's lanes for the narrow variant, `vectors` 0, in half the time
+MOST_ALONG, FEWEST_ALONG = 2, 32  # maximum columns and minimum words for sums along the words
+FEW_ROWS = 4  # with tile registers: up to this many rows are faster with vectors
 _MICRO_SCALARS = ("words", "a_row")
 
 
 def dot(unsigned: ir.Value, signed: ir.Value, total: ir.Value) -> ir.Value:
-    """total + the products of four unsigned and four signed bytes in each lane."""
+    """Return total + the products of four unsigned and four signed bytes in each lane."""
     return ir.Op(total.type, "dot_bytes", (unsigned, signed, total))
 
 
 def bytes_prefix(tile: Tile, a_unsigned: bool, depth: int) -> str:
-    """What the names of a library's functions begin with: unlike for unlike tiles."""
+    """Return the prefix of a library's function names, unique per tile, sign and depth."""
     sign = "u" if a_unsigned else "s"
     by = f"x{depth}" if depth > 1 else ""
     return f"bytes_{sign}_{tile.rows}x{tile.vectors}x{tile.lanes}{by}_{tile.unroll}"
 
 
 def tiles_of_words(machine: Machine) -> Tile | None:
-    """The tile of a machine that has registers for tiles: four of them hold sums."""
+    """Return the tile of a machine with tile registers: four of them hold sums; else None."""
     return Tile(MOST_TILES * ir.TILE, MOST_TILES, 2, ir.TILE) if machine.tiles else None
 
 
 @lru_cache(maxsize=16)
 def bytes_library(tile: Tile, a_unsigned: bool, depth: int) -> ir.Library:
-    """The library for a register tile, the sign of a, and the words that it takes at once."""
+    """Return the library for a register tile, the sign of a, and the words per product."""
     prefix = bytes_prefix(tile, a_unsigned, depth)
     return ir.Library(prefix, partial(_functions, tile, a_unsigned, depth, prefix), identity=prefix)
 
@@ -89,7 +89,7 @@ def _functions(tile: Tile, a_unsigned: bool, depth: int, prefix: str) -> tuple[i
 
 
 def tile_function(prefix: str) -> ir.Function:
-    """The function for a tile of any size, as its callers know it."""
+    """Return the declaration of the function for a tile of any size, for its callers."""
     return _function(f"{prefix}_tile", (), *_MICRO_SCALARS, "rows", "columns")
 
 
@@ -99,13 +99,13 @@ def _function(name: str, body: tuple[ir.Step, ...], *scalars: str) -> ir.Functio
 
 
 def _sets(rows: int, vectors: int) -> int:
-    """Independent sums per element of C: a small tile alone cannot hide the latency of a dot."""
+    """Return the independent sums per element of C, which hide the latency of a dot product."""
     accumulators = rows * (vectors or 0.5)
     return 4 if accumulators <= 3 else 2 if accumulators <= 6 else 1
 
 
 def _tiles(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -> ir.Function:
-    """Sums in tiles 0 to 3, two of a behind them, two of b last."""
+    """Return a kernel with sums in tile registers 0 to 3, a in 4 and 5, and b in 6 and 7."""
     a_tiles, b_tiles = range(rows // ir.TILE), range(vectors)
     a_row, width = variable("a_row"), constant(tile.width)
 
@@ -162,7 +162,7 @@ def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
 
 
 def _along(tile: Tile, a_unsigned: bool, prefix: str) -> ir.Function:
-    """Whole tiles by a few columns, one after the other: vectors of their words, added up last."""
+    """Return full tiles by a few columns, one by one: vectors along words, reduced at the end."""
     code, lanes, width = Writer(), tile.lanes, tile.width
     vector, words = ir.Type(int32, lanes), variable("words")
     apart = code.let(iota(lanes) * number(int64, width, lanes))

@@ -1,9 +1,9 @@
 """The template for sums of products of integers of at most eight bits, with pointwise epilogues.
 
-`int8_form.py` reads the group, `packed_layout.py` says how bytes lie and are signed,
-`int8_loops.py` writes the loops, and what no model changes is in `int8_micro_kernels.py`. Matrix
-products and convolutions are the same to it: a factor that is no constant is evaluated into
-place while it runs. All sums are exact as int32.
+`int8_form.py` reads the group, `packed_layout.py` defines layout and signs of the bytes,
+`int8_loops.py` writes the loops, and `int8_micro_kernels.py` holds the shape-independent
+functions. Matrix products and convolutions are handled alike: a factor that is not constant is
+evaluated and packed at run time. All sums are exact in int32.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from anydim.kernels.template import Task, form_template
 
 @dataclass(frozen=True)
 class BytesProduct(TileSchedule):
-    """The register tile of a product of bytes, which takes `depth` words at once.
+    """Schedule of an int8 product: a register tile, and the `depth` words per product.
 
-    Tiles of words have a shape of their own: a tile of any other takes one word at a time.
+    Tile registers require a shape of their own: a tile of any other shape takes one word at a time.
     """
 
     depth: int = 1
@@ -68,7 +68,7 @@ TEMPLATE = form_template(
 
 
 def _panels(factor: Bytes, side: Side, layout: Layout, width: int) -> BytesPanels | None:
-    """How a constant factor is packed; all of its sizes are known."""
+    """Return the packing of a constant factor, whose sizes are all known."""
     packed = layout.a_packed if width == 1 else layout.b_packed
     if not packed or factor.parts is None:
         return None
@@ -77,7 +77,7 @@ def _panels(factor: Bytes, side: Side, layout: Layout, width: int) -> BytesPanel
     unsigned = layout.a_unsigned == (width == 1)
     start, by = known_number(factor.start), (layout.b if width == 1 else layout.a).factor
     depth = layout.depth
-    spare = depth - 1 if width == 1 else 0  # rows: tiles have all theirs
+    spare = depth - 1 if width == 1 else 0  # padding rows, so that tiles read full rows
     return BytesPanels(width, batch, own, taps, k, start, side.flipped, unsigned, by, depth, spare)
 
 

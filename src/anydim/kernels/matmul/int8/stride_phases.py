@@ -1,12 +1,12 @@
-"""Images of words with a place for each column of the result, whatever windows step over.
+"""Images of words by stride phases (space-to-depth), with one element per column of the result.
 
     image   [word][phase]...[image][place]     a word of four bytes along k, as int32
 
-Where windows move by s places along an axis, the places 0, s, 2s, ... are one phase of it, 1,
-1 + s, ... the next one. If windows are padded so far that no phase has more places than the result
-has columns, the columns of a vector are neighbours there for each tap, however short rows are:
-column q reads place q moved by the tap, or what lies outside, as its place along each axis says.
-Padding is not stored. Other windows have an image with it (`im2col.py`).
+With a stride of s along an axis, positions 0, s, 2s, ... are one phase, 1, 1 + s, ... the next. If
+windows are padded so far that no phase has more positions than the result has columns, then the
+columns of a vector are contiguous in the image for each tap, however short rows are: column q reads
+position q shifted by the tap, or the padding value, according to its index along each axis. Padding
+is not stored. Other windows use an image with padding (`im2col.py`).
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ from anydim.lang.tree.affine import Affine, address, affine, row_major_strides, 
 from anydim.sizes import Size, as_size, ceil_div, product
 
 UNSORTED, _WORD = "unsorted", "word"
-_FEW = 4  # places of a vector by so many go one by one
+_FEW = 4  # up to 1/4 of a vector, positions are copied one by one
 
 
 def phase(number: int) -> str:
-    """The name of the phase along an axis."""
+    """Return the name of the phase along an axis."""
     return f"phase{number}"
 
 
 @dataclass(frozen=True)
 class Slide:
-    """An axis of the columns: windows move by `by` places along it, taps by the steps of `taps`,
-    whose constant is where the first one begins."""
+    """An axis of the columns: the stride `by` of windows, and the steps of `taps`.
+
+    The constant of `taps` is the position of the first tap.
+    """
 
     name: str
     extent: Size
@@ -51,16 +53,16 @@ class Slide:
 
     @property
     def before(self) -> int:
-        """So many columns further back, no tap is before the first place."""
+        """Columns to shift by so that no tap precedes the first position."""
         return max(-(int(self.taps.constant.constant or 0) // self.by), 0)
 
 
 @dataclass(frozen=True)
 class Phases:
-    """The read of b over k, phases and places.
+    """The read of b over k, phases and positions.
 
-    Where b has places as they lie in memory, in a `shape`, `flat` is the read over all of them:
-    words of vectors of them are made first, and sorted by phases, if there are more than one.
+    If positions of b are contiguous in memory, with a `shape`, `flat` is the read over all of them:
+    words are packed from vectors of them first, and then sorted by phases if there are several.
     """
 
     read: Read
@@ -73,12 +75,12 @@ class Phases:
 
     @property
     def is_sorted(self) -> bool:
-        """Whether the words lie in memory as in the image."""
+        """Whether memory has the words in the order of the image."""
         return all(s.by == 1 and s.extent == own for s, own in zip(self.slides, self.shape))
 
     @property
     def places(self) -> tuple[Expr, ...]:
-        """The indices of the read that are places."""
+        """The indices of the read along positions."""
         own = {phase(at) for at in range(len(self.slides))}
         return tuple(index for index in self.read.indices if free_axes(index) & own)
 
@@ -91,20 +93,20 @@ class Phases:
 
     @property
     def apart(self) -> Size:
-        """Bytes from one image to the next."""
+        """Bytes between images."""
         return self.columns * WORD
 
     def bytes(self, count: Size) -> Size:
-        """Those of so many images."""
+        """Return the bytes of `count` images."""
         return self.words * self.plane(count) * WORD + self.unsorted
 
     def plane(self, count: Size) -> Size:
-        """Places of a word."""
+        """Return the positions of a word."""
         return product(as_size(slide.by) for slide in self.slides) * count * self.columns
 
 
 def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -> Phases | None:
-    """The image of b; None where windows leave too little of it, or are no such windows."""
+    """Return the image of b; None where windows overlap too little, or have another form."""
     read, columns, taps = form.b.read, columns_of(form), {name for name, _ in form.taps}
     if is_packed or read.flat or not taps:
         return None
@@ -142,10 +144,10 @@ def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -
 
 
 def _is_inside(line: Affine | None, size: Size, extents: Mapping[str, Size]) -> bool:
-    """Whether an index along an axis of a size, which windows do not move, leaves it nowhere.
+    """Whether an index along an axis of extent `size`, without windows, is always in bounds.
 
-    Axes of images and channels have all places of it. Where the result has one row, the rows of a
-    window may be summed over as channels are, and reach beyond the image.
+    Axes of images and channels cover their whole extent. Where the result has one row, the rows of
+    a window may be reduced like channels, and extend beyond the image.
     """
     if line is None or any((step.constant or 0) < 1 for _, step in line.terms):
         return False
@@ -157,8 +159,8 @@ def _is_inside(line: Affine | None, size: Size, extents: Mapping[str, Size]) -> 
 
 
 def _flat(read: Read, shape: Sequence[Size], kind: TensorType) -> Read | None:
-    """The same by one index for all places; None where memory has them in another order."""
-    names = [phase(at) for at in range(len(shape))]  # they move by one place
+    """Return the read with one index for all positions; None if memory has another order."""
+    names = [phase(at) for at in range(len(shape))]  # they step by one position
     form = address(read, kind.shape)
     each = as_size(0) if form is None else form.stride(names[-1])
     strides = row_major_strides(tuple(shape))
@@ -171,14 +173,14 @@ def _flat(read: Read, shape: Sequence[Size], kind: TensorType) -> Read | None:
 
 @dataclass(frozen=True)
 class PhasesPack:
-    """Writes the functions that make the image and bring panels from there."""
+    """Writes the functions that fill the image and copy panels from it."""
 
     pack: BytesPack
     image: Phases
     count: Size
 
     def fill(self) -> ir.Function:
-        """An image, at dst."""
+        """Return the function that fills one image, at dst."""
         pack, image, value = self.pack, self.image, self.pack.sizes.value
         root = pack.root()
         with pack.behind(root):
@@ -206,7 +208,7 @@ class PhasesPack:
         return pack.function("image", ir.Pointer(UNSORTED, int32))
 
     def _places(self, level: Elements, depth: int, phases: ir.Value, at: ir.Value) -> None:
-        """The axes from one on: phases, and the places that there are of each."""
+        """Fill the axes from `depth` on: their phases, and the positions of each phase."""
         pack, code, slide = self.pack, self.pack.code, self.image.slides[depth]
         name, below = place(depth), self.image.slides[depth + 1 :]
         with code.range(0, slide.by) as own:
@@ -221,7 +223,7 @@ class PhasesPack:
                             self._places(nearer, depth + 1, number_, at + further)
                     return
                 here = at + number_ * pack.sizes.value(self.count * self.image.columns)
-                few = pack.lanes // _FEW if self.image.flat else 0  # words are made by vectors
+                few = pack.lanes // _FEW if self.image.flat else 0  # words are packed by vectors
                 with code.when(there > few):
                     pack.along(inner, name, there, partial(self._words, here))
                 with code.otherwise(), code.range(0, there) as column:
@@ -230,12 +232,12 @@ class PhasesPack:
                         self._words(here, one, column, None)
 
     def _there(self, axis: int, own: ir.Value) -> ir.Value:
-        """How many places one of the phases of an axis has."""
+        """Return the positions of one phase of an axis."""
         size, by = self.pack.sizes.value(self.image.shape[axis]), self.image.slides[axis].by
         return quotient(size + (by - 1) - own, by)
 
     def _words(self, at: ir.Value, lane: Elements, here: ir.Value, mask: ir.Value | None) -> None:
-        """All words of the places of a row together."""
+        """Fill all words of the positions of a row together."""
         pack, image = self.pack, self.image
         plane = pack.sizes.value(image.plane(self.count))
 
@@ -252,7 +254,7 @@ class PhasesPack:
             store(group, word)
 
     def panel(self) -> ir.Function:
-        """The panel of columns `first` to `first + count`, from dst on."""
+        """Return the function that writes columns `first` to `first + count` as a panel to dst."""
         pack, code, root, lanes = self.pack, self.pack.code, self.pack.root(), self.pack.lanes
         vector, count = ir.Type(int32, lanes), variable("count")
         for slide in self.image.slides:
@@ -273,7 +275,7 @@ class PhasesPack:
         self, tap: ir.Value, j: ir.Value, at: Sequence[ir.Value], mask: ir.Value,
         outside: Sequence[ir.Value],
     ) -> None:  # fmt: skip
-        """All words of a tap, of a vector of columns whose places are `at`."""
+        """Copy all words of a tap, for a vector of columns at positions `at`."""
         pack, code, value, lanes = self.pack, self.pack.code, self.pack.sizes.value, self.pack.lanes
         slides = self.image.slides
         start, phases = variable("first") + j, constant(0)
@@ -298,13 +300,13 @@ class PhasesPack:
                 word = select(mask, word, outside[left - 1])
             pack.stored(word, tap * value(self.image.words) + group, j, None)
 
-        with code.when((~inside).any):  # masks make a load wait for stores that may be its own
+        with code.when((~inside).any):  # a masked load stalls on earlier stores that may overlap it
             pack.groups(partial(copied, mask=inside))
         with code.otherwise():
             pack.groups(partial(copied, mask=None))
 
     def _columns(self) -> list[ir.Step]:
-        """The places of each column along the axes; those of the next image begin again."""
+        """Compute the positions of each column along the axes; they restart with the next image."""
         value, slides = self.pack.sizes.value, self.image.slides
         starts: list[ir.Step] = []
         advance: tuple[ir.Step, ...] = ()
@@ -313,7 +315,7 @@ class PhasesPack:
             above = quotient(rest, value(slide.extent))
             starts.append(ir.Declare(f"at_{slide.name}", rest - above * value(slide.extent)))
             rest = above
-        for slide in slides:  # the last one advances most often
+        for slide in slides:  # the last axis advances most often
             index = f"at_{slide.name}"
             ended = ir.If(
                 register(index).equals(value(slide.extent)),

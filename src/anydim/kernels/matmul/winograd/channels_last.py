@@ -1,12 +1,12 @@
-"""Winograd's way for tensors whose channels lie last: vectors of channels, nothing is shuffled.
+"""Winograd convolutions of channels-last tensors: vectors run along channels, without shuffles.
 
 for each rectangle of a thread's part (`matmul/work_partition.py`), each block of windows
     the transformed windows of the block: V[36][windows][channels]
-    for each panel of columns, which are channels of the result
+    for each panel of columns, which are output channels
         for each of the 36 products, each tile of windows: sums = V U, as in a contraction
-        for each window: its results, with what follows
+        for each window: its results, with the epilogue
 
-Windows are counted through all images, so that small ones fill tiles together.
+Windows are numbered across all images, so that windows of small images share tiles.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div
 
-_ALONE = 6  # tiles of windows of each thread where they share these alone
-_AGAIN = 2  # columns whose weights come again while a window is transformed again
+_ALONE = 6  # minimum tiles of windows per thread when threads share windows alone
+_AGAIN = 2  # columns of weights that cost as much to reload as a window to transform again
 
 
 class AcrossWriter(WinogradKernel):
-    """The kernel of tensors whose channels lie last: lanes are channels."""
+    """The kernel of channels-last tensors: lanes are channels."""
 
     name = "winograd_across"
 
@@ -72,7 +72,7 @@ class AcrossWriter(WinogradKernel):
 
     @property
     def apart(self) -> Size:
-        """Elements between the 36 matrices of transformed windows: on unlike lines of a cache."""
+        """Elements between the 36 matrices of transformed windows, in different cache sets."""
         return self.row * self.schedule.block + LINE // self.form.dtype.bytes
 
     @property
@@ -102,7 +102,7 @@ class AcrossWriter(WinogradKernel):
         return libraries[0].functions[0], libraries[1].functions[0]
 
     def made(self) -> tuple[ir.Function, ...]:
-        """None: the transforms are in libraries."""
+        """Return no functions: the transforms are in libraries."""
         super().made()
         return ()
 
@@ -123,7 +123,7 @@ class AcrossWriter(WinogradKernel):
         return [ir.Let("stop_window", least(stop, windows))]
 
     def levels(self) -> list[Level]:
-        """Blocks of windows, panels, products, tiles."""
+        """Return the levels: blocks of windows, panels, products, tiles."""
         width, block = self.tile.width, self.schedule.block
         first = variable("first_tile") * self.tile.rows
         left = variable("stop_window") - variable("first")
@@ -151,9 +151,9 @@ class AcrossWriter(WinogradKernel):
         ]  # fmt: skip
 
     def _shares(self) -> list[ir.Step]:
-        """The tiles of a product share in asking for the weights of the next one.
+        """Divide the prefetches of the next product's weights among the tiles of a product.
 
-        One that is alone asks a little ahead.
+        A single tile prefetches a short distance ahead.
         """
         channels = self.sizes.role("all_channels", self.images.channels)
         many, single = variable("many"), variable("many").equals(1)
@@ -167,11 +167,11 @@ class AcrossWriter(WinogradKernel):
 
     @property
     def _padded(self) -> ir.Value:
-        """Columns of the weights of a product, with those of the last panel that there are not."""
+        """Columns of the weights of a product, with the padding of the last panel."""
         return self.sizes.role("padded_columns", align_up(self.form.n.extent, self.tile.lanes))
 
     def _tile(self) -> list[ir.Step]:
-        """One register tile of one product."""
+        """Compute one register tile of one product."""
         role, size, tile = self.sizes.role, self.form.dtype.bytes, self.tile
         channels = role("all_channels", self.images.channels)
         a = (

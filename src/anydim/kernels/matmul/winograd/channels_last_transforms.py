@@ -1,7 +1,7 @@
-"""Winograd's transforms of tensors whose channels lie last: vectors of channels, none shuffled.
+"""Winograd transforms of channels-last tensors: vectors run along channels, without shuffles.
 
-A function is made of the values of its sizes and little else: layers for which these are alike
-share one that is written and compiled once, in a library of its own.
+A function depends on its sizes and little else: layers with equal sizes share one function, which
+is written and compiled once, in a library of its own.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from anydim.kernels.naming import shared_library
 from anydim.sizes import Size
 
 _AXES = ("x_image", "x_down", "x_along")
-Values = tuple[tuple[str, ir.Value], ...]  # of sizes, by what they are
+Values = tuple[tuple[str, ir.Value], ...]  # (name, value) of sizes
 
 
 def spread_values(images: Images, sizes: LayerSizes, row: Size, apart: Size) -> Values:
-    """The sizes of `spread`: transformed windows are `row` elements apart, their matrices
-    `apart`."""
+    """Return the sizes of `spread`: transformed windows are `row` apart, their matrices `apart`."""
     x = {axis: place.x for axis, place in zip(_AXES[-len(images.places) :], images.places)}
     return (
         ("x_start", sizes.known("x_start", images.form.a_start)),
@@ -41,7 +40,7 @@ def spread_values(images: Images, sizes: LayerSizes, row: Size, apart: Size) -> 
 
 
 def collect_values(images: Images, sizes: LayerSizes) -> Values:
-    """The sizes of `collect`."""
+    """Return the sizes of `collect`."""
     down, along = images.places[-2:]
     return (
         ("images", constant(len(images.places) - 2)),
@@ -53,14 +52,14 @@ def collect_values(images: Images, sizes: LayerSizes) -> Values:
 
 
 def _across(images: Images, sizes: LayerSizes) -> Values:
-    """Windows down and along an image."""
+    """Return the windows down and along an image."""
     roles = zip(("windows_down", "windows_along"), images.across)
     return tuple((name, sizes.role(name, size)) for name, size in roles)
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What layers share that have one function: the type and lanes of its vectors, its sizes."""
+    """The key of a function that layers share: element type and lanes of vectors, sizes."""
 
     dtype: DType
     lanes: int
@@ -68,19 +67,19 @@ class Shared:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Parameters: the sizes that are no constants."""
+        """The parameters: sizes that are not constant."""
         return tuple(dict.fromkeys(v.name for _, v in self.values if isinstance(v, ir.Var)))
 
 
 @lru_cache(maxsize=32)
 def spread_library(shared: Shared) -> ir.Library:
-    """The function `spread`: V of a block of windows, [36] `apart` elements each, in `dst`."""
+    """Return the function `spread`: V of a block of windows, [36] `apart` apart, to `dst`."""
     return shared_library(_Spread(shared).function(), shared.dtype in ir.PORTABLE)
 
 
 @lru_cache(maxsize=32)
 def collect_library(shared: Shared, width: int, apart: int, end: End) -> ir.Library:
-    """The function `collect`: results of a panel of sums, [36] `apart` elements each, into y."""
+    """Return the function `collect`: results of a panel of sums, [36] `apart` apart, to y."""
     return shared_library(
         _Collect(shared, width, apart, end).function(), shared.dtype in ir.PORTABLE
     )
@@ -94,8 +93,10 @@ class _Windows(Transforms):
         self.names, self.values = shared.names, dict(shared.values)
 
     def _windows(self, name: str, pointers: str, *own: str) -> ir.Function:
-        """A function that does `_window` for each window of a block; the last pointers, from y on,
-        may be of the same bytes."""
+        """Return a function that runs `_window` for each window of a block.
+
+        The pointers from y on may alias.
+        """
         code, values = self.code, self.values
         with code.range(0, variable("count")) as at:
             extents = [values[f"windows_{each}"] for each in ("down", "along")]
@@ -114,7 +115,7 @@ class _Windows(Transforms):
 
     @abstractmethod
     def _window(self, at: ir.Value, image: ir.Value, down: ir.Value, along: ir.Value) -> None:
-        """What is done for one, which is number `at` of the block."""
+        """Emit the code of one window, number `at` of the block."""
 
 
 class _Spread(_Windows):
@@ -142,7 +143,7 @@ class _Spread(_Windows):
     def _one(
         self, channel: ir.Value, rest: ir.Value | None, fine: list[list[ir.Value]] | None = None
     ) -> None:
-        """One vector of channels of a window; with `fine`, what is outside of x is 0."""
+        """Transform one vector of channels of a window; `fine` masks elements in bounds."""
         row, column = self.values["x_down"], self.values["x_along"]
         code, half = self.code, []
         at = code.let(self.x + channel)
@@ -183,7 +184,7 @@ class _Collect(_Windows):
         code.sweep(0, variable("columns"), self.lanes, self._one)
 
     def _one(self, column: ir.Value, mask: ir.Value | None) -> None:
-        """One vector of columns: the results of a window that there are."""
+        """Compute the results of a window within the image, for one vector of columns."""
         code, step, half = self.code, self.values["c_row"], []
         at = code.let(self.sums + column)
         for j in range(REACH):

@@ -1,7 +1,7 @@
-"""What Winograd's templates see in a group: a 3 x 3 convolution, and whether it pays to transform.
+"""The forms of Winograd's templates: a 3 x 3 convolution, and whether the transform pays.
 
-Channels of its tensors lie first (`Planes`) or last (`Images`). Small images, and rows of few
-windows, take a plain convolution less time.
+Tensors are channels-first (`Planes`) or channels-last (`Images`). A plain convolution is faster
+for small images, and for rows of few windows.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
 
 _LEAST_CHANNELS = 16  # in and out: with fewer the transforms cost more than they save
 _VECTOR, _PANEL = 16, 48  # windows or channels
-_READ, _TRANSFORM, _PACK = 12, 9_000, 10  # multiply-adds that a number, a vector, a window takes
-_TRANSFORM_LAST, _COPY = 8_000, 10  # that a vector of a window, a copied number take
+_READ, _TRANSFORM, _PACK = 12, 9_000, 10  # costs in multiply-adds: a number, a vector, a window
+_TRANSFORM_LAST, _COPY = 8_000, 10  # of a vector of a window, of a copied number
 _KEPT, _FROM_MEMORY = ((1 << 19, 0), (1 << 21, 7), (1 << 22, 20)), 26  # see `_read`
-_BLOCK, _LARGE_BLOCK = 32, 64  # windows of a block, and where the weights come from memory
+_BLOCK, _LARGE_BLOCK = 32, 64  # windows of a block; with weights read from memory
 _MANY_WEIGHTS = 1 << 22
-_OWN_BIAS = {ROW: as_size(0), COLUMN: as_size(1)}  # how a bias steps where channels lie last
+_OWN_BIAS = {ROW: as_size(0), COLUMN: as_size(1)}  # strides of a bias in channels-last tensors
 
 
 @dataclass(frozen=True)
 class Planes:
-    """The convolution and what follows."""
+    """A channels-first convolution and its epilogue."""
 
     form: Windows
     ending: Ending
 
     @property
     def pays(self) -> Size:
-        """1 where it takes less time than a plain convolution, else 0.
+        """1 where it is faster than a plain convolution, else 0.
 
-        In multiply-adds: products of whole vectors; weights, for each panel of windows, from
-        memory; both transforms, a row of a vector's windows at a time. Measured on a Xeon with
-        AVX-512 (16 to 512 channels, 5 x 5 to 56 x 56, 3 x 100, 200 x 3): the slower way is taken
-        where it is 1.07 at most.
+        Costs in multiply-adds: products of whole vectors; weights, read from memory for each panel
+        of windows; both transforms, one row of a vector's windows at a time. Measured on a Xeon
+        with AVX-512 (16 to 512 channels, 5 x 5 to 56 x 56, 3 x 100, 200 x 3): where the choice is
+        wrong, it is at most 1.07 times slower.
         """
         form = self.form
         down, along = windows_across(form)
@@ -66,7 +66,7 @@ class Planes:
 
 @dataclass(frozen=True)
 class Images:
-    """The convolution: its product, what follows, the axes of places (images, rows, columns)."""
+    """A channels-last convolution: product, epilogue, output axes (images, rows, columns)."""
 
     form: ContractionForm
     ending: Ending
@@ -90,27 +90,28 @@ class Images:
         return images * down * along
 
     def first(self, axis: int) -> Size:
-        """The position in x of the first window, along rows (0) or columns (1) of an image."""
+        """Return the position in x of the first window along rows (0) or columns (1)."""
         return first_position(self.bounds, self.places[axis - 2])
 
     def extent(self, axis: int) -> Size:
-        """Positions of x."""
+        """Return the positions of x along rows (0) or columns (1)."""
         return positions(self.bounds, self.places[axis - 2])
 
     @property
     def block(self) -> int:
-        """Windows that use the weights together."""
+        """Windows that share one pass over the weights."""
         weights = (PRODUCTS * self.channels * self.form.n.extent).constant or 0
         return _LARGE_BLOCK if weights > _MANY_WEIGHTS else _BLOCK
 
     @property
     def pays(self) -> Size:
-        """1 where it takes less time than a plain product of windows, else 0.
+        """1 where it is faster than a plain product of windows, else 0.
 
-        As for a single image, so that it has the same bits in every batch. In multiply-adds:
-        products, weights that no cache holds, both transforms. Measured on a Xeon with AVX-512 (16
-        to 512 channels, 2 x 2 to 28 x 28): the slower way is taken for one image where it is 1.18
-        at most. Large weights count as if they came from memory, as in a network of such layers.
+        Evaluated for a single image, so that an image has the same bits in every batch. Costs in
+        multiply-adds: products, weights that exceed the caches, both transforms. Measured on a Xeon
+        with AVX-512 (16 to 512 channels, 2 x 2 to 28 x 28): where the choice is wrong for one
+        image, it is at most 1.18 times slower. Large weights count as read from memory, as in a
+        network of such layers.
         """
         channels, columns, windows = self.channels, self.form.n.extent, product(self.across)
         places = product(place.extent for place in self.places[-2:])
@@ -125,7 +126,7 @@ class Images:
 
 
 def planes_of(task: Task) -> Planes | None:
-    """The group as a convolution of channels-first tensors that fits; else None."""
+    """Return the group as a supported convolution of channels-first tensors, else None."""
     form = windows_of(task.group, task.box, task.constants)
     if form is None or form.w not in task.constants or form.dtype != float32:
         return None
@@ -144,13 +145,13 @@ def planes_of(task: Task) -> Planes | None:
 
 
 def _plain(bounds: Sequence[Bound], pairs: Collection[tuple[str, str]]) -> bool:
-    """Whether all bounds are those of a place and its own tap, one for each, in steps of one."""
+    """Whether each bound has a position and its own tap, one bound per position, strides of one."""
     steps = all(b.stride == 1 and b.spread == 1 and (b.place, b.tap) in pairs for b in bounds)
     return steps and len({b.place for b in bounds}) == len(bounds)
 
 
 def images_of(task: Task) -> Images | None:
-    """The group as a convolution of channels-last tensors that fits; else None."""
+    """Return the group as a supported convolution of channels-last tensors, else None."""
     form = form_of(task.group, task.constants, task.machine, task.box, starts=False)
     side = None if form is None else form.windows
     if form is None or side is None or form.dtype != float32 or form.loops:
@@ -177,5 +178,5 @@ def images_of(task: Task) -> Images | None:
 
 
 def _read(weights: Size) -> int:
-    """Multiply-adds in the time that a weight takes to come."""
+    """Return the cost of loading a weight, in multiply-adds."""
     return next((each for most, each in _KEPT if (weights.constant or 0) <= most), _FROM_MEMORY)

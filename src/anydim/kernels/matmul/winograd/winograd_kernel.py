@@ -1,4 +1,4 @@
-"""What kernels of Winograd convolutions share, whichever way tensors lie."""
+"""Base class of the kernels of Winograd convolutions, for both layouts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from anydim.sizes import Size
 
 
 class WinogradKernel(Blocked):
-    """A product of one side transformed as it is used, and one that came so.
+    """A product of a run-time operand, transformed on use, and weights transformed at load time.
 
-    Operands are the transformed weights w, x, what an ending reads, and the result.
+    Operands are the transformed weights w, x, the reads of the epilogue, and the result.
     """
 
     sizes: LayerSizes
@@ -41,20 +41,20 @@ class WinogradKernel(Blocked):
         return self.sizes.role(name, size)
 
     def made(self) -> tuple[ir.Function, ...]:
-        """The two transforms."""
+        """Return the two transforms."""
         self.spread, self.collect = self._transforms()
         return (self.spread, self.collect)
 
     @abstractmethod
     def _transforms(self) -> tuple[ir.Function, ir.Function]:
-        """Windows to 36 products, and sums of products to results, with sizes for both."""
+        """Return the transforms of windows to 36 products and of sums to results."""
 
     @abstractmethod
     def _bias(self, read: Read) -> ir.Value:
-        """Where the first element of a bias lies."""
+        """Return the offset of the first element of a bias."""
 
     def _added(self) -> dict[str, ir.Address]:
-        """The result, the bias and what else is added; zeros for what there is not."""
+        """Return the addresses of result, bias and addend; a missing one is `zeros`."""
         bias = more = ir.Address("zeros", constant(0))
         if self.ending.bias is not None:
             tensor = self.ending.bias.tensor

@@ -4,7 +4,7 @@ for each rectangle of a thread's part (`matmul/work_partition.py`), each panel o
     the transformed windows of the panel: V[36][channels]
     for each block of rows
         for each of the 36 products, each strip of rows: sums = U V
-        for each row: the results of its windows, with what follows
+        for each row: the results of its windows, with the epilogue
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from anydim.sizes import Size, align_up, as_size, ceil_div
 
 
 class WinogradWriter(WinogradKernel):
-    """The kernel of tensors whose channels lie first: lanes are windows."""
+    """The kernel of channels-first tensors: lanes are windows."""
 
     name = "winograd"
 
@@ -66,7 +66,7 @@ class WinogradWriter(WinogradKernel):
 
     @property
     def scratch(self) -> Size:
-        """Those, and the sums of a block of rows; a vector may reach over the last ones."""
+        """Bytes of transformed windows and of a block's sums, with room for one more vector."""
         sums = PRODUCTS * self.schedule.block_rows * self.tile.width + self.tile.lanes
         return self.spread_bytes + sums * self.form.dtype.bytes
 
@@ -76,7 +76,7 @@ class WinogradWriter(WinogradKernel):
             collect = Collect(self.form, self.sizes, self.tile.lanes, self.ending)
             return spread.function(), collect.function()
 
-        made()  # for all of the sizes they need
+        made()  # a first pass collects the sizes
         return made()
 
     def start(self) -> list[ir.Step]:
@@ -93,7 +93,7 @@ class WinogradWriter(WinogradKernel):
         ]
 
     def levels(self) -> list[Level]:
-        """Panels of windows, blocks of rows, products, strips."""
+        """Return the levels: panels of windows, blocks of rows, products, strips."""
         rows, tile = self.schedule.block_rows, self.tile
         left = self.sizes.value(self.windows) - variable("column")
         behind = variable("row_stop") - variable("row0")
@@ -117,7 +117,7 @@ class WinogradWriter(WinogradKernel):
         ]  # fmt: skip
 
     def _weights(self) -> ir.Value:
-        """The first weight of the block of rows, of the first product."""
+        """Return the offset of the first product's first weight of the block of rows."""
         value, form = self.sizes.value, self.form
         group = align_up(form.rows, self.tile.rows) * form.channels.extent * PRODUCTS
         row = variable("row0") * value(form.channels.extent)
@@ -125,7 +125,7 @@ class WinogradWriter(WinogradKernel):
         return summed(row, *packed_at(loops, group, self.sizes.role))
 
     def _strip(self) -> list[ir.Step]:
-        """Some tiles of one product."""
+        """Compute several tiles of one product."""
         value, form = self.sizes.value, self.form
         channels = form.channels.extent
         each = value(align_up(form.rows, self.tile.rows) * channels)

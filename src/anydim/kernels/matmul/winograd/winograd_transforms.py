@@ -1,10 +1,10 @@
 """The transforms of Winograd's F(4 x 4, 3 x 3): windows of 6 x 6 to 36 products and back.
 
-    V = B' d B     d: 6 x 6 elements of x, of which neighbouring windows share 2
+    V = B' d B     d: 6 x 6 elements of x, of which adjacent windows share 2
     Y = A' M A     M: 36 sums of products, Y: 4 x 4 results
 
-Lanes are windows along a row of the result. What steps by 4 along x is loaded as it lies and
-shuffled apart; results are shuffled together again. Lavin and Gray, Fast Algorithms for
+Lanes are windows along a row of the result. Elements 4 apart along x are loaded contiguously and
+deinterleaved by shuffles; results are interleaved again. Lavin and Gray, Fast Algorithms for
 Convolutional Neural Networks, 2015.
 """
 
@@ -25,7 +25,7 @@ from anydim.kernels.matmul.convolution.convolution_form import Windows
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.sizes import Size, as_size, ceil_div
 
-STEP, REACH, PRODUCTS = 4, 6, 36  # results along a side, elements of x, sums of products
+STEP, REACH, PRODUCTS = 4, 6, 36  # results and elements of x along a side, sums of products
 WEIGHTS = (
     (1 / 4, 0.0, 0.0),
     (-1 / 6, -1 / 6, -1 / 6),
@@ -37,26 +37,25 @@ WEIGHTS = (
 
 
 def windows_across(form: Windows) -> tuple[Size, Size]:
-    """Windows down and along the result."""
+    """Return the windows down and along the result."""
     rows, columns = (ceil_div(step.extent, STEP) for step in form.places)
     return rows, columns
 
 
 def first_position(bounds: Sequence[Bound], place: WindowAxis) -> Size:
-    """The position in x of the first tap of a place."""
+    """Return the position in x of the first tap of an output axis."""
     return next((b.constant for b in bounds if b.place == place.name), as_size(0))
 
 
 def positions(bounds: Sequence[Bound], place: WindowAxis) -> Size:
-    """Positions of x along a place; without padding, those that windows reach."""
+    """Return the positions of x along an output axis; without padding, those that windows read."""
     found = (b.extent for b in bounds if b.place == place.name)
     return next(found, place.extent + (REACH - STEP))
 
 
 @dataclass(frozen=True)
 class End:
-    """What there is of an ending, for vectors: whether a bias and more are added, and the limits
-    as functions of numbers."""
+    """The parts of an epilogue for vectors: flags of bias and addend, limits by function."""
 
     bias: bool
     more: bool
@@ -70,7 +69,7 @@ class End:
 
 
 class Transforms:
-    """Vectors of 6 values transformed, step by step."""
+    """Transforms vectors of 6 values, step by step."""
 
     def __init__(self, dtype: DType, lanes: int) -> None:
         self.code = Writer()
@@ -80,11 +79,11 @@ class Transforms:
     def load(
         self, buffer: str, at: ir.Value, mask: ir.Value | None = None, lanes: int = 0
     ) -> ir.Value:
-        """A vector, or so many lanes, read here."""
+        """Load a vector, or `lanes` lanes, into a variable."""
         return self.code.let(ir.Load(ir.Type(self.dtype, lanes or self.lanes), buffer, at, mask))
 
     def combined(self, *terms: tuple[int, ir.Value]) -> ir.Value:
-        """The sum of factor * value, with multiply-adds where a factor is not 1 or -1."""
+        """Return the sum of factor * value; factors other than 1 and -1 use multiply-adds."""
         (factor, total), *rest = sorted(terms, key=lambda term: term[0] != 1)
         assert factor == 1
         for factor, value in rest:
@@ -96,7 +95,7 @@ class Transforms:
         return total
 
     def spread(self, d: Sequence[ir.Value]) -> list[ir.Value]:
-        """B' d for six values."""
+        """Return B' d for six values."""
         a, b = (self.combined((1, d[n]), (-4, d[n - 2])) for n in (4, 3))
         c, e = (self.combined((1, d[n]), (-1, d[n - 2])) for n in (4, 3))
         return [
@@ -107,7 +106,7 @@ class Transforms:
         ]
 
     def collected(self, m: Sequence[ir.Value]) -> list[ir.Value]:
-        """A' m for six values."""
+        """Return A' m for six values."""
         a, b, c, e = (
             self.combined((1, m[n]), (sign, m[n + 1])) for n in (1, 3) for sign in (1, -1)
         )
@@ -119,7 +118,7 @@ class Transforms:
         ]
 
     def ended(self, end: End, found: ir.Value, bias: ir.Value, more: ir.Value) -> ir.Value:
-        """The results with as much of an ending as there is."""
+        """Apply the parts of an epilogue to the results."""
         for value, wanted in ((bias, end.bias), (more, end.more)):
             if wanted:
                 found = self.code.let(found + value)
@@ -130,7 +129,7 @@ class Transforms:
 
 @dataclass(frozen=True)
 class _Windows:
-    """A vector of windows: their row, the first one's place in it and in the panel, how many."""
+    """A vector of windows: their row, the first one's index in it and in the panel, their count."""
 
     line: ir.Value
     place: ir.Value
@@ -150,11 +149,11 @@ class _Lines(Transforms, ABC):
 
     @abstractmethod
     def pointers(self) -> list[ir.Pointer]:
-        """Its first parameters; behind them are `scalars` and sizes."""
+        """Return the first parameters; `scalars` and sizes follow."""
 
     @abstractmethod
     def vectors(self, windows: _Windows) -> None:
-        """What is done for a vector of windows."""
+        """Emit the code of a vector of windows."""
 
     def function(self) -> ir.Function:
         code, along = self.code, self.sizes.value(windows_across(self.form)[1])
@@ -206,7 +205,7 @@ class Spread(_Lines):
         self, x: ir.Value, to: ir.Value, masks: Sequence[ir.Value], rows: Sequence[ir.Value],
         room: ir.Value,
     ) -> None:  # fmt: skip
-        """One channel: rows transformed as they come, then columns."""
+        """Transform one channel: rows as they are loaded, then columns."""
         code, value, half = self.code, self.sizes.value, []
         for i, fine in enumerate(rows):
             at = code.let(x + value(self.form.taps[0].x) * i)
@@ -221,7 +220,7 @@ class Spread(_Lines):
                 code.emit(ir.Store("dst", to + step * (i * REACH + j), each, room))
 
     def _apart(self, loads: Sequence[ir.Value]) -> list[ir.Value]:
-        """Elements 4 * lane + j for j in 0..5, out of 4 * lanes + 2 elements in a row."""
+        """Return elements 4 * lane + j for j in 0..5, out of 4 * lanes + 2 consecutive elements."""
         even, odd = (tuple(range(start, 2 * self.lanes, 2)) for start in (0, 1))
 
         def pick(left: ir.Value, right: ir.Value, lanes: tuple[int, ...]) -> ir.Value:
@@ -235,7 +234,7 @@ class Spread(_Lines):
 
 
 class Collect(_Lines):
-    """The function `collect`: results of one row of sums, [36] apart by `sums_step`, into y."""
+    """The function `collect`: results of one row of sums, [36] apart by `sums_step`, to y."""
 
     name, scalars = "collect", ("y_at", "more_at", "column", "width", "sums_step")
 
@@ -262,7 +261,7 @@ class Collect(_Lines):
                 self._row(code.let(row * value(places[1].extent) + first), values, masks)
 
     def _row(self, first: ir.Value, values: Sequence[ir.Value], masks: list[ir.Value]) -> None:
-        """A row of the results, `first` elements into y."""
+        """Store a row of the results, at offset `first` in y."""
         bias = ir.Load(ir.Type(self.dtype), "bias", constant(0)).spread(self.lanes)
         for part, found in enumerate(self._together(self.collected(values))):
             at, mask = first + part * self.lanes, masks[part]
@@ -271,7 +270,7 @@ class Collect(_Lines):
             self.code.emit(ir.Store("y", variable("y_at") + at, done, mask))
 
     def _together(self, y: Sequence[ir.Value]) -> list[ir.Value]:
-        """Four vectors of every fourth result as results in a row."""
+        """Interleave four vectors of every fourth result."""
         half = self.lanes // 2
 
         def zipped(left: ir.Value, right: ir.Value, start: int) -> ir.Value:
