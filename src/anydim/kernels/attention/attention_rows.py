@@ -1,11 +1,11 @@
-"""What attention does row by row: softmax of a tile of scores, and the rows of the result.
+"""Row-wise steps of attention: softmax of a tile of scores, and the rows of the result.
 
-Row r of a tile of scores lies in "scores" from r * stride on. Maxima are found for all rows
-before powers are taken of any, so that a row does not wait for its own maximum.
+Row r of a tile of scores begins at element r * stride of "scores". The maxima of all rows are
+computed before any powers, so that a row does not wait for its own maximum.
 
-Where the keys take several blocks, "tops" and "totals" hold the largest score and the sum of
-powers of each row so far, "news" the largest with this block, "keeps" the factor by which a new
-maximum shrinks what was summed up before, and "sums" the mixed values so far.
+With several blocks of keys, "tops" and "totals" hold the running maximum and sum of powers of each
+row, "news" the maximum including the current block, "keeps" the factor that rescales earlier sums
+to a new maximum, and "sums" the accumulated mixed values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from anydim.lang.tree import Read
 
 MINUS_INFINITY = float("-inf")
 LOW = -80.0  # e^-80 = 2e-35: products with it are still normal numbers
-MAGIC = 1.5 * 2**23  # added, it leaves the nearest whole number in the low bits
+MAGIC = 1.5 * 2**23  # adding it rounds to an integer, in the low bits
 POWER = (
     0.001327640376985073, 0.009675598703324795, 0.05550713837146759, 0.24022118747234344,
     0.6931469440460205, 1.0000001192092896,
@@ -32,7 +32,7 @@ POWER = (
 
 
 def _later() -> ir.Value:
-    """Whether there was a block of keys before this one."""
+    """Return whether the current block of keys is not the first."""
     return variable("block") > 0
 
 
@@ -40,8 +40,10 @@ def _later() -> ir.Value:
 
 
 def largest_scores(plan: Plan, unit: Elements) -> tuple[ir.Step, ...]:
-    """Make the scores of the tile's rows from the raw products; leave their maxima in "tops" or
-    "news"."""
+    """Compute the scores of the tile's rows from the raw products, and their maxima.
+
+    The maxima are stored to "tops" or "news".
+    """
     code = Writer("score_")
     with code.range(0, variable("tile")) as number:
         query = code.let(variable("first") + number)
@@ -61,7 +63,7 @@ def largest_scores(plan: Plan, unit: Elements) -> tuple[ir.Step, ...]:
             old = code.let(select(_later(), old, MINUS_INFINITY))
             top = code.let(_larger(old, top))
             keep = exp_nonpositive(code, old - _finite(top))
-            keep = select(old.equals(top), 1, keep)  # blocks of no weight leave all bits
+            keep = select(old.equals(top), 1, keep)  # blocks of no weight preserve all bits
             Buffer(code, "keeps", float32)[number] = keep
         plan.tops(code, number)[0] = top
     return code.written
@@ -71,7 +73,7 @@ def _scores(
     code: Writer, plan: Plan, row: Elements, line: Buffer, column: ir.Value, most: Variable,
     mask: ir.Value | None,
 ) -> None:  # fmt: skip
-    """A vector of scores, what is not masked counted into `most`."""
+    """Compute a vector of scores, and include its unmasked lanes in `most`."""
 
     def raw(read: Read) -> ir.Value | None:
         return line.load(column, plan.lanes) if read.tensor == plan.form.raw else None
@@ -91,19 +93,19 @@ def _scores(
 
 
 def _larger(left: ir.Value, right: ir.Value) -> ir.Value:
-    """The larger one lane by lane; what a NaN makes of it is settled by the powers."""
+    """Return the larger value per lane; NaN may be lost here: powers restore it."""
     return apply("fast_max", left, right)
 
 
 def _finite(top: ir.Value) -> ir.Value:
-    """What is taken off the scores: their maximum, or 0 when all of them are -inf."""
+    """Return the offset subtracted from scores: their maximum, or 0 when all are -inf."""
     return select(top.equals(MINUS_INFINITY), 0, top)
 
 
 def _across(
     code: Writer, function: Callable[[ir.Value, ir.Value], ir.Value], value: ir.Value
 ) -> ir.Value:
-    """All lanes combined, in every lane."""
+    """Combine all lanes; every lane has the result."""
     half = value.type.lanes // 2
     while half:
         picks = tuple(lane ^ half for lane in range(value.type.lanes))
@@ -116,11 +118,11 @@ def _across(
 
 
 def exp_nonpositive(code: Writer, x: ir.Value) -> ir.Value:
-    """e^x in every lane of a float32 value at most 0.
+    """Return e^x in every lane of a float32 value at most 0.
 
-    x = n ln2 + f ln2 with n whole and |f| <= 1/2; e^x = 2^n 2^f. The polynomial of degree 5 for 2^f
-    is a minimax fit of the relative error made for this file: 2.1e-7 at most in float32, the
-    rounding of its evaluation included. Below `LOW` the result is 0; NaN stays NaN.
+    x = n ln2 + f ln2 with integer n and |f| <= 1/2; e^x = 2^n 2^f. The polynomial of degree 5 for
+    2^f is a minimax fit of the relative error made for this file: 2.1e-7 at most in float32,
+    including the rounding of its evaluation. Below `LOW` the result is 0; NaN stays NaN.
     """
     x = code.let(x)
     shifted = code.let(fma(x, math.log2(math.e), MAGIC))
@@ -133,7 +135,7 @@ def exp_nonpositive(code: Writer, x: ir.Value) -> ir.Value:
 
 
 def powers(plan: Plan) -> tuple[ir.Step, ...]:
-    """Replace the scores of the tile's rows by e^(score - top); leave the sums in "totals"."""
+    """Replace the scores of the tile's rows by e^(score - top), and store the sums to "totals"."""
     code = Writer("power_")
     with code.range(0, variable("tile")) as number:
         place = code.let(variable("at") + number)
@@ -161,8 +163,8 @@ def powers(plan: Plan) -> tuple[ir.Step, ...]:
 def result_rows(plan: Plan, unit: Elements, ahead: tuple[ir.Step, ...]) -> tuple[ir.Step, ...]:
     """Store the mixed values of the tile's rows, divided by their totals.
 
-    With several blocks of keys the mixed values are summed up first and stored after the last.
-    `ahead` is done once per row, whose number is "out_query".
+    With several blocks of keys the mixed values are accumulated, and stored after the last block.
+    `ahead` runs once per row, with the row's number in "out_query".
     """
     form, code = plan.form, Writer("out_")
     with code.range(0, variable("tile")) as number:
@@ -187,7 +189,7 @@ def result_rows(plan: Plan, unit: Elements, ahead: tuple[ir.Step, ...]) -> tuple
 
 
 def _sum(code: Writer, plan: Plan, mixed: Buffer, sums: Buffer, keep: ir.Value | None) -> None:
-    """The mixed values of this block put into the sums of a row, or added to what they keep."""
+    """Store the mixed values of this block to the sums of a row, or add the rescaled sums."""
     factor = None if keep is None else code.let(keep.spread(plan.lanes))
     for column in range(0, plan.padded, plan.lanes):
         value = mixed.load(column, plan.lanes)
@@ -197,7 +199,7 @@ def _sum(code: Writer, plan: Plan, mixed: Buffer, sums: Buffer, keep: ir.Value |
 
 
 def _divide(code: Writer, plan: Plan, result: Buffer, source: Buffer, place: ir.Value) -> None:
-    """A row of the result: values divided by the total, 0 without keys."""
+    """Store a row of the result: values divided by the total, 0 without keys."""
     total = Buffer(code, "totals", float32)[place]
     divisor = select(variable("key_count").equals(0), float("inf"), total)
     divisor = code.let(divisor.spread(plan.lanes))

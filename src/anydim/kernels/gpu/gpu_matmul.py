@@ -1,11 +1,11 @@
-"""What products by groups have in common: their form, tiles, factors on their way, results.
+"""The common part of products by work-groups: form, tiles, copies of factors, results.
 
     C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n],  y = f(C, ...)
 
-A and B are any expressions: m are the axes that only A has, n those that only B has, batch those
-of both, k what is summed over. So a convolution is a product whose A reads windows, 0 outside of
-the image. A group makes a tile of m x n; parts of A and B pass through local memory, zeros behind
-their ends. Where a factor is a conversion from 16 bits, these are what passes.
+A and B are any expressions: m are the axes of A alone, n those of B alone, batch those of both, k
+the reduced axes. A convolution is therefore a product whose A reads windows, 0 out of bounds of the
+image. A work-group computes a tile of m x n; parts of A and B are copied to local memory, padded
+with zeros. If a factor is a conversion from 16 bits, the 16-bit values are copied.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _START = ir.Var(ir.INDEX, "start")
 
 @dataclass(frozen=True)
 class ProductForm:
-    """The factors of a product, the axes by what has them, and what is made of the sums."""
+    """The factors of a product, its axes by the factors that use them, and its epilogue."""
 
     dtype: DType
     a: Factor
@@ -52,14 +52,14 @@ class ProductForm:
     batch: tuple[Axis, ...]
     depth: tuple[Axis, ...]
     outputs: tuple[Output, ...]
-    place: Affine  # of results
+    place: Affine  # the offset of results
 
 
 @dataclass(frozen=True)
 class Tiled:
-    """A group makes `rows` x `columns` sums, `depth` steps of which are in local memory at a time.
+    """A work-group computes `rows` x `columns` sums; local memory holds `depth` k-steps at a time.
 
-    A part of the group, `together` items, makes `part_rows` x `part_columns` of them.
+    A part of the group, `together` work-items, computes `part_rows` x `part_columns` sums.
     """
 
     rows: int = 64
@@ -71,7 +71,7 @@ class Tiled:
 
     @property
     def across(self) -> int:
-        """Parts beside each other in a row of the tile."""
+        """Parts side by side in a row of the tile."""
         return self.columns // self.part_columns
 
     @property
@@ -81,7 +81,7 @@ class Tiled:
 
 @lru_cache(maxsize=512)
 def product_form(group: Group) -> ProductForm | None:
-    """The group as a product; None where it is none."""
+    """Return the group as a product; None if it is not one."""
     found = product_of(group)
     if found is None or not plain(group):
         return None
@@ -113,7 +113,7 @@ def _factor(
     value: Expr, dtype: DType, axes: tuple[Axis, ...], depth: tuple[Axis, ...],
     types: Mapping[str, TensorType],
 ) -> Factor:  # fmt: skip
-    """A factor of a product with sums of `dtype`."""
+    """Return a factor of a product with sums of `dtype`."""
     inner = value.argument if isinstance(value, Cast) else value
     held = dtype_of(inner, types)
     if inner is not value and held in _NARROW:
@@ -124,12 +124,12 @@ def _factor(
     return Factor(value, dtype, axes, along and bool(axes))
 
 
-# ---- axes that lie behind one another -----------------------------------------------------------
+# ---- contiguous axes ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Loops:
-    """Axes in lists that are flattened, what is computed in them, and where results are written."""
+    """Lists of axes that are flattened, the expressions over them, and the offset of results."""
 
     axes: tuple[tuple[Axis, ...], ...]
     values: tuple[Expr, ...]
@@ -137,11 +137,11 @@ class Loops:
 
 
 def merged(loops: Loops, types: Mapping[str, TensorType]) -> Loops:
-    """The same with neighbours in each list merged as far as they can be: fewer indices to find.
+    """Merge adjacent axes of each list as far as possible, to compute fewer indices.
 
-    The place of an item among all rows of a product is a number; each axis more is a division more
-    to find its index. Batch and sequence of an activation are one axis where nothing tells them
-    apart.
+    The row of a work-item is one number over all axes of rows; each further axis costs a division
+    to compute its index. Batch and sequence of an activation are one axis unless a read
+    distinguishes them.
     """
     for which, _ in enumerate(loops.axes):
         for at in reversed(range(len(loops.axes[which]) - 1)):
@@ -150,7 +150,7 @@ def merged(loops: Loops, types: Mapping[str, TensorType]) -> Loops:
 
 
 def _pair(loops: Loops, which: int, at: int, types: Mapping[str, TensorType]) -> Loops:
-    """With two neighbours as the second one of them, if they are one walk everywhere."""
+    """Replace two adjacent axes by the second one, if every read strides over both as over one."""
     outer, inner = loops.axes[which][at : at + 2]
     changes: dict[Read, Read] = {}
     names = {outer.name, inner.name}
@@ -185,19 +185,19 @@ def _one_walk(form: Affine, outer: Axis, inner: Axis) -> bool:
 
 
 class ProductWriter:
-    """Writes the body of one kernel, around what `schedule` does with parts of both factors.
+    """Writes the body of one kernel; a subclass multiplies the parts of both factors.
 
-    `multiply` and `finish` say how an item adds to its `sums`, and what it does with them.
+    `multiply` adds to the `sums` of a work-item, and `finish` computes its results.
     """
 
     sums: tuple[str, ...]
 
     def multiply(self, left: Side, right: Side, part: ir.Value | int) -> None:
-        """The sums of an item by one block of both factors."""
+        """Add one block of both factors to the sums of a work-item."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """The results of an item, where they are inside."""
+        """Store the results of a work-item, if they are in bounds."""
         raise NotImplementedError
 
     def __init__(self, group: Group, form: ProductForm, schedule: Tiled, machine: Machine) -> None:
@@ -219,7 +219,7 @@ class ProductWriter:
         self.scope = self.outside.inner(work.indices(batch, form.batch))
 
     def body(self, left: Side, right: Side) -> list[ir.Step]:
-        """The steps of an item."""
+        """Return the steps of a work-item."""
         work, form = self.work, self.form
         around = Around(work, self.scope, form.depth, self.depth, self.tile.items)
         fillings = [Filling(around, side) for side in (left, right)]
@@ -232,8 +232,11 @@ class ProductWriter:
         return [*self.outside.steps, *work.written]
 
     def sides(self, stride: Callable[[bool, int], int], own: bool = True) -> tuple[Side, Side]:
-        """Both factors in local memory; `stride` is told whether steps lie side by side, and how
-        many elements do. Without `own` places do, whatever lies side by side in the tensors."""
+        """Return the layouts of both factors in local memory.
+
+        `stride` takes whether k-steps are contiguous, and the number of contiguous elements.
+        Without `own` k-steps are never contiguous, whatever the layout of the tensors.
+        """
         form, tile = self.form, self.tile
         parts = 2 if self.work.context.machine.warps else 1
         made = []
@@ -249,7 +252,7 @@ class ProductWriter:
     def launch(
         self, name: str, body: Sequence[ir.Step], sides: Sequence[Side], reason: str
     ) -> Launch:
-        """The launch of the kernel with that body."""
+        """Return the launch of the kernel with that body."""
         return self.work.launch(
             name, body, self.tile.items, [side.local for side in sides],
             parallel=self.batches * self.tiles_down * self.tiles_across,
@@ -260,9 +263,9 @@ class ProductWriter:
     # ---- factors -------------------------------------------------------------------------------
 
     def _blocks(self, fillings: Sequence[Filling], left: Side, right: Side) -> None:
-        """The loop over the steps of the sums, a block of them in local memory at a time.
+        """Emit the loop over k-steps, with one block of them in local memory at a time.
 
-        Where there is room for two, the next one is on its way while one is multiplied.
+        If local memory holds two blocks, the next one is copied while one is multiplied.
         """
         work, depth, step = self.work, self.work.sizes.value(self.depth), self.tile.depth
 
@@ -289,16 +292,16 @@ class ProductWriter:
                 fill(constant(0), 0)
             work.take([*first, ir.CopiesEnd()], before)
 
-    # ---- what follows --------------------------------------------------------------------------
+    # ---- epilogue ------------------------------------------------------------------------------
 
     @contextmanager
     def inside_row(self, row: ir.Value) -> Iterator[dict[str, ir.Value]]:
-        """What is done for a row of sums, if there is one, with its indices."""
+        """Run the block for a row of sums if it is in bounds; yields its indices."""
         with self.work.when(row < self.work.sizes.value(self.rows)):
             yield self.work.indices(row, self.form.a.axes)
 
     def store(self, rows: dict[str, ir.Value], column: ir.Value, total: ir.Value) -> None:
-        """The results of a sum, if there is such a column."""
+        """Store the results of a sum, if its column is in bounds."""
         work = self.work
 
         def done(read: Read) -> ir.Value | None:

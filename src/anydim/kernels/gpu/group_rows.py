@@ -1,9 +1,9 @@
-"""Rows and elements by groups: a group folds a row in local memory, or an item makes an element.
+"""Rows and elements by work-groups: one group reduces a row, or one work-item makes an element.
 
     top(r) max=! x(r,c);  e(r,c) = exp(x(r,c) - top(r));  total(r) +=! e(r,c);  y(r,c) = e / total
 
-A reduction is folded by each item over every `items`th element of the row, then by halves of the
-group. What is no result is computed again where it is used, but for what belongs to a whole row.
+In a reduction each work-item reduces every `items`th element of the row, then the group combines
+halves in local memory. Values that are not results are recomputed on use, except values per row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _START, _ITEM = ir.Var(ir.INDEX, "start"), ir.Item()
 
 @dataclass(frozen=True)
 class Teams:
-    """`items` make a group, each of which does `each` elements of a group without reductions."""
+    """A work-group has `items` work-items; without reductions each computes `each` elements."""
 
     items: int = 128
     each: int = 4
@@ -38,7 +38,7 @@ class Teams:
 
 @dataclass(frozen=True)
 class TeamsForm:
-    """Axes that all statements run over, a group for each place; and those of a row."""
+    """The axes of all statements, with one work-group per position, and the axes of a row."""
 
     outer: tuple[Axis, ...]
     row: tuple[Axis, ...]
@@ -46,7 +46,7 @@ class TeamsForm:
 
 
 def teams_form(group: Group) -> TeamsForm | None:
-    """How groups do a group of statements; None where they do not."""
+    """Return the form of a group for work-groups, or None."""
     if not plain(group) or not _reads_in_place(group):
         return None
     reduced = [s for s in group.statements if s.combine]
@@ -66,7 +66,7 @@ def teams_form(group: Group) -> TeamsForm | None:
 
 
 def _reads_in_place(group: Group) -> bool:
-    """Whether what a statement makes is read by later ones at their own place only."""
+    """Whether later statements read a statement's result only at their own indices."""
     made: dict[str, tuple[Index, ...]] = {}
     for statement in group.statements:
         for read in reads(statement.body):
@@ -104,17 +104,17 @@ class _Writer:
         self.work = Work(group, machine)
         self.statements = {statement.target: statement for statement in group.statements}
         self.made = frozenset(self.statements)
-        self.whole: dict[str, ir.Value] = {}  # what belongs to a whole row
+        self.whole: dict[str, ir.Value] = {}  # values per row
         self.locals: list[ir.Local] = []
 
     def body(self) -> list[ir.Step]:
-        """The steps of an item."""
+        """Return the steps of a work-item."""
         work = self.work
         outside = Elements(work.context)
         row = outside.inner(work.indices(_START, self.form.outer))
         before = work.here
         self.last = work.sizes.value(product(axis.extent for axis in self.form.row))
-        waiting: list[Statement] = []  # results of one sweep
+        waiting: list[Statement] = []  # results of one pass over the row
         for statement in self.group.statements:
             if statement.combine:
                 self._sweep(row, waiting)
@@ -131,7 +131,7 @@ class _Writer:
     # ---- statements ----------------------------------------------------------------------------
 
     def _fold(self, row: Elements, statement: Statement) -> None:
-        """A reduction: by items, then by halves of the group."""
+        """Emit a reduction: by work-items, then by halves of the group."""
         work, dtype = self.work, self._dtype(statement)
         function, wide = folding(statement.combine, dtype)
         kind = ir.Type(wide)
@@ -147,7 +147,7 @@ class _Writer:
         self._known(row, statement, whole)
 
     def _scalar(self, row: Elements, statement: Statement) -> None:
-        """What belongs to a whole row: every item computes it."""
+        """Emit a value per row; every work-item computes it."""
         inner = self._inside(row, {})
         found = inner.value(statement.body, self._dtype(statement))
         self.work.take(inner.steps)
@@ -162,7 +162,7 @@ class _Writer:
                 self.work.take([*inner.steps, store])
 
     def _sweep(self, row: Elements, statements: list[Statement]) -> None:
-        """Results with an element for each of the row."""
+        """Emit one pass that stores results per element of the row."""
         if not statements:
             return
         with self._elements(row) as inner:
@@ -181,7 +181,7 @@ class _Writer:
 
     @contextmanager
     def _elements(self, row: Elements) -> Iterator[Elements]:
-        """The loop of an item over its elements of the row, or of all."""
+        """Loop over the work-item's elements of the row, or of all elements."""
         work, items, last = self.work, self.schedule.items, self.last
         first: ir.Value = _ITEM
         if not self.form.reduces:
@@ -194,7 +194,7 @@ class _Writer:
             work.take(inner.steps)
 
     def _inside(self, row: Elements, indices: dict[str, ir.Value]) -> Elements:
-        """Where made tensors are what their statements say."""
+        """Return a scope where reads of computed tensors inline their statements."""
 
         def local(read: Read) -> ir.Value | None:
             if read.tensor in self.whole:

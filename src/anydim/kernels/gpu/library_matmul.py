@@ -1,10 +1,10 @@
-"""Plain matrix products for the library of a device, which its driver asks (`devices/cublas.py`).
+"""Plain matrix products by the library of a device, through its driver (`devices/cublas.py`).
 
     C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n]
 
-Every axis is one walk over A, B and C, so that numbers say all: a kernel's name says its types, its
-sizes are `WORDS`. Its own steps, an element after the other, are what is done where the library
-does not take the numbers. What follows a product is in other kernels.
+Every axis has one stride in A, B and C, so numbers describe the product: the kernel's name holds
+its types, its sizes are `WORDS`. The kernel's own steps, element by element, run where the library
+does not support the numbers. The epilogue of the product runs in other kernels.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _RESULTS = {
 
 @dataclass(frozen=True)
 class Plain:
-    """There is nothing to choose: the library knows its device."""
+    """The schedule of a library call; it has no options: the library is tuned for its device."""
 
 
 @dataclass(frozen=True)
 class _Form:
-    """Tensors, the type of factors and of the result, and the sizes of `WORDS`."""
+    """Tensors, the types of factors and result, and the sizes of `WORDS`."""
 
     tensors: tuple[str, str, str]
     factors: DType
@@ -98,7 +98,7 @@ def _is_product(value: Expr) -> bool:
 
 
 def _place(value: Expr, group: Group) -> tuple[str, Affine] | None:
-    """The tensor that a factor reads as it lies, and where."""
+    """Return the tensor and the address of a factor that is a plain read, or None."""
     if not isinstance(value, Read) or value.default is not None:
         return None
     form = address(value, group.type_of(value.tensor).shape)
@@ -106,10 +106,10 @@ def _place(value: Expr, group: Group) -> tuple[str, Affine] | None:
 
 
 def _words(form: ProductForm, a: Affine, b: Affine, c: Affine) -> tuple[Size, ...] | None:
-    """The sizes of `WORDS`; None where axes do not become one walk."""
+    """Return the sizes of `WORDS`; None if axes cannot be merged."""
     batch = [axis for axis in form.batch if axis.extent.constant != 1]
     columns = list(form.b.axes)
-    if _walk(columns, b, c) is None:  # those of each image, say: products that share a factor
+    if _walk(columns, b, c) is None:  # columns per image, for example: products that share a factor
         batch, columns = [*batch, *columns[:-1]], columns[-1:]
     m, n = _walk(form.a.axes, a, c), _walk(columns, b, c)
     k, many = _walk(form.depth, a, b), _walk(batch, a, b, c)
@@ -124,7 +124,7 @@ def _words(form: ProductForm, a: Affine, b: Affine, c: Affine) -> tuple[Size, ..
 
 
 def _walk(axes: Sequence[Axis], *forms: Affine) -> tuple[Size, ...] | None:
-    """The extent of axes as one, and its stride in each of the forms."""
+    """Return the extent of axes as one, and its stride in each of the forms."""
     for outer, inner in pairwise(axes):
         for form in forms:
             if form.stride(outer.name) != form.stride(inner.name) * inner.extent:
@@ -134,7 +134,7 @@ def _walk(axes: Sequence[Axis], *forms: Affine) -> tuple[Size, ...] | None:
 
 
 def _body(form: _Form) -> tuple[ir.Step, ...]:
-    """The product as it is defined, for a part of the range of all its elements."""
+    """Return the product's scalar loops, for a part of the range of all its elements."""
     wide = float64 if form.factors == float64 else float32
     names = {name: variable(name) for name in (*WORDS, "place", "row", "column", "which", "step")}
     kind, total = ir.Type(form.factors), ir.Get(ir.Type(wide), "sum")

@@ -1,10 +1,10 @@
 """The body of an attention kernel: a tile of queries, a running softmax, blocks of keys.
 
-An item has some scores of a block, rows apart and keys apart, and then some columns of the result,
-of the same rows. Queries, keys and values come to local memory by copies that neighbouring items
-make of neighbouring elements; the keys of the next block arrive while this block's values are
-multiplied. The largest score so far, and what was summed up by it, are corrected when a block has
-a larger one (Milakov and Gimelshein, Online normalizer calculation for softmax, 2018).
+A work-item computes some scores of a block, several rows and keys, and then some columns of the
+result in the same rows. Queries, keys and values are copied to local memory with coalesced
+accesses; the keys of the next block are copied while this block's values are multiplied. The
+running maximum and the sums that depend on it are rescaled when a block has a larger score (Milakov
+and Gimelshein, Online normalizer calculation for softmax, 2018).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from anydim.sizes import ceil_div
 _START, _ITEM, _ZERO = ir.Var(ir.INDEX, "start"), ir.Item(), constant(0)
 _FLOAT = ir.Type(float32)
 _LEAST = number(float32, float("-inf"))
-_STEP = 4  # elements that an item loads from local memory at a time
+_STEP = 4  # elements that a work-item loads from local memory at a time
 _VECTOR = 16  # bytes
 QUERIES, KEYS, VALUES, SHARES, TOPS = "queries", "keys", "values", "shares", "tops"
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A group of `items`, a grid `across` wide, makes `rows` x `columns` of a result.
+    """A work-group of `items`, a grid of `across` columns, computes `rows` x `columns` of a result.
 
-    `keys` are in a block, `depth` elements of each query and key are in local memory at a time.
+    A block has `keys` keys; local memory holds `depth` elements of each query and key at a time.
     """
 
     items: int
@@ -63,12 +63,12 @@ class Tile:
 
     @property
     def own_columns(self) -> int:
-        """Columns of an item: 1, 2, or a multiple of the elements that it loads at a time."""
+        """Columns of a work-item: 1, 2, or a multiple of the elements that it loads at a time."""
         own = -(-self.columns // self.across)
         return own if own <= 2 else _padded(own, _STEP)
 
     def locals(self, queries: DType, keys: DType, values: DType) -> list[ir.Local]:
-        """Arrays of local memory, for factors of these types."""
+        """Return the arrays of local memory, for factors of these types."""
         sides = (self.queries(queries), self.keys_of(keys), self.values(values))
         return [
             *(ir.Local(name, kind, rows * pitch) for name, kind, rows, pitch in sides),
@@ -77,7 +77,7 @@ class Tile:
         ]
 
     def queries(self, dtype: DType) -> tuple[str, DType, int, int]:
-        """The name of an array, its type, its rows, and elements from one row to the next."""
+        """Return the name of an array, its type, its rows, and its row stride in elements."""
         return QUERIES, dtype, self.rows, _pitch(self.deep(dtype), dtype)
 
     def keys_of(self, dtype: DType) -> tuple[str, DType, int, int]:
@@ -87,7 +87,7 @@ class Tile:
         return VALUES, dtype, self.keys, self.own_columns * self.across
 
     def deep(self, dtype: DType) -> int:
-        """Elements of a row of queries or keys, zeros behind `depth`."""
+        """Return the elements of a row of queries or keys, padded after `depth`."""
         return _padded(self.depth, max(_STEP, _VECTOR // dtype.bytes))
 
 
@@ -96,32 +96,31 @@ def _padded(count: int, of: int) -> int:
 
 
 def _pitch(count: int, dtype: DType) -> int:
-    """Elements from one row to the next: an odd number of vectors, so that rows side by side lie
-    in banks of their own."""
+    """Return the row stride in elements: an odd number of vectors, to avoid bank conflicts."""
     several = _VECTOR // dtype.bytes
     return (-(-count // several) | 1) * several
 
 
 def _larger(left: ir.Value, right: ir.Value) -> ir.Value:
-    """The larger one; it may lose a NaN, which the power of its own score brings to the row."""
+    """Return the larger value; it may lose a NaN, which the power of its own score restores."""
     larger: ir.Value = apply("fast_max", left, right)
     return larger
 
 
 class TileWriter:
-    """Writes the steps of an item for one shape of tile, at the place where its work is."""
+    """Writes the steps of a work-item for one shape of tile."""
 
     def __init__(self, work: Work, outside: Elements, form: AttentionForm, tile: Tile) -> None:
         self.work, self.outside, self.form, self.tile = work, outside, form, tile
         self.kinds = [work.types[f.tensor].dtype for f in (form.queries, form.keys, form.values)]
         self.locals = tile.locals(*self.kinds)
         depth = form.depth.extent.constant
-        assert depth is not None  # as its form has it
+        assert depth is not None  # guaranteed by the form
         self.whole = depth <= tile.depth  # queries are loaded once
-        self.aside = work.context.machine.warps  # copies go on beside other work
+        self.aside = work.context.machine.warps  # copies are asynchronous
 
     def body(self) -> None:
-        """All of it."""
+        """Emit the whole body."""
         work, form, tile = self.work, self.form, self.tile
         self._begin()
         begun = work.here
@@ -149,7 +148,7 @@ class TileWriter:
     # ---- before all blocks ---------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Which tile a group has, and which rows and columns of it an item has."""
+        """Compute the tile of the work-group, and the rows and columns of the work-item."""
         work, form, tile = self.work, self.form, self.tile
         slices, down = (
             work.sizes.value(ceil_div(extent, count))
@@ -167,7 +166,7 @@ class TileWriter:
         self.rows = [work.let(above + i * tile.down) for i in range(tile.own_rows)]
 
     def _registers(self) -> None:
-        """What an item keeps: the largest score, the total and sums of each row."""
+        """Declare the registers of a work-item: maximum, total and sums of each row."""
         fresh, tile = self.work.fresh, self.tile
         rows, keys, columns = map(range, (tile.own_rows, tile.own_keys, tile.own_columns))
         self.tops, self.totals = [fresh("top") for _ in rows], [fresh("total") for _ in rows]
@@ -179,7 +178,7 @@ class TileWriter:
             self.work.emit(ir.Declare(name, number(float32, 0)))
 
     def _fillings(self, chunk: ir.Value) -> dict[str, Filling]:
-        """How queries, keys and values come to local memory."""
+        """Return the copies of queries, keys and values to local memory."""
         form, tile = self.form, self.tile
         of_queries, of_keys, of_values = self.kinds
 
@@ -219,7 +218,7 @@ class TileWriter:
             self.work.emit(ir.CopiesEnd())
 
     def _arrived(self, left: int = 0) -> None:
-        """All items see what all items copied, but for the last copies."""
+        """Wait until the copies of all work-items are visible, except the last `left` groups."""
         if self.aside:
             self.work.emit(ir.CopiesWait(left))
         self.work.emit(ir.Barrier())
@@ -227,7 +226,7 @@ class TileWriter:
     # ---- a block of keys -----------------------------------------------------------------------
 
     def _scores(self, fillings: dict[str, Filling], first: ir.Value, chunk: str) -> None:
-        """The scores of an item; the values of the block are on their way afterwards."""
+        """Compute the scores of a work-item; starts the copy of the block's values."""
         work = self.work
         for name in self.raw.values():
             work.emit(ir.Declare(name, number(float32, 0)))
@@ -247,7 +246,7 @@ class TileWriter:
         self._follow(first)
 
     def _multiplied(self) -> None:
-        """Products of queries and keys, added up in the order of the depth."""
+        """Add products of queries and keys, in the order of the depth."""
         work, tile = self.work, self.tile
         of_queries, of_keys, _ = self.kinds
         with work.range(0, tile.deep(of_keys), _STEP) as k:
@@ -259,21 +258,21 @@ class TileWriter:
                     work.emit(ir.Assign(name, fma(a[i][n], b[j][n], ir.Get(_FLOAT, name))))
 
     def _key(self, j: int) -> ir.Value:
-        """Of the block: items side by side have keys side by side."""
+        """Return a key of the block: adjacent work-items have adjacent keys."""
         return self.beside + j * self.tile.across
 
     def _vector(
         self, array: tuple[str, DType, int, int], row: ir.Value, at: ir.Value, count: int = _STEP
     ) -> list[ir.Value]:
-        """Elements side by side in a row of local memory."""
+        """Load consecutive elements of a row of local memory."""
         name, dtype, _, pitch = array
         held = [ir.Load(ir.Type(dtype), name, row * pitch + at + n) for n in range(count)]
         return [self.work.let(convert(self.work.let(each), float32)) for each in held]
 
     def _follow(self, first: ir.Value) -> None:
-        """Compute scores from the products; keys behind the last one have the score -inf."""
+        """Compute scores from the products; keys out of bounds have the score -inf."""
         work, form, scores = self.work, self.form, []
-        # behind the ends the last row and key are read, whose memory exists
+        # indices out of bounds are clamped to the last row and key
         rows = [work.let(least(self.row0 + row, self.queries - 1)) for row in self.rows]
         for j in range(self.tile.own_keys):
             key = work.let(first + self._key(j))
@@ -294,7 +293,7 @@ class TileWriter:
         work.take(scores)
 
     def _partial_tops(self) -> None:
-        """Each item's largest score of its rows, for the others."""
+        """Store each work-item's maximum score of its rows, for the other work-items."""
         for i, row in enumerate(self.rows):
             own = [name for (at, _), name in self.raw.items() if at == i]
             scores: list[ir.Value] = [ir.Get(_FLOAT, name) for name in own]
@@ -304,7 +303,7 @@ class TileWriter:
         self.work.emit(ir.Barrier())
 
     def _shares(self) -> None:
-        """Powers of the scores, and what was summed up so far as of the new largest score."""
+        """Compute the powers of the scores, and rescale the sums to the new maximum."""
         work, tile = self.work, self.tile
         pitch = _pitch(tile.keys, float32)
         for i, row in enumerate(self.rows):
@@ -323,7 +322,7 @@ class TileWriter:
                 work.emit(ir.Store(SHARES, row * pitch + self._key(j), work.let(share)))
 
     def _weighted(self) -> None:
-        """The sums of shares and of values by their shares, in the order of keys."""
+        """Add shares, and values weighted by shares, in the order of keys."""
         work, tile = self.work, self.tile
         shares = SHARES, float32, 0, _pitch(tile.keys, float32)
         values, lanes = tile.values(self.kinds[2]), gcd(tile.own_columns, _STEP)
@@ -341,14 +340,14 @@ class TileWriter:
                     work.emit(ir.Assign(name, fma(a[i][n], b[c], ir.Get(_FLOAT, name))))
 
     def _column(self, c: int) -> ir.Value:
-        """Of the tile: items side by side have vectors side by side."""
+        """Return a column of the tile: adjacent work-items have adjacent vectors."""
         lanes = gcd(self.tile.own_columns, _STEP)
         return self.beside * lanes + (c // lanes * lanes * self.tile.across + c % lanes)
 
     # ---- after all blocks ----------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """Rows divided by the sum of their shares; 0 where there are no keys."""
+        """Store rows divided by the sum of their shares; 0 without keys."""
         work, form, tile = self.work, self.form, self.tile
         none, width = work.let(self.keys.equals(0)), work.sizes.value(form.width.extent)
         for i, local_row in enumerate(self.rows):

@@ -1,7 +1,7 @@
-"""Products by warps that multiply fragments of matrices, as tensor cores do (`gpu_matmul.py`).
+"""Products by warps with matrix fragments, as tensor cores compute them (`gpu_matmul.py`).
 
-Factors are of 16 bits, or of float32 where these may be rounded to tf32; sums are of float32. A
-group's tile is shared out among its warps, whose items have fragments in registers.
+Factors have 16 bits, or are float32 that may be rounded to tf32; sums are float32. The tile of a
+work-group is divided among its warps, whose threads hold fragments in registers.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from anydim.kernels.template import Task, form_template
 from anydim.lang.tree import Group
 
 _ITEM = ir.Item()
-_BANKS = 16  # bytes, four banks of local memory; a warp reads all 32 at a time, each at one place
+_BANKS = 16  # bytes of four banks of local memory; a warp reads all 32 banks, each at one address
 
 
 @dataclass(frozen=True)
 class Fragments(Tiled):
-    """The items of a warp make sums together."""
+    """The threads of a warp compute sums together."""
 
     depth: int = 32
     part_rows: int = 32
@@ -35,7 +35,7 @@ class Fragments(Tiled):
 
 
 def _form(task: Task) -> ProductForm | None:
-    """A product whose fragments a machine multiplies."""
+    """Return a product whose fragments a machine can multiply, or None."""
     form, machine = product_form(task.group), task.machine
     if form is None or form.dtype != float32 or form.a.dtype != form.b.dtype:
         return None
@@ -80,8 +80,10 @@ class _Writer(ProductWriter):
         self.lane = let(quotient(lane, 4)), let(rest(lane, 4))
 
     def stride(self, along_depth: bool, count: int) -> int:
-        """Elements from one row to the next: so many more that the items of a warp, whose places
-        are (g, t) or (t, g) of 8 x 4, read from banks of their own."""
+        """Return the row stride in elements, padded so that a warp's reads have no bank conflicts.
+
+        The elements of a warp's threads are at (g, t) or (t, g) of 8 x 4.
+        """
         return count + (_BANKS // self.factors.bytes if along_depth else 8)
 
     # ---- fragments -----------------------------------------------------------------------------
@@ -106,13 +108,13 @@ class _Writer(ProductWriter):
         self, side: Side, first: ir.Value, more: int, place: Place, k: ir.Value,
         part: ir.Value | int,
     ) -> ir.Value:  # fmt: skip
-        """What an item gives of a factor; of the right one columns are its own."""
+        """Return a thread's part of a fragment; columns are the right factor's own indices."""
         own, step = self._at(place, swapped=side.name == RIGHT)
         own, step = first + own + more, k + step
         let = self.work.let
         if self.factors == float32:
             return let(ir.Load(ir.Type(float32), side.name, side.place(own, step, part)))
-        if side.along_depth:  # two side by side are a word, whose number is half of theirs
+        if side.along_depth:  # two adjacent elements are one 32-bit word, at half the offset
             at = quotient(side.place(own, step, part), 2)
             return let(ir.Load(ir.Type(uint32), side.name, at))
         low, high = (
@@ -126,7 +128,7 @@ class _Writer(ProductWriter):
         return let(ir.Op(kind, "bit_or", (low, moved)))
 
     def _at(self, place: Place, swapped: bool = False) -> tuple[ir.Value, ir.Value]:
-        """The row and the column of a value of this item; the other way round where `swapped`."""
+        """Return the row and the column of a value of this thread; exchanged if `swapped`."""
         zero, by_g, by_t = place(0, 0), place(1, 0), place(0, 1)
         made = [
             self.lane[0] * (g - more) + self.lane[1] * (t - more) + more
@@ -138,10 +140,10 @@ class _Writer(ProductWriter):
     def _sums(i: int, j: int) -> tuple[str, ...]:
         return tuple(f"sum{i}_{j}_{n}" for n in range(len(SUMS)))
 
-    # ---- what follows --------------------------------------------------------------------------
+    # ---- epilogue ------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """A row of the fragments after the other."""
+        """Store the results row by row of the fragments."""
         places = [self._at(place) for place in SUMS]
         down = range(self.schedule.part_rows // ROWS)
         for i, own in product(down, dict.fromkeys(own for own, _ in places)):

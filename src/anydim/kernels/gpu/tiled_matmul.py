@@ -1,4 +1,4 @@
-"""Products in tiles, multiplied and added up one by one, in the order of k (`gpu_matmul.py`)."""
+"""Products in tiles by multiply-adds, in the order of k (`gpu_matmul.py`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ITEM = ir.Item()
 
 @dataclass(frozen=True)
 class Tiles(Tiled):
-    """Each item makes sums of its own."""
+    """Each work-item computes sums of its own."""
 
 
 def _lower(form: ProductForm, schedule: Tiles, task: Task) -> Launch:
@@ -62,7 +62,7 @@ class _Writer(ProductWriter):
                 work.emit(ir.Assign(name, fma(a, b, ir.Get(kind, name))))
 
     def _column(self, j: int) -> ir.Value:
-        """Of the tile: items beside each other have columns beside each other."""
+        """Return a column of the tile: adjacent work-items have adjacent columns."""
         return self.item_column + j * self.schedule.across
 
     @staticmethod
