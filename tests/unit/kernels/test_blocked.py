@@ -48,7 +48,7 @@ def test_sums_name_each_row_once_and_add_to_every_register() -> None:
     ]
     wanted = [
         (sums[i, j].name, multiply_add(ir.Var(vector, lets[i].name), columns[j], sums[i, j]))
-        for i, j in sums.places
+        for i, j in sums.indices
     ]
     assert [(step.name, step.value) for step in assigned] == wanted
 

@@ -239,8 +239,8 @@ class _Matcher:
 def _upper_bound(score: Expr, raw: str) -> Expr | None:
     """Return an upper bound of the scores without the product `raw`; None without a mask."""
     if all(read.tensor != raw for read in reads(score)):
-        places = [index for read in reads(score) for index in read.indices]
-        return None if any(reads(index) for index in places) else score
+        indices = [index for read in reads(score) for index in read.indices]
+        return None if any(reads(index) for index in indices) else score
     if not isinstance(score, Apply):
         return None
     bounds = [_upper_bound(argument, raw) for argument in score.arguments]

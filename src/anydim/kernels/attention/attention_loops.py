@@ -147,8 +147,8 @@ class _Body:
         """Return the address of keys or values at the first key of the block."""
         base = self.here.offset(factor.at(self.form.key.name, column))
         stride = self.size(factor.address.stride(self.form.key.name))
-        place = self.code.let(base + variable("block") * stride)
-        return ir.Address(self.context.buffers[factor.tensor], place)
+        offset = self.code.let(base + variable("block") * stride)
+        return ir.Address(self.context.buffers[factor.tensor], offset)
 
     # ---- tiles of queries ----------------------------------------------------------------------
 
@@ -174,8 +174,8 @@ class _Body:
         queries, query = self.form.queries, self.form.query.name
         base = self.here.offset(queries.at(query, self.form.depth.name))
         stride = self.size(queries.address.stride(query))
-        place = code.let(base + variable("first") * stride)
-        own = ir.Address(self.context.buffers[queries.tensor], place)
+        offset = code.let(base + variable("first") * stride)
+        own = ir.Address(self.context.buffers[queries.tensor], offset)
         packed, panel = ir.Address("packed_keys", constant(0)), plan.depth * plan.lanes
         scalars = plan.depth, stride, plan.lanes, panel, plan.stride, quotient_up(keys, plan.lanes)
         self._multiply(own, packed, "scores", *scalars)

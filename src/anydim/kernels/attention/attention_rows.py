@@ -138,10 +138,10 @@ def powers(plan: Plan) -> tuple[ir.Step, ...]:
     """Replace the scores of the tile's rows by e^(score - top), and store the sums to "totals"."""
     code = Writer("power_")
     with code.range(0, variable("tile")) as number:
-        place = code.let(variable("at") + number)
+        index = code.let(variable("at") + number)
         new, totals = plan.tops(code, number)[0], Buffer(code, "totals", float32)
         if plan.blocks:
-            Buffer(code, "tops", float32)[place] = new
+            Buffer(code, "tops", float32)[index] = new
         top = code.let(_finite(new).spread(plan.lanes))
         line = Buffer(code, "scores", float32).part(code.let(number * plan.stride))
         total = code.variable(constant(0, float32, plan.lanes))
@@ -151,9 +151,9 @@ def powers(plan: Plan) -> tuple[ir.Step, ...]:
             total += power
         whole = code.let(total().combined("add"))
         if plan.blocks:
-            before = select(_later(), totals[place], 0)
+            before = select(_later(), totals[index], 0)
             whole = fma(before, Buffer(code, "keeps", float32)[number], whole)
-        totals[place] = whole
+        totals[index] = whole
     return code.written
 
 
@@ -173,18 +173,18 @@ def result_rows(plan: Plan, unit: Elements, ahead: tuple[ir.Step, ...]) -> tuple
         start = row.offset(form.output.at(form.width.name))
         code.take((*row.steps, *ahead))
         result = Buffer(code, row.context.buffers[form.output.tensor], float32).part(start)
-        place = code.let(variable("at") + number)
+        index = code.let(variable("at") + number)
         mixed = Buffer(code, "mixed", float32).part(code.let(number * plan.padded))
         if plan.blocks:
-            sums = Buffer(code, "sums", float32).part(code.let(place * plan.padded))
+            sums = Buffer(code, "sums", float32).part(code.let(index * plan.padded))
             with code.when(_later()):
                 _sum(code, plan, mixed, sums, Buffer(code, "keeps", float32)[number])
             with code.otherwise():
                 _sum(code, plan, mixed, sums, None)
             with code.when((variable("block") + variable("count")).equals(variable("key_count"))):
-                _divide(code, plan, result, sums, place)
+                _divide(code, plan, result, sums, index)
         else:
-            _divide(code, plan, result, mixed, place)
+            _divide(code, plan, result, mixed, index)
     return code.written
 
 
@@ -198,9 +198,9 @@ def _sum(code: Writer, plan: Plan, mixed: Buffer, sums: Buffer, keep: ir.Value |
         sums.store(column, value)
 
 
-def _divide(code: Writer, plan: Plan, result: Buffer, source: Buffer, place: ir.Value) -> None:
+def _divide(code: Writer, plan: Plan, result: Buffer, source: Buffer, index: ir.Value) -> None:
     """Store a row of the result: values divided by the total, 0 without keys."""
-    total = Buffer(code, "totals", float32)[place]
+    total = Buffer(code, "totals", float32)[index]
     divisor = select(variable("key_count").equals(0), float("inf"), total)
     divisor = code.let(divisor.spread(plan.lanes))
     good = code.let((total > 0).spread(plan.lanes)) if plan.form.nan_is_zero else None

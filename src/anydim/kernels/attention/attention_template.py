@@ -108,17 +108,17 @@ def _kernel(plan: Plan, touched: Operands, sizes: SizeParameters, machine: Machi
     """Return two functions: `main` divides the scratch memory into the parts that `units` uses."""
     context = Context(touched.types, sizes, machine, touched.buffers)
     steps, operands = attention_steps(plan, context), touched.operands
-    places = [(part.name, sizes.value(part.offset)) for part in plan.parts]
+    offsets = [(part.name, sizes.value(part.offset)) for part in plan.parts]
     shared: tuple[ir.Pointer | ir.Scalar, ...] = (
         *(ir.Pointer(operand.name, operand.dtype) for operand in operands),
         *(ir.Scalar(name) for name in (*sizes.names, "start", "stop")),
     )
-    parts = tuple(ir.Pointer(name, float32) for name, _ in places)
+    parts = tuple(ir.Pointer(name, float32) for name, _ in offsets)
     units = ir.Function("units", (*shared, *parts), steps)
     arguments: tuple[ir.Value | ir.Address, ...] = (
         *(ir.Address(operand.name, constant(0)) for operand in operands),
         *(variable(name) for name in (*sizes.names, "start", "stop")),
-        *(ir.Address("scratch", at) for _, at in places),
+        *(ir.Address("scratch", at) for _, at in offsets),
     )
     call = ir.Call("units", arguments)
     main = ir.Function("main", (*shared, ir.Pointer("scratch", uint8)), (call,))

@@ -139,17 +139,17 @@ def _tiles(name: str, rows: int, lanes: int) -> ir.Function:
 
         One k-step per iteration: in longer bodies LLVM hoists loads until registers run out.
         """
-        places = [code.variable((panel + j) * b_panel) for j in range(width)]
+        offsets = [code.variable((panel + j) * b_panel) for j in range(width)]
         nothing = constant(0, float32, lanes)
         sums = [[code.variable(nothing) for _ in range(width)] for _ in range(rows)]
         with code.range(0, count) as k:
-            right = [b.load(place(), lanes) for place in places]
+            right = [b.load(offset(), lanes) for offset in offsets]
             for start, totals in zip(starts, sums):
                 left = code.let(a[start + k].spread(lanes))
                 for total, vector in zip(totals, right):
                     total.set(fma(left, vector, total()))
-            for place in places:
-                place += b_row
+            for offset in offsets:
+                offset += b_row
         for i, totals in enumerate(sums):
             for j, total in enumerate(totals):
                 c.store(c_row * i + panel * lanes + j * lanes, total())

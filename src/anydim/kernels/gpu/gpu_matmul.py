@@ -28,9 +28,9 @@ from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.matmul.epilogue import (
     PRODUCT,
     Output,
+    element_offset,
     epilogue_of,
     outside_reads,
-    place_of,
     product_of,
 )
 from anydim.lang.tree import Axis, Cast, Expr, Group, Read, TensorType
@@ -52,7 +52,7 @@ class ProductForm:
     batch: tuple[Axis, ...]
     depth: tuple[Axis, ...]
     outputs: tuple[Output, ...]
-    place: Affine  # the offset of results
+    offset: Affine  # the offset of results
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,14 @@ def product_form(group: Group) -> ProductForm | None:
     batch = tuple(axis for axis in statement.axes if axis not in rows and axis not in columns)
     if not columns or not statement.reduced:
         return None
-    place = place_of(statement)
+    offset = element_offset(statement)
     values = (a, b, *(output.value for output in outputs))
     types = {tensor.name: tensor.type for tensor in group.inputs}
-    loops = merged(Loops((rows, columns, batch, statement.reduced), values, place), types)
+    loops = merged(Loops((rows, columns, batch, statement.reduced), values, offset), types)
     (rows, columns, batch, depth), (a, b, *made) = loops.axes, loops.values
     outputs = tuple(Output(old.tensor, value) for old, value in zip(outputs, made))
     left, right = _factor(a, dtype, rows, depth, types), _factor(b, dtype, columns, depth, types)
-    return ProductForm(dtype, left, right, batch, depth, outputs, loops.place)
+    return ProductForm(dtype, left, right, batch, depth, outputs, loops.offset)
 
 
 def _factor(
@@ -133,7 +133,7 @@ class Loops:
 
     axes: tuple[tuple[Axis, ...], ...]
     values: tuple[Expr, ...]
-    place: Affine
+    offset: Affine
 
 
 def merged(loops: Loops, types: Mapping[str, TensorType]) -> Loops:
@@ -164,7 +164,7 @@ def _pair(loops: Loops, which: int, at: int, types: Mapping[str, TensorType]) ->
             if form is None or not _one_walk(form, outer, inner):
                 return loops
             changes[read] = Read(read.tensor, (to_expr(form.without(outer.name)),), flat=True)
-    if not _one_walk(loops.place, outer, inner):
+    if not _one_walk(loops.offset, outer, inner):
         return loops
     whole = Axis(inner.name, outer.extent * inner.extent)
     axes = list(loops.axes)
@@ -174,7 +174,7 @@ def _pair(loops: Loops, which: int, at: int, types: Mapping[str, TensorType]) ->
         return changes.get(expr) if isinstance(expr, Read) else None
 
     values = tuple(rewrite(value, change) for value in loops.values)
-    return Loops(tuple(axes), values, loops.place.without(outer.name))
+    return Loops(tuple(axes), values, loops.offset.without(outer.name))
 
 
 def _one_walk(form: Affine, outer: Axis, inner: Axis) -> bool:
@@ -315,6 +315,6 @@ class ProductWriter:
                 (o.tensor, inner.value(o.value, work.types[o.tensor].dtype))
                 for o in self.form.outputs
             ]
-            place = inner.offset(self.form.place)
-            stores = [ir.Store(work.buffers[name], place, value) for name, value in values]
+            offset = inner.offset(self.form.offset)
+            stores = [ir.Store(work.buffers[name], offset, value) for name, value in values]
             work.take([*inner.steps, *stores])

@@ -19,7 +19,7 @@ from anydim.kernels.codegen.scalar_lowering import Elements
 from anydim.kernels.gpu.group_indices import Work, plain
 from anydim.kernels.ir import constant, convert, least, operate
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.matmul.epilogue import place_of
+from anydim.kernels.matmul.epilogue import element_offset
 from anydim.kernels.template import Task, form_template
 from anydim.lang.tree import Axis, Group, Index, Read, Statement
 from anydim.lang.tree.affine import reads
@@ -47,7 +47,7 @@ class TeamsForm:
 
 def teams_form(group: Group) -> TeamsForm | None:
     """Return the form of a group for work-groups, or None."""
-    if not plain(group) or not _reads_in_place(group):
+    if not plain(group) or not _reads_own_indices(group):
         return None
     reduced = [s for s in group.statements if s.combine]
     if not reduced:
@@ -65,7 +65,7 @@ def teams_form(group: Group) -> TeamsForm | None:
     return TeamsForm(outer, row, True)
 
 
-def _reads_in_place(group: Group) -> bool:
+def _reads_own_indices(group: Group) -> bool:
     """Whether later statements read a statement's result only at their own indices."""
     made: dict[str, tuple[Index, ...]] = {}
     for statement in group.statements:
@@ -174,8 +174,8 @@ class _Writer:
         return self.work.types[statement.target].dtype
 
     def _store(self, inner: Elements, statement: Statement, value: ir.Value) -> ir.Store:
-        place = inner.offset(place_of(statement))
-        return ir.Store(self.work.buffers[statement.target], place, value)
+        offset = inner.offset(element_offset(statement))
+        return ir.Store(self.work.buffers[statement.target], offset, value)
 
     # ---- elements ------------------------------------------------------------------------------
 

@@ -83,11 +83,11 @@ def _form(group: Group) -> _Form | None:
     results = group.type_of(target).dtype
     if results not in _RESULTS[form.a.dtype]:
         return None
-    factors = [_place(factor.value, group) for factor in (form.a, form.b)]
+    factors = [_operand(factor.value, group) for factor in (form.a, form.b)]
     if factors[0] is None or factors[1] is None:
         return None
     (a, left), (b, right) = factors[0], factors[1]
-    words = _words(form, left, right, form.place)
+    words = _words(form, left, right, form.offset)
     return None if words is None else _Form((a, b, target), form.a.dtype, results, words)
 
 
@@ -97,7 +97,7 @@ def _is_product(value: Expr) -> bool:
     return isinstance(plain, Read) and plain.tensor == PRODUCT
 
 
-def _place(value: Expr, group: Group) -> tuple[str, Affine] | None:
+def _operand(value: Expr, group: Group) -> tuple[str, Affine] | None:
     """Return the tensor and the address of a factor that is a plain read, or None."""
     if not isinstance(value, Read) or value.default is not None:
         return None
@@ -145,7 +145,7 @@ def _body(form: _Form) -> tuple[ir.Step, ...]:
     a = at(names["a_start"], ("row", "a_m"), ("step", "a_k"), ("which", "a_batch"))
     b = at(names["b_start"], ("column", "b_n"), ("step", "b_k"), ("which", "b_batch"))
     c = at(0, ("row", "c_m"), ("which", "c_batch")) + names["column"]
-    factors = [convert(ir.Load(kind, name, place), wide) for name, place in (("a", a), ("b", b))]
+    factors = [convert(ir.Load(kind, name, offset), wide) for name, offset in (("a", a), ("b", b))]
     more = total + operate("mul", *factors)
     split: list[ir.Step] = [
         ir.Let("rest", quotient(names["place"], names["n"])),

@@ -298,8 +298,8 @@ class TileWriter:
             own = [name for (at, _), name in self.raw.items() if at == i]
             scores: list[ir.Value] = [ir.Get(_FLOAT, name) for name in own]
             found = reduce(_larger, scores)
-            place = row * self.tile.across + self.beside
-            self.work.emit(ir.Store(TOPS, place, found))
+            offset = row * self.tile.across + self.beside
+            self.work.emit(ir.Store(TOPS, offset, found))
         self.work.emit(ir.Barrier())
 
     def _shares(self) -> None:
@@ -360,8 +360,8 @@ class TileWriter:
                         inner = self.scope.inner(
                             {form.query.name: row, form.width.name: self.column0 + column}
                         )
-                        place = inner.offset(form.output.address)
+                        offset = inner.offset(form.output.address)
                         share = ir.Get(_FLOAT, self.sums[i, c]) / ir.Get(_FLOAT, self.totals[i])
                         value = select(none, number(float32, 0), share)
-                        store = ir.Store(work.buffers[form.output.tensor], place, value)
+                        store = ir.Store(work.buffers[form.output.tensor], offset, value)
                         work.take([*inner.steps, store])

@@ -68,7 +68,7 @@ class Side:
     def local(self) -> ir.Local:
         return ir.Local(self.name, self.factor.dtype, self.parts * self.count)
 
-    def place(self, own: ir.Value, step: ir.Value, part: ir.Value | int = 0) -> ir.Value:
+    def offset(self, own: ir.Value, step: ir.Value, part: ir.Value | int = 0) -> ir.Value:
         """Return the offset of the element of an own index and a k-step, in buffer `part`."""
         outer, inner = (own, step) if self.along_depth else (step, own)
         return part * self.count + outer * self.stride + inner
@@ -144,7 +144,7 @@ class Filling:
         return self.work.let((bits & _BYTES - 1).equals(0))
 
     def _each(
-        self, copied: Callable[[_Place], None], several: int, k0: ir.Value, part: ir.Value | int
+        self, copied: Callable[[_Element], None], several: int, k0: ir.Value, part: ir.Value | int
     ) -> None:
         """Loop over the work-item's elements of the part, `several` at a time."""
         work, side = self.work, self.side
@@ -155,28 +155,28 @@ class Filling:
             one, other = work.let(quotient(at, inner)), work.let(rest(at, inner)) * several
             own, k = (one, other) if along else (other, one)
             row, step = work.let(side.first + own), work.let(k0 + k)
-            copied(_Place(row, step, work.let(side.place(own, k, part)), several))
+            copied(_Element(row, step, work.let(side.offset(own, k, part)), several))
 
-    def _inside(self, at: _Place) -> tuple[ir.Value, ir.Value]:
+    def _inside(self, at: _Element) -> tuple[ir.Value, ir.Value]:
         """Return whether the own index and the k-step are in bounds."""
         value = self.work.sizes.value
         return (at.row < value(self.side.extent), at.step < value(self.kernel.depth))
 
-    def _here(self, at: _Place) -> Elements:
+    def _here(self, at: _Element) -> Elements:
         """Return a scope with the indices of an element."""
         own = self.work.indices(at.row, self.side.factor.axes)
         return self.kernel.scope.inner(own | self.work.indices(at.step, self.kernel.steps))
 
-    def _through_registers(self, at: _Place) -> None:
+    def _through_registers(self, at: _Element) -> None:
         factor = self.side.factor
         with self.work.block() as then:
             scope = self._here(at)
             found = scope.value(factor.value, factor.dtype)
-            self.work.take([*scope.steps, ir.Store(self.side.name, at.place, found)])
-        zero = ir.Store(self.side.name, at.place, number(factor.dtype, 0))
+            self.work.take([*scope.steps, ir.Store(self.side.name, at.offset, found)])
+        zero = ir.Store(self.side.name, at.offset, number(factor.dtype, 0))
         self.work.emit(ir.If(operate("and", *self._inside(at)), tuple(then), (zero,)))
 
-    def _aside(self, at: _Place) -> None:
+    def _aside(self, at: _Element) -> None:
         """Emit an asynchronous copy of one element, or of `several` contiguous ones."""
         factor = self.side.factor
         assert isinstance(factor.value, Read) and self.read is not None
@@ -191,19 +191,19 @@ class Filling:
             valid = least(greatest(left, 0), at.several)
             fine = own if factor.along_depth else step
         copy = ir.CopyAside(
-            self.side.name, at.place, self.work.buffers[factor.value.tensor], offset,
+            self.side.name, at.offset, self.work.buffers[factor.value.tensor], offset,
             factor.dtype, at.several, select(fine, valid, 0),
         )  # fmt: skip
         self.work.take([*scope.steps, copy])
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Element:
     """An element, or `several`: its own index, its k-step, and its offset in local memory."""
 
     row: ir.Value
     step: ir.Value
-    place: ir.Value
+    offset: ir.Value
     several: int
 
 

@@ -91,13 +91,13 @@ class _Writer(ProductWriter):
     def multiply(self, left: Side, right: Side, part: ir.Value | int) -> None:
         with self.work.range(0, self.schedule.depth, self.shares.depth, "k") as k:
             a = {
-                i: [self._held(left, self.warp_row, i * ROWS, place, k, part)
-                    for place in self.shares.left]
+                i: [self._held(left, self.warp_row, i * ROWS, element, k, part)
+                    for element in self.shares.left]
                 for i in sorted({i for i, _ in self.tiles})
             }  # fmt: skip
             b = {
-                j: [self._held(right, self.warp_column, j * COLUMNS, place, k, part)
-                    for place in self.shares.right]
+                j: [self._held(right, self.warp_column, j * COLUMNS, element, k, part)
+                    for element in self.shares.right]
                 for j in sorted({j for _, j in self.tiles})
             }  # fmt: skip
             for i, j in self.tiles:
@@ -105,21 +105,21 @@ class _Writer(ProductWriter):
                 self.work.emit(ir.Fragments(self.factors, sums, tuple(a[i]), tuple(b[j])))
 
     def _held(
-        self, side: Side, first: ir.Value, more: int, place: Place, k: ir.Value,
+        self, side: Side, first: ir.Value, more: int, element: Place, k: ir.Value,
         part: ir.Value | int,
     ) -> ir.Value:  # fmt: skip
         """Return a thread's part of a fragment; columns are the right factor's own indices."""
-        own, step = self._at(place, swapped=side.name == RIGHT)
+        own, step = self._at(element, swapped=side.name == RIGHT)
         own, step = first + own + more, k + step
         let = self.work.let
         if self.factors == float32:
-            return let(ir.Load(ir.Type(float32), side.name, side.place(own, step, part)))
+            return let(ir.Load(ir.Type(float32), side.name, side.offset(own, step, part)))
         if side.along_depth:  # two adjacent elements are one 32-bit word, at half the offset
-            at = quotient(side.place(own, step, part), 2)
+            at = quotient(side.offset(own, step, part), 2)
             return let(ir.Load(ir.Type(uint32), side.name, at))
         low, high = (
             ir.Convert(ir.Type(uint32), ir.Load(
-                ir.Type(uint16), side.name, side.place(own, step + n, part)
+                ir.Type(uint16), side.name, side.offset(own, step + n, part)
             ))
             for n in (0, 1)
         )  # fmt: skip
@@ -127,9 +127,9 @@ class _Writer(ProductWriter):
         moved = ir.Op(kind, "shift_left", (high, ir.Const(kind, 16)))
         return let(ir.Op(kind, "bit_or", (low, moved)))
 
-    def _at(self, place: Place, swapped: bool = False) -> tuple[ir.Value, ir.Value]:
+    def _at(self, element: Place, swapped: bool = False) -> tuple[ir.Value, ir.Value]:
         """Return the row and the column of a value of this thread; exchanged if `swapped`."""
-        zero, by_g, by_t = place(0, 0), place(1, 0), place(0, 1)
+        zero, by_g, by_t = element(0, 0), element(1, 0), element(0, 1)
         made = [
             self.lane[0] * (g - more) + self.lane[1] * (t - more) + more
             for more, g, t in zip(zero, by_g, by_t)
@@ -144,12 +144,12 @@ class _Writer(ProductWriter):
 
     def finish(self) -> None:
         """Store the results row by row of the fragments."""
-        places = [self._at(place) for place in SUMS]
+        elements = [self._at(element) for element in SUMS]
         down = range(self.schedule.part_rows // ROWS)
-        for i, own in product(down, dict.fromkeys(own for own, _ in places)):
+        for i, own in product(down, dict.fromkeys(own for own, _ in elements)):
             with self.inside_row(self.work.let(self.row0 + self.warp_row + own + i * ROWS)) as rows:
                 for j in range(self.schedule.part_columns // COLUMNS):
-                    for name, (row, column) in zip(self._sums(i, j), places):
+                    for name, (row, column) in zip(self._sums(i, j), elements):
                         if row == own:
                             first = self.column0 + self.warp_column + column + j * COLUMNS
                             self.store(rows, self.work.let(first), ir.Get(ir.Type(float32), name))

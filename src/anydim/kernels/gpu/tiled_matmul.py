@@ -52,7 +52,7 @@ class _Writer(ProductWriter):
         work, kind = self.work, ir.Type(self.form.dtype)
 
         def factor(name: str, side: Side, own: ir.Value) -> ir.Value:
-            held = ir.Load(ir.Type(side.factor.dtype), side.name, side.place(own, k, part))
+            held = ir.Load(ir.Type(side.factor.dtype), side.name, side.offset(own, k, part))
             return work.let(convert(held, self.form.dtype), name)
 
         with work.range(0, self.schedule.depth, name="k") as k:

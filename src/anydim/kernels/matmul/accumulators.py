@@ -22,21 +22,21 @@ class Sums:
     def __init__(
         self, code: Writer, vector: ir.Type, rows: int, vectors: int, letter: str = "c"
     ) -> None:
-        self.places = [(i, j) for i in range(rows) for j in range(vectors)]
+        self.indices = [(i, j) for i in range(rows) for j in range(vectors)]
         self._code, self._vector, self._letter = code, vector, letter
 
-    def __getitem__(self, place: tuple[int, int]) -> ir.Get:
-        i, j = place
+    def __getitem__(self, index: tuple[int, int]) -> ir.Get:
+        i, j = index
         return ir.Get(self._vector, f"{self._letter}{i}_{j}")
 
-    def __setitem__(self, place: tuple[int, int], value: ir.Value) -> None:
-        self._code.emit(ir.Assign(self[place].name, value))
+    def __setitem__(self, index: tuple[int, int], value: ir.Value) -> None:
+        self._code.emit(ir.Assign(self[index].name, value))
 
     def declare(self) -> None:
         """Declare every accumulator with the value 0."""
         zero = number(self._vector.dtype, 0, self._vector.lanes)
-        for place in self.places:
-            self._code.emit(ir.Declare(self[place].name, zero))
+        for index in self.indices:
+            self._code.emit(ir.Declare(self[index].name, zero))
 
     def add(
         self, a: Sequence[ir.Value], b: Sequence[ir.Value],

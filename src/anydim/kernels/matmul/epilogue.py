@@ -107,7 +107,7 @@ class _Inliner:
     def __init__(self, group: Group, product: Statement) -> None:
         self.group = group
         self.axes = tuple(axis for axis in product.axes if axis.extent.constant != 1)
-        self.place = place_of(product)
+        self.offset = element_offset(product)
         self.types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
         self.types[PRODUCT] = TensorType(self.types[product.target].dtype, ())
         sums = Read(PRODUCT, tuple(Index(axis.name) for axis in self.axes))
@@ -149,7 +149,7 @@ class _Inliner:
         form = Affine.of(form.constant, moved)
         if read.tensor in self.inputs:
             return Read(read.tensor, (to_expr(form),), flat=True)
-        if form != self.place or read.tensor not in self.values:
+        if form != self.offset or read.tensor not in self.values:
             raise _Unfit
         return self.values[read.tensor]
 
@@ -242,7 +242,7 @@ def outside_reads(expr: Expr) -> Expr:
     return rewrite(expr, change)
 
 
-def place_of(statement: Statement) -> Affine:
+def element_offset(statement: Statement) -> Affine:
     """Return the offset of a statement's target element, over axes of extent above 1."""
     strides = zip(statement.axes, row_major_strides(statement.shape))
     return Affine.of(as_size(0), {a.name: s for a, s in strides if a.extent.constant != 1})
@@ -252,7 +252,7 @@ def streams_of(
     group: Group, statement: Statement, values: Iterable[Expr]
 ) -> tuple[list[Affine], frozenset[str]]:
     """Return addresses of the target and of other reads in `values`; and axes used as values."""
-    found = [place_of(statement)]
+    found = [element_offset(statement)]
     pinned: set[str] = set()
     for value in values:
         for read in reads(value):

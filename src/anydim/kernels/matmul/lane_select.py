@@ -29,8 +29,8 @@ def picked(
     found = code.variable(zero)
     with code.when(fits):
         parts = [ir.Load(vector, gathered.buffer, source + n * lanes) for n in range(PICKED)]
-        places = apart.as_(int32)
-        low, high = (ir.Permute(vector, *pair, places) for pair in zip(parts[::2], parts[1::2]))
+        indices = apart.as_(int32)
+        low, high = (ir.Permute(vector, *pair, indices) for pair in zip(parts[::2], parts[1::2]))
         chosen = select(apart < 2 * lanes, low, high)
         found.set(chosen if mask is None else select(mask, chosen, zero))
     with code.otherwise():

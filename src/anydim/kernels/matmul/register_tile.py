@@ -206,7 +206,7 @@ class _Micro:
         for name, at, _ in self._moving():
             code.emit(ir.Declare(name, at))
         self.sums.declare()
-        for i, j in self.sums.places if self.prefetches else []:
+        for i, j in self.sums.indices if self.prefetches else []:
             code.emit(ir.Prefetch("init", self._begin(i, j)))
         whole = code.let(round_down(k, unroll))
         with code.range(0, whole, unroll) as at:
@@ -249,11 +249,11 @@ class _Micro:
             soon = SOON_WIDE if wide else SOON
             line = max(LINE // self.dtype.bytes, self.tile.lanes)
             lines = range(soon, soon + self.tile.unroll * self.tile.lanes, line)
-            places = [self._b(j, at) for j in range(self.vectors) for at in lines]
-            return [ir.Prefetch("b", at, far=not wide) for at in places]
+            offsets = [self._b(j, at) for j in range(self.vectors) for at in lines]
+            return [ir.Prefetch("b", at, far=not wide) for at in offsets]
         ahead = register("ahead_at")
-        places = [ahead + self._panel(j) for j in range(self.vectors)]
-        asked = [ir.Prefetch("b", at, far=True) for at in places]
+        offsets = [ahead + self._panel(j) for j in range(self.vectors)]
+        asked = [ir.Prefetch("b", at, far=True) for at in offsets]
         return [*asked, ir.Assign("ahead_at", ahead + variable("step"))]
 
     def _steps(self, count: int, between: Sequence[ir.Step] = ()) -> None:
@@ -270,8 +270,8 @@ class _Micro:
     def _step(self, u: int) -> None:
         """Emit one k-step."""
         code, lanes = self.code, self.tile.lanes
-        places = [self._b(j, u * lanes) for j in range(self.vectors)]
-        b = [code.let(ir.Load(self.vector, "b", at)) for at in places]
+        offsets = [self._b(j, u * lanes) for j in range(self.vectors)]
+        b = [code.let(ir.Load(self.vector, "b", at)) for at in offsets]
         rows = [
             variable("a_row") * (i % ROWS) + register(f"a{i - i % ROWS}_at") + u
             for i in range(self.rows)
@@ -284,7 +284,7 @@ class _Micro:
         left = variable("width") - (self.vectors - 1) * lanes
 
         def store(last: ir.Value | None) -> None:
-            for i, j in self.sums.places:
+            for i, j in self.sums.indices:
                 mask = last if j == self.vectors - 1 else None
                 begin = ir.Load(self.vector, "init", self._begin(i, j), mask)
                 at = variable("c_row") * i + j * lanes

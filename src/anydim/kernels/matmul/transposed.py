@@ -38,8 +38,8 @@ def _turned(vector: ir.Type, code: Writer) -> None:
             with code.range(0, columns, lanes) as column:
                 c = code.let(least(column, columns - lanes))
                 loads = [ir.Load(vector, "src", (r + n) * source + c) for n in range(lanes)]
-                for place, each in enumerate(transposed(vector, loads, code.let)):
-                    code.emit(ir.Store("dst", (c + place) * target + r, each))
+                for index, each in enumerate(transposed(vector, loads, code.let)):
+                    code.emit(ir.Store("dst", (c + index) * target + r, each))
 
 
 def _turned_columns(vector: ir.Type, code: Writer) -> None:
@@ -50,14 +50,14 @@ def _turned_columns(vector: ir.Type, code: Writer) -> None:
         below, beside = first_lanes(rows - r, lanes), first_lanes(columns - c, few.lanes)
         below, beside = code.let(below), code.let(beside)
 
-        def piece(place: int) -> ir.Value:
-            at = least(r + place, rows - 1) * variable("src_row") + c
+        def piece(index: int) -> ir.Value:
+            at = least(r + index, rows - 1) * variable("src_row") + c
             return ir.Load(few, "src", at, beside)
 
         made = [code.let(each) for each in columns_of(vector, lanes, piece, code.let)]
-        for place in reversed(range(few.lanes)):
-            at = least(c + place, columns - 1) * variable("dst_row") + r
-            code.emit(ir.Store("dst", at, made[place], below))
+        for index in reversed(range(few.lanes)):
+            at = least(c + index, columns - 1) * variable("dst_row") + r
+            code.emit(ir.Store("dst", at, made[index], below))
 
 
 def _turned_rows(vector: ir.Type, code: Writer) -> None:
@@ -67,10 +67,10 @@ def _turned_rows(vector: ir.Type, code: Writer) -> None:
     with code.range(0, rows, few.lanes) as r, code.range(0, columns, lanes) as column:
         c = code.let(least(column, columns - lanes))
         below = code.let(first_lanes(rows - r, few.lanes))
-        places = (least(r + place, rows - 1) * variable("src_row") for place in range(few.lanes))
-        made = transposed(vector, [ir.Load(vector, "src", at + c) for at in places], code.let)
-        for place in range(lanes):
-            start = place // few.lanes * few.lanes
-            own, picks = made[place % few.lanes], tuple(range(start, start + few.lanes))
-            at = (c + place) * variable("dst_row") + r
+        offsets = (least(r + index, rows - 1) * variable("src_row") for index in range(few.lanes))
+        made = transposed(vector, [ir.Load(vector, "src", at + c) for at in offsets], code.let)
+        for index in range(lanes):
+            start = index // few.lanes * few.lanes
+            own, picks = made[index % few.lanes], tuple(range(start, start + few.lanes))
+            at = (c + index) * variable("dst_row") + r
             code.emit(ir.Store("dst", at, shuffle(own, own, picks), below))

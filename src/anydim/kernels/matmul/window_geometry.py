@@ -59,7 +59,7 @@ class Bound:
     """
 
     constant: Size
-    place: str
+    position: str
     stride: Size
     tap: str
     spread: Size
@@ -69,7 +69,7 @@ class Bound:
 def bounds_of(
     read: Read,
     shape: tuple[Size, ...],
-    places: Sequence[Axis],
+    positions: Sequence[Axis],
     taps: Sequence[Axis],
     extents: Mapping[str, Size],
     box: Box,
@@ -86,12 +86,14 @@ def bounds_of(
             return None
         if inside_always(form, extent, extents, box):
             continue
-        mine = [name for name in form.indices if any(name == a.name for a in places)]
+        mine = [name for name in form.indices if any(name == a.name for a in positions)]
         theirs = [name for name in form.indices if any(name == a.name for a in taps)]
         if len(mine) > 1 or len(theirs) > 1 or len(mine) + len(theirs) != len(form.indices):
             return None
-        place, tap = "".join(mine), "".join(theirs)
-        found.append(Bound(form.constant, place, form.stride(place), tap, form.stride(tap), extent))
+        position, tap = "".join(mine), "".join(theirs)
+        found.append(
+            Bound(form.constant, position, form.stride(position), tap, form.stride(tap), extent)
+        )
     return tuple(found)
 
 
@@ -131,11 +133,13 @@ def without(read: Expr, units: set[str]) -> Read:
     return changed
 
 
-def merged_places(places: Sequence[WindowAxis], bounds: Sequence[Bound]) -> tuple[WindowAxis, ...]:
+def merge_positions(
+    positions: Sequence[WindowAxis], bounds: Sequence[Bound]
+) -> tuple[WindowAxis, ...]:
     """Merge adjacent output axes that x strides over as one axis, where no bound uses them."""
-    bounded = {bound.place for bound in bounds}
+    bounded = {bound.position for bound in bounds}
     merged: list[WindowAxis] = []
-    for step in places:
+    for step in positions:
         last = merged[-1] if merged else None
         if (
             last is not None

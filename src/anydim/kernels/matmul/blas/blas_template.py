@@ -199,10 +199,10 @@ class _Writer(ProductKernel):
         lead = [self.sizes.value(matrix.stride) for matrix in (a, b, c)]
         one, zero = (ir.Const(ir.Type(self.form.dtype), number) for number in (1.0, 0.0))
         names = zip((self.a, self.b, self.c), (part.a, part.b, part.c))
-        place = [ir.Address(name, at) for name, at in names]
+        addresses = [ir.Address(name, at) for name, at in names]
         arguments = (
-            constant(_ROWS), *turned, part.rows, part.columns, self.k, one, place[0], lead[0],
-            place[1], lead[1], zero, place[2], lead[2],
+            constant(_ROWS), *turned, part.rows, part.columns, self.k, one, addresses[0], lead[0],
+            addresses[1], lead[1], zero, addresses[2], lead[2],
         )  # fmt: skip
         self.code.emit(ir.Call(gemm, arguments))
 

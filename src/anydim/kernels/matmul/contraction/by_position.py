@@ -17,10 +17,10 @@ from anydim.lang.tree import Apply, Index, Read, SizeTerm
 from anydim.lang.tree.affine import placed
 from anydim.sizes import Box, as_size, maximum, minimum, product, simplify
 
-_LEAST_IMAGES, _MOST_PLACES, _SHORT = 4, 49, 11
+_MIN_IMAGES, _MAX_POSITIONS, _MAX_LINE = 4, 49, 11
 
 
-def place_by_place(form: ContractionForm, tile: int, box: Box) -> ContractionForm:
+def form_by_position(form: ContractionForm, tile: int, box: Box) -> ContractionForm:
     """Return the form with this variant added, for sizes where it pays.
 
     It does not pay where a `tile` of rows is within a line. No size is multiplied by another
@@ -29,17 +29,17 @@ def place_by_place(form: ContractionForm, tile: int, box: Box) -> ContractionFor
     side = form.windows
     if side is None or form.loops:
         return form
-    images, *inner = side.places
-    if images.name in {bound.place for bound in side.bounds} or len(inner) < 2:
+    images, *inner = side.positions
+    if images.name in {bound.position for bound in side.bounds} or len(inner) < 2:
         return form
-    places, line = (product(axis.extent for axis in axes) for axes in (inner, inner[1:]))
-    few = maximum(places - _MOST_PLACES, as_size(_LEAST_IMAGES) - images.extent)
-    short = maximum(line - _SHORT, line // tile * tile - line + 1, 2 - inner[0].extent)
+    positions, line = (product(axis.extent for axis in axes) for axes in (inner, inner[1:]))
+    few = maximum(positions - _MAX_POSITIONS, as_size(_MIN_IMAGES) - images.extent)
+    short = maximum(line - _MAX_LINE, line // tile * tile - line + 1, 2 - inner[0].extent)
     other = simplify(from_on(maximum(few, short), 1), box)
     if other.constant == 1:
         return form
     rows = minimum(side.rows, images.extent + other * side.rows)
-    spots = maximum(places - other * places, 1)
+    spots = maximum(positions - other * positions, 1)
     row = replace(form.m, extent=rows, c=form.m.c * spots)
     at = Apply("add", (Apply("mul", (Index(ROW), SizeTerm(spots))), Index(SPOT)))
     start = None if form.start is None else placed(form.start, {ROW: at})

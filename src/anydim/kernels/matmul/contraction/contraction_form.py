@@ -23,8 +23,8 @@ from anydim.kernels.matmul.epilogue import (
     ROW,
     Output,
     Renamed,
+    element_offset,
     epilogue_of,
-    place_of,
     product_of,
     split_start,
     streams_of,
@@ -90,7 +90,7 @@ class ContractionForm(InLoops):
         return self.all_rows * self.n.extent * self.k.extent
 
     @property
-    def by_place(self) -> bool:
+    def by_position(self) -> bool:
         """Whether some sizes use rows of images at one output position."""
         return self.windows is not None and self.windows.spots != ONE
 
@@ -98,7 +98,7 @@ class ContractionForm(InLoops):
     def all_rows(self) -> Size:
         """Rows of all iterations of the loops."""
         rows = self.around * self.m.extent
-        return self.windows.rows if self.windows is not None and self.by_place else rows
+        return self.windows.rows if self.windows is not None and self.by_position else rows
 
     @property
     def copies_a(self) -> bool:
@@ -204,7 +204,7 @@ class Reading:
         start: Read | None = None
         if self.starts:
             factors = (self.a.tensor, self.b.tensor)
-            own = place_of(self.statement)
+            own = element_offset(self.statement)
             start, outputs = split_start(outputs, self.group, columns[-1].name, own, factors)
         values = [output.value for output in outputs] + ([] if start is None else [start])
         streams, pinned = streams_of(self.group, self.statement, values)
@@ -306,7 +306,7 @@ class Reading:
         last = axes[-1].name
         extent = product(axis.extent for axis in axes)
         strides = (
-            form.stride(last) for form in (self.a.form, self.b.form, place_of(self.statement))
+            form.stride(last) for form in (self.a.form, self.b.form, element_offset(self.statement))
         )
         return MatrixWalk(name, extent, *strides)
 

@@ -161,7 +161,7 @@ class MainWriter(Sides):
             [ir.Let("length", length)],
         )  # fmt: skip
         most = variable("many") if vectors else variable("at_once")
-        before = [*self._place("tile", most, "tile3"), *self._chunk_of_tile(vectors)]
+        before = [*self._rows_of_tiles("tile", most, "tile3"), *self._chunk_of_tile(vectors)]
         tiles = Level("tile", variable("tile2"), variable("tile3"), most, before)
         groups = self._groups(all_k)
         return [groups, pieces, tiles] if self.target is None else [pieces, groups, tiles]
@@ -171,7 +171,7 @@ class MainWriter(Sides):
         stop = least(variable("tile2") + variable("many"), variable("tile1"))
         finish: list[ir.Step] = []
         if not self.finished:
-            finish = [*self._place("tile2", variable("many"), "tile1"), self.finish_call()]
+            finish = [*self._rows_of_tiles("tile2", variable("many"), "tile1"), self.finish_call()]
         if finish and self.target is not None:
             is_last = variable("k0") + variable("chunk") >= all_k
             finish = [ir.If(is_last, tuple(finish))]
@@ -206,7 +206,7 @@ class MainWriter(Sides):
 
     # ---- one row tile --------------------------------------------------------------------------
 
-    def _place(self, tile: str, most: ir.Value | int, end: str) -> list[ir.Step]:
+    def _rows_of_tiles(self, tile: str, most: ir.Value | int, end: str) -> list[ir.Step]:
         """Return the first row, the row count and the sums' address of up to `most` row tiles."""
         stop = least(variable(tile) + most, variable(end))
         return [

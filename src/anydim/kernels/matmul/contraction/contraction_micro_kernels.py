@@ -137,7 +137,7 @@ def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
     def written(first: ir.Value, count: int) -> None:
         """Emit `count` rows, whose sums are computed vector by vector."""
         rows = [code.let(first + i) for i in range(count)]
-        places = [(code.let(i * init_row), code.let(i * c_row)) for i in rows]
+        offsets = [(code.let(i * init_row), code.let(i * c_row)) for i in rows]
         a = [
             [code.let(ir.Load(ir.Type(dtype), "a", i * a_row + u)) for u in range(k)] for i in rows
         ]
@@ -145,7 +145,7 @@ def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
         def vectors(at: ir.Value, mask: ir.Value | None) -> list[ir.Step]:
             b = [code.let(ir.Load(vector, "b", at * b_column + u * lanes)) for u in range(k)]
             stores: list[ir.Step] = []
-            for factors, (init, c) in zip(a, places):
+            for factors, (init, c) in zip(a, offsets):
                 total: ir.Value = number(dtype, 0, lanes)
                 for factor, each in zip(factors, b):
                     total = multiply_add(factor.spread(lanes), each, total)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.kernels.launch import Launch, Machine, Panels, known_number, known_parts
-from anydim.kernels.matmul.contraction.by_position import place_by_place
+from anydim.kernels.matmul.contraction.by_position import form_by_position
 from anydim.kernels.matmul.contraction.contraction_buffers import Blocks
 from anydim.kernels.matmul.contraction.contraction_form import (
     ContractionForm,
@@ -45,7 +45,7 @@ def _form(task: Task) -> ContractionForm | None:
     form = along_the_longer(form)
     if seen_of(form.windows, form.k.extent) is None:
         return form
-    return place_by_place(form, tile_of(task.machine, form.dtype).rows, task.box)
+    return form_by_position(form, tile_of(task.machine, form.dtype).rows, task.box)
 
 
 def _propose(form: ContractionForm, task: Task) -> Contraction:
@@ -99,7 +99,7 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     sharing = _sharing(form, tiles, tile, unit, machine.threads)
     sharing = replace(sharing, most=MOST_PACKED) if schedule.packed else sharing
     most_tiles, most_panels = block_tiles, panels
-    if form.by_place:  # shorter formulas of upper bounds, for memory
+    if form.by_position:  # shorter formulas of upper bounds, for memory
         most_tiles, most_panels = minimum(ceil_div(form.all_rows, tile.rows), kept), most
     rows = most_tiles * tile.rows
     each = tile.width * tile.rows
@@ -131,7 +131,7 @@ def _sharing(form: ContractionForm, tiles: Size, tile: Tile, unit: Size, threads
         fewest = fewest // 2 * (1 + large)
     fewest = maximum(fewest, ceil_div(form.n.extent, _WIDE * tile.rows))
     around, rows, cut = form.around, form.m.extent, tiles
-    if form.by_place:
+    if form.by_position:
         around, rows, cut = as_size(1), form.all_rows, ceil_div(form.all_rows, tile.rows)
     work = work_of(around, rows, cut, form.n.extent, form.k.extent)
     whole = from_on(tiles, fewest)

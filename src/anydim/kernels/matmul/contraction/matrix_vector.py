@@ -123,9 +123,9 @@ def _row(vector: ir.Type, code: Writer) -> None:
 
     def steps(first: ir.Value, count: int) -> None:
         """Emit `count` k-steps over all columns."""
-        places = [first + u for u in range(count)]
-        rows = [ir.Load(ir.Type(dtype), "a", at).spread(lanes) for at in places]
-        factors = [(code.let(a), code.let(at * b_row)) for a, at in zip(rows, places)]
+        indices = [first + u for u in range(count)]
+        rows = [ir.Load(ir.Type(dtype), "a", at).spread(lanes) for at in indices]
+        factors = [(code.let(a), code.let(at * b_row)) for a, at in zip(rows, indices)]
 
         def sums(column: ir.Value, mask: ir.Value | None) -> ir.Step:
             total: ir.Value = ir.Load(vector, "sums", column)
@@ -189,8 +189,8 @@ def _across(vector: ir.Type, code: Writer) -> None:
                     add(k0 + k1 + u, column)
             left, last = code.let(count - fours), code.let(k0 + fours)
             with code.when(left.equals(1)):
-                places = (rows[0] + last).spread(lanes) + b_row.spread(lanes) * iota(lanes)
-                add(last, ir.Gather(vector, "b", places, inside))
+                offsets = (rows[0] + last).spread(lanes) + b_row.spread(lanes) * iota(lanes)
+                add(last, ir.Gather(vector, "b", offsets, inside))
             with code.when(left > 1):
                 own = together(last, code.let(first_lanes(left, few)))
                 for u, column in enumerate(own[:-1]):
@@ -218,7 +218,7 @@ def _dots(vector: ir.Type, code: Writer) -> None:
     k, rows, a_row, init_row, c_row = taken(code, "k", "rows", "a_row", "init_row", "c_row")
     many, whole = (code.let(round_down(k, each)) for each in (_CHAINS * lanes, lanes))
     mask = code.let(first_lanes(k - whole, lanes))
-    chains = [ir.Get(vector, f"t{place}") for place in range(_CHAINS)]
+    chains = [ir.Get(vector, f"t{index}") for index in range(_CHAINS)]
     with code.range(0, rows) as i:
         row = code.let(i * a_row)
 
@@ -229,8 +229,8 @@ def _dots(vector: ir.Type, code: Writer) -> None:
         for total in chains:
             code.emit(ir.Declare(total.name, number(vector.dtype, 0, lanes)))
         with code.range(0, many, _CHAINS * lanes) as at:
-            for place, total in enumerate(chains):
-                add(total, at + place * lanes)
+            for index, total in enumerate(chains):
+                add(total, at + index * lanes)
         with code.range(many, whole, lanes) as at:
             add(chains[0], at)
         with code.when(whole < k):

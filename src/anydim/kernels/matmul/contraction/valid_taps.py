@@ -84,8 +84,8 @@ def seen_of(side: WindowSide | None, k: Size) -> Seen | None:
         return None
     (bound,) = bounds
     stride, spread = bound.stride.constant, bound.spread.constant
-    at = next((n for n, place in enumerate(side.places) if place.name == bound.place), None)
+    at = next((n for n, axis in enumerate(side.positions) if axis.name == bound.position), None)
     if at is None or stride is None or spread is None or stride < 0 or spread < 1:
         return None
-    inner = product(place.extent for place in side.places[at + 1 :])
-    return Seen(bound, tap.extent, steps, side.places[at].extent, inner, side.spots)
+    inner = product(axis.extent for axis in side.positions[at + 1 :])
+    return Seen(bound, tap.extent, steps, side.positions[at].extent, inner, side.spots)

@@ -25,7 +25,7 @@ from anydim.kernels.matmul.window_geometry import (
     LayerSizes,
     WindowAxis,
     bounds_of,
-    merged_places,
+    merge_positions,
 )
 from anydim.lang.tree import Axis, Read
 from anydim.lang.tree.affine import Affine, affine
@@ -47,7 +47,7 @@ class WindowSide:
     be out of bounds.
     """
 
-    places: tuple[WindowAxis, ...]
+    positions: tuple[WindowAxis, ...]
     taps: tuple[WindowAxis, ...]
     run: Size
     tap: WindowAxis | None
@@ -57,12 +57,12 @@ class WindowSide:
     @property
     def rows(self) -> Size:
         """Number of rows over all output positions."""
-        return product(place.extent for place in self.places)
+        return product(axis.extent for axis in self.positions)
 
     @property
     def in_place(self) -> bool:
         """Whether rows have even strides and no padding, as with 1 x 1 windows."""
-        return not self.bounds and not self.taps and len(self.places) == 1
+        return not self.bounds and not self.taps and len(self.positions) == 1
 
     @property
     def run_bound(self) -> Bound | None:
@@ -108,7 +108,7 @@ def window_side(
             tap = _axis(inner, x)
         length = length * inner.extent
     side = WindowSide(
-        merged_places([_axis(a, x) for a in rows], bounds), tuple(_axis(a, x) for a in taps),
+        merge_positions([_axis(a, x) for a in rows], bounds), tuple(_axis(a, x) for a in taps),
         length, tap, bounds,
     )  # fmt: skip
     own = [bound for bound in bounds if tap is not None and bound.tap == tap.name]
@@ -152,7 +152,7 @@ class _Windows:
         self.side, self.vector, self.sizes = side, vector, sizes
         self.code = Writer()
         self.steps = {
-            place.name: self._size(f"step{n}", place.x) for n, place in enumerate(side.places)
+            axis.name: self._size(f"step{n}", axis.x) for n, axis in enumerate(side.positions)
         }
         self.taps = [self._size(f"tap{n}", tap.x) for n, tap in enumerate(side.taps)]
         self.extents = {
@@ -168,20 +168,20 @@ class _Windows:
         """Copy row by row; advances the indices of the output position from row to row."""
         code, side = self.code, self.side
         extents = [
-            code.let(greatest(self._size(f"places{n}", place.extent), 1))
-            for n, place in enumerate(side.places)
+            code.let(greatest(self._size(f"places{n}", axis.extent), 1))
+            for n, axis in enumerate(side.positions)
         ]
         spots = self._size("spots", side.spots, 1)
         first = _given("first_row") * spots + _given(SPOT)
-        counters = [code.variable(place) for place in code.split(first, extents[1:])]
+        counters = [code.variable(index) for index in code.split(first, extents[1:])]
         with code.range(0, _given("rows")) as row:
-            places = {place.name: c() for place, c in zip(side.places, counters)}
-            self._row(places, code.let(row * _given("dst_row")))
-            with ExitStack() as place_by_place:
+            positions = {axis.name: c() for axis, c in zip(side.positions, counters)}
+            self._row(positions, code.let(row * _given("dst_row")))
+            with ExitStack() as row_by_row:
                 if side.spots != ONE:
                     with code.when(spots > 1):
                         counters[0] += 1
-                    place_by_place.enter_context(code.otherwise())
+                    row_by_row.enter_context(code.otherwise())
                 self._advance(counters, extents)
         return code.written
 
@@ -193,20 +193,20 @@ class _Windows:
                 counters[-1].set(0)
                 self._advance(counters[:-1], extents[:-1])
 
-    def _row(self, places: Mapping[str, ir.Value], to: ir.Value) -> None:
+    def _row(self, positions: Mapping[str, ir.Value], to: ir.Value) -> None:
         """Copy one window: without tests where it is in bounds, else run by run."""
         code, side = self.code, self.side
         source = _given("x_at")
-        for place in side.places:
-            source = source + places[place.name] * self.steps[place.name]
+        for axis in side.positions:
+            source = source + positions[axis.name] * self.steps[axis.name]
         source = code.let(source)
         inside: ir.Value | None = None
         bases = {}
         for n, bound in enumerate(side.bounds):
             base = self._size(f"base{n}", bound.constant, SMALL)
-            if bound.place:
+            if bound.position:
                 stride = self._size(f"stride{n}", bound.stride, SMALL)
-                base = base + places[bound.place] * stride
+                base = base + positions[bound.position] * stride
             bases[bound] = base = code.let(base)
             last = (self._extent(bound.tap) - 1) * bound.spread if bound.tap else as_size(0)
             reach = self._size(f"reach{n}", last, SMALL)
@@ -233,10 +233,10 @@ class _Windows:
             return
         ranges = [range(int(tap.extent.constant or 0)) for tap in side.taps]
         mask = code.let(first_lanes(constant(run), lanes)) if run < lanes else None
-        for number, places in enumerate(every(*ranges)):
+        for number, indices in enumerate(every(*ranges)):
             at = source
-            for place, step in zip(places, self.taps):
-                at = at + step * place
+            for index, step in zip(indices, self.taps):
+                at = at + step * index
             self._copy(code.let(at), to + number * run, mask)
 
     def _copy(self, source: ir.Value, to: ir.Value, mask: ir.Value | None = None) -> None:
@@ -274,16 +274,16 @@ class _Windows:
             return
         tap = side.taps[number]
         extent = self._size(f"taps{number}", tap.extent, SMALL)
-        with code.range(0, extent) as place:
+        with code.range(0, extent) as tap_index:
             now = fine
             for bound, base in bases.items():
                 if bound.tap == tap.name:
                     spread = self._size(f"spread{number}", bound.spread, SMALL)
-                    index = code.let(base + place * spread)
+                    index = code.let(base + tap_index * spread)
                     here = (index >= 0) & (index < self.extents[bound])
                     now = here if now is None else now & here
-            inner = at * extent + place
-            moved = source + place * self.taps[number]
+            inner = at * extent + tap_index
+            moved = source + tap_index * self.taps[number]
             self._tap(number + 1, moved, inner, to, ends, bases, now)
 
     def _one(
@@ -323,5 +323,5 @@ class _Windows:
 
     def _zeros(self, to: ir.Value, low: ir.Value, high: ir.Value) -> None:
         zero = constant(0, self.vector.dtype, self.vector.lanes)
-        with self.code.range(low, high, self.vector.lanes) as place:
-            self.code.emit(ir.Store("dst", (to + place), zero))
+        with self.code.range(low, high, self.vector.lanes) as column:
+            self.code.emit(ir.Store("dst", (to + column), zero))

@@ -36,12 +36,12 @@ class Columns(Generic[Loop]):
     """
 
     loop: Loop | None
-    places: Size
+    positions: Size
     joined: Size
     width: Size
     all: Size
     loops: tuple[tuple[str, Size], ...]
-    by_place: Size
+    by_position: Size
 
     @property
     def panels(self) -> Size:
@@ -53,33 +53,35 @@ def columns_of(
 ) -> Columns[OuterLoop]:
     """Return the partition of a cropped form's columns into panels."""
     loop, width = _joinable(form, ending), as_size(schedule.tile.width)
-    by_place = NEVER if loop is None else _used_by_place(given, loop, ending, schedule)
-    return joined_columns(loop, form.columns, schedule.tile.width, width, form.loops, by_place)
+    by_position = NEVER if loop is None else _used_by_position(given, loop, ending, schedule)
+    return joined_columns(loop, form.columns, schedule.tile.width, width, form.loops, by_position)
 
 
 def joined_columns(
-    loop: Loop | None, places: Size, most: int, width: Size, loops: Sequence[Loop],
-    by_place: Size = NEVER,
+    loop: Loop | None, positions: Size, most: int, width: Size, loops: Sequence[Loop],
+    by_position: Size = NEVER,
 ) -> Columns[Loop]:  # fmt: skip
     """Return columns of `places` per image, in panels of `most`, or of `width` for one image."""
     extents = tuple((each.name, each.extent) for each in loops)
     if loop is None:
-        return Columns(None, places, NEVER, width, places, extents, NEVER)
-    fitting = maximum(as_size(most) // maximum(places, 1), by_place * most)
+        return Columns(None, positions, NEVER, width, positions, extents, NEVER)
+    fitting = maximum(as_size(most) // maximum(positions, 1), by_position * most)
     images = minimum(fitting, loop.extent)
     joined = from_on(images, 2)
-    few = minimum(places, max(most, MOST))  # all positions of images that are joined, as one term
+    few = minimum(
+        positions, max(most, MOST)
+    )  # all positions of images that are joined, as one term
     return Columns(
         loop=loop,
-        places=places,
+        positions=positions,
         joined=joined,
         width=width + joined * (images * few - width),
-        all=maximum(places, joined * loop.extent * few),
+        all=maximum(positions, joined * loop.extent * few),
         loops=tuple(
             (name, maximum(extent - joined * extent, joined) if name == loop.name else extent)
             for name, extent in extents
         ),
-        by_place=by_place,
+        by_position=by_position,
     )
 
 
@@ -93,7 +95,7 @@ def _joinable(form: Windows, ending: Ending | None) -> OuterLoop | None:
     return None
 
 
-def _used_by_place(
+def _used_by_position(
     form: Windows, loop: OuterLoop, ending: Ending | None, schedule: Convolution
 ) -> Size:
     """Return 1 where the images of `loop` run by position, 0 elsewhere.
@@ -105,11 +107,11 @@ def _used_by_place(
     if ending is None or ending.more is not None or not schedule.packed or not form.bounds:
         return NEVER
     moved = [bound.tap for bound in form.bounds]
-    steps = [bound.place for bound in form.bounds if bound.place]
+    steps = [bound.position for bound in form.bounds if bound.position]
     elements = product(bound.extent for bound in form.bounds)
     whole = (
         sorted(moved) == sorted(tap.name for tap in form.taps)
-        and sorted(steps) == sorted(place.name for place in form.places)
+        and sorted(steps) == sorted(axis.name for axis in form.positions)
         and elements == form.channels.x
         and form.row_y == form.columns
     )
@@ -137,12 +139,12 @@ def images_of(columns: Columns[OuterLoop], value: Callable[[Size], ir.Value]) ->
     if columns.joined.constant == 0:
         return []
     assert columns.loop is not None, "images that are joined have a loop"
-    places = greatest(value(columns.places), 1)
+    positions = greatest(value(columns.positions), 1)
     return [
-        ir.Let("image", variable("column") / places),
-        ir.Let("place", variable("column") - variable("image") * places),
-        ir.Let("images", greatest(variable("width") / places, 1)),
-        ir.Let("run", least(variable("width"), places)),
+        ir.Let("image", variable("column") / positions),
+        ir.Let("place", variable("column") - variable("image") * positions),
+        ir.Let("images", greatest(variable("width") / positions, 1)),
+        ir.Let("run", least(variable("width"), positions)),
         ir.Let("joined", value(columns.joined).differs(0)),
         ir.Let("x_image", value(columns.loop.x)),
         ir.Let("y_image", value(columns.loop.y)),

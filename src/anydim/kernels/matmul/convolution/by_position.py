@@ -29,14 +29,14 @@ from anydim.kernels.matmul.window_geometry import taps_inside
 from anydim.sizes import Size, as_size
 
 
-def place_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
+def position_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
     """Return the steps of a panel; `rows` is the function of `rows_function`."""
     plan, kernel = strips.plan, strips.kernel
     code, form, tile, value = Writer("place_"), plan.given, plan.tile, kernel.sizes.value
     turn = turned_library(tile.lanes, form.dtype)
     kernel.needs(turn)
     bytes, row, images = form.dtype.bytes, constant(plan.panel_row), variable("images")
-    channels, places = variable("channels"), value(form.columns)
+    channels, positions = variable("channels"), value(form.columns)
     start = value(_start(form) - plan.form.x_start)
     x = variable("x_at") + variable("image") * variable("x_image") + start
     turned = ir.Address("scratch", value(plan.scratch.turned_at))
@@ -45,14 +45,14 @@ def place_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
     x_shape = variable("x_image"), row, images, channels * elements
     code.emit(ir.Call(turn.name, (ir.Address("x", x), turned, *x_shape)))
     sums, sums_row = value(plan.scratch.sums_at), variable("block_columns")
-    wide, copying = code.let(sums_row / places), strips.weights.copying()
-    with code.range(0, places) as number:
-        place = _place(form, number, code, kernel.sizes)
-        k, all_of = code.let(channels * place.window), place.window.equals(elements)
-        code.emit(copying(**place.taps))
+    wide, copying = code.let(sums_row / positions), strips.weights.copying()
+    with code.range(0, positions) as number:
+        valid = _valid_taps_of(form, number, code, kernel.sizes)
+        k, all_of = code.let(channels * valid.window), valid.window.equals(elements)
+        code.emit(copying(**valid.taps))
         with code.when(~all_of):
-            own = {n: at for n, at in place.taps.items() if n.startswith(KEPT)}
-            code.emit(call(rows, src=turned, dst=panel, x_row=place.row, **own))
+            own = {n: at for n, at in valid.taps.items() if n.startswith(KEPT)}
+            code.emit(call(rows, src=turned, dst=panel, x_row=valid.row, **own))
         b = ir.Address("scratch", code.let(select(all_of, turned.offset, 0)))
         with code.range(0, variable("rows"), tile.rows * STRIP) as at:
             code.emit(ir.Let("m", variable("row0") + at))
@@ -61,16 +61,16 @@ def place_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
             a = ir.Address("scratch", copy + at * k * bytes)
             strip = strips.call(c, sums_row, b=b, b_row=row)
             code.emit(strip(a=a, a_row=k, k=k, span=k, gap=constant(0), columns=images))
-    to = variable("y_unit") + variable("row0") * places
+    to = variable("y_unit") + variable("row0") * positions
     to = ir.Address(strips.y, to + variable("image") * variable("y_image"))
-    y_shape = wide, variable("y_image"), variable("rows") * places, images
+    y_shape = wide, variable("y_image"), variable("rows") * positions, images
     with code.when(LAST):
         code.emit(ir.Call(turn.name, (ir.Address("scratch", sums), to, *y_shape)))
     return list(code.written)
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ValidTaps:
     """The valid taps of an output position.
 
     `taps` holds `first` and `kept` of each axis, `window` is their product, and `row` is the row of
@@ -88,24 +88,26 @@ def _start(form: Windows) -> Size:
     return form.x_start - sum((b.constant * by for b, by in apart if by is not None), as_size(0))
 
 
-def _place(form: Windows, number: ir.Value, code: Writer, sizes: SizeParameters) -> _Place:
+def _valid_taps_of(
+    form: Windows, number: ir.Value, code: Writer, sizes: SizeParameters
+) -> _ValidTaps:
     """Return the valid taps of the position `number`."""
     value, at = sizes.value, {"": constant(0)}
-    places = code.split(number, [value(step.extent) for step in form.places[1:]])
-    at |= {step.name: place for step, place in zip(form.places, places)}
+    indices = code.split(number, [value(step.extent) for step in form.positions[1:]])
+    at |= {step.name: index for step, index in zip(form.positions, indices)}
     taps, rows, window = dict[str, ir.Value](), list[ir.Value](), constant(1)
     for number_of, tap in enumerate(form.taps):
         bound = next(bound for bound in form.bounds if bound.tap == tap.name)
         apart, spread = apart_of(form, bound), value(bound.spread)
         assert apart is not None, "checked by `columns_of`"
-        here = at[bound.place]
+        here = at[bound.position]
         low = code.let(value(bound.constant) + here * value(bound.stride))
         first, behind = map(code.let, taps_inside(bound, here, here, tap.extent, value))
         kept = code.let(greatest(behind - first, 0))
         taps |= {f"{FIRST}{number_of}": first, f"{KEPT}{number_of}": kept}
         rows.append((low + first * spread) * value(apart))
         window = code.let(window * kept)
-    return _Place(taps, window, code.let(summed(*rows)))
+    return _ValidTaps(taps, window, code.let(summed(*rows)))
 
 
 def rows_function(form: Windows, sizes: SizeParameters, lanes: int, row: int) -> ir.Function:

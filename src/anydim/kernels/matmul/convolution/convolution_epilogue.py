@@ -62,12 +62,12 @@ def ending(
         if term.tensor == PRODUCT:
             sums += 1
             continue
-        place = affine(term.indices[0]) if term.flat else None
-        if place is None or group.type_of(term.tensor).dtype != dtype:
+        offset = affine(term.indices[0]) if term.flat else None
+        if offset is None or group.type_of(term.tensor).dtype != dtype:
             return None
-        if all(place.stride(n) == by for n, by in bias_steps.items()) and bias is None:
+        if all(offset.stride(n) == by for n, by in bias_steps.items()) and bias is None:
             bias = term
-        elif place == own and more is None:
+        elif offset == own and more is None:
             more = term
         else:
             return None

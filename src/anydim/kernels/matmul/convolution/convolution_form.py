@@ -34,7 +34,7 @@ from anydim.kernels.matmul.window_geometry import (
     Walk,
     WindowAxis,
     bounds_of,
-    merged_places,
+    merge_positions,
     split_groups,
     without,
 )
@@ -71,7 +71,7 @@ class Windows(InLoops):
     rows: Size
     row_y: Size
     row_w: Size
-    places: tuple[WindowAxis, ...]
+    positions: tuple[WindowAxis, ...]
     channels: WindowAxis
     taps: tuple[WindowAxis, ...]
     bounds: tuple[Bound, ...]
@@ -81,7 +81,7 @@ class Windows(InLoops):
     @property
     def columns(self) -> Size:
         """Number of output positions."""
-        return product(step.extent for step in self.places)
+        return product(step.extent for step in self.positions)
 
     @property
     def window(self) -> Size:
@@ -101,7 +101,7 @@ class Windows(InLoops):
     @property
     def is_plain(self) -> bool:
         """Whether it is a matrix product: rows of B are contiguous in x, without padding."""
-        alone = len(self.places) == 1 and self.places[0].x == 1
+        alone = len(self.positions) == 1 and self.positions[0].x == 1
         return alone and not self.taps and not self.bounds
 
 
@@ -194,7 +194,7 @@ class _Reading:
         channel = (
             self._step(free[0]) if free else WindowAxis("", as_size(1), as_size(0), as_size(0))
         )
-        places = merged_places([self._step(a) for a in columns], found)
+        positions = merge_positions([self._step(a) for a in columns], found)
         form = Windows(
             dtype=self.group.type_of(self.read.tensor).dtype,
             x=self.read.tensor,
@@ -205,7 +205,7 @@ class _Reading:
             rows=rows[0].extent,
             row_y=self.strides[at],
             row_w=self.w.stride(rows[0].name),
-            places=places,
+            positions=positions,
             channels=channel,
             taps=tuple(map(self._step, taps)),
             bounds=found,
@@ -220,7 +220,7 @@ class _Reading:
 
     def _usable(self, form: Windows, packed: bool) -> Windows | None:
         """Return the form, or None if its packing needs sizes that are not constant."""
-        if form.places[-1].x.constant is None or form.places[-1].x.constant < 1:
+        if form.positions[-1].x.constant is None or form.positions[-1].x.constant < 1:
             return None
         if packed and not are_known(*form.w_parts):
             return None

@@ -21,7 +21,7 @@ from anydim.kernels.codegen.arithmetic import quotient_up
 from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked, Level
 from anydim.kernels.matmul.convolution.batched_columns import images_of
-from anydim.kernels.matmul.convolution.by_position import place_steps, rows_function
+from anydim.kernels.matmul.convolution.by_position import position_steps, rows_function
 from anydim.kernels.matmul.convolution.convolution_micro_kernels import STRIP
 from anydim.kernels.matmul.convolution.convolution_packing import WindowPack
 from anydim.kernels.matmul.convolution.convolution_plan import Plan
@@ -73,7 +73,7 @@ class ConvolutionWriter(Blocked):
         self.weights = weights_of(plan, self)
         self.strips = Strips(plan, self, self.banding, self.weights, finish)
         self.rows = []
-        if plan.goes_by_place:
+        if plan.runs_by_position:
             own = plan.given, self.sizes, plan.tile.lanes, plan.panel_row
             self.rows = [self.sized(partial(rows_function, *own))]
         made = *self.windows, *self.banding.functions, *self.weights.functions, *self.rows
@@ -107,8 +107,8 @@ class ConvolutionWriter(Blocked):
         rows, columns = self.role("all_rows", self.form.rows), self.sizes.value(self.columns.all)
         banded, most = self.banding.enter(constant(plan.schedule.block_panels))
         panels = self.role("panels", self.sharing.panels)
-        if plan.goes_by_place:
-            most = select(self._goes_by_place, 1, most)
+        if plan.runs_by_position:
+            most = select(self._runs_by_position, 1, most)
         blocks = greatest(quotient_up(panels, greatest(most, 1)), 1)
         return [
             *banded,
@@ -134,11 +134,11 @@ class ConvolutionWriter(Blocked):
         end = least(variable("column0") + columns, variable("column_stop"))
         all_channels, channels = greatest(self._channels, 1), self._chunk_channels
         width = least(variable("columns") - variable("column"), self._width)
-        place = self.banding.either(self.banding.head(), self._pack_windows())
+        pack = self.banding.either(self.banding.head(), self._pack_windows())
         strips: ir.Value = variable("rows")
-        if self.plan.goes_by_place:
-            used = self._goes_by_place
-            place = [ir.If(used, tuple(place_steps(self.strips, *self.rows)), tuple(place))]
+        if self.plan.runs_by_position:
+            used = self._runs_by_position
+            pack = [ir.If(used, tuple(position_steps(self.strips, *self.rows)), tuple(pack))]
             strips = select(used, 0, strips)
         return [
             Level(
@@ -158,7 +158,7 @@ class ConvolutionWriter(Blocked):
                 "column", variable("column0"), variable("columns"), self._width,
                 [
                     ir.Let("width", width), *images_of(self.columns, self.sizes.value),
-                    *self._taps(), *place,
+                    *self._taps(), *pack,
                 ],
             ),
             Level("row", 0, strips, tile.rows * STRIP, self.strips.steps()),
@@ -202,12 +202,12 @@ class ConvolutionWriter(Blocked):
         first, width = variable("column"), variable("width")
         if self.plan.joins:
             first, width = select(JOINED, 0, first), select(JOINED, variable("run"), width)
-        row = self.banding.row(value(product(step.extent for step in self.form.places[1:])))
+        row = self.banding.row(value(product(step.extent for step in self.form.positions[1:])))
         return seen.range(value, first, width, row)
 
     @property
-    def _goes_by_place(self) -> ir.Value:
-        return self.sizes.value(self.columns.by_place).differs(0)
+    def _runs_by_position(self) -> ir.Value:
+        return self.sizes.value(self.columns.by_position).differs(0)
 
     def _pack_windows(self) -> list[ir.Step]:
         if not self.windows:

@@ -212,8 +212,8 @@ def images(dtype: DType, lanes: int, into: bool) -> ir.Library:
             mask = code.let(first_lanes(run - at, lanes))
             sums = code.let(row * variable("c_row") + image * run + at)
             y = code.let(image * variable("y_image") + row * variable("y_row") + at)
-            target, to, source, place = ("sums", sums, "y", y) if into else ("y", y, "sums", sums)
-            found = ir.Load(ir.Type(dtype, lanes), source, place, mask)
+            target, to, source, offset = ("sums", sums, "y", y) if into else ("y", y, "sums", sums)
+            found = ir.Load(ir.Type(dtype, lanes), source, offset, mask)
             code.emit(ir.Store(target, to, found, mask))
 
     return function_library(name, (*pointers, *scalars), write, dtype in ir.PORTABLE)

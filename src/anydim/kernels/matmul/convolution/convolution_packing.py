@@ -28,7 +28,7 @@ PACK_SCALARS = ("x_at", "column", "width", "channels")
 IMAGE_SCALARS = ("images", "x_image")  # count and stride of images of `width` columns each
 SEEN_SCALARS = ("seen", "unseen")  # range of valid taps along the outermost axis: start, stop
 SHUFFLED_STRIDES = 4
-Place = Callable[[ir.Value], ir.Value]  # the offset of a channel
+ChannelOffset = Callable[[ir.Value], ir.Value]  # the offset of a channel
 
 
 class WindowPack:
@@ -50,11 +50,11 @@ class WindowPack:
         self.form, self.sizes, self.lanes, self.row = form, sizes, lanes, row
         self.joined, self.seen = joined, seen
         self.vector = ir.Type(form.dtype, lanes)
-        self.last = form.places[-1]
+        self.last = form.positions[-1]
         self.stride = int(self.last.x.constant or 1)
         steps = self.stride > SHUFFLED_STRIDES and bool(form.taps) and form.taps[-1].x == 1
         self.turned = turned_library(lanes, form.dtype) if steps else None
-        self.places: dict[str, ir.Value] = {}
+        self.positions: dict[str, ir.Value] = {}
         self.taps: dict[str, ir.Value] = {}
 
     def function(self) -> ir.Function:
@@ -84,7 +84,7 @@ class WindowPack:
 
     def _rows(self) -> None:
         """Pack the segments of the panel within one row of positions."""
-        code, value, places = self.code, self.sizes.value, self.form.places
+        code, value, axes = self.code, self.sizes.value, self.form.positions
         column, extent = variable("column"), value(self.last.extent)
         end = column + variable("width")
         with code.range(quotient(column, extent), quotient(end - 1, extent) + 1) as line:
@@ -92,21 +92,21 @@ class WindowPack:
             begin = code.let(greatest(column, start))
             stop = code.let(least(end, start + extent))
             # the index along the last axis is set for each vector
-            found = code.split(line, [value(step.extent) for step in places[1:-1]])
-            self.places = {step.name: place for step, place in zip(places, found)}
-            row = (self.places[step.name] * value(step.x) for step in places[:-1])
+            found = code.split(line, [value(step.extent) for step in axes[1:-1]])
+            self.positions = {step.name: index for step, index in zip(axes, found)}
+            row = (self.positions[step.name] * value(step.x) for step in axes[:-1])
             x = code.let(summed(self.first, *row))
             if self.turned is not None:
-                self.places[self.last.name] = code.let(begin - start)
+                self.positions[self.last.name] = code.let(begin - start)
                 whole = self._whole(stop - 1 - begin)
                 with code.when(whole):
-                    self.x = code.let(x + self.places[self.last.name] * self.stride)
+                    self.x = code.let(x + self.positions[self.last.name] * self.stride)
                     self._turn(self.turned.name, begin - self.begin, stop - begin)
                 begin = code.let(select(whole, stop, begin))
             with code.range(begin, stop, self.lanes) as at:
-                place = self.places[self.last.name] = code.let(at - start)
+                index = self.positions[self.last.name] = code.let(at - start)
                 count = code.let(least(stop - at, self.lanes))
-                self.x = code.let(x + place * self.stride)
+                self.x = code.let(x + index * self.stride)
                 self.to = code.let(at - self.begin)
                 self._vector(count)
 
@@ -119,7 +119,7 @@ class WindowPack:
             low = self.code.let(self._position(bound))
             high = low + extents.get(bound.tap, constant(1)) * value(bound.spread)
             high = high - value(bound.spread)
-            if bound.place == self.last.name:
+            if bound.position == self.last.name:
                 high = high + more * value(bound.stride)
             found = found & (low >= 0) & (high < value(bound.extent))
         return self.code.let(found)
@@ -139,7 +139,7 @@ class WindowPack:
 
     def _vector(self, count: ir.Value) -> None:
         """Pack one vector of positions for all taps; taps that affect masks are the outer loops."""
-        lanes = {bound.tap for bound in self.form.bounds if bound.place == self.last.name}
+        lanes = {bound.tap for bound in self.form.bounds if bound.position == self.last.name}
         with self._over([tap for tap in self.form.taps if tap.name in lanes]):
             masks = self._masks(*self._inside(count))
             with self._over([tap for tap in self.form.taps if tap.name not in lanes]):
@@ -187,7 +187,7 @@ class WindowPack:
 
         self._each_channel(source, target)
 
-    def _each_channel(self, source: Place, target: Place) -> None:
+    def _each_channel(self, source: ChannelOffset, target: ChannelOffset) -> None:
         with self.code.range(0, variable("channels")) as channel:
             found = self._loaded(self.code.let(source(channel)))
             self.code.emit(ir.Store("dst", target(channel), found))
@@ -198,7 +198,7 @@ class WindowPack:
         """Return the range of lanes in bounds along the last axis."""
         low, high = constant(0), count
         for bound in self.form.bounds:
-            if bound.place == self.last.name:
+            if bound.position == self.last.name:
                 extent, by = self.sizes.value(bound.extent), self.sizes.value(bound.stride)
                 at = self.code.let(self._position(bound))
                 low = greatest(low, quotient_up(greatest(0 - at, 0), by))
@@ -209,7 +209,7 @@ class WindowPack:
         """Return the load masks: all false where another dimension is out of bounds."""
         fine: ir.Value | None = None
         for bound in self.form.bounds:
-            if bound.place != self.last.name:
+            if bound.position != self.last.name:
                 at = self.code.let(self._position(bound))
                 inside = (at >= 0) & (at < self.sizes.value(bound.extent))
                 fine = inside if fine is None else fine & inside
@@ -219,8 +219,8 @@ class WindowPack:
         """Return the position of lane 0 along a dimension of x."""
         value = self.sizes.value
         at = value(bound.constant)
-        if bound.place:
-            at = at + self.places[bound.place] * value(bound.stride)
+        if bound.position:
+            at = at + self.positions[bound.position] * value(bound.stride)
         return at + self.taps[bound.tap] * value(bound.spread) if bound.tap else at
 
     def _masks(self, low: ir.Value, high: ir.Value) -> list[ir.Value]:
@@ -230,7 +230,7 @@ class WindowPack:
             high = select(high > 0, (high - 1) * self.stride + 1, 0)
             low = low * self.stride
         low, high = code.let(low), code.let(high)
-        padded = any(bound.place == self.last.name for bound in self.form.bounds)
+        padded = any(bound.position == self.last.name for bound in self.form.bounds)
         masks = []
         for first in range(0, parts * self.lanes, self.lanes):
             after, before = (first_lanes(end - first, self.lanes) for end in (high, low))
@@ -285,7 +285,7 @@ def picked(part: int, stride: int, lanes: int) -> tuple[int, ...]:
     """Return shuffle indices that merge one more loaded part into the lanes selected so far."""
 
     def pick(lane: int) -> int:
-        own, place = divmod(lane * stride, lanes)
-        return lanes + place if own == part else place if part == 1 and own == 0 else lane
+        own, offset = divmod(lane * stride, lanes)
+        return lanes + offset if own == part else offset if part == 1 and own == 0 else lane
 
     return tuple(map(pick, range(lanes)))

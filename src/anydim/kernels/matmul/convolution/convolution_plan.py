@@ -99,14 +99,14 @@ class Plan:
         return self.columns.joined.constant != 0
 
     @property
-    def goes_by_place(self) -> bool:
+    def runs_by_position(self) -> bool:
         """Whether some sizes run position by position."""
-        return self.columns.by_place != 0
+        return self.columns.by_position != 0
 
     @property
     def copies(self) -> bool:
         """Whether weights are copied at some sizes."""
-        return self.copied != 0 or self.goes_by_place
+        return self.copied != 0 or self.runs_by_position
 
     @cached_property
     def scratch(self) -> Scratch:
@@ -137,7 +137,7 @@ class Plan:
         k = minimum(channels * window, maximum(most, window))
         tiles = minimum(ceil_div(self.form.rows, tile.rows), schedule.block_tiles)
         rows, columns, turned = tiles * tile.rows, schedule.block_panels * tile.width, NEVER
-        if self.goes_by_place:
+        if self.runs_by_position:
             columns = max(columns, MOST * tile.width)
             turned = minimum(channels * MOST, maximum(most, MOST)) * row
         weights = align_up(rows * k * bytes, LINE) if self.copies else NEVER
@@ -157,7 +157,7 @@ def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machin
     seen = None if machine.most_lanes else seen_of(form)
     if schedule.packed:
         gone = given.window - form.window if seen is None else rest_of(given) - seen.rest
-        copied = minimum(from_on(gone, 1), 1 - columns.by_place)
+        copied = minimum(from_on(gone, 1), 1 - columns.by_position)
     if not (schedule.direct or machine.most_lanes):
         most = schedule.chunk_k, _band_bytes(machine)
         band = band_of(form, given, tile, schedule.block_panels, *most)
@@ -184,11 +184,11 @@ def _cut(
     row_blocks = ceil_div(tiles, schedule.block_tiles)
     panels = columns.panels
     images = as_size(1) if columns.loop is None else columns.loop.extent
-    filled = minimum(images * columns.places, tile.width)
+    filled = minimum(images * columns.positions, tile.width)
     narrow = minimum(as_size(tile.width) // maximum(filled, 1), _NARROW)
-    by_place = columns.by_place
-    times = 1 if more else maximum(narrow, by_place * _NARROW, 1)
-    window = maximum(form.window, by_place * form.channels.x, 1)
+    by_position = columns.by_position
+    times = 1 if more else maximum(narrow, by_position * _NARROW, 1)
+    window = maximum(form.window, by_position * form.channels.x, 1)
     most = maximum(schedule.chunk_k * times // window, 1)
     chunks = maximum(ceil_div(form.channels.extent, most), 1)
     around = product(extent for _, extent in columns.loops)

@@ -43,7 +43,7 @@ class Micro:
         return code.written
 
     def _store(self) -> None:
-        for i, j in self.sums.places:
+        for i, j in self.sums.indices:
             self.code.emit(ir.Store("c", self._at(i, j), self.sums[i, j], self._mask(j)))
 
     def _load(self, tensor: str, i: int, j: int) -> ir.Value:
@@ -78,12 +78,12 @@ class Micro:
 
     def _start(self) -> None:
         code, sums = self.code, self.sums
-        places = {place: self._at(*place) for place in sums.places}
+        offsets = {index: self._at(*index) for index in sums.indices}
         sums.declare()
         with code.when(variable("start").differs(0)):
-            for at in places.values():
+            for at in offsets.values():
                 code.emit(ir.Prefetch("more", at))
-            for at in places.values():
+            for at in offsets.values():
                 code.emit(ir.Prefetch("c", at, write=True))
             for i in range(self.rows):
                 bias = ir.Load(ir.Type(self.dtype), "bias", variable("bias_step") * i)
@@ -91,19 +91,19 @@ class Micro:
                 for j in range(self.vectors):
                     sums[i, j] = start
         with code.otherwise():
-            for place in places:
-                sums[place] = self._load("c", *place)
+            for index in offsets:
+                sums[index] = self._load("c", *index)
 
     def _steps(self, unroll: int) -> None:
         code, rows = self.code, self.tile.rows
         line = max(1, LINE // self.dtype.bytes)
-        for place in range(0, unroll * rows, line) if unroll > 1 else ():
-            code.emit(ir.Prefetch("a", register("a_at") + (_AHEAD + place)))
+        for offset in range(0, unroll * rows, line) if unroll > 1 else ():
+            code.emit(ir.Prefetch("a", register("a_at") + (_AHEAD + offset)))
         for first in range(0, unroll * rows, rows):
             b = [code.let(each) for each in self._b()]
             self._move("b_at", variable("b_row"))
-            places = [register("a_at") + (first + i) for i in range(self.rows)]
-            self.sums.add([ir.Load(ir.Type(self.dtype), "a", at) for at in places], b)
+            offsets = [register("a_at") + (first + i) for i in range(self.rows)]
+            self.sums.add([ir.Load(ir.Type(self.dtype), "a", at) for at in offsets], b)
         self._move("a_at", unroll * rows)
 
     def _b(self) -> list[ir.Value]:
@@ -120,13 +120,13 @@ class Micro:
             return code.when((variable("finish") & flag).differs(0))
 
         with when(ADDS):
-            for place in sums.places:
-                sums[place] = sums[place] + self._load("more", *place)
+            for index in sums.indices:
+                sums[index] = sums[index] + self._load("more", *index)
         for flag, function, name in ((FLOORS, "max", "low"), (CAPS, "min", "high")):
             with when(flag):
                 limit = code.let(splat(ir.Var(ir.Type(self.dtype), name), self.lanes))
-                for place in sums.places:
-                    sums[place] = operate(function, sums[place], limit)
+                for index in sums.indices:
+                    sums[index] = operate(function, sums[index], limit)
 
 
 class Banded(Micro):
@@ -140,7 +140,7 @@ class Banded(Micro):
         words = [
             [self._word(constant(j * ENTRY + n)) for n in range(ENTRY)] for j in range(self.vectors)
         ]
-        self.begins, self.places, counts, self.others, self.first, self.stop = zip(*words)
+        self.begins, self.positions, counts, self.others, self.first, self.stop = zip(*words)
         self.masks = [code.let(first_lanes(count, lanes)) for count in counts]
         self.further = [
             code.let(first_lanes(stop, lanes) & ~first_lanes(first, lanes))
@@ -164,7 +164,7 @@ class Banded(Micro):
         return self.code.let(ir.Load(ir.INDEX, "table", at))
 
     def _at(self, i: int, j: int) -> ir.Value:
-        return variable("c_row") * i + self.places[j]
+        return variable("c_row") * i + self.positions[j]
 
     def _mask(self, j: int) -> ir.Value:
         return self.masks[j]
@@ -192,33 +192,33 @@ class Tall(Micro):
     def body(self) -> tuple[ir.Step, ...]:
         code, parts = self.code, self.parts
         code.emit(ir.Stack("sums", self.dtype, self.vectors * self.tiles * self.rows))
-        places = {(j, t): constant((j * self.tiles + t) * self.rows) for j, t in parts.places}
+        offsets = {(j, t): constant((j * self.tiles + t) * self.rows) for j, t in parts.indices}
         parts.declare()
         with code.range(0, self.tiles * self.rows) as row:
             bias = code.let(ir.Load(self.vector, "bias", row * variable("bias_step")))
-            for at, place in self._row(row):
-                before = ir.Load(self.vector, "c", place)
+            for at, offset in self._row(row):
+                before = ir.Load(self.vector, "c", offset)
                 first = select(variable("start").differs(0), bias, before)
                 code.emit(ir.Store("sums", at, first))
-        for part, at in places.items():
+        for part, at in offsets.items():
             parts[part] = ir.Load(self.column, "sums", at)
         self._products()
-        for part, at in places.items():
+        for part, at in offsets.items():
             code.emit(ir.Store("sums", at, parts[part]))
         with code.range(0, self.tiles * self.rows) as row:
-            for at, place in self._row(row):
-                code.emit(ir.Store("c", place, self._finished(at, place)))
+            for at, offset in self._row(row):
+                code.emit(ir.Store("c", offset, self._finished(at, offset)))
         return code.written
 
     def _row(self, row: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
         """Return the offsets of a row's sums in memory and in C."""
-        rows, place = self.tiles * self.rows, self.code.let(row * variable("c_row"))
-        return [(row + j * rows, place + j) for j in range(self.vectors)]
+        rows, offset = self.tiles * self.rows, self.code.let(row * variable("c_row"))
+        return [(row + j * rows, offset + j) for j in range(self.vectors)]
 
-    def _finished(self, at: ir.Value, place: ir.Value) -> ir.Value:
+    def _finished(self, at: ir.Value, offset: ir.Value) -> ir.Value:
         code, scalar = self.code, self.vector
         found = code.let(ir.Load(scalar, "sums", at))
-        more = found + ir.Load(scalar, "more", place)
+        more = found + ir.Load(scalar, "more", offset)
         for flag, changed in (
             (ADDS, lambda value: more),
             (FLOORS, lambda value: operate("max", value, ir.Var(scalar, "low"))),
@@ -232,8 +232,8 @@ class Tall(Micro):
         code, rows = self.code, self.rows
         for u in range(unroll):
             further = (variable("a_row") * (t * rows) + u * rows for t in range(self.tiles))
-            places = [register("a_at") + at for at in further]
-            a = [code.let(ir.Load(self.column, "a", at)) for at in places]
+            offsets = [register("a_at") + at for at in further]
+            a = [code.let(ir.Load(self.column, "a", at)) for at in offsets]
             for j in range(self.vectors):
                 b = code.let(splat(ir.Load(self.vector, "b", register("b_at") + j), rows))
                 for t in range(self.tiles):

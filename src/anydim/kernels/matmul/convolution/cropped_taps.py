@@ -58,8 +58,8 @@ def _kept(form: Windows, tap: WindowAxis, bound: Bound) -> tuple[Size, Size] | N
     stride, spread = bound.stride.constant, bound.spread.constant
     if stride is None or spread is None or stride < 0 or spread < 1:
         return None
-    places = {place.name: place.extent for place in form.places}
-    last = bound.constant + (places.get(bound.place, as_size(1)) - 1) * stride
+    extents = {axis.name: axis.extent for axis in form.positions}
+    last = bound.constant + (extents.get(bound.position, as_size(1)) - 1) * stride
     first = minimum(maximum(ceil_div(0 - last, spread), 0), tap.extent)
     stop = minimum(maximum(ceil_div(bound.extent - bound.constant, spread), 0), tap.extent)
     return first, maximum(stop - first, 0)

@@ -60,7 +60,7 @@ class _Slide:
     `reach` elements from the first.
     """
 
-    place: WindowAxis
+    position: WindowAxis
     tap: WindowAxis
     bound: Bound
     apart: Size
@@ -73,17 +73,17 @@ def _slides(form: Windows, given: Windows) -> tuple[_Slide, ...]:
     """Return the dimensions of all positions; () where a position or a tap has another form."""
     taps = {tap.name: (tap, own.extent.constant) for tap, own in zip(form.taps, given.taps)}
     found: list[_Slide] = []
-    for place in form.places:
+    for axis in form.positions:
         for bound in form.bounds:
             step, spread = bound.stride.constant, bound.spread.constant
-            if bound.place != place.name or bound.tap not in taps or not step or not spread:
+            if bound.position != axis.name or bound.tap not in taps or not step or not spread:
                 continue
             tap, count = taps.pop(bound.tap)
             apart = tap.x.divide_exactly(spread)
-            if apart is not None and count and min(step, spread) > 0 and place.x == apart * step:
+            if apart is not None and count and min(step, spread) > 0 and axis.x == apart * step:
                 reach = (count - 1) * spread
-                found.append(_Slide(place, tap, bound, apart, step, spread, reach))
-    if taps or not 0 < len(found) == len(form.places) == len(form.bounds) <= 2:
+                found.append(_Slide(axis, tap, bound, apart, step, spread, reach))
+    if taps or not 0 < len(found) == len(form.positions) == len(form.bounds) <= 2:
         return ()
     return tuple(found) if found[-1].apart == 1 and found[-1].step <= SHUFFLED_STRIDES else ()
 
@@ -106,18 +106,18 @@ class Band:
     @property
     def rows(self) -> Size:
         """Number of rows of the result."""
-        return product(slide.place.extent for slide in self.slides[:-1])
+        return product(slide.position.extent for slide in self.slides[:-1])
 
     @property
     def filled(self) -> Size:
         """Columns of a row that is filled up to whole vectors."""
-        return align_up(self.slides[-1].place.extent, self.tile.lanes)
+        return align_up(self.slides[-1].position.extent, self.tile.lanes)
 
     @property
     def reaching(self) -> Size:
         """Columns of a row with the reach of windows, at least one vector."""
         last = self.slides[-1]
-        return maximum(last.place.extent + last.reach // last.step, self.tile.lanes)
+        return maximum(last.position.extent + last.reach // last.step, self.tile.lanes)
 
     @property
     def width(self) -> Size:
@@ -208,8 +208,8 @@ class BandPack(WindowPack):
         line = value(self.band.line)
         apart: ir.Value = constant(0)
         first, stop = apart, apart + lines
-        for slide, place in zip(above, firsts):
-            begin = code.let(variable("row") * slide.step + place)
+        for slide, position in zip(above, firsts):
+            begin = code.let(variable("row") * slide.step + position)
             apart = code.let(value(slide.apart) * slide.step)
             x = code.let(x + begin * value(slide.apart))
             at = value(slide.bound.constant) + begin
@@ -264,15 +264,22 @@ class BandPack(WindowPack):
         """
         self.code = Writer()
         code, value, band = self.code, self.sizes.value, self.band
-        own, width = value(band.slides[-1].place.extent), value(band.width)
+        own, width = value(band.slides[-1].position.extent), value(band.width)
         for vector in range(band.tile.vectors):
             column = code.let(variable("column") + vector * self.lanes)
             row = code.let(quotient(column, width))
             along = code.let(column - row * width)
             begin = (row - variable("row")) * value(band.line) + along
-            place, from_lane = row * own + along, width - along
+            position, from_lane = row * own + along, width - along
             more = select(row + 1 < value(band.rows), own, 0)
-            entry = (begin, place, own - along, place + own - width, from_lane, from_lane + more)
+            entry = (
+                begin,
+                position,
+                own - along,
+                position + own - width,
+                from_lane,
+                from_lane + more,
+            )
             for n, each in enumerate(entry):
                 code.emit(ir.Store("table", constant(vector * ENTRY + n), each))
         return self._written("head", ("table",), ("column", "row"))
@@ -352,11 +359,11 @@ class Banding:
             ir.If(first | last, (*notes, call(table, lines=self._lines))),
         ]
 
-    def place(self, column: ir.Value) -> ir.Value:
+    def output_position(self, column: ir.Value) -> ir.Value:
         """Return the output positions before a column of padded rows."""
         assert self.band is not None
         row = quotient(column, self._width)
-        extent = self.sizes.value(self.band.slides[-1].place.extent)
+        extent = self.sizes.value(self.band.slides[-1].position.extent)
         return row * extent + least(column - row * self._width, extent)
 
     def row(self, row: ir.Value) -> ir.Value:

@@ -17,7 +17,7 @@ from anydim.kernels.codegen.arithmetic import first_lanes, quotient, summed
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.matmul.convolution.convolution_form import Windows
-from anydim.kernels.matmul.convolution.convolution_packing import Place, WindowPack
+from anydim.kernels.matmul.convolution.convolution_packing import ChannelOffset, WindowPack
 from anydim.kernels.matmul.lane_select import PICKED, are_near, picked
 from anydim.kernels.matmul.window_geometry import Bound
 from anydim.sizes import Size, product
@@ -31,15 +31,15 @@ _FAR = 1 << 30
 def follows_on(form: Windows) -> bool:
     """Whether adjacent output positions read adjacent elements of x, across row ends too."""
     return all(
-        step.x == product(later.extent for later in form.places[number + 1 :])
-        for number, step in enumerate(form.places)
+        step.x == product(later.extent for later in form.positions[number + 1 :])
+        for number, step in enumerate(form.positions)
     )
 
 
 def can_merge(form: Windows) -> bool:
     """Whether there are rows to merge, with supported strides."""
-    strides = [bound.stride.constant for bound in form.bounds if bound.place]
-    return len(form.places) > 1 and all(s is not None and 0 < s <= _STRIDE for s in strides)
+    strides = [bound.stride.constant for bound in form.bounds if bound.position]
+    return len(form.positions) > 1 and all(s is not None and 0 < s <= _STRIDE for s in strides)
 
 
 class MergedPack(WindowPack):
@@ -63,11 +63,11 @@ class MergedPack(WindowPack):
         most = self.lanes // 8 if self.gathered else self.lanes if few else _MOST
         found = value(self.last.extent) <= most
         if self.elements is not None and not few:
-            near = value(self.form.places[-2].x) <= PICKED * value(self.last.extent)
+            near = value(self.form.positions[-2].x) <= PICKED * value(self.last.extent)
             found = found | near & (value(self.last.extent) <= self.lanes // 3)
         if self.gathered and self.joined:
             found = found & (variable("images") <= 1)
-        for step in self.form.places[:-1]:
+        for step in self.form.positions[:-1]:
             fits = value(step.extent) < _MOST
             found = found & fits
         return found
@@ -83,7 +83,7 @@ class MergedPack(WindowPack):
         last = code.let((variable("width") - 1) / lanes * lanes + variable("column"))
         with code.range(0, variable("width"), lanes) as before, ExitStack() as loops:
             at = code.let(last - before)
-            self._places(at)
+            self._lane_positions(at)
             self.exist = code.let(first_lanes(end - at, self.lanes))
             self._start(at)
             self.within: dict[Bound, ir.Value] = {}
@@ -93,21 +93,21 @@ class MergedPack(WindowPack):
                 self._inside_of(tap.name)
             self._channels()
 
-    def _places(self, at: ir.Value) -> None:
+    def _lane_positions(self, at: ir.Value) -> None:
         """Compute the first lane's index on each axis, and in `off` the distance of other lanes."""
         let = self.code.let
         further: ir.Value = ir.Iota(self.whole)
         self.off: dict[str, ir.Value] = {}
-        for step in reversed(self.form.places[1:]):
+        for step in reversed(self.form.positions[1:]):
             extent = self.sizes.value(step.extent)
             outer = let(quotient(at, extent))
-            place = self.places[step.name] = let(at - outer * extent)
-            few, left = let(least(extent, self.lanes)), let(least(extent - place, self.lanes))
+            index = self.positions[step.name] = let(at - outer * extent)
+            few, left = let(least(extent, self.lanes)), let(least(extent - index, self.lanes))
             ends = let(self._ended(further, few, left))
             self.off[step.name] = let(further - self._scaled(ends, extent))
             at, further = outer, ends
-        first = self.form.places[0].name
-        self.places[first], self.off[first] = at, further
+        first = self.form.positions[0].name
+        self.positions[first], self.off[first] = at, further
 
     def _ended(self, off: ir.Value, few: ir.Value, left: ir.Value) -> ir.Value:
         """Return the number of ends of rows of `few` positions before each lane.
@@ -126,12 +126,12 @@ class MergedPack(WindowPack):
 
     def _start(self, at: ir.Value) -> None:
         """Compute the offset in x of the first lane, and the distances of the other lanes."""
-        places = [(step.name, self.sizes.value(step.x)) for step in self.form.places]
+        strides = [(step.name, self.sizes.value(step.x)) for step in self.form.positions]
         if self.gathered:
-            first, *more = (self.off[name].as_(int64) * step for name, step in places)
+            first, *more = (self.off[name].as_(int64) * step for name, step in strides)
             self.apart = self.code.let(sum(more, first))
             self.near = self.code.let(are_near(self.apart, self.exist))
-        steps = (self.places[name] * step for name, step in places)
+        steps = (self.positions[name] * step for name, step in strides)
         self.x = self.code.let(summed(variable("x_at"), *steps))
         self.to = self.code.let(at - variable("column"))
         if self.joined:  # the next image overwrites zeros after a vector
@@ -150,8 +150,8 @@ class MergedPack(WindowPack):
                 for end in (constant(0), value(bound.extent))
             )
             lane: ir.Value = ir.Const(self.whole, 0)
-            if bound.place:
-                lane = self._scaled(self.off[bound.place], value(bound.stride))
+            if bound.position:
+                lane = self._scaled(self.off[bound.position], value(bound.stride))
             self.within[bound] = self.code.let((lane >= low) & (lane < high))
 
     def _wanted(self, masks: Sequence[ir.Value]) -> Sequence[ir.Value]:
@@ -160,7 +160,7 @@ class MergedPack(WindowPack):
             mask = mask & self.within[bound]
         return [self.code.let(mask)]
 
-    def _each_channel(self, source: Place, target: Place) -> None:
+    def _each_channel(self, source: ChannelOffset, target: ChannelOffset) -> None:
         if not self.form.bounds:
             self._channels_of_images(source, target)
             return
@@ -169,7 +169,7 @@ class MergedPack(WindowPack):
         with self.code.otherwise(), self.code.range(0, variable("channels")) as channel:
             self._zeros(self.code.let(target(channel)))
 
-    def _channels_of_images(self, source: Place, target: Place) -> None:
+    def _channels_of_images(self, source: ChannelOffset, target: ChannelOffset) -> None:
         with self._each_image() as (x, to):
             super()._each_channel(lambda c: source(c) + x, lambda c: target(c) + to)
 

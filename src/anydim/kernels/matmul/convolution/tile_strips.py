@@ -47,9 +47,9 @@ class Strips:
     def steps(self) -> list[ir.Step]:
         """Return the steps of several tiles; after the last chunk of channels, the epilogue."""
         plan, value = self.plan, self.kernel.sizes.value
-        place: ir.Value = variable("column")
+        offset: ir.Value = variable("column")
         if plan.joins:
-            place = variable("image") * variable("y_image") + variable("place")
+            offset = variable("image") * variable("y_image") + variable("place")
         row_y = value(plan.form.row_y)
         row = variable("y_unit") + variable("m") * row_y
         left = variable("rows") - variable("row")
@@ -57,7 +57,7 @@ class Strips:
         apart = tuple(self._sums(sums, row_y, self._b(plan.schedule.direct)))
         if plan.joins:
             apart = (ir.If(JOINED, tuple(self._joined_sums()), apart),)
-        apart = (ir.Let("y_at", row + place), *apart)
+        apart = (ir.Let("y_at", row + offset), *apart)
         band = ir.Address("scratch", constant(0)), constant(1)
         banded = [] if plan.band is None else self._sums(sums, row_y, band, Banded)
         return [
@@ -161,7 +161,10 @@ class Strips:
             first: ir.Value = variable("column")
             count: ir.Value = variable("width")
             if kind is Banded:
-                first, stop = self.banding.place(first), self.banding.place(first + count)
+                first, stop = (
+                    self.banding.output_position(first),
+                    self.banding.output_position(first + count),
+                )
                 count, out = stop - first, out + first
             own |= {"column0": first, "columns": count, "out_at": out}
             return call(finish, sums=ir.Address(sums.buffer, out), **own)

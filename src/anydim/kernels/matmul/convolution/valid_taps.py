@@ -63,7 +63,7 @@ def rest_of(form: Windows) -> Size:
 def seen_of(form: Windows) -> Seen | None:
     """Return the range of taps of a form; None where all taps are multiplied."""
     bounds = [bound for bound in form.bounds if form.taps and bound.tap == form.taps[0].name]
-    if len(bounds) != 1 or bounds[0].place != form.places[0].name:
+    if len(bounds) != 1 or bounds[0].position != form.positions[0].name:
         return None
     stride, spread = bounds[0].stride.constant, bounds[0].spread.constant
     if stride is None or spread is None or min(stride, spread) < 1:

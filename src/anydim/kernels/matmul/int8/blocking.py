@@ -82,6 +82,6 @@ def cut_of(
         ceil_div(work, _TILED if layout.depth > 1 and layout.b_packed else _FASTER),
     )  # fmt: skip
     rows = ceil_div(tiles, blocks) * tile.rows
-    images = maximum(joined.joined * joined.width // maximum(joined.places, 1), 1)
+    images = maximum(joined.joined * joined.width // maximum(joined.positions, 1), 1)
     scratch = a_bytes + b_bytes + (as_size(0) if image is None else image.bytes(images))
     return ByteBlocks(rows, joined, panels, images, a_bytes, a_bytes + b_bytes, scratch, sharing)

@@ -50,14 +50,14 @@ def few_rows(pack: BytesPack) -> ir.Function:
             code.emit(ir.Store("dst", i * WIDE + at + j * lanes, number(int32, 0, lanes)))
 
     def group(group: ir.Value, left: int) -> None:
-        levels = [root.inner({"k": group * WORD + place}) for place in range(left)]
+        levels = [root.inner({"k": group * WORD + byte}) for byte in range(left)]
 
         def columns(at: ir.Value, mask: ir.Value | None) -> None:
             parts: list[ir.Value] = [number(uint8, 0, lanes * WORD)] * WORD
-            for place, level in enumerate(levels):
+            for byte, level in enumerate(levels):
                 column = {"n": variable("first") + at}
                 own = level.inner(column, lane="n", lanes=lanes * WORD, mask=mask)
-                parts[place] = own.name(own.value(Cast(uint8, pack.form.b.read), uint8))
+                parts[byte] = own.name(own.value(Cast(uint8, pack.form.b.read), uint8))
                 pack.code.take(own.steps)
             words = [pack.code.let(_flipped(word)) for word in _words(parts, vector)]
             with pack.code.range(0, variable("rows")) as i:

@@ -60,7 +60,7 @@ class Image:
         return count * self.apart
 
 
-def place(number: int) -> str:
+def axis_name(number: int) -> str:
     """Return the name of an axis of the image."""
     return f"place{number}"
 
@@ -93,7 +93,7 @@ def image_of(form: BytesForm, is_packed: bool, images: str) -> Image | None:
                 return None
             reach = reach + abs(length) * moving[name]
             low = low + min(length, 0) * moving[name]
-        indices.append(to_expr(Affine.of(low, {place(len(lines)): as_size(1)})))
+        indices.append(to_expr(Affine.of(low, {axis_name(len(lines)): as_size(1)})))
         lines.append(Affine(line.constant - low, line.terms))
         extents.append(reach)
     if not overlaps(form, [name for name, _ in columns], lines):
@@ -123,13 +123,13 @@ class ImagePack:
         """Return the function that fills one image, at dst."""
         root = self.pack.root()
         with self.pack.behind(root):
-            self._places_from(root, 0, constant(0))
+            self._fill_axes(root, 0, constant(0))
         return self.pack.function("image")
 
-    def _places_from(self, level: Elements, depth: int, at: ir.Value) -> None:
+    def _fill_axes(self, level: Elements, depth: int, at: ir.Value) -> None:
         """Fill the words of a position together: their bounds tests are shared."""
         pack, image = self.pack, self.image
-        name, extent = place(depth), pack.sizes.value(image.extents[depth])
+        name, extent = axis_name(depth), pack.sizes.value(image.extents[depth])
         if depth == len(image.extents) - 1:
             pack.along(level, name, extent, lambda lane, here, mask: self._words(
                 lane, at + here, mask
@@ -139,7 +139,7 @@ class ImagePack:
         with pack.code.range(0, extent) as here:
             inner = level.inner({name: here})
             with pack.behind(inner):
-                self._places_from(inner, depth + 1, at + here * stride)
+                self._fill_axes(inner, depth + 1, at + here * stride)
 
     def _words(self, lane: Elements, at: ir.Value, mask: ir.Value | None) -> None:
         plane = self.pack.sizes.value(self.image.plane)
@@ -158,7 +158,7 @@ class ImagePack:
             code.emit(ir.Stack(name, int64, pack.layout.width))
         code.emit(ir.Declare("sum", number(int32, 0, lanes)))
         with pack.behind(root):
-            code.take(self._places())
+            code.take(self._window_offsets())
             name, extent = columns_of(pack.form)[-1]
             run = pack.sizes.value(extent)
             picks = pack.context.machine.permutes
@@ -168,28 +168,28 @@ class ImagePack:
             with code.when(beside):
                 self._runs(root, vector, run)
             with code.otherwise(), code.range(0, variable("count"), lanes) as j:
-                places = code.let(ir.Load(wide, "places", j))
-                load: Callable[[ir.Value], ir.Value] = partial(self._gathered, vector, places)
+                offsets = code.let(ir.Load(wide, "places", j))
+                load: Callable[[ir.Value], ir.Value] = partial(self._gathered, vector, offsets)
                 if picks:
                     first = code.let(ir.Load(ir.INDEX, "places", j))
-                    apart = code.let(places - first.spread(lanes))
+                    apart = code.let(offsets - first.spread(lanes))
                     all_of = pack.sizes.value(self.image.words * self.image.plane)
                     room = code.let(all_of - first - PICKED * lanes)
                     near = code.let(are_near(apart))
-                    load = partial(self._picked, vector, places, first, apart, near, room)
+                    load = partial(self._picked, vector, offsets, first, apart, near, room)
                 self._copy(root, j, load, None)
         return pack.function("panel", ir.Pointer("image", int32))
 
-    def _gathered(self, vector: ir.Type, places: ir.Value, at: ir.Value) -> ir.Gather:
-        return ir.Gather(vector, "image", places + at)
+    def _gathered(self, vector: ir.Type, offsets: ir.Value, at: ir.Value) -> ir.Gather:
+        return ir.Gather(vector, "image", offsets + at)
 
     def _picked(
-        self, vector: ir.Type, places: ir.Value, first: ir.Value, apart: ir.Value, near: ir.Value,
+        self, vector: ir.Type, offsets: ir.Value, first: ir.Value, apart: ir.Value, near: ir.Value,
         room: ir.Value, at: ir.Value,
     ) -> ir.Value:  # fmt: skip
         """Gather lanes, or permute them out of vectors; `room` is the last valid start."""
         code, at = self.pack.code, self.pack.code.let(at)
-        gathered = self._gathered(vector, places, at)
+        gathered = self._gathered(vector, offsets, at)
         return picked(code, gathered, first + at, apart, near & (at <= room))
 
     def _runs(self, root: Elements, vector: ir.Type, extent: ir.Value) -> None:
@@ -208,7 +208,7 @@ class ImagePack:
                 self._copy(root, j, lambda by: ir.Load(vector, "image", at + by, few), few)
             column += length
 
-    def _places(self) -> list[ir.Step]:
+    def _window_offsets(self) -> list[ir.Step]:
         """Compute the offset of each column's window, and its index in its run.
 
         Offsets within a run are consecutive. Columns after the last one repeat it.

@@ -21,8 +21,8 @@ from anydim.kernels.matmul.contraction.contraction_form import merged
 from anydim.kernels.matmul.epilogue import (
     Output,
     Renamed,
+    element_offset,
     epilogue_of,
-    place_of,
     product_of,
     streams_of,
 )
@@ -275,7 +275,7 @@ class _Reading:
             m=m[-1] if m else (),
             n=n[-1],
             apart=self._columns_apart(n[-1], own),
-            taps=[group for place, group in enumerate(k) if place != inner],
+            taps=[group for index, group in enumerate(k) if index != inner],
             k=k[inner],
         )
 
@@ -292,11 +292,11 @@ class _Reading:
         names = {f"loop{number}": group for number, group in enumerate(axes.outside)}
         names |= {"m": axes.m, "n": axes.n}
         taps = {f"tap{number}": group for number, group in enumerate(axes.taps)}
-        single = {f"n{place}": (axis,) for place, axis in enumerate(axes.apart)}
+        single = {f"n{index}": (axis,) for index, axis in enumerate(axes.apart)}
         every = {**names, **taps, "k": axes.k}
         renamed = Renamed(every, self.group)
         for_b = renamed if not single else Renamed({**every, "n": (), **single}, self.group)
-        target = place_of(self.statement)
+        target = element_offset(self.statement)
 
         def walk(name: str) -> ByteWalk:
             own = names[name]

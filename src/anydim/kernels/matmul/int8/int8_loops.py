@@ -209,12 +209,12 @@ class BytesWriter(Blocked):
             return [
                 ir.Let("images", constant(1)), ir.Let("place", column), ir.Let("run", columns)
             ]  # fmt: skip
-        places = greatest(self.sizes.value(self.cut.columns.places), 1)
+        positions = greatest(self.sizes.value(self.cut.columns.positions), 1)
         return [
-            ir.Let("image", column / places),
-            ir.Let("place", column - variable("image") * places),
-            ir.Let("images", greatest(columns / places, 1)),
-            ir.Let("run", least(columns, places)),
+            ir.Let("image", column / positions),
+            ir.Let("place", column - variable("image") * positions),
+            ir.Let("images", greatest(columns / positions, 1)),
+            ir.Let("run", least(columns, positions)),
         ]
 
     def _each_image(self, make: Callable[[ir.Value, dict[str, ir.Value]], ir.Step]) -> ir.Step:

@@ -119,12 +119,12 @@ def _tiles(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
     for i in a_tiles:
         steps.append(memory(4 + i, "a", a_row * (i * ir.TILE), word, row=a_row))
         steps += [ir.TileDots(2 * i + j, 4 + i, 6 + j, a_unsigned) for j in b_tiles]
-    places = [(i, j) for i in a_tiles for j in b_tiles]
-    ends = {(i, j): constant(i * ir.TILE * tile.width + j * ir.TILE) for i, j in places}
+    indices = [(i, j) for i in a_tiles for j in b_tiles]
+    ends = {(i, j): constant(i * ir.TILE * tile.width + j * ir.TILE) for i, j in indices}
     body: tuple[ir.Step, ...] = (
-        *(ir.TileZero(2 * i + j) for i, j in places),
+        *(ir.TileZero(2 * i + j) for i, j in indices),
         loop("word", 0, variable("words"), ir.TILE, *steps),
-        *(memory(2 * i + j, "c", ends[i, j], row=width) for i, j in places),
+        *(memory(2 * i + j, "c", ends[i, j], row=width) for i, j in indices),
     )
     return _function(f"{prefix}_{rows}x{vectors}", body, *_MICRO_SCALARS)
 
@@ -154,9 +154,9 @@ def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
         step(word, sets[0])
     sums, *others = sets
     for other in others:
-        for place in sums.places:
-            sums[place] = sums[place] + other[place]
-    for i, j in sums.places:
+        for index in sums.indices:
+            sums[index] = sums[index] + other[index]
+    for i, j in sums.indices:
         code.emit(ir.Store("c", constant(i * tile.width + j * lanes), sums[i, j]))
     return _function(name, code.written, *_MICRO_SCALARS)
 
@@ -170,8 +170,8 @@ def _along(tile: Tile, a_unsigned: bool, prefix: str) -> ir.Function:
         sums = [code.variable(number(int32, 0, lanes)) for _ in range(tile.rows)]
 
         def step(at: ir.Value, mask: ir.Value | None) -> None:
-            places = apart + splat(at * width + j, lanes)
-            b = code.let(ir.Gather(vector, "b", places, mask))
+            offsets = apart + splat(at * width + j, lanes)
+            b = code.let(ir.Gather(vector, "b", offsets, mask))
             for i, total in enumerate(sums):
                 a = ir.Load(vector, "a", variable("a_row") * i + at, mask)
                 total.set(dot(a, b, total()) if a_unsigned else dot(b, a, total()))

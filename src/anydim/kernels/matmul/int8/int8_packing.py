@@ -57,9 +57,9 @@ class BytesPack:
     @contextmanager
     def behind(self, scope: Elements) -> Iterator[None]:
         """Emit the code of the block after all steps that the scope collects meanwhile."""
-        place = self.code.here
+        start = self.code.here
         yield
-        self.code.take(scope.steps, place)
+        self.code.take(scope.steps, start)
 
     def taps(
         self, level: Elements, make: Callable[[Elements, ir.Value], None], depth: int = 0,
@@ -156,8 +156,8 @@ class BytesPack:
         with code.range(quotient(first, length), quotient(end + length - 1, length)) as run:
             start = code.let(greatest(run * length, first))
             stop = code.let(least((run + 1) * length, end))
-            _, *places = code.split(run, [self.sizes.value(size) for _, size in outer])
-            row = root.inner({name: at for (name, _), at in zip(outer, places)})
+            _, *indices = code.split(run, [self.sizes.value(size) for _, size in outer])
+            row = root.inner({name: at for (name, _), at in zip(outer, indices)})
 
             def vector(at: ir.Value, mask: ir.Value | None) -> None:
                 column = at - run * length
@@ -213,10 +213,10 @@ class BytesPack:
     def _word(self, level: Elements, read: Expr, group: ir.Value, bytes_: int) -> ir.Value:
         """Return a word per lane, of `bytes_` k-steps; the other bytes are 0."""
         word: ir.Value | None = None
-        for place in range(bytes_):
-            at = level.inner({"k": group * WORD + place})
+        for byte in range(bytes_):
+            at = level.inner({"k": group * WORD + byte})
             value = at.value(Cast(int32, Cast(uint8, read)), int32).spread(self.lanes)
-            word = value if word is None else word | value << 8 * place
+            word = value if word is None else word | value << 8 * byte
             self.code.take(at.steps)
         assert word is not None
         return word ^ (FLIP & ((1 << 8 * bytes_) - 1)) if self.layout.b.flipped else word

@@ -22,7 +22,7 @@ from anydim.kernels.codegen.arithmetic import first_lanes, loop, quotient, summe
 from anydim.kernels.codegen.scalar_lowering import Elements
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, convert, number, register, select, splat, variable
-from anydim.kernels.matmul.int8.im2col import columns_of, overlaps, place
+from anydim.kernels.matmul.int8.im2col import axis_name, columns_of, overlaps
 from anydim.kernels.matmul.int8.int8_form import BytesForm
 from anydim.kernels.matmul.int8.int8_packing import BytesPack
 from anydim.kernels.matmul.int8.packed_layout import WORD
@@ -79,7 +79,7 @@ class Phases:
         return all(s.by == 1 and s.extent == own for s, own in zip(self.slides, self.shape))
 
     @property
-    def places(self) -> tuple[Expr, ...]:
+    def position_indices(self) -> tuple[Expr, ...]:
         """The indices of the read along positions."""
         own = {phase(at) for at in range(len(self.slides))}
         return tuple(index for index in self.read.indices if free_axes(index) & own)
@@ -131,7 +131,7 @@ def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -
             return None
         if any((step.constant or 0) < 1 for _, step in steps.terms):
             return None
-        terms = {place(at): as_size(by), phase(at): as_size(1)}
+        terms = {axis_name(at): as_size(by), phase(at): as_size(1)}
         indices.append(to_expr(Affine.of(as_size(0), terms)))
         slides.append(Slide(name, extent, by, steps))
         shape.append(size)
@@ -166,8 +166,8 @@ def _flat(read: Read, shape: Sequence[Size], kind: TensorType) -> Read | None:
     strides = row_major_strides(tuple(shape))
     if form is None or any(form.stride(name) != each * by for name, by in zip(names, strides)):
         return None
-    rest = form.without(*names, *(place(at) for at in range(len(names))))
-    whole = rest + Affine.of(as_size(0), {place(0): each})
+    rest = form.without(*names, *(axis_name(at) for at in range(len(names))))
+    whole = rest + Affine.of(as_size(0), {axis_name(0): each})
     return Read(read.tensor, (to_expr(whole),), flat=True)
 
 
@@ -194,7 +194,7 @@ class PhasesPack:
                         ir.Store(to, group * plane + at, word, mask)
                     ))  # fmt: skip
 
-                pack.along(root, place(0), value(whole), words)
+                pack.along(root, axis_name(0), value(whole), words)
         if not image.is_sorted or not image.flat:
             types = {UNSORTED: TensorType(int32, (image.words, *image.shape))}
             found = replace(
@@ -204,13 +204,13 @@ class PhasesPack:
             )
             level = Elements(found, root.indices) if image.flat else pack.root()
             with pack.behind(level):
-                self._places(level, 0, constant(0), constant(0))
+                self._fill_axes(level, 0, constant(0), constant(0))
         return pack.function("image", ir.Pointer(UNSORTED, int32))
 
-    def _places(self, level: Elements, depth: int, phases: ir.Value, at: ir.Value) -> None:
+    def _fill_axes(self, level: Elements, depth: int, phases: ir.Value, at: ir.Value) -> None:
         """Fill the axes from `depth` on: their phases, and the positions of each phase."""
         pack, code, slide = self.pack, self.pack.code, self.image.slides[depth]
-        name, below = place(depth), self.image.slides[depth + 1 :]
+        name, below = axis_name(depth), self.image.slides[depth + 1 :]
         with code.range(0, slide.by) as own:
             inner, number_ = level.inner({phase(depth): own}), phases * slide.by + own
             there = code.let(self._there(depth, own))
@@ -220,7 +220,7 @@ class PhasesPack:
                         nearer = inner.inner({name: row})
                         further = row * pack.sizes.value(product(each.extent for each in below))
                         with pack.behind(nearer):
-                            self._places(nearer, depth + 1, number_, at + further)
+                            self._fill_axes(nearer, depth + 1, number_, at + further)
                     return
                 here = at + number_ * pack.sizes.value(self.count * self.image.columns)
                 few = pack.lanes // _FEW if self.image.flat else 0  # words are packed by vectors
@@ -249,7 +249,7 @@ class PhasesPack:
             return
         with pack.code.range(0, pack.sizes.value(image.words)) as group:
             own = lane.inner({_WORD: group})
-            word = own.value(Read(UNSORTED, (Index(_WORD), *image.places)), int32)
+            word = own.value(Read(UNSORTED, (Index(_WORD), *image.position_indices)), int32)
             pack.code.take(own.steps)
             store(group, word)
 

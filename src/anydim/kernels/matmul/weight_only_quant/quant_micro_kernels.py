@@ -86,7 +86,7 @@ def _parameters(wide: bool) -> tuple[ir.Pointer | ir.Scalar, ...]:
     return (*pointers.values(), *(ir.Scalar(name) for name in SCALARS))
 
 
-def _place(tile: NarrowTile, step: ir.Value, j: int) -> ir.Value:
+def _offset(tile: NarrowTile, step: ir.Value, j: int) -> ir.Value:
     """Return the offset of vector j of a k-step in decoded weights."""
     return step * tile.width + j * tile.lanes
 
@@ -96,14 +96,14 @@ def _weights(code: Writer, tile: NarrowTile, at: ir.Value) -> Callable[[int, int
     lanes, vector = tile.lanes, ir.Type(float32, tile.lanes)
 
     def byte(u: int, j: int) -> ir.Value:
-        numbers = ir.Load(ir.Type(int8, lanes), "w", _place(tile, at + u, j))
+        numbers = ir.Load(ir.Type(int8, lanes), "w", _offset(tile, at + u, j))
         return ir.Convert(vector, numbers)
 
     if tile.bits == 8:
         return byte
     first = at * (tile.width // FIELDS)
-    places = [first + j * lanes for j in range(tile.vectors)]
-    words = [code.let(ir.Load(ir.Type(int32, lanes), "w", place)) for place in places]
+    offsets = [first + j * lanes for j in range(tile.vectors)]
+    words = [code.let(ir.Load(ir.Type(int32, lanes), "w", offset)) for offset in offsets]
 
     def field(u: int, j: int) -> ir.Value:
         word = words[j]
@@ -120,7 +120,7 @@ def _decode(tile: NarrowTile, code: Writer) -> None:
     with code.range(0, variable("k"), tile.step) as at:
         weight = _weights(code, tile, at)
         for u, j in product(range(tile.step), range(tile.vectors)):
-            code.emit(ir.Store("to", _place(tile, at + u, j), weight(u, j)))
+            code.emit(ir.Store("to", _offset(tile, at + u, j), weight(u, j)))
 
 
 def _rows(tile: NarrowTile, height: int, wide: bool, code: Writer) -> None:
@@ -130,10 +130,10 @@ def _rows(tile: NarrowTile, height: int, wide: bool, code: Writer) -> None:
     """
     lanes, vector = tile.lanes, ir.Type(float32, tile.lanes)
     sums = Sums(code, vector, height, tile.vectors, "t")
-    places = {(i, j): constant(i * tile.width + j * lanes) for i, j in sums.places}
+    offsets = {(i, j): constant(i * tile.width + j * lanes) for i, j in sums.indices}
     step, block = min(tile.step, 4) if wide else tile.step, variable("block")
     with code.when(variable("more").equals(0)):
-        for at in places.values():
+        for at in offsets.values():
             code.emit(ir.Store("c", at, number(float32, 0, lanes)))
     with code.range(0, variable("groups")) as group:
         sums.declare()
@@ -145,9 +145,9 @@ def _rows(tile: NarrowTile, height: int, wide: bool, code: Writer) -> None:
                 rows = [variable("a_row") * i + at + u for i in range(height)]
                 sums.add([ir.Load(ir.Type(float32), "a", row) for row in rows], b)
         scales = [
-            code.let(ir.Load(vector, "s", _place(tile, group, j))) for j in range(tile.vectors)
+            code.let(ir.Load(vector, "s", _offset(tile, group, j))) for j in range(tile.vectors)
         ]
-        for (i, j), at in places.items():
+        for (i, j), at in offsets.items():
             total: ir.Value = sums[i, j]
             if tile.bits == 4:
                 own = variable("sums_row") * i + group
@@ -159,4 +159,4 @@ def _rows(tile: NarrowTile, height: int, wide: bool, code: Writer) -> None:
 def _decoded(tile: NarrowTile, at: ir.Value) -> Callable[[int, int], ir.Value]:
     """Return the same as `_weights`, for decoded weights."""
     vector = ir.Type(float32, tile.lanes)
-    return lambda u, j: ir.Load(vector, "w", _place(tile, at + u, j))
+    return lambda u, j: ir.Load(vector, "w", _offset(tile, at + u, j))

@@ -52,8 +52,8 @@ def _read(code: Writer, row: ir.Value, at: ir.Value, count: ir.Value, zero: ir.C
         with code.when(step.equals(1)):
             code.emit(ir.Assign(value.name, ir.Load(zero.type, "a", row + at, known)))
         with code.otherwise():
-            places = (row + at * step).spread(lanes) + iota(lanes) * step
-            code.emit(ir.Assign(value.name, ir.Gather(zero.type, "a", places, known)))
+            offsets = (row + at * step).spread(lanes) + iota(lanes) * step
+            code.emit(ir.Assign(value.name, ir.Gather(zero.type, "a", offsets, known)))
     return value
 
 

@@ -26,7 +26,10 @@ Values = tuple[tuple[str, ir.Value], ...]  # (name, value) of sizes
 
 def spread_values(images: Images, sizes: LayerSizes, row: Size, apart: Size) -> Values:
     """Return the sizes of `spread`: transformed windows are `row` apart, their matrices `apart`."""
-    x = {axis: place.x for axis, place in zip(_AXES[-len(images.places) :], images.places)}
+    x = {
+        axis: position.x
+        for axis, position in zip(_AXES[-len(images.positions) :], images.positions)
+    }
     return (
         ("x_start", sizes.known("x_start", images.form.a_start)),
         *((name, sizes.role(name, size)) for name, size in x.items()),
@@ -41,9 +44,9 @@ def spread_values(images: Images, sizes: LayerSizes, row: Size, apart: Size) -> 
 
 def collect_values(images: Images, sizes: LayerSizes) -> Values:
     """Return the sizes of `collect`."""
-    down, along = images.places[-2:]
+    down, along = images.positions[-2:]
     return (
-        ("images", constant(len(images.places) - 2)),
+        ("images", constant(len(images.positions) - 2)),
         ("height", sizes.role("y_height", down.extent)),
         ("width", sizes.role("y_width", along.extent)),
         ("c_row", sizes.role("c_row", images.form.m.c)),
@@ -150,18 +153,18 @@ class _Spread(_Windows):
         for j in range(REACH):
             loaded = []
             for i in range(REACH):
-                place, mask = at + row * i + column * j, rest
+                offset, mask = at + row * i + column * j, rest
                 if fine:
                     both = code.let(fine[0][i] & fine[1][j])
-                    place = near(place, both)
+                    offset = near(offset, both)
                     mask = both.spread(self.lanes) if rest is None else both & rest
-                loaded.append(self.load("x", place, mask))
+                loaded.append(self.load("x", offset, mask))
             half.append(self.spread(loaded))
         to = code.let(self.to + channel)
         for i, rows in enumerate(zip(*half)):
             for j, each in enumerate(self.spread(rows)):
-                place = to + self.values["apart"] * (i * REACH + j)
-                code.emit(ir.Store("dst", place, each))
+                offset = to + self.values["apart"] * (i * REACH + j)
+                code.emit(ir.Store("dst", offset, each))
 
 
 class _Collect(_Windows):
@@ -176,10 +179,10 @@ class _Collect(_Windows):
         code, values = self.code, self.values
         height, width = values["height"], values["width"]
         before = image * (height * width) if values["images"] != constant(0) else constant(0)
-        place = before + down * STEP * width + along * STEP
+        offset = before + down * STEP * width + along * STEP
         self.rows = code.let(height - down * STEP)
         self.across = code.let(width - along * STEP)
-        self.y = code.let(place * values["c_row"] + variable("column0"))
+        self.y = code.let(offset * values["c_row"] + variable("column0"))
         self.sums = code.let(at * self.width)
         code.sweep(0, variable("columns"), self.lanes, self._one)
 
@@ -188,8 +191,8 @@ class _Collect(_Windows):
         code, step, half = self.code, self.values["c_row"], []
         at = code.let(self.sums + column)
         for j in range(REACH):
-            places = [at + (i * REACH + j) * self.apart for i in range(REACH)]
-            half.append(self.collected([self.load("sums", place) for place in places]))
+            offsets = [at + (i * REACH + j) * self.apart for i in range(REACH)]
+            half.append(self.collected([self.load("sums", offset) for offset in offsets]))
         bias: ir.Value = ir.Load(self.vector, "bias", column, mask)
         if self.end.bias:
             bias = code.let(bias)
@@ -199,7 +202,7 @@ class _Collect(_Windows):
                 line = self.values["width"] * step * i
                 for j, found in enumerate(self.collected(values)):
                     with code.when(self.across > j):
-                        place = code.let(y + line + step * j)
-                        more = ir.Load(self.vector, "more", place, mask)
+                        offset = code.let(y + line + step * j)
+                        more = ir.Load(self.vector, "more", offset, mask)
                         done = self.ended(self.end, found, bias, more)
-                        code.emit(ir.Store("y", place, done, mask))
+                        code.emit(ir.Store("y", offset, done, mask))

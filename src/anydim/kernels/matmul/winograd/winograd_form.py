@@ -19,7 +19,7 @@ from anydim.kernels.matmul.winograd.winograd_transforms import (
     PRODUCTS,
     STEP,
     first_position,
-    positions,
+    input_extent,
     windows_across,
 )
 from anydim.kernels.matmul.work_partition import from_on
@@ -70,7 +70,7 @@ class Images:
 
     form: ContractionForm
     ending: Ending
-    places: tuple[WindowAxis, ...]
+    positions: tuple[WindowAxis, ...]
     bounds: tuple[Bound, ...]
 
     @property
@@ -80,22 +80,22 @@ class Images:
     @property
     def across(self) -> tuple[Size, Size]:
         """Windows down and along an image."""
-        down, along = (ceil_div(place.extent, STEP) for place in self.places[-2:])
+        down, along = (ceil_div(axis.extent, STEP) for axis in self.positions[-2:])
         return down, along
 
     @property
     def windows(self) -> Size:
         down, along = self.across
-        images = self.places[0].extent if len(self.places) == 3 else as_size(1)
+        images = self.positions[0].extent if len(self.positions) == 3 else as_size(1)
         return images * down * along
 
     def first(self, axis: int) -> Size:
         """Return the position in x of the first window along rows (0) or columns (1)."""
-        return first_position(self.bounds, self.places[axis - 2])
+        return first_position(self.bounds, self.positions[axis - 2])
 
     def extent(self, axis: int) -> Size:
         """Return the positions of x along rows (0) or columns (1)."""
-        return positions(self.bounds, self.places[axis - 2])
+        return input_extent(self.bounds, self.positions[axis - 2])
 
     @property
     def block(self) -> int:
@@ -114,13 +114,13 @@ class Images:
         network of such layers.
         """
         channels, columns, windows = self.channels, self.form.n.extent, product(self.across)
-        places = product(place.extent for place in self.places[-2:])
+        positions = product(axis.extent for axis in self.positions[-2:])
         weights = channels * columns
         vectors = ceil_div(channels, _VECTOR) + ceil_div(columns, _VECTOR)
         transformed = PRODUCTS * weights
         blocks = ceil_div(windows, self.block)
         taken = transformed * (maximum(windows, 4) + _read(transformed) * blocks)
-        plain = 9 * places * (weights * 9 // 10 + _COPY * channels)
+        plain = 9 * positions * (weights * 9 // 10 + _COPY * channels)
         plain = plain + 9 * weights * _read(9 * weights)
         return from_on(plain - taken - _TRANSFORM_LAST * windows * vectors, 0)
 
@@ -130,12 +130,12 @@ def planes_of(task: Task) -> Planes | None:
     form = windows_of(task.group, task.box, task.constants)
     if form is None or form.w not in task.constants or form.dtype != float32:
         return None
-    if len(form.places) != 2 or [tap.extent.constant for tap in form.taps] != [3, 3]:
+    if len(form.positions) != 2 or [tap.extent.constant for tap in form.taps] != [3, 3]:
         return None
-    if any(place.x != tap.x for place, tap in zip(form.places, form.taps)):
+    if any(position.x != tap.x for position, tap in zip(form.positions, form.taps)):
         return None
-    pairs = [(place.name, tap.name) for place, tap in zip(form.places, form.taps)]
-    if form.places[1].x != 1 or not _plain(form.bounds, pairs):
+    pairs = [(position.name, tap.name) for position, tap in zip(form.positions, form.taps)]
+    if form.positions[1].x != 1 or not _plain(form.bounds, pairs):
         return None
     if min(form.channels.extent.constant or 0, form.rows.constant or 0) < _LEAST_CHANNELS:
         return None
@@ -146,8 +146,8 @@ def planes_of(task: Task) -> Planes | None:
 
 def _plain(bounds: Sequence[Bound], pairs: Collection[tuple[str, str]]) -> bool:
     """Whether each bound has a position and its own tap, one bound per position, strides of one."""
-    steps = all(b.stride == 1 and b.spread == 1 and (b.place, b.tap) in pairs for b in bounds)
-    return steps and len({b.place for b in bounds}) == len(bounds)
+    steps = all(b.stride == 1 and b.spread == 1 and (b.position, b.tap) in pairs for b in bounds)
+    return steps and len({b.position for b in bounds}) == len(bounds)
 
 
 def images_of(task: Task) -> Images | None:
@@ -159,9 +159,9 @@ def images_of(task: Task) -> Images | None:
     sums = [extent.constant for extent, _ in form.b_parts[1]]
     if sums[:2] != [3, 3] or len(sums) != 3 or len(side.taps) != 1:
         return None
-    if len(side.places) not in (2, 3):
+    if len(side.positions) not in (2, 3):
         return None
-    rows, columns = side.places[-2:]
+    rows, columns = side.positions[-2:]
     channels = form.b_parts[1][-1][0]
     if rows.x != side.taps[0].x or columns.x != channels or side.run != 3 * channels:
         return None
@@ -173,7 +173,7 @@ def images_of(task: Task) -> Images | None:
         return None
     own = Affine.of(as_size(0), {ROW: form.m.c, COLUMN: as_size(1)})
     last = ending(form.outputs, form.dtype, task.group, own, _OWN_BIAS)
-    found = None if last is None else Images(form, last, side.places, side.bounds)
+    found = None if last is None else Images(form, last, side.positions, side.bounds)
     return None if found is None or found.pays.constant == 0 else found
 
 

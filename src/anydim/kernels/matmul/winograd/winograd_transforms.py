@@ -38,19 +38,19 @@ WEIGHTS = (
 
 def windows_across(form: Windows) -> tuple[Size, Size]:
     """Return the windows down and along the result."""
-    rows, columns = (ceil_div(step.extent, STEP) for step in form.places)
+    rows, columns = (ceil_div(step.extent, STEP) for step in form.positions)
     return rows, columns
 
 
-def first_position(bounds: Sequence[Bound], place: WindowAxis) -> Size:
+def first_position(bounds: Sequence[Bound], axis: WindowAxis) -> Size:
     """Return the position in x of the first tap of an output axis."""
-    return next((b.constant for b in bounds if b.place == place.name), as_size(0))
+    return next((b.constant for b in bounds if b.position == axis.name), as_size(0))
 
 
-def positions(bounds: Sequence[Bound], place: WindowAxis) -> Size:
+def input_extent(bounds: Sequence[Bound], axis: WindowAxis) -> Size:
     """Return the positions of x along an output axis; without padding, those that windows read."""
-    found = (b.extent for b in bounds if b.place == place.name)
-    return next(found, place.extent + (REACH - STEP))
+    found = (b.extent for b in bounds if b.position == axis.name)
+    return next(found, axis.extent + (REACH - STEP))
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class _Windows:
     """A vector of windows: their row, the first one's index in it and in the panel, their count."""
 
     line: ir.Value
-    place: ir.Value
+    index: ir.Value
     to: ir.Value
     count: ir.Value
 
@@ -182,9 +182,11 @@ class Spread(_Lines):
 
     def vectors(self, windows: _Windows) -> None:
         code, value, form = self.code, self.sizes.value, self.form
-        down = code.let(value(first_position(form.bounds, form.places[0])) + windows.line * STEP)
-        across = code.let(value(first_position(form.bounds, form.places[1])) + windows.place * STEP)
-        height, width = (value(positions(form.bounds, place)) for place in form.places)
+        down = code.let(value(first_position(form.bounds, form.positions[0])) + windows.line * STEP)
+        across = code.let(
+            value(first_position(form.bounds, form.positions[1])) + windows.index * STEP
+        )
+        height, width = (value(input_extent(form.bounds, axis)) for axis in form.positions)
         low = code.let(greatest(0 - across, 0))
         most = windows.count * STEP + (REACH - STEP)
         high = code.let(least(width - across, most))
@@ -194,7 +196,7 @@ class Spread(_Lines):
             masks.append(code.let(after & ~before))
         rows = [code.let((down + i >= 0) & (down + i < height)) for i in range(REACH)]
         room = code.let(first_lanes(self.row - windows.to, self.lanes))
-        start = windows.line * value(form.places[0].x * STEP) + windows.place * STEP
+        start = windows.line * value(form.positions[0].x * STEP) + windows.index * STEP
         start = code.let(variable("x_unit") + start)
         with code.range(0, value(form.channels.extent)) as channel:
             x = code.let(start + channel * value(form.channels.x))
@@ -246,19 +248,19 @@ class Collect(_Lines):
         return [ir.Pointer(n, self.dtype, alias=n != "sums") for n in ("sums", "y", "bias", "more")]
 
     def vectors(self, windows: _Windows) -> None:
-        code, value, places, half = self.code, self.sizes.value, self.form.places, []
+        code, value, positions, half = self.code, self.sizes.value, self.form.positions, []
         for j in range(REACH):
             steps = [variable("sums_step") * (i * REACH + j) for i in range(REACH)]
             half.append(self.collected([self.load("sums", windows.to + at) for at in steps]))
-        first = code.let(windows.place * STEP)
-        left = code.let(least(windows.count * STEP, value(places[1].extent) - first))
+        first = code.let(windows.index * STEP)
+        left = code.let(least(windows.count * STEP, value(positions[1].extent) - first))
         masks = [
             code.let(first_lanes(left - part * self.lanes, self.lanes)) for part in range(STEP)
         ]
         for i, values in enumerate(zip(*half)):
             row = windows.line * STEP + i
-            with code.when(row < value(places[0].extent)):
-                self._row(code.let(row * value(places[1].extent) + first), values, masks)
+            with code.when(row < value(positions[0].extent)):
+                self._row(code.let(row * value(positions[1].extent) + first), values, masks)
 
     def _row(self, first: ir.Value, values: Sequence[ir.Value], masks: list[ir.Value]) -> None:
         """Store a row of the results, at offset `first` in y."""
