@@ -97,7 +97,7 @@ class _Matcher:
             return None
         if not self._resolve_all():
             return None
-        for shares, values in _both_ways(last.body):
+        for shares, values in _both_orders(last.body):
             if shares.tensor in self.bodies and values.tensor in self.inputs:
                 share, safe = _without_nan(self._resolved(shares))
                 found = self._score(share, last.reduced[0])
@@ -214,7 +214,7 @@ class _Matcher:
         if not _small(width):
             return None
         of_values = self._factor(values)
-        for left, right in _both_ways(scores.body):
+        for left, right in _both_orders(scores.body):
             of_queries, of_keys = self._factor(left), self._factor(right)
             if of_queries is None or of_keys is None or of_values is None:
                 return None
@@ -257,7 +257,7 @@ def _upper_bound(score: Expr, raw: str) -> Expr | None:
     return None
 
 
-def _both_ways(body: Expr) -> tuple[tuple[Read, Read], ...]:
+def _both_orders(body: Expr) -> tuple[tuple[Read, Read], ...]:
     assert isinstance(body, Apply)
     left, right = map(_plain, body.arguments)
     assert isinstance(left, Read) and isinstance(right, Read)

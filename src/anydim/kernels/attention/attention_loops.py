@@ -17,7 +17,7 @@ from anydim.kernels import ir
 from anydim.kernels.attention.attention_form import Factor
 from anydim.kernels.attention.attention_plan import LINE, Plan
 from anydim.kernels.attention.attention_rows import largest_scores, powers, result_rows
-from anydim.kernels.attention.key_masks import look, seen_keys
+from anydim.kernels.attention.key_masks import look, unmasked_keys
 from anydim.kernels.attention.key_panels import copy_keys, copy_values, multiply, pack_keys
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up, round_down, split_index
 from anydim.kernels.codegen.scalar_lowering import Context, Elements
@@ -159,7 +159,7 @@ class _Body:
         code.let(first - variable("unit_first"), "at")
         with code.block() as scored:
             self._scored()
-        code.take(seen_keys(plan, self.here, scored))
+        code.take(unmasked_keys(plan, self.here, scored))
         code.let(least(variable("count"), register("seen")), "mixed_keys")
         code.take(powers(plan))
         self._mix()

@@ -49,15 +49,15 @@ def largest_scores(plan: Plan, unit: Elements) -> tuple[ir.Step, ...]:
         query = code.let(variable("first") + number)
         line = Buffer(code, "scores", float32).part(code.let(number * plan.stride))
         row, before = unit.inner({plan.form.query.name: query}), code.here
-        most = code.variable(constant(MINUS_INFINITY, float32, plan.lanes))
+        maximum = code.variable(constant(MINUS_INFINITY, float32, plan.lanes))
         whole, keys = variable("whole"), variable("keys")
         with code.range(0, whole, plan.lanes) as column:
-            _scores(code, plan, row, line, column, most, None)
+            _scores(code, plan, row, line, column, maximum, None)
         with code.when(whole < keys):
             inside = ir.Var(ir.Type(boolean, plan.lanes), "inside_keys")
-            _scores(code, plan, row, line, whole, most, inside)
+            _scores(code, plan, row, line, whole, maximum, inside)
         code.take(row.steps, before)
-        top = _across(code, _larger, most()).extract(0)
+        top = _across(code, _larger, maximum()).extract(0)
         if plan.blocks:
             old = Buffer(code, "tops", float32)[variable("at") + number]
             old = code.let(select(_later(), old, MINUS_INFINITY))
@@ -70,7 +70,7 @@ def largest_scores(plan: Plan, unit: Elements) -> tuple[ir.Step, ...]:
 
 
 def _scores(
-    code: Writer, plan: Plan, row: Elements, line: Buffer, column: ir.Value, most: Variable,
+    code: Writer, plan: Plan, row: Elements, line: Buffer, column: ir.Value, maximum: Variable,
     mask: ir.Value | None,
 ) -> None:  # fmt: skip
     """Compute a vector of scores, and include its unmasked lanes in `most`."""
@@ -89,7 +89,7 @@ def _scores(
         value = code.let(select(mask, value, MINUS_INFINITY))
     if mask is not None or not isinstance(plan.form.score, Read):
         line.store(column, value)
-    most.set(_larger(value, most()))
+    maximum.set(_larger(value, maximum()))
 
 
 def _larger(left: ir.Value, right: ir.Value) -> ir.Value:
@@ -108,8 +108,8 @@ def _across(
     """Combine all lanes; every lane has the result."""
     half = value.type.lanes // 2
     while half:
-        picks = tuple(lane ^ half for lane in range(value.type.lanes))
-        value = code.let(function(value, shuffle(value, value, picks)))
+        indices = tuple(lane ^ half for lane in range(value.type.lanes))
+        value = code.let(function(value, shuffle(value, value, indices)))
         half //= 2
     return value
 
@@ -205,8 +205,8 @@ def _divide(code: Writer, plan: Plan, result: Buffer, source: Buffer, index: ir.
     divisor = code.let(divisor.spread(plan.lanes))
     good = code.let((total > 0).spread(plan.lanes)) if plan.form.nan_is_zero else None
     for column in range(0, plan.width, plan.lanes):
-        left = plan.width - column
-        mask = first_lanes(constant(left), plan.lanes) if left < plan.lanes else None
+        remaining = plan.width - column
+        mask = first_lanes(constant(remaining), plan.lanes) if remaining < plan.lanes else None
         value = source.load(column, plan.lanes) / divisor
         value = value if good is None else select(good, value, 0)
         result.store(column, value, mask)

@@ -82,7 +82,7 @@ def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
     touched = Operands.of(group, (form.score, *(Read(name, ()) for name in factors)))
     sizes = SizeParameters()
     kernel = _kernel(plan, touched, sizes, machine)
-    way = "all keys in one block" if fit else "online softmax over blocks of keys"
+    variant = "all keys in one block" if fit else "online softmax over blocks of keys"
     return Launch(
         kernel=kernel,
         arguments=touched.arguments,
@@ -93,7 +93,7 @@ def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
         flops=_flops(form),
         moved=moved_bytes(group),
         schedule=print_schedule(schedule),
-        reason=f"two products joined by softmax; {way}",
+        reason=f"two products joined by softmax; {variant}",
     )
 
 

@@ -71,7 +71,7 @@ def _vector(
         looks.set(False)
 
 
-def seen_keys(plan: Plan, unit: Elements, scored: Sequence[ir.Step]) -> tuple[ir.Step, ...]:
+def unmasked_keys(plan: Plan, unit: Elements, scored: Sequence[ir.Step]) -> tuple[ir.Step, ...]:
     """Run `scored` for "keys", the keys up to "seen"; again for all keys if those were too few."""
     code, count = Writer("seen_"), variable("count")
     every = variable("panels") * plan.lanes

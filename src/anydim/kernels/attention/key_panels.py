@@ -93,8 +93,8 @@ def copy_values(
         own = source.part(code.let(row * stride + start))
         packed = target.part(code.let(row * (-(-width // lanes) * lanes)))
         for column in range(0, width, lanes):
-            left = width - column
-            mask = None if left >= lanes else first_lanes(constant(left), lanes)
+            remaining = width - column
+            mask = None if remaining >= lanes else first_lanes(constant(remaining), lanes)
             packed.store(column, own.load(column, lanes, mask))
     return code.written
 
@@ -115,12 +115,12 @@ def tile_library(lanes: int, rows: int) -> ir.Library:
 
 
 def multiply(
-    library: str, most: int, rows: ir.Value, a: ir.Value, b: ir.Value, c: str, *scalars: Like
+    library: str, max_rows: int, rows: ir.Value, a: ir.Value, b: ir.Value, c: str, *scalars: Like
 ) -> ir.Step:
     """Call the function for a number of rows, at most `most`, with `POINTERS` and `SCALARS`."""
     zero = constant(0)
     arguments = (a, b, ir.Address(c, zero), *map(zero.like, scalars))
-    cases = tuple((m, (ir.Call(f"{library}_{m}", arguments),)) for m in range(1, most + 1))
+    cases = tuple((m, (ir.Call(f"{library}_{m}", arguments),)) for m in range(1, max_rows + 1))
     return ir.Switch(rows, cases)
 
 
@@ -140,8 +140,8 @@ def _tiles(name: str, rows: int, lanes: int) -> ir.Function:
         One k-step per iteration: in longer bodies LLVM hoists loads until registers run out.
         """
         offsets = [code.variable((panel + j) * b_panel) for j in range(width)]
-        nothing = constant(0, float32, lanes)
-        sums = [[code.variable(nothing) for _ in range(width)] for _ in range(rows)]
+        zero = constant(0, float32, lanes)
+        sums = [[code.variable(zero) for _ in range(width)] for _ in range(rows)]
         with code.range(0, count) as k:
             right = [b.load(offset(), lanes) for offset in offsets]
             for start, totals in zip(starts, sums):

@@ -65,11 +65,11 @@ def _propose(form: AttentionForm, task: Task) -> Running | None:
     depth, width = form.depth.extent.constant, form.width.extent.constant
     assert depth is not None and width is not None  # guaranteed by the form
     columns = min(max(width, 1), _COLUMNS)
-    most = _LOCAL_BYTES_OF_WARPS if task.machine.warps else _LOCAL_BYTES
+    limit = _LOCAL_BYTES_OF_WARPS if task.machine.warps else _LOCAL_BYTES
     for part in dict.fromkeys((max(depth, 1), min(max(depth, 1), _DEPTH))):
         for rows, keys in _SHAPES:
             found = Running(rows=rows, keys=keys, depth=part, columns=columns)
-            if _bytes(form, found, task) <= most:
+            if _bytes(form, found, task) <= limit:
                 return found
     return None
 

@@ -20,8 +20,15 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient
 from anydim.kernels.codegen.scalar_lowering import Elements
-from anydim.kernels.gpu.group_indices import Work, plain, rest
-from anydim.kernels.gpu.shared_memory_copies import LEFT, RIGHT, Around, Factor, Filling, Side
+from anydim.kernels.gpu.group_indices import Work, plain, remainder
+from anydim.kernels.gpu.shared_memory_copies import (
+    LEFT,
+    RIGHT,
+    Around,
+    Factor,
+    Filling,
+    LocalLayout,
+)
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.ir import constant, number
 from anydim.kernels.launch import Launch, Machine
@@ -192,7 +199,7 @@ class ProductWriter:
 
     sums: tuple[str, ...]
 
-    def multiply(self, left: Side, right: Side, part: ir.Value | int) -> None:
+    def multiply(self, left: LocalLayout, right: LocalLayout, part: ir.Value | int) -> None:
         """Add one block of both factors to the sums of a work-item."""
         raise NotImplementedError
 
@@ -212,17 +219,17 @@ class ProductWriter:
         self.outside = Elements(self.work.context)
         work, value = self.work, self.work.sizes.value
         across, down = value(self.tiles_across), value(self.tiles_down)
-        left, tile = work.let(quotient(_START, across)), work.let(rest(_START, across))
+        outer, tile = work.let(quotient(_START, across)), work.let(remainder(_START, across))
         self.column0 = work.let(tile * schedule.columns)
-        self.row0 = work.let(work.let(rest(left, down)) * schedule.rows)
-        batch = work.let(quotient(left, down))
+        self.row0 = work.let(work.let(remainder(outer, down)) * schedule.rows)
+        batch = work.let(quotient(outer, down))
         self.scope = self.outside.inner(work.indices(batch, form.batch))
 
-    def body(self, left: Side, right: Side) -> list[ir.Step]:
+    def body(self, left: LocalLayout, right: LocalLayout) -> list[ir.Step]:
         """Return the steps of a work-item."""
         work, form = self.work, self.form
         around = Around(work, self.scope, form.depth, self.depth, self.tile.items)
-        fillings = [Filling(around, side) for side in (left, right)]
+        fillings = [Filling(around, layout) for layout in (left, right)]
         begun = work.here
         for name in self.sums:
             work.emit(ir.Declare(name, number(form.dtype, 0)))
@@ -231,7 +238,9 @@ class ProductWriter:
         work.take(self.scope.steps, begun)
         return [*self.outside.steps, *work.written]
 
-    def sides(self, stride: Callable[[bool, int], int], own: bool = True) -> tuple[Side, Side]:
+    def layouts(
+        self, stride: Callable[[bool, int], int], own: bool = True
+    ) -> tuple[LocalLayout, LocalLayout]:
         """Return the layouts of both factors in local memory.
 
         `stride` takes whether k-steps are contiguous, and the number of contiguous elements.
@@ -246,15 +255,17 @@ class ProductWriter:
         ):
             along = own and factor.along_depth
             pitch = stride(along, tile.depth if along else width)
-            made.append(Side(name, factor, first, extent, width, tile.depth, along, pitch, parts))
+            made.append(
+                LocalLayout(name, factor, first, extent, width, tile.depth, along, pitch, parts)
+            )
         return made[0], made[1]
 
     def launch(
-        self, name: str, body: Sequence[ir.Step], sides: Sequence[Side], reason: str
+        self, name: str, body: Sequence[ir.Step], layouts: Sequence[LocalLayout], reason: str
     ) -> Launch:
         """Return the launch of the kernel with that body."""
         return self.work.launch(
-            name, body, self.tile.items, [side.local for side in sides],
+            name, body, self.tile.items, [layout.local for layout in layouts],
             parallel=self.batches * self.tiles_down * self.tiles_across,
             flops=2 * self.batches * self.rows * self.columns * self.depth,
             schedule=self.tile, reason=reason,
@@ -262,7 +273,7 @@ class ProductWriter:
 
     # ---- factors -------------------------------------------------------------------------------
 
-    def _blocks(self, fillings: Sequence[Filling], left: Side, right: Side) -> None:
+    def _blocks(self, fillings: Sequence[Filling], left: LocalLayout, right: LocalLayout) -> None:
         """Emit the loop over k-steps, with one block of them in local memory at a time.
 
         If local memory holds two blocks, the next one is copied while one is multiplied.
@@ -277,7 +288,7 @@ class ProductWriter:
         with work.range(0, depth, step, "k0") as k0:
             now: ir.Value | int = 0
             if several:
-                now = work.let(rest(work.let(quotient(k0, step)), 2))
+                now = work.let(remainder(work.let(quotient(k0, step)), 2))
                 following = k0 + step
                 with work.when(following < depth):
                     fill(following, 1 - now)

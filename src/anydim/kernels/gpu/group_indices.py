@@ -43,14 +43,14 @@ class Work(Writer):
             if axis.extent.constant == 1:
                 found[axis.name] = ir.Const(ir.INDEX, 0)
                 continue
-            found[axis.name] = self.let(rest(flat, extent))
+            found[axis.name] = self.let(remainder(flat, extent))
             flat = self.let(quotient(flat, extent))
         if axes:
             found[axes[0].name] = flat
         return found
 
     @staticmethod
-    def folded(function: str, value: ir.Value, shared: str, items: int) -> list[ir.Step]:
+    def group_reduction(function: str, value: ir.Value, shared: str, items: int) -> list[ir.Step]:
         """Return a reduction over all work-items, to the first element of a local array."""
         item, kind = ir.Item(), value.type
         steps: list[ir.Step] = [ir.Store(shared, item, value), ir.Barrier()]
@@ -74,7 +74,7 @@ class Work(Writer):
         )  # fmt: skip
 
 
-def rest(value: ir.Value, divisor: Like) -> ir.Value:
+def remainder(value: ir.Value, divisor: Like) -> ir.Value:
     """Return the remainder of an index divided by `divisor`."""
     return apply("fmod", value, value.like(divisor))
 

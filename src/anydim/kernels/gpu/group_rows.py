@@ -37,7 +37,7 @@ class Teams:
 
 
 @dataclass(frozen=True)
-class TeamsForm:
+class RowsForm:
     """The axes of all statements, with one work-group per position, and the axes of a row."""
 
     outer: tuple[Axis, ...]
@@ -45,7 +45,7 @@ class TeamsForm:
     reduces: bool
 
 
-def teams_form(group: Group) -> TeamsForm | None:
+def rows_form(group: Group) -> RowsForm | None:
     """Return the form of a group for work-groups, or None."""
     if not plain(group) or not _reads_own_indices(group):
         return None
@@ -53,7 +53,7 @@ def teams_form(group: Group) -> TeamsForm | None:
     if not reduced:
         first = group.statements[0]
         same = all(set(s.axes) == set(first.axes) for s in group.statements)
-        return TeamsForm((), first.axes, False) if same else None
+        return RowsForm((), first.axes, False) if same else None
     outer, row = reduced[0].axes, reduced[0].reduced
     for statement in group.statements:
         if statement.combine:
@@ -62,7 +62,7 @@ def teams_form(group: Group) -> TeamsForm | None:
             fits = set(statement.axes) in (set(outer), {*outer, *row})
         if not fits:
             return None
-    return TeamsForm(outer, row, True)
+    return RowsForm(outer, row, True)
 
 
 def _reads_own_indices(group: Group) -> bool:
@@ -76,7 +76,7 @@ def _reads_own_indices(group: Group) -> bool:
     return True
 
 
-def _lower(form: TeamsForm, schedule: Teams, task: Task) -> Launch:
+def _lower(form: RowsForm, schedule: Teams, task: Task) -> Launch:
     writer = _Writer(task.group, form, schedule, task.machine)
     body = writer.body()
     total = product(axis.extent for axis in form.outer)
@@ -92,14 +92,14 @@ def _lower(form: TeamsForm, schedule: Teams, task: Task) -> Launch:
 
 
 TEMPLATE = form_template(
-    "teams", Teams, lambda task: teams_form(task.group), lambda *_: Teams(), _lower
+    "teams", Teams, lambda task: rows_form(task.group), lambda *_: Teams(), _lower
 )
 
 
 class _Writer:
     """Writes the body of one kernel."""
 
-    def __init__(self, group: Group, form: TeamsForm, schedule: Teams, machine: Machine) -> None:
+    def __init__(self, group: Group, form: RowsForm, schedule: Teams, machine: Machine) -> None:
         self.group, self.form, self.schedule = group, form, schedule
         self.work = Work(group, machine)
         self.statements = {statement.target: statement for statement in group.statements}
@@ -142,7 +142,7 @@ class _Writer:
         with self._elements(row) as inner:
             value = convert(inner.value(statement.body, dtype), wide)
             inner.steps.append(ir.Assign(name, operate(function, total, value)))
-        work.take(work.folded(function, total, shared, self.schedule.items))
+        work.take(work.group_reduction(function, total, shared, self.schedule.items))
         whole = work.let(convert(ir.Load(kind, shared, constant(0)), dtype))
         self._known(row, statement, whole)
 

@@ -18,7 +18,7 @@ from anydim.devices.cublas import PREFIX, WORDS
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop, quotient, summed
 from anydim.kernels.gpu.gpu_matmul import ProductForm, product_form
-from anydim.kernels.gpu.group_indices import rest
+from anydim.kernels.gpu.group_indices import remainder
 from anydim.kernels.ir import convert, number, operate, variable
 from anydim.kernels.launch import TF32, Argument, Launch, moved_bytes
 from anydim.kernels.matmul.epilogue import PRODUCT
@@ -149,8 +149,8 @@ def _body(form: _Form) -> tuple[ir.Step, ...]:
     more = total + operate("mul", *factors)
     split: list[ir.Step] = [
         ir.Let("rest", quotient(names["place"], names["n"])),
-        ir.Let("column", rest(names["place"], names["n"])),
-        ir.Let("row", rest(variable("rest"), names["m"])),
+        ir.Let("column", remainder(names["place"], names["n"])),
+        ir.Let("row", remainder(variable("rest"), names["m"])),
         ir.Let("which", quotient(variable("rest"), names["m"])),
     ]
     steps = loop("step", 0, names["k"], 1, ir.Assign("sum", more))

@@ -20,8 +20,8 @@ from anydim.kernels.attention.attention_form import AttentionForm
 from anydim.kernels.attention.attention_form import Factor as Tensor
 from anydim.kernels.codegen.arithmetic import quotient
 from anydim.kernels.codegen.scalar_lowering import Elements
-from anydim.kernels.gpu.group_indices import Work, rest
-from anydim.kernels.gpu.shared_memory_copies import Around, Factor, Filling, Side
+from anydim.kernels.gpu.group_indices import Work, remainder
+from anydim.kernels.gpu.shared_memory_copies import Around, Factor, Filling, LocalLayout
 from anydim.kernels.ir import apply, constant, convert, fma, least, number, select
 from anydim.lang.tree import Axis, Read
 from anydim.lang.tree.affine import to_expr
@@ -69,9 +69,9 @@ class Tile:
 
     def locals(self, queries: DType, keys: DType, values: DType) -> list[ir.Local]:
         """Return the arrays of local memory, for factors of these types."""
-        sides = (self.queries(queries), self.keys_of(keys), self.values(values))
+        layouts = (self.queries(queries), self.keys_of(keys), self.values(values))
         return [
-            *(ir.Local(name, kind, rows * pitch) for name, kind, rows, pitch in sides),
+            *(ir.Local(name, kind, rows * pitch) for name, kind, rows, pitch in layouts),
             ir.Local(SHARES, float32, self.rows * _pitch(self.keys, float32)),
             ir.Local(TOPS, float32, self.rows * self.across),
         ]
@@ -117,7 +117,7 @@ class TileWriter:
         depth = form.depth.extent.constant
         assert depth is not None  # guaranteed by the form
         self.whole = depth <= tile.depth  # queries are loaded once
-        self.aside = work.context.machine.warps  # copies are asynchronous
+        self.async_copies = work.context.machine.warps  # copies are asynchronous
 
     def body(self) -> None:
         """Emit the whole body."""
@@ -156,12 +156,12 @@ class TileWriter:
                 (form.width.extent, tile.columns), (form.query.extent, tile.rows),
             )
         )  # fmt: skip
-        left, part = work.let(quotient(_START, slices)), work.let(rest(_START, slices))
+        outer, part = work.let(quotient(_START, slices)), work.let(remainder(_START, slices))
         self.column0 = work.let(part * tile.columns)
-        self.row0 = work.let(work.let(rest(left, down)) * tile.rows)
-        batch = work.let(quotient(left, down))
+        self.row0 = work.let(work.let(remainder(outer, down)) * tile.rows)
+        batch = work.let(quotient(outer, down))
         self.scope = self.outside.inner(work.indices(batch, form.batch))
-        self.beside = work.let(rest(_ITEM, tile.across))
+        self.item_column = work.let(remainder(_ITEM, tile.across))
         above = work.let(quotient(_ITEM, tile.across))
         self.rows = [work.let(above + i * tile.down) for i in range(tile.own_rows)]
 
@@ -190,9 +190,9 @@ class TileWriter:
             read = Read(tensor.tensor, (to_expr(tensor.address),), flat=True)
             along = tensor.address.stride(steps.name).constant == 1
             factor = Factor(read, dtype, (own,), along)
-            side = Side(name, factor, first, own.extent, width, depth, along_depth, pitch)
+            layout = LocalLayout(name, factor, first, own.extent, width, depth, along_depth, pitch)
             around = Around(self.work, self.scope, (steps,), steps.extent, tile.items)
-            return Filling(around, side)
+            return Filling(around, layout)
 
         return {
             QUERIES: filling(
@@ -214,13 +214,13 @@ class TileWriter:
         self._end()
 
     def _end(self) -> None:
-        if self.aside:
+        if self.async_copies:
             self.work.emit(ir.CopiesEnd())
 
-    def _arrived(self, left: int = 0) -> None:
+    def _arrived(self, pending: int = 0) -> None:
         """Wait until the copies of all work-items are visible, except the last `left` groups."""
-        if self.aside:
-            self.work.emit(ir.CopiesWait(left))
+        if self.async_copies:
+            self.work.emit(ir.CopiesWait(pending))
         self.work.emit(ir.Barrier())
 
     # ---- a block of keys -----------------------------------------------------------------------
@@ -259,7 +259,7 @@ class TileWriter:
 
     def _key(self, j: int) -> ir.Value:
         """Return a key of the block: adjacent work-items have adjacent keys."""
-        return self.beside + j * self.tile.across
+        return self.item_column + j * self.tile.across
 
     def _vector(
         self, array: tuple[str, DType, int, int], row: ir.Value, at: ir.Value, count: int = _STEP
@@ -298,7 +298,7 @@ class TileWriter:
             own = [name for (at, _), name in self.raw.items() if at == i]
             scores: list[ir.Value] = [ir.Get(_FLOAT, name) for name in own]
             found = reduce(_larger, scores)
-            offset = row * self.tile.across + self.beside
+            offset = row * self.tile.across + self.item_column
             self.work.emit(ir.Store(TOPS, offset, found))
         self.work.emit(ir.Barrier())
 
@@ -342,7 +342,7 @@ class TileWriter:
     def _column(self, c: int) -> ir.Value:
         """Return a column of the tile: adjacent work-items have adjacent vectors."""
         lanes = gcd(self.tile.own_columns, _STEP)
-        return self.beside * lanes + (c // lanes * lanes * self.tile.across + c % lanes)
+        return self.item_column * lanes + (c // lanes * lanes * self.tile.across + c % lanes)
 
     # ---- after all blocks ----------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient
 from anydim.kernels.codegen.scalar_lowering import Elements
-from anydim.kernels.gpu.group_indices import Work, rest
+from anydim.kernels.gpu.group_indices import Work, remainder
 from anydim.kernels.ir import constant, greatest, least, number, operate, select
 from anydim.lang.tree import Axis, Expr, Read
 from anydim.lang.tree.affine import Affine, address
@@ -42,7 +42,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Side:
+class LocalLayout:
     """The layout of parts of a factor in local memory: `width` own indices, `depth` k-steps.
 
     `along_depth`: k-steps are contiguous, else own indices; rows are `stride` elements apart. There
@@ -92,44 +92,44 @@ class Filling:
     Create it before all loops.
     """
 
-    def __init__(self, kernel: Around, side: Side) -> None:
-        self.kernel, self.work, self.side = kernel, kernel.work, side
+    def __init__(self, kernel: Around, layout: LocalLayout) -> None:
+        self.kernel, self.work, self.layout = kernel, kernel.work, layout
         self.read = self._plain()
         self.aligned = self._aligned()
 
     def write(self, k0: ir.Value, part: ir.Value | int) -> None:
         """Emit the steps of a work-item, for k-steps from `k0` on."""
-        work, bytes = self.work, self.side.factor.dtype.bytes
-        aside = work.context.machine.warps and self.read is not None
+        work, bytes = self.work, self.layout.factor.dtype.bytes
+        is_async = work.context.machine.warps and self.read is not None
         with work.block() as single:
-            wide = aside and bytes >= _LEAST
-            self._each(self._aside if wide else self._through_registers, 1, k0, part)
-        if not aside or self.aligned is None:
+            wide = is_async and bytes >= _LEAST
+            self._each(self._copy_async if wide else self._through_registers, 1, k0, part)
+        if not is_async or self.aligned is None:
             work.take(single)
             return
         with work.when(self.aligned):
-            self._each(self._aside, _BYTES // bytes, k0, part)
+            self._each(self._copy_async, _BYTES // bytes, k0, part)
         with work.otherwise():
             work.take(single)
 
     def _plain(self) -> Affine | None:
         """Return the address of the factor's elements if it is a plain read, else None."""
-        value = self.side.factor.value
+        value = self.layout.factor.value
         if not isinstance(value, Read) or value.default is not None:
             return None
         return address(value, self.work.types[value.tensor].shape)
 
     def _aligned(self) -> ir.Value | None:
         """Return whether vectors of the factor are aligned at run time; None if they never are."""
-        side, factor = self.side, self.side.factor
+        layout, factor = self.layout, self.layout.factor
         inner = self.kernel.steps if factor.along_depth else factor.axes
-        if self.read is None or side.along_depth != factor.along_depth or not inner:
+        if self.read is None or layout.along_depth != factor.along_depth or not inner:
             return None
         if self.read.stride(inner[-1].name).constant != 1:
             return None
         several = _BYTES // factor.dtype.bytes
-        width = side.depth if side.along_depth else side.width
-        if width % several or side.stride % several:
+        width = layout.depth if layout.along_depth else layout.width
+        if width % several or layout.stride % several:
             return None
         steps = [c for name, c in self.read.terms if name != inner[-1].name]
         if len(inner) > 1:  # a vector must not cross the end of a row
@@ -147,38 +147,38 @@ class Filling:
         self, copied: Callable[[_Element], None], several: int, k0: ir.Value, part: ir.Value | int
     ) -> None:
         """Loop over the work-item's elements of the part, `several` at a time."""
-        work, side = self.work, self.side
-        along = side.factor.along_depth
-        count, name = side.width * side.depth // several, work.fresh(f"{side.name}_at")
+        work, layout = self.work, self.layout
+        along = layout.factor.along_depth
+        count, name = layout.width * layout.depth // several, work.fresh(f"{layout.name}_at")
         with work.range(_ITEM, count, self.kernel.items, name) as at:
-            inner = (side.depth if along else side.width) // several  # coalesced reads
-            one, other = work.let(quotient(at, inner)), work.let(rest(at, inner)) * several
+            inner = (layout.depth if along else layout.width) // several  # coalesced reads
+            one, other = work.let(quotient(at, inner)), work.let(remainder(at, inner)) * several
             own, k = (one, other) if along else (other, one)
-            row, step = work.let(side.first + own), work.let(k0 + k)
-            copied(_Element(row, step, work.let(side.offset(own, k, part)), several))
+            row, step = work.let(layout.first + own), work.let(k0 + k)
+            copied(_Element(row, step, work.let(layout.offset(own, k, part)), several))
 
     def _inside(self, at: _Element) -> tuple[ir.Value, ir.Value]:
         """Return whether the own index and the k-step are in bounds."""
         value = self.work.sizes.value
-        return (at.row < value(self.side.extent), at.step < value(self.kernel.depth))
+        return (at.row < value(self.layout.extent), at.step < value(self.kernel.depth))
 
     def _here(self, at: _Element) -> Elements:
         """Return a scope with the indices of an element."""
-        own = self.work.indices(at.row, self.side.factor.axes)
+        own = self.work.indices(at.row, self.layout.factor.axes)
         return self.kernel.scope.inner(own | self.work.indices(at.step, self.kernel.steps))
 
     def _through_registers(self, at: _Element) -> None:
-        factor = self.side.factor
+        factor = self.layout.factor
         with self.work.block() as then:
             scope = self._here(at)
             found = scope.value(factor.value, factor.dtype)
-            self.work.take([*scope.steps, ir.Store(self.side.name, at.offset, found)])
-        zero = ir.Store(self.side.name, at.offset, number(factor.dtype, 0))
+            self.work.take([*scope.steps, ir.Store(self.layout.name, at.offset, found)])
+        zero = ir.Store(self.layout.name, at.offset, number(factor.dtype, 0))
         self.work.emit(ir.If(operate("and", *self._inside(at)), tuple(then), (zero,)))
 
-    def _aside(self, at: _Element) -> None:
+    def _copy_async(self, at: _Element) -> None:
         """Emit an asynchronous copy of one element, or of `several` contiguous ones."""
-        factor = self.side.factor
+        factor = self.layout.factor
         assert isinstance(factor.value, Read) and self.read is not None
         scope = self._here(at)
         offset = scope.offset(self.read)
@@ -186,12 +186,12 @@ class Filling:
         valid: ir.Value = constant(1)
         fine = own & step
         if at.several > 1:
-            extent = self.kernel.depth if factor.along_depth else self.side.extent
-            left = self.work.sizes.value(extent) - (at.step if factor.along_depth else at.row)
-            valid = least(greatest(left, 0), at.several)
+            extent = self.kernel.depth if factor.along_depth else self.layout.extent
+            remaining = self.work.sizes.value(extent) - (at.step if factor.along_depth else at.row)
+            valid = least(greatest(remaining, 0), at.several)
             fine = own if factor.along_depth else step
         copy = ir.CopyAside(
-            self.side.name, at.offset, self.work.buffers[factor.value.tensor], offset,
+            self.layout.name, at.offset, self.work.buffers[factor.value.tensor], offset,
             factor.dtype, at.several, select(fine, valid, 0),
         )  # fmt: skip
         self.work.take([*scope.steps, copy])

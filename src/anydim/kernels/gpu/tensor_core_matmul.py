@@ -13,8 +13,8 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient
 from anydim.kernels.gpu.gpu_matmul import ProductForm, ProductWriter, Tiled, product_form
-from anydim.kernels.gpu.group_indices import rest
-from anydim.kernels.gpu.shared_memory_copies import RIGHT, Side
+from anydim.kernels.gpu.group_indices import remainder
+from anydim.kernels.gpu.shared_memory_copies import RIGHT, LocalLayout
 from anydim.kernels.launch import TF32, Launch, Machine
 from anydim.kernels.mma_fragments import COLUMNS, ROWS, SHARES, SUMS, WARP, Place
 from anydim.kernels.template import Task, form_template
@@ -45,11 +45,11 @@ def _form(task: Task) -> ProductForm | None:
 
 def _lower(form: ProductForm, schedule: Fragments, task: Task) -> Launch:
     writer = _Writer(task.group, form, schedule, task.machine)
-    sides = writer.sides(writer.stride)
-    body = writer.body(*sides)
+    layouts = writer.layouts(writer.stride)
+    body = writer.body(*layouts)
     name = TF32 if form.a.dtype == float32 else form.a.dtype.name
     return writer.launch(
-        "fragments", body, sides, f"a product by warps that multiply fragments of {name}"
+        "fragments", body, layouts, f"a product by warps that multiply fragments of {name}"
     )
 
 
@@ -73,11 +73,11 @@ class _Writer(ProductWriter):
         self.sums = tuple(name for tile in self.tiles for name in self._sums(*tile))
         let = self.work.let
         warp = let(quotient(_ITEM, WARP))
-        down, across = quotient(warp, schedule.across), rest(warp, schedule.across)
+        down, across = quotient(warp, schedule.across), remainder(warp, schedule.across)
         self.warp_row = let(down * schedule.part_rows)
         self.warp_column = let(across * schedule.part_columns)
-        lane = let(rest(_ITEM, WARP))
-        self.lane = let(quotient(lane, 4)), let(rest(lane, 4))
+        lane = let(remainder(_ITEM, WARP))
+        self.lane = let(quotient(lane, 4)), let(remainder(lane, 4))
 
     def stride(self, along_depth: bool, count: int) -> int:
         """Return the row stride in elements, padded so that a warp's reads have no bank conflicts.
@@ -88,7 +88,7 @@ class _Writer(ProductWriter):
 
     # ---- fragments -----------------------------------------------------------------------------
 
-    def multiply(self, left: Side, right: Side, part: ir.Value | int) -> None:
+    def multiply(self, left: LocalLayout, right: LocalLayout, part: ir.Value | int) -> None:
         with self.work.range(0, self.schedule.depth, self.shares.depth, "k") as k:
             a = {
                 i: [self._held(left, self.warp_row, i * ROWS, element, k, part)
@@ -105,21 +105,21 @@ class _Writer(ProductWriter):
                 self.work.emit(ir.Fragments(self.factors, sums, tuple(a[i]), tuple(b[j])))
 
     def _held(
-        self, side: Side, first: ir.Value, more: int, element: Place, k: ir.Value,
+        self, layout: LocalLayout, first: ir.Value, more: int, element: Place, k: ir.Value,
         part: ir.Value | int,
     ) -> ir.Value:  # fmt: skip
         """Return a thread's part of a fragment; columns are the right factor's own indices."""
-        own, step = self._at(element, swapped=side.name == RIGHT)
+        own, step = self._at(element, swapped=layout.name == RIGHT)
         own, step = first + own + more, k + step
         let = self.work.let
         if self.factors == float32:
-            return let(ir.Load(ir.Type(float32), side.name, side.offset(own, step, part)))
-        if side.along_depth:  # two adjacent elements are one 32-bit word, at half the offset
-            at = quotient(side.offset(own, step, part), 2)
-            return let(ir.Load(ir.Type(uint32), side.name, at))
+            return let(ir.Load(ir.Type(float32), layout.name, layout.offset(own, step, part)))
+        if layout.along_depth:  # two adjacent elements are one 32-bit word, at half the offset
+            at = quotient(layout.offset(own, step, part), 2)
+            return let(ir.Load(ir.Type(uint32), layout.name, at))
         low, high = (
             ir.Convert(ir.Type(uint32), ir.Load(
-                ir.Type(uint16), side.name, side.offset(own, step + n, part)
+                ir.Type(uint16), layout.name, layout.offset(own, step + n, part)
             ))
             for n in (0, 1)
         )  # fmt: skip

@@ -40,14 +40,14 @@ class Level:
     stop: ir.Value | int
     step: ir.Value | int
     before: Sequence[ir.Step] = ()
-    behind: Sequence[ir.Step] = ()
+    after: Sequence[ir.Step] = ()
 
 
 def nested(levels: Sequence[Level]) -> tuple[ir.Step, ...]:
     """Return the loops of levels, outermost first."""
     body: tuple[ir.Step, ...] = ()
     for at in reversed(levels):
-        steps = (*at.before, *body, *at.behind)
+        steps = (*at.before, *body, *at.after)
         body = (loop(at.index, at.start, at.stop, at.step, *steps),)
     return body
 

@@ -46,7 +46,7 @@ def finish_function(
     mask = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
     whole, cut = lane("j0", None), lane("j1", mask)
     stores = [_stores(outputs, whole, "j0", None), _stores(outputs, cut, "j1", mask)]
-    left = variable("columns") - variable("j1")
+    remaining = variable("columns") - variable("j1")
     columns = variable("columns")
     apart = quotient(constant(lanes), greatest(columns, 1)) + 2
     body = (
@@ -61,7 +61,7 @@ def finish_function(
                 loop("j0", 0, variable("whole"), lanes, *whole.steps, *stores[0]),
                 loop(
                     "j1", variable("whole"), columns, lanes,
-                    ir.Let("inside", first_lanes(left, lanes)), *cut.steps, *stores[1],
+                    ir.Let("inside", first_lanes(remaining, lanes)), *cut.steps, *stores[1],
                 ),
             ),
         ),

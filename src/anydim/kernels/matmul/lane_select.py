@@ -7,16 +7,16 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import number, select
 
-PICKED = 4  # vectors that the lanes are selected from
+SELECT_VECTORS = 4  # vectors that the lanes are selected from
 
 
-def are_near(apart: ir.Value, exist: ir.Value | None = None) -> ir.Value:
+def within_vectors(apart: ir.Value, exist: ir.Value | None = None) -> ir.Value:
     """Whether all lanes at offsets `apart` (in the mask `exist`) are within PICKED vectors."""
-    far = apart.bits(uint64) >= PICKED * apart.type.lanes
+    far = apart.bits(uint64) >= SELECT_VECTORS * apart.type.lanes
     return ~(far if exist is None else far & exist).any
 
 
-def picked(
+def select_lanes(
     code: Writer, gathered: ir.Gather, source: ir.Value, apart: ir.Value, fits: ir.Value
 ) -> ir.Value:
     """Return the gathered lanes, at offsets `apart` from `source`.
@@ -28,7 +28,9 @@ def picked(
     zero = number(vector.dtype, 0, lanes)
     found = code.variable(zero)
     with code.when(fits):
-        parts = [ir.Load(vector, gathered.buffer, source + n * lanes) for n in range(PICKED)]
+        parts = [
+            ir.Load(vector, gathered.buffer, source + n * lanes) for n in range(SELECT_VECTORS)
+        ]
         indices = apart.as_(int32)
         low, high = (ir.Permute(vector, *pair, indices) for pair in zip(parts[::2], parts[1::2]))
         chosen = select(apart < 2 * lanes, low, high)

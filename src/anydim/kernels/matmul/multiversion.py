@@ -72,7 +72,7 @@ def either_launch(choice: Size, one: Launch, other: Launch, reason: str) -> Laun
     )
 
 
-def _named(way: str, launch: Launch, numbers: dict[Size, str]) -> dict[str, Size]:
+def _named(variant: str, launch: Launch, numbers: dict[Size, str]) -> dict[str, Size]:
     """Return the sizes of a launch under their new names; a role is prefixed with its variant.
 
     Numbered sizes have no role: equal ones are shared by both variants.
@@ -80,7 +80,7 @@ def _named(way: str, launch: Launch, numbers: dict[Size, str]) -> dict[str, Size
     return {
         numbers.setdefault(size, f"p{len(numbers)}")
         if NUMBERED.fullmatch(name)
-        else f"{way}_{name}": size
+        else f"{variant}_{name}": size
         for name, size in zip(launch.kernel.sizes, launch.sizes)
     }
 

@@ -125,7 +125,7 @@ def tile_of(machine: Machine, dtype: DType) -> Tile:
     return Tile(6, 2, 4, lanes)
 
 
-class Asks(IntEnum):
+class PrefetchB(IntEnum):
     """Prefetch policy for B.
 
     SOON: the own next lines, where no other tile reads the same panels. NEXT: tiles that read
@@ -135,22 +135,27 @@ class Asks(IntEnum):
 
     SOON = 0
     NEXT = 1
-    NOTHING = 2
+    NONE = 2
 
 
-def micro_name(rows: int, vectors: int, prefix: str, asks: Asks = Asks.SOON) -> str:
+def micro_name(rows: int, vectors: int, prefix: str, prefetch: PrefetchB = PrefetchB.SOON) -> str:
     """Return the name of a micro-kernel in its library."""
-    return f"{prefix}_{rows}x{vectors}{'_' * asks}"
+    return f"{prefix}_{rows}x{vectors}{'_' * prefetch}"
 
 
 def micro_kernel(
-    tile: Tile, rows: int, vectors: int, dtype: DType, prefix: str, asks: Asks = Asks.SOON
+    tile: Tile,
+    rows: int,
+    vectors: int,
+    dtype: DType,
+    prefix: str,
+    prefetch: PrefetchB = PrefetchB.SOON,
 ) -> ir.Function:
     """Return the micro-kernel for some rows and vectors; see the module's docstring."""
     return ir.Function(
-        micro_name(rows, vectors, prefix, asks),
+        micro_name(rows, vectors, prefix, prefetch),
         strip_pointers(dtype),
-        _Micro(tile, rows, vectors, dtype, asks).body(),
+        _Micro(tile, rows, vectors, dtype, prefetch).body(),
     )
 
 
@@ -165,31 +170,39 @@ def strip_pointers(dtype: DType) -> tuple[ir.Pointer, ...]:
     )
 
 
-def taken(code: Writer, *names: str) -> list[ir.Value]:
+def load_scalars(code: Writer, *names: str) -> list[ir.Value]:
     """Load scalars from the block `given`."""
     at = (constant(GIVEN.index(name)) for name in names)
     return [code.let(ir.Load(ir.INDEX, "given", each), name) for each, name in zip(at, names)]
 
 
-def give(name: str, value: ir.Value) -> ir.Store:
+def store_scalar(name: str, value: ir.Value) -> ir.Store:
     """Return the store of a scalar into the block `given`."""
     return ir.Store("given", constant(GIVEN.index(name)), value)
 
 
 def zeros_to_start(tile: Tile, dtype: DType) -> list[ir.Step]:
     """Return steps that declare `zeros`, an `init` for tiles of any width."""
-    most, zero = max(map(tile.widest, range(1, tile.rows + 1))), number(dtype, 0, tile.lanes)
+    vectors, zero = max(map(tile.widest, range(1, tile.rows + 1))), number(dtype, 0, tile.lanes)
     return [
-        ir.Stack("zeros", dtype, most * tile.lanes),
-        *(ir.Store("zeros", constant(j * tile.lanes), zero) for j in range(most)),
+        ir.Stack("zeros", dtype, vectors * tile.lanes),
+        *(ir.Store("zeros", constant(j * tile.lanes), zero) for j in range(vectors)),
     ]
 
 
 class _Micro:
     """Writes the body of a micro-kernel."""
 
-    def __init__(self, tile: Tile, rows: int, vectors: int, dtype: DType, asks: Asks) -> None:
-        self.tile, self.rows, self.vectors, self.dtype, self.asks = tile, rows, vectors, dtype, asks
+    def __init__(
+        self, tile: Tile, rows: int, vectors: int, dtype: DType, prefetch: PrefetchB
+    ) -> None:
+        self.tile, self.rows, self.vectors, self.dtype, self.prefetch = (
+            tile,
+            rows,
+            vectors,
+            dtype,
+            prefetch,
+        )
         self.code, self.vector = Writer(), ir.Type(dtype, tile.lanes)
         self.sums = Sums(self.code, self.vector, rows, vectors)
 
@@ -200,8 +213,8 @@ class _Micro:
 
     def body(self) -> tuple[ir.Step, ...]:
         code, unroll, k = self.code, self.tile.unroll, variable("k")
-        taken(code, *MICRO_SCALARS)
-        if self.asks == Asks.NEXT:
+        load_scalars(code, *MICRO_SCALARS)
+        if self.prefetch == PrefetchB.NEXT:
             code.emit(ir.Declare("ahead_at", variable("ahead")))
         for name, at, _ in self._moving():
             code.emit(ir.Declare(name, at))
@@ -210,7 +223,7 @@ class _Micro:
             code.emit(ir.Prefetch("init", self._begin(i, j)))
         whole = code.let(round_down(k, unroll))
         with code.range(0, whole, unroll) as at:
-            self._steps(unroll, self._ask(at))
+            self._steps(unroll, self._prefetch_steps(at))
         with code.range(whole, k):
             self._steps(1)
         self._finish()
@@ -237,14 +250,14 @@ class _Micro:
         """Return the address of an element of panel j of B."""
         return register(f"b{j - j % PANELS}_at") + self._panel(j % PANELS) + further
 
-    def _ask(self, k: ir.Value) -> list[ir.Step]:
+    def _prefetch_steps(self, k: ir.Value) -> list[ir.Step]:
         """Return prefetches of later lines of B; of A for tiles with little work per row of A."""
         if self.vectors < self.tile.vectors and self.rows in self.tile.shared:
-            behind = variable("a_row") * self.rows + k * self.rows
-            return [ir.Prefetch("a", behind)]
-        if not self.prefetches or self.asks == Asks.NOTHING:
+            next_rows = variable("a_row") * self.rows + k * self.rows
+            return [ir.Prefetch("a", next_rows)]
+        if not self.prefetches or self.prefetch == PrefetchB.NONE:
             return []
-        if self.asks == Asks.SOON:
+        if self.prefetch == PrefetchB.SOON:
             wide = self.vectors > self.tile.vectors
             soon = SOON_WIDE if wide else SOON
             line = max(LINE // self.dtype.bytes, self.tile.lanes)
@@ -253,8 +266,8 @@ class _Micro:
             return [ir.Prefetch("b", at, far=not wide) for at in offsets]
         ahead = register("ahead_at")
         offsets = [ahead + self._panel(j) for j in range(self.vectors)]
-        asked = [ir.Prefetch("b", at, far=True) for at in offsets]
-        return [*asked, ir.Assign("ahead_at", ahead + variable("step"))]
+        prefetches = [ir.Prefetch("b", at, far=True) for at in offsets]
+        return [*prefetches, ir.Assign("ahead_at", ahead + variable("step"))]
 
     def _steps(self, count: int, between: Sequence[ir.Step] = ()) -> None:
         """Emit `count` unrolled k-steps with no branch between them: one costs 5 % of the time.
@@ -281,7 +294,7 @@ class _Micro:
     def _finish(self) -> None:
         """Store the sums to C; masks the excess columns of the last vectors."""
         code, lanes = self.code, self.tile.lanes
-        left = variable("width") - (self.vectors - 1) * lanes
+        remaining = variable("width") - (self.vectors - 1) * lanes
 
         def store(last: ir.Value | None) -> None:
             for i, j in self.sums.indices:
@@ -291,9 +304,9 @@ class _Micro:
                 code.emit(ir.Store("c", at, self.sums[i, j] + begin, mask))
 
         if lanes * self.dtype.bytes >= _MASKED_BYTES:
-            store(code.let(first_lanes(left, lanes)))
+            store(code.let(first_lanes(remaining, lanes)))
             return
-        with code.when(left >= lanes):
+        with code.when(remaining >= lanes):
             store(None)
         with code.otherwise():
-            store(code.let(first_lanes(left, lanes)))
+            store(code.let(first_lanes(remaining, lanes)))

@@ -18,21 +18,21 @@ def turned_library(lanes: int, dtype: DType) -> ir.Library:
     """Return a library of one function: dst[c, r] = src[r, c] for r < rows, c < columns."""
     pointers = (ir.Pointer(each, dtype) for each in ("src", "dst"))
     scalars = map(ir.Scalar, ("src_row", "dst_row", "rows", "columns"))
-    write = partial(_turned, ir.Type(dtype, lanes))
+    write = partial(_transpose, ir.Type(dtype, lanes))
     parameters: tuple[ir.Pointer | ir.Scalar, ...] = (*pointers, *scalars)
     portable = dtype in ir.PORTABLE
     return function_library(f"turned_{dtype}_x{lanes}", parameters, write, portable)
 
 
-def _turned(vector: ir.Type, code: Writer) -> None:
+def _transpose(vector: ir.Type, code: Writer) -> None:
     """Emit transposes of squares, the last ones overlapping; narrower pieces for small matrices."""
     lanes, rows, columns = vector.lanes, variable("rows"), variable("columns")
     source, target = variable("src_row"), variable("dst_row")
     with code.when(columns < lanes):
-        _turned_columns(vector, code)
+        _transpose_few_columns(vector, code)
     with code.otherwise():
         with code.when(rows < lanes):
-            _turned_rows(vector, code)
+            _transpose_few_rows(vector, code)
         with code.otherwise(), code.range(0, rows, lanes) as row:
             r = code.let(least(row, rows - lanes))
             with code.range(0, columns, lanes) as column:
@@ -42,17 +42,17 @@ def _turned(vector: ir.Type, code: Writer) -> None:
                     code.emit(ir.Store("dst", (c + index) * target + r, each))
 
 
-def _turned_columns(vector: ir.Type, code: Writer) -> None:
+def _transpose_few_columns(vector: ir.Type, code: Writer) -> None:
     """Emit pieces of fewer columns than lanes; excess stores are overwritten by valid ones."""
     lanes, rows, columns = vector.lanes, variable("rows"), variable("columns")
     few = ir.Type(vector.dtype, min(lanes, PIECE // vector.dtype.bytes))
     with code.range(0, rows, lanes) as r, code.range(0, columns, few.lanes) as c:
-        below, beside = first_lanes(rows - r, lanes), first_lanes(columns - c, few.lanes)
-        below, beside = code.let(below), code.let(beside)
+        below, right = first_lanes(rows - r, lanes), first_lanes(columns - c, few.lanes)
+        below, right = code.let(below), code.let(right)
 
         def piece(index: int) -> ir.Value:
             at = least(r + index, rows - 1) * variable("src_row") + c
-            return ir.Load(few, "src", at, beside)
+            return ir.Load(few, "src", at, right)
 
         made = [code.let(each) for each in columns_of(vector, lanes, piece, code.let)]
         for index in reversed(range(few.lanes)):
@@ -60,7 +60,7 @@ def _turned_columns(vector: ir.Type, code: Writer) -> None:
             code.emit(ir.Store("dst", at, made[index], below))
 
 
-def _turned_rows(vector: ir.Type, code: Writer) -> None:
+def _transpose_few_rows(vector: ir.Type, code: Writer) -> None:
     """Emit pieces of fewer rows than lanes."""
     lanes, rows, columns = vector.lanes, variable("rows"), variable("columns")
     few = ir.Type(vector.dtype, min(lanes, PIECE // vector.dtype.bytes))
@@ -71,6 +71,6 @@ def _turned_rows(vector: ir.Type, code: Writer) -> None:
         made = transposed(vector, [ir.Load(vector, "src", at + c) for at in offsets], code.let)
         for index in range(lanes):
             start = index // few.lanes * few.lanes
-            own, picks = made[index % few.lanes], tuple(range(start, start + few.lanes))
+            own, lanes_of_row = made[index % few.lanes], tuple(range(start, start + few.lanes))
             at = (c + index) * variable("dst_row") + r
-            code.emit(ir.Store("dst", at, shuffle(own, own, picks), below))
+            code.emit(ir.Store("dst", at, shuffle(own, own, lanes_of_row), below))

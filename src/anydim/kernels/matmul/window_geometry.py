@@ -55,7 +55,7 @@ class InLoops:
 class Bound:
     """A dimension of x where windows may be out of bounds.
 
-    In bounds: 0 <= constant + place * stride + tap * spread < extent; a name may be ''.
+    In bounds: 0 <= constant + position * stride + tap * spread < extent; a name may be ''.
     """
 
     constant: Size
@@ -170,10 +170,10 @@ class LayerSizes(SizeParameters):
             raise InternalError(f"size '{name}' of a kernel is {known}, and {size}")
         return ir.Var(ir.INDEX, name)
 
-    def known(self, name: str, size: Size, most: int = 1) -> ir.Value:
+    def known(self, name: str, size: Size, max_literal: int = 1) -> ir.Value:
         """Return a role, or a literal for a constant of at most `most`."""
         constant = size.constant
-        if constant is not None and abs(constant) <= most:
+        if constant is not None and abs(constant) <= max_literal:
             return ir.Const(ir.INDEX, constant)
         return self.role(name, size)
 

@@ -23,8 +23,8 @@ from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
 
 GRAIN = 8  # steps below which another thread does not pay
 STEP = 50_000  # of `Sharing.work`
-MOST_STEPS = 1 << 16  # of a product that packs weights: each piece of its range would pack again
-MOST_PACKED = 1 << 21  # with packed weights: a call checks for other work between pieces
+MAX_STEPS = 1 << 16  # of a product that packs weights: each piece of its range would pack again
+MAX_STEPS_PACKED = 1 << 21  # with packed weights: a call checks for other work between pieces
 _VECTOR, _TILE = 16, 3000
 
 
@@ -43,7 +43,7 @@ class Sharing:
     lanes: int
     whole: Size
     work: Size
-    most: int = MOST_STEPS
+    max_steps: int = MAX_STEPS
 
     @property
     def panels(self) -> Size:
@@ -63,7 +63,7 @@ class Sharing:
     @property
     def steps(self) -> Size:
         """The range of the launch; 0 when there are no results."""
-        return minimum(ceil_div(self.work, STEP), self.most)
+        return minimum(ceil_div(self.work, STEP), self.max_steps)
 
     def rectangles(
         self, value: Callable[[str, Size], ir.Value], body: Sequence[ir.Step], done: str = ""
@@ -104,13 +104,13 @@ class Sharing:
             first = known("first_tile", here - column * tiles)
             rest = known("around", column / groups)
             group = code.let(column - rest * groups)
-            left = code.let(end - here, "left" if done else "")
+            remaining = code.let(end - here, "left" if done else "")
             if done:
                 code.emit(ir.Declare(done, constant(1)))
-            all_of = least(left / tiles, groups - group)
+            all_of = least(remaining / tiles, groups - group)
             complete = code.let(select(first.equals(0), all_of, 0))
             many = code.let(greatest(complete, 1))
-            stop = known("stop_tile", select(complete > 0, tiles, least(first + left, tiles)))
+            stop = known("stop_tile", select(complete > 0, tiles, least(first + remaining, tiles)))
             known("first_panel", group * span)
             known("stop_panel", least((group + many) * span, panels))
             for name, extent in reversed(self.loops[1:]):
@@ -122,8 +122,8 @@ class Sharing:
                 known(name, rest)
             for step in body:
                 code.emit(step)
-            took = many * (stop - first)
-            at += took * ir.Get(ir.INDEX, done) if done else took
+            advance = many * (stop - first)
+            at += advance * ir.Get(ir.INDEX, done) if done else advance
         return code.written
 
 

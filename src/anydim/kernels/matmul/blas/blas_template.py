@@ -149,7 +149,7 @@ class _Writer(ProductKernel):
         start, stop = variable("start"), variable("stop")
         index = list(FUNCTIONS).index(form.dtype)
         gemm = code.let(ir.Load(ir.INDEX, "library", constant(index)))
-        room = code.let(self._room())
+        margin = code.let(self._margin())
         with code.range(quotient(start, blocks), quotient_up(stop, blocks)) as group:
             first = group * blocks
             begin = code.let(greatest(start - first, 0))
@@ -158,7 +158,7 @@ class _Writer(ProductKernel):
             assert isinstance(group, ir.Var)
             code.take(split_index(group.name, *loops))
             part = self._part(begin * _BLOCK, end * _BLOCK)
-            with code.when(room >= 0):
+            with code.when(margin >= 0):
                 self._call(gemm, part)
             with code.otherwise():
                 self._plain(part)
@@ -181,28 +181,28 @@ class _Writer(ProductKernel):
         begin = [let(each + moved[name]) for name, each in zip("abc", at)]
         return _Part(rows, columns, *begin)
 
-    def _room(self) -> ir.Value:
+    def _margin(self) -> ir.Value:
         """Return the margin of all sizes to the library's limits; negative: use plain loops."""
         value, matrices = self.sizes.value, _matrices(self.form)
-        most = greatest(greatest(self.m, self.n), self.k)
+        largest = greatest(greatest(self.m, self.n), self.k)
         for matrix in matrices:
-            most = greatest(most, value(matrix.stride))
+            largest = greatest(largest, value(matrix.stride))
         fewest = least(self.k, least(self.m, self.n))
-        room = least(_LARGEST - most, fewest - 1)
+        margin = least(_LARGEST - largest, fewest - 1)
         for matrix in matrices:
-            room = least(room, value(matrix.stride) - value(matrix.width))
-        return room
+            margin = least(margin, value(matrix.stride) - value(matrix.width))
+        return margin
 
     def _call(self, gemm: ir.Value, part: _Part) -> None:
         a, b, c = _matrices(self.form)
-        turned = [constant(_TRANSPOSED if x.transposed else _PLAIN) for x in (a, b)]
+        transposes = [constant(_TRANSPOSED if x.transposed else _PLAIN) for x in (a, b)]
         lead = [self.sizes.value(matrix.stride) for matrix in (a, b, c)]
         one, zero = (ir.Const(ir.Type(self.form.dtype), number) for number in (1.0, 0.0))
         names = zip((self.a, self.b, self.c), (part.a, part.b, part.c))
         addresses = [ir.Address(name, at) for name, at in names]
         arguments = (
-            constant(_ROWS), *turned, part.rows, part.columns, self.k, one, addresses[0], lead[0],
-            addresses[1], lead[1], zero, addresses[2], lead[2],
+            constant(_ROWS), *transposes, part.rows, part.columns, self.k, one,
+            addresses[0], lead[0], addresses[1], lead[1], zero, addresses[2], lead[2],
         )  # fmt: skip
         self.code.emit(ir.Call(gemm, arguments))
 

@@ -26,11 +26,11 @@ def form_by_position(form: ContractionForm, tile: int, box: Box) -> ContractionF
     It does not pay where a `tile` of rows is within a line. No size is multiplied by another
     one that the choice depends on, so that the formulas stay short.
     """
-    side = form.windows
-    if side is None or form.loops:
+    layout = form.windows
+    if layout is None or form.loops:
         return form
-    images, *inner = side.positions
-    if images.name in {bound.position for bound in side.bounds} or len(inner) < 2:
+    images, *inner = layout.positions
+    if images.name in {bound.position for bound in layout.bounds} or len(inner) < 2:
         return form
     positions, line = (product(axis.extent for axis in axes) for axes in (inner, inner[1:]))
     few = maximum(positions - _MAX_POSITIONS, as_size(_MIN_IMAGES) - images.extent)
@@ -38,7 +38,7 @@ def form_by_position(form: ContractionForm, tile: int, box: Box) -> ContractionF
     other = simplify(from_on(maximum(few, short), 1), box)
     if other.constant == 1:
         return form
-    rows = minimum(side.rows, images.extent + other * side.rows)
+    rows = minimum(layout.rows, images.extent + other * layout.rows)
     spots = maximum(positions - other * positions, 1)
     row = replace(form.m, extent=rows, c=form.m.c * spots)
     at = Apply("add", (Apply("mul", (Index(ROW), SizeTerm(spots))), Index(SPOT)))
@@ -49,5 +49,5 @@ def form_by_position(form: ContractionForm, tile: int, box: Box) -> ContractionF
         loops=(MatrixWalk(SPOT, spots, as_size(0), as_size(0), form.m.c),),
         outputs=tuple(Output(each.tensor, placed(each.value, {ROW: at})) for each in form.outputs),
         start=start if isinstance(start, Read) else None,
-        windows=replace(side, spots=spots),
+        windows=replace(layout, spots=spots),
     )

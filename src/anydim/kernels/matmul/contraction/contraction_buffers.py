@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from anydim.base.records import dataclass
 from anydim.kernels.matmul.contraction.contraction_form import ContractionForm
-from anydim.kernels.matmul.contraction.interleaved_accumulators import filled, long
+from anydim.kernels.matmul.contraction.interleaved_accumulators import is_long, padded_k
 from anydim.kernels.matmul.contraction.matrix_vector import WIDE
 from anydim.kernels.matmul.epilogue import Output, read_by
 from anydim.kernels.matmul.matmul_kernel import roles_of
@@ -77,7 +77,7 @@ class Scratch:
 
 
 def scratch_of(
-    form: ContractionForm, tile: Tile, blocks: Blocks, packed: bool, sums: bool, turns: bool
+    form: ContractionForm, tile: Tile, blocks: Blocks, packed: bool, sums: bool, interleaves: bool
 ) -> Scratch:
     """Return the scratch layout.
 
@@ -85,14 +85,14 @@ def scratch_of(
     B is packed unless it was packed before.
     """
     size = form.dtype.bytes
-    k_padded = align_up(filled(form.k.extent) if turns else form.k.extent, tile.lanes)
+    k_padded = align_up(padded_k(form.k.extent) if interleaves else form.k.extent, tile.lanes)
     holds_a = form.copies_a
     if form.cuts_a or form.windows:
         k_padded = k_padded + tile.lanes  # a piece is copied in whole vectors
     a_bytes = b_bytes = sum_bytes = as_size(0)
-    if holds_a or turns:
+    if holds_a or interleaves:
         a_bytes = align_up(blocks.rows * k_padded * size, LINE)
-        a_bytes = a_bytes * long(form) if turns else a_bytes
+        a_bytes = a_bytes * is_long(form) if interleaves else a_bytes
     if not packed:
         b_bytes = align_up(blocks.b_bytes, LINE)
     if sums:

@@ -16,7 +16,7 @@ from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine, are_known
-from anydim.kernels.matmul.contraction.window_rows import ONE, WindowSide, moves, window_side
+from anydim.kernels.matmul.contraction.window_rows import ONE, WindowLayout, moves, window_layout
 from anydim.kernels.matmul.epilogue import (
     COLUMN,
     PRODUCT,
@@ -82,7 +82,7 @@ class ContractionForm(InLoops):
     start: Read | None
     in_panels: bool = False
     pieces: Pieces | None = None
-    windows: WindowSide | None = None
+    windows: WindowLayout | None = None
 
     @property
     def work(self) -> Size:
@@ -260,7 +260,9 @@ class Reading:
             )
         )
 
-    def _windows(self, rows: list[Axis], sums: list[Axis]) -> tuple[WindowSide | None, list[Axis]]:
+    def _windows(
+        self, rows: list[Axis], sums: list[Axis]
+    ) -> tuple[WindowLayout | None, list[Axis]]:
         """Return rows of A as windows if they are windows, and the reduced axes in their order."""
         read = self.a.read
         if self.box is None or read is None or moves(read, rows, sums) != self.packed:
@@ -275,7 +277,7 @@ class Reading:
         units = {a.name for a in (*self.statement.axes, *self.statement.reduced)}
         units -= {axis.name for axis in (*rows, *sums)}
         shape = self.group.type_of(read.tensor).shape
-        found = window_side(without(read, units), self.a.form, shape, rows, sums, self.box)
+        found = window_layout(without(read, units), self.a.form, shape, rows, sums, self.box)
         return (None, sums) if found is None else (found[0], list(found[1]))
 
     def _in_panels(self, columns: list[Axis], sums: list[Axis]) -> bool:
@@ -332,7 +334,7 @@ def along_the_longer(form: ContractionForm) -> ContractionForm:
         return form
     (other,) = others
     values = [each.value for each in form.outputs] + ([form.start] if form.start else [])
-    if {form.m.name, other.name} & set().union(*map(asked, values)):
+    if {form.m.name, other.name} & set().union(*map(dependent_axes, values)):
         return form
     longer = from_on(other.extent - form.m.extent, 1)
 
@@ -347,7 +349,7 @@ def along_the_longer(form: ContractionForm) -> ContractionForm:
     return replace(form, m=mixed(form.m, other), loops=loops)
 
 
-def asked(value: Expr) -> frozenset[str]:
+def dependent_axes(value: Expr) -> frozenset[str]:
     """Return the axes that a value depends on, other than through the product's indices."""
 
     def change(part: Expr) -> Expr | None:

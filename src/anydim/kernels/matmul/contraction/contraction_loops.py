@@ -21,27 +21,30 @@ from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.blocked_loops import Level
 from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, started_in_place
-from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, asked
+from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, dependent_axes
 from anydim.kernels.matmul.contraction.contraction_micro_kernels import (
     contraction_libraries,
     is_thin,
     prefix_of,
 )
-from anydim.kernels.matmul.contraction.interleaved_accumulators import apart, turn_of
-from anydim.kernels.matmul.contraction.operand_layout import Sides
-from anydim.kernels.matmul.contraction.valid_taps import STEPS, seen_of
+from anydim.kernels.matmul.contraction.interleaved_accumulators import (
+    accumulator_stride,
+    steps_per_accumulator,
+)
+from anydim.kernels.matmul.contraction.operand_layout import OperandLayout
+from anydim.kernels.matmul.contraction.valid_taps import STEPS, valid_taps_of
 from anydim.kernels.matmul.contraction.window_rows import window_function
 from anydim.kernels.matmul.matmul_kernel import BACKWARDS, call
-from anydim.kernels.matmul.register_tile import GIVEN, Asks, give, zeros_to_start
+from anydim.kernels.matmul.register_tile import GIVEN, PrefetchB, store_scalar, zeros_to_start
 from anydim.kernels.matmul.schedules import Contraction
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import address
 from anydim.sizes import as_size
 
-_ASKING = 16  # row tiles that share the prefetches
+_PREFETCHING = 16  # row tiles that share the prefetches
 
 
-class MainWriter(Sides):
+class MainWriter(OperandLayout):
     """The kernel of a matrix product; rows of A are read in place, copied, or windows.
 
     B is packed at load time, stored in panels, or packed on use.
@@ -59,8 +62,8 @@ class MainWriter(Sides):
         self.prefix = prefix_of(self.tile, form.dtype)
         self.libraries = contraction_libraries(self.tile, form.dtype)
         self.in_place = started_in_place(group, form, self.target)
-        self.same_everywhere = not set().union(*(asked(o.value) for o in form.outputs))
-        self.seen = seen_of(form.windows, form.k.extent)
+        self.same_everywhere = not set().union(*(dependent_axes(o.value) for o in form.outputs))
+        self.valid_taps = valid_taps_of(form.windows, form.k.extent)
         self.finished = self.target is not None and [o.is_product for o in form.outputs] == [True]
 
     def made(self) -> list[ir.Function]:
@@ -80,8 +83,8 @@ class MainWriter(Sides):
         steps: list[ir.Step] = []
         if self.form.start is None:
             steps += zeros_to_start(self.tile, self.form.dtype)
-        if self.turns:
-            turn = turn_of(self.all_k, self.all_columns, self.schedule.block_k)
+        if self.interleaves:
+            turn = steps_per_accumulator(self.all_k, self.all_columns, self.schedule.block_k)
             steps += [ir.Let("turn", turn)]
         steps += self._given_once()
         steps += [ir.Declare("b_ready", constant(-1))] if self.held.holds_b else []
@@ -144,7 +147,11 @@ class MainWriter(Sides):
         blocks = quotient_up(k, self.schedule.block_k)
         even = round_down(quotient_up(k, greatest(blocks, 1)) + 7, 8)
         usual = select(blocks <= 1, k, even)
-        return select(self.in_turns, apart(variable("turn")), usual) if self.turns else usual
+        return (
+            select(self.interleaved, accumulator_stride(variable("turn")), usual)
+            if self.interleaves
+            else usual
+        )
 
     def tiles(self, vectors: str = "") -> list[Level]:
         """Return the levels of row tiles and pieces of k; `vectors` is a function to call instead.
@@ -154,15 +161,15 @@ class MainWriter(Sides):
         """
         all_k = self.all_k if vectors else self.steps_of_k
         length = least(all_k - variable("k0"), variable("chunk"))
-        if self.turns and not vectors:
-            length = select(self.in_turns, variable("turn"), length)
+        if self.interleaves and not vectors:
+            length = select(self.interleaved, variable("turn"), length)
         pieces = Level(
             "k0", 0, greatest(all_k, 1), greatest(variable("chunk"), 1),
             [ir.Let("length", length)],
         )  # fmt: skip
-        most = variable("many") if vectors else variable("at_once")
-        before = [*self._rows_of_tiles("tile", most, "tile3"), *self._chunk_of_tile(vectors)]
-        tiles = Level("tile", variable("tile2"), variable("tile3"), most, before)
+        max_tiles = variable("many") if vectors else variable("at_once")
+        before = [*self._rows_of_tiles("tile", max_tiles, "tile3"), *self._chunk_of_tile(vectors)]
+        tiles = Level("tile", variable("tile2"), variable("tile3"), max_tiles, before)
         groups = self._groups(all_k)
         return [groups, pieces, tiles] if self.target is None else [pieces, groups, tiles]
 
@@ -199,16 +206,16 @@ class MainWriter(Sides):
         return [
             ir.Let("part", variable("chunk") * self.tile.lanes),
             ir.Let("next", self.all_k * self.block_columns),
-            ir.Let("asking", least(variable("tiles"), _ASKING)),
+            ir.Let("asking", least(variable("tiles"), _PREFETCHING)),
             ir.Let("share", quotient(variable("part"), variable("asking"))),
-            give("step", quotient_up(window, variable("asking"))),
+            store_scalar("step", quotient_up(window, variable("asking"))),
         ]
 
     # ---- one row tile --------------------------------------------------------------------------
 
-    def _rows_of_tiles(self, tile: str, most: ir.Value | int, end: str) -> list[ir.Step]:
+    def _rows_of_tiles(self, tile: str, max_tiles: ir.Value | int, end: str) -> list[ir.Step]:
         """Return the first row, the row count and the sums' address of up to `most` row tiles."""
-        stop = least(variable(tile) + most, variable(end))
+        stop = least(variable(tile) + max_tiles, variable(end))
         return [
             ir.Let("row0", self.first_row(variable(tile))),
             ir.Let("rows", self.first_row(stop) - variable("row0")),
@@ -221,8 +228,8 @@ class MainWriter(Sides):
         more = self._row((sums, sums_row, constant(1)), vectors)
         is_first = variable("k0").equals(0)
         return [
-            *(self.seen.range(self.sizes) if self.seen else ()),
-            *(STEPS if self.seen else ()),
+            *(self.valid_taps.range(self.sizes) if self.valid_taps else ()),
+            *(STEPS if self.valid_taps else ()),
             *self._given(),
             ir.If(is_first, self._row(self._start(), vectors), more),
         ]
@@ -244,36 +251,38 @@ class MainWriter(Sides):
     def _given_once(self) -> list[ir.Step]:
         """Return the block of scalars of `row`, with those that all row tiles share."""
         _, row = self._a()
-        row = select(self.in_turns, self._copied_row, row) if self.turns else row
+        row = select(self.interleaved, self._copied_row, row) if self.interleaves else row
         return [
             ir.Stack("given", int64, len(GIVEN)),
-            give("k_block", constant(self.schedule.block_k)),
-            give("a_row", row),
-            give("b_panel", self.b_panel),
-            give("step", variable("turn") if self.turns else constant(0)),
-            give("c_row", self.sums()[1]),
+            store_scalar("k_block", constant(self.schedule.block_k)),
+            store_scalar("a_row", row),
+            store_scalar("b_panel", self.b_panel),
+            store_scalar("step", variable("turn") if self.interleaves else constant(0)),
+            store_scalar("c_row", self.sums()[1]),
         ]
 
     def _given(self) -> list[ir.Step]:
         """Return the stores of a row tile's scalars."""
         ahead: ir.Value = constant(0)
-        asks: ir.Value = constant(Asks.NOTHING)
+        prefetch: ir.Value = constant(PrefetchB.NONE)
         if not self.held.holds_b:
             number = variable("tile") - variable("tile0")
             done = variable("k0") + variable("length")
             rest = variable("next") - variable("k0") * self.tile.lanes
             part = select(done < self.all_k, variable("part"), rest)
-            part = part - (self._k_at - variable("k0")) * self.tile.lanes if self.seen else part
+            part = (
+                part - (self._k_at - variable("k0")) * self.tile.lanes if self.valid_taps else part
+            )
             ahead = part + number * variable("share")
-            asked = number < variable("asking")
-            asks = select(asked, constant(Asks.NEXT), constant(Asks.NOTHING))
-            asks = select(variable("tiles").equals(1), constant(Asks.SOON), asks)
+            prefetches = number < variable("asking")
+            prefetch = select(prefetches, constant(PrefetchB.NEXT), constant(PrefetchB.NONE))
+            prefetch = select(variable("tiles").equals(1), constant(PrefetchB.SOON), prefetch)
         return [
-            give("k", variable("steps" if self.seen else "length")),
-            give("rows", variable("rows")),
-            give("columns", variable("width")),
-            give("ahead", ahead),
-            give("asks", asks),
+            store_scalar("k", variable("steps" if self.valid_taps else "length")),
+            store_scalar("rows", variable("rows")),
+            store_scalar("columns", variable("width")),
+            store_scalar("ahead", ahead),
+            store_scalar("asks", prefetch),
         ]
 
     def _row(
@@ -296,14 +305,14 @@ class MainWriter(Sides):
             return ir.Call(function, (a, b, start, sums, ir.Address("given", constant(0))))
 
         of_row = called(a)
-        if self.turns and not vectors:
-            of_row = ir.If(self.in_turns, (called(self._copied_a()),), (of_row,))
-        return (give("init_row", start_row), give("init_step", start_step), of_row)
+        if self.interleaves and not vectors:
+            of_row = ir.If(self.interleaved, (called(self._copied_a()),), (of_row,))
+        return (store_scalar("init_row", start_row), store_scalar("init_step", start_step), of_row)
 
     @property
     def _k_at(self) -> ir.Value:
         """The first k-step of a row tile in a chunk."""
-        return variable("k_at" if self.seen else "k0")
+        return variable("k_at" if self.valid_taps else "k0")
 
     def _a(self) -> tuple[ir.Address, ir.Value]:
         if not self.held.holds_a:
@@ -328,11 +337,11 @@ class MainWriter(Sides):
         at = before + variable("row0") * row + variable("column0")
         return ir.Address(self.buffers[read.tensor], at), row, constant(1)
 
-    def finish_call(self, apart: ir.Value | None = None) -> ir.Call:
-        """Return the epilogue call of a row tile; its sums in scratch may have rows `apart`."""
+    def finish_call(self, sums_stride: ir.Value | None = None) -> ir.Call:
+        """Return the epilogue call of a row tile; `sums_stride` is that of rows in scratch."""
         sums, sums_row = self.sums()
-        if self.target is None and apart is not None:
-            sums_row = apart
+        if self.target is None and sums_stride is not None:
+            sums_row = sums_stride
         row = self.c_row
         rows: ir.Value = variable("rows")
         columns: ir.Value = variable("width")

@@ -18,13 +18,13 @@ from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, number, register, select
 from anydim.kernels.matmul.accumulators import multiply_add
 from anydim.kernels.matmul.register_tile import (
-    Asks,
+    PrefetchB,
     Tile,
-    give,
+    load_scalars,
     micro_kernel,
     micro_name,
+    store_scalar,
     strip_pointers,
-    taken,
 )
 
 THIN = 4  # maximum k-steps that run row by row
@@ -55,9 +55,9 @@ def _functions(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]
     rows = range(1, tile.rows + 1)
     widest = (micro_kernel(tile, each, tile.widest(each), dtype, prefix) for each in rows)
     shared = (
-        micro_kernel(tile, each, tile.vectors, dtype, prefix, asks)
+        micro_kernel(tile, each, tile.vectors, dtype, prefix, prefetch)
         for each in tile.shared
-        for asks in (Asks.NEXT, Asks.NOTHING)
+        for prefetch in (PrefetchB.NEXT, PrefetchB.NONE)
     )
     thin = (_thin(tile, dtype, k, prefix) for k in range(1, THIN + 1))
     return (*widest, *shared, *thin, _row(tile, dtype, prefix))
@@ -75,8 +75,8 @@ def _others(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
 def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     """c = init + a b for one row tile and the columns of one block, in the widest tiles."""
     heights, code = range(1, tile.tall + 1), Writer()
-    most = max(map(tile.widest, heights)) + 1
-    k, rows, asks, columns, b_panel, init_step = taken(
+    stride = max(map(tile.widest, heights)) + 1
+    k, rows, prefetch, columns, b_panel, init_step = load_scalars(
         code, "k", "rows", "asks", "columns", "b_panel", "init_step"
     )
     widest: ir.Value = constant(tile.widest(tile.tall))
@@ -93,14 +93,14 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     )
 
     def called(height: int, vectors: int) -> ir.Step:
-        names = {each: micro_name(height, vectors, prefix, each) for each in Asks}
+        names = {each: micro_name(height, vectors, prefix, each) for each in PrefetchB}
         if height not in tile.shared or vectors != tile.vectors:
-            return ir.Call(names[Asks.SOON], arguments)
+            return ir.Call(names[PrefetchB.SOON], arguments)
         cases = ((int(each), (ir.Call(name, arguments),)) for each, name in names.items())
-        return ir.Switch(asks, tuple(cases))
+        return ir.Switch(prefetch, tuple(cases))
 
     cases = tuple(
-        (height * most + vectors, (called(height, vectors),))
+        (height * stride + vectors, (called(height, vectors),))
         for height in heights
         for vectors in tile.widths(height)
     )
@@ -112,10 +112,10 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     code.emit(ir.Declare(column.name, select(few, columns, 0)))
     with code.loop(lambda: column < columns):
         width = code.let(columns - column)
-        code.emit(give("width", width))
-        left = quotient_up(width, tile.lanes)
-        vectors = code.let(select(left >= widest, widest, least(left, tile.vectors)))
-        code.emit(ir.Switch(rows * most + vectors, cases))
+        code.emit(store_scalar("width", width))
+        remaining = quotient_up(width, tile.lanes)
+        vectors = code.let(select(remaining >= widest, widest, least(remaining, tile.vectors)))
+        code.emit(ir.Switch(rows * stride + vectors, cases))
         code.emit(ir.Assign(column.name, column + vectors * tile.lanes))
     return ir.Function(f"{prefix}_row", strip_pointers(dtype), code.written, public=True)
 
@@ -128,7 +128,7 @@ def is_thin(k: ir.Value) -> ir.Value:
 def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
     """c = init + a b for `k` k-steps, summed in the order of a micro-kernel."""
     code, lanes, vector = Writer(), tile.lanes, ir.Type(dtype, tile.lanes)
-    all_rows, columns, a_row, b_panel, init_row, init_step, c_row = taken(
+    all_rows, columns, a_row, b_panel, init_row, init_step, c_row = load_scalars(
         code, "rows", "columns", "a_row", "b_panel", "init_row", "init_step", "c_row"
     )
     whole, b_column = code.let(round_down(columns, lanes)), code.let(quotient(b_panel, lanes))
@@ -155,8 +155,8 @@ def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
 
         with code.range(0, whole, lanes) as at:
             stores = vectors(at, None)
-            asked = [line for store in stores for line in lines_ahead([store])]
-            code.take([*stores, *asked])
+            prefetches = [line for store in stores for line in lines_ahead([store])]
+            code.take([*stores, *prefetches])
         with code.when(whole < columns):
             code.take(vectors(whole, inside))
 
@@ -169,8 +169,8 @@ def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
     return ir.Function(f"{prefix}_thin{k}", strip_pointers(dtype), code.written)
 
 
-def block_of_k(code: Writer, k: ir.Value, most: ir.Value) -> ir.Value:
+def block_of_k(code: Writer, k: ir.Value, max_steps: ir.Value) -> ir.Value:
     """Return the k-steps of one sum, of even blocks of at most `most`."""
-    blocks = code.let(greatest(quotient_up(k, most), 1))
+    blocks = code.let(greatest(quotient_up(k, max_steps), 1))
     even = round_down(quotient_up(k, blocks) + 7, 8)
     return code.let(select(blocks <= 1, k, even))

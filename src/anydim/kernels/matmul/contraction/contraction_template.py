@@ -20,12 +20,12 @@ from anydim.kernels.matmul.contraction.contraction_form import (
     form_of,
 )
 from anydim.kernels.matmul.contraction.contraction_micro_kernels import THIN
-from anydim.kernels.matmul.contraction.interleaved_accumulators import filled, may_take_turns
+from anydim.kernels.matmul.contraction.interleaved_accumulators import may_interleave, padded_k
 from anydim.kernels.matmul.contraction.unpacked_variants import ContractionWriter
-from anydim.kernels.matmul.contraction.valid_taps import seen_of
+from anydim.kernels.matmul.contraction.valid_taps import valid_taps_of
 from anydim.kernels.matmul.register_tile import Tile, tile_of
 from anydim.kernels.matmul.schedules import Contraction
-from anydim.kernels.matmul.work_partition import MOST_PACKED, Sharing, from_on, work_of
+from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, Sharing, from_on, work_of
 from anydim.kernels.template import Task, form_template
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum
 
@@ -43,7 +43,7 @@ def _form(task: Task) -> ContractionForm | None:
     if form is None or form.dtype not in _DTYPES:
         return None
     form = along_the_longer(form)
-    if seen_of(form.windows, form.k.extent) is None:
+    if valid_taps_of(form.windows, form.k.extent) is None:
         return form
     return form_by_position(form, tile_of(task.machine, form.dtype).rows, task.box)
 
@@ -81,26 +81,26 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     whole rows.
     """
     size, k = form.dtype.bytes, maximum(form.k.extent, 1)
-    k = filled(k) if may_take_turns(form, schedule.packed, machine, tile.lanes) else k
+    k = padded_k(k) if may_interleave(form, schedule.packed, machine, tile.lanes) else k
     at_once = minimum(k, schedule.block_k) if schedule.packed else k
     tall = _tall(form, tile, machine)
     usual = ceil_div(form.m.extent, tile.rows)
     tiles, unit = usual - tall, tile.width - tile.lanes * tall
     kept = maximum(as_size(schedule.block_rows_bytes) // (k * (tile.rows * size)), _FEW_TILES)
     block_tiles = ceil_div(usual, maximum(ceil_div(usual, kept), 1))
-    most = maximum(as_size(schedule.block_columns_bytes) // (at_once * (tile.width * size)), 1)
-    pairs = maximum(most // 2 * 2, 1)
+    limit = maximum(as_size(schedule.block_columns_bytes) // (at_once * (tile.width * size)), 1)
+    pairs = maximum(limit // 2 * 2, 1)
     alone = 1 - from_on(form.m.extent, tile.rows // 2 + 1)
-    panels = 1 + from_on(block_tiles, _FEW_TILES + 1) * (most - 1) + alone * (pairs - 1)
+    panels = 1 + from_on(block_tiles, _FEW_TILES + 1) * (limit - 1) + alone * (pairs - 1)
     shares = form.same_b and not schedule.packed
-    panels = most if shares else maximum(panels, most * (1 - from_on(form.k.extent, THIN + 1)))
+    panels = limit if shares else maximum(panels, limit * (1 - from_on(form.k.extent, THIN + 1)))
     whole = k * align_up(form.n.extent, tile.lanes) * size
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
     sharing = _sharing(form, tiles, tile, unit, machine.threads)
-    sharing = replace(sharing, most=MOST_PACKED) if schedule.packed else sharing
+    sharing = replace(sharing, max_steps=MAX_STEPS_PACKED) if schedule.packed else sharing
     most_tiles, most_panels = block_tiles, panels
     if form.by_position:  # shorter formulas of upper bounds, for memory
-        most_tiles, most_panels = minimum(ceil_div(form.all_rows, tile.rows), kept), most
+        most_tiles, most_panels = minimum(ceil_div(form.all_rows, tile.rows), kept), limit
     rows = most_tiles * tile.rows
     each = tile.width * tile.rows
     if tall.constant != 0:  # the same number of panels of two vectors, with more rows
@@ -114,10 +114,10 @@ def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Size:
     Rows whole pages apart have their lines in one set of the first-level cache, which has one way
     per page of its size; B needs one of the ways.
     """
-    row, most = form.m.a.constant, tile.tall
+    row, max_rows = form.m.a.constant, tile.tall
     if not form.copies_a and row is not None and row * form.dtype.bytes % _PAGE == 0:
-        most = max(min(most, machine.l1_bytes // _PAGE - 1), tile.rows)
-    return from_on(form.m.extent, tile.rows + 1) - from_on(form.m.extent, most + 1)
+        max_rows = max(min(max_rows, machine.l1_bytes // _PAGE - 1), tile.rows)
+    return from_on(form.m.extent, tile.rows + 1) - from_on(form.m.extent, max_rows + 1)
 
 
 def _sharing(form: ContractionForm, tiles: Size, tile: Tile, unit: Size, threads: int) -> Sharing:

@@ -33,7 +33,7 @@ from anydim.kernels.ir import constant, greatest, iota, least, number, select, v
 from anydim.kernels.matmul.accumulators import multiply_add
 from anydim.kernels.matmul.contraction.contraction_micro_kernels import block_of_k
 from anydim.kernels.matmul.matmul_kernel import function_library
-from anydim.kernels.matmul.register_tile import strip_pointers, taken
+from anydim.kernels.matmul.register_tile import load_scalars, strip_pointers
 
 SMALL_K = 16  # maximum k-steps of small matrices
 WIDE = 2048  # columns that `row` sums at a time: its sums stay in the first-level cache
@@ -56,8 +56,10 @@ def vector_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
         ir.Type(dtype, lanes),
     )
     return tuple(
-        function_library(f"{name}_{way}", pointers, partial(write, vector), dtype in ir.PORTABLE)
-        for way, write in writers.items()
+        function_library(
+            f"{name}_{variant}", pointers, partial(write, vector), dtype in ir.PORTABLE
+        )
+        for variant, write in writers.items()
     )
 
 
@@ -107,8 +109,8 @@ def _small(vector: ir.Type, along: bool, code: Writer) -> None:
 
 def _row(vector: ir.Type, code: Writer) -> None:
     lanes, dtype = vector.lanes, vector.dtype
-    k, k_block, columns, b_row = taken(code, "k", "k_block", "columns", "b_panel")
-    given = taken(code, "init_step")[0].differs(0)
+    k, k_block, columns, b_row = load_scalars(code, "k", "k_block", "columns", "b_panel")
+    given = load_scalars(code, "init_step")[0].differs(0)
     code.emit(ir.Stack("sums", dtype, WIDE + lanes))
     whole = code.let(round_down(columns, lanes))
     mask = code.let(first_lanes(columns - whole, lanes))
@@ -155,8 +157,8 @@ def _across(vector: ir.Type, code: Writer) -> None:
     Excess columns are read as the last column, and not stored.
     """
     lanes, dtype, total = vector.lanes, vector.dtype, ir.Get(vector, "sum")
-    k, k_block, columns, b_row = taken(code, "k", "k_block", "columns", "b_panel")
-    given = taken(code, "init_step")[0].differs(0)
+    k, k_block, columns, b_row = load_scalars(code, "k", "k_block", "columns", "b_panel")
+    given = load_scalars(code, "init_step")[0].differs(0)
     even = block_of_k(code, k, k_block)
     few = min(_FEW, lanes)
     piece = ir.Type(dtype, few)
@@ -187,14 +189,14 @@ def _across(vector: ir.Type, code: Writer) -> None:
             with code.range(some, fours, few) as k1:
                 for u, column in enumerate(together(k0 + k1)):
                     add(k0 + k1 + u, column)
-            left, last = code.let(count - fours), code.let(k0 + fours)
-            with code.when(left.equals(1)):
+            remaining, last = code.let(count - fours), code.let(k0 + fours)
+            with code.when(remaining.equals(1)):
                 offsets = (rows[0] + last).spread(lanes) + b_row.spread(lanes) * iota(lanes)
                 add(last, ir.Gather(vector, "b", offsets, inside))
-            with code.when(left > 1):
-                own = together(last, code.let(first_lanes(left, few)))
+            with code.when(remaining > 1):
+                own = together(last, code.let(first_lanes(remaining, few)))
                 for u, column in enumerate(own[:-1]):
-                    with code.when(left > u):
+                    with code.when(remaining > u):
                         add(last + u, column)
             code.emit(_stored(k0, j, total, given, inside))
 
@@ -215,7 +217,7 @@ def _stored(
 
 def _dots(vector: ir.Type, code: Writer) -> None:
     lanes, scalar = vector.lanes, ir.Type(vector.dtype)
-    k, rows, a_row, init_row, c_row = taken(code, "k", "rows", "a_row", "init_row", "c_row")
+    k, rows, a_row, init_row, c_row = load_scalars(code, "k", "rows", "a_row", "init_row", "c_row")
     many, whole = (code.let(round_down(k, each)) for each in (_CHAINS * lanes, lanes))
     mask = code.let(first_lanes(k - whole, lanes))
     chains = [ir.Get(vector, f"t{index}") for index in range(_CHAINS)]
@@ -246,7 +248,7 @@ def _short(vector: ir.Type, code: Writer) -> None:
     Excess rows are read as the last row.
     """
     lanes, scalar, zero = vector.lanes, ir.Type(vector.dtype), number(vector.dtype, 0, vector.lanes)
-    k, rows, a_row, init_row, c_row = taken(code, "k", "rows", "a_row", "init_row", "c_row")
+    k, rows, a_row, init_row, c_row = load_scalars(code, "k", "rows", "a_row", "init_row", "c_row")
     whole, side = code.let(round_down(k, lanes)), code.let(c_row.equals(1) & init_row.equals(0))
     mask, totals = code.let(first_lanes(k - whole, lanes)), min(lanes, _CHAINS)
     code.emit(ir.Stack("totals", vector.dtype, lanes * lanes))

@@ -16,10 +16,10 @@ from anydim.kernels.matmul.blocked_loops import Blocked
 from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, roles_of_form, scratch_of
 from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, MatrixWalk
 from anydim.kernels.matmul.contraction.interleaved_accumulators import (
-    TURNS,
-    apart,
-    may_take_turns,
-    turns_libraries,
+    ACCUMULATORS,
+    accumulator_stride,
+    interleaved_libraries,
+    may_interleave,
 )
 from anydim.kernels.matmul.contraction.operand_copies import (
     apart_library,
@@ -35,7 +35,7 @@ from anydim.lang.tree import Group
 from anydim.sizes import Size, align_up, as_size
 
 
-class Sides(Blocked):
+class OperandLayout(Blocked):
     """The part of a kernel that copies and packs operands, with their sizes."""
 
     sizes: LayerSizes
@@ -52,9 +52,9 @@ class Sides(Blocked):
         self.a = self.buffers[form.a]
         self.b = "b" if schedule.packed else self.buffers[form.b]
         self.target = target_of(form.outputs, group, form.dtype)
-        self.turns = may_take_turns(form, schedule.packed, machine, self.tile.lanes)
+        self.interleaves = may_interleave(form, schedule.packed, machine, self.tile.lanes)
         sums = self.target is None
-        self.held = scratch_of(form, self.tile, blocks, schedule.packed, sums, self.turns)
+        self.held = scratch_of(form, self.tile, blocks, schedule.packed, sums, self.interleaves)
 
     @property
     def scratch(self) -> Size:
@@ -83,14 +83,16 @@ class Sides(Blocked):
     @property
     def steps_of_k(self) -> ir.Value:
         """K-steps as packed, with the padding of interleaved accumulators."""
-        if not self.turns:
+        if not self.interleaves:
             return self.all_k
         turn = variable("turn")
-        blocks = quotient_up(self.all_k, greatest(turn * TURNS, 1))
-        return select(self.in_turns, blocks * apart(turn) * TURNS, self.all_k)
+        blocks = quotient_up(self.all_k, greatest(turn * ACCUMULATORS, 1))
+        return select(
+            self.interleaved, blocks * accumulator_stride(turn) * ACCUMULATORS, self.all_k
+        )
 
     @property
-    def in_turns(self) -> ir.Value:
+    def interleaved(self) -> ir.Value:
         return constant(0) < variable("turn")
 
     @property
@@ -144,16 +146,16 @@ class Sides(Blocked):
 
         Where k has pieces, the next piece overwrites the zeros after a piece.
         """
-        if not (self.held.holds_a or self.turns):
+        if not (self.held.holds_a or self.interleaves):
             return []
         known, form, lanes = self.sizes.known, self.form, self.tile.lanes
         rows = self.first_row(variable("tile1")) - variable("first_row")
         first = ir.Let("first_row", self.first_row(variable("tile0")))
-        if self.turns:
+        if self.interleaves:
             source = variable("a_at") + variable("first_row") * self.a_row
             strides = (self.a_row, self._copied_row, rows)
-            turns = self._in_turns(1, (self.a, source), constant(0), constant(1), strides)
-            return [first, ir.If(self.in_turns, (turns,))]
+            copies = self._copy_interleaved(1, (self.a, source), constant(0), constant(1), strides)
+            return [first, ir.If(self.interleaved, (copies,))]
         row = self._copied_row
         if form.windows is not None:
             ends = {"x": ir.Address(self.a, constant(0)), "dst": ir.Address("scratch", constant(0))}
@@ -169,12 +171,12 @@ class Sides(Blocked):
             to = ir.Address("scratch", constant(0))
             shape = (step, row, constant(1), self.all_k, rows, row)
             a = ir.Address(self.a, source)
-            turned = self._copy(transpose_library(lanes, form.dtype), (a, to, *shape))
+            transposed = self._copy(transpose_library(lanes, form.dtype), (a, to, *shape))
             if form.m.a == 1:
-                return [first, turned]
+                return [first, transposed]
             shape = (self.a_row, row, step, rows, self.all_k, self.all_k)
-            apart = self._copy(apart_library(lanes, form.dtype), (a, to, *shape))
-            return [first, ir.If(self.a_row.equals(1), (turned,), (apart,))]
+            accumulator_stride = self._copy(apart_library(lanes, form.dtype), (a, to, *shape))
+            return [first, ir.If(self.a_row.equals(1), (transposed,), (accumulator_stride,))]
         length = known("piece_length", pieces.length)
         at = variable("piece") * known("a_piece", pieces.a)
         each = ir.Address(self.a, source + at)
@@ -223,27 +225,27 @@ class Sides(Blocked):
             shape = (self.b_step, width, self.all_k, length, columns, padded)
             copy = gather_library(lanes, form.dtype)
         copied: ir.Step = self._copy(copy, (*ends, *shape))
-        if self.turns:
+        if self.interleaves:
             rows = (self.b_column, self.b_panel, columns)
-            turns = self._in_turns(2, (self.b, at), offset, width, rows)
-            return ir.If(self.in_turns, (turns,), (copied,))
+            copies = self._copy_interleaved(2, (self.b, at), offset, width, rows)
+            return ir.If(self.interleaved, (copies,), (copied,))
         if pieces is None:
             return copied
         return loop("piece", 0, known("pieces", pieces.count), 1, copied)
 
-    def _in_turns(
+    def _copy_interleaved(
         self, which: int, source: tuple[str, ir.Value], offset: ir.Value, each: ir.Value,
         shape: tuple[ir.Value, ...],
     ) -> ir.Step:  # fmt: skip
         """Copy rows to scratch by blocks of k; a k-step takes `each` elements there."""
         buffer, start = source
         turn, block = variable("turn"), variable("block_of_k")
-        at, to = block * turn * TURNS, block * apart(turn) * TURNS
-        columns, to = least(self.all_k - at, turn * TURNS), to * each * self.form.dtype.bytes
+        at, to = block * turn * ACCUMULATORS, block * accumulator_stride(turn) * ACCUMULATORS
+        columns, to = least(self.all_k - at, turn * ACCUMULATORS), to * each * self.form.dtype.bytes
         ends = ir.Address(buffer, start + at), ir.Address("scratch", offset + to)
-        library = turns_libraries(self.tile.lanes, self.form.dtype)[which]
+        library = interleaved_libraries(self.tile.lanes, self.form.dtype)[which]
         copied = self._copy(library, (*ends, *shape, columns, variable("turn")))
-        return loop("block_of_k", 0, quotient_up(self.all_k, turn * TURNS), 1, copied)
+        return loop("block_of_k", 0, quotient_up(self.all_k, turn * ACCUMULATORS), 1, copied)
 
     @property
     def _b_offset(self) -> ir.Value:

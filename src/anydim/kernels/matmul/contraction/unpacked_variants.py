@@ -10,7 +10,7 @@ from anydim.kernels.codegen.arithmetic import loop
 from anydim.kernels.ir import constant, least, variable
 from anydim.kernels.matmul.blocked_loops import nested
 from anydim.kernels.matmul.contraction.contraction_loops import MainWriter
-from anydim.kernels.matmul.contraction.interleaved_accumulators import FEW, turns_libraries
+from anydim.kernels.matmul.contraction.interleaved_accumulators import FEW, interleaved_libraries
 from anydim.kernels.matmul.contraction.matrix_vector import (
     SHORT,
     SMALL_K,
@@ -18,7 +18,7 @@ from anydim.kernels.matmul.contraction.matrix_vector import (
     small_library,
     vector_libraries,
 )
-from anydim.kernels.matmul.register_tile import give
+from anydim.kernels.matmul.register_tile import store_scalar
 from anydim.sizes import as_size
 
 DONE = "done"  # iterations of the loop that a rectangle has processed
@@ -31,8 +31,8 @@ class ContractionWriter(MainWriter):
         steps = [*super().rectangle()]
         at = self.a_at()
         small = [_small(self)] if self.done else []
-        for condition, way in (*small, *vector_ways(self)):
-            steps = [at, ir.If(condition, tuple(way), tuple(s for s in steps if s != at))]
+        for condition, body in (*small, *vector_variants(self)):
+            steps = [at, ir.If(condition, tuple(body), tuple(s for s in steps if s != at))]
         return steps
 
     @property
@@ -44,7 +44,7 @@ class ContractionWriter(MainWriter):
         return DONE if plain and in_place else ""
 
 
-def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
+def vector_variants(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
     """Return conditions without packing, with the steps for each; the last that holds counts."""
     form = writer.form
     if writer.schedule.packed or form.cuts_b:
@@ -55,31 +55,31 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
     along = one_column & writer.b_step.equals(1)
     rows, columns = (walk.extent.constant for walk in (form.m, form.n))
     if rows in (None, 1):
-        way, step = (row, writer.b_step) if form.n.b == 1 else (across, writer.b_column)
-        writer.needs(way)
-        found.append((one_row, _one_row(writer, way.name, step)))
-        if writer.turns:
-            way = turns_libraries(writer.tile.lanes, form.dtype)[0]
-            writer.needs(way)
-            given = give("a_row", writer.a_row)
-            few = (writer.all_rows <= FEW) & writer.in_turns
+        library, step = (row, writer.b_step) if form.n.b == 1 else (across, writer.b_column)
+        writer.needs(library)
+        found.append((one_row, _one_row(writer, library.name, step)))
+        if writer.interleaves:
+            library = interleaved_libraries(writer.tile.lanes, form.dtype)[0]
+            writer.needs(library)
+            given = store_scalar("a_row", writer.a_row)
+            few = (writer.all_rows <= FEW) & writer.interleaved
             # rows of sums in scratch have the stride of a block
             wide = WIDE if writer.target is not None else writer.block_columns
-            found.append((few, [given, *_one_row(writer, way.name, step, wide)]))
+            found.append((few, [given, *_one_row(writer, library.name, step, wide)]))
     if form.cuts_a or form.windows is not None or columns not in (None, 1):
         return found
     if form.k.a == 1:
-        ways = [(along, dots)]
+        candidates = [(along, dots)]
         if not writer.machine.most_lanes:  # device compilers are slow already
-            ways.append((along & (writer.all_k <= SHORT * writer.tile.lanes), short))
-        for condition, way in ways:
-            writer.needs(way)
-            found.append((condition, _one_column(writer, way.name)))
+            candidates.append((along & (writer.all_k <= SHORT * writer.tile.lanes), short))
+        for condition, library in candidates:
+            writer.needs(library)
+            found.append((condition, _one_column(writer, library.name)))
     elif form.windows is None and form.start is None:
         writer.needs(row)
         side = along & writer.c_row.equals(1)
         side = side if form.m.a == 1 else side & writer.a_row.equals(1)
-        found.append((side, _turned(writer, row.name)))
+        found.append((side, _transposed_product(writer, row.name)))
     return found
 
 
@@ -91,8 +91,8 @@ def _small(writer: MainWriter) -> tuple[ir.Value, list[ir.Step]]:
     library = small_library(lanes, form.dtype, form.n.b == 1)
     writer.needs(library)
     sizes = (writer.all_rows, writer.all_columns, writer.all_k)
-    most = (writer.tile.rows, lanes, SMALL_K)
-    rows, columns, depth = (size <= limit for size, limit in zip(sizes, most))
+    limits = (writer.tile.rows, lanes, SMALL_K)
+    rows, columns, depth = (size <= limit for size, limit in zip(sizes, limits))
     matrices = (
         ir.Address(writer.a, variable("a_at")),
         ir.Address(writer.b, writer.start_of("b", form.b_start, lambda w: w.b)),
@@ -118,7 +118,7 @@ def _one_row(
         ir.Let("tile0", variable("first_tile")),
         ir.Let("tile1", variable("stop_tile")),
         *(writer.pack_a() if writer.held.holds_a else ()),
-        give("b_panel", b_row),
+        store_scalar("b_panel", b_row),
         loop(
             "column0", first, stop, wide,
             ir.Let("width", least(stop - variable("column0"), wide)),
@@ -151,7 +151,7 @@ def _whole_k(writer: MainWriter, function: str) -> list[ir.Step]:
     ]
 
 
-def _turned(writer: MainWriter, function: str) -> list[ir.Step]:
+def _transposed_product(writer: MainWriter, function: str) -> list[ir.Step]:
     """Multiply the only column of B by an A that is contiguous along m: a row times a matrix."""
     form = writer.form
     first, stop = (writer.first_row(variable(f"{end}_tile")) for end in ("first", "stop"))
@@ -164,15 +164,15 @@ def _turned(writer: MainWriter, function: str) -> list[ir.Step]:
         ir.Let("c_at", writer.start_of("c", as_size(0), lambda w: w.c)),
         ir.Let("column0", constant(0)),
         ir.Let("width", constant(1)),
-        give("k", writer.all_k),
-        give("b_panel", writer.sizes.known("a_step", form.k.a)),
-        give("init_step", constant(0)),
+        store_scalar("k", writer.all_k),
+        store_scalar("b_panel", writer.sizes.known("a_step", form.k.a)),
+        store_scalar("init_step", constant(0)),
         loop(
             "row0", first, stop, WIDE,
             ir.Let("rows", least(stop - variable("row0"), WIDE)),
             ir.Let("sums_at", writer.sums_at()),
-            give("columns", variable("rows")),
+            store_scalar("columns", variable("rows")),
             call,
-            *(() if writer.finished else (writer.finish_call(apart=constant(1)),)),
+            *(() if writer.finished else (writer.finish_call(sums_stride=constant(1)),)),
         ),
     ]  # fmt: skip

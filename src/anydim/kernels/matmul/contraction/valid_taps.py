@@ -11,7 +11,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient, quotient_up
 from anydim.kernels.ir import greatest, least, select, variable
-from anydim.kernels.matmul.contraction.window_rows import ONE, SPOT, WindowSide
+from anydim.kernels.matmul.contraction.window_rows import ONE, SPOT, WindowLayout
 from anydim.kernels.matmul.window_geometry import SMALL, Bound, LayerSizes
 from anydim.sizes import Size, product
 
@@ -24,7 +24,7 @@ STEPS = (  # k-steps of a row tile in a chunk of k
 
 
 @dataclass(frozen=True)
-class Seen:
+class ValidTaps:
     """The outermost tap: `taps` of `steps` k-steps each, and the output axis it moves along.
 
     The axis has `extent` positions of `inner` rows each.
@@ -50,13 +50,13 @@ class Seen:
             for name, size in (("stride", bound.stride), ("spread", bound.spread))
         )
         before = known("seen_base", bound.constant, SMALL)
-        room = known("seen_bound", bound.extent) - before
+        extent_left = known("seen_bound", bound.extent) - before
         line, last, image = map(variable, ("line", "last_line", "image"))
         one_image = last < (image + 1) * extent
         low = select(one_image, line - image * extent, 0)
         high = select(one_image, last - image * extent, extent - 1)
         missing = greatest(0 - before - high * stride, 0)
-        reached = greatest(room - low * stride, 0)
+        reached = greatest(extent_left - low * stride, 0)
         first: ir.Value = variable("row0")
         more = variable("rows") - 1
         if self.spots != ONE:
@@ -71,21 +71,21 @@ class Seen:
         ]
 
 
-def seen_of(side: WindowSide | None, k: Size) -> Seen | None:
+def valid_taps_of(layout: WindowLayout | None, k: Size) -> ValidTaps | None:
     """Return the bounds of the outermost tap; None where the test does not pay."""
-    if side is None:
+    if layout is None:
         return None
-    tap = side.taps[0] if side.taps else side.tap
+    tap = layout.taps[0] if layout.taps else layout.tap
     if tap is None:
         return None
-    bounds = [bound for bound in side.bounds if bound.tap == tap.name]
+    bounds = [bound for bound in layout.bounds if bound.tap == tap.name]
     steps = k.divide_exactly(tap.extent)
     if len(bounds) != 1 or steps is None or (steps.constant or 0) < _WORTH:
         return None
     (bound,) = bounds
     stride, spread = bound.stride.constant, bound.spread.constant
-    at = next((n for n, axis in enumerate(side.positions) if axis.name == bound.position), None)
+    at = next((n for n, axis in enumerate(layout.positions) if axis.name == bound.position), None)
     if at is None or stride is None or spread is None or stride < 0 or spread < 1:
         return None
-    inner = product(axis.extent for axis in side.positions[at + 1 :])
-    return Seen(bound, tap.extent, steps, side.positions[at].extent, inner, side.spots)
+    inner = product(axis.extent for axis in layout.positions[at + 1 :])
+    return ValidTaps(bound, tap.extent, steps, layout.positions[at].extent, inner, layout.spots)

@@ -38,8 +38,8 @@ WINDOW_SCALARS = ("x_at", "first_row", "rows", "dst_row", SPOT)
 
 
 @dataclass(frozen=True)
-class WindowSide:
-    """The layout of rows of A in x: `places` are the axes of m, `taps` those of k around a run.
+class WindowLayout:
+    """The layout of rows of A in x: `positions` are the axes of m, `taps` those of k around a run.
 
     Rows run over all output positions, the last axis the fastest. With `spots` above 1, the number
     of positions of an image, rows are the images at one position, and the loop `SPOT` around the
@@ -83,14 +83,14 @@ def moves(read: Read, rows: Sequence[Axis], reduced: Sequence[Axis]) -> bool:
     return False
 
 
-def window_side(
+def window_layout(
     read: Read,
     x: Affine,
     shape: tuple[Size, ...],
     rows: Sequence[Axis],
     reduced: Sequence[Axis],
     box: Box,
-) -> tuple[WindowSide, tuple[Axis, ...]] | None:
+) -> tuple[WindowLayout, tuple[Axis, ...]] | None:
     """Return the windows of rows and the reduced axes in order; None for other reads."""
     extents = {axis.name: axis.extent for axis in (*rows, *reduced)}
     bounds = bounds_of(read, shape, rows, reduced, extents, box)
@@ -107,37 +107,39 @@ def window_side(
         if any(bound.tap == inner.name for bound in bounds):
             tap = _axis(inner, x)
         length = length * inner.extent
-    side = WindowSide(
+    layout = WindowLayout(
         merge_positions([_axis(a, x) for a in rows], bounds), tuple(_axis(a, x) for a in taps),
         length, tap, bounds,
     )  # fmt: skip
     own = [bound for bound in bounds if tap is not None and bound.tap == tap.name]
     if len(own) > 1 or any(bound.spread != 1 for bound in own):
         return None
-    return side, (*taps, *run)
+    return layout, (*taps, *run)
 
 
 def _axis(axis: Axis, x: Affine) -> WindowAxis:
     return WindowAxis(axis.name, axis.extent, x.stride(axis.name), as_size(0))
 
 
-def window_function(side: WindowSide, dtype: DType, lanes: int, sizes: LayerSizes) -> ir.Function:
+def window_function(
+    layout: WindowLayout, dtype: DType, lanes: int, sizes: LayerSizes
+) -> ir.Function:
     """Return the function that writes dst[i, :k] for the rows from `first_row` on.
 
     It may overwrite elements after a row in dst. Call it when the sizes are complete.
     """
-    body = _Windows(side, ir.Type(dtype, _lanes_of(side, lanes)), sizes).rows()
+    body = _Windows(layout, ir.Type(dtype, _lanes_of(layout, lanes)), sizes).rows()
     scalars = (*WINDOW_SCALARS, *sizes.names)
     pointers = (ir.Pointer("x", dtype), ir.Pointer("dst", dtype))
     return ir.Function("windows", (*pointers, *map(ir.Scalar, scalars)), body)
 
 
-def _lanes_of(side: WindowSide, lanes: int) -> int:
+def _lanes_of(layout: WindowLayout, lanes: int) -> int:
     """Return the lanes that copy a run: the fewest that hold a short run.
 
     Stores of more lanes overlap, and most of them cross a cache line.
     """
-    run = side.run.constant
+    run = layout.run.constant
     return lanes if run is None else min(lanes, 1 << max(run - 1, 1).bit_length())
 
 
@@ -148,37 +150,37 @@ def _given(name: str) -> ir.Value:
 class _Windows:
     """Writes the body of the window function."""
 
-    def __init__(self, side: WindowSide, vector: ir.Type, sizes: LayerSizes) -> None:
-        self.side, self.vector, self.sizes = side, vector, sizes
+    def __init__(self, layout: WindowLayout, vector: ir.Type, sizes: LayerSizes) -> None:
+        self.layout, self.vector, self.sizes = layout, vector, sizes
         self.code = Writer()
         self.steps = {
-            axis.name: self._size(f"step{n}", axis.x) for n, axis in enumerate(side.positions)
+            axis.name: self._size(f"step{n}", axis.x) for n, axis in enumerate(layout.positions)
         }
-        self.taps = [self._size(f"tap{n}", tap.x) for n, tap in enumerate(side.taps)]
+        self.taps = [self._size(f"tap{n}", tap.x) for n, tap in enumerate(layout.taps)]
         self.extents = {
-            bound: self._size(f"bound{n}", bound.extent) for n, bound in enumerate(side.bounds)
+            bound: self._size(f"bound{n}", bound.extent) for n, bound in enumerate(layout.bounds)
         }
-        self.run = self._size("run", side.run, vector.lanes)
+        self.run = self._size("run", layout.run, vector.lanes)
 
-    def _size(self, name: str, size: Size, most: int = 0) -> ir.Value:
+    def _size(self, name: str, size: Size, max_literal: int = 0) -> ir.Value:
         """Return a size by role; a constant up to `most` is a literal."""
-        return self.sizes.known(f"x_{name}", size, most)
+        return self.sizes.known(f"x_{name}", size, max_literal)
 
     def rows(self) -> tuple[ir.Step, ...]:
         """Copy row by row; advances the indices of the output position from row to row."""
-        code, side = self.code, self.side
+        code, layout = self.code, self.layout
         extents = [
             code.let(greatest(self._size(f"places{n}", axis.extent), 1))
-            for n, axis in enumerate(side.positions)
+            for n, axis in enumerate(layout.positions)
         ]
-        spots = self._size("spots", side.spots, 1)
+        spots = self._size("spots", layout.spots, 1)
         first = _given("first_row") * spots + _given(SPOT)
         counters = [code.variable(index) for index in code.split(first, extents[1:])]
         with code.range(0, _given("rows")) as row:
-            positions = {axis.name: c() for axis, c in zip(side.positions, counters)}
+            positions = {axis.name: c() for axis, c in zip(layout.positions, counters)}
             self._row(positions, code.let(row * _given("dst_row")))
             with ExitStack() as row_by_row:
-                if side.spots != ONE:
+                if layout.spots != ONE:
                     with code.when(spots > 1):
                         counters[0] += 1
                     row_by_row.enter_context(code.otherwise())
@@ -195,14 +197,14 @@ class _Windows:
 
     def _row(self, positions: Mapping[str, ir.Value], to: ir.Value) -> None:
         """Copy one window: without tests where it is in bounds, else run by run."""
-        code, side = self.code, self.side
+        code, layout = self.code, self.layout
         source = _given("x_at")
-        for axis in side.positions:
+        for axis in layout.positions:
             source = source + positions[axis.name] * self.steps[axis.name]
         source = code.let(source)
         inside: ir.Value | None = None
         bases = {}
-        for n, bound in enumerate(side.bounds):
+        for n, bound in enumerate(layout.bounds):
             base = self._size(f"base{n}", bound.constant, SMALL)
             if bound.position:
                 stride = self._size(f"stride{n}", bound.stride, SMALL)
@@ -221,17 +223,17 @@ class _Windows:
             self._taps(source, to, bases)
 
     def _extent(self, tap: str) -> Size:
-        axes = self.side.taps if self.side.tap is None else (*self.side.taps, self.side.tap)
+        axes = self.layout.taps if self.layout.tap is None else (*self.layout.taps, self.layout.tap)
         return next(axis.extent for axis in axes if axis.name == tap)
 
     def _whole(self, source: ir.Value, to: ir.Value) -> None:
         """Copy a whole window, unrolled where runs are short and few."""
-        side, code, lanes = self.side, self.code, self.vector.lanes
-        run, count = side.run.constant, product(tap.extent for tap in side.taps).constant
+        layout, code, lanes = self.layout, self.code, self.vector.lanes
+        run, count = layout.run.constant, product(tap.extent for tap in layout.taps).constant
         if run is None or run > lanes or count is None or count > _STRAIGHT:
             self._taps(source, to, {})
             return
-        ranges = [range(int(tap.extent.constant or 0)) for tap in side.taps]
+        ranges = [range(int(tap.extent.constant or 0)) for tap in layout.taps]
         mask = code.let(first_lanes(constant(run), lanes)) if run < lanes else None
         for number, indices in enumerate(every(*ranges)):
             at = source
@@ -245,16 +247,16 @@ class _Windows:
 
     def _taps(self, source: ir.Value, to: ir.Value, bases: Mapping[Bound, ir.Value]) -> None:
         """Copy run by run; elements out of bounds are 0."""
-        side, code = self.side, self.code
+        layout, code = self.layout, self.code
         low, high = constant(0), self.run
-        own = side.run_bound
-        if side.tap is not None and own is not None and bases:
-            unit, base = self._size("unit", side.tap.x), bases[own]
-            steps = self._size("steps", side.tap.extent, SMALL)
+        own = layout.run_bound
+        if layout.tap is not None and own is not None and bases:
+            unit, base = self._size("unit", layout.tap.x), bases[own]
+            steps = self._size("steps", layout.tap.extent, SMALL)
             first = least(greatest(0 - base, 0), steps)
             low = code.let(first * unit)
-            behind = least(greatest(self.extents[own] - base, first), steps)
-            high = code.let(behind * unit)
+            stop = least(greatest(self.extents[own] - base, first), steps)
+            high = code.let(stop * unit)
         self._tap(0, source, constant(0), to, (low, high), bases, None)
 
     def _tap(
@@ -268,11 +270,11 @@ class _Windows:
         fine: ir.Value | None,
     ) -> None:
         """Emit the loops over the taps around a run."""
-        side, code = self.side, self.code
-        if number == len(side.taps):
+        layout, code = self.layout, self.code
+        if number == len(layout.taps):
             self._one(code.let(source), code.let(to + at * self.run), ends, fine, bases)
             return
-        tap = side.taps[number]
+        tap = layout.taps[number]
         extent = self._size(f"taps{number}", tap.extent, SMALL)
         with code.range(0, extent) as tap_index:
             now = fine
@@ -304,7 +306,7 @@ class _Windows:
         if fine is not None:
             low = code.let(select(fine, low, self.run))
             high = code.let(select(fine, high, self.run))
-        if self.side.run.constant == 1:
+        if self.layout.run.constant == 1:
             self._element(source, to, high > low)
             return
         if bases:

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import greatest, least, variable
-from anydim.kernels.matmul.convolution.convolution_epilogue import Ending
+from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue
 from anydim.kernels.matmul.convolution.convolution_form import OuterLoop, Windows
 from anydim.kernels.matmul.schedules import Convolution
 from anydim.kernels.matmul.window_geometry import Bound, Walk
@@ -32,7 +32,7 @@ class Columns(Generic[Loop]):
     """The columns of a product, in panels of `width`.
 
     Where `joined` is 1, not 0, `loop` has one iteration, and `all` counts the columns of all its
-    images. Where `by_place` is 1 as well, see `by_position.py`.
+    images. Where `by_position` is 1 as well, see `by_position.py`.
     """
 
     loop: Loop | None
@@ -49,27 +49,27 @@ class Columns(Generic[Loop]):
 
 
 def columns_of(
-    form: Windows, given: Windows, ending: Ending | None, schedule: Convolution
+    form: Windows, given: Windows, epilogue: TileEpilogue | None, schedule: Convolution
 ) -> Columns[OuterLoop]:
     """Return the partition of a cropped form's columns into panels."""
-    loop, width = _joinable(form, ending), as_size(schedule.tile.width)
-    by_position = NEVER if loop is None else _used_by_position(given, loop, ending, schedule)
+    loop, width = _joinable(form, epilogue), as_size(schedule.tile.width)
+    by_position = NEVER if loop is None else _used_by_position(given, loop, epilogue, schedule)
     return joined_columns(loop, form.columns, schedule.tile.width, width, form.loops, by_position)
 
 
 def joined_columns(
-    loop: Loop | None, positions: Size, most: int, width: Size, loops: Sequence[Loop],
+    loop: Loop | None, positions: Size, max_width: int, width: Size, loops: Sequence[Loop],
     by_position: Size = NEVER,
 ) -> Columns[Loop]:  # fmt: skip
-    """Return columns of `places` per image, in panels of `most`, or of `width` for one image."""
+    """Return columns of `positions` per image, in panels of `most`, or of `width` for one image."""
     extents = tuple((each.name, each.extent) for each in loops)
     if loop is None:
         return Columns(None, positions, NEVER, width, positions, extents, NEVER)
-    fitting = maximum(as_size(most) // maximum(positions, 1), by_position * most)
+    fitting = maximum(as_size(max_width) // maximum(positions, 1), by_position * max_width)
     images = minimum(fitting, loop.extent)
     joined = from_on(images, 2)
     few = minimum(
-        positions, max(most, MOST)
+        positions, max(max_width, MOST)
     )  # all positions of images that are joined, as one term
     return Columns(
         loop=loop,
@@ -85,9 +85,9 @@ def joined_columns(
     )
 
 
-def _joinable(form: Windows, ending: Ending | None) -> OuterLoop | None:
+def _joinable(form: Windows, epilogue: TileEpilogue | None) -> OuterLoop | None:
     """Return the innermost loop over images with the same weights and the same bias."""
-    bias = None if ending is None or ending.bias is None else affine(ending.bias.indices[0])
+    bias = None if epilogue is None or epilogue.bias is None else affine(epilogue.bias.indices[0])
     for loop in reversed(form.loops):
         if loop.w == 0:
             own = bias is not None and bias.stride(loop.name) != 0
@@ -96,7 +96,7 @@ def _joinable(form: Windows, ending: Ending | None) -> OuterLoop | None:
 
 
 def _used_by_position(
-    form: Windows, loop: OuterLoop, ending: Ending | None, schedule: Convolution
+    form: Windows, loop: OuterLoop, epilogue: TileEpilogue | None, schedule: Convolution
 ) -> Size:
     """Return 1 where the images of `loop` run by position, 0 elsewhere.
 
@@ -104,7 +104,7 @@ def _used_by_position(
     elements a channel has, the fewer taps are out of bounds, and the fewer lanes may be without an
     image.
     """
-    if ending is None or ending.more is not None or not schedule.packed or not form.bounds:
+    if epilogue is None or epilogue.more is not None or not schedule.packed or not form.bounds:
         return NEVER
     moved = [bound.tap for bound in form.bounds]
     steps = [bound.position for bound in form.bounds if bound.position]

@@ -33,17 +33,17 @@ def position_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
     """Return the steps of a panel; `rows` is the function of `rows_function`."""
     plan, kernel = strips.plan, strips.kernel
     code, form, tile, value = Writer("place_"), plan.given, plan.tile, kernel.sizes.value
-    turn = turned_library(tile.lanes, form.dtype)
-    kernel.needs(turn)
+    transpose = turned_library(tile.lanes, form.dtype)
+    kernel.needs(transpose)
     bytes, row, images = form.dtype.bytes, constant(plan.panel_row), variable("images")
     channels, positions = variable("channels"), value(form.columns)
     start = value(_start(form) - plan.form.x_start)
     x = variable("x_at") + variable("image") * variable("x_image") + start
-    turned = ir.Address("scratch", value(plan.scratch.turned_at))
+    transposed = ir.Address("scratch", value(plan.scratch.transposed_at))
     copy, panel = value(plan.scratch.panel), ir.Address("scratch", constant(0))
     elements = value(form.channels.x)
     x_shape = variable("x_image"), row, images, channels * elements
-    code.emit(ir.Call(turn.name, (ir.Address("x", x), turned, *x_shape)))
+    code.emit(ir.Call(transpose.name, (ir.Address("x", x), transposed, *x_shape)))
     sums, sums_row = value(plan.scratch.sums_at), variable("block_columns")
     wide, copying = code.let(sums_row / positions), strips.weights.copying()
     with code.range(0, positions) as number:
@@ -52,8 +52,8 @@ def position_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
         code.emit(copying(**valid.taps))
         with code.when(~all_of):
             own = {n: at for n, at in valid.taps.items() if n.startswith(KEPT)}
-            code.emit(call(rows, src=turned, dst=panel, x_row=valid.row, **own))
-        b = ir.Address("scratch", code.let(select(all_of, turned.offset, 0)))
+            code.emit(call(rows, src=transposed, dst=panel, x_row=valid.row, **own))
+        b = ir.Address("scratch", code.let(select(all_of, transposed.offset, 0)))
         with code.range(0, variable("rows"), tile.rows * STRIP) as at:
             code.emit(ir.Let("m", variable("row0") + at))
             code.emit(ir.Let("height", least(variable("rows") - at, tile.rows * STRIP)))
@@ -65,7 +65,7 @@ def position_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
     to = ir.Address(strips.y, to + variable("image") * variable("y_image"))
     y_shape = wide, variable("y_image"), variable("rows") * positions, images
     with code.when(LAST):
-        code.emit(ir.Call(turn.name, (ir.Address("scratch", sums), to, *y_shape)))
+        code.emit(ir.Call(transpose.name, (ir.Address("scratch", sums), to, *y_shape)))
     return list(code.written)
 
 
@@ -102,8 +102,8 @@ def _valid_taps_of(
         assert apart is not None, "checked by `columns_of`"
         here = at[bound.position]
         low = code.let(value(bound.constant) + here * value(bound.stride))
-        first, behind = map(code.let, taps_inside(bound, here, here, tap.extent, value))
-        kept = code.let(greatest(behind - first, 0))
+        first, stop = map(code.let, taps_inside(bound, here, here, tap.extent, value))
+        kept = code.let(greatest(stop - first, 0))
         taps |= {f"{FIRST}{number_of}": first, f"{KEPT}{number_of}": kept}
         rows.append((low + first * spread) * value(apart))
         window = code.let(window * kept)

@@ -17,7 +17,7 @@ from anydim.sizes import Size, as_size
 
 
 @dataclass(frozen=True)
-class Ending:
+class TileEpilogue:
     """min(max(sums + bias[m] + more[position], low), high); a missing term is None."""
 
     bias: Read | None = None
@@ -33,20 +33,20 @@ class Ending:
         return () if self.more.tensor in others else ((result, self.more.tensor),)
 
 
-def ending_of(form: Windows, group: Group) -> Ending | None:
+def tile_epilogue_of(form: Windows, group: Group) -> TileEpilogue | None:
     """Return the epilogue of a single result as a tile epilogue; None for any other."""
     strides = {loop.name: loop.y for loop in form.loops}
     own = Affine.of(as_size(0), {**strides, ROW: form.row_y, COLUMN: as_size(1)})
-    return ending(form.outputs, form.dtype, group, own, {COLUMN: as_size(0)})
+    return tile_epilogue(form.outputs, form.dtype, group, own, {COLUMN: as_size(0)})
 
 
-def ending(
+def tile_epilogue(
     outputs: tuple[Output, ...],
     dtype: DType,
     group: Group,
     own: Affine,
     bias_steps: dict[str, Size],
-) -> Ending | None:
+) -> TileEpilogue | None:
     """Return outputs as a tile epilogue; `own` is an element's offset, `bias_steps` strides."""
     if len(outputs) != 1 or group.type_of(outputs[0].tensor).dtype != dtype:
         return None
@@ -71,7 +71,7 @@ def ending(
             more = term
         else:
             return None
-    return Ending(bias, more, low, high) if sums == 1 else None
+    return TileEpilogue(bias, more, low, high) if sums == 1 else None
 
 
 def _limit(expr: Expr, function: str) -> tuple[Expr, float | None]:

@@ -56,7 +56,7 @@ class OuterLoop(Walk):
 class Windows(InLoops):
     """A convolution; see the module's docstring.
 
-    `places` are the axes of p, the last one along vectors; `channels` and `taps` those of k.
+    `positions` are the axes of p, the last one along vectors; `channels` and `taps` those of k.
     `w_parts` are the axes of w as (extent, stride), for packing: loops, k, m. `row_y` and `row_w`
     are the strides of m in y and w. Outputs are expressions over the names of the loops, m and n (n
     is p).

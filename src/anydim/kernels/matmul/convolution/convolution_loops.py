@@ -25,7 +25,7 @@ from anydim.kernels.matmul.convolution.by_position import position_steps, rows_f
 from anydim.kernels.matmul.convolution.convolution_micro_kernels import STRIP
 from anydim.kernels.matmul.convolution.convolution_packing import WindowPack
 from anydim.kernels.matmul.convolution.convolution_plan import Plan
-from anydim.kernels.matmul.convolution.line_buffer import banding_of
+from anydim.kernels.matmul.convolution.line_buffer import line_buffer_steps
 from anydim.kernels.matmul.convolution.merged_rows import MergedPack, can_merge
 from anydim.kernels.matmul.convolution.tile_strips import JOINED, Strips, libraries
 from anydim.kernels.matmul.convolution.weight_blocks import weights_of
@@ -43,12 +43,12 @@ class ConvolutionWriter(Blocked):
     sizes: LayerSizes
 
     def __init__(self, group: Group, plan: Plan) -> None:
-        form, ending = plan.form, plan.ending
+        form, epilogue = plan.form, plan.epilogue
         super().__init__(group, form.outputs, form.dtype, plan.tile, LayerSizes())
         self.plan, self.form, self.columns = plan, form, plan.columns
         self.libraries, self.sharing = libraries(plan), plan.blocks.sharing
-        if ending is not None:
-            self.in_place = ending.in_place((form.x, form.w), form.outputs[0].tensor)
+        if epilogue is not None:
+            self.in_place = epilogue.in_place((form.x, form.w), form.outputs[0].tensor)
         if plan.schedule.packed:
             self.packed = {"w": form.dtype}
         self.roles, self.buffers = roles_of(
@@ -69,25 +69,27 @@ class ConvolutionWriter(Blocked):
         if not plan.finished:
             finish = self.finish_function(self.form, plan.machine)
         self.windows = self._packing() if plan.joins or not plan.schedule.direct else []
-        self.banding = banding_of(plan.band, self.form, self, plan.seen is not None)
+        self.buffer_steps = line_buffer_steps(
+            plan.line_buffer, self.form, self, plan.valid_taps is not None
+        )
         self.weights = weights_of(plan, self)
-        self.strips = Strips(plan, self, self.banding, self.weights, finish)
+        self.strips = Strips(plan, self, self.buffer_steps, self.weights, finish)
         self.rows = []
         if plan.runs_by_position:
             own = plan.given, self.sizes, plan.tile.lanes, plan.panel_row
             self.rows = [self.sized(partial(rows_function, *own))]
-        made = *self.windows, *self.banding.functions, *self.weights.functions, *self.rows
+        made = *self.windows, *self.buffer_steps.functions, *self.weights.functions, *self.rows
         return [*made] if finish is None else [finish, *made]
 
     def _packing(self) -> list[ir.Function]:
         """Return the functions that pack windows into a panel, and merged rows of few positions."""
         plan = self.plan
-        seen = plan.seen is not None
-        given = self.form, self.sizes, plan.tile.lanes, plan.panel_row, plan.joins, seen
+        skips_taps = plan.valid_taps is not None
+        given = self.form, self.sizes, plan.tile.lanes, plan.panel_row, plan.joins, skips_taps
         pack = WindowPack(*given)
         windows = [self.sized(pack.function)]
-        if pack.turned is not None:
-            self.needs(pack.turned)
+        if pack.transpose is not None:
+            self.needs(pack.transpose)
         if can_merge(self.form):
             x = product(self.group.type_of(self.form.x).shape)
             merged = MergedPack(*given, x if plan.machine.permutes else None)
@@ -97,7 +99,7 @@ class ConvolutionWriter(Blocked):
 
     def start(self) -> list[ir.Step]:
         zero = ir.Store("zeros", constant(0), number(self.form.dtype, 0))
-        return [*self.banding.start(), ir.Stack("zeros", self.form.dtype, 1), zero]
+        return [*self.buffer_steps.start(), ir.Stack("zeros", self.form.dtype, 1), zero]
 
     # ---- the loops -----------------------------------------------------------------------------
 
@@ -105,11 +107,11 @@ class ConvolutionWriter(Blocked):
         plan, row_stop = self.plan, variable("stop_tile") * self.tile.rows
         column_stop = variable("stop_panel") * self._width
         rows, columns = self.role("all_rows", self.form.rows), self.sizes.value(self.columns.all)
-        banded, most = self.banding.enter(constant(plan.schedule.block_panels))
+        banded, max_panels = self.buffer_steps.enter(constant(plan.schedule.block_panels))
         panels = self.role("panels", self.sharing.panels)
         if plan.runs_by_position:
-            most = select(self._runs_by_position, 1, most)
-        blocks = greatest(quotient_up(panels, greatest(most, 1)), 1)
+            max_panels = select(self._runs_by_position, 1, max_panels)
+        blocks = greatest(quotient_up(panels, greatest(max_panels, 1)), 1)
         return [
             *banded,
             ir.Let("block_columns", quotient_up(panels, blocks) * self._width),
@@ -130,11 +132,11 @@ class ConvolutionWriter(Blocked):
         columns = variable("block_columns")
         first_row = variable("first_tile") * tile.rows
         first_column = variable("first_panel") * self._width
-        left = variable("row_stop") - variable("row0")
+        remaining = variable("row_stop") - variable("row0")
         end = least(variable("column0") + columns, variable("column_stop"))
         all_channels, channels = greatest(self._channels, 1), self._chunk_channels
         width = least(variable("columns") - variable("column"), self._width)
-        pack = self.banding.either(self.banding.head(), self._pack_windows())
+        pack = self.buffer_steps.choose(self.buffer_steps.head(), self._pack_windows())
         strips: ir.Value = variable("rows")
         if self.plan.runs_by_position:
             used = self._runs_by_position
@@ -142,7 +144,8 @@ class ConvolutionWriter(Blocked):
             strips = select(used, 0, strips)
         return [
             Level(
-                "row0", first_row, variable("row_stop"), rows, [ir.Let("rows", least(left, rows))]
+                "row0", first_row, variable("row_stop"), rows,
+                [ir.Let("rows", least(remaining, rows))],
             ),
             Level(
                 "column0", first_column, variable("column_stop"), columns,
@@ -170,9 +173,9 @@ class ConvolutionWriter(Blocked):
 
     @property
     def _chunk_channels(self) -> ir.Value:
-        channels, band = self.plan.blocks.channels, self.plan.band
-        if band is not None:
-            channels = channels + band.used * (band.channels - channels)
+        channels, line_buffer = self.plan.blocks.channels, self.plan.line_buffer
+        if line_buffer is not None:
+            channels = channels + line_buffer.used * (line_buffer.channels - channels)
         return self.role("chunk", channels)
 
     def _chunk(self) -> list[ir.Step]:
@@ -189,21 +192,21 @@ class ConvolutionWriter(Blocked):
             ir.Let("last", last),
             ir.Let("x_at", x),
             *self.weights.copy(),
-            *self.banding.unknown(),
-            *self.banding.either(self.banding.make(), ()),
+            *self.buffer_steps.unknown(),
+            *self.buffer_steps.choose(self.buffer_steps.make(), ()),
         ]
 
     def _taps(self) -> list[ir.Step]:
         """Return the range of taps of a panel."""
-        seen, value = self.plan.seen, self.sizes.value
-        if seen is None:
+        valid_taps, value = self.plan.valid_taps, self.sizes.value
+        if valid_taps is None:
             k = variable("channels") * value(self.form.window)
             return [ir.Let("k", k), ir.Let("span", variable("k"))]
         first, width = variable("column"), variable("width")
         if self.plan.joins:
             first, width = select(JOINED, 0, first), select(JOINED, variable("run"), width)
-        row = self.banding.row(value(product(step.extent for step in self.form.positions[1:])))
-        return seen.range(value, first, width, row)
+        row = self.buffer_steps.row(value(product(step.extent for step in self.form.positions[1:])))
+        return valid_taps.range(value, first, width, row)
 
     @property
     def _runs_by_position(self) -> ir.Value:

@@ -23,7 +23,7 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import least, variable
-from anydim.kernels.matmul.convolution.convolution_tile import Banded, Micro, Tall
+from anydim.kernels.matmul.convolution.convolution_tile import LineBufferMicro, Micro, Tall
 from anydim.kernels.matmul.matmul_kernel import call, function_library
 from anydim.kernels.matmul.register_tile import Tile
 from anydim.sizes import Size
@@ -32,7 +32,7 @@ _SCALARS = (
     "k", "span", "gap", "b_row", "c_row", "bias_step", "rows", "columns", "start", "finish",
 )  # fmt: skip
 STRIP = 4  # tiles per strip
-_TURNS = {4: 2, 2: 6}  # the first entry that fits is used
+_INTERLEAVED = {4: 2, 2: 6}  # the first entry that fits is used
 
 
 def prefix_of(tile: Tile, dtype: DType, kind: type[Micro] = Micro) -> str:
@@ -67,12 +67,14 @@ def convolution_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ir.Libr
 
 
 @lru_cache(maxsize=16)
-def banded_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
+def line_buffer_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
     """Return full-height tiles that read a line buffer, and strips of them (last library)."""
-    prefix = prefix_of(tile, dtype, Banded)
+    prefix = prefix_of(tile, dtype, LineBufferMicro)
     portable = dtype in ir.PORTABLE
-    one = ir.Library(prefix, partial(_tiles, tile, dtype, prefix, Banded), prefix, portable)
-    return one, strips(tile, dtype, f"{prefix}_whole", Banded)
+    one = ir.Library(
+        prefix, partial(_tiles, tile, dtype, prefix, LineBufferMicro), prefix, portable
+    )
+    return one, strips(tile, dtype, f"{prefix}_whole", LineBufferMicro)
 
 
 def _whole(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
@@ -80,8 +82,8 @@ def _whole(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
         *_tiles(tile, dtype, prefix),
         *(
             _tall(tile, dtype, columns, tiles)
-            for tiles, most in turns_of(tile).items()
-            for columns in range(1, most + 1)
+            for tiles, max_columns in interleaved_tiles(tile).items()
+            for columns in range(1, max_columns + 1)
         ),
     )
 
@@ -117,9 +119,9 @@ def _tiles(
     )
 
 
-def turns_of(tile: Tile) -> Mapping[int, int]:
+def interleaved_tiles(tile: Tile) -> Mapping[int, int]:
     """Return counts of interleaved row tiles, with their maximum columns (rows along vectors)."""
-    return _TURNS if tile.rows in (4, 8, 16) and tile.lanes >= tile.rows else {}
+    return _INTERLEAVED if tile.rows in (4, 8, 16) and tile.lanes >= tile.rows else {}
 
 
 def tall_name(tile: Tile, dtype: DType, columns: int, tiles: int) -> str:
@@ -169,20 +171,22 @@ def strips(tile: Tile, dtype: DType, one: str, kind: type[Micro] = Micro) -> ir.
         row = code.variable(0)
         with code.loop(lambda: row() < variable("rows")):
             at = row()
-            left = code.let(variable("rows") - at)
+            remaining = code.let(variable("rows") - at)
             own = {
                 "a": ir.Address("a", at * variable("a_row")),
                 "bias": ir.Address("bias", at * variable("bias_step")),
                 "c": ir.Address("c", at * variable("c_row")),
                 "more": ir.Address("more", at * variable("c_row")),
             }
-            rows = code.let(least(left, tile.rows))
+            rows = code.let(least(remaining, tile.rows))
             tiles = call(tile_function(one, dtype, kind=kind), **own, rows=rows)
-            turns = turns_of(tile) if kind is Micro else {}
+            interleaved = interleaved_tiles(tile) if kind is Micro else {}
             with ExitStack() as otherwise:
-                for count, most in turns.items():
-                    with code.when((columns <= most) & (left >= count * tile.rows)):
-                        names = {n: tall_name(tile, dtype, n, count) for n in range(1, most + 1)}
+                for count, max_columns in interleaved.items():
+                    with code.when((columns <= max_columns) & (remaining >= count * tile.rows)):
+                        names = {
+                            n: tall_name(tile, dtype, n, count) for n in range(1, max_columns + 1)
+                        }
                         cases = {n: call(strip_function(own_name, dtype), **own)
                                  for n, own_name in names.items()}  # fmt: skip
                         code.emit(ir.Switch(columns, tuple((n, (c,)) for n, c in cases.items())))

@@ -26,7 +26,7 @@ from anydim.sizes import product
 
 PACK_SCALARS = ("x_at", "column", "width", "channels")
 IMAGE_SCALARS = ("images", "x_image")  # count and stride of images of `width` columns each
-SEEN_SCALARS = ("seen", "unseen")  # range of valid taps along the outermost axis: start, stop
+VALID_TAPS = ("seen", "unseen")  # range of valid taps along the outermost axis: start, stop
 SHUFFLED_STRIDES = 4
 ChannelOffset = Callable[[ir.Value], ir.Value]  # the offset of a channel
 
@@ -34,8 +34,8 @@ ChannelOffset = Callable[[ir.Value], ir.Value]  # the offset of a channel
 class WindowPack:
     """Writes the function `windows`: a panel of B from `column` on, rows `row` elements apart.
 
-    `places` and `taps` map axis names to their indices; `x` and `to` are the offsets of the vector
-    of positions in x and in the panel; `wanted` are the masks of its loads.
+    `positions` and `taps` map axis names to their indices; `x` and `to` are the offsets of the
+    vector of positions in x and in the panel; `wanted` are the masks of its loads.
     """
 
     name = "windows"
@@ -45,15 +45,16 @@ class WindowPack:
     wanted: Sequence[ir.Value]
 
     def __init__(
-        self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool, seen: bool
+        self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool,
+        skips_taps: bool,
     ) -> None:  # fmt: skip
         self.form, self.sizes, self.lanes, self.row = form, sizes, lanes, row
-        self.joined, self.seen = joined, seen
+        self.joined, self.skips_taps = joined, skips_taps
         self.vector = ir.Type(form.dtype, lanes)
         self.last = form.positions[-1]
         self.stride = int(self.last.x.constant or 1)
         steps = self.stride > SHUFFLED_STRIDES and bool(form.taps) and form.taps[-1].x == 1
-        self.turned = turned_library(lanes, form.dtype) if steps else None
+        self.transpose = turned_library(lanes, form.dtype) if steps else None
         self.positions: dict[str, ir.Value] = {}
         self.taps: dict[str, ir.Value] = {}
 
@@ -62,7 +63,7 @@ class WindowPack:
         self.code = Writer()
         self._images()
         pointers = (ir.Pointer(name, self.form.dtype) for name in ("x", "dst"))
-        own = (*PACK_SCALARS, *IMAGE_SCALARS * self.joined, *SEEN_SCALARS * self.seen)
+        own = (*PACK_SCALARS, *IMAGE_SCALARS * self.joined, *VALID_TAPS * self.skips_taps)
         scalars = map(ir.Scalar, (*own, *self.sizes.names))
         return ir.Function(self.name, (*pointers, *scalars), self.code.written)
 
@@ -96,12 +97,12 @@ class WindowPack:
             self.positions = {step.name: index for step, index in zip(axes, found)}
             row = (self.positions[step.name] * value(step.x) for step in axes[:-1])
             x = code.let(summed(self.first, *row))
-            if self.turned is not None:
+            if self.transpose is not None:
                 self.positions[self.last.name] = code.let(begin - start)
                 whole = self._whole(stop - 1 - begin)
                 with code.when(whole):
                     self.x = code.let(x + self.positions[self.last.name] * self.stride)
-                    self._turn(self.turned.name, begin - self.begin, stop - begin)
+                    self._transpose_row(self.transpose.name, begin - self.begin, stop - begin)
                 begin = code.let(select(whole, stop, begin))
             with code.range(begin, stop, self.lanes) as at:
                 index = self.positions[self.last.name] = code.let(at - start)
@@ -124,7 +125,7 @@ class WindowPack:
             found = found & (low >= 0) & (high < value(bound.extent))
         return self.code.let(found)
 
-    def _turn(self, function: str, to: ir.Value, count: ir.Value) -> None:
+    def _transpose_row(self, function: str, to: ir.Value, count: ir.Value) -> None:
         """Transpose `count` positions of a row, whose innermost taps are contiguous."""
         form, value = self.form, self.sizes.value
         *outer, tap = form.taps
@@ -151,24 +152,24 @@ class WindowPack:
         with ExitStack() as loops:
             for tap in taps:
                 start, stop = constant(0), self.sizes.value(tap.extent)
-                if self.seen and tap.name == self.form.taps[0].name:
-                    start, stop = map(variable, SEEN_SCALARS)
+                if self.skips_taps and tap.name == self.form.taps[0].name:
+                    start, stop = map(variable, VALID_TAPS)
                 self.taps[tap.name] = loops.enter_context(self.code.range(start, stop))
             yield
 
     def _tap_number(self) -> ir.Value:
         """Return the number of a tap among the taps of a channel."""
         taps = [self.taps[tap.name] for tap in self.form.taps]
-        if self.seen:
-            taps[0] = taps[0] - variable(SEEN_SCALARS[0])
+        if self.skips_taps:
+            taps[0] = taps[0] - variable(VALID_TAPS[0])
         return tap_number(self.form, taps, self.sizes)
 
     @property
     def _window(self) -> ir.Value:
         """Number of taps."""
-        if not self.seen:
+        if not self.skips_taps:
             return self.sizes.value(self.form.window)
-        first, stop = map(variable, SEEN_SCALARS)
+        first, stop = map(variable, VALID_TAPS)
         rest = product(tap.extent for tap in self.form.taps[1:])
         return (stop - first) * self.sizes.value(rest)
 
@@ -256,8 +257,8 @@ class WindowPack:
 
 def tap_number(form: Windows, taps: Sequence[ir.Value], sizes: SizeParameters) -> ir.Value:
     """Return the number of a tap in its window, by its indices."""
-    behind = (product(tap.extent for tap in form.taps[n + 1 :]) for n in range(len(taps)))
-    return summed(*(tap * sizes.value(each) for tap, each in zip(taps, behind)))
+    inner = (product(tap.extent for tap in form.taps[n + 1 :]) for n in range(len(taps)))
+    return summed(*(tap * sizes.value(each) for tap, each in zip(taps, inner)))
 
 
 def weights_function(form: Windows, sizes: SizeParameters, rows: int) -> ir.Function:
@@ -284,8 +285,8 @@ def weights_function(form: Windows, sizes: SizeParameters, rows: int) -> ir.Func
 def picked(part: int, stride: int, lanes: int) -> tuple[int, ...]:
     """Return shuffle indices that merge one more loaded part into the lanes selected so far."""
 
-    def pick(lane: int) -> int:
+    def chosen(lane: int) -> int:
         own, offset = divmod(lane * stride, lanes)
         return lanes + offset if own == part else offset if part == 1 and own == 0 else lane
 
-    return tuple(map(pick, range(lanes)))
+    return tuple(map(chosen, range(lanes)))

@@ -8,15 +8,21 @@ from functools import cached_property
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.convolution.batched_columns import MOST, NEVER, Columns, columns_of
-from anydim.kernels.matmul.convolution.convolution_epilogue import Ending, ending_of
+from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue, tile_epilogue_of
 from anydim.kernels.matmul.convolution.convolution_form import OuterLoop, Windows
 from anydim.kernels.matmul.convolution.cropped_taps import cropped
-from anydim.kernels.matmul.convolution.line_buffer import Band, band_of
-from anydim.kernels.matmul.convolution.valid_taps import Seen, rest_of, seen_of
+from anydim.kernels.matmul.convolution.line_buffer import LineBuffer, line_buffer_of
+from anydim.kernels.matmul.convolution.valid_taps import ValidTaps, rest_of, valid_taps_of
 from anydim.kernels.matmul.epilogue import target_of
 from anydim.kernels.matmul.register_tile import LINE, Tile
 from anydim.kernels.matmul.schedules import Convolution
-from anydim.kernels.matmul.work_partition import MOST_PACKED, MOST_STEPS, Sharing, from_on, work_of
+from anydim.kernels.matmul.work_partition import (
+    MAX_STEPS,
+    MAX_STEPS_PACKED,
+    Sharing,
+    from_on,
+    work_of,
+)
 from anydim.lang.tree import Group
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
@@ -44,19 +50,19 @@ class Scratch:
     panel: Size
     weights: Size
     sums: Size = NEVER
-    turned: Size = NEVER
+    transposed: Size = NEVER
 
     @property
     def sums_at(self) -> Size:
         return self.panel + self.weights
 
     @property
-    def turned_at(self) -> Size:
+    def transposed_at(self) -> Size:
         return self.sums_at + self.sums
 
     @property
     def all(self) -> Size:
-        return self.turned_at + self.turned
+        return self.transposed_at + self.transposed
 
 
 @dataclass(frozen=True)
@@ -69,14 +75,14 @@ class Plan:
 
     given: Windows
     form: Windows
-    ending: Ending | None
+    epilogue: TileEpilogue | None
     schedule: Convolution
     machine: Machine
     target: str
     columns: Columns[OuterLoop]
     copied: Size
-    band: Band | None
-    seen: Seen | None
+    line_buffer: LineBuffer | None
+    valid_taps: ValidTaps | None
     blocks: WindowBlocks
 
     @property
@@ -91,7 +97,7 @@ class Plan:
     @property
     def finished(self) -> bool:
         """Whether register tiles compute the whole epilogue."""
-        return self.ending is not None or [o.is_product for o in self.form.outputs] == [True]
+        return self.epilogue is not None or [o.is_product for o in self.form.outputs] == [True]
 
     @property
     def joins(self) -> bool:
@@ -112,17 +118,17 @@ class Plan:
     def scratch(self) -> Scratch:
         """The scratch of a thread."""
         scratch = self._joined_scratch() if self.joins else self._own_scratch()
-        if self.band is None:
+        if self.line_buffer is None:
             return scratch
-        reached = _band_bytes(self.machine) + LINE  # vectors may extend past its last row
+        reached = _line_buffer_bytes(self.machine) + LINE  # vectors may extend past its last row
         return replace(scratch, panel=maximum(scratch.panel, reached))
 
     def _own_scratch(self) -> Scratch:
         """Return the scratch without joined images."""
         bytes, k = self.form.dtype.bytes, self.blocks.channels * self.form.window
         panel = NEVER if self.schedule.direct else align_up(k * (self.panel_row * bytes), LINE)
-        if self.band is not None:
-            k = maximum(k, self.band.channels * self.given.window)
+        if self.line_buffer is not None:
+            k = maximum(k, self.line_buffer.channels * self.given.window)
         return Scratch(panel, self.copied * align_up(self.blocks.rows * k * bytes, LINE))
 
     def _joined_scratch(self) -> Scratch:
@@ -133,42 +139,47 @@ class Plan:
         """
         schedule, tile, bytes = self.schedule, self.tile, self.form.dtype.bytes
         window, channels = self.given.window, self.given.channels.extent
-        row, most = self.panel_row * bytes, schedule.chunk_k * _NARROW
-        k = minimum(channels * window, maximum(most, window))
+        row, max_k = self.panel_row * bytes, schedule.chunk_k * _NARROW
+        k = minimum(channels * window, maximum(max_k, window))
         tiles = minimum(ceil_div(self.form.rows, tile.rows), schedule.block_tiles)
-        rows, columns, turned = tiles * tile.rows, schedule.block_panels * tile.width, NEVER
+        rows, columns, transposed = tiles * tile.rows, schedule.block_panels * tile.width, NEVER
         if self.runs_by_position:
             columns = max(columns, MOST * tile.width)
-            turned = minimum(channels * MOST, maximum(most, MOST)) * row
+            transposed = minimum(channels * MOST, maximum(max_k, MOST)) * row
         weights = align_up(rows * k * bytes, LINE) if self.copies else NEVER
-        return Scratch(align_up(k * row, LINE), weights, rows * columns * bytes, turned)
+        return Scratch(align_up(k * row, LINE), weights, rows * columns * bytes, transposed)
 
 
-def _band_bytes(machine: Machine) -> int:
+def _line_buffer_bytes(machine: Machine) -> int:
     """Return the maximum bytes of a line buffer; a chunk's weights share the second-level cache."""
     return machine.l2_bytes // 4
 
 
 def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machine) -> Plan:
     """Return the plan of a group's convolution on a machine."""
-    form, ending, tile = cropped(given), ending_of(given, group), schedule.tile
-    columns = columns_of(form, given, ending, schedule)
-    copied, band = as_size(1), None
-    seen = None if machine.most_lanes else seen_of(form)
+    form, epilogue, tile = cropped(given), tile_epilogue_of(given, group), schedule.tile
+    columns = columns_of(form, given, epilogue, schedule)
+    copied, line_buffer = as_size(1), None
+    valid_taps = None if machine.most_lanes else valid_taps_of(form)
     if schedule.packed:
-        gone = given.window - form.window if seen is None else rest_of(given) - seen.rest
-        copied = minimum(from_on(gone, 1), 1 - columns.by_position)
+        skipped = (
+            given.window - form.window if valid_taps is None else rest_of(given) - valid_taps.rest
+        )
+        copied = minimum(from_on(skipped, 1), 1 - columns.by_position)
     if not (schedule.direct or machine.most_lanes):
-        most = schedule.chunk_k, _band_bytes(machine)
-        band = band_of(form, given, tile, schedule.block_panels, *most)
-    if band is not None:
-        columns = replace(columns, all=maximum(columns.all, band.used * band.rows * band.width))
-    more = ending is not None and ending.more is not None
+        limits = schedule.chunk_k, _line_buffer_bytes(machine)
+        line_buffer = line_buffer_of(form, given, tile, schedule.block_panels, *limits)
+    if line_buffer is not None:
+        columns = replace(
+            columns,
+            all=maximum(columns.all, line_buffer.used * line_buffer.rows * line_buffer.width),
+        )
+    more = epilogue is not None and epilogue.more is not None
     target = target_of(form.outputs, group, form.dtype)
     assert target is not None, "forms have a result of the type of the sums"
     return Plan(
-        given, form, ending, schedule, machine, target.tensor, columns, copied, band,
-        seen, _cut(form, columns, schedule, more),
+        given, form, epilogue, schedule, machine, target.tensor, columns, copied, line_buffer,
+        valid_taps, _cut(form, columns, schedule, more),
     )  # fmt: skip
 
 
@@ -189,8 +200,8 @@ def _cut(
     by_position = columns.by_position
     times = 1 if more else maximum(narrow, by_position * _NARROW, 1)
     window = maximum(form.window, by_position * form.channels.x, 1)
-    most = maximum(schedule.chunk_k * times // window, 1)
-    chunks = maximum(ceil_div(form.channels.extent, most), 1)
+    limit = maximum(schedule.chunk_k * times // window, 1)
+    chunks = maximum(ceil_div(form.channels.extent, limit), 1)
     around = product(extent for _, extent in columns.loops)
     few = from_on(_FEW_PANELS - panels, 0) * from_on(tiles, _MANY_TILES)
     return WindowBlocks(
@@ -200,6 +211,6 @@ def _cut(
             columns.loops, tiles,
             maximum(columns.all, columns.joined * panels * tile.width),  # counts full panels
             tile.width, tile.lanes, few, work_of(around, form.rows, tiles, columns.all, form.k),
-            MOST_PACKED if schedule.packed else MOST_STEPS,
+            MAX_STEPS_PACKED if schedule.packed else MAX_STEPS,
         ),
     )  # fmt: skip

@@ -52,8 +52,8 @@ class Micro:
 
     def _columns(self) -> None:
         """Compute the values of columns that all k-steps share."""
-        left = variable("columns") - (self.vectors - 1) * self.lanes
-        self.mask = self.code.let(first_lanes(left, self.lanes))
+        remaining = variable("columns") - (self.vectors - 1) * self.lanes
+        self.mask = self.code.let(first_lanes(remaining, self.lanes))
 
     def _products(self) -> None:
         code, unroll, span = self.code, self.unroll, variable("span")
@@ -129,7 +129,7 @@ class Micro:
                     sums[index] = operate(function, sums[index], limit)
 
 
-class Banded(Micro):
+class LineBufferMicro(Micro):
     """A tile whose vectors are addressed by a table: see `line_buffer.py`."""
 
     kind = "bands"

@@ -5,7 +5,7 @@ columns reads, for all taps: each tap reads vectors at a fixed distance from tho
 With a stride of s along an axis, a line buffer stores positions 0, s, 2s, ... together as one
 phase, then 1, s + 1, ...
 
-    band[channel, phase, row, i] = x[channel, place(phase, row, i)]     0 outside of x
+    band[channel, phase, row, i] = x[channel, position(phase, row, i)]     0 out of bounds
 
 A row of the result is followed by excess columns. They either fill its last vector, or are just the
 columns up to the next row of the line buffer, so that a vector may have the end of a row and the
@@ -30,10 +30,10 @@ from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, number, register, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked
 from anydim.kernels.matmul.convolution.convolution_form import Windows
-from anydim.kernels.matmul.convolution.convolution_micro_kernels import banded_libraries
+from anydim.kernels.matmul.convolution.convolution_micro_kernels import line_buffer_libraries
 from anydim.kernels.matmul.convolution.convolution_packing import (
-    SEEN_SCALARS,
     SHUFFLED_STRIDES,
+    VALID_TAPS,
     WindowPack,
 )
 from anydim.kernels.matmul.convolution.convolution_tile import ENTRY
@@ -89,7 +89,7 @@ def _slides(form: Windows, given: Windows) -> tuple[_Slide, ...]:
 
 
 @dataclass(frozen=True)
-class Band:
+class LineBuffer:
     """A line buffer for a convolution.
 
     Where `used` is 1, not 0, a block has up to `panels` panels, and a chunk `channels` channels
@@ -128,8 +128,8 @@ class Band:
     def line(self) -> Size:
         """Elements between rows of a phase."""
         last = self.slides[-1]
-        behind = align_up(last.reach // last.step, self.tile.lanes)
-        return self.width + from_on(self.reaching - self.filled, 0) * behind
+        padding = align_up(last.reach // last.step, self.tile.lanes)
+        return self.width + from_on(self.reaching - self.filled, 0) * padding
 
     @property
     def phases(self) -> int:
@@ -141,9 +141,9 @@ class Band:
         return 1 + sum(slide.reach // slide.step for slide in self.slides[:-1])
 
 
-def band_of(
+def line_buffer_of(
     form: Windows, given: Windows, tile: Tile, panels: int, most_k: int, most_bytes: int
-) -> Band | None:  # fmt: skip
+) -> LineBuffer | None:  # fmt: skip
     """Return the line buffer of a form, for blocks of at least `panels`; None if there is none.
 
     It has at most `most_k` k-steps and `most_bytes`. Its use must not depend on the batch: it
@@ -155,11 +155,11 @@ def band_of(
         return None
     most_k = max(min(most_k, _MOST_K), window)
     each = ceil_div(channels, ceil_div(channels, most_k // window))
-    band = Band(slides, tile, each, (each * window).constant or 0)
-    row = maximum(each * (band.phases * form.dtype.bytes) * band.line, 1)
-    lines = as_size(most_bytes) // row - band.further
-    fitting = (lines - 1) * band.width // tile.width  # a block may begin and end within a row
-    filled = ceil_div(band.rows * band.width, tile.lanes) * (rows * window + _COPIED)
+    buffer = LineBuffer(slides, tile, each, (each * window).constant or 0)
+    row = maximum(each * (buffer.phases * form.dtype.bytes) * buffer.line, 1)
+    lines = as_size(most_bytes) // row - buffer.further
+    fitting = (lines - 1) * buffer.width // tile.width  # a block may begin and end within a row
+    filled = ceil_div(buffer.rows * buffer.width, tile.lanes) * (rows * window + _COPIED)
     masks = min(_MASKS // max(each.constant or 0, 1), _PACKED)
     each_tap = rows + (_PACKED + masks) * (1 + slides[-1].step)
     packed = ceil_div(form.columns, tile.lanes) * each_tap * window
@@ -167,15 +167,17 @@ def band_of(
     used = used * from_on(fitting, panels)
     if window > _MOST_K or used.constant == 0:
         return None
-    return replace(band, used=used, panels=minimum(fitting, panels * PANELS))
+    return replace(buffer, used=used, panels=minimum(fitting, panels * PANELS))
 
 
-class BandPack(WindowPack):
+class LineBufferPack(WindowPack):
     """Writes the functions that fill a line buffer and its table."""
 
-    def __init__(self, form: Windows, band: Band, sizes: SizeParameters, seen: bool) -> None:
-        super().__init__(form, sizes, band.tile.lanes, 0, False, seen)
-        self.band = band
+    def __init__(
+        self, form: Windows, buffer: LineBuffer, sizes: SizeParameters, skips_taps: bool
+    ) -> None:
+        super().__init__(form, sizes, buffer.tile.lanes, 0, False, skips_taps)
+        self.buffer = buffer
 
     def function(self) -> ir.Function:
         """Return `band`, which fills the buffer with all channels from `x_at` on.
@@ -183,16 +185,16 @@ class BandPack(WindowPack):
         It copies `lines` rows of each phase, from the first one that row `row` of the result reads.
         """
         self.code = Writer()
-        code, value, band = self.code, self.sizes.value, self.band
-        line, last = value(band.line), band.slides[-1]
+        code, value, buffer = self.code, self.sizes.value, self.buffer
+        line, last = value(buffer.line), buffer.slides[-1]
         plane = code.let(variable("lines") * line)
-        steps = [range(slide.step) for slide in band.slides]
+        steps = [range(slide.step) for slide in buffer.slides]
         with (
             code.range(0, variable("channels")) as channel,
             code.range(0, line, self.lanes) as i,
         ):
             x = code.let(variable("x_at") + channel * value(self.form.channels.x))
-            to = code.let(channel * plane * band.phases + i)
+            to = code.let(channel * plane * buffer.phases + i)
             exist = code.let(first_lanes(line - i, self.lanes))
             for phase, firsts in enumerate(every(*steps)):
                 ends = code.let(x + (i * last.step + firsts[-1])), code.let(to + plane * phase)
@@ -204,8 +206,8 @@ class BandPack(WindowPack):
     ) -> None:
         """Copy the vector from `i` on of all rows of the phase that starts at `firsts`."""
         code, value, lines = self.code, self.sizes.value, variable("lines")
-        *above, last = self.band.slides
-        line = value(self.band.line)
+        *above, last = self.buffer.slides
+        line = value(self.buffer.line)
         apart: ir.Value = constant(0)
         first, stop = apart, apart + lines
         for slide, position in zip(above, firsts):
@@ -239,20 +241,20 @@ class BandPack(WindowPack):
         They are stored after the slots of a tile's vectors.
         """
         self.code = Writer()
-        code, value, band = self.code, self.sizes.value, self.band
-        at, line = code.variable(band.tile.vectors * ENTRY), value(band.line)
+        code, value, buffer = self.code, self.sizes.value, self.buffer
+        at, line = code.variable(buffer.tile.vectors * ENTRY), value(buffer.line)
         plane = code.let(variable("lines") * line)
         with code.range(0, variable("channels")) as channel, self._over(self.form.taps):
             phase: ir.Value = channel
             found: ir.Value = constant(0)
-            for slide in band.slides:
+            for slide in buffer.slides:
                 along = code.let(self.taps[slide.tap.name] * slide.spread)
                 moved = code.let(quotient(along, slide.step))
                 phase = phase * slide.step + (along - moved * slide.step)
                 found = found * line + moved
             code.emit(ir.Store("table", at(), phase * plane + found))
             at += 1
-        own = SEEN_SCALARS if self.seen else ()
+        own = VALID_TAPS if self.skips_taps else ()
         return self._written("steps", ("table",), ("lines", "channels", *own))
 
     def head(self) -> ir.Function:
@@ -263,15 +265,15 @@ class BandPack(WindowPack):
         lane.
         """
         self.code = Writer()
-        code, value, band = self.code, self.sizes.value, self.band
-        own, width = value(band.slides[-1].position.extent), value(band.width)
-        for vector in range(band.tile.vectors):
+        code, value, buffer = self.code, self.sizes.value, self.buffer
+        own, width = value(buffer.slides[-1].position.extent), value(buffer.width)
+        for vector in range(buffer.tile.vectors):
             column = code.let(variable("column") + vector * self.lanes)
             row = code.let(quotient(column, width))
             along = code.let(column - row * width)
-            begin = (row - variable("row")) * value(band.line) + along
+            begin = (row - variable("row")) * value(buffer.line) + along
             position, from_lane = row * own + along, width - along
-            more = select(row + 1 < value(band.rows), own, 0)
+            more = select(row + 1 < value(buffer.rows), own, 0)
             entry = (
                 begin,
                 position,
@@ -293,23 +295,23 @@ class BandPack(WindowPack):
 
 
 @dataclass(frozen=True)
-class Banding:
+class LineBufferSteps:
     """The steps of a kernel that fill a line buffer and address its vectors; empty without one."""
 
-    band: Band | None
+    buffer: LineBuffer | None
     sizes: SizeParameters
     functions: tuple[ir.Function, ...]  # `band`, `steps` and `head`
-    seen: bool
+    skips_taps: bool
 
     @property
     def _used(self) -> Size:
-        return as_size(0) if self.band is None else self.band.used
+        return as_size(0) if self.buffer is None else self.buffer.used
 
-    def either(self, band: Sequence[ir.Step], panels: Sequence[ir.Step]) -> list[ir.Step]:
+    def choose(self, buffer: Sequence[ir.Step], panels: Sequence[ir.Step]) -> list[ir.Step]:
         """Return `band` where the line buffer is used, and `panels` elsewhere."""
         if self._used.constant is not None:
-            return [*(band if self._used == 1 else panels)]
-        return [ir.If(ir.Var(ir.FLAG, "banded"), tuple(band), tuple(panels))]
+            return [*(buffer if self._used == 1 else panels)]
+        return [ir.If(ir.Var(ir.FLAG, "banded"), tuple(buffer), tuple(panels))]
 
     @property
     def _used_value(self) -> ir.Value:
@@ -317,41 +319,41 @@ class Banding:
 
     def start(self) -> list[ir.Step]:
         """Return the declaration of the table."""
-        if self.band is None:
+        if self.buffer is None:
             return []
-        return [ir.Stack("table", int64, ENTRY * self.band.tile.vectors + self.band.steps)]
+        return [ir.Stack("table", int64, ENTRY * self.buffer.tile.vectors + self.buffer.steps)]
 
-    def enter(self, most: ir.Value) -> tuple[list[ir.Step], ir.Value]:
+    def enter(self, max_panels: ir.Value) -> tuple[list[ir.Step], ir.Value]:
         """Return the flag of its use, and the panels of a block, which are `most` without it."""
-        if self.band is None:
-            return [], most
-        used, panels = self._used_value, self.sizes.value(self.band.panels)
-        return [ir.Let("banded", used)], select(used, panels, most)
+        if self.buffer is None:
+            return [], max_panels
+        used, panels = self._used_value, self.sizes.value(self.buffer.panels)
+        return [ir.Let("banded", used)], select(used, panels, max_panels)
 
     def make(self) -> list[ir.Step]:
         """Return the call that copies the rows of x of a block of columns."""
-        if self.band is None:
+        if self.buffer is None:
             return []
         dst = ir.Address("scratch", constant(0))
         return [call(self.functions[0], dst=dst, row=self._first_row, lines=self._lines)]
 
     def unknown(self) -> list[ir.Step]:
         """Return declarations that mark the table as empty."""
-        return [ir.Declare(name, constant(-1)) for name in _KNOWN if self.band is not None]
+        return [ir.Declare(name, constant(-1)) for name in _KNOWN if self.buffer is not None]
 
     @property
     def _lines(self) -> ir.Value:
         """Rows of each phase."""
-        assert self.band is not None
+        assert self.buffer is not None
         rows = quotient(variable("columns") - 1, self._width) + 1 - self._first_row
-        return rows + self.band.further
+        return rows + self.buffer.further
 
     def head(self) -> list[ir.Step]:
         """Write the slots of a panel's vectors, and the k-steps unless the table has its taps."""
-        if self.band is None:
+        if self.buffer is None:
             return []
         _, table, head = self.functions
-        now = list(map(variable, SEEN_SCALARS)) if self.seen else [constant(0), constant(0)]
+        now = list(map(variable, VALID_TAPS)) if self.skips_taps else [constant(0), constant(0)]
         first, last = (register(known).differs(at) for known, at in zip(_KNOWN, now))
         notes = (ir.Assign(known, at) for known, at in zip(_KNOWN, now))
         return [
@@ -361,22 +363,22 @@ class Banding:
 
     def output_position(self, column: ir.Value) -> ir.Value:
         """Return the output positions before a column of padded rows."""
-        assert self.band is not None
+        assert self.buffer is not None
         row = quotient(column, self._width)
-        extent = self.sizes.value(self.band.slides[-1].position.extent)
+        extent = self.sizes.value(self.buffer.slides[-1].position.extent)
         return row * extent + least(column - row * self._width, extent)
 
     def row(self, row: ir.Value) -> ir.Value:
         """Return the columns of a row of the outermost positions; `row` for panels."""
-        if self.band is None or not self.band.slides[1:]:
+        if self.buffer is None or not self.buffer.slides[1:]:
             return row
         return select(self._used_value, self._width, row)
 
     @property
     def _width(self) -> ir.Value:
         """Columns of a padded row."""
-        assert self.band is not None
-        return self.sizes.value(self.band.width)
+        assert self.buffer is not None
+        return self.sizes.value(self.buffer.width)
 
     @property
     def _first_row(self) -> ir.Value:
@@ -384,12 +386,14 @@ class Banding:
         return quotient(variable("column0"), self._width)
 
 
-def banding_of(band: Band | None, form: Windows, kernel: Blocked, seen: bool) -> Banding:
+def line_buffer_steps(
+    buffer: LineBuffer | None, form: Windows, kernel: Blocked, skips_taps: bool
+) -> LineBufferSteps:
     """Return the line buffer of a kernel; adds its functions and libraries to the kernel."""
-    if band is None:
-        return Banding(None, kernel.sizes, (), seen)
-    pack = BandPack(form, band, kernel.sizes, seen)
+    if buffer is None:
+        return LineBufferSteps(None, kernel.sizes, (), skips_taps)
+    pack = LineBufferPack(form, buffer, kernel.sizes, skips_taps)
     functions = tuple(kernel.sized(write) for write in (pack.function, pack.steps, pack.head))
-    for library in banded_libraries(kernel.tile, form.dtype):
+    for library in line_buffer_libraries(kernel.tile, form.dtype):
         kernel.needs(library)
-    return Banding(band, kernel.sizes, functions, seen)
+    return LineBufferSteps(buffer, kernel.sizes, functions, skips_taps)

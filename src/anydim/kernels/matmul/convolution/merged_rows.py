@@ -18,7 +18,7 @@ from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.matmul.convolution.convolution_form import Windows
 from anydim.kernels.matmul.convolution.convolution_packing import ChannelOffset, WindowPack
-from anydim.kernels.matmul.lane_select import PICKED, are_near, picked
+from anydim.kernels.matmul.lane_select import SELECT_VECTORS, select_lanes, within_vectors
 from anydim.kernels.matmul.window_geometry import Bound
 from anydim.sizes import Size, product
 
@@ -49,9 +49,9 @@ class MergedPack(WindowPack):
 
     def __init__(
         self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool,
-        seen: bool, elements: Size | None,
+        skips_taps: bool, elements: Size | None,
     ) -> None:  # fmt: skip
-        super().__init__(form, sizes, lanes, row, joined, seen)
+        super().__init__(form, sizes, lanes, row, joined, skips_taps)
         self.gathered = not follows_on(form)
         self.elements = elements if self.gathered and form.dtype.bits == 32 else None
         self.whole = ir.Type(int32, lanes)
@@ -60,10 +60,10 @@ class MergedPack(WindowPack):
         """Return the condition under which merged rows are faster."""
         value = self.sizes.value
         few = (self.form.channels.extent.constant or _FEW) < _FEW
-        most = self.lanes // 8 if self.gathered else self.lanes if few else _MOST
-        found = value(self.last.extent) <= most
+        max_extent = self.lanes // 8 if self.gathered else self.lanes if few else _MOST
+        found = value(self.last.extent) <= max_extent
         if self.elements is not None and not few:
-            near = value(self.form.positions[-2].x) <= PICKED * value(self.last.extent)
+            near = value(self.form.positions[-2].x) <= SELECT_VECTORS * value(self.last.extent)
             found = found | near & (value(self.last.extent) <= self.lanes // 3)
         if self.gathered and self.joined:
             found = found & (variable("images") <= 1)
@@ -102,20 +102,20 @@ class MergedPack(WindowPack):
             extent = self.sizes.value(step.extent)
             outer = let(quotient(at, extent))
             index = self.positions[step.name] = let(at - outer * extent)
-            few, left = let(least(extent, self.lanes)), let(least(extent - index, self.lanes))
-            ends = let(self._ended(further, few, left))
+            few, remaining = let(least(extent, self.lanes)), let(least(extent - index, self.lanes))
+            ends = let(self._ended(further, few, remaining))
             self.off[step.name] = let(further - self._scaled(ends, extent))
             at, further = outer, ends
         first = self.form.positions[0].name
         self.positions[first], self.off[first] = at, further
 
-    def _ended(self, off: ir.Value, few: ir.Value, left: ir.Value) -> ir.Value:
+    def _ended(self, off: ir.Value, few: ir.Value, remaining: ir.Value) -> ir.Value:
         """Return the number of ends of rows of `few` positions before each lane.
 
         `left` positions of the first row remain. The numbers are small: quotients of float32,
         rounded down, are exact.
         """
-        shifted = off + self._spread(few - left)
+        shifted = off + self._spread(few - remaining)
         return (shifted.as_(float32) / self._spread(few).as_(float32)).as_(int32)
 
     def _spread(self, value: ir.Value) -> ir.Value:
@@ -130,7 +130,7 @@ class MergedPack(WindowPack):
         if self.gathered:
             first, *more = (self.off[name].as_(int64) * step for name, step in strides)
             self.apart = self.code.let(sum(more, first))
-            self.near = self.code.let(are_near(self.apart, self.exist))
+            self.near = self.code.let(within_vectors(self.apart, self.exist))
         steps = (self.positions[name] * step for name, step in strides)
         self.x = self.code.let(summed(variable("x_at"), *steps))
         self.to = self.code.let(at - variable("column"))
@@ -189,6 +189,6 @@ class MergedPack(WindowPack):
         gathered = ir.Gather(self.vector, "x", self.apart + source, mask)
         if self.elements is None:
             return self.code.let(gathered)
-        last = self.sizes.value(self.elements) - PICKED * self.lanes
+        last = self.sizes.value(self.elements) - SELECT_VECTORS * self.lanes
         fits = self.near & (source >= 0) & (source <= last)
-        return picked(self.code, gathered, source, self.apart, fits)
+        return select_lanes(self.code, gathered, source, self.apart, fits)

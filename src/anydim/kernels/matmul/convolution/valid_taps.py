@@ -14,15 +14,15 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient
 from anydim.kernels.ir import greatest, variable
 from anydim.kernels.matmul.convolution.convolution_form import Windows
-from anydim.kernels.matmul.convolution.convolution_packing import SEEN_SCALARS, SHUFFLED_STRIDES
+from anydim.kernels.matmul.convolution.convolution_packing import SHUFFLED_STRIDES, VALID_TAPS
 from anydim.kernels.matmul.window_geometry import Bound, taps_inside
 from anydim.sizes import Size, product
 
-FROM, TO = SEEN_SCALARS
+FROM, TO = VALID_TAPS
 
 
 @dataclass(frozen=True)
-class Seen:
+class ValidTaps:
     """The outermost axis of taps, with a bound on the outermost positions.
 
     It has `taps` taps, each with `rest` taps of the other axes.
@@ -60,7 +60,7 @@ def rest_of(form: Windows) -> Size:
     return product(tap.extent for tap in form.taps[1:])
 
 
-def seen_of(form: Windows) -> Seen | None:
+def valid_taps_of(form: Windows) -> ValidTaps | None:
     """Return the range of taps of a form; None where all taps are multiplied."""
     bounds = [bound for bound in form.bounds if form.taps and bound.tap == form.taps[0].name]
     if len(bounds) != 1 or bounds[0].position != form.positions[0].name:
@@ -70,4 +70,4 @@ def seen_of(form: Windows) -> Seen | None:
         return None
     if len(form.taps) == 1 and stride > SHUFFLED_STRIDES:  # rows of taps are transposed together
         return None
-    return Seen(form.taps[0].extent, rest_of(form), bounds[0])
+    return ValidTaps(form.taps[0].extent, rest_of(form), bounds[0])

@@ -78,12 +78,12 @@ class Weights:
         k = variable("channels") * self.kernel.sizes.value(form.window)
         k0 = variable("channel0") * self._channel
         kept, copied = self._kept(form, ())
-        first, came = self._kept(given, first_taps(given, form)[:1])
+        first, packed = self._kept(given, first_taps(given, form)[:1])
         at = (variable("row") * k + kept) * form.dtype.bytes + self._copy.offset
         first = variable("w_unit") + variable("row") * self.row + k0 + first
         return [
             {"a": ir.Address("scratch", at), "a_row": k, **copied},
-            {"a": ir.Address("w", first), "a_row": self.row, **came},
+            {"a": ir.Address("w", first), "a_row": self.row, **packed},
         ]
 
     def _kept(self, held: Windows, firsts: Sequence[Size]) -> tuple[ir.Value, dict[str, ir.Value]]:
@@ -91,11 +91,11 @@ class Weights:
 
         The channel has the taps of `held`; the plan's form lacks those before `firsts`.
         """
-        seen, value = self.plan.seen, self.kernel.sizes.value
-        if seen is None:
+        valid_taps, value = self.plan.valid_taps, self.kernel.sizes.value
+        if valid_taps is None:
             return constant(0), {"span": variable("k"), "gap": constant(0)}
-        tap = value(seen.rest * self.plan.tile.rows)
-        gap = (value(held.taps[0].extent) - seen.kept) * tap
+        tap = value(valid_taps.rest * self.plan.tile.rows)
+        gap = (value(held.taps[0].extent) - valid_taps.kept) * tap
         span = select(gap.equals(0), variable("k"), variable("span"))
         return summed(variable(FROM), *map(value, firsts)) * tap, {"span": span, "gap": gap}
 

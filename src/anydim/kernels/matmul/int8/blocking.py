@@ -62,13 +62,13 @@ def cut_of(
     whole = joined.all + joined.joined * (joined.panels * width - joined.all)  # counts full panels
     around = product(extent for _, extent in joined.loops)
     tiles = ceil_div(form.m.extent, tile.rows)
-    blocks, room = as_size(1), tiles  # an upper bound of a block's tiles
+    blocks, max_tiles = as_size(1), tiles  # an upper bound of a block's tiles
     if not layout.a_packed:
         kept = maximum(as_size(machine.l2_bytes * 3 // 8) // (row_bytes * tile.rows), 1)
-        most = minimum(kept * tile.rows, MOST_ROWS)
-        blocks = maximum(ceil_div(form.m.extent, most), 1)
-        room = minimum(tiles, ceil_div(most, tile.rows))
-    a_bytes = room * align_up(row_bytes * tile.rows, LINE) + 2 * LINE
+        limit = minimum(kept * tile.rows, MOST_ROWS)
+        blocks = maximum(ceil_div(form.m.extent, limit), 1)
+        max_tiles = minimum(tiles, ceil_div(limit, tile.rows))
+    a_bytes = max_tiles * align_up(row_bytes * tile.rows, LINE) + 2 * LINE
     if layout.a_packed:
         a_bytes = as_size(0)
     b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD

@@ -49,8 +49,8 @@ def few_rows(pack: BytesPack) -> ir.Function:
         for j in range(WORD):
             code.emit(ir.Store("dst", i * WIDE + at + j * lanes, number(int32, 0, lanes)))
 
-    def group(group: ir.Value, left: int) -> None:
-        levels = [root.inner({"k": group * WORD + byte}) for byte in range(left)]
+    def group(group: ir.Value, present: int) -> None:
+        levels = [root.inner({"k": group * WORD + byte}) for byte in range(present)]
 
         def columns(at: ir.Value, mask: ir.Value | None) -> None:
             parts: list[ir.Value] = [number(uint8, 0, lanes * WORD)] * WORD
@@ -69,15 +69,15 @@ def few_rows(pack: BytesPack) -> ir.Function:
                     both = (word, other) if pack.layout.a_unsigned else (other, word)
                     pack.code.emit(ir.Store("dst", to, dot(*both, total)))
 
-        with ExitStack() as behind:
+        with ExitStack() as scopes:
             for level in levels:
-                behind.enter_context(pack.behind(level))
+                scopes.enter_context(pack.hoisting(level))
             pack.code.sweep(ir.constant(0), count, lanes * WORD, columns)
 
     def _flipped(word: ir.Value) -> ir.Value:
         return word ^ FLIP if pack.layout.b.flipped else word
 
-    with pack.behind(root):
+    with pack.hoisting(root):
         pack.groups(group)
     return pack.function("few", ir.Pointer("words", int32), more=("rows", "a_row"))
 

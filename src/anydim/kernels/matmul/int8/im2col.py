@@ -1,6 +1,6 @@
 """im2col for int8 products: overlapping windows are packed into words once, as an image.
 
-    image   [word][place][place]...     a word of four bytes along k for every position, as int32
+    image   [word][position][position]...     a word of four bytes along k, as int32
 
 Positions are those that windows read, with padding, so that columns and taps have constant strides
 in the image. A panel is copied from the image run by run, as vectors that end with a row, or
@@ -22,14 +22,14 @@ from anydim.kernels.ir import constant, least, number, register, variable
 from anydim.kernels.matmul.int8.int8_form import BytesForm
 from anydim.kernels.matmul.int8.int8_packing import BytesPack
 from anydim.kernels.matmul.int8.packed_layout import WORD
-from anydim.kernels.matmul.lane_select import PICKED, are_near, picked
+from anydim.kernels.matmul.lane_select import SELECT_VECTORS, select_lanes, within_vectors
 from anydim.lang.tree import Expr, Read
 from anydim.lang.tree.affine import Affine, affine, row_major_strides, to_expr
 from anydim.sizes import Size, as_size, ceil_div, maximum, product
 
 _REUSED = 2  # minimum windows that read a position
 _FEW = 8  # runs of up to 1/8 of a vector are gathered
-_PICKED = 3  # up to 1/3, where lanes are permuted out of vectors
+_SELECT = 3  # up to 1/3, where lanes are permuted out of vectors
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class ImagePack:
     def fill(self) -> ir.Function:
         """Return the function that fills one image, at dst."""
         root = self.pack.root()
-        with self.pack.behind(root):
+        with self.pack.hoisting(root):
             self._fill_axes(root, 0, constant(0))
         return self.pack.function("image")
 
@@ -138,7 +138,7 @@ class ImagePack:
         stride = pack.sizes.value(row_major_strides(image.extents)[depth])
         with pack.code.range(0, extent) as here:
             inner = level.inner({name: here})
-            with pack.behind(inner):
+            with pack.hoisting(inner):
                 self._fill_axes(inner, depth + 1, at + here * stride)
 
     def _words(self, lane: Elements, at: ir.Value, mask: ir.Value | None) -> None:
@@ -157,15 +157,15 @@ class ImagePack:
         for name in ("places", "runs"):
             code.emit(ir.Stack(name, int64, pack.layout.width))
         code.emit(ir.Declare("sum", number(int32, 0, lanes)))
-        with pack.behind(root):
+        with pack.hoisting(root):
             code.take(self._window_offsets())
             name, extent = columns_of(pack.form)[-1]
             run = pack.sizes.value(extent)
             picks = pack.context.machine.permutes
-            beside = run > lanes // (_PICKED if picks else _FEW)
+            contiguous = run > lanes // (_SELECT if picks else _FEW)
             if self.image.steps.stride(name).constant != 1:
-                beside = ir.number(ir.FLAG.dtype, 0)
-            with code.when(beside):
+                contiguous = ir.number(ir.FLAG.dtype, 0)
+            with code.when(contiguous):
                 self._runs(root, vector, run)
             with code.otherwise(), code.range(0, variable("count"), lanes) as j:
                 offsets = code.let(ir.Load(wide, "places", j))
@@ -174,23 +174,23 @@ class ImagePack:
                     first = code.let(ir.Load(ir.INDEX, "places", j))
                     apart = code.let(offsets - first.spread(lanes))
                     all_of = pack.sizes.value(self.image.words * self.image.plane)
-                    room = code.let(all_of - first - PICKED * lanes)
-                    near = code.let(are_near(apart))
-                    load = partial(self._picked, vector, offsets, first, apart, near, room)
+                    limit = code.let(all_of - first - SELECT_VECTORS * lanes)
+                    near = code.let(within_vectors(apart))
+                    load = partial(self._selected, vector, offsets, first, apart, near, limit)
                 self._copy(root, j, load, None)
         return pack.function("panel", ir.Pointer("image", int32))
 
     def _gathered(self, vector: ir.Type, offsets: ir.Value, at: ir.Value) -> ir.Gather:
         return ir.Gather(vector, "image", offsets + at)
 
-    def _picked(
+    def _selected(
         self, vector: ir.Type, offsets: ir.Value, first: ir.Value, apart: ir.Value, near: ir.Value,
-        room: ir.Value, at: ir.Value,
+        limit: ir.Value, at: ir.Value,
     ) -> ir.Value:  # fmt: skip
         """Gather lanes, or permute them out of vectors; `room` is the last valid start."""
         code, at = self.pack.code, self.pack.code.let(at)
         gathered = self._gathered(vector, offsets, at)
-        return picked(code, gathered, first + at, apart, near & (at <= room))
+        return select_lanes(code, gathered, first + at, apart, near & (at <= limit))
 
     def _runs(self, root: Elements, vector: ir.Type, extent: ir.Value) -> None:
         """Copy columns run by run, at most a vector at a time."""
@@ -199,8 +199,8 @@ class ImagePack:
         with code.loop(lambda: column() < variable("count")):
             j = code.let(column())
             at = code.let(ir.Load(ir.INDEX, "places", j))
-            left = least(extent - ir.Load(ir.INDEX, "runs", j), variable("count") - j)
-            length = code.let(least(left, lanes))
+            remaining = least(extent - ir.Load(ir.INDEX, "runs", j), variable("count") - j)
+            length = code.let(least(remaining, lanes))
             with code.when(length.equals(lanes)):
                 self._copy(root, j, lambda by: ir.Load(vector, "image", at + by), None)
             with code.otherwise():

@@ -230,8 +230,8 @@ class _Reading:
         stream = self._stream(self.b)
         if stream is None or self.b.read.tensor in self.constants:
             return False
-        along, beside = (stream.stride(x.name).constant for x in (axes.sums[-1], axes.columns[-1]))
-        return along == 1 and beside != 1
+        along, across = (stream.stride(x.name).constant for x in (axes.sums[-1], axes.columns[-1]))
+        return along == 1 and across != 1
 
     def _slides(self, axes: _Axes) -> bool:
         """Whether every sum runs over a window only, as in a depthwise convolution.

@@ -168,7 +168,7 @@ class BytesWriter(Blocked):
         value, cut = self.sizes.value, self.cut.columns
         rows, columns = value(self.cut.rows), value(cut.width)
         first = variable("first_tile") * self.tile.rows
-        left = value(cut.all) - variable("column0")
+        remaining = value(cut.all) - variable("column0")
         return [
             Level(
                 "block_row", first, variable("row_stop"), rows,
@@ -183,7 +183,7 @@ class BytesWriter(Blocked):
                 "panel", variable("first_panel"), variable("stop_panel"), 1,
                 [
                     ir.Let("column0", variable("panel") * columns),
-                    ir.Let("columns", least(left, columns)),
+                    ir.Let("columns", least(remaining, columns)),
                     *self._images(),
                     ir.Let("b_at", self._b_at()),
                     *self._pack_panel(),
@@ -297,8 +297,8 @@ class BytesWriter(Blocked):
         none, dst = constant(0), ir.Address("scratch", at)
         if isinstance(self.image, Phases):
             sorted_ = self.image.bytes(self.cut.images) - self.image.unsorted
-            behind = self.sizes.value(self.cut.image_offset + sorted_)
-            own = {**own, UNSORTED: ir.Address("scratch", behind)}
+            offset = self.sizes.value(self.cut.image_offset + sorted_)
+            own = {**own, UNSORTED: ir.Address("scratch", offset)}
         return [call(self.packing["image"], dst=dst, first=none, count=none, **own)]
 
     def _few(self) -> list[ir.Step]:

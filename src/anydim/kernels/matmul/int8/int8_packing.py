@@ -18,7 +18,7 @@ from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.matmul.int8.int8_form import Bytes, BytesForm
 from anydim.kernels.matmul.int8.int8_micro_kernels import dot
-from anydim.kernels.matmul.int8.packed_layout import WORD, Layout, Side
+from anydim.kernels.matmul.int8.packed_layout import WORD, Layout, OperandSign
 from anydim.lang.tree import Apply, Cast, Expr, Literal
 from anydim.sizes import Size, ceil_div
 
@@ -55,7 +55,7 @@ class BytesPack:
         return Elements(self.context, {walk.name: variable(walk.name) for walk in self.form.loops})
 
     @contextmanager
-    def behind(self, scope: Elements) -> Iterator[None]:
+    def hoisting(self, scope: Elements) -> Iterator[None]:
         """Emit the code of the block after all steps that the scope collects meanwhile."""
         start = self.code.here
         yield
@@ -74,7 +74,7 @@ class BytesPack:
         with self.code.range(0, count) as at:
             self.tap_at[name] = at
             inner = level.inner({name: at})
-            with self.behind(inner):
+            with self.hoisting(inner):
                 self.taps(inner, make, depth + 1, tap * count + at)
 
     def _words(self) -> Size:
@@ -86,10 +86,10 @@ class BytesPack:
     def rows(self) -> ir.Function:
         """Return the function that writes rows `first` to `first + count` of a to dst."""
         code, root = self.code, self.root()
-        with self.behind(root), code.range(0, variable("count")) as i:
+        with self.hoisting(root), code.range(0, variable("count")) as i:
             row = root.inner({"m": variable("first") + i})
             at = code.let(i * self.sizes.value(self.layout.row * WORD))
-            with self.behind(row):
+            with self.hoisting(row):
                 self.taps(row, lambda level, tap: self._bytes(level, at, tap))
             if self.layout.b.has_zero:
                 self._row_sums(at)
@@ -98,8 +98,8 @@ class BytesPack:
     def _bytes(self, level: Elements, row_at: ir.Value, tap: ir.Value) -> None:
         """Write the bytes of one tap of a row."""
         parts = self.form.a.parts
-        beside = parts is not None and all(stride.constant == 1 for _, stride in parts[3][-1:])
-        lanes = self.lanes * WORD if beside else self.lanes
+        contiguous = parts is not None and all(stride.constant == 1 for _, stride in parts[3][-1:])
+        lanes = self.lanes * WORD if contiguous else self.lanes
         byte = _byte(self.form.a, self.layout.a)
         start = row_at + tap * (self.sizes.value(self._words()) * WORD)
 
@@ -137,7 +137,7 @@ class BytesPack:
         """Return the function that writes columns `first` to `first + count` as a panel to dst."""
         root, first, count = self.root(), variable("first"), variable("count")
         self.code.emit(ir.Declare(self.sum.name, number(int32, 0, self.lanes)))
-        with self.behind(root):
+        with self.hoisting(root):
             if self.form.columns:
                 self._runs(root, first, first + count)
             else:
@@ -164,7 +164,7 @@ class BytesPack:
                 level = row.inner({last: column}, lane=last, lanes=self.lanes, mask=mask)
                 self._columns(level, at - first, mask)
 
-            with self.behind(row):
+            with self.hoisting(row):
                 self.code.sweep(start, stop, self.lanes, vector)
 
     def _columns(self, level: Elements, at: ir.Value, mask: ir.Value | None) -> None:
@@ -177,7 +177,7 @@ class BytesPack:
             ))  # fmt: skip
 
         self.code.emit(ir.Assign(self.sum.name, number(int32, 0, self.lanes)))
-        with self.behind(level):
+        with self.hoisting(level):
             self.taps(level, tap)
         self.column_sums(at, mask)
 
@@ -185,7 +185,7 @@ class BytesPack:
         self, level: Elements, read: Expr, store: Callable[[ir.Value, ir.Value], None]
     ) -> None:
         """Emit `store` for each word along k, with its number and value."""
-        self.groups(lambda group, left: store(group, self._word(level, read, group, left)))
+        self.groups(lambda group, count: store(group, self._word(level, read, group, count)))
 
     def groups(self, make: Callable[[ir.Value, int], None]) -> None:
         """Emit `make` for each word along k, with its number and its count of bytes."""
@@ -195,10 +195,10 @@ class BytesPack:
             make(group, WORD)
         rests = range(1, WORD) if known is None else [known % WORD] if known % WORD else []
         cases, around = [], self.code
-        for left in rests:
-            self.code = Writer(f"{_PREFIX}{left}_")
-            make(whole, left)
-            cases.append((left, self.code.written))
+        for count in rests:
+            self.code = Writer(f"{_PREFIX}{count}_")
+            make(whole, count)
+            cases.append((count, self.code.written))
         self.code = around
         if cases:
             around.emit(ir.Switch(k - whole * WORD, tuple(cases)))
@@ -224,7 +224,7 @@ class BytesPack:
     def outside(self, level: Elements) -> list[ir.Value]:
         """Return words of 1, 2, ... k-steps of the padding value of b."""
         read = self.form.b.read.default or Literal(0, self.form.b.dtype)
-        return [self._word(level, read, _FIRST, left) for left in range(1, WORD + 1)]
+        return [self._word(level, read, _FIRST, count) for count in range(1, WORD + 1)]
 
     def stored(
         self, word: ir.Value, row: ir.Value, column: ir.Value, mask: ir.Value | None
@@ -244,13 +244,13 @@ class BytesPack:
 
         def vector(at: ir.Value, mask: ir.Value | None) -> None:
             own = level.inner({name: at}, lane=name, lanes=self.lanes, mask=mask)
-            with self.behind(own):
+            with self.hoisting(own):
                 make(own, at, mask)
 
         self.code.sweep(constant(0), extent, self.lanes, vector)
 
 
-def _byte(factor: Bytes, side: Side) -> Expr:
+def _byte(factor: Bytes, sign: OperandSign) -> Expr:
     """Return the expression of the bytes stored for a factor."""
     value: Expr = Cast(uint8, factor.read)
-    return Apply("bit_xor", (value, Literal(128, uint8))) if side.flipped else value
+    return Apply("bit_xor", (value, Literal(128, uint8))) if sign.flipped else value

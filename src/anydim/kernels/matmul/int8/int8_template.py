@@ -17,7 +17,7 @@ from anydim.kernels.launch import BytesPanels, Launch, known_number, known_parts
 from anydim.kernels.matmul.int8.int8_form import Bytes, BytesForm, bytes_form
 from anydim.kernels.matmul.int8.int8_loops import BytesWriter
 from anydim.kernels.matmul.int8.int8_micro_kernels import FEW_ROWS, MOST_TILES, tiles_of_words
-from anydim.kernels.matmul.int8.packed_layout import Layout, Side, layout_of
+from anydim.kernels.matmul.int8.packed_layout import Layout, OperandSign, layout_of
 from anydim.kernels.matmul.register_tile import TileSchedule, tile_of
 from anydim.kernels.template import Task, form_template
 
@@ -67,7 +67,7 @@ TEMPLATE = form_template(
 )  # fmt: skip
 
 
-def _panels(factor: Bytes, side: Side, layout: Layout, width: int) -> BytesPanels | None:
+def _panels(factor: Bytes, sign: OperandSign, layout: Layout, width: int) -> BytesPanels | None:
     """Return the packing of a constant factor, whose sizes are all known."""
     packed = layout.a_packed if width == 1 else layout.b_packed
     if not packed or factor.parts is None:
@@ -78,7 +78,7 @@ def _panels(factor: Bytes, side: Side, layout: Layout, width: int) -> BytesPanel
     start, by = known_number(factor.start), (layout.b if width == 1 else layout.a).factor
     depth = layout.depth
     spare = depth - 1 if width == 1 else 0  # padding rows, so that tiles read full rows
-    return BytesPanels(width, batch, own, taps, k, start, side.flipped, unsigned, by, depth, spare)
+    return BytesPanels(width, batch, own, taps, k, start, sign.flipped, unsigned, by, depth, spare)
 
 
 def _reason(form: BytesForm, layout: Layout) -> str:

@@ -33,7 +33,7 @@ ROW_SUMS, COLUMN_SUMS = "sums of rows", "sums of columns"
 
 
 @dataclass(frozen=True)
-class Side:
+class OperandSign:
     """The sign of one factor: `flipped` bytes are shifted by 128, and `zero` with them."""
 
     flipped: bool
@@ -57,8 +57,8 @@ class Layout:
     A product takes `depth` words at once.
     """
 
-    a: Side
-    b: Side
+    a: OperandSign
+    b: OperandSign
     a_unsigned: bool
     words: Size
     width: int
@@ -87,11 +87,11 @@ def layout_of(form: BytesForm, width: int, depth: int, constants: frozenset[str]
 
     A constant with strides is packed at load time.
     """
-    a_packed, b_packed = (_is_packed(side, constants) for side in (form.a, form.b))
+    a_packed, b_packed = (_is_packed(sign, constants) for sign in (form.a, form.b))
     a_unsigned = not a_packed or b_packed
     return Layout(
-        a=_side(form.a, a_unsigned),
-        b=_side(form.b, not a_unsigned),
+        a=_sign_of(form.a, a_unsigned),
+        b=_sign_of(form.b, not a_unsigned),
         a_unsigned=a_unsigned,
         words=form.tap_count * ceil_div(form.k, WORD),
         width=width,
@@ -107,7 +107,7 @@ def _is_packed(factor: Bytes, constants: frozenset[str]) -> bool:
     return factor.start.constant is not None and are_known(*factor.parts)
 
 
-def _side(factor: Bytes, unsigned: bool) -> Side:
+def _sign_of(factor: Bytes, unsigned: bool) -> OperandSign:
     """Return a factor's sign: types that fit both signs (none negative, or up to 127) are kept."""
     shift = 0
     if unsigned and factor.dtype.kind == "int":
@@ -116,8 +116,8 @@ def _side(factor: Bytes, unsigned: bool) -> Side:
         shift = -128
     zero = factor.zero or Literal(0, int32)
     if isinstance(zero, Literal):
-        return Side(bool(shift), Literal(int(zero.value) + shift, int32))
-    return Side(bool(shift), Apply("add", (zero, Literal(shift, int32))) if shift else zero)
+        return OperandSign(bool(shift), Literal(int(zero.value) + shift, int32))
+    return OperandSign(bool(shift), Apply("add", (zero, Literal(shift, int32))) if shift else zero)
 
 
 def corrected(form: BytesForm, layout: Layout) -> tuple[Output, ...]:
@@ -132,10 +132,10 @@ def corrected(form: BytesForm, layout: Layout) -> tuple[Output, ...]:
         if not (isinstance(expr, Read) and expr.tensor == PRODUCT):
             return None
         value: Expr = expr
-        for side, sums in ((a, columns), (b, rows)):
-            if side.has_zero:
-                known = isinstance(side.zero, Literal)
-                value = Apply("sub", (value, sums if known else Apply("mul", (side.zero, sums))))
+        for sign, sums in ((a, columns), (b, rows)):
+            if sign.has_zero:
+                known = isinstance(sign.zero, Literal)
+                value = Apply("sub", (value, sums if known else Apply("mul", (sign.zero, sums))))
         if a.has_zero and b.has_zero:
             count = Cast(int32, SizeTerm(form.tap_count * form.k))
             value = Apply("add", (value, Apply("mul", (count, Apply("mul", (a.zero, b.zero))))))

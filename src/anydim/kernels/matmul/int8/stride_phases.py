@@ -1,6 +1,6 @@
 """Images of words by stride phases (space-to-depth), with one element per column of the result.
 
-    image   [word][phase]...[image][place]     a word of four bytes along k, as int32
+    image   [word][phase]...[image][position]     a word of four bytes along k, as int32
 
 With a stride of s along an axis, positions 0, s, 2s, ... are one phase, 1, 1 + s, ... the next. If
 windows are padded so far that no phase has more positions than the result has columns, then the
@@ -183,7 +183,7 @@ class PhasesPack:
         """Return the function that fills one image, at dst."""
         pack, image, value = self.pack, self.image, self.pack.sizes.value
         root = pack.root()
-        with pack.behind(root):
+        with pack.hoisting(root):
             if image.flat:
                 read, to = image.flat, "dst" if image.is_sorted else UNSORTED
                 whole = product(image.shape)
@@ -203,7 +203,7 @@ class PhasesPack:
                 buffers={**pack.context.buffers, UNSORTED: UNSORTED},
             )
             level = Elements(found, root.indices) if image.flat else pack.root()
-            with pack.behind(level):
+            with pack.hoisting(level):
                 self._fill_axes(level, 0, constant(0), constant(0))
         return pack.function("image", ir.Pointer(UNSORTED, int32))
 
@@ -214,12 +214,12 @@ class PhasesPack:
         with code.range(0, slide.by) as own:
             inner, number_ = level.inner({phase(depth): own}), phases * slide.by + own
             there = code.let(self._there(depth, own))
-            with pack.behind(inner):
+            with pack.hoisting(inner):
                 if below:
                     with code.range(0, there) as row:
                         nearer = inner.inner({name: row})
                         further = row * pack.sizes.value(product(each.extent for each in below))
-                        with pack.behind(nearer):
+                        with pack.hoisting(nearer):
                             self._fill_axes(nearer, depth + 1, number_, at + further)
                     return
                 here = at + number_ * pack.sizes.value(self.count * self.image.columns)
@@ -228,7 +228,7 @@ class PhasesPack:
                     pack.along(inner, name, there, partial(self._words, here))
                 with code.otherwise(), code.range(0, there) as column:
                     one = inner.inner({name: column})
-                    with pack.behind(one):
+                    with pack.hoisting(one):
                         self._words(here, one, column, None)
 
     def _there(self, axis: int, own: ir.Value) -> ir.Value:
@@ -260,7 +260,7 @@ class PhasesPack:
         for slide in self.image.slides:
             code.emit(ir.Stack(f"{slide.name}s", int32, pack.layout.width))
         code.emit(ir.Declare("sum", number(int32, 0, lanes)))
-        with pack.behind(root):
+        with pack.hoisting(root):
             code.take(self._columns())
             outside = [code.let(word) for word in pack.outside(root)]
             with code.range(0, count, lanes) as j:
@@ -294,10 +294,10 @@ class PhasesPack:
         start = code.let(start + phases * value(self.count * self.image.columns))
         plane, inside = value(self.image.plane(self.count)), code.let(mask)
 
-        def copied(group: ir.Value, left: int, mask: ir.Value | None) -> None:
+        def copied(group: ir.Value, count: int, mask: ir.Value | None) -> None:
             word: ir.Value = ir.Load(ir.Type(int32, lanes), "image", start + group * plane, mask)
             if mask is not None:
-                word = select(mask, word, outside[left - 1])
+                word = select(mask, word, outside[count - 1])
             pack.stored(word, tap * value(self.image.words) + group, j, None)
 
         with code.when((~inside).any):  # a masked load stalls on earlier stores that may overlap it

@@ -20,7 +20,7 @@ from anydim.kernels.matmul.contraction.contraction_micro_kernels import (
     prefix_of,
 )
 from anydim.kernels.matmul.matmul_kernel import call
-from anydim.kernels.matmul.register_tile import GIVEN, LINE, Asks, give, zeros_to_start
+from anydim.kernels.matmul.register_tile import GIVEN, LINE, PrefetchB, store_scalar, zeros_to_start
 from anydim.kernels.matmul.schedules import WinogradAcross
 from anydim.kernels.matmul.winograd.channels_last_transforms import (
     Shared,
@@ -31,8 +31,8 @@ from anydim.kernels.matmul.winograd.channels_last_transforms import (
 )
 from anydim.kernels.matmul.winograd.winograd_form import Images
 from anydim.kernels.matmul.winograd.winograd_kernel import WinogradKernel
-from anydim.kernels.matmul.winograd.winograd_transforms import PRODUCTS, End
-from anydim.kernels.matmul.work_partition import MOST_PACKED, Sharing, from_on, work_of
+from anydim.kernels.matmul.winograd.winograd_transforms import PRODUCTS, VectorEpilogue
+from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, Sharing, from_on, work_of
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div
@@ -50,7 +50,7 @@ class AcrossWriter(WinogradKernel):
         self, group: Group, images: Images, schedule: WinogradAcross, threads: int
     ) -> None:
         form = images.form
-        super().__init__(group, form.outputs, (form.b, form.a), images.ending, schedule.tile)
+        super().__init__(group, form.outputs, (form.b, form.a), images.epilogue, schedule.tile)
         self.images, self.form, self.schedule = images, form, schedule
         self.lanes = schedule.lanes
         self.libraries = contraction_libraries(self.tile, form.dtype)
@@ -62,7 +62,7 @@ class AcrossWriter(WinogradKernel):
             work_of(
                 as_size(1), images.windows * PRODUCTS, tiles * PRODUCTS, columns, images.channels
             ),
-            MOST_PACKED,
+            MAX_STEPS_PACKED,
         )  # fmt: skip
 
     @property
@@ -92,7 +92,7 @@ class AcrossWriter(WinogradKernel):
         spread = spread_values(self.images, self.sizes, self.row, self.apart)
         collect = collect_values(self.images, self.sizes)
         dtype, lanes = self.form.dtype, self.lanes
-        end = End.of(self.images.ending, dtype, lanes)
+        end = VectorEpilogue.of(self.images.epilogue, dtype, lanes)
         libraries = (
             spread_library(Shared(dtype, lanes, spread)),
             collect_library(Shared(dtype, lanes, collect), self.tile.width, self.sums_apart, end),
@@ -112,9 +112,9 @@ class AcrossWriter(WinogradKernel):
         return [
             *zeros_to_start(tile, self.form.dtype),
             ir.Stack("given", int64, len(GIVEN)),
-            give("a_row", self.sizes.role("x_copied", self.row)),
-            give("b_panel", channels * tile.lanes),
-            give("c_row", constant(tile.width)),
+            store_scalar("a_row", self.sizes.role("x_copied", self.row)),
+            store_scalar("b_panel", channels * tile.lanes),
+            store_scalar("c_row", constant(tile.width)),
         ]
 
     def enter(self) -> list[ir.Step]:
@@ -126,13 +126,13 @@ class AcrossWriter(WinogradKernel):
         """Return the levels: blocks of windows, panels, products, tiles."""
         width, block = self.tile.width, self.schedule.block
         first = variable("first_tile") * self.tile.rows
-        left = variable("stop_window") - variable("first")
+        remaining = variable("stop_window") - variable("first")
         columns = self.sizes.role("all_columns", self.form.n.extent) - variable("column0")
         return [
             Level(
                 "first", first, variable("stop_window"), block,
                 [
-                    ir.Let("count", least(left, block)),
+                    ir.Let("count", least(remaining, block)),
                     call(self.spread, dst=ir.Address("scratch", constant(0))),
                 ],
             ),
@@ -141,7 +141,7 @@ class AcrossWriter(WinogradKernel):
                 [
                     ir.Let("column0", variable("panel") * width),
                     ir.Let("columns", least(columns, width)),
-                    give("columns", variable("columns")),
+                    store_scalar("columns", variable("columns")),
                     *self._shares(),
                 ],
                 self._results(),
@@ -161,8 +161,10 @@ class AcrossWriter(WinogradKernel):
             ir.Let("many", (variable("count") + (self.tile.rows - 1)) / self.tile.rows),
             ir.Let("share", channels * self.tile.lanes / (many * self.tile.rows)),
             ir.Let("next", channels * self._padded),
-            give("asks", select(single, constant(Asks.SOON), constant(Asks.NEXT))),
-            give("step", (many + (self.tile.lanes * self.tile.unroll - 1)) / many),
+            store_scalar(
+                "asks", select(single, constant(PrefetchB.SOON), constant(PrefetchB.NEXT))
+            ),
+            store_scalar("step", (many + (self.tile.lanes * self.tile.unroll - 1)) / many),
         ]
 
     @property
@@ -182,10 +184,10 @@ class AcrossWriter(WinogradKernel):
         row = variable("window") * tile.width
         c = (variable("product") * self.sums_apart + row) * size
         return [
-            give("k", channels),
-            give("rows", least(variable("count") - variable("window"), tile.rows)),
-            *(give(name, constant(0)) for name in ("init_row", "init_step")),
-            give("ahead", variable("next") + variable("window") * variable("share")),
+            store_scalar("k", channels),
+            store_scalar("rows", least(variable("count") - variable("window"), tile.rows)),
+            *(store_scalar(name, constant(0)) for name in ("init_row", "init_step")),
+            store_scalar("ahead", variable("next") + variable("window") * variable("share")),
             ir.Call(
                 f"{prefix_of(tile, self.form.dtype)}_row",
                 (

@@ -16,7 +16,12 @@ from anydim.kernels.codegen.arithmetic import near, summed
 from anydim.kernels.ir import constant, variable
 from anydim.kernels.matmul.window_geometry import SMALL, LayerSizes
 from anydim.kernels.matmul.winograd.winograd_form import Images
-from anydim.kernels.matmul.winograd.winograd_transforms import REACH, STEP, End, Transforms
+from anydim.kernels.matmul.winograd.winograd_transforms import (
+    REACH,
+    STEP,
+    Transforms,
+    VectorEpilogue,
+)
 from anydim.kernels.naming import shared_library
 from anydim.sizes import Size
 
@@ -81,7 +86,7 @@ def spread_library(shared: Shared) -> ir.Library:
 
 
 @lru_cache(maxsize=32)
-def collect_library(shared: Shared, width: int, apart: int, end: End) -> ir.Library:
+def collect_library(shared: Shared, width: int, apart: int, end: VectorEpilogue) -> ir.Library:
     """Return the function `collect`: results of a panel of sums, [36] `apart` apart, to y."""
     return shared_library(
         _Collect(shared, width, apart, end).function(), shared.dtype in ir.PORTABLE
@@ -168,7 +173,7 @@ class _Spread(_Windows):
 
 
 class _Collect(_Windows):
-    def __init__(self, shared: Shared, width: int, apart: int, end: End) -> None:
+    def __init__(self, shared: Shared, width: int, apart: int, end: VectorEpilogue) -> None:
         super().__init__(shared)
         self.width, self.apart, self.end = width, apart, end
 

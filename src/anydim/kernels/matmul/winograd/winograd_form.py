@@ -11,7 +11,11 @@ from collections.abc import Collection, Sequence
 from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
 from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, form_of
-from anydim.kernels.matmul.convolution.convolution_epilogue import Ending, ending, ending_of
+from anydim.kernels.matmul.convolution.convolution_epilogue import (
+    TileEpilogue,
+    tile_epilogue,
+    tile_epilogue_of,
+)
 from anydim.kernels.matmul.convolution.convolution_form import Windows, windows_of
 from anydim.kernels.matmul.epilogue import COLUMN, ROW
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
@@ -42,7 +46,7 @@ class Planes:
     """A channels-first convolution and its epilogue."""
 
     form: Windows
-    ending: Ending
+    epilogue: TileEpilogue
 
     @property
     def pays(self) -> Size:
@@ -69,7 +73,7 @@ class Images:
     """A channels-last convolution: product, epilogue, output axes (images, rows, columns)."""
 
     form: ContractionForm
-    ending: Ending
+    epilogue: TileEpilogue
     positions: tuple[WindowAxis, ...]
     bounds: tuple[Bound, ...]
 
@@ -119,10 +123,10 @@ class Images:
         vectors = ceil_div(channels, _VECTOR) + ceil_div(columns, _VECTOR)
         transformed = PRODUCTS * weights
         blocks = ceil_div(windows, self.block)
-        taken = transformed * (maximum(windows, 4) + _read(transformed) * blocks)
+        load_scalars = transformed * (maximum(windows, 4) + _read(transformed) * blocks)
         plain = 9 * positions * (weights * 9 // 10 + _COPY * channels)
         plain = plain + 9 * weights * _read(9 * weights)
-        return from_on(plain - taken - _TRANSFORM_LAST * windows * vectors, 0)
+        return from_on(plain - load_scalars - _TRANSFORM_LAST * windows * vectors, 0)
 
 
 def planes_of(task: Task) -> Planes | None:
@@ -139,7 +143,7 @@ def planes_of(task: Task) -> Planes | None:
         return None
     if min(form.channels.extent.constant or 0, form.rows.constant or 0) < _LEAST_CHANNELS:
         return None
-    last = ending_of(form, task.group)
+    last = tile_epilogue_of(form, task.group)
     found = None if last is None else Planes(form, last)
     return None if found is None or found.pays.constant == 0 else found
 
@@ -172,11 +176,11 @@ def images_of(task: Task) -> Images | None:
     if min(channels.constant or 0, form.n.extent.constant or 0) < _LEAST_CHANNELS:
         return None
     own = Affine.of(as_size(0), {ROW: form.m.c, COLUMN: as_size(1)})
-    last = ending(form.outputs, form.dtype, task.group, own, _OWN_BIAS)
+    last = tile_epilogue(form.outputs, form.dtype, task.group, own, _OWN_BIAS)
     found = None if last is None else Images(form, last, side.positions, side.bounds)
     return None if found is None or found.pays.constant == 0 else found
 
 
 def _read(weights: Size) -> int:
     """Return the cost of loading a weight, in multiply-adds."""
-    return next((each for most, each in _KEPT if (weights.constant or 0) <= most), _FROM_MEMORY)
+    return next((each for limit, each in _KEPT if (weights.constant or 0) <= limit), _FROM_MEMORY)

@@ -20,7 +20,7 @@ from anydim.kernels.codegen.arithmetic import first_lanes, quotient
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, fma, greatest, least, number, operate, shuffle, variable
-from anydim.kernels.matmul.convolution.convolution_epilogue import Ending
+from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue
 from anydim.kernels.matmul.convolution.convolution_form import Windows
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.sizes import Size, as_size, ceil_div
@@ -54,7 +54,7 @@ def input_extent(bounds: Sequence[Bound], axis: WindowAxis) -> Size:
 
 
 @dataclass(frozen=True)
-class End:
+class VectorEpilogue:
     """The parts of an epilogue for vectors: flags of bias and addend, limits by function."""
 
     bias: bool
@@ -62,10 +62,10 @@ class End:
     limits: tuple[tuple[str, ir.Const], ...]
 
     @staticmethod
-    def of(ending: Ending, dtype: DType, lanes: int) -> End:
-        limits = (("max", ending.low), ("min", ending.high))
+    def of(epilogue: TileEpilogue, dtype: DType, lanes: int) -> VectorEpilogue:
+        limits = (("max", epilogue.low), ("min", epilogue.high))
         numbers = tuple((f, number(dtype, each, lanes)) for f, each in limits if each is not None)
-        return End(ending.bias is not None, ending.more is not None, numbers)
+        return VectorEpilogue(epilogue.bias is not None, epilogue.more is not None, numbers)
 
 
 class Transforms:
@@ -117,7 +117,9 @@ class Transforms:
             self.combined((1, b), (1, m[5]), (8, e)),
         ]
 
-    def ended(self, end: End, found: ir.Value, bias: ir.Value, more: ir.Value) -> ir.Value:
+    def ended(
+        self, end: VectorEpilogue, found: ir.Value, bias: ir.Value, more: ir.Value
+    ) -> ir.Value:
         """Apply the parts of an epilogue to the results."""
         for value, wanted in ((bias, end.bias), (more, end.more)):
             if wanted:
@@ -188,24 +190,24 @@ class Spread(_Lines):
         )
         height, width = (value(input_extent(form.bounds, axis)) for axis in form.positions)
         low = code.let(greatest(0 - across, 0))
-        most = windows.count * STEP + (REACH - STEP)
-        high = code.let(least(width - across, most))
+        limit = windows.count * STEP + (REACH - STEP)
+        high = code.let(least(width - across, limit))
         masks = []
         for part in range(STEP + 1):
             after, before = (first_lanes(at - part * self.lanes, self.lanes) for at in (high, low))
             masks.append(code.let(after & ~before))
         rows = [code.let((down + i >= 0) & (down + i < height)) for i in range(REACH)]
-        room = code.let(first_lanes(self.row - windows.to, self.lanes))
+        padding = code.let(first_lanes(self.row - windows.to, self.lanes))
         start = windows.line * value(form.positions[0].x * STEP) + windows.index * STEP
         start = code.let(variable("x_unit") + start)
         with code.range(0, value(form.channels.extent)) as channel:
             x = code.let(start + channel * value(form.channels.x))
             to = windows.to + channel * self.row
-            self._one(x, code.let(to), masks, rows, room)
+            self._one(x, code.let(to), masks, rows, padding)
 
     def _one(
         self, x: ir.Value, to: ir.Value, masks: Sequence[ir.Value], rows: Sequence[ir.Value],
-        room: ir.Value,
+        padding: ir.Value,
     ) -> None:  # fmt: skip
         """Transform one channel: rows as they are loaded, then columns."""
         code, value, half = self.code, self.sizes.value, []
@@ -219,19 +221,19 @@ class Spread(_Lines):
         step = value(self.form.channels.extent * self.row)
         for j, column in enumerate(zip(*half)):
             for i, each in enumerate(self.spread(column)):
-                code.emit(ir.Store("dst", to + step * (i * REACH + j), each, room))
+                code.emit(ir.Store("dst", to + step * (i * REACH + j), each, padding))
 
     def _apart(self, loads: Sequence[ir.Value]) -> list[ir.Value]:
         """Return elements 4 * lane + j for j in 0..5, out of 4 * lanes + 2 consecutive elements."""
         even, odd = (tuple(range(start, 2 * self.lanes, 2)) for start in (0, 1))
 
-        def pick(left: ir.Value, right: ir.Value, lanes: tuple[int, ...]) -> ir.Value:
+        def select(left: ir.Value, right: ir.Value, lanes: tuple[int, ...]) -> ir.Value:
             return self.code.let(shuffle(left, right, lanes))
 
-        pairs = [[pick(loads[n], loads[n + 1], each) for n in (0, 2)] for each in (even, odd)]
-        parts = [pick(left, right, each) for each in (even, odd) for left, right in pairs]
+        pairs = [[select(loads[n], loads[n + 1], each) for n in (0, 2)] for each in (even, odd)]
+        parts = [select(left, right, each) for each in (even, odd) for left, right in pairs]
         for j in range(REACH - STEP):
-            parts.append(pick(parts[j], loads[STEP], (*range(1, self.lanes), self.lanes + j)))
+            parts.append(select(parts[j], loads[STEP], (*range(1, self.lanes), self.lanes + j)))
         return parts
 
 
@@ -240,9 +242,11 @@ class Collect(_Lines):
 
     name, scalars = "collect", ("y_at", "more_at", "column", "width", "sums_step")
 
-    def __init__(self, form: Windows, sizes: SizeParameters, lanes: int, ending: Ending) -> None:
+    def __init__(
+        self, form: Windows, sizes: SizeParameters, lanes: int, epilogue: TileEpilogue
+    ) -> None:
         super().__init__(form, sizes, lanes)
-        self.end = End.of(ending, form.dtype, lanes)
+        self.end = VectorEpilogue.of(epilogue, form.dtype, lanes)
 
     def pointers(self) -> list[ir.Pointer]:
         return [ir.Pointer(n, self.dtype, alias=n != "sums") for n in ("sums", "y", "bias", "more")]
@@ -253,9 +257,9 @@ class Collect(_Lines):
             steps = [variable("sums_step") * (i * REACH + j) for i in range(REACH)]
             half.append(self.collected([self.load("sums", windows.to + at) for at in steps]))
         first = code.let(windows.index * STEP)
-        left = code.let(least(windows.count * STEP, value(positions[1].extent) - first))
+        remaining = code.let(least(windows.count * STEP, value(positions[1].extent) - first))
         masks = [
-            code.let(first_lanes(left - part * self.lanes, self.lanes)) for part in range(STEP)
+            code.let(first_lanes(remaining - part * self.lanes, self.lanes)) for part in range(STEP)
         ]
         for i, values in enumerate(zip(*half)):
             row = windows.line * STEP + i
