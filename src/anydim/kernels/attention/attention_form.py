@@ -20,10 +20,10 @@ from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Literal, Rea
 from anydim.lang.tree.affine import Affine, address, placed, reads, rewrite, row_major_strides
 from anydim.sizes import as_size
 
-MOST_READS = 32  # maximum reads of an expression after inlining of pointwise statements
+MAX_READS = 32  # maximum reads of an expression after inlining of pointwise statements
 _NARROW = (float16, bfloat16)
 PRODUCT = 1e30  # assumed upper bound of the products of queries and keys
-MOST_DEPTH = 4096  # maximum elements of a head: code is unrolled over its vectors
+MAX_DEPTH = 4096  # maximum elements of a head: code is unrolled over its vectors
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class AttentionForm:
 def _small(axis: Axis) -> bool:
     """Whether an axis of a head has a constant extent that is small enough to unroll."""
     extent = axis.extent.constant
-    return extent is not None and extent <= MOST_DEPTH
+    return extent is not None and extent <= MAX_DEPTH
 
 
 def attention_form(group: Group) -> AttentionForm | None:
@@ -113,7 +113,7 @@ class _Matcher:
         for statement in self.statements:
             if not statement.combine:
                 body = self._resolved(statement.body)
-                if len(reads(body)) > MOST_READS:
+                if len(reads(body)) > MAX_READS:
                     return False
                 wanted = self.types[statement.target].dtype
                 if dtype_of(body, self.types) != wanted:

@@ -73,7 +73,7 @@ def _scores(
     code: Writer, plan: Plan, row: Elements, line: Buffer, column: ir.Value, maximum: Variable,
     mask: ir.Value | None,
 ) -> None:  # fmt: skip
-    """Compute a vector of scores, and include its unmasked lanes in `most`."""
+    """Compute a vector of scores, and include its unmasked lanes in `maximum`."""
 
     def raw(read: Read) -> ir.Value | None:
         return line.load(column, plan.lanes) if read.tensor == plan.form.raw else None

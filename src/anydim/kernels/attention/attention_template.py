@@ -29,7 +29,7 @@ from anydim.kernels.template import Task, form_template
 from anydim.lang.tree import Read
 from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, product, prove
 
-MOST_KEYS = 512  # maximum keys in one block
+MAX_KEYS = 512  # maximum keys in one block
 _WORTH = 180_000  # multiply-adds that pay for another thread, some 4 us
 
 
@@ -54,7 +54,7 @@ def _propose(form: AttentionForm, task: Task) -> Attention | None:
         return None
     rows = tile_rows(machine.registers)
     fitting = machine.l1_bytes * 3 // 4 // (rows * float32.bytes)
-    key_block = max(lanes, min(MOST_KEYS, fitting // lanes * lanes))
+    key_block = max(lanes, min(MAX_KEYS, fitting // lanes * lanes))
     tiles = 2 if _fit(form, key_block, task.box) else 16
     return Attention(tiles * rows, key_block, lanes, rows)
 

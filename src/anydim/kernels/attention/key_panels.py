@@ -117,7 +117,7 @@ def tile_library(lanes: int, rows: int) -> ir.Library:
 def multiply(
     library: str, max_rows: int, rows: ir.Value, a: ir.Value, b: ir.Value, c: str, *scalars: Like
 ) -> ir.Step:
-    """Call the function for a number of rows, at most `most`, with `POINTERS` and `SCALARS`."""
+    """Call the function for a number of rows, at most `max_rows`, with `POINTERS` and `SCALARS`."""
     zero = constant(0)
     arguments = (a, b, ir.Address(c, zero), *map(zero.like, scalars))
     cases = tuple((m, (ir.Call(f"{library}_{m}", arguments),)) for m in range(1, max_rows + 1))

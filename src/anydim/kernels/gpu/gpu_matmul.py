@@ -122,9 +122,9 @@ def _factor(
 ) -> Factor:  # fmt: skip
     """Return a factor of a product with sums of `dtype`."""
     inner = value.argument if isinstance(value, Cast) else value
-    held = dtype_of(inner, types)
-    if inner is not value and held in _NARROW:
-        value, dtype = inner, held
+    inner_dtype = dtype_of(inner, types)
+    if inner is not value and inner_dtype in _NARROW:
+        value, dtype = inner, inner_dtype
     found = reads(value)
     form = address(found[-1], types[found[-1].tensor].shape) if found else None
     along = form is None or form.stride(depth[-1].name).constant == 1

@@ -103,7 +103,7 @@ class _Writer:
         self.group, self.form, self.schedule = group, form, schedule
         self.work = Work(group, machine)
         self.statements = {statement.target: statement for statement in group.statements}
-        self.made = frozenset(self.statements)
+        self.computed = frozenset(self.statements)
         self.whole: dict[str, ir.Value] = {}  # values per row
         self.locals: list[ir.Local] = []
 
@@ -199,10 +199,10 @@ class _Writer:
         def local(read: Read) -> ir.Value | None:
             if read.tensor in self.whole:
                 return self.whole[read.tensor]
-            if read.tensor in self.made:
+            if read.tensor in self.computed:
                 statement = self.statements[read.tensor]
                 return inner.value(statement.body, self._dtype(statement))
             return None
 
-        inner = row.inner(indices, local=local, answers=self.made)
+        inner = row.inner(indices, local=local, answers=self.computed)
         return inner

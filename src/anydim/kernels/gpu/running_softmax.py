@@ -29,7 +29,7 @@ from anydim.sizes import ceil_div
 
 _START, _ITEM, _ZERO = ir.Var(ir.INDEX, "start"), ir.Item(), constant(0)
 _FLOAT = ir.Type(float32)
-_LEAST = number(float32, float("-inf"))
+_MINUS_INFINITY = number(float32, float("-inf"))
 _STEP = 4  # elements that a work-item loads from local memory at a time
 _VECTOR = 16  # bytes
 QUERIES, KEYS, VALUES, SHARES, TOPS = "queries", "keys", "values", "shares", "tops"
@@ -173,7 +173,7 @@ class TileWriter:
         self.raw = {at: fresh("score") for at in pairs_of(rows, keys)}
         self.sums = {at: fresh("sum") for at in pairs_of(rows, columns)}
         for name in self.tops:
-            self.work.emit(ir.Declare(name, _LEAST))
+            self.work.emit(ir.Declare(name, _MINUS_INFINITY))
         for name in (*self.totals, *self.sums.values()):
             self.work.emit(ir.Declare(name, number(float32, 0)))
 
@@ -266,8 +266,8 @@ class TileWriter:
     ) -> list[ir.Value]:
         """Load consecutive elements of a row of local memory."""
         name, dtype, _, pitch = array
-        held = [ir.Load(ir.Type(dtype), name, row * pitch + at + n) for n in range(count)]
-        return [self.work.let(convert(self.work.let(each), float32)) for each in held]
+        loads = [ir.Load(ir.Type(dtype), name, row * pitch + at + n) for n in range(count)]
+        return [self.work.let(convert(self.work.let(each), float32)) for each in loads]
 
     def _follow(self, first: ir.Value) -> None:
         """Compute scores from the products; keys out of bounds have the score -inf."""
@@ -288,7 +288,10 @@ class TileWriter:
                     {form.query.name: row}, local=done, answers=frozenset((form.raw,))
                 )
                 value = inner.value(form.score, float32)
-                steps += [*inner.steps, ir.Assign(name, select(key < self.keys, value, _LEAST))]
+                steps += [
+                    *inner.steps,
+                    ir.Assign(name, select(key < self.keys, value, _MINUS_INFINITY)),
+                ]
             scores += [*column.steps, *steps]
         work.take(scores)
 
@@ -310,7 +313,7 @@ class TileWriter:
             top, total = (ir.Get(_FLOAT, names[i]) for names in (self.tops, self.totals))
             parts = self._vector((TOPS, float32, 0, tile.across), row, _ZERO, tile.across)
             found = work.let(reduce(_larger, parts, work.let(top)))
-            shift = work.let(select(found.equals(_LEAST), number(float32, 0), found))
+            shift = work.let(select(found.equals(_MINUS_INFINITY), number(float32, 0), found))
             scale = work.let(apply("exp_nonpositive", top - shift))
             work.emit(ir.Assign(top.name, found))
             work.emit(ir.Assign(total.name, total * scale))

@@ -24,7 +24,7 @@ from anydim.sizes import Size
 
 _ITEM = ir.Item()
 _BYTES = 16  # per vector copy
-_LEAST = 4
+_MIN_BYTES = 4
 LEFT, RIGHT = "left", "right"  # names of the arrays of the factors
 
 
@@ -102,7 +102,7 @@ class Filling:
         work, bytes = self.work, self.layout.factor.dtype.bytes
         is_async = work.context.machine.warps and self.read is not None
         with work.block() as single:
-            wide = is_async and bytes >= _LEAST
+            wide = is_async and bytes >= _MIN_BYTES
             self._each(self._copy_async if wide else self._through_registers, 1, k0, part)
         if not is_async or self.aligned is None:
             work.take(single)

@@ -91,12 +91,12 @@ class _Writer(ProductWriter):
     def multiply(self, left: LocalLayout, right: LocalLayout, part: ir.Value | int) -> None:
         with self.work.range(0, self.schedule.depth, self.shares.depth, "k") as k:
             a = {
-                i: [self._held(left, self.warp_row, i * ROWS, element, k, part)
+                i: [self._fragment(left, self.warp_row, i * ROWS, element, k, part)
                     for element in self.shares.left]
                 for i in sorted({i for i, _ in self.tiles})
             }  # fmt: skip
             b = {
-                j: [self._held(right, self.warp_column, j * COLUMNS, element, k, part)
+                j: [self._fragment(right, self.warp_column, j * COLUMNS, element, k, part)
                     for element in self.shares.right]
                 for j in sorted({j for _, j in self.tiles})
             }  # fmt: skip
@@ -104,7 +104,7 @@ class _Writer(ProductWriter):
                 sums = self._sums(i, j)
                 self.work.emit(ir.Fragments(self.factors, sums, tuple(a[i]), tuple(b[j])))
 
-    def _held(
+    def _fragment(
         self, layout: LocalLayout, first: ir.Value, more: int, element: Place, k: ir.Value,
         part: ir.Value | int,
     ) -> ir.Value:  # fmt: skip

@@ -52,8 +52,8 @@ class _Writer(ProductWriter):
         work, kind = self.work, ir.Type(self.form.dtype)
 
         def factor(name: str, layout: LocalLayout, own: ir.Value) -> ir.Value:
-            held = ir.Load(ir.Type(layout.factor.dtype), layout.name, layout.offset(own, k, part))
-            return work.let(convert(held, self.form.dtype), name)
+            load = ir.Load(ir.Type(layout.factor.dtype), layout.name, layout.offset(own, k, part))
+            return work.let(convert(load, self.form.dtype), name)
 
         with work.range(0, self.schedule.depth, name="k") as k:
             rows = [factor(f"a{i}", left, self.item_row + i) for i in self.down]

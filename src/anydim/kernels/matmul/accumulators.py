@@ -16,7 +16,7 @@ def multiply_add(a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     return a * b + c
 
 
-class Sums:
+class Accumulators:
     """Registers of rows x vectors: `sums[i, j]` reads one, and assigning to it sets its value."""
 
     def __init__(

@@ -26,7 +26,7 @@ from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.matmul.epilogue import Output
 from anydim.kernels.matmul.matmul_kernel import ProductKernel
 from anydim.kernels.matmul.register_tile import Tile
-from anydim.kernels.matmul.work_partition import GRAIN, Sharing
+from anydim.kernels.matmul.work_partition import GRAIN, WorkPartition
 from anydim.lang.tree import Group
 from anydim.sizes import Size
 
@@ -55,7 +55,7 @@ def nested(levels: Sequence[Level]) -> tuple[ir.Step, ...]:
 class Blocked(ProductKernel):
     """A kernel whose threads share rectangles; a subclass defines the levels of a rectangle."""
 
-    sharing: Sharing
+    partition: WorkPartition
     grain = GRAIN
 
     def __init__(
@@ -67,15 +67,15 @@ class Blocked(ProductKernel):
 
     @property
     def parallel(self) -> Size:
-        return self.sharing.steps
+        return self.partition.steps
 
     @property
     def done(self) -> str:
-        """The register that `Sharing.rectangles` uses."""
+        """The register that `WorkPartition.rectangles` uses."""
         return ""
 
     @abstractmethod
-    def made(self) -> Sequence[ir.Function]:
+    def callees(self) -> Sequence[ir.Function]:
         """Return the functions that main calls."""
 
     @abstractmethod
@@ -105,8 +105,8 @@ class Blocked(ProductKernel):
     # ---- the kernel ----------------------------------------------------------------------------
 
     def functions(self) -> tuple[ir.Function, ...]:
-        made = self.made()
-        rectangles = self.sharing.rectangles(self.role, self.rectangle(), self.done)
+        made = self.callees()
+        rectangles = self.partition.rectangles(self.role, self.rectangle(), self.done)
         return (*made, self.main((*self.start(), *rectangles, *self.end())))
 
     def needs(self, library: ir.Library) -> None:

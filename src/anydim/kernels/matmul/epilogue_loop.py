@@ -10,10 +10,10 @@ from anydim.kernels.ir import constant, greatest, select, variable
 from anydim.kernels.matmul.epilogue import PRODUCT, Output
 from anydim.lang.tree import Read
 
-FINISH_SCALARS = ("sums_row", "out_at", "out_row", "row0", "rows", "column0", "columns")
+EPILOGUE_SCALARS = ("sums_row", "out_at", "out_row", "row0", "rows", "column0", "columns")
 
 
-def finish_function(
+def epilogue_function(
     outputs: tuple[Output, ...],
     dtype: DType,
     lanes: int,
@@ -25,7 +25,7 @@ def finish_function(
 
     The tile is `rows` x `columns` from (row0, column0) on. `sums` and the outputs at `out_at` point
     to its first element. The parameters are the kernel's `pointers`, then the scalars of
-    FINISH_SCALARS, the loops and the sizes in use.
+    EPILOGUE_SCALARS, the loops and the sizes in use.
 
     A load stalls on a preceding masked store whose full vector overlaps it. Where rows end in a
     masked store, consecutive iterations are therefore `apart` rows apart, more than a vector.
@@ -48,10 +48,10 @@ def finish_function(
     stores = [_stores(outputs, whole, "j0", None), _stores(outputs, cut, "j1", mask)]
     remaining = variable("columns") - variable("j1")
     columns = variable("columns")
-    apart = quotient(constant(lanes), greatest(columns, 1)) + 2
+    row_distance = quotient(constant(lanes), greatest(columns, 1)) + 2
     body = (
         ir.Let("whole", round_down(columns, lanes)),
-        ir.Let("apart", select(variable("whole").equals(columns), 1, apart)),
+        ir.Let("apart", select(variable("whole").equals(columns), 1, row_distance)),
         *root.steps,
         loop(
             "first", 0, variable("apart"), 1,
@@ -71,7 +71,7 @@ def finish_function(
         (
             ir.Pointer("sums", dtype, alias=True),
             *pointers,
-            *(ir.Scalar(n) for n in (*FINISH_SCALARS, *loops, *context.sizes.names)),
+            *(ir.Scalar(n) for n in (*EPILOGUE_SCALARS, *loops, *context.sizes.names)),
         ),
         body,
     )

@@ -10,18 +10,18 @@ from anydim.kernels.ir import number, select
 SELECT_VECTORS = 4  # vectors that the lanes are selected from
 
 
-def within_vectors(apart: ir.Value, exist: ir.Value | None = None) -> ir.Value:
-    """Whether all lanes at offsets `apart` (in the mask `exist`) are within PICKED vectors."""
-    far = apart.bits(uint64) >= SELECT_VECTORS * apart.type.lanes
+def within_vectors(offsets: ir.Value, exist: ir.Value | None = None) -> ir.Value:
+    """Whether all lanes at `offsets` (in the mask `exist`) are within SELECT_VECTORS vectors."""
+    far = offsets.bits(uint64) >= SELECT_VECTORS * offsets.type.lanes
     return ~(far if exist is None else far & exist).any
 
 
 def select_lanes(
-    code: Writer, gathered: ir.Gather, source: ir.Value, apart: ir.Value, fits: ir.Value
+    code: Writer, gathered: ir.Gather, source: ir.Value, offsets: ir.Value, fits: ir.Value
 ) -> ir.Value:
-    """Return the gathered lanes, at offsets `apart` from `source`.
+    """Return the gathered lanes, at offsets `offsets` from `source`.
 
-    Where `fits` holds, PICKED vectors from `source` on are readable and contain every lane: the
+    Where `fits` holds, SELECT_VECTORS vectors from `source` on are readable and contain every lane: the
     lanes are permuted out of them. Otherwise the gather runs.
     """
     vector, mask, lanes = gathered.type, gathered.mask, gathered.type.lanes
@@ -31,9 +31,9 @@ def select_lanes(
         parts = [
             ir.Load(vector, gathered.buffer, source + n * lanes) for n in range(SELECT_VECTORS)
         ]
-        indices = apart.as_(int32)
+        indices = offsets.as_(int32)
         low, high = (ir.Permute(vector, *pair, indices) for pair in zip(parts[::2], parts[1::2]))
-        chosen = select(apart < 2 * lanes, low, high)
+        chosen = select(offsets < 2 * lanes, low, high)
         found.set(chosen if mask is None else select(mask, chosen, zero))
     with code.otherwise():
         found.set(gathered)

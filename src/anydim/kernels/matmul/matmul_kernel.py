@@ -13,7 +13,7 @@ from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Argument, Launch, Machine, Packing, moved_bytes
 from anydim.kernels.matmul.epilogue import PRODUCT, Output
-from anydim.kernels.matmul.epilogue_loop import finish_function
+from anydim.kernels.matmul.epilogue_loop import epilogue_function
 from anydim.kernels.matmul.window_geometry import InLoops
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.schedule import print_schedule
@@ -93,13 +93,13 @@ class ProductKernel(ABC):
         scratch = ir.Pointer("scratch", uint8)
         return ir.Function(self.name, (*self.pointers, *scalars, scratch), tuple(body))
 
-    def finish_function(self, form: InLoops, machine: Machine) -> ir.Function:
+    def make_epilogue(self, form: InLoops, machine: Machine) -> ir.Function:
         """Return the epilogue function of a tile, see `epilogue_loop.py`."""
         types = {t.name: t.type for t in (*self.group.inputs, *self.group.outputs)}
         types[PRODUCT] = TensorType(self.dtype, ())
         context, loops = Context(types, self.sizes, machine, self.buffers), dict(form.extents)
         given = self.outputs, self.dtype, self.lanes, tuple(loops)
-        return finish_function(*given, context, self.pointers)
+        return epilogue_function(*given, context, self.pointers)
 
     def at(self, start: Size | int, steps: Iterable[tuple[str, Size]]) -> ir.Value:
         """Return start plus, for each loop, its index times its stride in elements."""
@@ -177,13 +177,13 @@ def roles_of(
 
     A packed factor is an operand of its own; any other tensor is one operand for all its reads.
     """
-    apart = set(packed)
+    packed_roles = set(packed)
     roles: list[tuple[str, str]] = []
     buffers: dict[str, str] = {}
     for tensor, role in factors:
-        if role in apart or tensor not in buffers:
+        if role in packed_roles or tensor not in buffers:
             roles.append((tensor, role))
-        if role not in apart:
+        if role not in packed_roles:
             buffers.setdefault(tensor, role)
     for letter, tensors in (("r", read), ("y", written)):
         for tensor in tensors:

@@ -11,8 +11,8 @@ It is prefetched when the tile begins.
 
 B consists of panels of one vector each, `b_panel` elements apart: the vectors of consecutive k,
 padded to whole vectors. Tiles of any width read the same panels. Excess columns are masked in the
-last vector of C. Every unrolled step also prefetches lines of B (`Asks`), each line that is read
-once, because processors do not fetch the adjacent lines. A line requested twice costs twice.
+last vector of C. Every unrolled step also prefetches lines of B (`PrefetchB`), each line that is
+read once, because processors do not fetch the adjacent lines. A line requested twice costs twice.
 Prefetches go to the second-level cache, which has more outstanding misses than the first;
 wide tiles, which do little work per line, prefetch into the first level.
 Tiles of few vectors do little work per row of A: they prefetch the rows after their own.
@@ -38,7 +38,7 @@ from anydim.kernels.codegen.arithmetic import first_lanes, round_down
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, number, register, variable
 from anydim.kernels.launch import Machine
-from anydim.kernels.matmul.accumulators import Sums
+from anydim.kernels.matmul.accumulators import Accumulators
 
 LINE = 64  # bytes of a cache line
 CHAINS = 8  # independent sums: 4 cycles of latency, 2 FMAs a cycle
@@ -204,7 +204,7 @@ class _Micro:
             prefetch,
         )
         self.code, self.vector = Writer(), ir.Type(dtype, tile.lanes)
-        self.sums = Sums(self.code, self.vector, rows, vectors)
+        self.sums = Accumulators(self.code, self.vector, rows, vectors)
 
     @property
     def prefetches(self) -> bool:

@@ -171,7 +171,7 @@ class LayerSizes(SizeParameters):
         return ir.Var(ir.INDEX, name)
 
     def known(self, name: str, size: Size, max_literal: int = 1) -> ir.Value:
-        """Return a role, or a literal for a constant of at most `most`."""
+        """Return a role, or a literal for a constant of at most `max_literal`."""
         constant = size.constant
         if constant is not None and abs(constant) <= max_literal:
             return ir.Const(ir.INDEX, constant)

@@ -22,18 +22,18 @@ from anydim.kernels.ir import constant, greatest, least, select
 from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
 
 GRAIN = 8  # steps below which another thread does not pay
-STEP = 50_000  # of `Sharing.work`
+STEP = 50_000  # of `WorkPartition.work`
 MAX_STEPS = 1 << 16  # of a product that packs weights: each piece of its range would pack again
 MAX_STEPS_PACKED = 1 << 21  # with packed weights: a call checks for other work between pieces
 _VECTOR, _TILE = 16, 3000
 
 
 @dataclass(frozen=True)
-class Sharing:
+class WorkPartition:
     """The partition of a product in `loops` (name, extent).
 
     `tiles` of rows, `columns` in panels of `width`. Panels stay together where `whole` is 1, not
-    0. `work` is about 100 per nanosecond. The range of the launch has at most `most` steps.
+    0. `work` is about 100 per nanosecond. The range of the launch has at most `max_steps` steps.
     """
 
     loops: tuple[tuple[str, Size], ...]

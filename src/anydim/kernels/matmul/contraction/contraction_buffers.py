@@ -11,7 +11,7 @@ from anydim.kernels.matmul.contraction.matrix_vector import WIDE
 from anydim.kernels.matmul.epilogue import Output, read_by
 from anydim.kernels.matmul.matmul_kernel import roles_of
 from anydim.kernels.matmul.register_tile import LINE, Tile
-from anydim.kernels.matmul.work_partition import Sharing
+from anydim.kernels.matmul.work_partition import WorkPartition
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import Affine, address, reads
 from anydim.sizes import Size, align_up, as_size, maximum
@@ -31,7 +31,7 @@ class Blocks:
     rows: Size
     sums: Size
     b_bytes: Size
-    sharing: Sharing
+    partition: WorkPartition
 
 
 def roles_of_form(
@@ -44,7 +44,7 @@ def roles_of_form(
     return roles_of(((form.a, "a"), (form.b, "b")), packed, read, written)
 
 
-def started_in_place(
+def startable_in_place(
     group: Group, form: ContractionForm, target: Output | None
 ) -> tuple[tuple[str, str], ...]:
     """Return the pair (result, start) where the sums may start in place; see `Launch.in_place`.

@@ -20,7 +20,7 @@ from anydim.kernels.codegen.arithmetic import quotient, quotient_up, round_down
 from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.blocked_loops import Level
-from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, started_in_place
+from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, startable_in_place
 from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, dependent_axes
 from anydim.kernels.matmul.contraction.contraction_micro_kernels import (
     contraction_libraries,
@@ -58,20 +58,20 @@ class MainWriter(OperandLayout):
         machine: Machine,
     ) -> None:  # fmt: skip
         super().__init__(group, form, blocks, schedule, machine)
-        self.sharing = blocks.sharing
+        self.partition = blocks.partition
         self.prefix = prefix_of(self.tile, form.dtype)
         self.libraries = contraction_libraries(self.tile, form.dtype)
-        self.in_place = started_in_place(group, form, self.target)
+        self.in_place = startable_in_place(group, form, self.target)
         self.same_everywhere = not set().union(*(dependent_axes(o.value) for o in form.outputs))
         self.valid_taps = valid_taps_of(form.windows, form.k.extent)
         self.finished = self.target is not None and [o.is_product for o in form.outputs] == [True]
 
-    def made(self) -> list[ir.Function]:
+    def callees(self) -> list[ir.Function]:
         """Return the functions that copy windows and compute the epilogue, where needed."""
         made = []
         if not self.finished:
-            self.finish = self.finish_function(self.form, self.machine)
-            made.append(self.finish)
+            self.epilogue = self.make_epilogue(self.form, self.machine)
+            made.append(self.epilogue)
         if self.form.windows is not None:
             given = self.form.windows, self.form.dtype, self.tile.lanes, self.sizes
             self.windows = self.sized(lambda: window_function(*given))
@@ -87,7 +87,7 @@ class MainWriter(OperandLayout):
             turn = steps_per_accumulator(self.all_k, self.all_columns, self.schedule.block_k)
             steps += [ir.Let("turn", turn)]
         steps += self._given_once()
-        steps += [ir.Declare("b_ready", constant(-1))] if self.held.holds_b else []
+        steps += [ir.Declare("b_ready", constant(-1))] if self.scratch_layout.holds_b else []
         tiles, rows = self.sizes.role("all_tiles", self.blocks.tiles), self.all_rows
         steps += [
             ir.Let("even", quotient(rows, greatest(tiles, 1))),
@@ -176,14 +176,17 @@ class MainWriter(OperandLayout):
     def _groups(self, all_k: ir.Value) -> Level:
         """Return groups of row tiles whose results fit the first-level cache, with epilogue."""
         stop = least(variable("tile2") + variable("many"), variable("tile1"))
-        finish: list[ir.Step] = []
+        epilogue: list[ir.Step] = []
         if not self.finished:
-            finish = [*self._rows_of_tiles("tile2", variable("many"), "tile1"), self.finish_call()]
-        if finish and self.target is not None:
+            epilogue = [
+                *self._rows_of_tiles("tile2", variable("many"), "tile1"),
+                self.epilogue_call(),
+            ]
+        if epilogue and self.target is not None:
             is_last = variable("k0") + variable("chunk") >= all_k
-            finish = [ir.If(is_last, tuple(finish))]
+            epilogue = [ir.If(is_last, tuple(epilogue))]
         start, end = variable("tile0"), variable("tile1")
-        return Level("tile2", start, end, variable("many"), [ir.Let("tile3", stop)], finish)
+        return Level("tile2", start, end, variable("many"), [ir.Let("tile3", stop)], epilogue)
 
     def many(self) -> list[ir.Let]:
         """Return the row tiles whose results fit the first-level cache; one with sums in scratch.
@@ -200,7 +203,7 @@ class MainWriter(OperandLayout):
 
     def _ahead(self) -> list[ir.Step]:
         """Return prefetch bounds: the first row tiles share the next piece of k or next block."""
-        if self.held.holds_b:
+        if self.scratch_layout.holds_b:
             return []
         window = constant(self.tile.lanes * self.tile.unroll)
         return [
@@ -214,7 +217,7 @@ class MainWriter(OperandLayout):
     # ---- one row tile --------------------------------------------------------------------------
 
     def _rows_of_tiles(self, tile: str, max_tiles: ir.Value | int, end: str) -> list[ir.Step]:
-        """Return the first row, the row count and the sums' address of up to `most` row tiles."""
+        """Return first row, row count and the sums' address of up to `max_tiles` row tiles."""
         stop = least(variable(tile) + max_tiles, variable(end))
         return [
             ir.Let("row0", self.first_row(variable(tile))),
@@ -245,7 +248,7 @@ class MainWriter(OperandLayout):
         if target is not None:
             buffer = self.buffers[target.tensor]
             return ir.Address(buffer, variable("sums_at")), self.c_row
-        at = self.sizes.known("sums_offset", self.held.sums_offset)
+        at = self.sizes.known("sums_offset", self.scratch_layout.sums_offset)
         return ir.Address("scratch", at), self.block_columns
 
     def _given_once(self) -> list[ir.Step]:
@@ -265,7 +268,7 @@ class MainWriter(OperandLayout):
         """Return the stores of a row tile's scalars."""
         ahead: ir.Value = constant(0)
         prefetch: ir.Value = constant(PrefetchB.NONE)
-        if not self.held.holds_b:
+        if not self.scratch_layout.holds_b:
             number = variable("tile") - variable("tile0")
             done = variable("k0") + variable("length")
             rest = variable("next") - variable("k0") * self.tile.lanes
@@ -293,7 +296,7 @@ class MainWriter(OperandLayout):
         k_panel = self._k_at * self.tile.lanes
         a, _ = self._a()
         b = ir.Address("b", variable("b_at") + k_panel)
-        if self.held.holds_b:
+        if self.scratch_layout.holds_b:
             k_bytes = k_panel * self.form.dtype.bytes
             b = ir.Address("scratch", self._b_offset + k_bytes)
         if vectors:
@@ -315,7 +318,7 @@ class MainWriter(OperandLayout):
         return variable("k_at" if self.valid_taps else "k0")
 
     def _a(self) -> tuple[ir.Address, ir.Value]:
-        if not self.held.holds_a:
+        if not self.scratch_layout.holds_a:
             at = variable("a_at") + variable("row0") * self.a_row + variable("k0")
             return ir.Address(self.a, at), self.a_row
         return self._copied_a(), self._copied_row
@@ -337,7 +340,7 @@ class MainWriter(OperandLayout):
         at = before + variable("row0") * row + variable("column0")
         return ir.Address(self.buffers[read.tensor], at), row, constant(1)
 
-    def finish_call(self, sums_stride: ir.Value | None = None) -> ir.Call:
+    def epilogue_call(self, sums_stride: ir.Value | None = None) -> ir.Call:
         """Return the epilogue call of a row tile; `sums_stride` is that of rows in scratch."""
         sums, sums_row = self.sums()
         if self.target is None and sums_stride is not None:
@@ -351,6 +354,6 @@ class MainWriter(OperandLayout):
             rows, columns = select(one, 1, rows), select(one, rows * columns, columns)
         out = variable("c_at") + variable("row0") * row
         return call(
-            self.finish, sums=sums, sums_row=sums_row, out_at=out, out_row=row,
+            self.epilogue, sums=sums, sums_row=sums_row, out_at=out, out_row=row,
             rows=rows, columns=columns,
         )  # fmt: skip

@@ -170,7 +170,7 @@ def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
 
 
 def block_of_k(code: Writer, k: ir.Value, max_steps: ir.Value) -> ir.Value:
-    """Return the k-steps of one sum, of even blocks of at most `most`."""
+    """Return the k-steps of one sum, of even blocks of at most `max_steps`."""
     blocks = code.let(greatest(quotient_up(k, max_steps), 1))
     even = round_down(quotient_up(k, blocks) + 7, 8)
     return code.let(select(blocks <= 1, k, even))

@@ -25,7 +25,7 @@ from anydim.kernels.matmul.contraction.unpacked_variants import ContractionWrite
 from anydim.kernels.matmul.contraction.valid_taps import valid_taps_of
 from anydim.kernels.matmul.register_tile import Tile, tile_of
 from anydim.kernels.matmul.schedules import Contraction
-from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, Sharing, from_on, work_of
+from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, from_on, work_of
 from anydim.kernels.template import Task, form_template
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum
 
@@ -96,8 +96,8 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     panels = limit if shares else maximum(panels, limit * (1 - from_on(form.k.extent, THIN + 1)))
     whole = k * align_up(form.n.extent, tile.lanes) * size
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
-    sharing = _sharing(form, tiles, tile, unit, machine.threads)
-    sharing = replace(sharing, max_steps=MAX_STEPS_PACKED) if schedule.packed else sharing
+    partition = _partition(form, tiles, tile, unit, machine.threads)
+    partition = replace(partition, max_steps=MAX_STEPS_PACKED) if schedule.packed else partition
     most_tiles, most_panels = block_tiles, panels
     if form.by_position:  # shorter formulas of upper bounds, for memory
         most_tiles, most_panels = minimum(ceil_div(form.all_rows, tile.rows), kept), limit
@@ -105,7 +105,7 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     each = tile.width * tile.rows
     if tall.constant != 0:  # the same number of panels of two vectors, with more rows
         each = max(each, (tile.width - tile.lanes) * tile.tall)
-    return Blocks(tiles, block_tiles - tall, panels, rows, most_panels * each, b_bytes, sharing)
+    return Blocks(tiles, block_tiles - tall, panels, rows, most_panels * each, b_bytes, partition)
 
 
 def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Size:
@@ -120,7 +120,9 @@ def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Size:
     return from_on(form.m.extent, tile.rows + 1) - from_on(form.m.extent, max_rows + 1)
 
 
-def _sharing(form: ContractionForm, tiles: Size, tile: Tile, unit: Size, threads: int) -> Sharing:
+def _partition(
+    form: ContractionForm, tiles: Size, tile: Tile, unit: Size, threads: int
+) -> WorkPartition:
     """Share rows alone where each thread has enough of them to hide the latency of B.
 
     Otherwise each thread has columns of its own, and reads A from the caches of other threads.
@@ -135,7 +137,7 @@ def _sharing(form: ContractionForm, tiles: Size, tile: Tile, unit: Size, threads
         around, rows, cut = as_size(1), form.all_rows, ceil_div(form.all_rows, tile.rows)
     work = work_of(around, rows, cut, form.n.extent, form.k.extent)
     whole = from_on(tiles, fewest)
-    return Sharing(form.extents, tiles, form.n.extent, unit, tile.lanes, whole, work)
+    return WorkPartition(form.extents, tiles, form.n.extent, unit, tile.lanes, whole, work)
 
 
 def _panels(form: ContractionForm, tile: Tile) -> Panels:

@@ -30,7 +30,7 @@ from anydim.sizes import Size
 ACCUMULATORS = 4
 LONG, BROAD = 288, 128  # minimum k-steps and columns: copies of a are then negligible
 FEW = 2  # maximum rows without packing
-_LEAST = 128  # minimum steps of a turn, where there are several blocks of turns
+_MIN_STEPS = 128  # minimum steps of a turn, where there are several blocks of turns
 _ROWS = 8  # rows of b at a time
 _SCALARS = ("src_row", "dst_row", "rows", "columns", "turn")
 
@@ -53,8 +53,8 @@ def padded_k(k: Size) -> Size:
 
 
 def steps_per_accumulator(k: ir.Value, columns: ir.Value, max_steps: int) -> ir.Value:
-    """Return the steps of a turn, at most `most`; 0 where accumulators are not interleaved."""
-    blocks = greatest(quotient_up(k, ACCUMULATORS * max(max_steps, _LEAST)), 1)
+    """Return the steps of a turn, at most `max_steps`; 0 where accumulators are not interleaved."""
+    blocks = greatest(quotient_up(k, ACCUMULATORS * max(max_steps, _MIN_STEPS)), 1)
     even = quotient_up(k, blocks * ACCUMULATORS)
     even = select(blocks <= 1, even, round_down(even + (ACCUMULATORS - 1), ACCUMULATORS))
     return select((k >= LONG) & (columns >= BROAD), even, 0)

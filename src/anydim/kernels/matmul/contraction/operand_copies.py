@@ -44,15 +44,17 @@ def transpose_library(lanes: int, dtype: DType) -> ir.Library:
 
 
 @lru_cache(maxsize=16)
-def apart_library(lanes: int, dtype: DType) -> ir.Library:
+def strided_library(lanes: int, dtype: DType) -> ir.Library:
     """Return the function dst[r, c] = src[r, c] for r < rows, c < columns, for any column stride.
 
     Columns of src are `dst_column` apart, and `width` equals `columns`.
     """
-    return _library(f"apart_{dtype}_x{lanes}", partial(_apart, ir.Type(dtype, lanes)), dtype)
+    return _library(
+        f"apart_{dtype}_x{lanes}", partial(_gather_columns, ir.Type(dtype, lanes)), dtype
+    )
 
 
-def _apart(vector: ir.Type, code: Writer) -> None:
+def _gather_columns(vector: ir.Type, code: Writer) -> None:
     lanes, columns = vector.lanes, variable("columns")
     steps = code.let(variable("dst_column").spread(lanes) * iota(lanes))
     with code.range(0, columns, lanes) as c, code.range(0, variable("rows")) as r:
@@ -99,6 +101,6 @@ def _transpose(vector: ir.Type, code: Writer) -> None:
                 at = (c + i) * variable("dst_row") + target
                 code.emit(ir.Store("dst", at, select(inside, column, zero)))
         with code.range(whole, columns) as c:
-            apart = (r * row + c).spread(lanes) + row.spread(lanes) * iota(lanes)
-            gathered = ir.Gather(vector, "src", apart, inside)
+            offsets = (r * row + c).spread(lanes) + row.spread(lanes) * iota(lanes)
+            gathered = ir.Gather(vector, "src", offsets, inside)
             code.emit(ir.Store("dst", c * variable("dst_row") + target, gathered))

@@ -22,8 +22,8 @@ from anydim.kernels.matmul.contraction.interleaved_accumulators import (
     may_interleave,
 )
 from anydim.kernels.matmul.contraction.operand_copies import (
-    apart_library,
     gather_library,
+    strided_library,
     transpose_library,
 )
 from anydim.kernels.matmul.contraction.window_rows import ONE, SPOT
@@ -54,11 +54,13 @@ class OperandLayout(Blocked):
         self.target = target_of(form.outputs, group, form.dtype)
         self.interleaves = may_interleave(form, schedule.packed, machine, self.tile.lanes)
         sums = self.target is None
-        self.held = scratch_of(form, self.tile, blocks, schedule.packed, sums, self.interleaves)
+        self.scratch_layout = scratch_of(
+            form, self.tile, blocks, schedule.packed, sums, self.interleaves
+        )
 
     @property
     def scratch(self) -> Size:
-        return self.held.bytes
+        return self.scratch_layout.bytes
 
     def role(self, name: str, size: Size) -> ir.Value:
         return self.sizes.role(f"all_{name}", size)
@@ -106,7 +108,7 @@ class OperandLayout(Blocked):
     @property
     def unit(self) -> ir.Value:
         """Columns of which blocks and threads have a multiple."""
-        return self.sizes.role("unit", as_size(self.blocks.sharing.width))
+        return self.sizes.role("unit", as_size(self.blocks.partition.width))
 
     def start_of(self, name: str, start: Size, stride: Callable[[MatrixWalk], Size]) -> ir.Value:
         """Return the offset of the loops' current iteration in the operand `name`."""
@@ -146,7 +148,7 @@ class OperandLayout(Blocked):
 
         Where k has pieces, the next piece overwrites the zeros after a piece.
         """
-        if not (self.held.holds_a or self.interleaves):
+        if not (self.scratch_layout.holds_a or self.interleaves):
             return []
         known, form, lanes = self.sizes.known, self.form, self.tile.lanes
         rows = self.first_row(variable("tile1")) - variable("first_row")
@@ -175,8 +177,8 @@ class OperandLayout(Blocked):
             if form.m.a == 1:
                 return [first, transposed]
             shape = (self.a_row, row, step, rows, self.all_k, self.all_k)
-            accumulator_stride = self._copy(apart_library(lanes, form.dtype), (a, to, *shape))
-            return [first, ir.If(self.a_row.equals(1), (transposed,), (accumulator_stride,))]
+            strided = self._copy(strided_library(lanes, form.dtype), (a, to, *shape))
+            return [first, ir.If(self.a_row.equals(1), (transposed,), (strided,))]
         length = known("piece_length", pieces.length)
         at = variable("piece") * known("a_piece", pieces.a)
         each = ir.Address(self.a, source + at)
@@ -193,7 +195,7 @@ class OperandLayout(Blocked):
 
     def _pack_b(self) -> list[ir.Step]:
         """Pack the block of columns of B into scratch, unless scratch already holds it."""
-        if not self.held.holds_b:
+        if not self.scratch_layout.holds_b:
             return []
         columns = self.all_columns + 1
         block: ir.Value = variable("column0")
@@ -250,7 +252,7 @@ class OperandLayout(Blocked):
     @property
     def _b_offset(self) -> ir.Value:
         """Byte offset of B in scratch."""
-        return self.sizes.known("b_offset", self.held.b_offset)
+        return self.sizes.known("b_offset", self.scratch_layout.b_offset)
 
     @property
     def a_row(self) -> ir.Value:
@@ -260,7 +262,7 @@ class OperandLayout(Blocked):
     @property
     def _copied_row(self) -> ir.Value:
         """Elements between the rows of the copied A."""
-        return self.sizes.role("copied_row", self.held.k_padded)
+        return self.sizes.role("copied_row", self.scratch_layout.k_padded)
 
     def _copy(self, library: ir.Library, arguments: tuple[ir.Value | ir.Address, ...]) -> ir.Call:
         """Return a call of a library's only function, and add the library to the kernel."""

@@ -84,7 +84,7 @@ def vector_variants(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
 
 
 def _small(writer: MainWriter) -> tuple[ir.Value, list[ir.Step]]:
-    """Return the variant of small matrices: all remaining pairs of the part; see `vector_ways`."""
+    """Return the variant of small matrices, for all remaining pairs; see `vector_variants`."""
     form, known, lanes = writer.form, writer.sizes.known, writer.tile.lanes
     (walk,), target = form.loops, writer.target
     assert target is not None
@@ -117,7 +117,7 @@ def _one_row(
     return [
         ir.Let("tile0", variable("first_tile")),
         ir.Let("tile1", variable("stop_tile")),
-        *(writer.pack_a() if writer.held.holds_a else ()),
+        *(writer.pack_a() if writer.scratch_layout.holds_a else ()),
         store_scalar("b_panel", b_row),
         loop(
             "column0", first, stop, wide,
@@ -173,6 +173,6 @@ def _transposed_product(writer: MainWriter, function: str) -> list[ir.Step]:
             ir.Let("sums_at", writer.sums_at()),
             store_scalar("columns", variable("rows")),
             call,
-            *(() if writer.finished else (writer.finish_call(sums_stride=constant(1)),)),
+            *(() if writer.finished else (writer.epilogue_call(sums_stride=constant(1)),)),
         ),
     ]  # fmt: skip

@@ -163,7 +163,7 @@ class _Windows:
         self.run = self._size("run", layout.run, vector.lanes)
 
     def _size(self, name: str, size: Size, max_literal: int = 0) -> ir.Value:
-        """Return a size by role; a constant up to `most` is a literal."""
+        """Return a size by role; a constant up to `max_literal` is a literal."""
         return self.sizes.known(f"x_{name}", size, max_literal)
 
     def rows(self) -> tuple[ir.Step, ...]:

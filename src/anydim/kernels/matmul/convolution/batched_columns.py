@@ -23,7 +23,7 @@ from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
 
 NEVER = as_size(0)
-MOST = 16  # maximum positions of an image computed by position, and elements of a channel
+MAX_POSITIONS = 16  # maximum positions of an image computed by position, and elements of a channel
 Loop = TypeVar("Loop", bound=Walk)
 
 
@@ -61,7 +61,7 @@ def joined_columns(
     loop: Loop | None, positions: Size, max_width: int, width: Size, loops: Sequence[Loop],
     by_position: Size = NEVER,
 ) -> Columns[Loop]:  # fmt: skip
-    """Return columns of `positions` per image, in panels of `most`, or of `width` for one image."""
+    """Return columns of `positions` per image; a panel has `max_width`, or `width` of one image."""
     extents = tuple((each.name, each.extent) for each in loops)
     if loop is None:
         return Columns(None, positions, NEVER, width, positions, extents, NEVER)
@@ -69,7 +69,7 @@ def joined_columns(
     images = minimum(fitting, loop.extent)
     joined = from_on(images, 2)
     few = minimum(
-        positions, max(max_width, MOST)
+        positions, max(max_width, MAX_POSITIONS)
     )  # all positions of images that are joined, as one term
     return Columns(
         loop=loop,
@@ -115,15 +115,15 @@ def _used_by_position(
         and elements == form.channels.x
         and form.row_y == form.columns
     )
-    if not whole or any(apart_of(form, bound) is None for bound in form.bounds):
+    if not whole or any(dimension_stride(form, bound) is None for bound in form.bounds):
         return NEVER
     lanes, images = schedule.tile.lanes, loop.extent
-    full = images * MOST - ceil_div(images, lanes) * lanes * elements
-    few = minimum(as_size(MOST) - form.columns, form.columns - 1)
+    full = images * MAX_POSITIONS - ceil_div(images, lanes) * lanes * elements
+    few = minimum(as_size(MAX_POSITIONS) - form.columns, form.columns - 1)
     return from_on(minimum(few, full, images - lanes * 3 // 4), 0)
 
 
-def apart_of(form: Windows, bound: Bound) -> Size | None:
+def dimension_stride(form: Windows, bound: Bound) -> Size | None:
     """Return the stride of a dimension of x; None for unsupported strides."""
     stride, spread = bound.stride.constant, bound.spread.constant
     if stride is None or spread is None or stride < 0 or spread < 1:

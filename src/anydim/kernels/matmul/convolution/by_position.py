@@ -18,7 +18,7 @@ from anydim.kernels.codegen.arithmetic import summed
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, select, variable
-from anydim.kernels.matmul.convolution.batched_columns import apart_of
+from anydim.kernels.matmul.convolution.batched_columns import dimension_stride
 from anydim.kernels.matmul.convolution.convolution_form import Windows
 from anydim.kernels.matmul.convolution.convolution_micro_kernels import STRIP
 from anydim.kernels.matmul.convolution.cropped_taps import FIRST, KEPT
@@ -84,8 +84,8 @@ class _ValidTaps:
 
 def _start(form: Windows) -> Size:
     """Return the offset of the first element of the first channel in x."""
-    apart = ((bound, apart_of(form, bound)) for bound in form.bounds)
-    return form.x_start - sum((b.constant * by for b, by in apart if by is not None), as_size(0))
+    stride = ((bound, dimension_stride(form, bound)) for bound in form.bounds)
+    return form.x_start - sum((b.constant * by for b, by in stride if by is not None), as_size(0))
 
 
 def _valid_taps_of(
@@ -98,14 +98,14 @@ def _valid_taps_of(
     taps, rows, window = dict[str, ir.Value](), list[ir.Value](), constant(1)
     for number_of, tap in enumerate(form.taps):
         bound = next(bound for bound in form.bounds if bound.tap == tap.name)
-        apart, spread = apart_of(form, bound), value(bound.spread)
-        assert apart is not None, "checked by `columns_of`"
+        stride, spread = dimension_stride(form, bound), value(bound.spread)
+        assert stride is not None, "checked by `columns_of`"
         here = at[bound.position]
         low = code.let(value(bound.constant) + here * value(bound.stride))
         first, stop = map(code.let, taps_inside(bound, here, here, tap.extent, value))
         kept = code.let(greatest(stop - first, 0))
         taps |= {f"{FIRST}{number_of}": first, f"{KEPT}{number_of}": kept}
-        rows.append((low + first * spread) * value(apart))
+        rows.append((low + first * spread) * value(stride))
         window = code.let(window * kept)
     return _ValidTaps(taps, window, code.let(summed(*rows)))
 

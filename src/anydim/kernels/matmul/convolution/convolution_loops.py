@@ -46,7 +46,7 @@ class ConvolutionWriter(Blocked):
         form, epilogue = plan.form, plan.epilogue
         super().__init__(group, form.outputs, form.dtype, plan.tile, LayerSizes())
         self.plan, self.form, self.columns = plan, form, plan.columns
-        self.libraries, self.sharing = libraries(plan), plan.blocks.sharing
+        self.libraries, self.partition = libraries(plan), plan.blocks.partition
         if epilogue is not None:
             self.in_place = epilogue.in_place((form.x, form.w), form.outputs[0].tensor)
         if plan.schedule.packed:
@@ -63,23 +63,23 @@ class ConvolutionWriter(Blocked):
     def role(self, name: str, size: Size) -> ir.Value:
         return self.sizes.role(name, size)
 
-    def made(self) -> list[ir.Function]:
+    def callees(self) -> list[ir.Function]:
         """Return the epilogue, unless the tile computes it, and the packing functions."""
-        plan, finish = self.plan, None
+        plan, epilogue = self.plan, None
         if not plan.finished:
-            finish = self.finish_function(self.form, plan.machine)
+            epilogue = self.make_epilogue(self.form, plan.machine)
         self.windows = self._packing() if plan.joins or not plan.schedule.direct else []
         self.buffer_steps = line_buffer_steps(
             plan.line_buffer, self.form, self, plan.valid_taps is not None
         )
         self.weights = weights_of(plan, self)
-        self.strips = Strips(plan, self, self.buffer_steps, self.weights, finish)
+        self.strips = Strips(plan, self, self.buffer_steps, self.weights, epilogue)
         self.rows = []
         if plan.runs_by_position:
             own = plan.given, self.sizes, plan.tile.lanes, plan.panel_row
             self.rows = [self.sized(partial(rows_function, *own))]
         made = *self.windows, *self.buffer_steps.functions, *self.weights.functions, *self.rows
-        return [*made] if finish is None else [finish, *made]
+        return [*made] if epilogue is None else [epilogue, *made]
 
     def _packing(self) -> list[ir.Function]:
         """Return the functions that pack windows into a panel, and merged rows of few positions."""
@@ -93,7 +93,7 @@ class ConvolutionWriter(Blocked):
         if can_merge(self.form):
             x = product(self.group.type_of(self.form.x).shape)
             merged = MergedPack(*given, x if plan.machine.permutes else None)
-            self.worth_merging = merged.worth_it()
+            self.merging_pays = merged.pays()
             windows.append(self.sized(merged.function))
         return windows
 
@@ -108,7 +108,7 @@ class ConvolutionWriter(Blocked):
         column_stop = variable("stop_panel") * self._width
         rows, columns = self.role("all_rows", self.form.rows), self.sizes.value(self.columns.all)
         banded, max_panels = self.buffer_steps.enter(constant(plan.schedule.block_panels))
-        panels = self.role("panels", self.sharing.panels)
+        panels = self.role("panels", self.partition.panels)
         if plan.runs_by_position:
             max_panels = select(self._runs_by_position, 1, max_panels)
         blocks = greatest(quotient_up(panels, greatest(max_panels, 1)), 1)
@@ -222,6 +222,6 @@ class ConvolutionWriter(Blocked):
         rows, *merged = (
             call(made, dst=ir.Address("scratch", constant(0)), **own) for made in self.windows
         )
-        worth = self.worth_merging if merged else None
+        worth = self.merging_pays if merged else None
         steps: ir.Step = rows if worth is None else ir.If(worth, tuple(merged), (rows,))
         return [ir.If(JOINED, (steps,))] if self.plan.schedule.direct else [steps]

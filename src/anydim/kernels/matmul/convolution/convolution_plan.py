@@ -7,7 +7,12 @@ from functools import cached_property
 
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Machine
-from anydim.kernels.matmul.convolution.batched_columns import MOST, NEVER, Columns, columns_of
+from anydim.kernels.matmul.convolution.batched_columns import (
+    MAX_POSITIONS,
+    NEVER,
+    Columns,
+    columns_of,
+)
 from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue, tile_epilogue_of
 from anydim.kernels.matmul.convolution.convolution_form import OuterLoop, Windows
 from anydim.kernels.matmul.convolution.cropped_taps import cropped
@@ -19,7 +24,7 @@ from anydim.kernels.matmul.schedules import Convolution
 from anydim.kernels.matmul.work_partition import (
     MAX_STEPS,
     MAX_STEPS_PACKED,
-    Sharing,
+    WorkPartition,
     from_on,
     work_of,
 )
@@ -36,7 +41,7 @@ class WindowBlocks:
 
     rows: Size
     channels: Size
-    sharing: Sharing
+    partition: WorkPartition
 
 
 @dataclass(frozen=True)
@@ -144,8 +149,8 @@ class Plan:
         tiles = minimum(ceil_div(self.form.rows, tile.rows), schedule.block_tiles)
         rows, columns, transposed = tiles * tile.rows, schedule.block_panels * tile.width, NEVER
         if self.runs_by_position:
-            columns = max(columns, MOST * tile.width)
-            transposed = minimum(channels * MOST, maximum(max_k, MOST)) * row
+            columns = max(columns, MAX_POSITIONS * tile.width)
+            transposed = minimum(channels * MAX_POSITIONS, maximum(max_k, MAX_POSITIONS)) * row
         weights = align_up(rows * k * bytes, LINE) if self.copies else NEVER
         return Scratch(align_up(k * row, LINE), weights, rows * columns * bytes, transposed)
 
@@ -207,7 +212,7 @@ def _cut(
     return WindowBlocks(
         rows=ceil_div(tiles, maximum(row_blocks, 1)) * tile.rows,
         channels=maximum(ceil_div(form.channels.extent, chunks), 1),
-        sharing=Sharing(
+        partition=WorkPartition(
             columns.loops, tiles,
             maximum(columns.all, columns.joined * panels * tile.width),  # counts full panels
             tile.width, tile.lanes, few, work_of(around, form.rows, tiles, columns.all, form.k),

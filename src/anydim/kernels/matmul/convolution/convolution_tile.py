@@ -1,7 +1,7 @@
 """Register tiles of convolutions; `convolution_micro_kernels.py` documents what they compute.
 
 Columns run along vectors in `Micro`; for few columns, the rows of several tiles do (`Tall`).
-`Banded` reads the positions of vectors from a table.
+`LineBufferMicro` reads the positions of vectors from a table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, round_down
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, operate, register, select, splat, variable
-from anydim.kernels.matmul.accumulators import Sums, multiply_add
+from anydim.kernels.matmul.accumulators import Accumulators, multiply_add
 from anydim.kernels.matmul.register_tile import LINE, Tile
 
 ADDS, FLOORS, CAPS = 1, 2, 4  # flags of `finish`
@@ -31,7 +31,7 @@ class Micro:
         self.tile, self.rows, self.vectors, self.dtype = tile, rows, vectors, dtype
         self.lanes, self.unroll = lanes or tile.lanes, tile.unroll
         self.code, self.vector = Writer(), ir.Type(dtype, self.lanes)
-        self.sums = Sums(self.code, self.vector, rows, vectors)
+        self.sums = Accumulators(self.code, self.vector, rows, vectors)
 
     def body(self) -> tuple[ir.Step, ...]:
         code = self.code
@@ -184,7 +184,7 @@ class Tall(Micro):
     def __init__(self, tile: Tile, columns: int, tiles: int, dtype: DType) -> None:
         super().__init__(tile, tile.rows, columns, dtype, lanes=1)
         self.tiles, self.column = tiles, ir.Type(dtype, tile.rows)
-        self.parts = Sums(self.code, self.column, columns, self.tiles, "s")
+        self.parts = Accumulators(self.code, self.column, columns, self.tiles, "s")
 
     def _mask(self, j: int) -> ir.Value | None:
         return None

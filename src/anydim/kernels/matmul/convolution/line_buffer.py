@@ -48,13 +48,13 @@ PANELS = 8  # maximum factor of a block's panels: they share the rows around the
 # masks, which a chunk of channels shares; copying a vector into a line buffer, for all taps (fitted
 # to 8 layers at 4 to 10 sizes, Zen 4)
 _PACKED, _MASKS, _COPIED = 2, 24, 27
-_MOST_K = 1024  # maximum steps of a table
+_MAX_K = 1024  # maximum steps of a table
 _KNOWN = ("table_from", "table_to")  # the range of taps in the table
 
 
 @dataclass(frozen=True)
 class _Slide:
-    """A dimension of x with stride `apart`, with its axis of positions and its axis of taps.
+    """A dimension of x with stride `stride`, with its axis of positions and its axis of taps.
 
     Windows move by `step` elements of the dimension, taps by `spread`; the last tap is at most
     `reach` elements from the first.
@@ -63,7 +63,7 @@ class _Slide:
     position: WindowAxis
     tap: WindowAxis
     bound: Bound
-    apart: Size
+    stride: Size
     step: int
     spread: int
     reach: int
@@ -79,13 +79,13 @@ def _slides(form: Windows, given: Windows) -> tuple[_Slide, ...]:
             if bound.position != axis.name or bound.tap not in taps or not step or not spread:
                 continue
             tap, count = taps.pop(bound.tap)
-            apart = tap.x.divide_exactly(spread)
-            if apart is not None and count and min(step, spread) > 0 and axis.x == apart * step:
+            stride = tap.x.divide_exactly(spread)
+            if stride is not None and count and min(step, spread) > 0 and axis.x == stride * step:
                 reach = (count - 1) * spread
-                found.append(_Slide(axis, tap, bound, apart, step, spread, reach))
+                found.append(_Slide(axis, tap, bound, stride, step, spread, reach))
     if taps or not 0 < len(found) == len(form.positions) == len(form.bounds) <= 2:
         return ()
-    return tuple(found) if found[-1].apart == 1 and found[-1].step <= SHUFFLED_STRIDES else ()
+    return tuple(found) if found[-1].stride == 1 and found[-1].step <= SHUFFLED_STRIDES else ()
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def line_buffer_of(
     channels = form.channels.extent.constant
     if not slides or not window or not rows or rows % tile.rows or not channels:
         return None
-    most_k = max(min(most_k, _MOST_K), window)
+    most_k = max(min(most_k, _MAX_K), window)
     each = ceil_div(channels, ceil_div(channels, most_k // window))
     buffer = LineBuffer(slides, tile, each, (each * window).constant or 0)
     row = maximum(each * (buffer.phases * form.dtype.bytes) * buffer.line, 1)
@@ -165,7 +165,7 @@ def line_buffer_of(
     packed = ceil_div(form.columns, tile.lanes) * each_tap * window
     used = from_on(packed - filled, 1) * from_on(form.columns, tile.width // 2 + 1)
     used = used * from_on(fitting, panels)
-    if window > _MOST_K or used.constant == 0:
+    if window > _MAX_K or used.constant == 0:
         return None
     return replace(buffer, used=used, panels=minimum(fitting, panels * PANELS))
 
@@ -208,12 +208,12 @@ class LineBufferPack(WindowPack):
         code, value, lines = self.code, self.sizes.value, variable("lines")
         *above, last = self.buffer.slides
         line = value(self.buffer.line)
-        apart: ir.Value = constant(0)
-        first, stop = apart, apart + lines
+        row_stride: ir.Value = constant(0)
+        first, stop = row_stride, row_stride + lines
         for slide, position in zip(above, firsts):
             begin = code.let(variable("row") * slide.step + position)
-            apart = code.let(value(slide.apart) * slide.step)
-            x = code.let(x + begin * value(slide.apart))
+            row_stride = code.let(value(slide.stride) * slide.step)
+            x = code.let(x + begin * value(slide.stride))
             at = value(slide.bound.constant) + begin
             ends = (0 - at, value(slide.bound.extent) - at)
             first, stop = (
@@ -225,7 +225,7 @@ class LineBufferPack(WindowPack):
             with code.range(low, high) as row:
                 code.emit(ir.Store("dst", to + row * line, zero, exist))
         with code.range(first, stop) as row:
-            found = self._loaded(code.let(x + row * apart))
+            found = self._loaded(code.let(x + row * row_stride))
             code.emit(ir.Store("dst", to + row * line, found, exist))
 
     def _inside_of(self, bound: Bound, further: ir.Value) -> list[ir.Value]:
@@ -308,7 +308,7 @@ class LineBufferSteps:
         return as_size(0) if self.buffer is None else self.buffer.used
 
     def choose(self, buffer: Sequence[ir.Step], panels: Sequence[ir.Step]) -> list[ir.Step]:
-        """Return `band` where the line buffer is used, and `panels` elsewhere."""
+        """Return `buffer` where the line buffer is used, and `panels` elsewhere."""
         if self._used.constant is not None:
             return [*(buffer if self._used == 1 else panels)]
         return [ir.If(ir.Var(ir.FLAG, "banded"), tuple(buffer), tuple(panels))]
@@ -324,7 +324,7 @@ class LineBufferSteps:
         return [ir.Stack("table", int64, ENTRY * self.buffer.tile.vectors + self.buffer.steps)]
 
     def enter(self, max_panels: ir.Value) -> tuple[list[ir.Step], ir.Value]:
-        """Return the flag of its use, and the panels of a block, which are `most` without it."""
+        """Return the flag of its use, and the panels of a block, which are `max_panels` without it."""
         if self.buffer is None:
             return [], max_panels
         used, panels = self._used_value, self.sizes.value(self.buffer.panels)

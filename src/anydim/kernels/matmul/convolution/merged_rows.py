@@ -22,7 +22,7 @@ from anydim.kernels.matmul.lane_select import SELECT_VECTORS, select_lanes, with
 from anydim.kernels.matmul.window_geometry import Bound
 from anydim.sizes import Size, product
 
-_MOST = 1 << 24  # maximum positions along an axis and of the outer axes: they are int32
+_MAX_POSITIONS = 1 << 24  # maximum positions along an axis and of the outer axes: they are int32
 _STRIDE = 32
 _FEW = 4  # channels up to which masks of long rows cost more than vectors that end with a row
 _FAR = 1 << 30
@@ -56,11 +56,11 @@ class MergedPack(WindowPack):
         self.elements = elements if self.gathered and form.dtype.bits == 32 else None
         self.whole = ir.Type(int32, lanes)
 
-    def worth_it(self) -> ir.Value:
+    def pays(self) -> ir.Value:
         """Return the condition under which merged rows are faster."""
         value = self.sizes.value
         few = (self.form.channels.extent.constant or _FEW) < _FEW
-        max_extent = self.lanes // 8 if self.gathered else self.lanes if few else _MOST
+        max_extent = self.lanes // 8 if self.gathered else self.lanes if few else _MAX_POSITIONS
         found = value(self.last.extent) <= max_extent
         if self.elements is not None and not few:
             near = value(self.form.positions[-2].x) <= SELECT_VECTORS * value(self.last.extent)
@@ -68,7 +68,7 @@ class MergedPack(WindowPack):
         if self.gathered and self.joined:
             found = found & (variable("images") <= 1)
         for step in self.form.positions[:-1]:
-            fits = value(step.extent) < _MOST
+            fits = value(step.extent) < _MAX_POSITIONS
             found = found & fits
         return found
 
@@ -112,7 +112,7 @@ class MergedPack(WindowPack):
     def _ended(self, off: ir.Value, few: ir.Value, remaining: ir.Value) -> ir.Value:
         """Return the number of ends of rows of `few` positions before each lane.
 
-        `left` positions of the first row remain. The numbers are small: quotients of float32,
+        `remaining` positions of the first row remain. The numbers are small: quotients of float32,
         rounded down, are exact.
         """
         shifted = off + self._spread(few - remaining)
@@ -129,8 +129,8 @@ class MergedPack(WindowPack):
         strides = [(step.name, self.sizes.value(step.x)) for step in self.form.positions]
         if self.gathered:
             first, *more = (self.off[name].as_(int64) * step for name, step in strides)
-            self.apart = self.code.let(sum(more, first))
-            self.near = self.code.let(within_vectors(self.apart, self.exist))
+            self.offsets = self.code.let(sum(more, first))
+            self.near = self.code.let(within_vectors(self.offsets, self.exist))
         steps = (self.positions[name] * step for name, step in strides)
         self.x = self.code.let(summed(variable("x_at"), *steps))
         self.to = self.code.let(at - variable("column"))
@@ -186,9 +186,9 @@ class MergedPack(WindowPack):
         mask = self.wanted[0]
         if not self.gathered:
             return self.code.let(ir.Load(self.vector, "x", source, mask))
-        gathered = ir.Gather(self.vector, "x", self.apart + source, mask)
+        gathered = ir.Gather(self.vector, "x", self.offsets + source, mask)
         if self.elements is None:
             return self.code.let(gathered)
         last = self.sizes.value(self.elements) - SELECT_VECTORS * self.lanes
         fits = self.near & (source >= 0) & (source <= last)
-        return select_lanes(self.code, gathered, source, self.apart, fits)
+        return select_lanes(self.code, gathered, source, self.offsets, fits)

@@ -48,7 +48,7 @@ class Strips:
     kernel: Blocked
     buffer_steps: LineBufferSteps
     weights: Weights
-    finish: ir.Function | None
+    epilogue: ir.Function | None
 
     def steps(self) -> list[ir.Step]:
         """Return the steps of several tiles; after the last chunk of channels, the epilogue."""
@@ -60,10 +60,10 @@ class Strips:
         row = variable("y_unit") + variable("m") * row_y
         remaining = variable("rows") - variable("row")
         sums = ir.Address(self.y, variable("y_at"))
-        apart = tuple(self._sums(sums, row_y, self._b(plan.schedule.direct)))
+        panel_steps = tuple(self._sums(sums, row_y, self._b(plan.schedule.direct)))
         if plan.joins:
-            apart = (ir.If(JOINED, tuple(self._joined_sums()), apart),)
-        apart = (ir.Let("y_at", row + offset), *apart)
+            panel_steps = (ir.If(JOINED, tuple(self._joined_sums()), panel_steps),)
+        panel_steps = (ir.Let("y_at", row + offset), *panel_steps)
         line_buffer = ir.Address("scratch", constant(0)), constant(1)
         banded = (
             []
@@ -73,7 +73,7 @@ class Strips:
         return [
             ir.Let("m", variable("row0") + variable("row")),
             ir.Let("height", least(remaining, plan.tile.rows * STRIP)),
-            *self.buffer_steps.choose([ir.Let("y_at", row), *banded], apart),
+            *self.buffer_steps.choose([ir.Let("y_at", row), *banded], panel_steps),
         ]
 
     @property
@@ -111,9 +111,9 @@ class Strips:
         step: ir.Step = copied if self.plan.copied == 1 else packed
         if self.plan.copied.constant is None:
             step = ir.If(COPIED, (copied,), (packed,))
-        if self.finish is None:
+        if self.epilogue is None:
             return [step]
-        return [step, ir.If(LAST, (self._finish(self.finish, sums, sums_row, kind),))]
+        return [step, ir.If(LAST, (self._epilogue(self.epilogue, sums, sums_row, kind),))]
 
     def call(
         self, sums: ir.Address, sums_row: ir.Value, kind: type[Micro] = Micro,
@@ -157,8 +157,8 @@ class Strips:
         at = self.kernel.at(form.constant, loops) + variable("m") * step
         return ir.Address(self.kernel.buffers[read.tensor], at), step
 
-    def _finish(
-        self, finish: ir.Function, sums: ir.Address, sums_row: ir.Value, kind: type[Micro]
+    def _epilogue(
+        self, epilogue: ir.Function, sums: ir.Address, sums_row: ir.Value, kind: type[Micro]
     ) -> ir.Step:
         """Return the epilogue of a strip, image by image where images are joined."""
         form, value = self.plan.form, self.kernel.sizes.value
@@ -177,14 +177,14 @@ class Strips:
                 )
                 count, out = stop - first, out + first
             own |= {"column0": first, "columns": count, "out_at": out}
-            return call(finish, sums=ir.Address(sums.buffer, out), **own)
+            return call(epilogue, sums=ir.Address(sums.buffer, out), **own)
         images_of = self.plan.columns.loop
         assert images_of is not None, "images that are joined have a loop"
         image, run = variable("number"), variable("run")
         own |= {"column0": constant(0), "columns": run, images_of.name: variable("image") + image}
         at = ir.Address("scratch", sums.offset + image * run * form.dtype.bytes)
         out = out + image * variable("y_image")
-        return loop("number", 0, variable("images"), 1, call(finish, sums=at, out_at=out, **own))
+        return loop("number", 0, variable("images"), 1, call(epilogue, sums=at, out_at=out, **own))
 
 
 def libraries(plan: Plan) -> tuple[ir.Library, ...]:

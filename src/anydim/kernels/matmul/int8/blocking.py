@@ -11,10 +11,10 @@ from anydim.kernels.matmul.int8.int8_form import BytesForm, ByteWalk
 from anydim.kernels.matmul.int8.packed_layout import WORD, Layout
 from anydim.kernels.matmul.int8.stride_phases import Phases
 from anydim.kernels.matmul.register_tile import LINE, Tile
-from anydim.kernels.matmul.work_partition import Sharing, from_on, work_of
+from anydim.kernels.matmul.work_partition import WorkPartition, from_on, work_of
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
-MOST_ROWS = 256  # maximum rows of a block
+MAX_ROWS = 256  # maximum rows of a block
 _FASTER, _TILED = 4, 20  # speed relative to floats; with tile instructions and packed words
 _FEW_PANELS, _MANY_ROWS = 4, 128  # up to, and from which on, threads share the rows alone
 
@@ -33,7 +33,7 @@ class ByteBlocks:
     b_offset: Size
     image_offset: Size
     scratch: Size
-    sharing: Sharing
+    partition: WorkPartition
 
 
 def joinable(form: BytesForm, layout: Layout) -> ByteWalk | None:
@@ -65,7 +65,7 @@ def cut_of(
     blocks, max_tiles = as_size(1), tiles  # an upper bound of a block's tiles
     if not layout.a_packed:
         kept = maximum(as_size(machine.l2_bytes * 3 // 8) // (row_bytes * tile.rows), 1)
-        limit = minimum(kept * tile.rows, MOST_ROWS)
+        limit = minimum(kept * tile.rows, MAX_ROWS)
         blocks = maximum(ceil_div(form.m.extent, limit), 1)
         max_tiles = minimum(tiles, ceil_div(limit, tile.rows))
     a_bytes = max_tiles * align_up(row_bytes * tile.rows, LINE) + 2 * LINE
@@ -76,7 +76,7 @@ def cut_of(
     only_rows = layout.b_packed and not layout.a_packed  # columns would make each thread pack a
     few_panels = as_size(1) if only_rows else from_on(_FEW_PANELS - joined.panels, 0)
     fewest = max(machine.threads, 2) * tile.rows if only_rows else _MANY_ROWS
-    sharing = Sharing(
+    partition = WorkPartition(
         joined.loops, tiles, whole, width,
         tile.lanes, few_panels * from_on(form.m.extent, fewest),
         ceil_div(work, _TILED if layout.depth > 1 and layout.b_packed else _FASTER),
@@ -84,4 +84,4 @@ def cut_of(
     rows = ceil_div(tiles, blocks) * tile.rows
     images = maximum(joined.joined * joined.width // maximum(joined.positions, 1), 1)
     scratch = a_bytes + b_bytes + (as_size(0) if image is None else image.bytes(images))
-    return ByteBlocks(rows, joined, panels, images, a_bytes, a_bytes + b_bytes, scratch, sharing)
+    return ByteBlocks(rows, joined, panels, images, a_bytes, a_bytes + b_bytes, scratch, partition)

@@ -22,8 +22,8 @@ from anydim.kernels.matmul.int8.int8_packing import FLIP, BytesPack
 from anydim.kernels.matmul.int8.packed_layout import WORD, Layout
 from anydim.lang.tree import Cast
 
-MOST_ROWS = 4
-FEWEST = 2  # minimum vectors of columns: fewer fit a panel
+MAX_ROWS = 4
+MIN_VECTORS = 2  # minimum vectors of columns: fewer fit a panel
 WIDE = 1024  # columns at a time
 
 
@@ -34,7 +34,7 @@ def takes_few(form: BytesForm, layout: Layout) -> bool:
         not (layout.b_packed or layout.a.has_zero or form.taps or form.columns)
         and parts is not None
         and all(stride.constant == 1 for _, stride in parts[1][-1:])
-        and (form.m.extent.constant or 0) <= MOST_ROWS
+        and (form.m.extent.constant or 0) <= MAX_ROWS
     )
 
 

@@ -51,13 +51,13 @@ class Image:
         return product(self.extents)
 
     @property
-    def apart(self) -> Size:
+    def image_bytes(self) -> Size:
         """Bytes between images."""
         return self.words * self.plane * WORD
 
     def bytes(self, count: Size) -> Size:
         """Return the bytes of `count` images."""
-        return count * self.apart
+        return count * self.image_bytes
 
 
 def axis_name(number: int) -> str:
@@ -107,8 +107,10 @@ def image_of(form: BytesForm, is_packed: bool, images: str) -> Image | None:
 
 def overlaps(form: BytesForm, columns: Sequence[str], lines: Sequence[Affine]) -> bool:
     """Whether most positions are read by several windows."""
-    apart = product(line.stride(name) for line in lines for name in columns if name in line.indices)
-    taps, stride = form.tap_count.constant, apart.constant
+    stride_product = product(
+        line.stride(name) for line in lines for name in columns if name in line.indices
+    )
+    taps, stride = form.tap_count.constant, stride_product.constant
     return taps is None or (stride is not None and taps >= _REUSED * abs(stride))
 
 
@@ -172,11 +174,11 @@ class ImagePack:
                 load: Callable[[ir.Value], ir.Value] = partial(self._gathered, vector, offsets)
                 if picks:
                     first = code.let(ir.Load(ir.INDEX, "places", j))
-                    apart = code.let(offsets - first.spread(lanes))
+                    relative = code.let(offsets - first.spread(lanes))
                     all_of = pack.sizes.value(self.image.words * self.image.plane)
                     limit = code.let(all_of - first - SELECT_VECTORS * lanes)
-                    near = code.let(within_vectors(apart))
-                    load = partial(self._selected, vector, offsets, first, apart, near, limit)
+                    near = code.let(within_vectors(relative))
+                    load = partial(self._selected, vector, offsets, first, relative, near, limit)
                 self._copy(root, j, load, None)
         return pack.function("panel", ir.Pointer("image", int32))
 
@@ -184,13 +186,13 @@ class ImagePack:
         return ir.Gather(vector, "image", offsets + at)
 
     def _selected(
-        self, vector: ir.Type, offsets: ir.Value, first: ir.Value, apart: ir.Value, near: ir.Value,
-        limit: ir.Value, at: ir.Value,
+        self, vector: ir.Type, offsets: ir.Value, first: ir.Value, relative: ir.Value,
+        near: ir.Value, limit: ir.Value, at: ir.Value,
     ) -> ir.Value:  # fmt: skip
-        """Gather lanes, or permute them out of vectors; `room` is the last valid start."""
+        """Gather lanes, or permute them out of vectors; `limit` is the last valid start."""
         code, at = self.pack.code, self.pack.code.let(at)
         gathered = self._gathered(vector, offsets, at)
-        return select_lanes(code, gathered, first + at, apart, near & (at <= limit))
+        return select_lanes(code, gathered, first + at, relative, near & (at <= limit))
 
     def _runs(self, root: Elements, vector: ir.Type, extent: ir.Value) -> None:
         """Copy columns run by run, at most a vector at a time."""

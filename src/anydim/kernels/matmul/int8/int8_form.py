@@ -194,12 +194,12 @@ class _Axes:
 
 @dataclass(frozen=True)
 class _Merged:
-    """Axes merged to one loop each: `apart` are the axes of n when b is read by each of them."""
+    """Axes merged to one loop each: `column_axes` are the axes of n when b is read by each of them."""
 
     outside: Sequence[Sequence[Axis]]
     m: Sequence[Axis]
     n: Sequence[Axis]
-    apart: Sequence[Axis]
+    column_axes: Sequence[Axis]
     taps: Sequence[Sequence[Axis]]
     k: Sequence[Axis]
 
@@ -274,7 +274,7 @@ class _Reading:
             outside=[*alone, *batch, *m[:-1], *n[:-1]],
             m=m[-1] if m else (),
             n=n[-1],
-            apart=self._columns_apart(n[-1], own),
+            column_axes=self._column_axes(n[-1], own),
             taps=[group for index, group in enumerate(k) if index != inner],
             k=k[inner],
         )
@@ -292,7 +292,7 @@ class _Reading:
         names = {f"loop{number}": group for number, group in enumerate(axes.outside)}
         names |= {"m": axes.m, "n": axes.n}
         taps = {f"tap{number}": group for number, group in enumerate(axes.taps)}
-        single = {f"n{index}": (axis,) for index, axis in enumerate(axes.apart)}
+        single = {f"n{index}": (axis,) for index, axis in enumerate(axes.column_axes)}
         every = {**names, **taps, "k": axes.k}
         renamed = Renamed(every, self.group)
         for_b = renamed if not single else Renamed({**every, "n": (), **single}, self.group)
@@ -317,7 +317,7 @@ class _Reading:
             outputs=tuple(Output(o.tensor, renamed.expr(o.value)) for o in outputs),
         )
 
-    def _columns_apart(self, axes: Sequence[Axis], own: Sequence[Affine]) -> Sequence[Axis]:
+    def _column_axes(self, axes: Sequence[Axis], own: Sequence[Affine]) -> Sequence[Axis]:
         """Return the axes of n when b has to be read by each of them."""
         if self.b.read.tensor in self.constants and self._address(self.b) is not None:
             return ()

@@ -22,10 +22,10 @@ from anydim.kernels.ir import constant, greatest, least, number, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.blocked_loops import Blocked, Level
 from anydim.kernels.matmul.epilogue import PRODUCT, read_by, read_in_place
-from anydim.kernels.matmul.epilogue_loop import finish_function
+from anydim.kernels.matmul.epilogue_loop import epilogue_function
 from anydim.kernels.matmul.int8.blocking import cut_of, joinable
-from anydim.kernels.matmul.int8.few_rows import FEWEST, WIDE, few_rows, takes_few
-from anydim.kernels.matmul.int8.few_rows import MOST_ROWS as FEW
+from anydim.kernels.matmul.int8.few_rows import MAX_ROWS as FEW
+from anydim.kernels.matmul.int8.few_rows import MIN_VECTORS, WIDE, few_rows, takes_few
 from anydim.kernels.matmul.int8.im2col import ImagePack, image_of
 from anydim.kernels.matmul.int8.int8_form import Bytes, BytesForm
 from anydim.kernels.matmul.int8.int8_micro_kernels import bytes_library, bytes_prefix, tile_function
@@ -54,7 +54,7 @@ class BytesWriter(Blocked):
         kind = next(t.type for t in group.inputs if t.name == form.b.read.tensor)
         self.image = phases_of(*windows, kind) or image_of(*windows)
         self.cut = cut_of(form, layout, tile, machine, self.image)
-        self.sharing = self.cut.sharing
+        self.partition = self.cut.partition
         self.prefix = bytes_prefix(tile, layout.a_unsigned, layout.depth)
         self.libraries = (bytes_library(tile, layout.a_unsigned, layout.depth),)
         packed = (("a", layout.a_packed), ("b", layout.b_packed))
@@ -103,7 +103,7 @@ class BytesWriter(Blocked):
 
     # ---- functions -----------------------------------------------------------------------------
 
-    def made(self) -> tuple[ir.Function, ...]:
+    def callees(self) -> tuple[ir.Function, ...]:
         """Return the functions that pack the factors, and the epilogue."""
         lanes, context = self.tile.lanes, self._context()
         pack = BytesPack(self.form, self.layout, context, self.pointers, lanes)
@@ -122,11 +122,11 @@ class BytesWriter(Blocked):
         if self.takes_few:
             self.packing["few"] = few_rows(pack)
         loops = (*(walk.name for walk in self.form.loops), "row_sums_at", "column_sums_at")
-        self.finish = finish_function(
+        self.epilogue = epilogue_function(
             self.outputs, int32, lanes, loops, self._context(running=True),
             (*self.pointers, ir.Pointer("scratch", uint8)),
         )  # fmt: skip
-        return (*self.packing.values(), self.finish)
+        return (*self.packing.values(), self.epilogue)
 
     def start(self) -> list[ir.Step]:
         few = FEW * WIDE if self.takes_few else 0
@@ -152,7 +152,7 @@ class BytesWriter(Blocked):
         if not self.takes_few:
             return every
         rows, columns = (self.sizes.value(walk.extent) for walk in (self.form.m, self.form.n))
-        is_few = (rows <= FEW) & (columns >= self.tile.lanes * FEWEST)
+        is_few = (rows <= FEW) & (columns >= self.tile.lanes * MIN_VECTORS)
         return (ir.If(is_few, tuple(self._few()), tuple(every)),)
 
     def enter(self) -> list[ir.Step]:
@@ -293,7 +293,9 @@ class BytesWriter(Blocked):
         """Fill the image of overlapping windows of b, for one of the images."""
         if self.image is None:
             return []
-        at = number * self.sizes.value(self.image.apart) + self.sizes.value(self.cut.image_offset)
+        at = number * self.sizes.value(self.image.image_bytes) + self.sizes.value(
+            self.cut.image_offset
+        )
         none, dst = constant(0), ir.Address("scratch", at)
         if isinstance(self.image, Phases):
             sorted_ = self.image.bytes(self.cut.images) - self.image.unsorted
@@ -325,7 +327,7 @@ class BytesWriter(Blocked):
             loop(
                 "column0", first * columns, stop, WIDE,
                 ir.Let("columns", least(variable("column_stop") - variable("column0"), WIDE)),
-                *self._images(), sums, self._finish(constant(WIDE)),
+                *self._images(), sums, self._epilogue(constant(WIDE)),
             ),
         ]  # fmt: skip
 
@@ -341,9 +343,9 @@ class BytesWriter(Blocked):
             tile_function(self.prefix), a=ir.Address(a, a_row * WORD), c=sums, a_row=row,
             b=ir.Address(b, variable("b_at") * WORD), words=self.sizes.value(self.layout.words),
         )  # fmt: skip
-        return [ir.Let("rows", rows), tile, self._finish(constant(self.layout.width))]
+        return [ir.Let("rows", rows), tile, self._epilogue(constant(self.layout.width))]
 
-    def _finish(self, sums_row: ir.Value) -> ir.Step:
+    def _epilogue(self, sums_row: ir.Value) -> ir.Step:
         """Run the epilogue of a tile, image by image."""
 
         def finish(number: ir.Value, at: dict[str, ir.Value]) -> ir.Step:
@@ -353,7 +355,7 @@ class BytesWriter(Blocked):
             )
             out_row, before = self.sizes.value(self.form.m.c), number * variable("run")
             return call(
-                self.finish, sums=ir.Address("sums", before), sums_row=sums_row,
+                self.epilogue, sums=ir.Address("sums", before), sums_row=sums_row,
                 out_at=summed(variable("row0") * out_row, variable("place"), *starts),
                 out_row=out_row, column0=variable("place"), columns=variable("run"),
                 column_sums_at=variable("column_sums_at") + before, **at,

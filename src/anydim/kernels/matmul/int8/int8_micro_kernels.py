@@ -20,13 +20,13 @@ from anydim.kernels.codegen.arithmetic import loop, quotient_up, round_down, sum
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, iota, number, select, splat, variable
 from anydim.kernels.launch import Machine
-from anydim.kernels.matmul.accumulators import Sums
+from anydim.kernels.matmul.accumulators import Accumulators
 from anydim.kernels.matmul.matmul_kernel import call
 from anydim.kernels.matmul.register_tile import Tile
 
-MOST_TILES = 2  # of rows and of columns: eight registers hold them and their sums
+MAX_TILES = 2  # of rows and of columns: eight registers hold them and their sums
 NARROW = 2  # divisor of a register's lanes for the narrow variant, `vectors` 0, in half the time
-MOST_ALONG, FEWEST_ALONG = 2, 32  # maximum columns and minimum words for sums along the words
+MAX_ALONG, MIN_ALONG = 2, 32  # maximum columns and minimum words for sums along the words
 FEW_ROWS = 4  # with tile registers: up to this many rows are faster with vectors
 _MICRO_SCALARS = ("words", "a_row")
 
@@ -45,7 +45,7 @@ def bytes_prefix(tile: Tile, a_unsigned: bool, depth: int) -> str:
 
 def tiles_of_words(machine: Machine) -> Tile | None:
     """Return the tile of a machine with tile registers: four of them hold sums; else None."""
-    return Tile(MOST_TILES * ir.TILE, MOST_TILES, 2, ir.TILE) if machine.tiles else None
+    return Tile(MAX_TILES * ir.TILE, MAX_TILES, 2, ir.TILE) if machine.tiles else None
 
 
 @lru_cache(maxsize=16)
@@ -83,7 +83,7 @@ def _functions(tile: Tile, a_unsigned: bool, depth: int, prefix: str) -> tuple[i
     body: tuple[ir.Step, ...] = (ir.Switch(rows * (tile.vectors + 1) + vectors, cases),)
     if narrow:
         kernels.append(_along(tile, a_unsigned, prefix))
-        few_long = (variable("columns") <= MOST_ALONG) & (variable("words") >= FEWEST_ALONG)
+        few_long = (variable("columns") <= MAX_ALONG) & (variable("words") >= MIN_ALONG)
         body = (ir.If(few_long & rows.equals(tile.rows), (call(kernels[-1]),), body),)
     return (*kernels, replace(tile_function(prefix), body=body, public=True))
 
@@ -134,12 +134,12 @@ def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
     parts, name = range(_sets(rows, vectors)), f"{prefix}_{rows}x{vectors}"
     vectors, vector = max(vectors, 1), ir.Type(int32, lanes)
     words, a_row = map(variable, _MICRO_SCALARS)
-    sets = [Sums(code, vector, rows, vectors, f"c{part}_") for part in parts]
+    sets = [Accumulators(code, vector, rows, vectors, f"c{part}_") for part in parts]
 
     def added(a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         return dot(a, b, total) if a_unsigned else dot(b, a, total)
 
-    def step(at: ir.Value, sums: Sums) -> None:
+    def step(at: ir.Value, sums: Accumulators) -> None:
         columns = [at * tile.width + j * lanes for j in range(vectors)]
         b = [code.let(ir.Load(vector, "b", column)) for column in columns]
         sums.add([ir.Load(ir.Type(int32), "a", a_row * i + at) for i in range(rows)], b, added)
@@ -165,12 +165,12 @@ def _along(tile: Tile, a_unsigned: bool, prefix: str) -> ir.Function:
     """Return full tiles by a few columns, one by one: vectors along words, reduced at the end."""
     code, lanes, width = Writer(), tile.lanes, tile.width
     vector, words = ir.Type(int32, lanes), variable("words")
-    apart = code.let(iota(lanes) * number(int64, width, lanes))
+    lane_offsets = code.let(iota(lanes) * number(int64, width, lanes))
     with code.range(0, variable("columns")) as j:
         sums = [code.variable(number(int32, 0, lanes)) for _ in range(tile.rows)]
 
         def step(at: ir.Value, mask: ir.Value | None) -> None:
-            offsets = apart + splat(at * width + j, lanes)
+            offsets = lane_offsets + splat(at * width + j, lanes)
             b = code.let(ir.Gather(vector, "b", offsets, mask))
             for i, total in enumerate(sums):
                 a = ir.Load(vector, "a", variable("a_row") * i + at, mask)

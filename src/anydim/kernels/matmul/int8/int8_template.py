@@ -16,7 +16,7 @@ from anydim.kernels import ir
 from anydim.kernels.launch import BytesPanels, Launch, known_number, known_parts
 from anydim.kernels.matmul.int8.int8_form import Bytes, BytesForm, bytes_form
 from anydim.kernels.matmul.int8.int8_loops import BytesWriter
-from anydim.kernels.matmul.int8.int8_micro_kernels import FEW_ROWS, MOST_TILES, tiles_of_words
+from anydim.kernels.matmul.int8.int8_micro_kernels import FEW_ROWS, MAX_TILES, tiles_of_words
 from anydim.kernels.matmul.int8.packed_layout import Layout, OperandSign, layout_of
 from anydim.kernels.matmul.register_tile import TileSchedule, tile_of
 from anydim.kernels.template import Task, form_template
@@ -35,7 +35,7 @@ class BytesProduct(TileSchedule):
     def words(self) -> int:
         """The words that a product takes at once."""
         whole = self.depth > 1 and self.rows % self.depth == 0 and self.lanes == self.depth
-        fits = self.rows <= MOST_TILES * self.depth and self.vectors <= MOST_TILES
+        fits = self.rows <= MAX_TILES * self.depth and self.vectors <= MAX_TILES
         return self.depth if whole and fits else 1
 
 

@@ -92,7 +92,7 @@ class Phases:
         return self.words * product(self.shape) * WORD
 
     @property
-    def apart(self) -> Size:
+    def image_bytes(self) -> Size:
         """Bytes between images."""
         return self.columns * WORD
 

@@ -117,10 +117,10 @@ class NarrowWriter(ProductKernel):
 
     def functions(self) -> tuple[ir.Function, ...]:
         """Return the epilogue, the function that prepares rows, and main."""
-        self.finish = self.finish_function(self.form.product, self.machine)
+        self.epilogue = self.make_epilogue(self.form.product, self.machine)
         self.prepare = prepare_function(self.tile, self.form, self.block)
         self._body()
-        return (self.finish, self.prepare, self.main(self.code.written))
+        return (self.epilogue, self.prepare, self.main(self.code.written))
 
     def _body(self) -> None:
         code, rows = self.code, self.sizes.value(self.form.product.m.extent)
@@ -223,7 +223,7 @@ class NarrowWriter(ProductKernel):
                         self._sums(rows, True, weights, first, groups, row, made(row))
                 with code.range(first_tile, last_tile) as tile:
                     row0, _ = self._rows_of(tile)
-                    self._finish(made(row0 - first_row))
+                    self._epilogue(made(row0 - first_row))
 
     def _few(self) -> None:
         """Compute all tiles of a few rows, panel by panel."""
@@ -238,10 +238,12 @@ class NarrowWriter(ProductKernel):
             self._prepared(block * self.tiles + tile, row0)
             every = constant(self.form.groups)
             self._sums(height, False, self._weights_at(zero), zero, every, zero, to)
-            self._finish(to)
+            self._epilogue(to)
 
-    def _finish(self, made_at: ir.Value) -> None:
+    def _epilogue(self, made_at: ir.Value) -> None:
         row = self.sizes.value(self.form.product.m.c)
         out_at = self.c_at + variable("row0") * row
         sums, sums_row = ir.Address("scratch", made_at), constant(self.tile.width)
-        self.code.emit(call(self.finish, sums=sums, out_at=out_at, out_row=row, sums_row=sums_row))
+        self.code.emit(
+            call(self.epilogue, sums=sums, out_at=out_at, out_row=row, sums_row=sums_row)
+        )

@@ -21,7 +21,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, fma, number, splat, variable
-from anydim.kernels.matmul.accumulators import Sums
+from anydim.kernels.matmul.accumulators import Accumulators
 from anydim.kernels.matmul.matmul_kernel import function_library
 from anydim.kernels.matmul.weight_only_quant.quant_form import FIELDS
 
@@ -129,7 +129,7 @@ def _rows(tile: NarrowTile, height: int, wide: bool, code: Writer) -> None:
     Decoded weights have fewer steps at a time: LLVM hoists loads, and registers run out.
     """
     lanes, vector = tile.lanes, ir.Type(float32, tile.lanes)
-    sums = Sums(code, vector, height, tile.vectors, "t")
+    sums = Accumulators(code, vector, height, tile.vectors, "t")
     offsets = {(i, j): constant(i * tile.width + j * lanes) for i, j in sums.indices}
     step, block = min(tile.step, 4) if wide else tile.step, variable("block")
     with code.when(variable("more").equals(0)):

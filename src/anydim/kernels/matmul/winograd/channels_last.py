@@ -32,7 +32,7 @@ from anydim.kernels.matmul.winograd.channels_last_transforms import (
 from anydim.kernels.matmul.winograd.winograd_form import Images
 from anydim.kernels.matmul.winograd.winograd_kernel import WinogradKernel
 from anydim.kernels.matmul.winograd.winograd_transforms import PRODUCTS, VectorEpilogue
-from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, Sharing, from_on, work_of
+from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, from_on, work_of
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div
@@ -57,7 +57,7 @@ class AcrossWriter(WinogradKernel):
         tiles, columns = ceil_div(images.windows, self.tile.rows), form.n.extent
         enough = from_on(tiles, _ALONE * max(threads, 2))
         alone = enough * from_on(images.windows * _AGAIN - columns, 0)
-        self.sharing = Sharing(
+        self.partition = WorkPartition(
             (), tiles, columns, self.tile.width, self.tile.lanes, alone,
             work_of(
                 as_size(1), images.windows * PRODUCTS, tiles * PRODUCTS, columns, images.channels
@@ -71,39 +71,39 @@ class AcrossWriter(WinogradKernel):
         return align_up(self.images.channels, self.lanes)
 
     @property
-    def apart(self) -> Size:
+    def matrix_stride(self) -> Size:
         """Elements between the 36 matrices of transformed windows, in different cache sets."""
         return self.row * self.schedule.block + LINE // self.form.dtype.bytes
 
     @property
-    def sums_apart(self) -> int:
+    def sums_stride(self) -> int:
         """Elements between the 36 matrices of sums."""
         return self.tile.width * self.schedule.block + LINE // self.form.dtype.bytes
 
     @property
     def spread_bytes(self) -> Size:
-        return align_up(self.apart * (PRODUCTS * self.form.dtype.bytes), LINE)
+        return align_up(self.matrix_stride * (PRODUCTS * self.form.dtype.bytes), LINE)
 
     @property
     def scratch(self) -> Size:
-        return self.spread_bytes + PRODUCTS * self.sums_apart * self.form.dtype.bytes
+        return self.spread_bytes + PRODUCTS * self.sums_stride * self.form.dtype.bytes
 
     def _transforms(self) -> tuple[ir.Function, ir.Function]:
-        spread = spread_values(self.images, self.sizes, self.row, self.apart)
+        spread = spread_values(self.images, self.sizes, self.row, self.matrix_stride)
         collect = collect_values(self.images, self.sizes)
         dtype, lanes = self.form.dtype, self.lanes
         end = VectorEpilogue.of(self.images.epilogue, dtype, lanes)
         libraries = (
             spread_library(Shared(dtype, lanes, spread)),
-            collect_library(Shared(dtype, lanes, collect), self.tile.width, self.sums_apart, end),
+            collect_library(Shared(dtype, lanes, collect), self.tile.width, self.sums_stride, end),
         )
         for library in libraries:
             self.needs(library)
         return libraries[0].functions[0], libraries[1].functions[0]
 
-    def made(self) -> tuple[ir.Function, ...]:
+    def callees(self) -> tuple[ir.Function, ...]:
         """Return no functions: the transforms are in libraries."""
-        super().made()
+        super().callees()
         return ()
 
     def start(self) -> list[ir.Step]:
@@ -177,12 +177,12 @@ class AcrossWriter(WinogradKernel):
         role, size, tile = self.sizes.role, self.form.dtype.bytes, self.tile
         channels = role("all_channels", self.images.channels)
         a = (
-            variable("product") * role("apart", self.apart) * size
+            variable("product") * role("apart", self.matrix_stride) * size
             + variable("window") * role("x_copied", self.row) * size
         )
         b = (variable("product") * self._padded + variable("column0")) * channels
         row = variable("window") * tile.width
-        c = (variable("product") * self.sums_apart + row) * size
+        c = (variable("product") * self.sums_stride + row) * size
         return [
             store_scalar("k", channels),
             store_scalar("rows", least(variable("count") - variable("window"), tile.rows)),

@@ -29,7 +29,7 @@ _AXES = ("x_image", "x_down", "x_along")
 Values = tuple[tuple[str, ir.Value], ...]  # (name, value) of sizes
 
 
-def spread_values(images: Images, sizes: LayerSizes, row: Size, apart: Size) -> Values:
+def spread_values(images: Images, sizes: LayerSizes, row: Size, matrix_stride: Size) -> Values:
     """Return the sizes of `spread`: transformed windows are `row` apart, their matrices `apart`."""
     x = {
         axis: position.x
@@ -42,7 +42,7 @@ def spread_values(images: Images, sizes: LayerSizes, row: Size, apart: Size) -> 
         *((f"x_first{n}", sizes.known(f"x_first{n}", images.first(n), SMALL)) for n in (0, 1)),
         ("x_copied", sizes.role("x_copied", row)),
         ("channels", sizes.role("all_channels", images.channels)),
-        ("apart", sizes.role("apart", apart)),
+        ("apart", sizes.role("apart", matrix_stride)),
         *_across(images, sizes),
     )
 
@@ -86,10 +86,12 @@ def spread_library(shared: Shared) -> ir.Library:
 
 
 @lru_cache(maxsize=32)
-def collect_library(shared: Shared, width: int, apart: int, end: VectorEpilogue) -> ir.Library:
+def collect_library(
+    shared: Shared, width: int, matrix_stride: int, end: VectorEpilogue
+) -> ir.Library:
     """Return the function `collect`: results of a panel of sums, [36] `apart` apart, to y."""
     return shared_library(
-        _Collect(shared, width, apart, end).function(), shared.dtype in ir.PORTABLE
+        _Collect(shared, width, matrix_stride, end).function(), shared.dtype in ir.PORTABLE
     )
 
 
@@ -173,9 +175,9 @@ class _Spread(_Windows):
 
 
 class _Collect(_Windows):
-    def __init__(self, shared: Shared, width: int, apart: int, end: VectorEpilogue) -> None:
+    def __init__(self, shared: Shared, width: int, matrix_stride: int, end: VectorEpilogue) -> None:
         super().__init__(shared)
-        self.width, self.apart, self.end = width, apart, end
+        self.width, self.matrix_stride, self.end = width, matrix_stride, end
 
     def function(self) -> ir.Function:
         return self._windows("winograd_collect", "sums y bias more", "column0", "columns")
@@ -196,7 +198,7 @@ class _Collect(_Windows):
         code, step, half = self.code, self.values["c_row"], []
         at = code.let(self.sums + column)
         for j in range(REACH):
-            offsets = [at + (i * REACH + j) * self.apart for i in range(REACH)]
+            offsets = [at + (i * REACH + j) * self.matrix_stride for i in range(REACH)]
             half.append(self.collected([self.load("sums", offset) for offset in offsets]))
         bias: ir.Value = ir.Load(self.vector, "bias", column, mask)
         if self.end.bias:

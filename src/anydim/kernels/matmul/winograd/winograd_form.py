@@ -31,7 +31,7 @@ from anydim.kernels.template import Task
 from anydim.lang.tree.affine import Affine
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
 
-_LEAST_CHANNELS = 16  # in and out: with fewer the transforms cost more than they save
+_MIN_CHANNELS = 16  # in and out: with fewer the transforms cost more than they save
 _VECTOR, _PANEL = 16, 48  # windows or channels
 _READ, _TRANSFORM, _PACK = 12, 9_000, 10  # costs in multiply-adds: a number, a vector, a window
 _TRANSFORM_LAST, _COPY = 8_000, 10  # of a vector of a window, of a copied number
@@ -141,7 +141,7 @@ def planes_of(task: Task) -> Planes | None:
     pairs = [(position.name, tap.name) for position, tap in zip(form.positions, form.taps)]
     if form.positions[1].x != 1 or not _plain(form.bounds, pairs):
         return None
-    if min(form.channels.extent.constant or 0, form.rows.constant or 0) < _LEAST_CHANNELS:
+    if min(form.channels.extent.constant or 0, form.rows.constant or 0) < _MIN_CHANNELS:
         return None
     last = tile_epilogue_of(form, task.group)
     found = None if last is None else Planes(form, last)
@@ -173,7 +173,7 @@ def images_of(task: Task) -> Images | None:
     pairs = ((rows.name, side.taps[0].name), (columns.name, tap))
     if not _plain(side.bounds, pairs):
         return None
-    if min(channels.constant or 0, form.n.extent.constant or 0) < _LEAST_CHANNELS:
+    if min(channels.constant or 0, form.n.extent.constant or 0) < _MIN_CHANNELS:
         return None
     own = Affine.of(as_size(0), {ROW: form.m.c, COLUMN: as_size(1)})
     last = tile_epilogue(form.outputs, form.dtype, task.group, own, _OWN_BIAS)

@@ -40,7 +40,7 @@ class WinogradKernel(Blocked):
     def role(self, name: str, size: Size) -> ir.Value:
         return self.sizes.role(name, size)
 
-    def made(self) -> tuple[ir.Function, ...]:
+    def callees(self) -> tuple[ir.Function, ...]:
         """Return the two transforms."""
         self.spread, self.collect = self._transforms()
         return (self.spread, self.collect)

@@ -30,7 +30,7 @@ from anydim.kernels.matmul.winograd.winograd_transforms import (
     Spread,
     windows_across,
 )
-from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, Sharing, work_of
+from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, work_of
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div
@@ -51,7 +51,7 @@ class WinogradWriter(WinogradKernel):
         down, along = windows_across(form)
         self.windows = down * along
         tiles = ceil_div(form.rows, self.tile.rows)
-        self.sharing = Sharing(
+        self.partition = WorkPartition(
             form.extents, tiles, self.windows,
             self.tile.width, self.tile.lanes, as_size(0),
             work_of(form.around * PRODUCTS, form.rows, tiles, self.windows, form.channels.extent),

@@ -44,7 +44,7 @@ def _lower_planes(found: Planes, schedule: Winograd, task: Task) -> Launch:
     )
     writer = WinogradWriter(task.group, found, schedule)
     launch = writer.launch(schedule, {"w": panels}, form.work, _REASON)
-    return _beside(launch, found, convolution.TEMPLATE, task)
+    return _multiversioned(launch, found, convolution.TEMPLATE, task)
 
 
 def _propose_images(found: Images, task: Task) -> WinogradAcross | None:
@@ -63,10 +63,12 @@ def _lower_images(found: Images, schedule: WinogradAcross, task: Task) -> Launch
     )
     writer = AcrossWriter(task.group, found, schedule, task.machine.threads)
     launch = writer.launch(schedule, {"w": panels}, form.work, f"{_REASON}, along channels")
-    return _beside(launch, found, contraction.TEMPLATE, task)
+    return _multiversioned(launch, found, contraction.TEMPLATE, task)
 
 
-def _beside(transformed: Launch, found: Planes | Images, plain: Template, task: Task) -> Launch:
+def _multiversioned(
+    transformed: Launch, found: Planes | Images, plain: Template, task: Task
+) -> Launch:
     """Return the launch, multiversioned with a plain convolution where sizes decide which pays."""
     rest = task.box, task.machine, task.constants
     proposed = plain.match(task.group, *rest)

@@ -217,13 +217,13 @@ class Spread(_Lines):
                 self.load("x", at + part * self.lanes, mask & fine)
                 for part, mask in enumerate(masks)
             ]
-            half.append(self.spread(self._apart(loads)))
+            half.append(self.spread(self._deinterleaved(loads)))
         step = value(self.form.channels.extent * self.row)
         for j, column in enumerate(zip(*half)):
             for i, each in enumerate(self.spread(column)):
                 code.emit(ir.Store("dst", to + step * (i * REACH + j), each, padding))
 
-    def _apart(self, loads: Sequence[ir.Value]) -> list[ir.Value]:
+    def _deinterleaved(self, loads: Sequence[ir.Value]) -> list[ir.Value]:
         """Return elements 4 * lane + j for j in 0..5, out of 4 * lanes + 2 consecutive elements."""
         even, odd = (tuple(range(start, 2 * self.lanes, 2)) for start in (0, 1))
 
@@ -269,13 +269,13 @@ class Collect(_Lines):
     def _row(self, first: ir.Value, values: Sequence[ir.Value], masks: list[ir.Value]) -> None:
         """Store a row of the results, at offset `first` in y."""
         bias = ir.Load(ir.Type(self.dtype), "bias", constant(0)).spread(self.lanes)
-        for part, found in enumerate(self._together(self.collected(values))):
+        for part, found in enumerate(self._interleaved(self.collected(values))):
             at, mask = first + part * self.lanes, masks[part]
             more = ir.Load(self.vector, "more", variable("more_at") + at, mask)
             done = self.ended(self.end, found, bias, more)
             self.code.emit(ir.Store("y", variable("y_at") + at, done, mask))
 
-    def _together(self, y: Sequence[ir.Value]) -> list[ir.Value]:
+    def _interleaved(self, y: Sequence[ir.Value]) -> list[ir.Value]:
         """Interleave four vectors of every fourth result."""
         half = self.lanes // 2
 
