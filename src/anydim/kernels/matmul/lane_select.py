@@ -19,10 +19,10 @@ def within_vectors(offsets: ir.Value, exist: ir.Value | None = None) -> ir.Value
 def select_lanes(
     code: Writer, gathered: ir.Gather, source: ir.Value, offsets: ir.Value, fits: ir.Value
 ) -> ir.Value:
-    """Return the gathered lanes, at offsets `offsets` from `source`.
+    """Return the gathered lanes, at `offsets` from `source`.
 
-    Where `fits` holds, SELECT_VECTORS vectors from `source` on are readable and contain every lane: the
-    lanes are permuted out of them. Otherwise the gather runs.
+    Where `fits` holds, SELECT_VECTORS vectors from `source` on are readable and contain every
+    lane: the lanes are permuted out of them. Otherwise the gather runs.
     """
     vector, mask, lanes = gathered.type, gathered.mask, gathered.type.lanes
     zero = number(vector.dtype, 0, lanes)

@@ -324,7 +324,7 @@ class LineBufferSteps:
         return [ir.Stack("table", int64, ENTRY * self.buffer.tile.vectors + self.buffer.steps)]
 
     def enter(self, max_panels: ir.Value) -> tuple[list[ir.Step], ir.Value]:
-        """Return the flag of its use, and the panels of a block, which are `max_panels` without it."""
+        """Return the flag of its use, and the panels of a block (`max_panels` without a buffer)."""
         if self.buffer is None:
             return [], max_panels
         used, panels = self._used_value, self.sizes.value(self.buffer.panels)

@@ -194,7 +194,7 @@ class _Axes:
 
 @dataclass(frozen=True)
 class _Merged:
-    """Axes merged to one loop each: `column_axes` are the axes of n when b is read by each of them."""
+    """Axes merged to one loop each; `column_axes` are those of n when b is read by each of them."""
 
     outside: Sequence[Sequence[Axis]]
     m: Sequence[Axis]
