@@ -5,7 +5,7 @@
         for each level, outermost first: blocks of rows and columns, chunks of k, tiles
             before: copies or packs what the level reads
             the next level
-            behind: processes finished sums
+            after: processes finished sums
 
 Each kind of product defines its levels and the steps of each level. An operand is read in place,
 is *packed* when the program is loaded or on use, consists of *windows* of a tensor, is

@@ -38,7 +38,7 @@ from anydim.lang.tree.affine import (
 from anydim.sizes import as_size
 
 ROW, COLUMN = "m", "n"  # names of the product's axes
-PRODUCT = "product"  # the tensor that stands for the finished sums in an expression
+PRODUCT = "product"  # the tensor that represents the finished sums in an expression
 
 
 @dataclass(frozen=True)

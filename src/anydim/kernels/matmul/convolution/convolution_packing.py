@@ -193,7 +193,7 @@ class WindowPack:
             found = self._loaded(self.code.let(source(channel)))
             self.code.emit(ir.Store("dst", target(channel), found))
 
-    # ---- what is inside x ----------------------------------------------------------------------
+    # ---- masks -----------------------------------------------------------------------------------
 
     def _inside(self, count: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Return the range of lanes in bounds along the last axis."""

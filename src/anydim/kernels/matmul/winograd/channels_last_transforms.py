@@ -30,7 +30,7 @@ Values = tuple[tuple[str, ir.Value], ...]  # (name, value) of sizes
 
 
 def spread_values(images: Images, sizes: LayerSizes, row: Size, matrix_stride: Size) -> Values:
-    """Return the sizes of `spread`: transformed windows are `row` apart, their matrices `apart`."""
+    """Return the sizes of `spread`; windows are `row` apart, their matrices `matrix_stride`."""
     x = {
         axis: position.x
         for axis, position in zip(_AXES[-len(images.positions) :], images.positions)
@@ -81,7 +81,7 @@ class Shared:
 
 @lru_cache(maxsize=32)
 def spread_library(shared: Shared) -> ir.Library:
-    """Return the function `spread`: V of a block of windows, [36] `apart` apart, to `dst`."""
+    """Return `spread`, which writes V of a block of windows, [36] by `matrix_stride`, to `dst`."""
     return shared_library(_Spread(shared).function(), shared.dtype in ir.PORTABLE)
 
 
@@ -89,7 +89,7 @@ def spread_library(shared: Shared) -> ir.Library:
 def collect_library(
     shared: Shared, width: int, matrix_stride: int, end: VectorEpilogue
 ) -> ir.Library:
-    """Return the function `collect`: results of a panel of sums, [36] `apart` apart, to y."""
+    """Return `collect`: the results of a panel of sums, [36] by `matrix_stride`, to y."""
     return shared_library(
         _Collect(shared, width, matrix_stride, end).function(), shared.dtype in ir.PORTABLE
     )
