@@ -115,9 +115,9 @@ class _Matcher:
                 body = self._resolved(statement.body)
                 if len(reads(body)) > MAX_READS:
                     return False
-                wanted = self.types[statement.target].dtype
-                if dtype_of(body, self.types) != wanted:
-                    body = Cast(wanted, body)
+                dtype = self.types[statement.target].dtype
+                if dtype_of(body, self.types) != dtype:
+                    body = Cast(dtype, body)
                 self.bodies[statement.target] = body
         return True
 

@@ -17,7 +17,7 @@ from anydim.kernels import ir
 from anydim.kernels.attention.attention_form import Factor
 from anydim.kernels.attention.attention_plan import LINE, Plan
 from anydim.kernels.attention.attention_rows import largest_scores, powers, result_rows
-from anydim.kernels.attention.key_masks import look, unmasked_keys
+from anydim.kernels.attention.key_masks import scan_mask, unmasked_keys
 from anydim.kernels.attention.key_panels import copy_keys, copy_values, multiply, pack_keys
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up, round_down, split_index
 from anydim.kernels.codegen.scalar_lowering import Context, Elements
@@ -123,7 +123,7 @@ class _Body:
         code = self.code
         code.let(quotient_up(variable("count"), self.plan.lanes), "panels")
         self.packs = code.variable(packs)
-        code.take(look(self.plan, self.here, alike=True))
+        code.take(scan_mask(self.plan, self.here, alike=True))
         with code.range(start, stop) as number:
             self._tile(number)
 

@@ -85,19 +85,19 @@ class Plan:
         keys = align_up(self.form.key.extent, self.lanes)
         if self.blocks:
             keys = minimum(keys, as_size(self.key_block))
-        wanted: list[tuple[str, Size | int]] = [
+        entries: list[tuple[str, Size | int]] = [
             ("scores", self.rows * self.stride),
             ("mixed", self.rows * self.padded),
             ("tops", rows),
             ("totals", rows),
         ]
         if self.blocks:
-            wanted += [("news", self.rows), ("keeps", self.rows), ("sums", rows * self.padded)]
-        wanted.append(("packed_keys", keys * self.depth))
+            entries += [("news", self.rows), ("keeps", self.rows), ("sums", rows * self.padded)]
+        entries.append(("packed_keys", keys * self.depth))
         if self.copies:
-            wanted.append(("packed_values", keys * self.padded))
+            entries.append(("packed_values", keys * self.padded))
         parts: list[Part] = []
-        for name, elements in wanted:
+        for name, elements in entries:
             parts.append(Part(name, as_size(elements), _end(parts)))
         return tuple(parts)
 

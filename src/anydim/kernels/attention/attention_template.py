@@ -79,13 +79,13 @@ def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
         copies=schedule.copies or (form.width.extent.constant or 0) % schedule.lanes != 0,
     )
     factors = (form.queries.tensor, form.keys.tensor, form.values.tensor)
-    touched = Operands.of(group, (form.score, *(Read(name, ()) for name in factors)))
+    kernel_operands = Operands.of(group, (form.score, *(Read(name, ()) for name in factors)))
     sizes = SizeParameters()
-    kernel = _kernel(plan, touched, sizes, machine)
+    kernel = _kernel(plan, kernel_operands, sizes, machine)
     variant = "all keys in one block" if fit else "online softmax over blocks of keys"
     return Launch(
         kernel=kernel,
-        arguments=touched.arguments,
+        arguments=kernel_operands.arguments,
         sizes=sizes.sizes,
         parallel=product(axis.extent for axis in form.batch) * plan.chunks,
         grain=_grain(form, schedule),
@@ -104,10 +104,12 @@ def _grain(form: AttentionForm, schedule: Attention) -> Size:
     return maximum(as_size(_WORTH) // maximum(each, 1), 1)
 
 
-def _kernel(plan: Plan, touched: Operands, sizes: SizeParameters, machine: Machine) -> ir.Kernel:
+def _kernel(
+    plan: Plan, kernel_operands: Operands, sizes: SizeParameters, machine: Machine
+) -> ir.Kernel:
     """Return two functions: `main` divides the scratch memory into the parts that `units` uses."""
-    context = Context(touched.types, sizes, machine, touched.buffers)
-    steps, operands = attention_steps(plan, context), touched.operands
+    context = Context(kernel_operands.types, sizes, machine, kernel_operands.buffers)
+    steps, operands = attention_steps(plan, context), kernel_operands.operands
     offsets = [(part.name, sizes.value(part.offset)) for part in plan.parts]
     shared: tuple[ir.Pointer | ir.Scalar, ...] = (
         *(ir.Pointer(operand.name, operand.dtype) for operand in operands),

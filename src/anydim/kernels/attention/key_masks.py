@@ -27,7 +27,7 @@ from anydim.lang.tree import Expr
 SHUT = -1000.0  # keys are skipped provisionally where the bound is below
 
 
-def look(plan: Plan, unit: Elements, alike: bool) -> tuple[ir.Step, ...]:
+def scan_mask(plan: Plan, unit: Elements, alike: bool) -> tuple[ir.Step, ...]:
     """Compute register "last", the keys of the block up to the last unmasked one, in whole vectors.
 
     Register "shut" gets the maximum bound of the keys after it. Runs before all tiles if the rows
@@ -45,9 +45,9 @@ def look(plan: Plan, unit: Elements, alike: bool) -> tuple[ir.Step, ...]:
     with code.loop(lambda: (last < padded) & (done() < rows)):
         query = code.let(variable("unit_first" if alike else "first") + done())
         row, before = unit.inner({plan.form.query.name: query}), code.here
-        end, looks = code.variable(padded), code.variable(True)
-        with code.loop(lambda: (last < end()) & looks()):
-            _vector(code, plan, row, found, end, looks)
+        end, scanning = code.variable(padded), code.variable(True)
+        with code.loop(lambda: (last < end()) & scanning()):
+            _vector(code, plan, row, found, end, scanning)
         code.take(row.steps, before)
         code.emit(ir.Assign("last", greatest(last, end())))
         done += 1
@@ -55,7 +55,7 @@ def look(plan: Plan, unit: Elements, alike: bool) -> tuple[ir.Step, ...]:
 
 
 def _vector(
-    code: Writer, plan: Plan, row: Elements, found: Expr, end: Variable, looks: Variable
+    code: Writer, plan: Plan, row: Elements, found: Expr, end: Variable, scanning: Variable
 ) -> None:
     """Scan the vector before `end` of a row: move `end` before it, or stop the scan."""
     at = code.let(end() - plan.lanes)
@@ -68,7 +68,7 @@ def _vector(
         code.emit(ir.Assign("shut", greatest(ir.Get(plan.vector, "shut"), bound)))
         end.set(at)
     with code.otherwise():
-        looks.set(False)
+        scanning.set(False)
 
 
 def unmasked_keys(plan: Plan, unit: Elements, scored: Sequence[ir.Step]) -> tuple[ir.Step, ...]:
@@ -77,7 +77,7 @@ def unmasked_keys(plan: Plan, unit: Elements, scored: Sequence[ir.Step]) -> tupl
     every = variable("panels") * plan.lanes
     if plan.form.bound is None:
         return (ir.Declare("seen", every), ir.Let("keys", count), *scored)
-    code.take(look(plan, unit, alike=False))
+    code.take(scan_mask(plan, unit, alike=False))
     code.emit(ir.Declare("seen", register("last")))
     missed = code.variable(True)
     with code.loop(missed):
@@ -85,13 +85,13 @@ def unmasked_keys(plan: Plan, unit: Elements, scored: Sequence[ir.Step]) -> tupl
         missed.set(False)
         code.take(scored)
         with code.when(keys < count):
-            _unless_far(code, plan, missed)
+            _check_skipped(code, plan, missed)
             with code.when(missed()):
                 code.emit(ir.Assign("seen", every))
     return code.written
 
 
-def _unless_far(code: Writer, plan: Plan, missed: Variable) -> None:
+def _check_skipped(code: Writer, plan: Plan, missed: Variable) -> None:
     """Set `missed` if a row's maximum leaves nonzero powers to skipped keys."""
     bound = code.let(ir.Get(plan.vector, "shut").combined("max"))
     with code.range(0, variable("tile")) as row:

@@ -114,17 +114,17 @@ class _Writer:
         row = outside.inner(work.indices(_START, self.form.outer))
         before = work.here
         self.last = work.sizes.value(product(axis.extent for axis in self.form.row))
-        waiting: list[Statement] = []  # results of one pass over the row
+        pending: list[Statement] = []  # results of one pass over the row
         for statement in self.group.statements:
             if statement.combine:
-                self._sweep(row, waiting)
+                self._sweep(row, pending)
                 self._fold(row, statement)
-                waiting = []
+                pending = []
             elif self.form.reduces and set(statement.axes) == set(self.form.outer):
                 self._scalar(row, statement)
             elif statement.target in work.results:
-                waiting.append(statement)
-        self._sweep(row, waiting)
+                pending.append(statement)
+        self._sweep(row, pending)
         work.take(row.steps, before)
         return [*outside.steps, *work.written]
 

@@ -78,15 +78,15 @@ class Tile:
 
     def queries(self, dtype: DType) -> tuple[str, DType, int, int]:
         """Return the name of an array, its type, its rows, and its row stride in elements."""
-        return QUERIES, dtype, self.rows, _pitch(self.deep(dtype), dtype)
+        return QUERIES, dtype, self.rows, _pitch(self.padded_depth(dtype), dtype)
 
     def keys_of(self, dtype: DType) -> tuple[str, DType, int, int]:
-        return KEYS, dtype, self.keys, _pitch(self.deep(dtype), dtype)
+        return KEYS, dtype, self.keys, _pitch(self.padded_depth(dtype), dtype)
 
     def values(self, dtype: DType) -> tuple[str, DType, int, int]:
         return VALUES, dtype, self.keys, self.own_columns * self.across
 
-    def deep(self, dtype: DType) -> int:
+    def padded_depth(self, dtype: DType) -> int:
         """Return the elements of a row of queries or keys, padded after `depth`."""
         return _padded(self.depth, max(_STEP, _VECTOR // dtype.bytes))
 
@@ -130,7 +130,7 @@ class TileWriter:
         fillings = self._fillings(_ZERO if self.whole else ir.Var(ir.INDEX, chunk))
         if self.whole:
             fillings[QUERIES].write(_ZERO, 0)
-            self._filled(fillings[KEYS], _ZERO)
+            self._copy_and_commit(fillings[KEYS], _ZERO)
         with work.range(0, self.keys, tile.keys) as first:
             self._scores(fillings, first, chunk)
             self._partial_tops()
@@ -138,9 +138,9 @@ class TileWriter:
                 following = work.let(first + tile.keys)
                 with work.when(following < self.keys):
                     fillings[KEYS].write(following, 0)
-                self._end()
+                self._commit()
             self._shares()
-            self._arrived(1 if self.whole else 0)
+            self._wait_for_copies(1 if self.whole else 0)
             self._weighted()
         self._finish()
         work.take(self.scope.steps, begun)
@@ -197,11 +197,11 @@ class TileWriter:
         return {
             QUERIES: filling(
                 form.queries, tile.queries(of_queries), form.query, form.depth, self.row0,
-                tile.rows, tile.deep(of_queries), along_depth=True,
+                tile.rows, tile.padded_depth(of_queries), along_depth=True,
             ),
             KEYS: filling(
                 form.keys, tile.keys_of(of_keys), form.depth, form.key, chunk,
-                tile.deep(of_keys), tile.keys,
+                tile.padded_depth(of_keys), tile.keys,
             ),
             VALUES: filling(
                 form.values, tile.values(of_values), form.width, form.key, self.column0,
@@ -209,15 +209,15 @@ class TileWriter:
             ),
         }  # fmt: skip
 
-    def _filled(self, filling: Filling, first: ir.Value) -> None:
+    def _copy_and_commit(self, filling: Filling, first: ir.Value) -> None:
         filling.write(first, 0)
-        self._end()
+        self._commit()
 
-    def _end(self) -> None:
+    def _commit(self) -> None:
         if self.async_copies:
             self.work.emit(ir.CopiesEnd())
 
-    def _arrived(self, pending: int = 0) -> None:
+    def _wait_for_copies(self, pending: int = 0) -> None:
         """Wait until the copies of all work-items are visible, except the last `left` groups."""
         if self.async_copies:
             self.work.emit(ir.CopiesWait(pending))
@@ -231,25 +231,25 @@ class TileWriter:
         for name in self.raw.values():
             work.emit(ir.Declare(name, number(float32, 0)))
         if self.whole:
-            self._arrived()
-            self._filled(fillings[VALUES], first)
+            self._wait_for_copies()
+            self._copy_and_commit(fillings[VALUES], first)
             self._multiplied()
         else:
             depth = work.sizes.value(self.form.depth.extent)
             with work.range(0, depth, self.tile.depth, chunk) as at:
                 work.emit(ir.Barrier())
                 fillings[QUERIES].write(at, 0)
-                self._filled(fillings[KEYS], first)
-                self._arrived()
+                self._copy_and_commit(fillings[KEYS], first)
+                self._wait_for_copies()
                 self._multiplied()
-            self._filled(fillings[VALUES], first)
-        self._follow(first)
+            self._copy_and_commit(fillings[VALUES], first)
+        self._apply_score(first)
 
     def _multiplied(self) -> None:
         """Add products of queries and keys, in the order of the depth."""
         work, tile = self.work, self.tile
         of_queries, of_keys, _ = self.kinds
-        with work.range(0, tile.deep(of_keys), _STEP) as k:
+        with work.range(0, tile.padded_depth(of_keys), _STEP) as k:
             a = [self._vector(tile.queries(of_queries), row, k) for row in self.rows]
             keys = [self._key(j) for j in range(tile.own_keys)]
             b = [self._vector(tile.keys_of(of_keys), key, k) for key in keys]
@@ -269,7 +269,7 @@ class TileWriter:
         loads = [ir.Load(ir.Type(dtype), name, row * pitch + at + n) for n in range(count)]
         return [self.work.let(convert(self.work.let(each), float32)) for each in loads]
 
-    def _follow(self, first: ir.Value) -> None:
+    def _apply_score(self, first: ir.Value) -> None:
         """Compute scores from the products; keys out of bounds have the score -inf."""
         work, form, scores = self.work, self.form, []
         # indices out of bounds are clamped to the last row and key
@@ -358,8 +358,8 @@ class TileWriter:
             with work.when(row < self.queries):
                 for c in range(tile.own_columns):
                     column = work.let(self._column(c))
-                    there = (column < tile.columns) & (self.column0 + column < width)
-                    with work.when(there):
+                    in_bounds = (column < tile.columns) & (self.column0 + column < width)
+                    with work.when(in_bounds):
                         inner = self.scope.inner(
                             {form.query.name: row, form.width.name: self.column0 + column}
                         )

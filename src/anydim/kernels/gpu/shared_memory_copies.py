@@ -162,7 +162,7 @@ class Filling:
         value = self.work.sizes.value
         return (at.row < value(self.layout.extent), at.step < value(self.kernel.depth))
 
-    def _here(self, at: _Element) -> Elements:
+    def _scope_of(self, at: _Element) -> Elements:
         """Return a scope with the indices of an element."""
         own = self.work.indices(at.row, self.layout.factor.axes)
         return self.kernel.scope.inner(own | self.work.indices(at.step, self.kernel.steps))
@@ -170,7 +170,7 @@ class Filling:
     def _through_registers(self, at: _Element) -> None:
         factor = self.layout.factor
         with self.work.block() as then:
-            scope = self._here(at)
+            scope = self._scope_of(at)
             found = scope.value(factor.value, factor.dtype)
             self.work.take([*scope.steps, ir.Store(self.layout.name, at.offset, found)])
         zero = ir.Store(self.layout.name, at.offset, number(factor.dtype, 0))
@@ -180,19 +180,19 @@ class Filling:
         """Emit an asynchronous copy of one element, or of `several` contiguous ones."""
         factor = self.layout.factor
         assert isinstance(factor.value, Read) and self.read is not None
-        scope = self._here(at)
+        scope = self._scope_of(at)
         offset = scope.offset(self.read)
         own, step = self._inside(at)
         valid: ir.Value = constant(1)
-        fine = own & step
+        in_bounds = own & step
         if at.several > 1:
             extent = self.kernel.depth if factor.along_depth else self.layout.extent
             remaining = self.work.sizes.value(extent) - (at.step if factor.along_depth else at.row)
             valid = least(greatest(remaining, 0), at.several)
-            fine = own if factor.along_depth else step
+            in_bounds = own if factor.along_depth else step
         copy = ir.CopyAside(
             self.layout.name, at.offset, self.work.buffers[factor.value.tensor], offset,
-            factor.dtype, at.several, select(fine, valid, 0),
+            factor.dtype, at.several, select(in_bounds, valid, 0),
         )  # fmt: skip
         self.work.take([*scope.steps, copy])
 

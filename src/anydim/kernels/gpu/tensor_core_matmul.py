@@ -39,8 +39,10 @@ def _form(task: Task) -> ProductForm | None:
     form, machine = product_form(task.group), task.machine
     if form is None or form.dtype != float32 or form.a.dtype != form.b.dtype:
         return None
-    fine = machine.tf32 if form.a.dtype == float32 else machine.warps and form.a.dtype in SHARES
-    return form if fine else None
+    supported = (
+        machine.tf32 if form.a.dtype == float32 else machine.warps and form.a.dtype in SHARES
+    )
+    return form if supported else None
 
 
 def _lower(form: ProductForm, schedule: Fragments, task: Task) -> Launch:

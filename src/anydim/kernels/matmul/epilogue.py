@@ -126,8 +126,8 @@ class _Inliner:
             value = self._inlined(statement.body, names, units)
         except _Unfit:
             return None
-        wanted = self.types[statement.target].dtype
-        return value if dtype_of(value, self.types) == wanted else Cast(wanted, value)
+        dtype = self.types[statement.target].dtype
+        return value if dtype_of(value, self.types) == dtype else Cast(dtype, value)
 
     def _inlined(self, expr: Expr, names: dict[str, str], units: set[str]) -> Expr:
         if isinstance(expr, Read):
@@ -214,7 +214,7 @@ def _additions(expr: Expr) -> list[tuple[Apply, Read, Expr]]:
     """Find every `product + ... + read` in an expression: addition, read and other term."""
     found: list[tuple[Apply, Read, Expr]] = []
 
-    def look(part: Expr) -> Expr | None:
+    def visit(part: Expr) -> Expr | None:
         if isinstance(part, Apply) and part.function == "add":
             left, right = part.arguments
             for sums, other in ((left, right), (right, left)):
@@ -222,7 +222,7 @@ def _additions(expr: Expr) -> list[tuple[Apply, Read, Expr]]:
                     found.append((part, other, sums))
         return None
 
-    rewrite(expr, look)
+    rewrite(expr, visit)
     return found
 
 

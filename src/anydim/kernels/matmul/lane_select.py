@@ -10,10 +10,10 @@ from anydim.kernels.ir import number, select
 SELECT_VECTORS = 4  # vectors that the lanes are selected from
 
 
-def within_vectors(offsets: ir.Value, exist: ir.Value | None = None) -> ir.Value:
-    """Whether all lanes at `offsets` (in the mask `exist`) are within SELECT_VECTORS vectors."""
+def within_vectors(offsets: ir.Value, valid: ir.Value | None = None) -> ir.Value:
+    """Whether all lanes at `offsets` (in the mask `valid`) are within SELECT_VECTORS vectors."""
     far = offsets.bits(uint64) >= SELECT_VECTORS * offsets.type.lanes
-    return ~(far if exist is None else far & exist).any
+    return ~(far if valid is None else far & valid).any
 
 
 def select_lanes(

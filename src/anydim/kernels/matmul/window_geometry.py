@@ -86,11 +86,15 @@ def bounds_of(
             return None
         if inside_always(form, extent, extents, box):
             continue
-        mine = [name for name in form.indices if any(name == a.name for a in positions)]
-        theirs = [name for name in form.indices if any(name == a.name for a in taps)]
-        if len(mine) > 1 or len(theirs) > 1 or len(mine) + len(theirs) != len(form.indices):
+        position_names = [name for name in form.indices if any(name == a.name for a in positions)]
+        tap_names = [name for name in form.indices if any(name == a.name for a in taps)]
+        if (
+            len(position_names) > 1
+            or len(tap_names) > 1
+            or len(position_names) + len(tap_names) != len(form.indices)
+        ):
             return None
-        position, tap = "".join(mine), "".join(theirs)
+        position, tap = "".join(position_names), "".join(tap_names)
         found.append(
             Bound(form.constant, position, form.stride(position), tap, form.stride(tap), extent)
         )
@@ -242,13 +246,13 @@ def split_groups(axes: tuple[Axis, ...], strides: tuple[Size, ...], x: Read) -> 
 def _quotients(expr: Expr) -> set[tuple[str, int]]:
     found: set[tuple[str, int]] = set()
 
-    def look(part: Expr) -> Expr | None:
+    def visit(part: Expr) -> Expr | None:
         known = _quotient(part)
         if known is not None:
             found.add(known)
         return None
 
-    rewrite(expr, look)
+    rewrite(expr, visit)
     return found
 
 

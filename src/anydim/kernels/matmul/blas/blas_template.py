@@ -83,8 +83,8 @@ def _form(task: Task) -> ContractionForm | None:
     if task.group.type_of(form.outputs[0].tensor).dtype != form.dtype:
         return None
     here = task.box.without_zero()  # size 0 has nothing to multiply or to sum
-    fine = all(prove(x.stride, ">=", x.width, here) is Truth.PROVED for x in _matrices(form))
-    return form if fine else None
+    fits = all(prove(x.stride, ">=", x.width, here) is Truth.PROVED for x in _matrices(form))
+    return form if fits else None
 
 
 def _matrices(form: ContractionForm) -> tuple[_Matrix, _Matrix, _Matrix]:
@@ -187,8 +187,8 @@ class _Writer(ProductKernel):
         largest = greatest(greatest(self.m, self.n), self.k)
         for matrix in matrices:
             largest = greatest(largest, value(matrix.stride))
-        fewest = least(self.k, least(self.m, self.n))
-        margin = least(_LARGEST - largest, fewest - 1)
+        smallest = least(self.k, least(self.m, self.n))
+        margin = least(_LARGEST - largest, smallest - 1)
         for matrix in matrices:
             margin = least(margin, value(matrix.stride) - value(matrix.width))
         return margin

@@ -338,10 +338,10 @@ def along_the_longer(form: ContractionForm) -> ContractionForm:
         return form
     longer = from_on(other.extent - form.m.extent, 1)
 
-    def mixed(own: MatrixWalk, its: MatrixWalk) -> MatrixWalk:
+    def mixed(own: MatrixWalk, alternative: MatrixWalk) -> MatrixWalk:
         def size(name: str) -> Size:
-            mine, yours = getattr(own, name), getattr(its, name)
-            return mine + longer * (yours - mine)
+            own_value, other_value = getattr(own, name), getattr(alternative, name)
+            return own_value + longer * (other_value - own_value)
 
         return MatrixWalk(own.name, *map(size, ("extent", "a", "b", "c")))
 

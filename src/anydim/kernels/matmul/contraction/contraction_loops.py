@@ -136,7 +136,7 @@ class MainWriter(OperandLayout):
             ir.Let("c_at", results + variable("column0")),
             ir.Let("b_at", self._start_of_b()),
             ir.Let("chunk", self._chunk()),
-            *self.many(),
+            *self.group_sizes(),
             *self._ahead(),
             *self._pack_b(),
         ]
@@ -188,7 +188,7 @@ class MainWriter(OperandLayout):
         start, end = variable("tile0"), variable("tile1")
         return Level("tile2", start, end, variable("many"), [ir.Let("tile3", stop)], epilogue)
 
-    def many(self) -> list[ir.Let]:
+    def group_sizes(self) -> list[ir.Let]:
         """Return the row tiles whose results fit the first-level cache; one with sums in scratch.
 
         Tiles of a few k-steps run at once.

@@ -98,14 +98,14 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
     partition = _partition(form, tiles, tile, unit, machine.threads)
     partition = replace(partition, max_steps=MAX_STEPS_PACKED) if schedule.packed else partition
-    most_tiles, most_panels = block_tiles, panels
+    max_tiles, max_panels = block_tiles, panels
     if form.by_position:  # shorter formulas of upper bounds, for memory
-        most_tiles, most_panels = minimum(ceil_div(form.all_rows, tile.rows), kept), limit
-    rows = most_tiles * tile.rows
+        max_tiles, max_panels = minimum(ceil_div(form.all_rows, tile.rows), kept), limit
+    rows = max_tiles * tile.rows
     each = tile.width * tile.rows
     if tall.constant != 0:  # the same number of panels of two vectors, with more rows
         each = max(each, (tile.width - tile.lanes) * tile.tall)
-    return Blocks(tiles, block_tiles - tall, panels, rows, most_panels * each, b_bytes, partition)
+    return Blocks(tiles, block_tiles - tall, panels, rows, max_panels * each, b_bytes, partition)
 
 
 def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Size:
@@ -127,16 +127,16 @@ def _partition(
 
     Otherwise each thread has columns of its own, and reads A from the caches of other threads.
     """
-    fewest = as_size(_ROWS * max(threads, 2))
+    min_tiles = as_size(_ROWS * max(threads, 2))
     if form.copies_a:
         large = from_on(form.k.extent * form.n.extent, _LARGE)
-        fewest = fewest // 2 * (1 + large)
-    fewest = maximum(fewest, ceil_div(form.n.extent, _WIDE * tile.rows))
+        min_tiles = min_tiles // 2 * (1 + large)
+    min_tiles = maximum(min_tiles, ceil_div(form.n.extent, _WIDE * tile.rows))
     around, rows, cut = form.around, form.m.extent, tiles
     if form.by_position:
         around, rows, cut = as_size(1), form.all_rows, ceil_div(form.all_rows, tile.rows)
     work = work_of(around, rows, cut, form.n.extent, form.k.extent)
-    whole = from_on(tiles, fewest)
+    whole = from_on(tiles, min_tiles)
     return WorkPartition(form.extents, tiles, form.n.extent, unit, tile.lanes, whole, work)
 
 
@@ -155,5 +155,5 @@ def _reason(form: ContractionForm, schedule: Contraction) -> str:
     where = "a constant B is packed when loaded" if schedule.packed else "B is packed as it is used"
     where = "B comes in panels" if form.in_panels else where
     convolution = form.windows is not None and schedule.packed
-    what = "a convolution as a matrix product" if convolution else "a matrix product"
-    return f"{what}{around}{start}, {epilogue}; {where}"
+    kind = "a convolution as a matrix product" if convolution else "a matrix product"
+    return f"{kind}{around}{start}, {epilogue}; {where}"

@@ -249,7 +249,10 @@ def _short(vector: ir.Type, code: Writer) -> None:
     """
     lanes, scalar, zero = vector.lanes, ir.Type(vector.dtype), number(vector.dtype, 0, vector.lanes)
     k, rows, a_row, init_row, c_row = load_scalars(code, "k", "rows", "a_row", "init_row", "c_row")
-    whole, side = code.let(round_down(k, lanes)), code.let(c_row.equals(1) & init_row.equals(0))
+    whole, contiguous = (
+        code.let(round_down(k, lanes)),
+        code.let(c_row.equals(1) & init_row.equals(0)),
+    )
     mask, totals = code.let(first_lanes(k - whole, lanes)), min(lanes, _CHAINS)
     code.emit(ir.Stack("totals", vector.dtype, lanes * lanes))
 
@@ -272,7 +275,7 @@ def _short(vector: ir.Type, code: Writer) -> None:
                 code.emit(ir.Store("totals", (i + u) * lanes, ir.Get(vector, f"t{u}")))
         sums = [ir.Load(vector, "totals", constant(i * lanes)) for i in range(lanes)]
         found = code.let(summed_apart(vector, sums, code.let))
-        with code.when(side):
+        with code.when(contiguous):
             begin = ir.Load(scalar, "init", constant(0)).spread(lanes)
             inside = code.let(first_lanes(rows - first, lanes))
             code.emit(ir.Store("c", first, found + begin, inside))

@@ -201,10 +201,10 @@ class OperandLayout(Blocked):
         block: ir.Value = variable("column0")
         if not self.form.same_b:
             block = variable("around") * columns + block
-        wanted = block * columns + variable("width")
+        requested = block * columns + variable("width")
         missing = register("b_ready").differs(variable("b_wanted"))
         return [
-            ir.Let("b_wanted", wanted),
+            ir.Let("b_wanted", requested),
             ir.If(missing, (self._panels(), ir.Assign("b_ready", variable("b_wanted")))),
         ]
 

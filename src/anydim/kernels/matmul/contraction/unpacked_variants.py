@@ -77,9 +77,9 @@ def vector_variants(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
             found.append((condition, _one_column(writer, library.name)))
     elif form.windows is None and form.start is None:
         writer.needs(row)
-        side = along & writer.c_row.equals(1)
-        side = side if form.m.a == 1 else side & writer.a_row.equals(1)
-        found.append((side, _transposed_product(writer, row.name)))
+        contiguous = along & writer.c_row.equals(1)
+        contiguous = contiguous if form.m.a == 1 else contiguous & writer.a_row.equals(1)
+        found.append((contiguous, _transposed_product(writer, row.name)))
     return found
 
 
@@ -146,7 +146,7 @@ def _whole_k(writer: MainWriter, function: str) -> list[ir.Step]:
         ir.Let("c_at", results + variable("column0")),
         ir.Let("b_at", start + columns),
         ir.Let("chunk", writer.all_k),
-        *writer.many(),
+        *writer.group_sizes(),
         *nested(writer.tiles(function)),
     ]
 

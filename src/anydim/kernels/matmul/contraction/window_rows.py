@@ -212,8 +212,8 @@ class _Windows:
             bases[bound] = base = code.let(base)
             last = (self._extent(bound.tap) - 1) * bound.spread if bound.tap else as_size(0)
             reach = self._size(f"reach{n}", last, SMALL)
-            fine = (base >= 0) & (base + reach < self.extents[bound])
-            inside = fine if inside is None else inside & fine
+            in_bounds = (base >= 0) & (base + reach < self.extents[bound])
+            inside = in_bounds if inside is None else inside & in_bounds
         if inside is None:
             self._whole(source, to)
             return
@@ -267,17 +267,17 @@ class _Windows:
         to: ir.Value,
         ends: tuple[ir.Value, ir.Value],
         bases: Mapping[Bound, ir.Value],
-        fine: ir.Value | None,
+        in_bounds: ir.Value | None,
     ) -> None:
         """Emit the loops over the taps around a run."""
         layout, code = self.layout, self.code
         if number == len(layout.taps):
-            self._one(code.let(source), code.let(to + at * self.run), ends, fine, bases)
+            self._one(code.let(source), code.let(to + at * self.run), ends, in_bounds, bases)
             return
         tap = layout.taps[number]
         extent = self._size(f"taps{number}", tap.extent, SMALL)
         with code.range(0, extent) as tap_index:
-            now = fine
+            now = in_bounds
             for bound, base in bases.items():
                 if bound.tap == tap.name:
                     spread = self._size(f"spread{number}", bound.spread, SMALL)
@@ -293,7 +293,7 @@ class _Windows:
         source: ir.Value,
         to: ir.Value,
         ends: tuple[ir.Value, ir.Value],
-        fine: ir.Value | None,
+        in_bounds: ir.Value | None,
         bases: Mapping[Bound, ir.Value],
     ) -> None:
         """Copy a run: zeros, the part in bounds, zeros."""
@@ -302,10 +302,10 @@ class _Windows:
         for bound, base in bases.items():
             if not bound.tap:
                 here = (base >= 0) & (base < self.extents[bound])
-                fine = here if fine is None else fine & here
-        if fine is not None:
-            low = code.let(select(fine, low, self.run))
-            high = code.let(select(fine, high, self.run))
+                in_bounds = here if in_bounds is None else in_bounds & here
+        if in_bounds is not None:
+            low = code.let(select(in_bounds, low, self.run))
+            high = code.let(select(in_bounds, high, self.run))
         if self.layout.run.constant == 1:
             self._element(source, to, high > low)
             return
@@ -315,10 +315,10 @@ class _Windows:
         if bases:
             self._zeros(to, high, self.run)
 
-    def _element(self, source: ir.Value, to: ir.Value, fine: ir.Value) -> None:
+    def _element(self, source: ir.Value, to: ir.Value, in_bounds: ir.Value) -> None:
         """Copy a run of one element."""
         kind, code = ir.Type(self.vector.dtype), self.code
-        with code.when(fine):
+        with code.when(in_bounds):
             code.emit(ir.Store("dst", to, ir.Load(kind, "x", source)))
         with code.otherwise():
             code.emit(ir.Store("dst", to, constant(0, self.vector.dtype)))

@@ -35,14 +35,14 @@ class WindowPack:
     """Writes the function `windows`: a panel of B from `column` on, rows `row` elements apart.
 
     `positions` and `taps` map axis names to their indices; `x` and `to` are the offsets of the
-    vector of positions in x and in the panel; `wanted` are the masks of its loads.
+    vector of positions in x and in the panel; `load_masks` are the masks of its loads.
     """
 
     name = "windows"
     first: ir.Value
     x: ir.Value
     to: ir.Value
-    wanted: Sequence[ir.Value]
+    load_masks: Sequence[ir.Value]
 
     def __init__(
         self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool,
@@ -177,7 +177,7 @@ class WindowPack:
         form, value = self.form, self.sizes.value
         steps = (self.taps[tap.name] * value(tap.x) for tap in form.taps)
         x = self.code.let(summed(self.x, *steps))
-        self.wanted = self._wanted(masks)
+        self.load_masks = self._load_masks(masks)
         first, window = self._tap_number(), self.code.let(self._window)
 
         def source(channel: ir.Value) -> ir.Value:
@@ -206,15 +206,15 @@ class WindowPack:
                 high = least(high, quotient_up(greatest(extent - at, 0), by))
         return self.code.let(low), self.code.let(high)
 
-    def _wanted(self, masks: Sequence[ir.Value]) -> Sequence[ir.Value]:
+    def _load_masks(self, masks: Sequence[ir.Value]) -> Sequence[ir.Value]:
         """Return the load masks: all false where another dimension is out of bounds."""
-        fine: ir.Value | None = None
+        in_bounds: ir.Value | None = None
         for bound in self.form.bounds:
             if bound.position != self.last.name:
                 at = self.code.let(self._position(bound))
                 inside = (at >= 0) & (at < self.sizes.value(bound.extent))
-                fine = inside if fine is None else fine & inside
-        return masks if fine is None else [self.code.let(mask & fine) for mask in masks]
+                in_bounds = inside if in_bounds is None else in_bounds & inside
+        return masks if in_bounds is None else [self.code.let(mask & in_bounds) for mask in masks]
 
     def _position(self, bound: Bound) -> ir.Value:
         """Return the position of lane 0 along a dimension of x."""
@@ -245,10 +245,10 @@ class WindowPack:
         code, vector = self.code, self.vector
         if self.stride > SHUFFLED_STRIDES:
             offsets = source + iota(self.lanes) * self.stride
-            return code.let(ir.Gather(vector, "x", offsets, self.wanted[0]))
+            return code.let(ir.Gather(vector, "x", offsets, self.load_masks[0]))
         found, *parts = (
-            code.let(ir.Load(vector, "x", source + number * self.lanes, wanted))
-            for number, wanted in enumerate(self.wanted)
+            code.let(ir.Load(vector, "x", source + number * self.lanes, mask))
+            for number, mask in enumerate(self.load_masks)
         )
         for number, part in enumerate(parts, 1):
             found = shuffle(found, part, picked(number, self.stride, self.lanes))

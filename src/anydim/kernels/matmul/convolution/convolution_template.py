@@ -70,7 +70,7 @@ def _panels(form: Windows, tile: Tile) -> Panels:
 
 
 def _reason(form: Windows, schedule: Convolution, finished: bool) -> str:
-    what = "a matrix product" if schedule.direct else "windows packed into panels"
+    kind = "a matrix product" if schedule.direct else "windows packed into panels"
     epilogue = "what follows is done in registers" if finished else "its epilogue fused"
     weights = "constant weights packed when loaded" if schedule.packed else "weights packed as used"
-    return f"a convolution as {what}, {epilogue}; {weights}"
+    return f"a convolution as {kind}, {epilogue}; {weights}"

@@ -224,8 +224,8 @@ class Tall(Micro):
             (FLOORS, lambda value: operate("max", value, ir.Var(scalar, "low"))),
             (CAPS, lambda value: operate("min", value, ir.Var(scalar, "high"))),
         ):
-            wanted = (variable("finish") & flag).differs(0)
-            found = code.let(select(wanted, changed(found), found))
+            enabled = (variable("finish") & flag).differs(0)
+            found = code.let(select(enabled, changed(found), found))
         return found
 
     def _steps(self, unroll: int) -> None:

@@ -53,7 +53,7 @@ _KNOWN = ("table_from", "table_to")  # the range of taps in the table
 
 
 @dataclass(frozen=True)
-class _Slide:
+class _WindowDimension:
     """A dimension of x with stride `stride`, with its axis of positions and its axis of taps.
 
     Windows move by `step` elements of the dimension, taps by `spread`; the last tap is at most
@@ -69,10 +69,10 @@ class _Slide:
     reach: int
 
 
-def _slides(form: Windows, given: Windows) -> tuple[_Slide, ...]:
+def _window_dimensions(form: Windows, given: Windows) -> tuple[_WindowDimension, ...]:
     """Return the dimensions of all positions; () where a position or a tap has another form."""
     taps = {tap.name: (tap, own.extent.constant) for tap, own in zip(form.taps, given.taps)}
-    found: list[_Slide] = []
+    found: list[_WindowDimension] = []
     for axis in form.positions:
         for bound in form.bounds:
             step, spread = bound.stride.constant, bound.spread.constant
@@ -82,7 +82,7 @@ def _slides(form: Windows, given: Windows) -> tuple[_Slide, ...]:
             stride = tap.x.divide_exactly(spread)
             if stride is not None and count and min(step, spread) > 0 and axis.x == stride * step:
                 reach = (count - 1) * spread
-                found.append(_Slide(axis, tap, bound, stride, step, spread, reach))
+                found.append(_WindowDimension(axis, tap, bound, stride, step, spread, reach))
     if taps or not 0 < len(found) == len(form.positions) == len(form.bounds) <= 2:
         return ()
     return tuple(found) if found[-1].stride == 1 and found[-1].step <= SHUFFLED_STRIDES else ()
@@ -96,7 +96,7 @@ class LineBuffer:
     with `steps` k-steps.
     """
 
-    slides: tuple[_Slide, ...]
+    dimensions: tuple[_WindowDimension, ...]
     tile: Tile
     channels: Size
     steps: int
@@ -106,17 +106,17 @@ class LineBuffer:
     @property
     def rows(self) -> Size:
         """Number of rows of the result."""
-        return product(slide.position.extent for slide in self.slides[:-1])
+        return product(dimension.position.extent for dimension in self.dimensions[:-1])
 
     @property
     def filled(self) -> Size:
         """Columns of a row that is filled up to whole vectors."""
-        return align_up(self.slides[-1].position.extent, self.tile.lanes)
+        return align_up(self.dimensions[-1].position.extent, self.tile.lanes)
 
     @property
     def reaching(self) -> Size:
         """Columns of a row with the reach of windows, at least one vector."""
-        last = self.slides[-1]
+        last = self.dimensions[-1]
         return maximum(last.position.extent + last.reach // last.step, self.tile.lanes)
 
     @property
@@ -127,41 +127,45 @@ class LineBuffer:
     @property
     def line(self) -> Size:
         """Elements between rows of a phase."""
-        last = self.slides[-1]
+        last = self.dimensions[-1]
         padding = align_up(last.reach // last.step, self.tile.lanes)
         return self.width + from_on(self.reaching - self.filled, 0) * padding
 
     @property
     def phases(self) -> int:
-        return math.prod(slide.step for slide in self.slides)
+        return math.prod(dimension.step for dimension in self.dimensions)
 
     @property
     def further(self) -> int:
         """Rows of a phase that adjacent rows of the result share, and the row where vectors end."""
-        return 1 + sum(slide.reach // slide.step for slide in self.slides[:-1])
+        return 1 + sum(dimension.reach // dimension.step for dimension in self.dimensions[:-1])
 
 
 def line_buffer_of(
-    form: Windows, given: Windows, tile: Tile, panels: int, most_k: int, most_bytes: int
+    form: Windows, given: Windows, tile: Tile, panels: int, max_k: int, max_bytes: int
 ) -> LineBuffer | None:  # fmt: skip
     """Return the line buffer of a form, for blocks of at least `panels`; None if there is none.
 
-    It has at most `most_k` k-steps and `most_bytes`. Its use must not depend on the batch: it
+    It has at most `max_k` k-steps and `max_bytes`. Its use must not depend on the batch: it
     determines the chunks of channels, and they determine the bits.
     """
-    slides, window, rows = _slides(form, given), given.window.constant, form.rows.constant
+    dimensions, window, rows = (
+        _window_dimensions(form, given),
+        given.window.constant,
+        form.rows.constant,
+    )
     channels = form.channels.extent.constant
-    if not slides or not window or not rows or rows % tile.rows or not channels:
+    if not dimensions or not window or not rows or rows % tile.rows or not channels:
         return None
-    most_k = max(min(most_k, _MAX_K), window)
-    each = ceil_div(channels, ceil_div(channels, most_k // window))
-    buffer = LineBuffer(slides, tile, each, (each * window).constant or 0)
+    max_k = max(min(max_k, _MAX_K), window)
+    each = ceil_div(channels, ceil_div(channels, max_k // window))
+    buffer = LineBuffer(dimensions, tile, each, (each * window).constant or 0)
     row = maximum(each * (buffer.phases * form.dtype.bytes) * buffer.line, 1)
-    lines = as_size(most_bytes) // row - buffer.further
+    lines = as_size(max_bytes) // row - buffer.further
     fitting = (lines - 1) * buffer.width // tile.width  # a block may begin and end within a row
     filled = ceil_div(buffer.rows * buffer.width, tile.lanes) * (rows * window + _COPIED)
     masks = min(_MASKS // max(each.constant or 0, 1), _PACKED)
-    each_tap = rows + (_PACKED + masks) * (1 + slides[-1].step)
+    each_tap = rows + (_PACKED + masks) * (1 + dimensions[-1].step)
     packed = ceil_div(form.columns, tile.lanes) * each_tap * window
     used = from_on(packed - filled, 1) * from_on(form.columns, tile.width // 2 + 1)
     used = used * from_on(fitting, panels)
@@ -186,47 +190,48 @@ class LineBufferPack(WindowPack):
         """
         self.code = Writer()
         code, value, buffer = self.code, self.sizes.value, self.buffer
-        line, last = value(buffer.line), buffer.slides[-1]
+        line, last = value(buffer.line), buffer.dimensions[-1]
         plane = code.let(variable("lines") * line)
-        steps = [range(slide.step) for slide in buffer.slides]
+        steps = [range(dimension.step) for dimension in buffer.dimensions]
         with (
             code.range(0, variable("channels")) as channel,
             code.range(0, line, self.lanes) as i,
         ):
             x = code.let(variable("x_at") + channel * value(self.form.channels.x))
             to = code.let(channel * plane * buffer.phases + i)
-            exist = code.let(first_lanes(line - i, self.lanes))
+            valid = code.let(first_lanes(line - i, self.lanes))
             for phase, firsts in enumerate(every(*steps)):
                 ends = code.let(x + (i * last.step + firsts[-1])), code.let(to + plane * phase)
-                self._phase(*ends, firsts, i, exist)
+                self._phase(*ends, firsts, i, valid)
         return self._written("band", ("x", "dst"), ("x_at", "row", "lines", "channels"))
 
     def _phase(
-        self, x: ir.Value, to: ir.Value, firsts: Sequence[int], i: ir.Value, exist: ir.Value
+        self, x: ir.Value, to: ir.Value, firsts: Sequence[int], i: ir.Value, valid: ir.Value
     ) -> None:
         """Copy the vector from `i` on of all rows of the phase that starts at `firsts`."""
         code, value, lines = self.code, self.sizes.value, variable("lines")
-        *above, last = self.buffer.slides
+        *above, last = self.buffer.dimensions
         line = value(self.buffer.line)
         row_stride: ir.Value = constant(0)
         first, stop = row_stride, row_stride + lines
-        for slide, position in zip(above, firsts):
-            begin = code.let(variable("row") * slide.step + position)
-            row_stride = code.let(value(slide.stride) * slide.step)
-            x = code.let(x + begin * value(slide.stride))
-            at = value(slide.bound.constant) + begin
-            ends = (0 - at, value(slide.bound.extent) - at)
+        for dimension, position in zip(above, firsts):
+            begin = code.let(variable("row") * dimension.step + position)
+            row_stride = code.let(value(dimension.stride) * dimension.step)
+            x = code.let(x + begin * value(dimension.stride))
+            at = value(dimension.bound.constant) + begin
+            ends = (0 - at, value(dimension.bound.extent) - at)
             first, stop = (
-                code.let(least(quotient_up(greatest(end, 0), slide.step), lines)) for end in ends
+                code.let(least(quotient_up(greatest(end, 0), dimension.step), lines))
+                for end in ends
             )
-        self.wanted = self._inside_of(last.bound, code.let(i * last.step + firsts[-1]))
+        self.load_masks = self._inside_of(last.bound, code.let(i * last.step + firsts[-1]))
         zero = number(self.form.dtype, 0, self.lanes)
         for low, high in ((constant(0), first), (stop, lines)):
             with code.range(low, high) as row:
-                code.emit(ir.Store("dst", to + row * line, zero, exist))
+                code.emit(ir.Store("dst", to + row * line, zero, valid))
         with code.range(first, stop) as row:
             found = self._loaded(code.let(x + row * row_stride))
-            code.emit(ir.Store("dst", to + row * line, found, exist))
+            code.emit(ir.Store("dst", to + row * line, found, valid))
 
     def _inside_of(self, bound: Bound, further: ir.Value) -> list[ir.Value]:
         """Return the masks of a vector of positions, `further` after the first one of a row."""
@@ -247,10 +252,10 @@ class LineBufferPack(WindowPack):
         with code.range(0, variable("channels")) as channel, self._over(self.form.taps):
             phase: ir.Value = channel
             found: ir.Value = constant(0)
-            for slide in buffer.slides:
-                along = code.let(self.taps[slide.tap.name] * slide.spread)
-                moved = code.let(quotient(along, slide.step))
-                phase = phase * slide.step + (along - moved * slide.step)
+            for dimension in buffer.dimensions:
+                along = code.let(self.taps[dimension.tap.name] * dimension.spread)
+                moved = code.let(quotient(along, dimension.step))
+                phase = phase * dimension.step + (along - moved * dimension.step)
                 found = found * line + moved
             code.emit(ir.Store("table", at(), phase * plane + found))
             at += 1
@@ -266,7 +271,7 @@ class LineBufferPack(WindowPack):
         """
         self.code = Writer()
         code, value, buffer = self.code, self.sizes.value, self.buffer
-        own, width = value(buffer.slides[-1].position.extent), value(buffer.width)
+        own, width = value(buffer.dimensions[-1].position.extent), value(buffer.width)
         for vector in range(buffer.tile.vectors):
             column = code.let(variable("column") + vector * self.lanes)
             row = code.let(quotient(column, width))
@@ -365,12 +370,12 @@ class LineBufferSteps:
         """Return the output positions before a column of padded rows."""
         assert self.buffer is not None
         row = quotient(column, self._width)
-        extent = self.sizes.value(self.buffer.slides[-1].position.extent)
+        extent = self.sizes.value(self.buffer.dimensions[-1].position.extent)
         return row * extent + least(column - row * self._width, extent)
 
     def row(self, row: ir.Value) -> ir.Value:
         """Return the columns of a row of the outermost positions; `row` for panels."""
-        if self.buffer is None or not self.buffer.slides[1:]:
+        if self.buffer is None or not self.buffer.dimensions[1:]:
             return row
         return select(self._used_value, self._width, row)
 

@@ -28,7 +28,7 @@ _FEW = 4  # channels up to which masks of long rows cost more than vectors that 
 _FAR = 1 << 30
 
 
-def follows_on(form: Windows) -> bool:
+def is_contiguous(form: Windows) -> bool:
     """Whether adjacent output positions read adjacent elements of x, across row ends too."""
     return all(
         step.x == product(later.extent for later in form.positions[number + 1 :])
@@ -52,7 +52,7 @@ class MergedPack(WindowPack):
         skips_taps: bool, elements: Size | None,
     ) -> None:  # fmt: skip
         super().__init__(form, sizes, lanes, row, joined, skips_taps)
-        self.gathered = not follows_on(form)
+        self.gathered = not is_contiguous(form)
         self.elements = elements if self.gathered and form.dtype.bits == 32 else None
         self.whole = ir.Type(int32, lanes)
 
@@ -84,7 +84,7 @@ class MergedPack(WindowPack):
         with code.range(0, variable("width"), lanes) as before, ExitStack() as loops:
             at = code.let(last - before)
             self._lane_positions(at)
-            self.exist = code.let(first_lanes(end - at, self.lanes))
+            self.valid_lanes = code.let(first_lanes(end - at, self.lanes))
             self._start(at)
             self.within: dict[Bound, ir.Value] = {}
             self._inside_of("")
@@ -94,28 +94,28 @@ class MergedPack(WindowPack):
             self._channels()
 
     def _lane_positions(self, at: ir.Value) -> None:
-        """Compute the first lane's index on each axis, and in `off` the distance of other lanes."""
+        """Compute the first lane's index on each axis, and the `lane_offsets` of other lanes."""
         let = self.code.let
         further: ir.Value = ir.Iota(self.whole)
-        self.off: dict[str, ir.Value] = {}
+        self.lane_offsets: dict[str, ir.Value] = {}
         for step in reversed(self.form.positions[1:]):
             extent = self.sizes.value(step.extent)
             outer = let(quotient(at, extent))
             index = self.positions[step.name] = let(at - outer * extent)
             few, remaining = let(least(extent, self.lanes)), let(least(extent - index, self.lanes))
             ends = let(self._ended(further, few, remaining))
-            self.off[step.name] = let(further - self._scaled(ends, extent))
+            self.lane_offsets[step.name] = let(further - self._scaled(ends, extent))
             at, further = outer, ends
         first = self.form.positions[0].name
-        self.positions[first], self.off[first] = at, further
+        self.positions[first], self.lane_offsets[first] = at, further
 
-    def _ended(self, off: ir.Value, few: ir.Value, remaining: ir.Value) -> ir.Value:
+    def _ended(self, offsets: ir.Value, few: ir.Value, remaining: ir.Value) -> ir.Value:
         """Return the number of ends of rows of `few` positions before each lane.
 
         `remaining` positions of the first row remain. The numbers are small: quotients of float32,
         rounded down, are exact.
         """
-        shifted = off + self._spread(few - remaining)
+        shifted = offsets + self._spread(few - remaining)
         return (shifted.as_(float32) / self._spread(few).as_(float32)).as_(int32)
 
     def _spread(self, value: ir.Value) -> ir.Value:
@@ -128,9 +128,9 @@ class MergedPack(WindowPack):
         """Compute the offset in x of the first lane, and the distances of the other lanes."""
         strides = [(step.name, self.sizes.value(step.x)) for step in self.form.positions]
         if self.gathered:
-            first, *more = (self.off[name].as_(int64) * step for name, step in strides)
+            first, *more = (self.lane_offsets[name].as_(int64) * step for name, step in strides)
             self.offsets = self.code.let(sum(more, first))
-            self.near = self.code.let(within_vectors(self.offsets, self.exist))
+            self.near = self.code.let(within_vectors(self.offsets, self.valid_lanes))
         steps = (self.positions[name] * step for name, step in strides)
         self.x = self.code.let(summed(variable("x_at"), *steps))
         self.to = self.code.let(at - variable("column"))
@@ -151,11 +151,11 @@ class MergedPack(WindowPack):
             )
             lane: ir.Value = ir.Const(self.whole, 0)
             if bound.position:
-                lane = self._scaled(self.off[bound.position], value(bound.stride))
+                lane = self._scaled(self.lane_offsets[bound.position], value(bound.stride))
             self.within[bound] = self.code.let((lane >= low) & (lane < high))
 
-    def _wanted(self, masks: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        mask = self.exist
+    def _load_masks(self, masks: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        mask = self.valid_lanes
         for bound in self.form.bounds:
             mask = mask & self.within[bound]
         return [self.code.let(mask)]
@@ -164,7 +164,7 @@ class MergedPack(WindowPack):
         if not self.form.bounds:
             self._channels_of_images(source, target)
             return
-        with self.code.when(self.wanted[0].any):
+        with self.code.when(self.load_masks[0].any):
             self._channels_of_images(source, target)
         with self.code.otherwise(), self.code.range(0, variable("channels")) as channel:
             self._zeros(self.code.let(target(channel)))
@@ -183,7 +183,7 @@ class MergedPack(WindowPack):
             self.code.emit(ir.Store("dst", at, zero))
 
     def _loaded(self, source: ir.Value) -> ir.Value:
-        mask = self.wanted[0]
+        mask = self.load_masks[0]
         if not self.gathered:
             return self.code.let(ir.Load(self.vector, "x", source, mask))
         gathered = ir.Gather(self.vector, "x", self.offsets + source, mask)

@@ -75,10 +75,10 @@ def cut_of(
     work = work_of(around, form.m.extent, tiles, joined.all, form.tap_count * form.k)
     only_rows = layout.b_packed and not layout.a_packed  # columns would make each thread pack a
     few_panels = as_size(1) if only_rows else from_on(_FEW_PANELS - joined.panels, 0)
-    fewest = max(machine.threads, 2) * tile.rows if only_rows else _MANY_ROWS
+    min_rows = max(machine.threads, 2) * tile.rows if only_rows else _MANY_ROWS
     partition = WorkPartition(
         joined.loops, tiles, whole, width,
-        tile.lanes, few_panels * from_on(form.m.extent, fewest),
+        tile.lanes, few_panels * from_on(form.m.extent, min_rows),
         ceil_div(work, _TILED if layout.depth > 1 and layout.b_packed else _FASTER),
     )  # fmt: skip
     rows = ceil_div(tiles, blocks) * tile.rows

@@ -27,7 +27,7 @@ MIN_VECTORS = 2  # minimum vectors of columns: fewer fit a panel
 WIDE = 1024  # columns at a time
 
 
-def takes_few(form: BytesForm, layout: Layout) -> bool:
+def supports_few_rows(form: BytesForm, layout: Layout) -> bool:
     """Whether columns of b are contiguous and need no sums, and rows may be few."""
     parts = form.b.parts
     return (

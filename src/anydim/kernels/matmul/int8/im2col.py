@@ -133,15 +133,15 @@ class ImagePack:
         pack, image = self.pack, self.image
         name, extent = axis_name(depth), pack.sizes.value(image.extents[depth])
         if depth == len(image.extents) - 1:
-            pack.along(level, name, extent, lambda lane, here, mask: self._words(
-                lane, at + here, mask
+            pack.along(level, name, extent, lambda lane, position, mask: self._words(
+                lane, at + position, mask
             ))  # fmt: skip
             return
         stride = pack.sizes.value(row_major_strides(image.extents)[depth])
-        with pack.code.range(0, extent) as here:
-            inner = level.inner({name: here})
+        with pack.code.range(0, extent) as position:
+            inner = level.inner({name: position})
             with pack.hoisting(inner):
-                self._fill_axes(inner, depth + 1, at + here * stride)
+                self._fill_axes(inner, depth + 1, at + position * stride)
 
     def _words(self, lane: Elements, at: ir.Value, mask: ir.Value | None) -> None:
         plane = self.pack.sizes.value(self.image.plane)
@@ -163,8 +163,8 @@ class ImagePack:
             code.take(self._window_offsets())
             name, extent = columns_of(pack.form)[-1]
             run = pack.sizes.value(extent)
-            picks = pack.context.machine.permutes
-            contiguous = run > lanes // (_SELECT if picks else _FEW)
+            permutes = pack.context.machine.permutes
+            contiguous = run > lanes // (_SELECT if permutes else _FEW)
             if self.image.steps.stride(name).constant != 1:
                 contiguous = ir.number(ir.FLAG.dtype, 0)
             with code.when(contiguous):
@@ -172,7 +172,7 @@ class ImagePack:
             with code.otherwise(), code.range(0, variable("count"), lanes) as j:
                 offsets = code.let(ir.Load(wide, "places", j))
                 load: Callable[[ir.Value], ir.Value] = partial(self._gathered, vector, offsets)
-                if picks:
+                if permutes:
                     first = code.let(ir.Load(ir.INDEX, "places", j))
                     relative = code.let(offsets - first.spread(lanes))
                     all_of = pack.sizes.value(self.image.words * self.image.plane)

@@ -32,7 +32,7 @@ from anydim.lang.tree.affine import Affine, address, affine, reads, row_major_st
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Size, as_size, product
 
-_SLID = 0.2
+_WINDOW_PENALTY = 0.2
 
 Parts = tuple[tuple[Size, Size], ...]
 
@@ -218,7 +218,7 @@ class _Reading:
         axes = self._sorted()
         if axes is None or not self._fitting_zeros(axes.rows, axes.columns):
             return None
-        if not axes.rows and (self._along(axes) or (axes.batch and self._slides(axes))):
+        if not axes.rows and (self._along(axes) or (axes.batch and self._is_depthwise(axes))):
             return None
         return self._over(self._merged(axes, outputs), outputs)
 
@@ -233,7 +233,7 @@ class _Reading:
         along, across = (stream.stride(x.name).constant for x in (axes.sums[-1], axes.columns[-1]))
         return along == 1 and across != 1
 
-    def _slides(self, axes: _Axes) -> bool:
+    def _is_depthwise(self, axes: _Axes) -> bool:
         """Whether every sum runs over a window only, as in a depthwise convolution.
 
         Each packed column would have one row; kernels of windows along rows are faster.
@@ -269,7 +269,9 @@ class _Reading:
             merged(group, [*streams, *own], pinned) for group in (axes.rows, axes.batch, axes.alone)
         )
         k = merged(axes.sums, own, pinned)
-        inner = max(range(len(k)), key=lambda i: (_worth(k[i]) - self._slid(k[i]), i))
+        inner = max(
+            range(len(k)), key=lambda i: (_fill_ratio(k[i]) - self._window_penalty(k[i]), i)
+        )
         return _Merged(
             outside=[*alone, *batch, *m[:-1], *n[:-1]],
             m=m[-1] if m else (),
@@ -279,10 +281,10 @@ class _Reading:
             k=k[inner],
         )
 
-    def _slid(self, axes: Sequence[Axis]) -> float:
+    def _window_penalty(self, axes: Sequence[Axis]) -> float:
         """Return the penalty of words along axes of windows: these share no image."""
         own, every = {axis.name for axis in axes}, {axis.name for axis in self.statement.axes}
-        return _SLID * any(
+        return _WINDOW_PENALTY * any(
             free_axes(index) & own and free_axes(index) & every for index in self.b.read.indices
         )
 
@@ -368,7 +370,7 @@ class _Reading:
         return replace(moved, parts=all_parts, start=form.constant)
 
 
-def _worth(axes: Sequence[Axis]) -> float:
+def _fill_ratio(axes: Sequence[Axis]) -> float:
     """Return how well axes fill groups of four; an unknown extent counts as long."""
     extent = product(axis.extent for axis in axes).constant
     if not extent:

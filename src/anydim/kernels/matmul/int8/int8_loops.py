@@ -25,7 +25,7 @@ from anydim.kernels.matmul.epilogue import PRODUCT, read_by, read_in_place
 from anydim.kernels.matmul.epilogue_loop import epilogue_function
 from anydim.kernels.matmul.int8.blocking import cut_of, joinable
 from anydim.kernels.matmul.int8.few_rows import MAX_ROWS as FEW
-from anydim.kernels.matmul.int8.few_rows import MIN_VECTORS, WIDE, few_rows, takes_few
+from anydim.kernels.matmul.int8.few_rows import MIN_VECTORS, WIDE, few_rows, supports_few_rows
 from anydim.kernels.matmul.int8.im2col import ImagePack, image_of
 from anydim.kernels.matmul.int8.int8_form import Bytes, BytesForm
 from anydim.kernels.matmul.int8.int8_micro_kernels import bytes_library, bytes_prefix, tile_function
@@ -65,7 +65,9 @@ class BytesWriter(Blocked):
         )  # fmt: skip
         self.in_place = self._in_place()
         self.joins = loop if self.cut.columns.joined.constant != 0 else None
-        self.takes_few = takes_few(form, layout) and not (self.joins or machine.most_lanes)
+        self.few_rows_supported = supports_few_rows(form, layout) and not (
+            self.joins or machine.most_lanes
+        )
 
     @property
     def scratch(self) -> Size:
@@ -119,7 +121,7 @@ class BytesWriter(Blocked):
             self.packing |= {"image": images.fill(), "panel": images.panel()}
         elif not self.layout.b_packed:
             self.packing["panel"] = pack.panel()
-        if self.takes_few:
+        if self.few_rows_supported:
             self.packing["few"] = few_rows(pack)
         loops = (*(walk.name for walk in self.form.loops), "row_sums_at", "column_sums_at")
         self.epilogue = epilogue_function(
@@ -129,7 +131,7 @@ class BytesWriter(Blocked):
         return (*self.packing.values(), self.epilogue)
 
     def start(self) -> list[ir.Step]:
-        few = FEW * WIDE if self.takes_few else 0
+        few = FEW * WIDE if self.few_rows_supported else 0
         stack = ir.Stack("sums", int32, max(few, self.tile.rows * self.tile.width))
         return [stack] if self.layout.depth == 1 else [stack, *self._zeros(), ir.Tiles(True)]
 
@@ -149,7 +151,7 @@ class BytesWriter(Blocked):
 
     def rectangle(self) -> Sequence[ir.Step]:
         every = super().rectangle()
-        if not self.takes_few:
+        if not self.few_rows_supported:
             return every
         rows, columns = (self.sizes.value(walk.extent) for walk in (self.form.m, self.form.n))
         is_few = (rows <= FEW) & (columns >= self.tile.lanes * MIN_VECTORS)

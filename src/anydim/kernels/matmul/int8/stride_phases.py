@@ -40,7 +40,7 @@ def phase(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Slide:
+class PhasedAxis:
     """An axis of the columns: the stride `by` of windows, and the steps of `taps`.
 
     The constant of `taps` is the position of the first tap.
@@ -68,7 +68,7 @@ class Phases:
     read: Read
     flat: Read | None
     shape: tuple[Size, ...]
-    slides: tuple[Slide, ...]
+    dimensions: tuple[PhasedAxis, ...]
     words: Size
     images: str
     columns: Size
@@ -76,12 +76,12 @@ class Phases:
     @property
     def is_sorted(self) -> bool:
         """Whether memory has the words in the order of the image."""
-        return all(s.by == 1 and s.extent == own for s, own in zip(self.slides, self.shape))
+        return all(s.by == 1 and s.extent == own for s, own in zip(self.dimensions, self.shape))
 
     @property
     def position_indices(self) -> tuple[Expr, ...]:
         """The indices of the read along positions."""
-        own = {phase(at) for at in range(len(self.slides))}
+        own = {phase(at) for at in range(len(self.dimensions))}
         return tuple(index for index in self.read.indices if free_axes(index) & own)
 
     @property
@@ -102,7 +102,9 @@ class Phases:
 
     def plane(self, count: Size) -> Size:
         """Return the positions of a word."""
-        return product(as_size(slide.by) for slide in self.slides) * count * self.columns
+        return (
+            product(as_size(dimension.by) for dimension in self.dimensions) * count * self.columns
+        )
 
 
 def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -> Phases | None:
@@ -110,7 +112,7 @@ def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -
     read, columns, taps = form.b.read, columns_of(form), {name for name, _ in form.taps}
     if is_packed or read.flat or not taps:
         return None
-    slides: list[Slide] = []
+    dimensions: list[PhasedAxis] = []
     shape: list[Size] = []
     indices: list[Expr] = []
     for index, size in zip(read.indices, kind.shape):
@@ -121,9 +123,9 @@ def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -
                 return None
             indices.append(index)
             continue
-        if line is None or len(own) != 1 or own[0] != columns[len(slides)]:
+        if line is None or len(own) != 1 or own[0] != columns[len(dimensions)]:
             return None
-        (name, extent), at = own[0], len(slides)
+        (name, extent), at = own[0], len(dimensions)
         steps, by = line.without(name), line.stride(name).constant or 0
         wide = by > 0 and (extent - ceil_div(size, max(by, 1))).constant
         known = steps.constant.constant is not None and taps >= {*steps.indices}
@@ -133,14 +135,16 @@ def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -
             return None
         terms = {axis_name(at): as_size(by), phase(at): as_size(1)}
         indices.append(to_expr(Affine.of(as_size(0), terms)))
-        slides.append(Slide(name, extent, by, steps))
+        dimensions.append(PhasedAxis(name, extent, by, steps))
         shape.append(size)
-    lines = [Affine.of(as_size(0), {s.name: as_size(s.by), **dict(s.taps.terms)}) for s in slides]
-    if len(slides) < len(columns) or not overlaps(form, [name for name, _ in columns], lines):
+    lines = [
+        Affine.of(as_size(0), {s.name: as_size(s.by), **dict(s.taps.terms)}) for s in dimensions
+    ]
+    if len(dimensions) < len(columns) or not overlaps(form, [name for name, _ in columns], lines):
         return None
     moved, words = Read(read.tensor, tuple(indices)), ceil_div(form.k, WORD)
     flat = _flat(moved, shape, kind)
-    return Phases(moved, flat, tuple(shape), tuple(slides), words, images, form.n.extent)
+    return Phases(moved, flat, tuple(shape), tuple(dimensions), words, images, form.n.extent)
 
 
 def _is_inside(line: Affine | None, size: Size, extents: Mapping[str, Size]) -> bool:
@@ -209,40 +213,42 @@ class PhasesPack:
 
     def _fill_axes(self, level: Elements, depth: int, phases: ir.Value, at: ir.Value) -> None:
         """Fill the axes from `depth` on: their phases, and the positions of each phase."""
-        pack, code, slide = self.pack, self.pack.code, self.image.slides[depth]
-        name, below = axis_name(depth), self.image.slides[depth + 1 :]
-        with code.range(0, slide.by) as own:
-            inner, number_ = level.inner({phase(depth): own}), phases * slide.by + own
-            there = code.let(self._there(depth, own))
+        pack, code, dimension = self.pack, self.pack.code, self.image.dimensions[depth]
+        name, below = axis_name(depth), self.image.dimensions[depth + 1 :]
+        with code.range(0, dimension.by) as own:
+            inner, number_ = level.inner({phase(depth): own}), phases * dimension.by + own
+            extent = code.let(self._phase_extent(depth, own))
             with pack.hoisting(inner):
                 if below:
-                    with code.range(0, there) as row:
+                    with code.range(0, extent) as row:
                         nearer = inner.inner({name: row})
                         further = row * pack.sizes.value(product(each.extent for each in below))
                         with pack.hoisting(nearer):
                             self._fill_axes(nearer, depth + 1, number_, at + further)
                     return
-                here = at + number_ * pack.sizes.value(self.count * self.image.columns)
+                base = at + number_ * pack.sizes.value(self.count * self.image.columns)
                 few = pack.lanes // _FEW if self.image.flat else 0  # words are packed by vectors
-                with code.when(there > few):
-                    pack.along(inner, name, there, partial(self._words, here))
-                with code.otherwise(), code.range(0, there) as column:
+                with code.when(extent > few):
+                    pack.along(inner, name, extent, partial(self._words, base))
+                with code.otherwise(), code.range(0, extent) as column:
                     one = inner.inner({name: column})
                     with pack.hoisting(one):
-                        self._words(here, one, column, None)
+                        self._words(base, one, column, None)
 
-    def _there(self, axis: int, own: ir.Value) -> ir.Value:
+    def _phase_extent(self, axis: int, own: ir.Value) -> ir.Value:
         """Return the positions of one phase of an axis."""
-        size, by = self.pack.sizes.value(self.image.shape[axis]), self.image.slides[axis].by
+        size, by = self.pack.sizes.value(self.image.shape[axis]), self.image.dimensions[axis].by
         return quotient(size + (by - 1) - own, by)
 
-    def _words(self, at: ir.Value, lane: Elements, here: ir.Value, mask: ir.Value | None) -> None:
+    def _words(
+        self, at: ir.Value, lane: Elements, position: ir.Value, mask: ir.Value | None
+    ) -> None:
         """Fill all words of the positions of a row together."""
         pack, image = self.pack, self.image
         plane = pack.sizes.value(image.plane(self.count))
 
         def store(group: ir.Value, word: ir.Value) -> None:
-            pack.code.emit(ir.Store("dst", group * plane + at + here, word, mask))
+            pack.code.emit(ir.Store("dst", group * plane + at + position, word, mask))
 
         if image.flat is None:
             pack.words(lane, image.read, store)
@@ -257,15 +263,15 @@ class PhasesPack:
         """Return the function that writes columns `first` to `first + count` as a panel to dst."""
         pack, code, root, lanes = self.pack, self.pack.code, self.pack.root(), self.pack.lanes
         vector, count = ir.Type(int32, lanes), variable("count")
-        for slide in self.image.slides:
-            code.emit(ir.Stack(f"{slide.name}s", int32, pack.layout.width))
+        for dimension in self.image.dimensions:
+            code.emit(ir.Stack(f"{dimension.name}s", int32, pack.layout.width))
         code.emit(ir.Declare("sum", number(int32, 0, lanes)))
         with pack.hoisting(root):
             code.take(self._columns())
             outside = [code.let(word) for word in pack.outside(root)]
             with code.range(0, count, lanes) as j:
                 few = code.let(first_lanes(count - j, lanes))
-                at = [code.let(ir.Load(vector, f"{s.name}s", j)) for s in self.image.slides]
+                at = [code.let(ir.Load(vector, f"{s.name}s", j)) for s in self.image.dimensions]
                 code.emit(ir.Assign("sum", number(int32, 0, lanes)))
                 pack.taps(root, lambda _, tap: self._tap(tap, j, at, few, outside))
                 pack.column_sums(j, None)
@@ -277,20 +283,20 @@ class PhasesPack:
     ) -> None:  # fmt: skip
         """Copy all words of a tap, for a vector of columns at positions `at`."""
         pack, code, value, lanes = self.pack, self.pack.code, self.pack.sizes.value, self.pack.lanes
-        slides = self.image.slides
+        dimensions = self.image.dimensions
         start, phases = variable("first") + j, constant(0)
-        strides = row_major_strides(tuple(slide.extent for slide in slides))
-        for axis, (slide, stride, column) in enumerate(zip(slides, strides, at)):
-            steps = (pack.tap_at[name] * value(step) for name, step in slide.taps.terms)
-            first = slide.taps.constant + slide.before * slide.by
+        strides = row_major_strides(tuple(dimension.extent for dimension in dimensions))
+        for axis, (dimension, stride, column) in enumerate(zip(dimensions, strides, at)):
+            steps = (pack.tap_at[name] * value(step) for name, step in dimension.taps.terms)
+            first = dimension.taps.constant + dimension.before * dimension.by
             further = code.let(summed(value(first), *steps))
-            whole = quotient(further, slide.by)
-            by = code.let(whole - slide.before)
-            own = further - whole * slide.by
-            phases = phases * slide.by + own
+            whole = quotient(further, dimension.by)
+            by = code.let(whole - dimension.before)
+            own = further - whole * dimension.by
+            phases = phases * dimension.by + own
             start = start + by * value(stride)
             moved = (column + splat(convert(by, int32), lanes)).bits(uint32)
-            mask = mask & (moved < splat(convert(self._there(axis, own), uint32), lanes))
+            mask = mask & (moved < splat(convert(self._phase_extent(axis, own), uint32), lanes))
         start = code.let(start + phases * value(self.count * self.image.columns))
         plane, inside = value(self.image.plane(self.count)), code.let(mask)
 
@@ -307,23 +313,25 @@ class PhasesPack:
 
     def _columns(self) -> list[ir.Step]:
         """Compute the positions of each column along the axes; they restart with the next image."""
-        value, slides = self.pack.sizes.value, self.image.slides
+        value, dimensions = self.pack.sizes.value, self.image.dimensions
         starts: list[ir.Step] = []
         advance: tuple[ir.Step, ...] = ()
         rest: ir.Value = variable("first")
-        for slide in reversed(slides):
-            above = quotient(rest, value(slide.extent))
-            starts.append(ir.Declare(f"at_{slide.name}", rest - above * value(slide.extent)))
+        for dimension in reversed(dimensions):
+            above = quotient(rest, value(dimension.extent))
+            starts.append(
+                ir.Declare(f"at_{dimension.name}", rest - above * value(dimension.extent))
+            )
             rest = above
-        for slide in slides:  # the last axis advances most often
-            index = f"at_{slide.name}"
+        for dimension in dimensions:  # the last axis advances most often
+            index = f"at_{dimension.name}"
             ended = ir.If(
-                register(index).equals(value(slide.extent)),
+                register(index).equals(value(dimension.extent)),
                 (ir.Assign(index, constant(0)), *advance),
             )
             advance = (ir.Assign(index, register(index) + 1), ended)
         stores = [
             ir.Store(f"{s.name}s", variable("column"), convert(register(f"at_{s.name}"), int32))
-            for s in slides
+            for s in dimensions
         ]
         return [*starts, loop("column", 0, variable("count"), 1, *stores, *advance)]

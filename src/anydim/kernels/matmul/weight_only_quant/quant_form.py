@@ -57,7 +57,7 @@ def narrow_form(group: Group, constants: frozenset[str]) -> NarrowForm | None:
     for left, right in (factors, factors[::-1]):
         found = _dequantised(right, group, constants)
         if isinstance(left, Read) and found is not None:
-            return _made(group, statement, left, *found)
+            return _assembled(group, statement, left, *found)
     return None
 
 
@@ -80,7 +80,7 @@ def _dequantised(expr: Expr, group: Group, constants: frozenset[str]) -> tuple[R
     return None
 
 
-def _made(
+def _assembled(
     group: Group, statement: Statement, left: Read, weights: Read, scale: Read
 ) -> NarrowForm | None:
     types = {tensor.name: tensor.type for tensor in group.inputs}

@@ -164,16 +164,16 @@ class NarrowWriter(ProductKernel):
     def _first_row(self, tile: ir.Value) -> ir.Value:
         return tile * self.even + least(tile, self.taller)
 
-    def _prepared(self, wanted: ir.Value, row: ir.Value, **counts: ir.Value) -> None:
+    def _prepared(self, requested: ir.Value, row: ir.Value, **counts: ir.Value) -> None:
         """Prepare the rows from `row` on (counts in `counts`), unless they are ready."""
         code, value, form = self.code, self.sizes.value, self.form.product
-        wanted = code.let(wanted)
-        with code.when(register("ready").differs(wanted)):
+        requested = code.let(requested)
+        with code.when(register("ready").differs(requested)):
             a = ir.Address("a", self.a_at + row * value(form.m.a))
             to, sums = (ir.Address("scratch", constant(at)) for at in (self.offsets[-1], 0))
             steps = {"row": value(form.m.a), "k_step": value(form.k.a)}
             code.emit(call(self.prepare, a=a, to=to, sums=sums, **steps, **counts))
-            code.emit(ir.Assign("ready", wanted))
+            code.emit(ir.Assign("ready", requested))
 
     def _sums(
         self, rows: ir.Value, wide: bool, weights: ir.Address, first: ir.Value, groups: ir.Value,

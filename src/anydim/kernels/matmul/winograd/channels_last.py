@@ -92,10 +92,12 @@ class AcrossWriter(WinogradKernel):
         spread = spread_values(self.images, self.sizes, self.row, self.matrix_stride)
         collect = collect_values(self.images, self.sizes)
         dtype, lanes = self.form.dtype, self.lanes
-        end = VectorEpilogue.of(self.images.epilogue, dtype, lanes)
+        epilogue = VectorEpilogue.of(self.images.epilogue, dtype, lanes)
         libraries = (
             spread_library(Shared(dtype, lanes, spread)),
-            collect_library(Shared(dtype, lanes, collect), self.tile.width, self.sums_stride, end),
+            collect_library(
+                Shared(dtype, lanes, collect), self.tile.width, self.sums_stride, epilogue
+            ),
         )
         for library in libraries:
             self.needs(library)

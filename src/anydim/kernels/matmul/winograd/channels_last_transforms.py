@@ -87,11 +87,11 @@ def spread_library(shared: Shared) -> ir.Library:
 
 @lru_cache(maxsize=32)
 def collect_library(
-    shared: Shared, width: int, matrix_stride: int, end: VectorEpilogue
+    shared: Shared, width: int, matrix_stride: int, epilogue: VectorEpilogue
 ) -> ir.Library:
     """Return `collect`: the results of a panel of sums, [36] by `matrix_stride`, to y."""
     return shared_library(
-        _Collect(shared, width, matrix_stride, end).function(), shared.dtype in ir.PORTABLE
+        _Collect(shared, width, matrix_stride, epilogue).function(), shared.dtype in ir.PORTABLE
     )
 
 
@@ -144,16 +144,19 @@ class _Spread(_Windows):
         with code.when(ends[0] & ends[1]):
             code.sweep(0, values["channels"], self.lanes, self._one)
         with code.otherwise():
-            fine = [
+            in_bounds = [
                 [code.let((a + i >= 0) & (a + i < extent)) for i in range(REACH)]
                 for a, extent in zip(firsts, extents)
             ]
-            code.sweep(0, values["channels"], self.lanes, partial(self._one, fine=fine))
+            code.sweep(0, values["channels"], self.lanes, partial(self._one, in_bounds=in_bounds))
 
     def _one(
-        self, channel: ir.Value, rest: ir.Value | None, fine: list[list[ir.Value]] | None = None
+        self,
+        channel: ir.Value,
+        rest: ir.Value | None,
+        in_bounds: list[list[ir.Value]] | None = None,
     ) -> None:
-        """Transform one vector of channels of a window; `fine` masks elements in bounds."""
+        """Transform one vector of channels of a window; `in_bounds` masks elements in bounds."""
         row, column = self.values["x_down"], self.values["x_along"]
         code, half = self.code, []
         at = code.let(self.x + channel)
@@ -161,8 +164,8 @@ class _Spread(_Windows):
             loaded = []
             for i in range(REACH):
                 offset, mask = at + row * i + column * j, rest
-                if fine:
-                    both = code.let(fine[0][i] & fine[1][j])
+                if in_bounds:
+                    both = code.let(in_bounds[0][i] & in_bounds[1][j])
                     offset = near(offset, both)
                     mask = both.spread(self.lanes) if rest is None else both & rest
                 loaded.append(self.load("x", offset, mask))
@@ -175,9 +178,11 @@ class _Spread(_Windows):
 
 
 class _Collect(_Windows):
-    def __init__(self, shared: Shared, width: int, matrix_stride: int, end: VectorEpilogue) -> None:
+    def __init__(
+        self, shared: Shared, width: int, matrix_stride: int, epilogue: VectorEpilogue
+    ) -> None:
         super().__init__(shared)
-        self.width, self.matrix_stride, self.end = width, matrix_stride, end
+        self.width, self.matrix_stride, self.epilogue = width, matrix_stride, epilogue
 
     def function(self) -> ir.Function:
         return self._windows("winograd_collect", "sums y bias more", "column0", "columns")
@@ -201,7 +206,7 @@ class _Collect(_Windows):
             offsets = [at + (i * REACH + j) * self.matrix_stride for i in range(REACH)]
             half.append(self.collected([self.load("sums", offset) for offset in offsets]))
         bias: ir.Value = ir.Load(self.vector, "bias", column, mask)
-        if self.end.bias:
+        if self.epilogue.bias:
             bias = code.let(bias)
         y = code.let(self.y + column)
         for i, values in enumerate(zip(*half)):
@@ -211,5 +216,5 @@ class _Collect(_Windows):
                     with code.when(self.across > j):
                         offset = code.let(y + line + step * j)
                         more = ir.Load(self.vector, "more", offset, mask)
-                        done = self.ended(self.end, found, bias, more)
+                        done = self.apply_epilogue(self.epilogue, found, bias, more)
                         code.emit(ir.Store("y", offset, done, mask))

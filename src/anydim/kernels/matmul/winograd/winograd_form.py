@@ -157,27 +157,27 @@ def _plain(bounds: Sequence[Bound], pairs: Collection[tuple[str, str]]) -> bool:
 def images_of(task: Task) -> Images | None:
     """Return the group as a supported convolution of channels-last tensors, else None."""
     form = form_of(task.group, task.constants, task.machine, task.box, starts=False)
-    side = None if form is None else form.windows
-    if form is None or side is None or form.dtype != float32 or form.loops:
+    layout = None if form is None else form.windows
+    if form is None or layout is None or form.dtype != float32 or form.loops:
         return None
     sums = [extent.constant for extent, _ in form.b_parts[1]]
-    if sums[:2] != [3, 3] or len(sums) != 3 or len(side.taps) != 1:
+    if sums[:2] != [3, 3] or len(sums) != 3 or len(layout.taps) != 1:
         return None
-    if len(side.positions) not in (2, 3):
+    if len(layout.positions) not in (2, 3):
         return None
-    rows, columns = side.positions[-2:]
+    rows, columns = layout.positions[-2:]
     channels = form.b_parts[1][-1][0]
-    if rows.x != side.taps[0].x or columns.x != channels or side.run != 3 * channels:
+    if rows.x != layout.taps[0].x or columns.x != channels or layout.run != 3 * channels:
         return None
-    tap = "" if side.tap is None else side.tap.name
-    pairs = ((rows.name, side.taps[0].name), (columns.name, tap))
-    if not _plain(side.bounds, pairs):
+    tap = "" if layout.tap is None else layout.tap.name
+    pairs = ((rows.name, layout.taps[0].name), (columns.name, tap))
+    if not _plain(layout.bounds, pairs):
         return None
     if min(channels.constant or 0, form.n.extent.constant or 0) < _MIN_CHANNELS:
         return None
     own = Affine.of(as_size(0), {ROW: form.m.c, COLUMN: as_size(1)})
     last = tile_epilogue(form.outputs, form.dtype, task.group, own, _OWN_BIAS)
-    found = None if last is None else Images(form, last, side.positions, side.bounds)
+    found = None if last is None else Images(form, last, layout.positions, layout.bounds)
     return None if found is None or found.pays.constant == 0 else found
 
 

@@ -117,14 +117,14 @@ class Transforms:
             self.combined((1, b), (1, m[5]), (8, e)),
         ]
 
-    def ended(
-        self, end: VectorEpilogue, found: ir.Value, bias: ir.Value, more: ir.Value
+    def apply_epilogue(
+        self, epilogue: VectorEpilogue, found: ir.Value, bias: ir.Value, more: ir.Value
     ) -> ir.Value:
         """Apply the parts of an epilogue to the results."""
-        for value, wanted in ((bias, end.bias), (more, end.more)):
-            if wanted:
+        for value, present in ((bias, epilogue.bias), (more, epilogue.more)):
+            if present:
                 found = self.code.let(found + value)
-        for function, limit in end.limits:
+        for function, limit in epilogue.limits:
             found = self.code.let(operate(function, found, limit))
         return found
 
@@ -211,10 +211,10 @@ class Spread(_Lines):
     ) -> None:  # fmt: skip
         """Transform one channel: rows as they are loaded, then columns."""
         code, value, half = self.code, self.sizes.value, []
-        for i, fine in enumerate(rows):
+        for i, in_bounds in enumerate(rows):
             at = code.let(x + value(self.form.taps[0].x) * i)
             loads = [
-                self.load("x", at + part * self.lanes, mask & fine)
+                self.load("x", at + part * self.lanes, mask & in_bounds)
                 for part, mask in enumerate(masks)
             ]
             half.append(self.spread(self._deinterleaved(loads)))
@@ -246,7 +246,7 @@ class Collect(_Lines):
         self, form: Windows, sizes: SizeParameters, lanes: int, epilogue: TileEpilogue
     ) -> None:
         super().__init__(form, sizes, lanes)
-        self.end = VectorEpilogue.of(epilogue, form.dtype, lanes)
+        self.epilogue = VectorEpilogue.of(epilogue, form.dtype, lanes)
 
     def pointers(self) -> list[ir.Pointer]:
         return [ir.Pointer(n, self.dtype, alias=n != "sums") for n in ("sums", "y", "bias", "more")]
@@ -272,7 +272,7 @@ class Collect(_Lines):
         for part, found in enumerate(self._interleaved(self.collected(values))):
             at, mask = first + part * self.lanes, masks[part]
             more = ir.Load(self.vector, "more", variable("more_at") + at, mask)
-            done = self.ended(self.end, found, bias, more)
+            done = self.apply_epilogue(self.epilogue, found, bias, more)
             self.code.emit(ir.Store("y", variable("y_at") + at, done, mask))
 
     def _interleaved(self, y: Sequence[ir.Value]) -> list[ir.Value]:
