@@ -83,7 +83,7 @@ def _lower(form: RowsForm, schedule: Teams, task: Task) -> Launch:
     elements = product(axis.extent for axis in form.row)
     if not form.reduces:
         total = ceil_div(elements, schedule.items * schedule.each)
-    kind = "rows, a group for each" if form.reduces else "elements, one an item"
+    kind = "rows, one work-group each" if form.reduces else "elements, one per work-item"
     flops = len(task.group.statements) * product(a.extent for a in (*form.outer, *form.row))
     return writer.work.launch(
         "teams", body, schedule.items, writer.locals,

@@ -28,7 +28,7 @@ def _lower(form: ProductForm, schedule: Tiles, task: Task) -> Launch:
     layouts = writer.layouts(lambda along, count: count, own=False)
     body = writer.body(*layouts)
     return writer.launch(
-        "tiles", body, layouts, "a product in tiles of local memory, a group for each"
+        "tiles", body, layouts, "a product in tiles of local memory, one work-group each"
     )
 
 

@@ -171,7 +171,7 @@ class LayerSizes(SizeParameters):
         """Return the parameter of that name; InternalError where it already has another size."""
         known = self._roles.setdefault(name, size)
         if known != size:
-            raise InternalError(f"size '{name}' of a kernel is {known}, and {size}")
+            raise InternalError(f"size '{name}' of a kernel is {known}, and also {size}")
         return ir.Var(ir.INDEX, name)
 
     def known(self, name: str, size: Size, max_literal: int = 1) -> ir.Value:

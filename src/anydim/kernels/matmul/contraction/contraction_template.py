@@ -149,11 +149,11 @@ def _panels(form: ContractionForm, tile: Tile) -> Panels:
 
 def _reason(form: ContractionForm, schedule: Contraction) -> str:
     epilogue = "no epilogue" if all(o.is_product for o in form.outputs) else "its epilogue fused"
-    start = ", starting from what is added" if form.start is not None else ""
+    start = ", starting from an addend" if form.start is not None else ""
     loops = len(form.loops)
     around = f" in {loops} loop{'s' if loops > 1 else ''}" if form.loops else ""
-    where = "a constant B is packed when loaded" if schedule.packed else "B is packed as it is used"
-    where = "B comes in panels" if form.in_panels else where
+    where = "a constant B is packed at load time" if schedule.packed else "B is packed on use"
+    where = "B is stored in panels" if form.in_panels else where
     convolution = form.windows is not None and schedule.packed
     kind = "a convolution as a matrix product" if convolution else "a matrix product"
     return f"{kind}{around}{start}, {epilogue}; {where}"

@@ -71,6 +71,6 @@ def _panels(form: Windows, tile: Tile) -> Panels:
 
 def _reason(form: Windows, schedule: Convolution, finished: bool) -> str:
     kind = "a matrix product" if schedule.direct else "windows packed into panels"
-    epilogue = "what follows is done in registers" if finished else "its epilogue fused"
-    weights = "constant weights packed when loaded" if schedule.packed else "weights packed as used"
+    epilogue = "its epilogue computed in registers" if finished else "its epilogue fused"
+    weights = "constant weights packed at load time" if schedule.packed else "weights packed on use"
     return f"a convolution as {kind}, {epilogue}; {weights}"

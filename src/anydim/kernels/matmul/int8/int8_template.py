@@ -85,5 +85,5 @@ def _reason(form: BytesForm, layout: Layout) -> str:
     epilogue = "no epilogue" if all(o.is_product for o in form.outputs) else "its epilogue fused"
     packed = [name for name, is_packed in
               (("rows", layout.a_packed), ("columns", layout.b_packed)) if is_packed]  # fmt: skip
-    where = f"constant {packed[0]} packed when loaded" if packed else "both factors packed as used"
-    return f"a product of bytes added up in int32, {epilogue}; {where}"
+    where = f"constant {packed[0]} packed at load time" if packed else "both factors packed on use"
+    return f"an int8 product with int32 sums, {epilogue}; {where}"

@@ -47,7 +47,7 @@ def _tile(form: NarrowForm, schedule: Narrow, machine: Machine) -> NarrowTile:
 def _lower(form: NarrowForm, schedule: Narrow, task: Task) -> Launch:
     tile = _tile(form, schedule, task.machine)
     writer = NarrowWriter(task.group, form, tile, task.machine)
-    reason = f"a matrix product with weights of {form.bits} bits, read at that width"
+    reason = f"a matrix product with weights of {form.bits} bits, decoded in registers"
     return writer.launch(schedule, _packings(form, tile, writer.padded), form.product.work, reason)
 
 
