@@ -111,9 +111,9 @@ def _valid_taps_of(
 
 
 def rows_function(form: Windows, sizes: SizeParameters, lanes: int, row: int) -> ir.Function:
-    """Return dst[channel, kept tap, :images] = src[channel, element], elements from `x_row` on.
+    """Return the function dst[channel, kept tap, :images] = src[channel, element].
 
-    Rows are `row` elements apart, and written in whole vectors.
+    It reads elements from `x_row` on. Rows are `row` elements apart, and written in whole vectors.
     """
     code, value, window = Writer(), sizes.value, constant(1)
     inner = list[ir.Value]()

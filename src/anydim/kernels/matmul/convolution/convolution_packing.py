@@ -59,7 +59,10 @@ class WindowPack:
         self.taps: dict[str, ir.Value] = {}
 
     def function(self) -> ir.Function:
-        """Return dst[k, :width] for channels from `x_at` on; call when the sizes are complete."""
+        """Return the function that writes dst[k, :width] for channels from `x_at` on.
+
+        Call it when the sizes are complete.
+        """
         self.code = Writer()
         self._images()
         pointers = (ir.Pointer(name, self.form.dtype) for name in ("x", "dst"))
@@ -262,9 +265,10 @@ def tap_number(form: Windows, taps: Sequence[ir.Value], sizes: SizeParameters) -
 
 
 def weights_function(form: Windows, sizes: SizeParameters, rows: int) -> ir.Function:
-    """Return dst[tile, k, :rows] = w[row, k]: tiles of `rows` rows, `channels` from `w_at` on.
+    """Return the function dst[tile, k, :rows] = w[row, k], in tiles of `rows` rows.
 
-    Rows after the last one stay uninitialised: their sums are never read.
+    It packs `channels` channels from `w_at` on. Rows after the last one stay uninitialised: their
+    sums are never read.
     """
     code, value, channels = Writer(), sizes.value, variable("channels")
     with code.range(0, variable("rows")) as row:

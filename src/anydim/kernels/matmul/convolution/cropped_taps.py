@@ -68,10 +68,10 @@ def _kept(form: Windows, tap: WindowAxis, bound: Bound) -> tuple[Size, Size] | N
 def kept_weights_function(
     given: Windows, sizes: SizeParameters, rows: int, lanes: int
 ) -> ir.Function:
-    """Return dst[tile, channel, kept tap, :rows] = w[tile, channel, tap, :rows], from `w_at` on.
+    """Return the function dst[tile, channel, kept tap, :rows] = w[tile, channel, tap, :rows].
 
-    Each axis of the window keeps `kept` taps from the `first` one on; kept taps along the last axis
-    are contiguous. `w_row` is the stride of rows of w.
+    It reads w from `w_at` on. Each axis of the window keeps `kept` taps from the `first` one on;
+    kept taps along the last axis are contiguous. `w_row` is the stride of rows of w.
     """
     code, value = Writer(), sizes.value
     axes = range(len(given.taps))
