@@ -218,7 +218,7 @@ class TileWriter:
             self.work.emit(ir.CopiesEnd())
 
     def _wait_for_copies(self, pending: int = 0) -> None:
-        """Wait until the copies of all work-items are visible, except the last `left` groups."""
+        """Wait until the copies of all work-items are visible, except the last `pending` groups."""
         if self.async_copies:
             self.work.emit(ir.CopiesWait(pending))
         self.work.emit(ir.Barrier())

@@ -28,7 +28,8 @@ def epilogue_function(
     EPILOGUE_SCALARS, the loops and the sizes in use.
 
     A load stalls on a preceding masked store whose full vector overlaps it. Where rows end in a
-    masked store, consecutive iterations are therefore `apart` rows apart, more than a vector.
+    masked store, the loop therefore visits every `apart`-th row: consecutive rows are more than a
+    vector from each other.
     """
     root = Elements(context, {name: variable(name) for name in loops})
     row = root.inner({"m": variable("row0") + variable("i")})

@@ -128,9 +128,9 @@ def tile_of(machine: Machine, dtype: DType) -> Tile:
 class PrefetchB(IntEnum):
     """Prefetch policy for B.
 
-    SOON: the own next lines, where no other tile reads the same panels. NEXT: tiles that read
-    the same panels each prefetch a part of the next block into the second-level cache: `ahead`
-    elements past b, each further line `step` elements later.
+    SOON: a tile prefetches its own next lines, where no other tile reads the same panels. NEXT:
+    tiles that read the same panels each prefetch a part of the next block into the second-level
+    cache: `ahead` elements past b, each further line `step` elements later.
     """
 
     SOON = 0

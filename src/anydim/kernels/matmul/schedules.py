@@ -26,9 +26,9 @@ class Contraction(TileSchedule):
 class Convolution(TileSchedule):
     """Schedule of a convolution; see `convolution/convolution_loops.py` for the loops.
 
-    A work item has up to `block_tiles` register tiles of rows and `block_panels` panels of columns;
-    a chunk has up to `chunk_k` products of each sum. With `direct` the rows of B are read from x
-    without a copy. Weights that are not `packed` at load time are packed on use.
+    A unit of work has up to `block_tiles` register tiles of rows and `block_panels` panels of
+    columns; a chunk has up to `chunk_k` products of each sum. With `direct` the rows of B are read
+    from x without a copy. Weights that are not `packed` at load time are packed on use.
     """
 
     chunk_k: int
@@ -40,8 +40,10 @@ class Convolution(TileSchedule):
 
 @dataclass(frozen=True)
 class Winograd(TileSchedule):
-    """Schedule of a Winograd convolution: `block_tiles` is the maximum number of register tiles of
-    rows per work item."""
+    """Schedule of a Winograd convolution.
+
+    A unit of work has up to `block_tiles` register tiles of rows.
+    """
 
     block_tiles: int
 

@@ -73,7 +73,7 @@ TEMPLATE = form_template("contraction", Contraction, _form, _propose, _lower)
 
 
 def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: Machine) -> Blocks:
-    """Return the blocks of a work item: rows up to the capacity of the second-level cache.
+    """Return the blocks of a unit of work: rows up to the capacity of the second-level cache.
 
     Few row tiles prefetch the next panel of B while they use one. More row tiles have several
     panels per block, so that A is read from the second-level cache less often. So has a single row

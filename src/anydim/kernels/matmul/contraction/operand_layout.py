@@ -144,7 +144,7 @@ class OperandLayout(Blocked):
         return ir.Let("a_at", self.start_of("a", self.form.a_start, lambda w: w.a))
 
     def pack_a(self) -> list[ir.Step]:
-        """Copy the rows of A of this work item, unless their elements are contiguous.
+        """Copy the rows of A of this unit of work, unless their elements are contiguous.
 
         Where k has pieces, the next piece overwrites the zeros after a piece.
         """

@@ -42,7 +42,7 @@ LAST, JOINED = (ir.Var(ir.FLAG, name) for name in ("last", "joined"))
 
 @dataclass(frozen=True)
 class Strips:
-    """The strips of a kernel; `finish` is its epilogue unless register tiles compute it."""
+    """The strips of a kernel; `epilogue` is its epilogue unless register tiles compute it."""
 
     plan: Plan
     kernel: Blocked
