@@ -14,7 +14,7 @@ import numpy
 
 SIZES = tuple(1 << power for power in range(13, 28, 2))
 CHAINS = 12  # independent sums: more than latency times units, few enough for 16 registers
-TURNS = 2_000_000
+ACCUMULATORS = 2_000_000
 ROUNDS = 7
 STEP = 1e-9  # seconds of what is done to one element after the other: a branch, a store
 
@@ -81,8 +81,8 @@ def fused_peak() -> float:
     engine.finalize_object()
     kind = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)
     run, kept = kind(engine.get_function_address("peak")), numpy.zeros(64 * CHAINS, numpy.float32)
-    seconds = best(lambda: run(TURNS, kept.ctypes.data))
-    return 2.0 * lanes * CHAINS * TURNS / seconds
+    seconds = best(lambda: run(ACCUMULATORS, kept.ctypes.data))
+    return 2.0 * lanes * CHAINS * ACCUMULATORS / seconds
 
 
 def _loop(vector: str, suffix: str, lanes: int) -> str:

@@ -83,7 +83,7 @@ def test_a_small_net(form: str, tmp_path: Path) -> None:
     path = quantised(small_net(), form, tmp_path, random_images("x", 2, 2, SIDE))
     for file in (path, optimised(path)):
         model = check(file, (3, 1), SIDE, NEAR)
-        assert model.explain(details=True).count("a product of bytes") >= 3
+        assert model.explain(details=True).count("an int8 product") >= 3
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ class Net:
 def test_random_sizes(kind: type) -> None:
     proto = Net(kind).model()
     model = ad.compile(proto)
-    assert model.explain(details=True).count("a product of bytes") >= 4
+    assert model.explain(details=True).count("an int8 product") >= 4
     options = onnxruntime.SessionOptions()  # what it makes of patterns is up to 3 steps off
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     peer = onnxruntime.InferenceSession(

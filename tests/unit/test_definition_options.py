@@ -250,7 +250,7 @@ def test_another_template_that_takes_it_too() -> None:
         (MATMUL, "contraction(packed=true)", "follows from the computation"),
         (MATMUL, "contraction(depth=3)", "its options are"),
         (MATMUL, "contraction(lanes=1)", "expected a power of two from 2 to 32"),
-        (CONV, "convolution(direct=true)", "these windows are none"),
+        (CONV, "convolution(direct=true)", "these windows are not rows of x"),
         (CONV, "convolution(chunk_k=4)", "expected a multiple of 8"),
         (POOL, "sliding(lanes=1)", "expected a power of two from 2 to 64"),
         (BYTES, "bytes(rows=17)", "expected a whole number from 1 to 16"),

@@ -48,7 +48,7 @@ def _wherever_it_can(kernel_target: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_every_width_has_the_bits_of_panels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[name]
     band = case.prepared()
-    monkeypatch.setattr(convolution_plan, "band_of", lambda *given: None)
+    monkeypatch.setattr(convolution_plan, "line_buffer_of", lambda *given: None)
     panels = case.prepared()
     assert band.launch.kernel.name != panels.launch.kernel.name
     for number, width in enumerate(WIDTHS):

@@ -8,7 +8,7 @@ from anydim.base.dtypes import float32, int32
 from anydim.kernels import ir
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import variable
-from anydim.kernels.matmul.accumulators import Sums, multiply_add
+from anydim.kernels.matmul.accumulators import Accumulators, multiply_add
 from anydim.kernels.matmul.blocked_loops import Level, nested
 from anydim.kernels.matmul.matmul_kernel import function_library, roles_of
 from anydim.kernels.template import Misfit, form_template
@@ -38,7 +38,7 @@ def test_a_tensor_that_is_both_factors_is_one_operand() -> None:
 
 def test_sums_name_each_row_once_and_add_to_every_register() -> None:
     code, vector = Writer(), ir.Type(float32, 4)
-    sums = Sums(code, vector, 2, 3)
+    sums = Accumulators(code, vector, 2, 3)
     columns = [ir.Var(vector, f"b{j}") for j in range(3)]
     sums.add([ir.Var(ir.Type(float32), f"a{i}") for i in range(2)], columns)
     lets = [step for step in code.written if isinstance(step, ir.Let)]
@@ -48,7 +48,7 @@ def test_sums_name_each_row_once_and_add_to_every_register() -> None:
     ]
     wanted = [
         (sums[i, j].name, multiply_add(ir.Var(vector, lets[i].name), columns[j], sums[i, j]))
-        for i, j in sums.places
+        for i, j in sums.indices
     ]
     assert [(step.name, step.value) for step in assigned] == wanted
 

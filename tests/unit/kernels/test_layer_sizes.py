@@ -11,6 +11,6 @@ def test_a_role_that_is_two_sizes() -> None:
     sizes = LayerSizes()
     sizes.role("rows", as_size("m"))
     sizes.role("rows", as_size("m"))
-    with pytest.raises(InternalError, match="'rows' of a kernel is m, and n"):
+    with pytest.raises(InternalError, match="'rows' of a kernel is m, and also n"):
         sizes.role("rows", as_size("n"))
     assert (sizes.names, sizes.sizes) == (("rows",), (as_size("m"),))

@@ -10,7 +10,7 @@ from anydim.base.dtypes import int64, uint8
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop
 from anydim.kernels.ir import variable
-from anydim.kernels.matmul.work_partition import GRAIN, Sharing, from_on, work_of
+from anydim.kernels.matmul.work_partition import GRAIN, WorkPartition, from_on, work_of
 from anydim.sizes import Size, as_size, parse
 from anydim.targets.evaluated.evaluator import run
 from bench.cliffs.family import Family, at
@@ -26,7 +26,7 @@ class Counting:
         loops = tuple((name, parse(f"{name}_n")) for name in ("outer", "inner"))
         tiles, columns = parse("tiles"), parse("columns")
         work = work_of(parse("outer_n*inner_n"), 6 * tiles, tiles, columns, parse("9"))
-        self.sharing = Sharing(loops, tiles, columns, WIDTH, LANES, parse(whole), work)
+        self.sharing = WorkPartition(loops, tiles, columns, WIDTH, LANES, parse(whole), work)
         self.sizes: dict[str, Size] = {}
         at: ir.Value = variable("outer")
         extents = {"inner": "inner_extent", "tile": "tiles", "panel": "panels"}
@@ -98,7 +98,7 @@ def test_many_tiny_products_are_worth_threads(
 ) -> None:
     tiles = -(-rows // 8)
     work = work_of(*map(as_size, (loops, rows, tiles, columns, k)))
-    sharing = Sharing((), as_size(tiles), as_size(columns), WIDTH, LANES, as_size(0), work)
+    sharing = WorkPartition((), as_size(tiles), as_size(columns), WIDTH, LANES, as_size(0), work)
     assert sharing.steps.evaluate({}) >= least
     for nothing in ((loops, rows, tiles, 0, k), (loops, 0, 0, columns, k), (0, rows, tiles, 1, k)):
         assert work_of(*map(as_size, nothing)).evaluate({}) == 0

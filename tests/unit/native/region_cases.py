@@ -25,7 +25,7 @@ from tests.unit.graph.region_graphs import Example, kind, node, region
 
 B, T, N = Dim("b", 0, 5), Dim("T", 0, 12), Dim("n", 0, 9)
 TURN = Dim("t", 0, 12)
-TURNS = as_size("T")
+ACCUMULATORS = as_size("T")
 
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -47,7 +47,7 @@ def recurrent() -> Example:
         ),
     )  # fmt: skip
     body = body.replace(box=body.box.also(constraints=(as_size("T - 1 - t"),)))
-    loop = LoopRegion(body, "t", TURNS, False, 1, (Scan(as_size("t"), TURNS),))
+    loop = LoopRegion(body, "t", ACCUMULATORS, False, 1, (Scan(as_size("t"), ACCUMULATORS),))
     types = {"h0": h, "x": kind(float32, "T", "b", 3), "last": h, "all": kind(float32, "T", "b", 3)}
     graph = Graph("recurrent", Box.of(B, T), types, ("h0", "x"), ("last", "all"), {},
                   (region(LOOP, "h0 x", "last all", loop),))  # fmt: skip
@@ -71,7 +71,7 @@ def fibonacci() -> Example:
     row = kind(float32, "n")
     body = Graph("swap", Box.of(N, TURN), {"a": row, "b": row, "c": row}, ("a", "b"), ("b", "c"),
                  {}, (node("add", "a b", "c"),))  # fmt: skip
-    loop = LoopRegion(body, "t", TURNS, False, 2)
+    loop = LoopRegion(body, "t", ACCUMULATORS, False, 2)
     types = {"a": row, "b": row, "k": kind(float32, "T"), "x": row, "y": row}
     graph = Graph("fibonacci", Box.of(N, T), types, ("a", "b", "k"), ("x", "y"), {},
                   (region(LOOP, "a b", "x y", loop),))  # fmt: skip
@@ -95,8 +95,8 @@ def reversed_and_sparse() -> Example:
         "body", Box.of(N, T, TURN), {"a": row, "b": row, "two": kind(float32)}, ("a",),
         ("b", "b", "b"), {"two": Constant(np.array(2, np.float32))}, (node("mul", "a two", "b"),),
     )  # fmt: skip
-    scans = (Scan(as_size("T - 1 - t"), TURNS), Scan(as_size("2*t"), as_size("2*T + 1")))
-    loop = LoopRegion(body, "t", TURNS, False, 1, scans)
+    scans = (Scan(as_size("T - 1 - t"), ACCUMULATORS), Scan(as_size("2*t"), as_size("2*T + 1")))
+    loop = LoopRegion(body, "t", ACCUMULATORS, False, 1, scans)
     types = {"a": row, "k": kind(float32, "T"), "z": row, "down": kind(float32, "T", "n"),
              "wide": kind(float32, "2*T + 1", "n")}  # fmt: skip
     graph = Graph("reversed", Box.of(N, T), types, ("a", "k"), ("z", "down", "wide"), {},
@@ -131,7 +131,7 @@ def nested() -> Example:
                   (node("sub", "x x", "zero"),
                    region(LOOP, "zero x", "sum",
                           LoopRegion(inner, "j", as_size("i"), False, 1))))  # fmt: skip
-    loop = LoopRegion(outer, "i", TURNS, False, 0, (Scan(as_size("i"), TURNS),))
+    loop = LoopRegion(outer, "i", ACCUMULATORS, False, 0, (Scan(as_size("i"), ACCUMULATORS),))
     types = {"x": row, "k": kind(float32, "T"), "sums": kind(float32, "T", "n")}
     graph = Graph("nested", Box.of(N, T), types, ("x", "k"), ("sums",), {},
                   (region(LOOP, "x", "sums", loop),))  # fmt: skip
@@ -156,7 +156,7 @@ def ragged() -> Example:
          node("slice", "x", "y", starts=(0,), ends=(as_size("w"),), axes=(0,))),
     )  # fmt: skip
     body = body.replace(box=body.box.also(constraints=(as_size("n - w"),)))
-    loop = LoopRegion(body, "t", TURNS, False, 0, (Scan(as_size("t"), TURNS),))
+    loop = LoopRegion(body, "t", ACCUMULATORS, False, 0, (Scan(as_size("t"), ACCUMULATORS),))
     types = {"x": kind(float32, "n"), "k": kind(float32, "T"), "w.of": kind(int64),
              "y": kind(float32, "T", "u")}  # fmt: skip
     graph = Graph("ragged", Box.of(N, T, Dim("u", 0, 9)), types, ("x", "k", "w.of"), ("y",), {},
@@ -187,7 +187,7 @@ def branch_in_loop() -> Example:
                  ("x", "top"), ("y", "y"), {},
                  (node("less", "x top", "small"),
                   region(BRANCH, "small x", "y", BranchRegion(then, other))))  # fmt: skip
-    loop = LoopRegion(body, "t", TURNS, False, 1, (Scan(as_size("t"), TURNS),))
+    loop = LoopRegion(body, "t", ACCUMULATORS, False, 1, (Scan(as_size("t"), ACCUMULATORS),))
     types = {"x": one, "top": one, "k": kind(float32, "T"), "z": one, "all": kind(float32, "T")}
     graph = Graph("branches", Box.of(T), types, ("x", "top", "k"), ("z", "all"), {},
                   (region(LOOP, "x top", "z all", loop),))  # fmt: skip

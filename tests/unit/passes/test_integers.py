@@ -126,7 +126,7 @@ def test_compiled() -> None:
     g = ad.Builder("net")
     g.output("y", g.quantize(windows(g), g.constant(numpy.float32(0.7)), to=uint8))
     model = ad.compile(g.graph())
-    assert "a product of bytes" in model.explain(details=True)
+    assert "an int8 product" in model.explain(details=True)
     before = g.graph()
     for n in (0, 1, 5, 9):
         values = feed(before, n)

@@ -1,4 +1,4 @@
-"""softmax(f(queries * keys)) * values: a group that computes it in, one launch out.
+"""softmax(f(queries * keys)) * values: takes a group, returns one launch.
 
-No kernel of it writes the matrix of scores.
+No kernel writes the matrix of scores to memory.
 """

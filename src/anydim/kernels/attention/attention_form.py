@@ -1,11 +1,11 @@
-"""Recognise attention in a group of statements, by what it computes and not by how it is split up.
+"""Recognises attention in a group of statements by its computation, not by its statements.
 
     s(b, q, k) +=! Q(b, q, d) * K(b, k, d)
     top(b, q) max=! f(s);  e = exp(f(s) - top);  total(b, q) +=! e;  p = e / total
     o(b, q, v) +=! p(b, q, k) * V(b, k, v)
 
-`f` is any number of pointwise statements on the scores. Pointwise statements may be merged, split
-or written into the reductions; batch axes may be none, one or several, in any order.
+`f` is any sequence of pointwise statements on the scores. Pointwise statements may be merged,
+split, or inlined into the reductions; there may be any number of batch axes, in any order.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Literal, Rea
 from anydim.lang.tree.affine import Affine, address, placed, reads, rewrite, row_major_strides
 from anydim.sizes import as_size
 
-MOST_READS = 32  # of one expression, once pointwise statements are written into it
+MAX_READS = 32  # maximum reads of an expression after inlining of pointwise statements
 _NARROW = (float16, bfloat16)
-PRODUCT = 1e30  # what products of queries and keys are held to be below
-MOST_DEPTH = 4096  # elements of a head: its vectors have code of their own
+PRODUCT = 1e30  # assumed upper bound of the products of queries and keys
+MAX_DEPTH = 4096  # maximum elements of a head: code is unrolled over its vectors
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A tensor and the element of it that each position of the loops uses."""
+    """A tensor, and the address of its element for each position of the loops."""
 
     tensor: str
     address: Affine
 
     def at(self, *moving: str) -> Affine:
-        """The address with the axes `moving` at 0."""
+        """Return the address with the axes `moving` at 0."""
         kept = {name: c for name, c in self.address.terms if name not in moving}
         return Affine.of(self.address.constant, kept)
 
 
 @dataclass(frozen=True)
 class AttentionForm:
-    """An attention: `score` is what softmax is taken of, an expression over `raw`, the product.
+    """An attention: `score` is the argument of softmax, an expression over the product `raw`.
 
     `nan_is_zero`: shares that are NaN, as in a row without a score above -inf, count as 0.
-    `widens`: some of queries, keys and values are of 16 bits.
+    `widens`: some of queries, keys and values have 16 bits.
     """
 
     batch: tuple[Axis, ...]
@@ -63,19 +63,19 @@ class AttentionForm:
 
     @cached_property
     def bound(self) -> Expr | None:
-        """What no score is above, where there may be a mask."""
+        """An upper bound of the scores, if there may be a mask."""
         found = _upper_bound(self.score, self.raw)
         return found if found is not None and self.key.name in free_axes(found) else None
 
 
 def _small(axis: Axis) -> bool:
-    """Whether an axis of a head has a known length, and one that code may be written out for."""
+    """Whether an axis of a head has a constant extent that is small enough to unroll."""
     extent = axis.extent.constant
-    return extent is not None and extent <= MOST_DEPTH
+    return extent is not None and extent <= MAX_DEPTH
 
 
 def attention_form(group: Group) -> AttentionForm | None:
-    """The attention that a group computes; None when it computes something else."""
+    """Return the attention that a group computes; None if it computes something else."""
     return _Matcher(group).form() if len(group.outputs) == 1 else None
 
 
@@ -89,7 +89,7 @@ class _Matcher:
         self.bodies: dict[str, Expr] = {}
 
     def form(self) -> AttentionForm | None:
-        """Read the group backwards from its last product."""
+        """Match the group backwards from its last product."""
         last = self.statements[-1]
         if len(self.reductions) != 4 or not self._is_product(last):
             return None
@@ -97,7 +97,7 @@ class _Matcher:
             return None
         if not self._resolve_all():
             return None
-        for shares, values in _both_ways(last.body):
+        for shares, values in _both_orders(last.body):
             if shares.tensor in self.bodies and values.tensor in self.inputs:
                 share, safe = _without_nan(self._resolved(shares))
                 found = self._score(share, last.reduced[0])
@@ -109,20 +109,20 @@ class _Matcher:
     # ---- pointwise statements ------------------------------------------------------------------
 
     def _resolve_all(self) -> bool:
-        """Know every pointwise value by what it is of inputs and reductions; False: too much."""
+        """Inline pointwise statements to inputs and reductions; False if they grow too large."""
         for statement in self.statements:
             if not statement.combine:
                 body = self._resolved(statement.body)
-                if len(reads(body)) > MOST_READS:
+                if len(reads(body)) > MAX_READS:
                     return False
-                wanted = self.types[statement.target].dtype
-                if dtype_of(body, self.types) != wanted:
-                    body = Cast(wanted, body)
+                dtype = self.types[statement.target].dtype
+                if dtype_of(body, self.types) != dtype:
+                    body = Cast(dtype, body)
                 self.bodies[statement.target] = body
         return True
 
     def _resolved(self, expr: Expr) -> Expr:
-        """An expression with reads of pointwise values replaced by what they are."""
+        """Return an expression with pointwise values inlined."""
         axes = {s.target: [a.name for a in s.axes] for s in self.statements}
 
         def change(e: Expr) -> Expr | None:
@@ -137,7 +137,7 @@ class _Matcher:
     # ---- softmax -------------------------------------------------------------------------------
 
     def _score(self, shares: Expr, key: Axis) -> tuple[Statement, Expr] | None:
-        """(the product of queries and keys, what softmax over `key` is taken of)."""
+        """Return (product of queries and keys, argument of the softmax over `key`)."""
         quotient = _quotient(shares)
         if quotient is None:
             return None
@@ -165,7 +165,7 @@ class _Matcher:
         return (scores, score) if self._is_product(scores) else None
 
     def _reduced(self, read: Expr, combine: str, key: Axis) -> Expr | None:
-        """What a reduction over `key` is taken of, when `read` reads such a reduction as it is."""
+        """Return the argument of a reduction over `key`, if `read` reads its result unchanged."""
         if not isinstance(read, Read) or read.tensor not in self.reductions:
             return None
         statement = self.reductions[read.tensor]
@@ -174,7 +174,7 @@ class _Matcher:
         return self._resolved(statement.body)
 
     def _is_own(self, read: Read) -> bool:
-        """Whether a read takes the element at the axes that the statement wrote it with."""
+        """Whether a read uses the same axes as the statement that wrote the element."""
         axes = self.reductions[read.tensor].axes
         own = tuple(Index(axis.name) for axis in axes)
         return not read.flat and read.default is None and read.indices == own
@@ -192,7 +192,7 @@ class _Matcher:
         )
 
     def _is_factor(self, expr: Expr) -> bool:
-        """A read of float32, or a conversion to it of one of 16 bits."""
+        """Whether an expression is a read of float32, or a 16-bit read converted to float32."""
         read = _plain(expr)
         if not isinstance(read, Read) or read.default is not None:
             return False
@@ -214,7 +214,7 @@ class _Matcher:
         if not _small(width):
             return None
         of_values = self._factor(values)
-        for left, right in _both_ways(scores.body):
+        for left, right in _both_orders(scores.body):
             of_queries, of_keys = self._factor(left), self._factor(right)
             if of_queries is None or of_keys is None or of_values is None:
                 return None
@@ -237,10 +237,10 @@ class _Matcher:
 
 
 def _upper_bound(score: Expr, raw: str) -> Expr | None:
-    """What no score is above, said without the product `raw`; None where no mask bounds it."""
+    """Return an upper bound of the scores without the product `raw`; None without a mask."""
     if all(read.tensor != raw for read in reads(score)):
-        places = [index for read in reads(score) for index in read.indices]
-        return None if any(reads(index) for index in places) else score
+        indices = [index for read in reads(score) for index in read.indices]
+        return None if any(reads(index) for index in indices) else score
     if not isinstance(score, Apply):
         return None
     bounds = [_upper_bound(argument, raw) for argument in score.arguments]
@@ -257,7 +257,7 @@ def _upper_bound(score: Expr, raw: str) -> Expr | None:
     return None
 
 
-def _both_ways(body: Expr) -> tuple[tuple[Read, Read], ...]:
+def _both_orders(body: Expr) -> tuple[tuple[Read, Read], ...]:
     assert isinstance(body, Apply)
     left, right = map(_plain, body.arguments)
     assert isinstance(left, Read) and isinstance(right, Read)
@@ -265,13 +265,13 @@ def _both_ways(body: Expr) -> tuple[tuple[Read, Read], ...]:
 
 
 def _plain(factor: Expr) -> Expr:
-    """A factor without its conversion to float32."""
+    """Return a factor without its conversion to float32."""
     wide = isinstance(factor, Cast) and factor.dtype == float32
     return factor.argument if isinstance(factor, Cast) and wide else factor
 
 
 def _without_nan(share: Expr) -> tuple[Expr, bool]:
-    """(a, True) for isnan(a) ? 0 : a, else (share, False)."""
+    """Return (a, True) for isnan(a) ? 0 : a, else (share, False)."""
     if isinstance(share, Apply) and share.function == "select":
         condition, zero, value = share.arguments
         is_zero = isinstance(zero, Literal) and zero.value == 0
@@ -281,7 +281,7 @@ def _without_nan(share: Expr) -> tuple[Expr, bool]:
 
 
 def _quotient(expr: Expr) -> tuple[Expr, Expr] | None:
-    """(a, b) for a / b, a * (1 / b) and (1 / b) * a."""
+    """Return (a, b) for a / b, a * (1 / b) and (1 / b) * a."""
     if not isinstance(expr, Apply) or expr.function not in ("div", "mul"):
         return None
     left, right = expr.arguments
@@ -298,7 +298,7 @@ def _quotient(expr: Expr) -> tuple[Expr, Expr] | None:
 def _query_axis(
     axes: tuple[Axis, ...], key: Axis, queries: Factor, others: tuple[Factor, ...]
 ) -> Axis:
-    """The innermost axis that only the queries depend on; a loop of one when there is none."""
+    """Return the innermost axis that only the queries depend on, or a loop of one iteration."""
     for axis in reversed(axes):
         alone = not any(axis.name in other.address.indices for other in others)
         if axis != key and alone and axis.name in queries.address.indices:
@@ -313,7 +313,7 @@ def _written(statement: Statement) -> Factor:
 
 
 def _has_fast_addresses(form: AttentionForm) -> bool:
-    """Whether vectors of each operand lie where the kernel can load and store them whole."""
+    """Whether the operands are contiguous along the axes of vectors."""
     along_depth = form.keys.address.stride(form.depth.name).constant == 1
     along_keys = form.keys.address.stride(form.key.name).constant == 1
     return (

@@ -1,11 +1,11 @@
 """The loops of attention: work units, blocks of keys, tiles of queries.
 
 for unit in start:stop                      one position of the batch, a few tiles of queries
-  for block of keys                         one pass when all keys fit
+  for block of keys                         a single block when all keys fit
     for tile of queries
-      pack keys (and values)                unless it has been done
-      scores = queries * keys               register tiles, without keys that a mask shuts out
-      scores to powers                      they never leave the nearest cache
+      pack keys (and values)                unless already packed
+      scores = queries * keys               register tiles; skips trailing masked keys
+      scores to powers                      in the first-level cache
       mixed = powers * values               register tiles
       rows of the result
 """
@@ -17,7 +17,7 @@ from anydim.kernels import ir
 from anydim.kernels.attention.attention_form import Factor
 from anydim.kernels.attention.attention_plan import LINE, Plan
 from anydim.kernels.attention.attention_rows import largest_scores, powers, result_rows
-from anydim.kernels.attention.key_masks import look, seen_keys
+from anydim.kernels.attention.key_masks import scan_mask, unmasked_keys
 from anydim.kernels.attention.key_panels import copy_keys, copy_values, multiply, pack_keys
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up, round_down, split_index
 from anydim.kernels.codegen.scalar_lowering import Context, Elements
@@ -27,7 +27,7 @@ from anydim.sizes import Size, as_size
 
 
 def attention_steps(plan: Plan, context: Context) -> tuple[ir.Step, ...]:
-    """The body of the function that does units start:stop; parts of the scratch are pointers."""
+    """Return the body of the function of units start:stop; parts of the scratch are pointers."""
     return _Body(plan, context).steps()
 
 
@@ -44,7 +44,7 @@ class _Body:
         return self.context.sizes.value(as_size(value))
 
     def steps(self) -> tuple[ir.Step, ...]:
-        """All of it. Heights of tiles are even: the first `taller` have one row more."""
+        """Return all steps. Tiles have even heights: the first `taller` tiles have one more row."""
         code, plan, queries = self.code, self.plan, self.size(self.form.query.extent)
         code.let(self.size(plan.chunks), "chunks")
         tiles = code.let(quotient_up(queries, plan.rows), "tiles")
@@ -68,14 +68,14 @@ class _Body:
     # ---- positions of the batch ----------------------------------------------------------------
 
     def _position(self) -> None:
-        """The chunk of queries and the batch indices of a unit; the last index runs fastest."""
+        """Compute a unit's chunk of queries and its batch indices; the last index is fastest."""
         axes = [(f"batch{n}", self.size(a.extent)) for n, a in enumerate(self.form.batch)]
         self.code.take(split_index("unit", ("chunk", variable("chunks")), *axes[:0:-1]))
         if axes:
             self.code.let(variable(f"rest{len(axes) - 1}"), "batch0")
 
     def _next_position(self) -> None:
-        """The batch indices of the position after this one; after the last the first again."""
+        """Compute the batch indices of the next position, modulo the batch."""
         carry: ir.Value = constant(1)
         for number in range(len(self.form.batch) - 1, -1, -1):
             raised = variable(f"batch{number}") + carry
@@ -84,9 +84,9 @@ class _Body:
             carry = select(ends, 1, constant(0))
 
     def _ahead(self) -> list[ir.Step]:
-        """Ask for what the next position reads in the row of this number, if it may be far away.
+        """Prefetch the rows number "out_query" of the next position, if they may be far away.
 
-        Rows of one head lie apart in memory; no processor guesses them.
+        The rows of one head are not contiguous, so hardware prefetchers do not detect them.
         """
         form, code = self.form, self.code
         with code.block() as steps, code.when(ir.Var(ir.FLAG, "is_far")):
@@ -107,7 +107,7 @@ class _Body:
     # ---- blocks of keys ------------------------------------------------------------------------
 
     def _blocks(self, start: ir.Value, stop: ir.Value) -> None:
-        """Tiles from `start` to `stop` for each block of keys."""
+        """Run the tiles from `start` to `stop` for each block of keys."""
         code, key_count, size = self.code, variable("key_count"), self.plan.key_block
         if self.plan.blocks:
             with code.range(0, greatest(key_count, 1), size, name="block") as block:
@@ -123,7 +123,7 @@ class _Body:
         code = self.code
         code.let(quotient_up(variable("count"), self.plan.lanes), "panels")
         self.packs = code.variable(packs)
-        code.take(look(self.plan, self.here, alike=True))
+        code.take(scan_mask(self.plan, self.here, alike=True))
         with code.range(start, stop) as number:
             self._tile(number)
 
@@ -144,11 +144,11 @@ class _Body:
             self.packs.set(0)
 
     def _source(self, factor: Factor, column: str) -> ir.Address:
-        """Where keys or values are at the first key of the block."""
+        """Return the address of keys or values at the first key of the block."""
         base = self.here.offset(factor.at(self.form.key.name, column))
         stride = self.size(factor.address.stride(self.form.key.name))
-        place = self.code.let(base + variable("block") * stride)
-        return ir.Address(self.context.buffers[factor.tensor], place)
+        offset = self.code.let(base + variable("block") * stride)
+        return ir.Address(self.context.buffers[factor.tensor], offset)
 
     # ---- tiles of queries ----------------------------------------------------------------------
 
@@ -159,14 +159,14 @@ class _Body:
         code.let(first - variable("unit_first"), "at")
         with code.block() as scored:
             self._scored()
-        code.take(seen_keys(plan, self.here, scored))
+        code.take(unmasked_keys(plan, self.here, scored))
         code.let(least(variable("count"), register("seen")), "mixed_keys")
         code.take(powers(plan))
         self._mix()
         code.take(result_rows(plan, self.here, tuple(self._ahead())))
 
     def _scored(self) -> None:
-        """The scores of the keys that are seen, and the largest of each row."""
+        """Compute the scores of unmasked keys, and the maximum of each row."""
         plan, code, keys = self.plan, self.code, variable("keys")
         whole = code.let(round_down(keys, plan.lanes), "whole")
         code.let(first_lanes(keys - whole, plan.lanes), "inside_keys")
@@ -174,8 +174,8 @@ class _Body:
         queries, query = self.form.queries, self.form.query.name
         base = self.here.offset(queries.at(query, self.form.depth.name))
         stride = self.size(queries.address.stride(query))
-        place = code.let(base + variable("first") * stride)
-        own = ir.Address(self.context.buffers[queries.tensor], place)
+        offset = code.let(base + variable("first") * stride)
+        own = ir.Address(self.context.buffers[queries.tensor], offset)
         packed, panel = ir.Address("packed_keys", constant(0)), plan.depth * plan.lanes
         scalars = plan.depth, stride, plan.lanes, panel, plan.stride, quotient_up(keys, plan.lanes)
         self._multiply(own, packed, "scores", *scalars)
@@ -192,11 +192,11 @@ class _Body:
         self._multiply(scores, source, "mixed", *scalars)
 
     def _multiply(self, a: ir.Value, b: ir.Value, c: str, *scalars: Like) -> None:
-        """A tile of queries or scores by keys or values."""
+        """Multiply a tile of queries or scores by keys or values."""
         name, rows = self.plan.library.name, self.plan.rows
         self.code.emit(multiply(name, rows, variable("tile"), a, b, c, *scalars))
 
 
 def _tile_row(tile: ir.Value) -> ir.Value:
-    """The first query of a tile."""
+    """Return the first query of a tile."""
     return tile * variable("height") + least(tile, variable("taller"))

@@ -1,4 +1,4 @@
-"""The decisions behind an attention kernel, and the scratch memory that follows from them."""
+"""The plan of an attention kernel: its decisions, and its scratch layout."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """Units of `tiles` tiles of at most `rows` queries meet blocks of `key_block` keys.
+    """The plan: units of `tiles` tiles of at most `rows` queries, with blocks of `key_block` keys.
 
-    `blocks`: the keys may take more than one block. `copies`: values are copied beside the keys.
+    `blocks`: the keys may need more than one block. `copies`: values are packed along with the
+    keys.
     """
 
     form: AttentionForm
@@ -53,7 +54,7 @@ class Plan:
 
     @property
     def padded(self) -> int:
-        """The width, to whole vectors."""
+        """The width, rounded up to whole vectors."""
         return -(-self.width // self.lanes) * self.lanes
 
     @property
@@ -62,7 +63,7 @@ class Plan:
 
     @property
     def stride(self) -> int:
-        """Elements between rows of scores: a vector more than a block, for the cache's sets."""
+        """Elements between rows of scores: a vector more than a block, to spread cache sets."""
         return self.key_block + self.lanes
 
     @property
@@ -72,36 +73,36 @@ class Plan:
 
     @property
     def operand_bytes(self) -> Size:
-        """Bytes of queries, keys and values, as if none were read twice."""
+        """Bytes of queries, keys and values, each counted once."""
         depth, width = self.form.depth.extent, self.form.width.extent
         row = self.form.query.extent * depth + self.form.key.extent * (depth + width)
         return product(axis.extent for axis in self.form.batch) * row * float32.bytes
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """The scratch memory of a thread; each part begins at a line."""
+        """The scratch memory of a thread; each part begins at a cache line."""
         rows = self.rows * self.tiles
         keys = align_up(self.form.key.extent, self.lanes)
         if self.blocks:
             keys = minimum(keys, as_size(self.key_block))
-        wanted: list[tuple[str, Size | int]] = [
+        entries: list[tuple[str, Size | int]] = [
             ("scores", self.rows * self.stride),
             ("mixed", self.rows * self.padded),
             ("tops", rows),
             ("totals", rows),
         ]
         if self.blocks:
-            wanted += [("news", self.rows), ("keeps", self.rows), ("sums", rows * self.padded)]
-        wanted.append(("packed_keys", keys * self.depth))
+            entries += [("news", self.rows), ("keeps", self.rows), ("sums", rows * self.padded)]
+        entries.append(("packed_keys", keys * self.depth))
         if self.copies:
-            wanted.append(("packed_values", keys * self.padded))
+            entries.append(("packed_values", keys * self.padded))
         parts: list[Part] = []
-        for name, elements in wanted:
+        for name, elements in entries:
             parts.append(Part(name, as_size(elements), _end(parts)))
         return tuple(parts)
 
     def tops(self, code: Writer, row: ir.Value) -> Buffer:
-        """The largest scores from a row of the tile on, the block at hand included."""
+        """Return the largest scores from a row of the tile on, including the current block."""
         if self.blocks:
             return Buffer(code, "news", float32).part(row)
         return Buffer(code, "tops", float32).part(variable("at") + row)

@@ -1,11 +1,11 @@
-"""What attention does row by row: softmax of a tile of scores, and the rows of the result.
+"""Row-wise steps of attention: softmax of a tile of scores, and the rows of the result.
 
-Row r of a tile of scores lies in "scores" from r * stride on. Maxima are found for all rows
-before powers are taken of any, so that a row does not wait for its own maximum.
+Row r of a tile of scores begins at element r * stride of "scores". The maxima of all rows are
+computed before any powers, so that a row does not wait for its own maximum.
 
-Where the keys take several blocks, "tops" and "totals" hold the largest score and the sum of
-powers of each row so far, "news" the largest with this block, "keeps" the factor by which a new
-maximum shrinks what was summed up before, and "sums" the mixed values so far.
+With several blocks of keys, "tops" and "totals" hold the running maximum and sum of powers of each
+row, "news" the maximum including the current block, "keeps" the factor that rescales earlier sums
+to a new maximum, and "sums" the accumulated mixed values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from anydim.lang.tree import Read
 
 MINUS_INFINITY = float("-inf")
 LOW = -80.0  # e^-80 = 2e-35: products with it are still normal numbers
-MAGIC = 1.5 * 2**23  # added, it leaves the nearest whole number in the low bits
+MAGIC = 1.5 * 2**23  # adding it rounds to an integer, in the low bits
 POWER = (
     0.001327640376985073, 0.009675598703324795, 0.05550713837146759, 0.24022118747234344,
     0.6931469440460205, 1.0000001192092896,
@@ -32,7 +32,7 @@ POWER = (
 
 
 def _later() -> ir.Value:
-    """Whether there was a block of keys before this one."""
+    """Return whether the current block of keys is not the first."""
     return variable("block") > 0
 
 
@@ -40,38 +40,40 @@ def _later() -> ir.Value:
 
 
 def largest_scores(plan: Plan, unit: Elements) -> tuple[ir.Step, ...]:
-    """Make the scores of the tile's rows from the raw products; leave their maxima in "tops" or
-    "news"."""
+    """Compute the scores of the tile's rows from the raw products, and their maxima.
+
+    The maxima are stored to "tops" or "news".
+    """
     code = Writer("score_")
     with code.range(0, variable("tile")) as number:
         query = code.let(variable("first") + number)
         line = Buffer(code, "scores", float32).part(code.let(number * plan.stride))
         row, before = unit.inner({plan.form.query.name: query}), code.here
-        most = code.variable(constant(MINUS_INFINITY, float32, plan.lanes))
+        maximum = code.variable(constant(MINUS_INFINITY, float32, plan.lanes))
         whole, keys = variable("whole"), variable("keys")
         with code.range(0, whole, plan.lanes) as column:
-            _scores(code, plan, row, line, column, most, None)
+            _scores(code, plan, row, line, column, maximum, None)
         with code.when(whole < keys):
             inside = ir.Var(ir.Type(boolean, plan.lanes), "inside_keys")
-            _scores(code, plan, row, line, whole, most, inside)
+            _scores(code, plan, row, line, whole, maximum, inside)
         code.take(row.steps, before)
-        top = _across(code, _larger, most()).extract(0)
+        top = _across(code, _larger, maximum()).extract(0)
         if plan.blocks:
             old = Buffer(code, "tops", float32)[variable("at") + number]
             old = code.let(select(_later(), old, MINUS_INFINITY))
             top = code.let(_larger(old, top))
             keep = exp_nonpositive(code, old - _finite(top))
-            keep = select(old.equals(top), 1, keep)  # blocks of no weight leave all bits
+            keep = select(old.equals(top), 1, keep)  # blocks of no weight preserve all bits
             Buffer(code, "keeps", float32)[number] = keep
         plan.tops(code, number)[0] = top
     return code.written
 
 
 def _scores(
-    code: Writer, plan: Plan, row: Elements, line: Buffer, column: ir.Value, most: Variable,
+    code: Writer, plan: Plan, row: Elements, line: Buffer, column: ir.Value, maximum: Variable,
     mask: ir.Value | None,
 ) -> None:  # fmt: skip
-    """A vector of scores, what is not masked counted into `most`."""
+    """Compute a vector of scores, and include its unmasked lanes in `maximum`."""
 
     def raw(read: Read) -> ir.Value | None:
         return line.load(column, plan.lanes) if read.tensor == plan.form.raw else None
@@ -87,27 +89,27 @@ def _scores(
         value = code.let(select(mask, value, MINUS_INFINITY))
     if mask is not None or not isinstance(plan.form.score, Read):
         line.store(column, value)
-    most.set(_larger(value, most()))
+    maximum.set(_larger(value, maximum()))
 
 
 def _larger(left: ir.Value, right: ir.Value) -> ir.Value:
-    """The larger one lane by lane; what a NaN makes of it is settled by the powers."""
+    """Return the larger value per lane; NaN may be lost here: powers restore it."""
     return apply("fast_max", left, right)
 
 
 def _finite(top: ir.Value) -> ir.Value:
-    """What is taken off the scores: their maximum, or 0 when all of them are -inf."""
+    """Return the offset subtracted from scores: their maximum, or 0 when all are -inf."""
     return select(top.equals(MINUS_INFINITY), 0, top)
 
 
 def _across(
     code: Writer, function: Callable[[ir.Value, ir.Value], ir.Value], value: ir.Value
 ) -> ir.Value:
-    """All lanes combined, in every lane."""
+    """Combine all lanes; every lane has the result."""
     half = value.type.lanes // 2
     while half:
-        picks = tuple(lane ^ half for lane in range(value.type.lanes))
-        value = code.let(function(value, shuffle(value, value, picks)))
+        indices = tuple(lane ^ half for lane in range(value.type.lanes))
+        value = code.let(function(value, shuffle(value, value, indices)))
         half //= 2
     return value
 
@@ -116,11 +118,11 @@ def _across(
 
 
 def exp_nonpositive(code: Writer, x: ir.Value) -> ir.Value:
-    """e^x in every lane of a float32 value at most 0.
+    """Return e^x in every lane of a float32 value at most 0.
 
-    x = n ln2 + f ln2 with n whole and |f| <= 1/2; e^x = 2^n 2^f. The polynomial of degree 5 for 2^f
-    is a minimax fit of the relative error made for this file: 2.1e-7 at most in float32, the
-    rounding of its evaluation included. Below `LOW` the result is 0; NaN stays NaN.
+    x = n ln2 + f ln2 with integer n and |f| <= 1/2; e^x = 2^n 2^f. The polynomial of degree 5 for
+    2^f is a minimax fit of the relative error made for this file: 2.1e-7 at most in float32,
+    including the rounding of its evaluation. Below `LOW` the result is 0; NaN stays NaN.
     """
     x = code.let(x)
     shifted = code.let(fma(x, math.log2(math.e), MAGIC))
@@ -133,13 +135,13 @@ def exp_nonpositive(code: Writer, x: ir.Value) -> ir.Value:
 
 
 def powers(plan: Plan) -> tuple[ir.Step, ...]:
-    """Replace the scores of the tile's rows by e^(score - top); leave the sums in "totals"."""
+    """Replace the scores of the tile's rows by e^(score - top), and store the sums to "totals"."""
     code = Writer("power_")
     with code.range(0, variable("tile")) as number:
-        place = code.let(variable("at") + number)
+        index = code.let(variable("at") + number)
         new, totals = plan.tops(code, number)[0], Buffer(code, "totals", float32)
         if plan.blocks:
-            Buffer(code, "tops", float32)[place] = new
+            Buffer(code, "tops", float32)[index] = new
         top = code.let(_finite(new).spread(plan.lanes))
         line = Buffer(code, "scores", float32).part(code.let(number * plan.stride))
         total = code.variable(constant(0, float32, plan.lanes))
@@ -149,9 +151,9 @@ def powers(plan: Plan) -> tuple[ir.Step, ...]:
             total += power
         whole = code.let(total().combined("add"))
         if plan.blocks:
-            before = select(_later(), totals[place], 0)
+            before = select(_later(), totals[index], 0)
             whole = fma(before, Buffer(code, "keeps", float32)[number], whole)
-        totals[place] = whole
+        totals[index] = whole
     return code.written
 
 
@@ -161,8 +163,8 @@ def powers(plan: Plan) -> tuple[ir.Step, ...]:
 def result_rows(plan: Plan, unit: Elements, ahead: tuple[ir.Step, ...]) -> tuple[ir.Step, ...]:
     """Store the mixed values of the tile's rows, divided by their totals.
 
-    With several blocks of keys the mixed values are summed up first and stored after the last.
-    `ahead` is done once per row, whose number is "out_query".
+    With several blocks of keys the mixed values are accumulated, and stored after the last block.
+    `ahead` runs once per row, with the row's number in "out_query".
     """
     form, code = plan.form, Writer("out_")
     with code.range(0, variable("tile")) as number:
@@ -171,23 +173,23 @@ def result_rows(plan: Plan, unit: Elements, ahead: tuple[ir.Step, ...]) -> tuple
         start = row.offset(form.output.at(form.width.name))
         code.take((*row.steps, *ahead))
         result = Buffer(code, row.context.buffers[form.output.tensor], float32).part(start)
-        place = code.let(variable("at") + number)
+        index = code.let(variable("at") + number)
         mixed = Buffer(code, "mixed", float32).part(code.let(number * plan.padded))
         if plan.blocks:
-            sums = Buffer(code, "sums", float32).part(code.let(place * plan.padded))
+            sums = Buffer(code, "sums", float32).part(code.let(index * plan.padded))
             with code.when(_later()):
                 _sum(code, plan, mixed, sums, Buffer(code, "keeps", float32)[number])
             with code.otherwise():
                 _sum(code, plan, mixed, sums, None)
             with code.when((variable("block") + variable("count")).equals(variable("key_count"))):
-                _divide(code, plan, result, sums, place)
+                _divide(code, plan, result, sums, index)
         else:
-            _divide(code, plan, result, mixed, place)
+            _divide(code, plan, result, mixed, index)
     return code.written
 
 
 def _sum(code: Writer, plan: Plan, mixed: Buffer, sums: Buffer, keep: ir.Value | None) -> None:
-    """The mixed values of this block put into the sums of a row, or added to what they keep."""
+    """Store the mixed values of this block to the sums of a row, or add the rescaled sums."""
     factor = None if keep is None else code.let(keep.spread(plan.lanes))
     for column in range(0, plan.padded, plan.lanes):
         value = mixed.load(column, plan.lanes)
@@ -196,15 +198,15 @@ def _sum(code: Writer, plan: Plan, mixed: Buffer, sums: Buffer, keep: ir.Value |
         sums.store(column, value)
 
 
-def _divide(code: Writer, plan: Plan, result: Buffer, source: Buffer, place: ir.Value) -> None:
-    """A row of the result: values divided by the total, 0 without keys."""
-    total = Buffer(code, "totals", float32)[place]
+def _divide(code: Writer, plan: Plan, result: Buffer, source: Buffer, index: ir.Value) -> None:
+    """Store a row of the result: values divided by the total, 0 without keys."""
+    total = Buffer(code, "totals", float32)[index]
     divisor = select(variable("key_count").equals(0), float("inf"), total)
     divisor = code.let(divisor.spread(plan.lanes))
     good = code.let((total > 0).spread(plan.lanes)) if plan.form.nan_is_zero else None
     for column in range(0, plan.width, plan.lanes):
-        left = plan.width - column
-        mask = first_lanes(constant(left), plan.lanes) if left < plan.lanes else None
+        remaining = plan.width - column
+        mask = first_lanes(constant(remaining), plan.lanes) if remaining < plan.lanes else None
         value = source.load(column, plan.lanes) / divisor
         value = value if good is None else select(good, value, 0)
         result.store(column, value, mask)

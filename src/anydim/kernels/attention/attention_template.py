@@ -1,13 +1,13 @@
 """The template of attention: softmax(f(queries * keys)) * values in one kernel.
 
-The matrix of scores never exists in memory: a tile of queries meets a block of keys, its scores
-become powers in the nearest cache, and the mixed values are stored where the result wants them.
-When all keys fit one block, as they do for sentences, softmax is the plain one; else the running
-maximum and sum of online softmax (Milakov and Gimelshein, 2018) join the blocks.
+The matrix of scores is never materialised: a tile of queries is multiplied by a block of keys, its
+scores become powers in the first-level cache, and the mixed values are stored to the result. When
+all keys fit one block, as with sentences, softmax is computed directly; otherwise the running
+maximum and sum of online softmax (Milakov and Gimelshein, 2018) combine the blocks.
 
-A row whose scores are all -inf, or has a NaN, is NaN, as numpy makes it; without keys the result
-is 0. Keys whose score lies 80 below the row's largest count as 0; those behind the last key that
-a mask lets a tile of queries see may be left out, whatever they hold (`key_masks.py`).
+A row whose scores are all -inf, or that has a NaN, is NaN, as in numpy; without keys the result is
+0. Keys whose score is 80 below the row's maximum count as 0. Keys after the last key that a mask
+permits for a tile of queries may be skipped, whatever their values (`key_masks.py`).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from anydim.kernels.template import Task, form_template
 from anydim.lang.tree import Read
 from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, product, prove
 
-MOST_KEYS = 512  # in one block
-_WORTH = 180_000  # multiply-adds that are worth a thread, some 4 us
+MAX_KEYS = 512  # maximum keys in one block
+_WORTH = 180_000  # multiply-adds that pay for another thread, some 4 us
 
 
 @dataclass(frozen=True)
 class Attention:
     """Tiles of `rows` queries against blocks of `key_block` keys, `lanes` at a time.
 
-    A unit of parallel work is at most `query_block` queries of one batch position. `copies` says
-    whether values are copied next to the packed keys or read where they are.
+    A unit of parallel work is at most `query_block` queries of one batch position. With `copies`,
+    values are packed along with the keys; otherwise they are read in place.
     """
 
     query_block: int
@@ -54,7 +54,7 @@ def _propose(form: AttentionForm, task: Task) -> Attention | None:
         return None
     rows = tile_rows(machine.registers)
     fitting = machine.l1_bytes * 3 // 4 // (rows * float32.bytes)
-    key_block = max(lanes, min(MOST_KEYS, fitting // lanes * lanes))
+    key_block = max(lanes, min(MAX_KEYS, fitting // lanes * lanes))
     tiles = 2 if _fit(form, key_block, task.box) else 16
     return Attention(tiles * rows, key_block, lanes, rows)
 
@@ -79,13 +79,13 @@ def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
         copies=schedule.copies or (form.width.extent.constant or 0) % schedule.lanes != 0,
     )
     factors = (form.queries.tensor, form.keys.tensor, form.values.tensor)
-    touched = Operands.of(group, (form.score, *(Read(name, ()) for name in factors)))
+    kernel_operands = Operands.of(group, (form.score, *(Read(name, ()) for name in factors)))
     sizes = SizeParameters()
-    kernel = _kernel(plan, touched, sizes, machine)
-    way = "all keys in one block" if fit else "online softmax over blocks of keys"
+    kernel = _kernel(plan, kernel_operands, sizes, machine)
+    variant = "all keys in one block" if fit else "online softmax over blocks of keys"
     return Launch(
         kernel=kernel,
-        arguments=touched.arguments,
+        arguments=kernel_operands.arguments,
         sizes=sizes.sizes,
         parallel=product(axis.extent for axis in form.batch) * plan.chunks,
         grain=_grain(form, schedule),
@@ -93,32 +93,34 @@ def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
         flops=_flops(form),
         moved=moved_bytes(group),
         schedule=print_schedule(schedule),
-        reason=f"two products joined by softmax; {way}",
+        reason=f"two products joined by softmax; {variant}",
     )
 
 
 def _grain(form: AttentionForm, schedule: Attention) -> Size:
-    """Blocks of queries that are worth a thread."""
+    """Return the blocks of queries that pay for another thread."""
     queries = minimum(form.query.extent, schedule.query_block)
     each = queries * form.key.extent * (form.depth.extent + form.width.extent)
     return maximum(as_size(_WORTH) // maximum(each, 1), 1)
 
 
-def _kernel(plan: Plan, touched: Operands, sizes: SizeParameters, machine: Machine) -> ir.Kernel:
-    """Two functions: `main` cuts the scratch memory into the parts that `units` works with."""
-    context = Context(touched.types, sizes, machine, touched.buffers)
-    steps, operands = attention_steps(plan, context), touched.operands
-    places = [(part.name, sizes.value(part.offset)) for part in plan.parts]
+def _kernel(
+    plan: Plan, kernel_operands: Operands, sizes: SizeParameters, machine: Machine
+) -> ir.Kernel:
+    """Return two functions: `main` divides the scratch memory into the parts that `units` uses."""
+    context = Context(kernel_operands.types, sizes, machine, kernel_operands.buffers)
+    steps, operands = attention_steps(plan, context), kernel_operands.operands
+    offsets = [(part.name, sizes.value(part.offset)) for part in plan.parts]
     shared: tuple[ir.Pointer | ir.Scalar, ...] = (
         *(ir.Pointer(operand.name, operand.dtype) for operand in operands),
         *(ir.Scalar(name) for name in (*sizes.names, "start", "stop")),
     )
-    parts = tuple(ir.Pointer(name, float32) for name, _ in places)
+    parts = tuple(ir.Pointer(name, float32) for name, _ in offsets)
     units = ir.Function("units", (*shared, *parts), steps)
     arguments: tuple[ir.Value | ir.Address, ...] = (
         *(ir.Address(operand.name, constant(0)) for operand in operands),
         *(variable(name) for name in (*sizes.names, "start", "stop")),
-        *(ir.Address("scratch", at) for _, at in places),
+        *(ir.Address("scratch", at) for _, at in offsets),
     )
     call = ir.Call("units", arguments)
     main = ir.Function("main", (*shared, ir.Pointer("scratch", uint8)), (call,))

@@ -1,12 +1,12 @@
-"""Keys that a mask shuts out at the end of a block: they are neither multiplied nor mixed.
+"""Skips trailing key blocks that are fully masked.
 
-A mask says so in data: it adds a very negative number, or chooses one in the place of the score.
-So the score has an upper bound that needs no product, and a tile of queries looks from the last
-key backwards, a vector at a time, until some row has one that is not far below zero. The scores of
-what is left are made, and where the largest of a row is not so far above all bounds of those left
-out that their powers are 0, as for a row that the mask shuts out wholly, all keys are taken after
-all. Products of queries and keys are held to be below `PRODUCT`, which tells masks of float32's
-smallest number from numbers that a product may outweigh.
+A mask is data: it adds a very negative number to the score, or replaces the score by one. So the
+score has an upper bound that needs no product, and a tile of queries scans from the last key
+backwards, a vector at a time, for a key whose bound is not far below zero in some row. The scores
+of the remaining keys are computed. If the maximum of a row is not far enough above all bounds of
+the skipped keys to make their powers 0, as in a row that is fully masked, then all keys are
+computed after all. Products of queries and keys are assumed to be below `PRODUCT`, which separates
+masks with float32's smallest number from numbers that a product may outweigh.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, greatest, least, number, register, select, variable
 from anydim.lang.tree import Expr
 
-SHUT = -1000.0  # keys are left out for the time being where the bound is below
+SHUT = -1000.0  # keys are skipped provisionally where the bound is below
 
 
-def look(plan: Plan, unit: Elements, alike: bool) -> tuple[ir.Step, ...]:
-    """Registers "last", the keys of the block up to the last that a row may see, in whole vectors,
-    and "shut", the largest bound of those behind it.
+def scan_mask(plan: Plan, unit: Elements, alike: bool) -> tuple[ir.Step, ...]:
+    """Compute register "last", the keys of the block up to the last unmasked one, in whole vectors.
 
-    Asked for before all tiles, where the rows of a position are alike, and in each tile otherwise.
+    Register "shut" gets the maximum bound of the keys after it. Runs before all tiles if the rows
+    of a position have the same mask (`alike`), otherwise in each tile.
     """
     found, code = plan.form.bound, Writer("mask_")
     if found is None or alike != (plan.form.query.name not in free_axes(found)):
         return ()
     later, padded = constant(0) < variable("block"), variable("panels") * plan.lanes
-    # a row sees some key of the first block, so nobody looks at the first vector
+    # a row has some unmasked key in the first block, so the first vector is not scanned
     code.emit(ir.Declare("last", select(later, 0, constant(plan.lanes))))
     code.emit(ir.Declare("shut", number(float32, float("-inf"), plan.lanes)))
     last, done = register("last"), code.variable(0)
@@ -45,9 +45,9 @@ def look(plan: Plan, unit: Elements, alike: bool) -> tuple[ir.Step, ...]:
     with code.loop(lambda: (last < padded) & (done() < rows)):
         query = code.let(variable("unit_first" if alike else "first") + done())
         row, before = unit.inner({plan.form.query.name: query}), code.here
-        end, looks = code.variable(padded), code.variable(True)
-        with code.loop(lambda: (last < end()) & looks()):
-            _vector(code, plan, row, found, end, looks)
+        end, scanning = code.variable(padded), code.variable(True)
+        with code.loop(lambda: (last < end()) & scanning()):
+            _vector(code, plan, row, found, end, scanning)
         code.take(row.steps, before)
         code.emit(ir.Assign("last", greatest(last, end())))
         done += 1
@@ -55,9 +55,9 @@ def look(plan: Plan, unit: Elements, alike: bool) -> tuple[ir.Step, ...]:
 
 
 def _vector(
-    code: Writer, plan: Plan, row: Elements, found: Expr, end: Variable, looks: Variable
+    code: Writer, plan: Plan, row: Elements, found: Expr, end: Variable, scanning: Variable
 ) -> None:
-    """Look at the vector before `end` of a row: go before it, or look no further."""
+    """Scan the vector before `end` of a row: move `end` before it, or stop the scan."""
     at = code.let(end() - plan.lanes)
     inside = code.let(first_lanes(variable("count") - at, plan.lanes))
     key = {plan.form.key.name: code.let(variable("block") + at)}
@@ -68,16 +68,16 @@ def _vector(
         code.emit(ir.Assign("shut", greatest(ir.Get(plan.vector, "shut"), bound)))
         end.set(at)
     with code.otherwise():
-        looks.set(False)
+        scanning.set(False)
 
 
-def seen_keys(plan: Plan, unit: Elements, scored: Sequence[ir.Step]) -> tuple[ir.Step, ...]:
-    """Do `scored` for "keys", those up to "seen", and once more for all if that was too few."""
+def unmasked_keys(plan: Plan, unit: Elements, scored: Sequence[ir.Step]) -> tuple[ir.Step, ...]:
+    """Run `scored` for "keys", the keys up to "seen"; again for all keys if those were too few."""
     code, count = Writer("seen_"), variable("count")
     every = variable("panels") * plan.lanes
     if plan.form.bound is None:
         return (ir.Declare("seen", every), ir.Let("keys", count), *scored)
-    code.take(look(plan, unit, alike=False))
+    code.take(scan_mask(plan, unit, alike=False))
     code.emit(ir.Declare("seen", register("last")))
     missed = code.variable(True)
     with code.loop(missed):
@@ -85,14 +85,14 @@ def seen_keys(plan: Plan, unit: Elements, scored: Sequence[ir.Step]) -> tuple[ir
         missed.set(False)
         code.take(scored)
         with code.when(keys < count):
-            _unless_far(code, plan, missed)
+            _check_skipped(code, plan, missed)
             with code.when(missed()):
                 code.emit(ir.Assign("seen", every))
     return code.written
 
 
-def _unless_far(code: Writer, plan: Plan, missed: Variable) -> None:
-    """Note that a row's largest score leaves powers above 0 to keys that were left out."""
+def _check_skipped(code: Writer, plan: Plan, missed: Variable) -> None:
+    """Set `missed` if a row's maximum leaves nonzero powers to skipped keys."""
     bound = code.let(ir.Get(plan.vector, "shut").combined("max"))
     with code.range(0, variable("tile")) as row:
         top = plan.tops(code, row)[0]

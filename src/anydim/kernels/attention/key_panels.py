@@ -1,14 +1,14 @@
-"""Keys and values in panels, and the products of a tile of rows with them, held in registers.
+"""Panels of keys and values, and products of a tile of rows with them in registers.
 
-Keys are panels [ceil(keys / lanes)][depth][lanes], values whole vectors side by side. Rows of keys
-are loaded four elements at a time, gathered to vectors and transposed in groups of four lanes. A
-panel that has fewer keys repeats the last one: what becomes of those lanes is masked later.
+Keys are panels [ceil(keys / lanes)][depth][lanes], values contiguous whole vectors. Rows of keys
+are loaded four elements at a time, combined to vectors and transposed in groups of four lanes. A
+panel with fewer keys repeats the last one: the excess lanes are masked later.
 
     c[i, p*lanes + l] = sum over k < count of a[i*a_row + k] * b[p*b_panel + k*b_row + l]
 
-for i < rows, p < vectors. The number of rows is the function's own; two panels run at a time.
-The same functions make scores (b: keys, transposed to panels) and mix values (b: values as they
-are, a panel every `lanes` columns). Compiled once per machine.
+for i < rows, p < vectors. Each function has its own number of rows; two panels run at a time.
+The same functions compute scores (b: keys, transposed to panels) and mix values (b: unpacked
+values, a panel every `lanes` columns). Compiled once per machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anydim.kernels.codegen.register_transpose import side_by_side, transposed
 from anydim.kernels.codegen.writer import Buffer, Writer
 from anydim.kernels.ir import Like, constant, fma, least, variable
 
-GROUP = 4  # elements of a row that are loaded, and lanes that are transposed, at once
+GROUP = 4  # elements of a row per load, and lanes per transpose
 POINTERS = ("a", "b", "c")
 SCALARS = ("count", "a_row", "b_row", "b_panel", "c_row", "vectors")
 
@@ -30,7 +30,7 @@ SCALARS = ("count", "a_row", "b_row", "b_panel", "c_row", "vectors")
 def pack_keys(
     keys: str, start: ir.Value, stride: ir.Value, count: ir.Value, depth: int, lanes: int
 ) -> tuple[ir.Step, ...]:
-    """Steps that fill buffer "packed_keys" from rows of `depth` neighbours, `stride` apart."""
+    """Return steps that fill "packed_keys" from rows of `depth` elements, `stride` apart."""
     code = Writer("keys_")
     source, held = Buffer(code, keys, float32), count
     with code.range(0, variable("panels")) as panel:
@@ -39,7 +39,7 @@ def pack_keys(
         whole = code.let(first + lanes <= held)
         for last in (None, held - 1):
             with code.when(whole) if last is None else code.otherwise():
-                numbers = (first + i for i in range(lanes))  # those above the last are the last
+                numbers = (first + i for i in range(lanes))  # clamped to the last key
                 own = numbers if last is None else (least(n, last) for n in numbers)
                 rows = [source.part(code.let(n * stride + start)) for n in own]
                 _panel(code, rows, target, depth)
@@ -47,7 +47,7 @@ def pack_keys(
 
 
 def _panel(code: Writer, rows: list[Buffer], target: Buffer, depth: int) -> None:
-    """A panel of rows: four elements of each at a time, then what is left."""
+    """Pack a panel of rows: four elements of each at a time, then the remainder."""
     whole = depth // GROUP * GROUP
     if whole:
         with code.range(0, whole, GROUP) as column:
@@ -59,7 +59,7 @@ def _panel(code: Writer, rows: list[Buffer], target: Buffer, depth: int) -> None
 def _columns(
     code: Writer, rows: list[Buffer], column: ir.Value, count: int, target: Buffer
 ) -> None:
-    """`count` <= 4 elements of every row as `count` vectors of the panel."""
+    """Store `count` <= 4 elements of every row as `count` vectors of the panel."""
     mask = None if count == GROUP else first_lanes(constant(count), GROUP)
     loads = [row.load(column, GROUP, mask) for row in rows]
     gathered = [side_by_side(loads[i::GROUP]) for i in range(GROUP)]
@@ -71,7 +71,7 @@ def _columns(
 def copy_keys(
     keys: str, start: ir.Value, stride: ir.Value, count: ir.Value, depth: int, lanes: int
 ) -> tuple[ir.Step, ...]:
-    """Steps that fill buffer "packed_keys" from columns, `stride` apart, of neighbouring keys."""
+    """Return steps that fill "packed_keys" from columns of contiguous keys, `stride` apart."""
     code = Writer("keys_")
     source, target = (Buffer(code, name, float32) for name in (keys, "packed_keys"))
     with code.range(0, variable("panels")) as panel:
@@ -86,15 +86,15 @@ def copy_keys(
 def copy_values(
     values: str, start: ir.Value, stride: ir.Value, count: ir.Value, width: int, lanes: int
 ) -> tuple[ir.Step, ...]:
-    """Steps that fill buffer "packed_values" with rows of `width`, zeros to whole vectors."""
+    """Return steps that fill "packed_values" with rows of `width`, zero-padded to vectors."""
     code = Writer("values_")
     source, target = (Buffer(code, name, float32) for name in (values, "packed_values"))
     with code.range(0, count) as row:
         own = source.part(code.let(row * stride + start))
         packed = target.part(code.let(row * (-(-width // lanes) * lanes)))
         for column in range(0, width, lanes):
-            left = width - column
-            mask = None if left >= lanes else first_lanes(constant(left), lanes)
+            remaining = width - column
+            mask = None if remaining >= lanes else first_lanes(constant(remaining), lanes)
             packed.store(column, own.load(column, lanes, mask))
     return code.written
 
@@ -103,24 +103,24 @@ def copy_values(
 
 
 def tile_rows(registers: int) -> int:
-    """Rows of the largest tile of two vectors whose sums stay in registers."""
+    """Return the rows of the largest tile of two vectors whose sums stay in registers."""
     return 12 if registers >= 32 else 6
 
 
 @lru_cache(maxsize=8)
 def tile_library(lanes: int, rows: int) -> ir.Library:
-    """A function for each number of rows up to `rows`."""
+    """Return a library with one function for each number of rows up to `rows`."""
     name = f"attention_{lanes}x{rows}"
     return ir.Library(name, partial(_functions, name, lanes, rows), name, portable=True)
 
 
 def multiply(
-    library: str, most: int, rows: ir.Value, a: ir.Value, b: ir.Value, c: str, *scalars: Like
+    library: str, max_rows: int, rows: ir.Value, a: ir.Value, b: ir.Value, c: str, *scalars: Like
 ) -> ir.Step:
-    """Call the function for a number of rows, at most `most`, with `POINTERS` and `SCALARS`."""
+    """Call the function for a number of rows, at most `max_rows`, with `POINTERS` and `SCALARS`."""
     zero = constant(0)
     arguments = (a, b, ir.Address(c, zero), *map(zero.like, scalars))
-    cases = tuple((m, (ir.Call(f"{library}_{m}", arguments),)) for m in range(1, most + 1))
+    cases = tuple((m, (ir.Call(f"{library}_{m}", arguments),)) for m in range(1, max_rows + 1))
     return ir.Switch(rows, cases)
 
 
@@ -135,21 +135,21 @@ def _tiles(name: str, rows: int, lanes: int) -> ir.Function:
     starts = [code.let(a_row * i) for i in range(rows)]
 
     def tile(panel: ir.Value, width: int) -> None:
-        """The sums of `rows` x `width` vectors, from zero to their place in c.
+        """Compute the sums of `rows` x `width` vectors, and store them to c.
 
-        One step of k per iteration: in a longer text LLVM moves loads up until registers run out.
+        One k-step per iteration: in longer bodies LLVM hoists loads until registers run out.
         """
-        places = [code.variable((panel + j) * b_panel) for j in range(width)]
-        nothing = constant(0, float32, lanes)
-        sums = [[code.variable(nothing) for _ in range(width)] for _ in range(rows)]
+        offsets = [code.variable((panel + j) * b_panel) for j in range(width)]
+        zero = constant(0, float32, lanes)
+        sums = [[code.variable(zero) for _ in range(width)] for _ in range(rows)]
         with code.range(0, count) as k:
-            right = [b.load(place(), lanes) for place in places]
+            right = [b.load(offset(), lanes) for offset in offsets]
             for start, totals in zip(starts, sums):
                 left = code.let(a[start + k].spread(lanes))
                 for total, vector in zip(totals, right):
                     total.set(fma(left, vector, total()))
-            for place in places:
-                place += b_row
+            for offset in offsets:
+                offset += b_row
         for i, totals in enumerate(sums):
             for j, total in enumerate(totals):
                 c.store(c_row * i + panel * lanes + j * lanes, total())

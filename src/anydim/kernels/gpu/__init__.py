@@ -1,7 +1,7 @@
-"""Templates whose items work in groups and share local memory, for accelerators.
+"""Templates of kernels with work-groups that share local memory, for accelerators.
 
-`tiled_matmul.py` and `tensor_core_matmul.py` (by tensor cores) have products, matrix products and
-convolutions, by what `gpu_matmul.py` knows of them and `shared_memory_copies.py` of the way of
-factors; `library_matmul.py` has those for a library. `gpu_attention.py` has attention,
-`group_rows.py` rows with reductions and elements; `group_indices.py` is what all find places with.
+`tiled_matmul.py` and `tensor_core_matmul.py` (tensor cores) compute products: matrix products and
+convolutions. `gpu_matmul.py` has their common part, `shared_memory_copies.py` copies factors to
+local memory, and `library_matmul.py` has products by a library. `gpu_attention.py` has attention,
+`group_rows.py` rows with reductions and elements; `group_indices.py` computes indices for all.
 """

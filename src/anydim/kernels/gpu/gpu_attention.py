@@ -1,8 +1,8 @@
-"""Attention with a running softmax: a group makes a tile of rows, blocks of keys pass by.
+"""Attention with a running softmax: a work-group computes a tile of rows over blocks of keys.
 
-The body of a tile is in `running_softmax.py`. Few queries have a tile of fewer rows, whose items
-share out the keys of a block; both tiles are in one kernel, and the number of queries says which
-one runs. Both add up in the same order, so a row has the same bits beside any number of others.
+`running_softmax.py` has the body of a tile. Few queries use a tile of fewer rows, whose work-items
+share the keys of a block; one kernel has both tiles, and the number of queries selects one. Both
+sum in the same order, so a row has the same bits with any number of other rows.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from anydim.kernels.template import Task, form_template
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Size, ceil_div, minimum, product
 
-_LOCAL_BYTES = 32 * 1024  # of a group, on every device that has groups
+_LOCAL_BYTES = 32 * 1024  # of a work-group, on every device with work-groups
 _LOCAL_BYTES_OF_WARPS = 48 * 1024
 _SHAPES = ((64, 32), (32, 32), (32, 16))  # rows and keys, the fastest first
-_DEPTH, _COLUMNS = 64, 128  # where more are in parts
+_DEPTH, _COLUMNS = 64, 128  # maximum elements of a part
 
 
 @dataclass(frozen=True)
 class Running:
-    """A group of `items` makes `rows` x `columns` results from blocks of `keys`.
+    """A work-group of `items` work-items computes `rows` x `columns` results from blocks of `keys`.
 
-    Items are a grid, `across` of them side by side. `depth` elements of a query and of a key are in
-    local memory at a time. Below `few` queries the grid is as wide as a block, with fewer rows.
+    Work-items form a grid of `across` columns. Local memory holds `depth` elements of a query and
+    of a key at a time. Below `few` queries the grid is as wide as a block, with fewer rows.
     """
 
     items: int = 128
@@ -48,7 +48,7 @@ class Running:
 
     @property
     def short_tile(self) -> Tile:
-        """The tile of few queries, whose items have one score of a block each."""
+        """The tile of few queries: each work-item computes one score of a block."""
         rows = self.items // self.keys
         return Tile(self.items, rows, self.keys, self.keys, self.depth, self.columns)
 
@@ -61,15 +61,15 @@ def _form(group: Group) -> AttentionForm | None:
 
 
 def _propose(form: AttentionForm, task: Task) -> Running | None:
-    """The first shape that fits into local memory: with whole queries, else with parts of them."""
+    """Return the first shape that fits local memory, with whole queries or parts of them."""
     depth, width = form.depth.extent.constant, form.width.extent.constant
-    assert depth is not None and width is not None  # as its form has it
+    assert depth is not None and width is not None  # guaranteed by the form
     columns = min(max(width, 1), _COLUMNS)
-    most = _LOCAL_BYTES_OF_WARPS if task.machine.warps else _LOCAL_BYTES
+    limit = _LOCAL_BYTES_OF_WARPS if task.machine.warps else _LOCAL_BYTES
     for part in dict.fromkeys((max(depth, 1), min(max(depth, 1), _DEPTH))):
         for rows, keys in _SHAPES:
             found = Running(rows=rows, keys=keys, depth=part, columns=columns)
-            if _bytes(form, found, task) <= most:
+            if _bytes(form, found, task) <= limit:
                 return found
     return None
 
@@ -82,7 +82,7 @@ def _bytes(form: AttentionForm, schedule: Running, task: Task) -> int:
 
 
 def _arrays(*needs: list[ir.Local]) -> list[ir.Local]:
-    """Arrays that are large enough for each of several bodies."""
+    """Return arrays that are large enough for each of several variants."""
     found: dict[str, ir.Local] = {}
     for array in (array for arrays in needs for array in arrays):
         if array.name not in found or array.count > found[array.name].count:

@@ -1,11 +1,11 @@
-"""What products by groups have in common: their form, tiles, factors on their way, results.
+"""The common part of products by work-groups: form, tiles, copies of factors, results.
 
     C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n],  y = f(C, ...)
 
-A and B are any expressions: m are the axes that only A has, n those that only B has, batch those
-of both, k what is summed over. So a convolution is a product whose A reads windows, 0 outside of
-the image. A group makes a tile of m x n; parts of A and B pass through local memory, zeros behind
-their ends. Where a factor is a conversion from 16 bits, these are what passes.
+A and B are any expressions: m are the axes of A alone, n those of B alone, batch those of both, k
+the reduced axes. A convolution is therefore a product whose A reads windows, 0 out of bounds of the
+image. A work-group computes a tile of m x n; parts of A and B are copied to local memory, padded
+with zeros. If a factor is a conversion from 16 bits, the 16-bit values are copied.
 """
 
 from __future__ import annotations
@@ -20,17 +20,24 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient
 from anydim.kernels.codegen.scalar_lowering import Elements
-from anydim.kernels.gpu.group_indices import Work, plain, rest
-from anydim.kernels.gpu.shared_memory_copies import LEFT, RIGHT, Around, Factor, Filling, Side
+from anydim.kernels.gpu.group_indices import Work, plain, remainder
+from anydim.kernels.gpu.shared_memory_copies import (
+    LEFT,
+    RIGHT,
+    Around,
+    Factor,
+    Filling,
+    LocalLayout,
+)
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.ir import constant, number
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.matmul.epilogue import (
     PRODUCT,
     Output,
+    element_offset,
     epilogue_of,
     outside_reads,
-    place_of,
     product_of,
 )
 from anydim.lang.tree import Axis, Cast, Expr, Group, Read, TensorType
@@ -44,7 +51,7 @@ _START = ir.Var(ir.INDEX, "start")
 
 @dataclass(frozen=True)
 class ProductForm:
-    """The factors of a product, the axes by what has them, and what is made of the sums."""
+    """The factors of a product, its axes by the factors that use them, and its epilogue."""
 
     dtype: DType
     a: Factor
@@ -52,14 +59,14 @@ class ProductForm:
     batch: tuple[Axis, ...]
     depth: tuple[Axis, ...]
     outputs: tuple[Output, ...]
-    place: Affine  # of results
+    offset: Affine  # the offset of results
 
 
 @dataclass(frozen=True)
 class Tiled:
-    """A group makes `rows` x `columns` sums, `depth` steps of which are in local memory at a time.
+    """A work-group computes `rows` x `columns` sums; local memory holds `depth` k-steps at a time.
 
-    A part of the group, `together` items, makes `part_rows` x `part_columns` of them.
+    A part of the group, `together` work-items, computes `part_rows` x `part_columns` sums.
     """
 
     rows: int = 64
@@ -71,7 +78,7 @@ class Tiled:
 
     @property
     def across(self) -> int:
-        """Parts beside each other in a row of the tile."""
+        """Parts side by side in a row of the tile."""
         return self.columns // self.part_columns
 
     @property
@@ -81,7 +88,7 @@ class Tiled:
 
 @lru_cache(maxsize=512)
 def product_form(group: Group) -> ProductForm | None:
-    """The group as a product; None where it is none."""
+    """Return the group as a product; None if it is not one."""
     found = product_of(group)
     if found is None or not plain(group):
         return None
@@ -99,49 +106,49 @@ def product_form(group: Group) -> ProductForm | None:
     batch = tuple(axis for axis in statement.axes if axis not in rows and axis not in columns)
     if not columns or not statement.reduced:
         return None
-    place = place_of(statement)
+    offset = element_offset(statement)
     values = (a, b, *(output.value for output in outputs))
     types = {tensor.name: tensor.type for tensor in group.inputs}
-    loops = merged(Loops((rows, columns, batch, statement.reduced), values, place), types)
+    loops = merged(Loops((rows, columns, batch, statement.reduced), values, offset), types)
     (rows, columns, batch, depth), (a, b, *made) = loops.axes, loops.values
     outputs = tuple(Output(old.tensor, value) for old, value in zip(outputs, made))
     left, right = _factor(a, dtype, rows, depth, types), _factor(b, dtype, columns, depth, types)
-    return ProductForm(dtype, left, right, batch, depth, outputs, loops.place)
+    return ProductForm(dtype, left, right, batch, depth, outputs, loops.offset)
 
 
 def _factor(
     value: Expr, dtype: DType, axes: tuple[Axis, ...], depth: tuple[Axis, ...],
     types: Mapping[str, TensorType],
 ) -> Factor:  # fmt: skip
-    """A factor of a product with sums of `dtype`."""
+    """Return a factor of a product with sums of `dtype`."""
     inner = value.argument if isinstance(value, Cast) else value
-    held = dtype_of(inner, types)
-    if inner is not value and held in _NARROW:
-        value, dtype = inner, held
+    inner_dtype = dtype_of(inner, types)
+    if inner is not value and inner_dtype in _NARROW:
+        value, dtype = inner, inner_dtype
     found = reads(value)
     form = address(found[-1], types[found[-1].tensor].shape) if found else None
     along = form is None or form.stride(depth[-1].name).constant == 1
     return Factor(value, dtype, axes, along and bool(axes))
 
 
-# ---- axes that lie behind one another -----------------------------------------------------------
+# ---- contiguous axes ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Loops:
-    """Axes in lists that are flattened, what is computed in them, and where results are written."""
+    """Lists of axes that are flattened, the expressions over them, and the offset of results."""
 
     axes: tuple[tuple[Axis, ...], ...]
     values: tuple[Expr, ...]
-    place: Affine
+    offset: Affine
 
 
 def merged(loops: Loops, types: Mapping[str, TensorType]) -> Loops:
-    """The same with neighbours in each list merged as far as they can be: fewer indices to find.
+    """Merge adjacent axes of each list as far as possible, to compute fewer indices.
 
-    The place of an item among all rows of a product is a number; each axis more is a division more
-    to find its index. Batch and sequence of an activation are one axis where nothing tells them
-    apart.
+    The row of a work-item is one number over all axes of rows; each further axis costs a division
+    to compute its index. Batch and sequence of an activation are one axis unless a read
+    distinguishes them.
     """
     for which, _ in enumerate(loops.axes):
         for at in reversed(range(len(loops.axes[which]) - 1)):
@@ -150,7 +157,7 @@ def merged(loops: Loops, types: Mapping[str, TensorType]) -> Loops:
 
 
 def _pair(loops: Loops, which: int, at: int, types: Mapping[str, TensorType]) -> Loops:
-    """With two neighbours as the second one of them, if they are one walk everywhere."""
+    """Replace two adjacent axes by the second one, if every read strides over both as over one."""
     outer, inner = loops.axes[which][at : at + 2]
     changes: dict[Read, Read] = {}
     names = {outer.name, inner.name}
@@ -164,7 +171,7 @@ def _pair(loops: Loops, which: int, at: int, types: Mapping[str, TensorType]) ->
             if form is None or not _one_walk(form, outer, inner):
                 return loops
             changes[read] = Read(read.tensor, (to_expr(form.without(outer.name)),), flat=True)
-    if not _one_walk(loops.place, outer, inner):
+    if not _one_walk(loops.offset, outer, inner):
         return loops
     whole = Axis(inner.name, outer.extent * inner.extent)
     axes = list(loops.axes)
@@ -174,7 +181,7 @@ def _pair(loops: Loops, which: int, at: int, types: Mapping[str, TensorType]) ->
         return changes.get(expr) if isinstance(expr, Read) else None
 
     values = tuple(rewrite(value, change) for value in loops.values)
-    return Loops(tuple(axes), values, loops.place.without(outer.name))
+    return Loops(tuple(axes), values, loops.offset.without(outer.name))
 
 
 def _one_walk(form: Affine, outer: Axis, inner: Axis) -> bool:
@@ -185,19 +192,19 @@ def _one_walk(form: Affine, outer: Axis, inner: Axis) -> bool:
 
 
 class ProductWriter:
-    """Writes the body of one kernel, around what `schedule` does with parts of both factors.
+    """Writes the body of one kernel; a subclass multiplies the parts of both factors.
 
-    `multiply` and `finish` say how an item adds to its `sums`, and what it does with them.
+    `multiply` adds to the `sums` of a work-item, and `finish` computes its results.
     """
 
     sums: tuple[str, ...]
 
-    def multiply(self, left: Side, right: Side, part: ir.Value | int) -> None:
-        """The sums of an item by one block of both factors."""
+    def multiply(self, left: LocalLayout, right: LocalLayout, part: ir.Value | int) -> None:
+        """Add one block of both factors to the sums of a work-item."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """The results of an item, where they are inside."""
+        """Store the results of a work-item, if they are in bounds."""
         raise NotImplementedError
 
     def __init__(self, group: Group, form: ProductForm, schedule: Tiled, machine: Machine) -> None:
@@ -212,17 +219,17 @@ class ProductWriter:
         self.outside = Elements(self.work.context)
         work, value = self.work, self.work.sizes.value
         across, down = value(self.tiles_across), value(self.tiles_down)
-        left, tile = work.let(quotient(_START, across)), work.let(rest(_START, across))
+        outer, tile = work.let(quotient(_START, across)), work.let(remainder(_START, across))
         self.column0 = work.let(tile * schedule.columns)
-        self.row0 = work.let(work.let(rest(left, down)) * schedule.rows)
-        batch = work.let(quotient(left, down))
+        self.row0 = work.let(work.let(remainder(outer, down)) * schedule.rows)
+        batch = work.let(quotient(outer, down))
         self.scope = self.outside.inner(work.indices(batch, form.batch))
 
-    def body(self, left: Side, right: Side) -> list[ir.Step]:
-        """The steps of an item."""
+    def body(self, left: LocalLayout, right: LocalLayout) -> list[ir.Step]:
+        """Return the steps of a work-item."""
         work, form = self.work, self.form
         around = Around(work, self.scope, form.depth, self.depth, self.tile.items)
-        fillings = [Filling(around, side) for side in (left, right)]
+        fillings = [Filling(around, layout) for layout in (left, right)]
         begun = work.here
         for name in self.sums:
             work.emit(ir.Declare(name, number(form.dtype, 0)))
@@ -231,9 +238,14 @@ class ProductWriter:
         work.take(self.scope.steps, begun)
         return [*self.outside.steps, *work.written]
 
-    def sides(self, stride: Callable[[bool, int], int], own: bool = True) -> tuple[Side, Side]:
-        """Both factors in local memory; `stride` is told whether steps lie side by side, and how
-        many elements do. Without `own` places do, whatever lies side by side in the tensors."""
+    def layouts(
+        self, stride: Callable[[bool, int], int], own: bool = True
+    ) -> tuple[LocalLayout, LocalLayout]:
+        """Return the layouts of both factors in local memory.
+
+        `stride` takes whether k-steps are contiguous, and the number of contiguous elements.
+        Without `own` k-steps are never contiguous, whatever the layout of the tensors.
+        """
         form, tile = self.form, self.tile
         parts = 2 if self.work.context.machine.warps else 1
         made = []
@@ -243,15 +255,17 @@ class ProductWriter:
         ):
             along = own and factor.along_depth
             pitch = stride(along, tile.depth if along else width)
-            made.append(Side(name, factor, first, extent, width, tile.depth, along, pitch, parts))
+            made.append(
+                LocalLayout(name, factor, first, extent, width, tile.depth, along, pitch, parts)
+            )
         return made[0], made[1]
 
     def launch(
-        self, name: str, body: Sequence[ir.Step], sides: Sequence[Side], reason: str
+        self, name: str, body: Sequence[ir.Step], layouts: Sequence[LocalLayout], reason: str
     ) -> Launch:
-        """The launch of the kernel with that body."""
+        """Return the launch of the kernel with that body."""
         return self.work.launch(
-            name, body, self.tile.items, [side.local for side in sides],
+            name, body, self.tile.items, [layout.local for layout in layouts],
             parallel=self.batches * self.tiles_down * self.tiles_across,
             flops=2 * self.batches * self.rows * self.columns * self.depth,
             schedule=self.tile, reason=reason,
@@ -259,10 +273,10 @@ class ProductWriter:
 
     # ---- factors -------------------------------------------------------------------------------
 
-    def _blocks(self, fillings: Sequence[Filling], left: Side, right: Side) -> None:
-        """The loop over the steps of the sums, a block of them in local memory at a time.
+    def _blocks(self, fillings: Sequence[Filling], left: LocalLayout, right: LocalLayout) -> None:
+        """Emit the loop over k-steps, with one block of them in local memory at a time.
 
-        Where there is room for two, the next one is on its way while one is multiplied.
+        If local memory holds two blocks, the next one is copied while one is multiplied.
         """
         work, depth, step = self.work, self.work.sizes.value(self.depth), self.tile.depth
 
@@ -274,7 +288,7 @@ class ProductWriter:
         with work.range(0, depth, step, "k0") as k0:
             now: ir.Value | int = 0
             if several:
-                now = work.let(rest(work.let(quotient(k0, step)), 2))
+                now = work.let(remainder(work.let(quotient(k0, step)), 2))
                 following = k0 + step
                 with work.when(following < depth):
                     fill(following, 1 - now)
@@ -289,16 +303,16 @@ class ProductWriter:
                 fill(constant(0), 0)
             work.take([*first, ir.CopiesEnd()], before)
 
-    # ---- what follows --------------------------------------------------------------------------
+    # ---- epilogue ------------------------------------------------------------------------------
 
     @contextmanager
     def inside_row(self, row: ir.Value) -> Iterator[dict[str, ir.Value]]:
-        """What is done for a row of sums, if there is one, with its indices."""
+        """Run the block for a row of sums if it is in bounds; yields its indices."""
         with self.work.when(row < self.work.sizes.value(self.rows)):
             yield self.work.indices(row, self.form.a.axes)
 
     def store(self, rows: dict[str, ir.Value], column: ir.Value, total: ir.Value) -> None:
-        """The results of a sum, if there is such a column."""
+        """Store the results of a sum, if its column is in bounds."""
         work = self.work
 
         def done(read: Read) -> ir.Value | None:
@@ -312,6 +326,6 @@ class ProductWriter:
                 (o.tensor, inner.value(o.value, work.types[o.tensor].dtype))
                 for o in self.form.outputs
             ]
-            place = inner.offset(self.form.place)
-            stores = [ir.Store(work.buffers[name], place, value) for name, value in values]
+            offset = inner.offset(self.form.offset)
+            stores = [ir.Store(work.buffers[name], offset, value) for name, value in values]
             work.take([*inner.steps, *stores])

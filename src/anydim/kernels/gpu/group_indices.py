@@ -1,4 +1,4 @@
-"""Places of flattened axes, and the kernel around the body of a group."""
+"""Indices of flattened axes, and the kernel around the body of a work-group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anydim.sizes import Size
 
 
 class Work(Writer):
-    """The steps of an item, and what their writers share: tensors, sizes, the names of values."""
+    """The steps of a work-item, and their shared state: tensors, sizes, names of values."""
 
     def __init__(
         self, group: Group, machine: Machine, more: Mapping[str, TensorType] | None = None
@@ -32,26 +32,26 @@ class Work(Writer):
         self.context = Context(self.types, self.sizes, machine, self.buffers)
 
     def fresh(self, letter: str = "i") -> str:
-        """A name that neither this nor an expression has yet."""
+        """Return a name that is not in use, here or in an expression."""
         return self.context.fresh("i" if letter == "v" else letter)
 
     def indices(self, flat: ir.Value, axes: Sequence[Axis]) -> dict[str, ir.Value]:
-        """The index on each axis of a place of all of them, row by row."""
+        """Return the index on each axis for a flat row-major index."""
         found: dict[str, ir.Value] = {}
         for axis in reversed(axes[1:]):
             extent = self.sizes.value(axis.extent)
             if axis.extent.constant == 1:
                 found[axis.name] = ir.Const(ir.INDEX, 0)
                 continue
-            found[axis.name] = self.let(rest(flat, extent))
+            found[axis.name] = self.let(remainder(flat, extent))
             flat = self.let(quotient(flat, extent))
         if axes:
             found[axes[0].name] = flat
         return found
 
     @staticmethod
-    def folded(function: str, value: ir.Value, shared: str, items: int) -> list[ir.Step]:
-        """A value of all items combined, which is the first element of a local array then."""
+    def group_reduction(function: str, value: ir.Value, shared: str, items: int) -> list[ir.Step]:
+        """Return a reduction over all work-items, to the first element of a local array."""
         item, kind = ir.Item(), value.type
         steps: list[ir.Step] = [ir.Store(shared, item, value), ir.Barrier()]
         half = items // 2
@@ -66,7 +66,7 @@ class Work(Writer):
         self, name: str, body: Sequence[ir.Step], items: int, locals: Sequence[ir.Local], *,
         parallel: Size, flops: Size, schedule: object, reason: str,
     ) -> Launch:  # fmt: skip
-        """The launch of a kernel of groups of so many items, `parallel` of them."""
+        """Return the launch of `parallel` work-groups of `items` work-items."""
         work = flops, moved_bytes(self.group)
         return self.touched.launch(
             name, self.sizes, body, schedule, reason, parallel=parallel, work=work, group=items,
@@ -74,11 +74,11 @@ class Work(Writer):
         )  # fmt: skip
 
 
-def rest(value: ir.Value, divisor: Like) -> ir.Value:
-    """What a division of an index leaves."""
+def remainder(value: ir.Value, divisor: Like) -> ir.Value:
+    """Return the remainder of an index divided by `divisor`."""
     return apply("fmod", value, value.like(divisor))
 
 
 def plain(group: Group) -> bool:
-    """Whether a group has no loops in order and checks no index."""
+    """Whether a group has no ordered loops and no index checks."""
     return not group.steps and not any(checked(s.body) for s in group.statements)

@@ -1,9 +1,9 @@
-"""Rows and elements by groups: a group folds a row in local memory, or an item makes an element.
+"""Rows and elements by work-groups: one group reduces a row, or one work-item makes an element.
 
     top(r) max=! x(r,c);  e(r,c) = exp(x(r,c) - top(r));  total(r) +=! e(r,c);  y(r,c) = e / total
 
-A reduction is folded by each item over every `items`th element of the row, then by halves of the
-group. What is no result is computed again where it is used, but for what belongs to a whole row.
+In a reduction each work-item reduces every `items`th element of the row, then the group combines
+halves in local memory. Values that are not results are recomputed on use, except values per row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anydim.kernels.codegen.scalar_lowering import Elements
 from anydim.kernels.gpu.group_indices import Work, plain
 from anydim.kernels.ir import constant, convert, least, operate
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.matmul.epilogue import place_of
+from anydim.kernels.matmul.epilogue import element_offset
 from anydim.kernels.template import Task, form_template
 from anydim.lang.tree import Axis, Group, Index, Read, Statement
 from anydim.lang.tree.affine import reads
@@ -30,30 +30,30 @@ _START, _ITEM = ir.Var(ir.INDEX, "start"), ir.Item()
 
 @dataclass(frozen=True)
 class Teams:
-    """`items` make a group, each of which does `each` elements of a group without reductions."""
+    """A work-group has `items` work-items; without reductions each computes `each` elements."""
 
     items: int = 128
     each: int = 4
 
 
 @dataclass(frozen=True)
-class TeamsForm:
-    """Axes that all statements run over, a group for each place; and those of a row."""
+class RowsForm:
+    """The axes of all statements, with one work-group per position, and the axes of a row."""
 
     outer: tuple[Axis, ...]
     row: tuple[Axis, ...]
     reduces: bool
 
 
-def teams_form(group: Group) -> TeamsForm | None:
-    """How groups do a group of statements; None where they do not."""
-    if not plain(group) or not _reads_in_place(group):
+def rows_form(group: Group) -> RowsForm | None:
+    """Return the form of a group for work-groups, or None."""
+    if not plain(group) or not _reads_own_indices(group):
         return None
     reduced = [s for s in group.statements if s.combine]
     if not reduced:
         first = group.statements[0]
         same = all(set(s.axes) == set(first.axes) for s in group.statements)
-        return TeamsForm((), first.axes, False) if same else None
+        return RowsForm((), first.axes, False) if same else None
     outer, row = reduced[0].axes, reduced[0].reduced
     for statement in group.statements:
         if statement.combine:
@@ -62,11 +62,11 @@ def teams_form(group: Group) -> TeamsForm | None:
             fits = set(statement.axes) in (set(outer), {*outer, *row})
         if not fits:
             return None
-    return TeamsForm(outer, row, True)
+    return RowsForm(outer, row, True)
 
 
-def _reads_in_place(group: Group) -> bool:
-    """Whether what a statement makes is read by later ones at their own place only."""
+def _reads_own_indices(group: Group) -> bool:
+    """Whether later statements read a statement's result only at their own indices."""
     made: dict[str, tuple[Index, ...]] = {}
     for statement in group.statements:
         for read in reads(statement.body):
@@ -76,14 +76,14 @@ def _reads_in_place(group: Group) -> bool:
     return True
 
 
-def _lower(form: TeamsForm, schedule: Teams, task: Task) -> Launch:
+def _lower(form: RowsForm, schedule: Teams, task: Task) -> Launch:
     writer = _Writer(task.group, form, schedule, task.machine)
     body = writer.body()
     total = product(axis.extent for axis in form.outer)
     elements = product(axis.extent for axis in form.row)
     if not form.reduces:
         total = ceil_div(elements, schedule.items * schedule.each)
-    kind = "rows, a group for each" if form.reduces else "elements, one an item"
+    kind = "rows, one work-group each" if form.reduces else "elements, one per work-item"
     flops = len(task.group.statements) * product(a.extent for a in (*form.outer, *form.row))
     return writer.work.launch(
         "teams", body, schedule.items, writer.locals,
@@ -92,46 +92,46 @@ def _lower(form: TeamsForm, schedule: Teams, task: Task) -> Launch:
 
 
 TEMPLATE = form_template(
-    "teams", Teams, lambda task: teams_form(task.group), lambda *_: Teams(), _lower
+    "teams", Teams, lambda task: rows_form(task.group), lambda *_: Teams(), _lower
 )
 
 
 class _Writer:
     """Writes the body of one kernel."""
 
-    def __init__(self, group: Group, form: TeamsForm, schedule: Teams, machine: Machine) -> None:
+    def __init__(self, group: Group, form: RowsForm, schedule: Teams, machine: Machine) -> None:
         self.group, self.form, self.schedule = group, form, schedule
         self.work = Work(group, machine)
         self.statements = {statement.target: statement for statement in group.statements}
-        self.made = frozenset(self.statements)
-        self.whole: dict[str, ir.Value] = {}  # what belongs to a whole row
+        self.computed = frozenset(self.statements)
+        self.whole: dict[str, ir.Value] = {}  # values per row
         self.locals: list[ir.Local] = []
 
     def body(self) -> list[ir.Step]:
-        """The steps of an item."""
+        """Return the steps of a work-item."""
         work = self.work
         outside = Elements(work.context)
         row = outside.inner(work.indices(_START, self.form.outer))
         before = work.here
         self.last = work.sizes.value(product(axis.extent for axis in self.form.row))
-        waiting: list[Statement] = []  # results of one sweep
+        pending: list[Statement] = []  # results of one pass over the row
         for statement in self.group.statements:
             if statement.combine:
-                self._sweep(row, waiting)
+                self._sweep(row, pending)
                 self._fold(row, statement)
-                waiting = []
+                pending = []
             elif self.form.reduces and set(statement.axes) == set(self.form.outer):
                 self._scalar(row, statement)
             elif statement.target in work.results:
-                waiting.append(statement)
-        self._sweep(row, waiting)
+                pending.append(statement)
+        self._sweep(row, pending)
         work.take(row.steps, before)
         return [*outside.steps, *work.written]
 
     # ---- statements ----------------------------------------------------------------------------
 
     def _fold(self, row: Elements, statement: Statement) -> None:
-        """A reduction: by items, then by halves of the group."""
+        """Emit a reduction: by work-items, then by halves of the group."""
         work, dtype = self.work, self._dtype(statement)
         function, wide = folding(statement.combine, dtype)
         kind = ir.Type(wide)
@@ -142,12 +142,12 @@ class _Writer:
         with self._elements(row) as inner:
             value = convert(inner.value(statement.body, dtype), wide)
             inner.steps.append(ir.Assign(name, operate(function, total, value)))
-        work.take(work.folded(function, total, shared, self.schedule.items))
+        work.take(work.group_reduction(function, total, shared, self.schedule.items))
         whole = work.let(convert(ir.Load(kind, shared, constant(0)), dtype))
         self._known(row, statement, whole)
 
     def _scalar(self, row: Elements, statement: Statement) -> None:
-        """What belongs to a whole row: every item computes it."""
+        """Emit a value per row; every work-item computes it."""
         inner = self._inside(row, {})
         found = inner.value(statement.body, self._dtype(statement))
         self.work.take(inner.steps)
@@ -162,7 +162,7 @@ class _Writer:
                 self.work.take([*inner.steps, store])
 
     def _sweep(self, row: Elements, statements: list[Statement]) -> None:
-        """Results with an element for each of the row."""
+        """Emit one pass that stores results per element of the row."""
         if not statements:
             return
         with self._elements(row) as inner:
@@ -174,14 +174,14 @@ class _Writer:
         return self.work.types[statement.target].dtype
 
     def _store(self, inner: Elements, statement: Statement, value: ir.Value) -> ir.Store:
-        place = inner.offset(place_of(statement))
-        return ir.Store(self.work.buffers[statement.target], place, value)
+        offset = inner.offset(element_offset(statement))
+        return ir.Store(self.work.buffers[statement.target], offset, value)
 
     # ---- elements ------------------------------------------------------------------------------
 
     @contextmanager
     def _elements(self, row: Elements) -> Iterator[Elements]:
-        """The loop of an item over its elements of the row, or of all."""
+        """Loop over the work-item's elements of the row, or of all elements."""
         work, items, last = self.work, self.schedule.items, self.last
         first: ir.Value = _ITEM
         if not self.form.reduces:
@@ -194,15 +194,15 @@ class _Writer:
             work.take(inner.steps)
 
     def _inside(self, row: Elements, indices: dict[str, ir.Value]) -> Elements:
-        """Where made tensors are what their statements say."""
+        """Return a scope where reads of computed tensors inline their statements."""
 
         def local(read: Read) -> ir.Value | None:
             if read.tensor in self.whole:
                 return self.whole[read.tensor]
-            if read.tensor in self.made:
+            if read.tensor in self.computed:
                 statement = self.statements[read.tensor]
                 return inner.value(statement.body, self._dtype(statement))
             return None
 
-        inner = row.inner(indices, local=local, answers=self.made)
+        inner = row.inner(indices, local=local, answers=self.computed)
         return inner

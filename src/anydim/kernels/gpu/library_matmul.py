@@ -1,10 +1,10 @@
-"""Plain matrix products for the library of a device, which its driver asks (`devices/cublas.py`).
+"""Plain matrix products by the library of a device, through its driver (`devices/cublas.py`).
 
     C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n]
 
-Every axis is one walk over A, B and C, so that numbers say all: a kernel's name says its types, its
-sizes are `WORDS`. Its own steps, an element after the other, are what is done where the library
-does not take the numbers. What follows a product is in other kernels.
+Every axis has one stride in A, B and C, so numbers describe the product: the kernel's name holds
+its types, its sizes are `WORDS`. The kernel's own steps, element by element, run where the library
+does not support the numbers. The epilogue of the product runs in other kernels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anydim.devices.cublas import PREFIX, WORDS
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop, quotient, summed
 from anydim.kernels.gpu.gpu_matmul import ProductForm, product_form
-from anydim.kernels.gpu.group_indices import rest
+from anydim.kernels.gpu.group_indices import remainder
 from anydim.kernels.ir import convert, number, operate, variable
 from anydim.kernels.launch import TF32, Argument, Launch, moved_bytes
 from anydim.kernels.matmul.epilogue import PRODUCT
@@ -37,12 +37,12 @@ _RESULTS = {
 
 @dataclass(frozen=True)
 class Plain:
-    """There is nothing to choose: the library knows its device."""
+    """The schedule of a library call; it has no options: the library is tuned for its device."""
 
 
 @dataclass(frozen=True)
 class _Form:
-    """Tensors, the type of factors and of the result, and the sizes of `WORDS`."""
+    """Tensors, the types of factors and result, and the sizes of `WORDS`."""
 
     tensors: tuple[str, str, str]
     factors: DType
@@ -83,11 +83,11 @@ def _form(group: Group) -> _Form | None:
     results = group.type_of(target).dtype
     if results not in _RESULTS[form.a.dtype]:
         return None
-    factors = [_place(factor.value, group) for factor in (form.a, form.b)]
+    factors = [_operand(factor.value, group) for factor in (form.a, form.b)]
     if factors[0] is None or factors[1] is None:
         return None
     (a, left), (b, right) = factors[0], factors[1]
-    words = _words(form, left, right, form.place)
+    words = _words(form, left, right, form.offset)
     return None if words is None else _Form((a, b, target), form.a.dtype, results, words)
 
 
@@ -97,8 +97,8 @@ def _is_product(value: Expr) -> bool:
     return isinstance(plain, Read) and plain.tensor == PRODUCT
 
 
-def _place(value: Expr, group: Group) -> tuple[str, Affine] | None:
-    """The tensor that a factor reads as it lies, and where."""
+def _operand(value: Expr, group: Group) -> tuple[str, Affine] | None:
+    """Return the tensor and the address of a factor that is a plain read, or None."""
     if not isinstance(value, Read) or value.default is not None:
         return None
     form = address(value, group.type_of(value.tensor).shape)
@@ -106,10 +106,10 @@ def _place(value: Expr, group: Group) -> tuple[str, Affine] | None:
 
 
 def _words(form: ProductForm, a: Affine, b: Affine, c: Affine) -> tuple[Size, ...] | None:
-    """The sizes of `WORDS`; None where axes do not become one walk."""
+    """Return the sizes of `WORDS`; None if axes cannot be merged."""
     batch = [axis for axis in form.batch if axis.extent.constant != 1]
     columns = list(form.b.axes)
-    if _walk(columns, b, c) is None:  # those of each image, say: products that share a factor
+    if _walk(columns, b, c) is None:  # columns per image, for example: products that share a factor
         batch, columns = [*batch, *columns[:-1]], columns[-1:]
     m, n = _walk(form.a.axes, a, c), _walk(columns, b, c)
     k, many = _walk(form.depth, a, b), _walk(batch, a, b, c)
@@ -124,7 +124,7 @@ def _words(form: ProductForm, a: Affine, b: Affine, c: Affine) -> tuple[Size, ..
 
 
 def _walk(axes: Sequence[Axis], *forms: Affine) -> tuple[Size, ...] | None:
-    """The extent of axes as one, and its stride in each of the forms."""
+    """Return the extent of axes as one, and its stride in each of the forms."""
     for outer, inner in pairwise(axes):
         for form in forms:
             if form.stride(outer.name) != form.stride(inner.name) * inner.extent:
@@ -134,7 +134,7 @@ def _walk(axes: Sequence[Axis], *forms: Affine) -> tuple[Size, ...] | None:
 
 
 def _body(form: _Form) -> tuple[ir.Step, ...]:
-    """The product as it is defined, for a part of the range of all its elements."""
+    """Return the product's scalar loops, for a part of the range of all its elements."""
     wide = float64 if form.factors == float64 else float32
     names = {name: variable(name) for name in (*WORDS, "place", "row", "column", "which", "step")}
     kind, total = ir.Type(form.factors), ir.Get(ir.Type(wide), "sum")
@@ -145,12 +145,12 @@ def _body(form: _Form) -> tuple[ir.Step, ...]:
     a = at(names["a_start"], ("row", "a_m"), ("step", "a_k"), ("which", "a_batch"))
     b = at(names["b_start"], ("column", "b_n"), ("step", "b_k"), ("which", "b_batch"))
     c = at(0, ("row", "c_m"), ("which", "c_batch")) + names["column"]
-    factors = [convert(ir.Load(kind, name, place), wide) for name, place in (("a", a), ("b", b))]
+    factors = [convert(ir.Load(kind, name, offset), wide) for name, offset in (("a", a), ("b", b))]
     more = total + operate("mul", *factors)
     split: list[ir.Step] = [
         ir.Let("rest", quotient(names["place"], names["n"])),
-        ir.Let("column", rest(names["place"], names["n"])),
-        ir.Let("row", rest(variable("rest"), names["m"])),
+        ir.Let("column", remainder(names["place"], names["n"])),
+        ir.Let("row", remainder(variable("rest"), names["m"])),
         ir.Let("which", quotient(variable("rest"), names["m"])),
     ]
     steps = loop("step", 0, names["k"], 1, ir.Assign("sum", more))

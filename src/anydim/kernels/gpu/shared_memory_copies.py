@@ -1,8 +1,8 @@
-"""Parts of factors on their way to local memory: 16 bytes at a time, an element, or by registers.
+"""Copies of parts of factors to local memory: by 16 bytes, by elements, or through registers.
 
-A factor that is read as it lies can be copied aside: in vectors where its rows begin at multiples
-of 16 bytes, which is asked in the kernel, else element by element where these have 4 bytes or more.
-What is computed on its way (0 around an image, a conversion) goes through registers.
+A factor that is a plain read can be copied asynchronously: in vectors where its rows begin at
+multiples of 16 bytes, which the kernel tests, else element by element if these have at least 4
+bytes. Values computed on the way (0 around an image, a conversion) pass through registers.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient
 from anydim.kernels.codegen.scalar_lowering import Elements
-from anydim.kernels.gpu.group_indices import Work, rest
+from anydim.kernels.gpu.group_indices import Work, remainder
 from anydim.kernels.ir import constant, greatest, least, number, operate, select
 from anydim.lang.tree import Axis, Expr, Read
 from anydim.lang.tree.affine import Affine, address
 from anydim.sizes import Size
 
 _ITEM = ir.Item()
-_BYTES = 16  # that are copied at a time
-_LEAST = 4
-LEFT, RIGHT = "left", "right"  # names of sides
+_BYTES = 16  # per vector copy
+_MIN_BYTES = 4
+LEFT, RIGHT = "left", "right"  # names of the arrays of the factors
 
 
 @dataclass(frozen=True)
 class Factor:
     """A factor: its value before any conversion to the type of the sums, and its own axes.
 
-    `along_depth`: neighbours in memory are steps of the sum.
+    `along_depth`: the factor is contiguous in memory along k.
     """
 
     value: Expr
@@ -42,11 +42,11 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Side:
-    """Where parts of a factor lie in local memory: `width` of its own places, `depth` steps.
+class LocalLayout:
+    """The layout of parts of a factor in local memory: `width` own indices, `depth` k-steps.
 
-    `along_depth` says which of them lie side by side; the next ones begin `stride` elements on.
-    There is room for so many `parts`.
+    `along_depth`: k-steps are contiguous, else own indices; rows are `stride` elements apart. There
+    are `parts` buffers.
     """
 
     name: str
@@ -61,23 +61,23 @@ class Side:
 
     @property
     def count(self) -> int:
-        """The elements of a part, with what lies between its rows."""
+        """The elements of a part, with the padding between its rows."""
         return (self.width if self.along_depth else self.depth) * self.stride
 
     @property
     def local(self) -> ir.Local:
         return ir.Local(self.name, self.factor.dtype, self.parts * self.count)
 
-    def place(self, own: ir.Value, step: ir.Value, part: ir.Value | int = 0) -> ir.Value:
-        """Where the element of a place and a step lies, in the part of that number."""
+    def offset(self, own: ir.Value, step: ir.Value, part: ir.Value | int = 0) -> ir.Value:
+        """Return the offset of the element of an own index and a k-step, in buffer `part`."""
         outer, inner = (own, step) if self.along_depth else (step, own)
         return part * self.count + outer * self.stride + inner
 
 
 @dataclass(frozen=True)
 class Around:
-    """What stands around parts of factors: their kernel, where its indices are known, the axes and
-    the number of the steps of the sums, items of a group."""
+    """The context of copies: the kernel's writer, a scope with its indices, axes and number of the
+    k-steps, work-items of a group."""
 
     work: Work
     scope: Elements
@@ -87,52 +87,52 @@ class Around:
 
 
 class Filling:
-    """Writes how all items bring a part of a factor into local memory; 0 behind its ends.
+    """Writes the copy of a part of a factor to local memory by all work-items, padded with 0.
 
-    Begun before all loops.
+    Create it before all loops.
     """
 
-    def __init__(self, kernel: Around, side: Side) -> None:
-        self.kernel, self.work, self.side = kernel, kernel.work, side
+    def __init__(self, kernel: Around, layout: LocalLayout) -> None:
+        self.kernel, self.work, self.layout = kernel, kernel.work, layout
         self.read = self._plain()
         self.aligned = self._aligned()
 
     def write(self, k0: ir.Value, part: ir.Value | int) -> None:
-        """The steps of an item, for those of the sum from `k0` on."""
-        work, bytes = self.work, self.side.factor.dtype.bytes
-        aside = work.context.machine.warps and self.read is not None
+        """Emit the steps of a work-item, for k-steps from `k0` on."""
+        work, bytes = self.work, self.layout.factor.dtype.bytes
+        is_async = work.context.machine.warps and self.read is not None
         with work.block() as single:
-            wide = aside and bytes >= _LEAST
-            self._each(self._aside if wide else self._through_registers, 1, k0, part)
-        if not aside or self.aligned is None:
+            wide = is_async and bytes >= _MIN_BYTES
+            self._each(self._copy_async if wide else self._through_registers, 1, k0, part)
+        if not is_async or self.aligned is None:
             work.take(single)
             return
         with work.when(self.aligned):
-            self._each(self._aside, _BYTES // bytes, k0, part)
+            self._each(self._copy_async, _BYTES // bytes, k0, part)
         with work.otherwise():
             work.take(single)
 
     def _plain(self) -> Affine | None:
-        """Where the elements of a factor lie that is read as it is."""
-        value = self.side.factor.value
+        """Return the address of the factor's elements if it is a plain read, else None."""
+        value = self.layout.factor.value
         if not isinstance(value, Read) or value.default is not None:
             return None
         return address(value, self.work.types[value.tensor].shape)
 
     def _aligned(self) -> ir.Value | None:
-        """Whether vectors of the factor begin at multiples of their bytes; None: they never do."""
-        side, factor = self.side, self.side.factor
+        """Return whether vectors of the factor are aligned at run time; None if they never are."""
+        layout, factor = self.layout, self.layout.factor
         inner = self.kernel.steps if factor.along_depth else factor.axes
-        if self.read is None or side.along_depth != factor.along_depth or not inner:
+        if self.read is None or layout.along_depth != factor.along_depth or not inner:
             return None
         if self.read.stride(inner[-1].name).constant != 1:
             return None
         several = _BYTES // factor.dtype.bytes
-        width = side.depth if side.along_depth else side.width
-        if width % several or side.stride % several:
+        width = layout.depth if layout.along_depth else layout.width
+        if width % several or layout.stride % several:
             return None
         steps = [c for name, c in self.read.terms if name != inner[-1].name]
-        if len(inner) > 1:  # no vector may go from one row to the next
+        if len(inner) > 1:  # a vector must not cross the end of a row
             steps.append(inner[-1].extent)
         strides = [size for size in (self.read.constant, *steps) if not _multiple(size, several)]
         if any(size.constant is not None for size in strides):
@@ -144,66 +144,66 @@ class Filling:
         return self.work.let((bits & _BYTES - 1).equals(0))
 
     def _each(
-        self, copied: Callable[[_Place], None], several: int, k0: ir.Value, part: ir.Value | int
+        self, copied: Callable[[_Element], None], several: int, k0: ir.Value, part: ir.Value | int
     ) -> None:
-        """A loop of the item over elements of the part, or so many at a time."""
-        work, side = self.work, self.side
-        along = side.factor.along_depth
-        count, name = side.width * side.depth // several, work.fresh(f"{side.name}_at")
+        """Loop over the work-item's elements of the part, `several` at a time."""
+        work, layout = self.work, self.layout
+        along = layout.factor.along_depth
+        count, name = layout.width * layout.depth // several, work.fresh(f"{layout.name}_at")
         with work.range(_ITEM, count, self.kernel.items, name) as at:
-            inner = (side.depth if along else side.width) // several  # neighbours read neighbours
-            one, other = work.let(quotient(at, inner)), work.let(rest(at, inner)) * several
+            inner = (layout.depth if along else layout.width) // several  # coalesced reads
+            one, other = work.let(quotient(at, inner)), work.let(remainder(at, inner)) * several
             own, k = (one, other) if along else (other, one)
-            row, step = work.let(side.first + own), work.let(k0 + k)
-            copied(_Place(row, step, work.let(side.place(own, k, part)), several))
+            row, step = work.let(layout.first + own), work.let(k0 + k)
+            copied(_Element(row, step, work.let(layout.offset(own, k, part)), several))
 
-    def _inside(self, at: _Place) -> tuple[ir.Value, ir.Value]:
-        """Whether there is such a place of the factor, and such a step."""
+    def _inside(self, at: _Element) -> tuple[ir.Value, ir.Value]:
+        """Return whether the own index and the k-step are in bounds."""
         value = self.work.sizes.value
-        return (at.row < value(self.side.extent), at.step < value(self.kernel.depth))
+        return (at.row < value(self.layout.extent), at.step < value(self.kernel.depth))
 
-    def _here(self, at: _Place) -> Elements:
-        """The inside of an element."""
-        own = self.work.indices(at.row, self.side.factor.axes)
+    def _scope_of(self, at: _Element) -> Elements:
+        """Return a scope with the indices of an element."""
+        own = self.work.indices(at.row, self.layout.factor.axes)
         return self.kernel.scope.inner(own | self.work.indices(at.step, self.kernel.steps))
 
-    def _through_registers(self, at: _Place) -> None:
-        factor = self.side.factor
+    def _through_registers(self, at: _Element) -> None:
+        factor = self.layout.factor
         with self.work.block() as then:
-            scope = self._here(at)
+            scope = self._scope_of(at)
             found = scope.value(factor.value, factor.dtype)
-            self.work.take([*scope.steps, ir.Store(self.side.name, at.place, found)])
-        zero = ir.Store(self.side.name, at.place, number(factor.dtype, 0))
+            self.work.take([*scope.steps, ir.Store(self.layout.name, at.offset, found)])
+        zero = ir.Store(self.layout.name, at.offset, number(factor.dtype, 0))
         self.work.emit(ir.If(operate("and", *self._inside(at)), tuple(then), (zero,)))
 
-    def _aside(self, at: _Place) -> None:
-        """A copy of one element, or of as many as there are side by side."""
-        factor = self.side.factor
+    def _copy_async(self, at: _Element) -> None:
+        """Emit an asynchronous copy of one element, or of `several` contiguous ones."""
+        factor = self.layout.factor
         assert isinstance(factor.value, Read) and self.read is not None
-        scope = self._here(at)
+        scope = self._scope_of(at)
         offset = scope.offset(self.read)
         own, step = self._inside(at)
         valid: ir.Value = constant(1)
-        fine = own & step
+        in_bounds = own & step
         if at.several > 1:
-            extent = self.kernel.depth if factor.along_depth else self.side.extent
-            left = self.work.sizes.value(extent) - (at.step if factor.along_depth else at.row)
-            valid = least(greatest(left, 0), at.several)
-            fine = own if factor.along_depth else step
+            extent = self.kernel.depth if factor.along_depth else self.layout.extent
+            remaining = self.work.sizes.value(extent) - (at.step if factor.along_depth else at.row)
+            valid = least(greatest(remaining, 0), at.several)
+            in_bounds = own if factor.along_depth else step
         copy = ir.CopyAside(
-            self.side.name, at.place, self.work.buffers[factor.value.tensor], offset,
-            factor.dtype, at.several, select(fine, valid, 0),
+            self.layout.name, at.offset, self.work.buffers[factor.value.tensor], offset,
+            factor.dtype, at.several, select(in_bounds, valid, 0),
         )  # fmt: skip
         self.work.take([*scope.steps, copy])
 
 
 @dataclass(frozen=True)
-class _Place:
-    """An element, or `several`: its own place, its step, and where it goes."""
+class _Element:
+    """An element, or `several`: its own index, its k-step, and its offset in local memory."""
 
     row: ir.Value
     step: ir.Value
-    place: ir.Value
+    offset: ir.Value
     several: int
 
 

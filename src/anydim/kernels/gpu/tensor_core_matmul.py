@@ -1,7 +1,7 @@
-"""Products by warps that multiply fragments of matrices, as tensor cores do (`gpu_matmul.py`).
+"""Products by warps with matrix fragments, as tensor cores compute them (`gpu_matmul.py`).
 
-Factors are of 16 bits, or of float32 where these may be rounded to tf32; sums are of float32. A
-group's tile is shared out among its warps, whose items have fragments in registers.
+Factors have 16 bits, or are float32 that may be rounded to tf32; sums are float32. The tile of a
+work-group is divided among its warps, whose threads hold fragments in registers.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient
 from anydim.kernels.gpu.gpu_matmul import ProductForm, ProductWriter, Tiled, product_form
-from anydim.kernels.gpu.group_indices import rest
-from anydim.kernels.gpu.shared_memory_copies import RIGHT, Side
+from anydim.kernels.gpu.group_indices import remainder
+from anydim.kernels.gpu.shared_memory_copies import RIGHT, LocalLayout
 from anydim.kernels.launch import TF32, Launch, Machine
 from anydim.kernels.mma_fragments import COLUMNS, ROWS, SHARES, SUMS, WARP, Place
 from anydim.kernels.template import Task, form_template
 from anydim.lang.tree import Group
 
 _ITEM = ir.Item()
-_BANKS = 16  # bytes, four banks of local memory; a warp reads all 32 at a time, each at one place
+_BANKS = 16  # bytes of four banks of local memory; a warp reads all 32 banks, each at one address
 
 
 @dataclass(frozen=True)
 class Fragments(Tiled):
-    """The items of a warp make sums together."""
+    """The threads of a warp compute sums together."""
 
     depth: int = 32
     part_rows: int = 32
@@ -35,21 +35,23 @@ class Fragments(Tiled):
 
 
 def _form(task: Task) -> ProductForm | None:
-    """A product whose fragments a machine multiplies."""
+    """Return a product whose fragments a machine can multiply, or None."""
     form, machine = product_form(task.group), task.machine
     if form is None or form.dtype != float32 or form.a.dtype != form.b.dtype:
         return None
-    fine = machine.tf32 if form.a.dtype == float32 else machine.warps and form.a.dtype in SHARES
-    return form if fine else None
+    supported = (
+        machine.tf32 if form.a.dtype == float32 else machine.warps and form.a.dtype in SHARES
+    )
+    return form if supported else None
 
 
 def _lower(form: ProductForm, schedule: Fragments, task: Task) -> Launch:
     writer = _Writer(task.group, form, schedule, task.machine)
-    sides = writer.sides(writer.stride)
-    body = writer.body(*sides)
+    layouts = writer.layouts(writer.stride)
+    body = writer.body(*layouts)
     name = TF32 if form.a.dtype == float32 else form.a.dtype.name
     return writer.launch(
-        "fragments", body, sides, f"a product by warps that multiply fragments of {name}"
+        "fragments", body, layouts, f"a product by warps that multiply fragments of {name}"
     )
 
 
@@ -73,51 +75,53 @@ class _Writer(ProductWriter):
         self.sums = tuple(name for tile in self.tiles for name in self._sums(*tile))
         let = self.work.let
         warp = let(quotient(_ITEM, WARP))
-        down, across = quotient(warp, schedule.across), rest(warp, schedule.across)
+        down, across = quotient(warp, schedule.across), remainder(warp, schedule.across)
         self.warp_row = let(down * schedule.part_rows)
         self.warp_column = let(across * schedule.part_columns)
-        lane = let(rest(_ITEM, WARP))
-        self.lane = let(quotient(lane, 4)), let(rest(lane, 4))
+        lane = let(remainder(_ITEM, WARP))
+        self.lane = let(quotient(lane, 4)), let(remainder(lane, 4))
 
     def stride(self, along_depth: bool, count: int) -> int:
-        """Elements from one row to the next: so many more that the items of a warp, whose places
-        are (g, t) or (t, g) of 8 x 4, read from banks of their own."""
+        """Return the row stride in elements, padded so that a warp's reads have no bank conflicts.
+
+        The elements of a warp's threads are at (g, t) or (t, g) of 8 x 4.
+        """
         return count + (_BANKS // self.factors.bytes if along_depth else 8)
 
     # ---- fragments -----------------------------------------------------------------------------
 
-    def multiply(self, left: Side, right: Side, part: ir.Value | int) -> None:
+    def multiply(self, left: LocalLayout, right: LocalLayout, part: ir.Value | int) -> None:
         with self.work.range(0, self.schedule.depth, self.shares.depth, "k") as k:
             a = {
-                i: [self._held(left, self.warp_row, i * ROWS, place, k, part)
-                    for place in self.shares.left]
+                i: [self._fragment(left, self.warp_row, i * ROWS, element, k, part)
+                    for element in self.shares.left]
                 for i in sorted({i for i, _ in self.tiles})
             }  # fmt: skip
             b = {
-                j: [self._held(right, self.warp_column, j * COLUMNS, place, k, part)
-                    for place in self.shares.right]
+                j: [self._fragment(right, self.warp_column, j * COLUMNS, element, k, part)
+                    for element in self.shares.right]
                 for j in sorted({j for _, j in self.tiles})
             }  # fmt: skip
             for i, j in self.tiles:
                 sums = self._sums(i, j)
                 self.work.emit(ir.Fragments(self.factors, sums, tuple(a[i]), tuple(b[j])))
 
-    def _held(
-        self, side: Side, first: ir.Value, more: int, place: Place, k: ir.Value,
+    def _fragment(
+        self, layout: LocalLayout, first: ir.Value, more: int, element: Place, k: ir.Value,
         part: ir.Value | int,
     ) -> ir.Value:  # fmt: skip
-        """What an item gives of a factor; of the right one columns are its own."""
-        own, step = self._at(place, swapped=side.name == RIGHT)
+        """Return a thread's part of a fragment; columns are the right factor's own indices."""
+        own, step = self._at(element, swapped=layout.name == RIGHT)
         own, step = first + own + more, k + step
         let = self.work.let
         if self.factors == float32:
-            return let(ir.Load(ir.Type(float32), side.name, side.place(own, step, part)))
-        if side.along_depth:  # two side by side are a word, whose number is half of theirs
-            at = quotient(side.place(own, step, part), 2)
-            return let(ir.Load(ir.Type(uint32), side.name, at))
+            return let(ir.Load(ir.Type(float32), layout.name, layout.offset(own, step, part)))
+        if layout.along_depth:  # two adjacent elements are one 32-bit word, at half the offset
+            at = quotient(layout.offset(own, step, part), 2)
+            return let(ir.Load(ir.Type(uint32), layout.name, at))
         low, high = (
             ir.Convert(ir.Type(uint32), ir.Load(
-                ir.Type(uint16), side.name, side.place(own, step + n, part)
+                ir.Type(uint16), layout.name, layout.offset(own, step + n, part)
             ))
             for n in (0, 1)
         )  # fmt: skip
@@ -125,9 +129,9 @@ class _Writer(ProductWriter):
         moved = ir.Op(kind, "shift_left", (high, ir.Const(kind, 16)))
         return let(ir.Op(kind, "bit_or", (low, moved)))
 
-    def _at(self, place: Place, swapped: bool = False) -> tuple[ir.Value, ir.Value]:
-        """The row and the column of a value of this item; the other way round where `swapped`."""
-        zero, by_g, by_t = place(0, 0), place(1, 0), place(0, 1)
+    def _at(self, element: Place, swapped: bool = False) -> tuple[ir.Value, ir.Value]:
+        """Return the row and the column of a value of this thread; exchanged if `swapped`."""
+        zero, by_g, by_t = element(0, 0), element(1, 0), element(0, 1)
         made = [
             self.lane[0] * (g - more) + self.lane[1] * (t - more) + more
             for more, g, t in zip(zero, by_g, by_t)
@@ -138,16 +142,16 @@ class _Writer(ProductWriter):
     def _sums(i: int, j: int) -> tuple[str, ...]:
         return tuple(f"sum{i}_{j}_{n}" for n in range(len(SUMS)))
 
-    # ---- what follows --------------------------------------------------------------------------
+    # ---- epilogue ------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """A row of the fragments after the other."""
-        places = [self._at(place) for place in SUMS]
+        """Store the results row by row of the fragments."""
+        elements = [self._at(element) for element in SUMS]
         down = range(self.schedule.part_rows // ROWS)
-        for i, own in product(down, dict.fromkeys(own for own, _ in places)):
+        for i, own in product(down, dict.fromkeys(own for own, _ in elements)):
             with self.inside_row(self.work.let(self.row0 + self.warp_row + own + i * ROWS)) as rows:
                 for j in range(self.schedule.part_columns // COLUMNS):
-                    for name, (row, column) in zip(self._sums(i, j), places):
+                    for name, (row, column) in zip(self._sums(i, j), elements):
                         if row == own:
                             first = self.column0 + self.warp_column + column + j * COLUMNS
                             self.store(rows, self.work.let(first), ir.Get(ir.Type(float32), name))

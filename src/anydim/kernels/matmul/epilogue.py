@@ -1,8 +1,8 @@
-"""What follows a contraction in its kernel: pointwise statements on the finished sums.
+"""The epilogue of a contraction in its kernel: pointwise statements on the finished sums.
 
 The statements after the product become one expression per output. A term that is added to the
-product first of all (a bias, a residual) costs nothing: the sums start from it instead of 0. The
-rest is a small loop over the tile that was just finished, while it is in the first cache.
+product first (a bias, a residual) is free: the sums start from it instead of 0. The rest is a
+small loop over the finished tile, while the tile is in the first-level cache.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from anydim.lang.tree.affine import (
 )
 from anydim.sizes import as_size
 
-ROW, COLUMN = "m", "n"  # what the axes of a product are called
-PRODUCT = "product"  # the tensor that stands for the finished sums in an expression
+ROW, COLUMN = "m", "n"  # names of the product's axes
+PRODUCT = "product"  # the tensor that represents the finished sums in an expression
 
 
 @dataclass(frozen=True)
 class Output:
-    """A tensor written at the places of the sums, and its value there."""
+    """A tensor with one element per sum, and the expression of its value."""
 
     tensor: str
     value: Expr
 
     @property
     def is_product(self) -> bool:
-        """Whether it is the sums themselves."""
+        """Whether the output is the sums themselves."""
         return isinstance(self.value, Read) and self.value.tensor == PRODUCT
 
 
 @lru_cache(maxsize=512)
 def epilogue_of(group: Group, product: Statement) -> tuple[Output, ...] | None:
-    """Every output as an expression over the product's axes; None when one is not pointwise.
+    """Return every output as an expression over the product's axes; None unless all are pointwise.
 
     External reads become flat reads with affine addresses.
     """
@@ -75,19 +75,19 @@ def epilogue_of(group: Group, product: Statement) -> tuple[Output, ...] | None:
 
 
 def read_by(outputs: Iterable[Output]) -> list[str]:
-    """The tensors that outputs read beside the product."""
+    """Return the tensors that outputs read in addition to the product."""
     found = (read.tensor for output in outputs for read in reads(output.value))
     return [tensor for tensor in dict.fromkeys(found) if tensor != PRODUCT]
 
 
 def target_of(outputs: tuple[Output, ...], group: Group, dtype: DType) -> Output | None:
-    """The output whose memory holds the sums; None when none has their type."""
+    """Return the output whose memory holds the sums; None when no output has their type."""
     fitting = [o for o in outputs if group.type_of(o.tensor).dtype == dtype]
     return next((o for o in fitting if o.is_product), fitting[0] if fitting else None)
 
 
 def product_of(group: Group) -> tuple[Statement, tuple[Expr, ...]] | None:
-    """The one sum of a group, which is of products, and their two factors; None without such."""
+    """Return the only sum of a group, a sum of products, and its two factors; None otherwise."""
     sums = [s for s in group.statements if s.combine]
     if len(sums) != 1 or sums[0].combine != "add":
         return None
@@ -102,12 +102,12 @@ class _Unfit(Exception):
 
 
 class _Inliner:
-    """Pointwise statements as expressions over the axes of the product."""
+    """Rewrites pointwise statements as expressions over the axes of the product."""
 
     def __init__(self, group: Group, product: Statement) -> None:
         self.group = group
         self.axes = tuple(axis for axis in product.axes if axis.extent.constant != 1)
-        self.place = place_of(product)
+        self.offset = element_offset(product)
         self.types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
         self.types[PRODUCT] = TensorType(self.types[product.target].dtype, ())
         sums = Read(PRODUCT, tuple(Index(axis.name) for axis in self.axes))
@@ -126,8 +126,8 @@ class _Inliner:
             value = self._inlined(statement.body, names, units)
         except _Unfit:
             return None
-        wanted = self.types[statement.target].dtype
-        return value if dtype_of(value, self.types) == wanted else Cast(wanted, value)
+        dtype = self.types[statement.target].dtype
+        return value if dtype_of(value, self.types) == dtype else Cast(dtype, value)
 
     def _inlined(self, expr: Expr, names: dict[str, str], units: set[str]) -> Expr:
         if isinstance(expr, Read):
@@ -149,7 +149,7 @@ class _Inliner:
         form = Affine.of(form.constant, moved)
         if read.tensor in self.inputs:
             return Read(read.tensor, (to_expr(form),), flat=True)
-        if form != self.place or read.tensor not in self.values:
+        if form != self.offset or read.tensor not in self.values:
             raise _Unfit
         return self.values[read.tensor]
 
@@ -157,9 +157,9 @@ class _Inliner:
 def read_in_place(
     outputs: tuple[Output, ...], own: Affine, group: Group, others: Collection[str]
 ) -> tuple[tuple[str, str], ...]:
-    """Pairs (result, operand) where the operand is read at the place of the result's element only.
+    """Return pairs (result, operand) where the operand is read only at the result's own offset.
 
-    `own` is that place; `others` are tensors that are read elsewhere too.
+    `own` is that offset; `others` are tensors that are read elsewhere too.
     """
     found = [read for output in outputs for read in reads(output.value) if read.tensor != PRODUCT]
     away = {read.tensor for read in found if affine(read.indices[0]) != own}
@@ -175,10 +175,11 @@ def read_in_place(
 def split_start(
     outputs: tuple[Output, ...], group: Group, column: str, own: Affine, factors: Collection[str]
 ) -> tuple[Read | None, tuple[Output, ...]]:
-    """A read that the product is added to everywhere, and the outputs without it.
+    """Return a read that the product is always added to, and the outputs without it.
 
-    The read must step by one element along the columns and have the product's type. Best is one
-    at the places of the sums, which are `own`, of no factor: they may lie in its bytes.
+    The read must step by one element along the columns and have the product's type. A read at the
+    offsets `own` of the sums, of a tensor that is no factor, is preferred: the sums may reuse its
+    memory.
     """
     dtype = next(group.type_of(s.target).dtype for s in group.statements if s.combine)
     found: list[tuple[Apply, Read, Expr, Affine]] = []
@@ -197,7 +198,7 @@ def split_start(
 
 
 def _without(outputs: tuple[Output, ...], addition: Expr, sums: Expr) -> tuple[Output, ...] | None:
-    """Outputs with the sums alone for an addition; None when they need those before it too."""
+    """Replace an addition by its sums alone; None when an output also needs the bare product."""
     marker = Read(f"{PRODUCT} and start", ())
     changed = []
     for output in outputs:
@@ -210,10 +211,10 @@ def _without(outputs: tuple[Output, ...], addition: Expr, sums: Expr) -> tuple[O
 
 
 def _additions(expr: Expr) -> list[tuple[Apply, Read, Expr]]:
-    """product + ... + read, somewhere in an expression: that, the read, and what it is added to."""
+    """Find every `product + ... + read` in an expression: addition, read and other term."""
     found: list[tuple[Apply, Read, Expr]] = []
 
-    def look(part: Expr) -> Expr | None:
+    def visit(part: Expr) -> Expr | None:
         if isinstance(part, Apply) and part.function == "add":
             left, right = part.arguments
             for sums, other in ((left, right), (right, left)):
@@ -221,19 +222,19 @@ def _additions(expr: Expr) -> list[tuple[Apply, Read, Expr]]:
                     found.append((part, other, sums))
         return None
 
-    rewrite(expr, look)
+    rewrite(expr, visit)
     return found
 
 
 def _is_sum(expr: Expr) -> bool:
-    """Whether it is the product, or something added to it."""
+    """Whether the expression is the product, or a sum of the product and other terms."""
     if isinstance(expr, Apply) and expr.function == "add":
         return any(map(_is_sum, expr.arguments))
     return isinstance(expr, Read) and expr.tensor == PRODUCT
 
 
 def outside_reads(expr: Expr) -> Expr:
-    """An expression without the positions of its reads: what is left uses axes as values."""
+    """Return an expression without the indices of its reads: only axes used as values remain."""
 
     def change(part: Expr) -> Expr | None:
         return replace(part, indices=()) if isinstance(part, Read) else None
@@ -241,8 +242,8 @@ def outside_reads(expr: Expr) -> Expr:
     return rewrite(expr, change)
 
 
-def place_of(statement: Statement) -> Affine:
-    """Where an element of a statement's target lies in it, over axes of more than one place."""
+def element_offset(statement: Statement) -> Affine:
+    """Return the offset of a statement's target element, over axes of extent above 1."""
     strides = zip(statement.axes, row_major_strides(statement.shape))
     return Affine.of(as_size(0), {a.name: s for a, s in strides if a.extent.constant != 1})
 
@@ -250,8 +251,8 @@ def place_of(statement: Statement) -> Affine:
 def streams_of(
     group: Group, statement: Statement, values: Iterable[Expr]
 ) -> tuple[list[Affine], frozenset[str]]:
-    """Addresses of the target and of what `values` read beside it; axes used as values."""
-    found = [place_of(statement)]
+    """Return addresses of the target and of other reads in `values`; and axes used as values."""
+    found = [element_offset(statement)]
     pinned: set[str] = set()
     for value in values:
         for read in reads(value):
@@ -265,13 +266,13 @@ def streams_of(
 
 @dataclass(frozen=True)
 class Renamed:
-    """Expressions over merged axes; `names` holds the axes behind each new name."""
+    """Rewrites expressions to merged axes; `names` holds the original axes of each new name."""
 
     names: Mapping[str, Sequence[Axis]]
     group: Group
 
     def read(self, read: Read) -> Read:
-        """Flat, where it has an address."""
+        """Return a flat read where the read has an address."""
         form = None
         if read.default is None:
             form = address(read, self.group.type_of(read.tensor).shape)
@@ -282,7 +283,7 @@ class Renamed:
         return Read(read.tensor, (to_expr(Affine.of(form.constant, terms)),), flat=True)
 
     def expr(self, expr: Expr) -> Expr:
-        """The expression; an axis of one place is 0."""
+        """Return the rewritten expression; the index of an axis of extent 1 is 0."""
         if isinstance(expr, Read):
             if expr.tensor == PRODUCT:
                 return Read(PRODUCT, (Index(ROW), Index(COLUMN)))

@@ -1,4 +1,4 @@
-"""The loop over a tile of finished sums that computes what follows the product."""
+"""The epilogue loop over a tile of finished sums."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from anydim.kernels.ir import constant, greatest, select, variable
 from anydim.kernels.matmul.epilogue import PRODUCT, Output
 from anydim.lang.tree import Read
 
-FINISH_SCALARS = ("sums_row", "out_at", "out_row", "row0", "rows", "column0", "columns")
+EPILOGUE_SCALARS = ("sums_row", "out_at", "out_row", "row0", "rows", "column0", "columns")
 
 
-def finish_function(
+def epilogue_function(
     outputs: tuple[Output, ...],
     dtype: DType,
     lanes: int,
@@ -21,13 +21,15 @@ def finish_function(
     context: Context,
     pointers: tuple[ir.Pointer, ...],
 ) -> ir.Function:
-    """Write the outputs of one tile of sums, `rows` x `columns` from (row0, column0) on.
+    """Return the function that writes the outputs of one tile of sums.
 
-    `sums` and the outputs at `out_at` point to the tile's first element. `pointers` are the
-    kernel's own; then come the scalars of FINISH_SCALARS, the loops and the sizes in use.
+    The tile is `rows` x `columns` from (row0, column0) on. `sums` and the outputs at `out_at` point
+    to its first element. The parameters are the kernel's `pointers`, then the scalars of
+    EPILOGUE_SCALARS, the loops and the sizes in use.
 
-    A load waits for a masked store just before into bytes that the vector spans. So where rows end
-    in one, those that follow each other are as far apart as a vector and the row.
+    A load stalls on a preceding masked store whose full vector overlaps it. Where rows end in a
+    masked store, the loop therefore visits every `apart`-th row: consecutive rows are more than a
+    vector from each other.
     """
     root = Elements(context, {name: variable(name) for name in loops})
     row = root.inner({"m": variable("row0") + variable("i")})
@@ -45,12 +47,12 @@ def finish_function(
     mask = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
     whole, cut = lane("j0", None), lane("j1", mask)
     stores = [_stores(outputs, whole, "j0", None), _stores(outputs, cut, "j1", mask)]
-    left = variable("columns") - variable("j1")
+    remaining = variable("columns") - variable("j1")
     columns = variable("columns")
-    apart = quotient(constant(lanes), greatest(columns, 1)) + 2
+    row_distance = quotient(constant(lanes), greatest(columns, 1)) + 2
     body = (
         ir.Let("whole", round_down(columns, lanes)),
-        ir.Let("apart", select(variable("whole").equals(columns), 1, apart)),
+        ir.Let("apart", select(variable("whole").equals(columns), 1, row_distance)),
         *root.steps,
         loop(
             "first", 0, variable("apart"), 1,
@@ -60,7 +62,7 @@ def finish_function(
                 loop("j0", 0, variable("whole"), lanes, *whole.steps, *stores[0]),
                 loop(
                     "j1", variable("whole"), columns, lanes,
-                    ir.Let("inside", first_lanes(left, lanes)), *cut.steps, *stores[1],
+                    ir.Let("inside", first_lanes(remaining, lanes)), *cut.steps, *stores[1],
                 ),
             ),
         ),
@@ -70,7 +72,7 @@ def finish_function(
         (
             ir.Pointer("sums", dtype, alias=True),
             *pointers,
-            *(ir.Scalar(n) for n in (*FINISH_SCALARS, *loops, *context.sizes.names)),
+            *(ir.Scalar(n) for n in (*EPILOGUE_SCALARS, *loops, *context.sizes.names)),
         ),
         body,
     )
@@ -79,7 +81,7 @@ def finish_function(
 def _stores(
     outputs: tuple[Output, ...], lane: Elements, column: str, mask: ir.Value | None
 ) -> list[ir.Step]:
-    """All values first: an output may lie where the sums are."""
+    """Compute all values before the stores: an output may reuse the memory of the sums."""
     row = variable("i") * variable("out_row")
     at = variable("out_at") + row + variable(column)
     types = lane.context.types

@@ -1,4 +1,4 @@
-"""What kernels of products share: operands, functions, the launch; where packed constants lie."""
+"""Base class of product kernels: operands, functions, launch; addresses of packed constants."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Argument, Launch, Machine, Packing, moved_bytes
 from anydim.kernels.matmul.epilogue import PRODUCT, Output
-from anydim.kernels.matmul.epilogue_loop import finish_function
+from anydim.kernels.matmul.epilogue_loop import epilogue_function
 from anydim.kernels.matmul.window_geometry import InLoops
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.schedule import print_schedule
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Size, as_size
 
-BACKWARDS = "backwards"  # the size that is 1 where blocks of columns come in the opposite order
+BACKWARDS = "backwards"  # the size that is 1 where blocks of columns run in reverse order
 
 
 class ProductKernel(ABC):
-    """Writes the functions of a kernel, and collects the sizes that it needs.
+    """Writes the functions of a kernel, and collects the sizes they need.
 
-    `name` begins that of the kernel. `roles` are (tensor, operand) of its operands, those of
-    `packed` tensors with their types; `buffers` the operands of tensors that lie as they are.
-    `grain` and `in_place` are as in `Launch`. An `ordered` kernel has a last size, `BACKWARDS`.
+    `name` is the prefix of the kernel's name. `roles` are (tensor, operand) pairs; `packed` maps
+    packed operands to their types; `buffers` maps unpacked tensors to their operands. `grain` and
+    `in_place` are as in `Launch`. An `ordered` kernel has one more size at the end, `BACKWARDS`.
     """
 
     name: str
@@ -49,7 +49,7 @@ class ProductKernel(ABC):
 
     @abstractmethod
     def functions(self) -> tuple[ir.Function, ...]:
-        """All functions of the kernel, main the last."""
+        """Return all functions of the kernel, main last."""
 
     @property
     @abstractmethod
@@ -59,11 +59,11 @@ class ProductKernel(ABC):
     @property
     @abstractmethod
     def scratch(self) -> Size:
-        """Bytes of scratch."""
+        """Bytes of scratch memory."""
 
     @property
     def moved(self) -> Size:
-        """Bytes that are read and written."""
+        """Bytes read and written."""
         return moved_bytes(self.group)
 
     @property
@@ -78,7 +78,7 @@ class ProductKernel(ABC):
 
     @property
     def pointers(self) -> tuple[ir.Pointer, ...]:
-        """The operands as parameters of functions."""
+        """The operands as function parameters."""
         shared = {self.buffers[tensor] for pair in self.in_place for tensor in pair}
         return tuple(ir.Pointer(o.name, o.dtype, o.written or o.name in shared)
                      for o in self.operands)  # fmt: skip
@@ -88,28 +88,28 @@ class ProductKernel(ABC):
         return (*self.sizes.names, BACKWARDS) if self.ordered else self.sizes.names
 
     def main(self, body: Sequence[ir.Step]) -> ir.Function:
-        """The function that a launch calls; it is made when all sizes are known."""
+        """Return the function that a launch calls; call it after all sizes are collected."""
         scalars = map(ir.Scalar, (*self._size_names, "start", "stop"))
         scratch = ir.Pointer("scratch", uint8)
         return ir.Function(self.name, (*self.pointers, *scalars, scratch), tuple(body))
 
-    def finish_function(self, form: InLoops, machine: Machine) -> ir.Function:
-        """What computes outputs from the sums of a tile, see `epilogue_loop.py`."""
+    def make_epilogue(self, form: InLoops, machine: Machine) -> ir.Function:
+        """Return the epilogue function of a tile, see `epilogue_loop.py`."""
         types = {t.name: t.type for t in (*self.group.inputs, *self.group.outputs)}
         types[PRODUCT] = TensorType(self.dtype, ())
         context, loops = Context(types, self.sizes, machine, self.buffers), dict(form.extents)
         given = self.outputs, self.dtype, self.lanes, tuple(loops)
-        return finish_function(*given, context, self.pointers)
+        return epilogue_function(*given, context, self.pointers)
 
     def at(self, start: Size | int, steps: Iterable[tuple[str, Size]]) -> ir.Value:
-        """start and, for each loop, its index times the elements between neighbours."""
+        """Return start plus, for each loop, its index times its stride in elements."""
         value = self.sizes.value
         return summed(value(start), *(variable(name) * value(by) for name, by in steps))
 
     def launch(
         self, schedule: object, packings: Mapping[str, Packing | None], work: Size, reason: str
     ) -> Launch:
-        """The launch of a product of `work` multiply-adds; `packings` are those of operands."""
+        """Return the launch of `work` multiply-adds; `packings` are those of operands."""
         functions, sizes = self.functions(), self.sizes.sizes
         return Launch(
             kernel=named_kernel(
@@ -133,7 +133,7 @@ def function_library(
     name: str, parameters: Iterable[ir.Pointer | ir.Scalar], write: Callable[[Writer], None],
     portable: bool = False,
 ) -> ir.Library:  # fmt: skip
-    """A library of one function of the same name, which `write` writes when it is asked for."""
+    """Return a library of one function `name`; `write` emits its body on demand."""
     own = tuple(parameters)
 
     def made() -> tuple[ir.Function, ...]:
@@ -145,7 +145,7 @@ def function_library(
 
 
 def call(function: ir.Function, **own: ir.Value | ir.Address) -> ir.Call:
-    """A call that passes on whatever has the name of a parameter, but for its `own`."""
+    """Return a call that passes the caller's variables of the same names, except for `own`."""
     arguments: list[ir.Value | ir.Address] = []
     for parameter in function.parameters:
         if parameter.name in own:
@@ -160,7 +160,7 @@ def call(function: ir.Function, **own: ir.Value | ir.Address) -> ir.Call:
 def packed_at(
     loops: Sequence[tuple[str, Size]], group: Size | int, role: Callable[[str, Size], ir.Value]
 ) -> list[ir.Value]:
-    """The terms of where the loops are in a packed constant that has a `group` for each of them."""
+    """Return the offset terms of the loops in a packed constant with one `group` per iteration."""
     terms: list[ir.Value] = []
     inner = as_size(1)
     for name, extent in reversed(loops):
@@ -173,17 +173,17 @@ def roles_of(
     factors: Iterable[tuple[str, str]], packed: Iterable[str], read: Iterable[str],
     written: Iterable[str],
 ) -> tuple[tuple[tuple[str, str], ...], dict[str, str]]:  # fmt: skip
-    """(tensor, operand) of factors, of what else is read, of results; and operands of tensors.
+    """Return (tensor, operand) of factors, other reads and results; and the operand of each tensor.
 
-    A packed factor is an operand of its own; any other tensor is one, however often it is read.
+    A packed factor is an operand of its own; any other tensor is one operand for all its reads.
     """
-    apart = set(packed)
+    packed_roles = set(packed)
     roles: list[tuple[str, str]] = []
     buffers: dict[str, str] = {}
     for tensor, role in factors:
-        if role in apart or tensor not in buffers:
+        if role in packed_roles or tensor not in buffers:
             roles.append((tensor, role))
-        if role not in apart:
+        if role not in packed_roles:
             buffers.setdefault(tensor, role)
     for letter, tensors in (("r", read), ("y", written)):
         for tensor in tensors:

@@ -1,7 +1,7 @@
-"""One launch that is either of two: sizes say in the call which kernel does the work.
+"""Multiversioned launches: the sizes of a call select one of two kernels.
 
-Both are in one kernel, as functions of it, with the operands of both. An operand that they pack in
-unlike ways is held twice. The range of the launch is that of the one that runs.
+One kernel contains the functions and the operands of both. An operand that they pack differently
+is stored twice. The range of the launch is the range of the selected kernel.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ CHOICE = "choice"
 
 
 def either_launch(choice: Size, one: Launch, other: Launch, reason: str) -> Launch:
-    """`one` where `choice` is 1, `other` where it is 0; what else is said of it is said of `one`.
+    """Return `one` where `choice` is 1 and `other` where it is 0; other fields are those of `one`.
 
-    Functions of both have unlike names.
+    The functions of the two kernels must have different names.
     """
     names = {a: f"o{n}" for n, a in enumerate(dict.fromkeys((*one.arguments, *other.arguments)))}
     numbers: dict[Size, str] = {}
@@ -72,21 +72,21 @@ def either_launch(choice: Size, one: Launch, other: Launch, reason: str) -> Laun
     )
 
 
-def _named(way: str, launch: Launch, numbers: dict[Size, str]) -> dict[str, Size]:
-    """The sizes of a launch, by the names that they have here: a role is that of one way.
+def _named(variant: str, launch: Launch, numbers: dict[Size, str]) -> dict[str, Size]:
+    """Return the sizes of a launch under their new names; a role is prefixed with its variant.
 
-    Numbered ones have no role, so equal ones are one, of both ways.
+    Numbered sizes have no role: equal ones are shared by both variants.
     """
     return {
         numbers.setdefault(size, f"p{len(numbers)}")
         if NUMBERED.fullmatch(name)
-        else f"{way}_{name}": size
+        else f"{variant}_{name}": size
         for name, size in zip(launch.kernel.sizes, launch.sizes)
     }
 
 
 def _operand(argument: Argument, name: str, *launches: Launch) -> ir.Operand:
-    """The operand of an argument, under its new name."""
+    """Return the operand of an argument, under its new name."""
     found = [
         operand
         for launch in launches
@@ -97,7 +97,7 @@ def _operand(argument: Argument, name: str, *launches: Launch) -> ir.Operand:
 
 
 def _call(launch: Launch, names: Mapping[Argument, str], sizes: Iterable[str]) -> ir.Call:
-    """What main does for one of both."""
+    """Return the call of main to one of the two variants."""
     return ir.Call(
         launch.kernel.main.name,
         (

@@ -1,30 +1,29 @@
 """Micro-kernels of the contraction: a tile of C held in vector registers.
 
-    c[i, j] = init[i, j] + sum over k of a[i, k] * b[k, j]     i < rows, j < columns
+c[i, j] = init[i, j] + sum over k of a[i, k] * b[k, j]     i < rows, j < columns
 
-`rows` x `vectors` accumulators live in registers while k runs; each step loads one row of a panel
-of B and broadcasts one element of every row of A. Rows of A, C and init may have any stride;
-elements along k of A and along j of C and init are neighbours. A stride of 0 repeats a row, so
-`init` may be a bias, C itself (to go on with a sum) or a row of zeros. It is added to the finished
-sum of a block of k: sums that start from a large number would lose the last bits of every product.
-It is asked for when the tile begins.
+`rows` x `vectors` accumulators stay in registers over k; each step loads one row of a panel of B
+and broadcasts one element of every row of A. Rows of A, C and init may have any stride; elements
+along k of A and along j of C and init are contiguous. A stride of 0 repeats a row, so `init` may
+be a bias, C itself (to continue a sum) or a row of zeros. It is added to the finished sum of a
+block of k: sums that start from a large number would lose the last bits of every product.
+It is prefetched when the tile begins.
 
-B is panels of one vector each, `b_panel` elements apart: vectors of k one behind the other, padded
-to whole ones. Tiles of any width read the same panels. Fewer columns are masked in the last vector
-of C. In every unrolled step a tile also prefetches lines of B (`Asks`): each line that is read
-once, as processors do not bring the lines beside it. One that is asked for twice costs as much.
-They come into the second cache, which waits for more lines of memory at once than the first one;
-wide tiles, which have little to do with each line, ask for the first one.
-Tiles of few vectors do little with each row of A: they ask for the rows behind their own.
+B consists of panels of one vector each, `b_panel` elements apart: the vectors of consecutive k,
+padded to whole vectors. Tiles of any width read the same panels. Excess columns are masked in the
+last vector of C. Every unrolled step also prefetches lines of B (`PrefetchB`), each line that is
+read once, because processors do not fetch the adjacent lines. A line requested twice costs twice.
+Prefetches go to the second-level cache, which has more outstanding misses than the first;
+wide tiles, which do little work per line, prefetch into the first level.
+Tiles of few vectors do little work per row of A: they prefetch the rows after their own.
 
-There is a micro-kernel for every number of rows, and nothing but loads and multiply-adds between
-two steps of k: whatever else a processor does there costs it multiply-adds (a Sapphire Rapids
-lowers its clock for it, by 5 % for two branches in two steps). Scalars come in a block of int64,
-`GIVEN`.
+There is a micro-kernel for every number of rows, with only loads and multiply-adds between
+two k-steps: any other work there displaces multiply-adds (a Sapphire Rapids lowers its clock,
+by 5 % for two branches in two steps). Scalars are passed in a block of int64, `GIVEN`.
 
-Every element is one sum over k in order, so a row has the same bits whatever rows it is with, in
-whatever tile. Few rows of three vectors are too few sums to hide the latency of an FMA and of what
-comes from the second cache: tiles of few rows are wider, those of many narrower.
+Every element is one sum over k in order, so a row has the same bits with any other rows, in any
+tile. Few rows of three vectors are too few sums to hide the latency of an FMA and of the
+second-level cache: tiles of few rows are wider, tiles of many rows narrower.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ from anydim.kernels.codegen.arithmetic import first_lanes, round_down
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, number, register, variable
 from anydim.kernels.launch import Machine
-from anydim.kernels.matmul.accumulators import Sums
+from anydim.kernels.matmul.accumulators import Accumulators
 
-LINE = 64  # bytes of a line of the caches
-CHAINS = 8  # sums that depend on nothing but themselves: 4 cycles of latency, 2 FMAs a cycle
-ROWS, PANELS = 4, 3  # of A and B that one register moves along
-SOON, SOON_WIDE = 768, 192  # elements of a panel of B: how far a tile asks ahead, a wide one
-_MASKED_BYTES = 64  # vectors this long have masks that cost nothing
+LINE = 64  # bytes of a cache line
+CHAINS = 8  # independent sums: 4 cycles of latency, 2 FMAs a cycle
+ROWS, PANELS = 4, 3  # of A and B addressed from one register
+SOON, SOON_WIDE = 768, 192  # prefetch distance in elements of a panel of B, and of a wide tile
+_MASKED_BYTES = 64  # vectors of this length have masks at no cost
 MICRO_SCALARS = ("k", "a_row", "init_row", "c_row", "width", "ahead", "step", "b_panel")
 GIVEN = (*MICRO_SCALARS, "rows", "asks", "init_step", "columns", "k_block")
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows and vectors of the largest register tile, and how often its k loop is unrolled."""
+    """Rows and vectors of the largest register tile, and the unroll factor of its k loop."""
 
     rows: int
     vectors: int
@@ -61,7 +60,7 @@ class Tile:
 
     @property
     def options(self) -> tuple[int, int, int, int]:
-        """What a schedule says of it."""
+        """The values of the tile in a schedule."""
         return self.rows, self.vectors, self.lanes, self.unroll
 
     @property
@@ -71,20 +70,20 @@ class Tile:
 
     @property
     def tall(self) -> int:
-        """The most rows of a tile of two vectors, as many registers as one of three fills."""
+        """The maximum rows of a tile of two vectors with the registers of a tile of three."""
         return 13 if self.vectors == 3 else self.rows
 
     def thin(self, k: int) -> int:
-        """Rows at a time for few steps of k, a power of two: their elements are in registers."""
+        """Return the rows at a time for few k-steps, a power of two that fits registers."""
         return 4 if self.vectors > 2 and k < 4 else 2
 
     @property
     def shared(self) -> range:
-        """The rows of tiles that there are several of: none of the small tiles of devices."""
+        """Row counts that have several tiles: more than half; none for small tiles of devices."""
         return range(self.rows // 2 + 1 if self.rows > 4 else self.rows + 1, self.rows + 1)
 
     def widest(self, rows: int) -> int:
-        """Vectors of the widest tile of some rows: enough sums to hide the latency of an FMA."""
+        """Return the vectors of the widest tile of `rows` rows: enough sums to hide FMA latency."""
         if rows > self.rows:
             return 2
         registers = 32 if self.vectors > 2 else 16
@@ -92,13 +91,13 @@ class Tile:
         return self.vectors * max(CHAINS // (rows * self.vectors), pair)
 
     def widths(self, rows: int) -> list[int]:
-        """Vectors of all tiles of some rows."""
+        """Return the vector counts of all tiles of `rows` rows."""
         return sorted({*range(1, min(self.vectors, self.widest(rows)) + 1), self.widest(rows)})
 
 
 @dataclass(frozen=True)
 class TileSchedule:
-    """The register tile of a product, as schedules begin."""
+    """The register tile of a product: the first fields of its schedules."""
 
     rows: int
     vectors: int
@@ -111,13 +110,12 @@ class TileSchedule:
 
 
 def tile_of(machine: Machine, dtype: DType) -> Tile:
-    """The tile for a machine: accumulators, one row of B and a broadcast fill its registers.
+    """Return the tile for a machine: accumulators, one row of B and a broadcast fill its registers.
 
-    8 x 3 of 32 registers was the fastest measured with AVX-512, before 9 x 3, 6 x 4, 14 x 2 and
-    12 x 2; 6 x 2 of 16 with AVX2. With Zen 4, 2 steps at a time are 3 % faster than 4. Compilers of
-    devices have all tiles in each program: PoCL takes 100 s for those up to 8 x 3, 19 s up to
-    6 x 2, 10 s up to 4 x 2, which are as fast, and a third less without those that ask for lines
-    ahead.
+    With AVX-512 (32 registers) 8 x 3 was the fastest measured, ahead of 9 x 3, 6 x 4, 14 x 2 and
+    12 x 2; with AVX2 (16 registers) 6 x 2. On Zen 4, an unroll of 2 is 3 % faster than 4. Device
+    compilers have all tiles in each program: PoCL takes 100 s for tiles up to 8 x 3, 19 s up to
+    6 x 2, 10 s up to 4 x 2, which are as fast, and a third less without tiles that prefetch ahead.
     """
     lanes = machine.lanes(dtype)
     if machine.most_lanes:
@@ -127,36 +125,42 @@ def tile_of(machine: Machine, dtype: DType) -> Tile:
     return Tile(6, 2, 4, lanes)
 
 
-class Asks(IntEnum):
-    """Lines of B that a tile asks for: what it reads soon, where it is alone with its columns.
+class PrefetchB(IntEnum):
+    """Prefetch policy for B.
 
-    Of tiles that read the same panels, some ask for a part each of what is read next, to be in the
-    second cache then: `ahead` elements behind b, each further line `step` elements later.
+    SOON: a tile prefetches its own next lines, where no other tile reads the same panels. NEXT:
+    tiles that read the same panels each prefetch a part of the next block into the second-level
+    cache: `ahead` elements past b, each further line `step` elements later.
     """
 
     SOON = 0
     NEXT = 1
-    NOTHING = 2
+    NONE = 2
 
 
-def micro_name(rows: int, vectors: int, prefix: str, asks: Asks = Asks.SOON) -> str:
-    """The name of a micro-kernel in its library."""
-    return f"{prefix}_{rows}x{vectors}{'_' * asks}"
+def micro_name(rows: int, vectors: int, prefix: str, prefetch: PrefetchB = PrefetchB.SOON) -> str:
+    """Return the name of a micro-kernel in its library."""
+    return f"{prefix}_{rows}x{vectors}{'_' * prefetch}"
 
 
 def micro_kernel(
-    tile: Tile, rows: int, vectors: int, dtype: DType, prefix: str, asks: Asks = Asks.SOON
+    tile: Tile,
+    rows: int,
+    vectors: int,
+    dtype: DType,
+    prefix: str,
+    prefetch: PrefetchB = PrefetchB.SOON,
 ) -> ir.Function:
-    """The micro-kernel for some rows and vectors; see the module's docstring."""
+    """Return the micro-kernel for some rows and vectors; see the module's docstring."""
     return ir.Function(
-        micro_name(rows, vectors, prefix, asks),
+        micro_name(rows, vectors, prefix, prefetch),
         strip_pointers(dtype),
-        _Micro(tile, rows, vectors, dtype, asks).body(),
+        _Micro(tile, rows, vectors, dtype, prefetch).body(),
     )
 
 
 def strip_pointers(dtype: DType) -> tuple[ir.Pointer, ...]:
-    """The parameters of a micro-kernel: operands, and the block of its scalars."""
+    """Return the parameters of a micro-kernel: operands, and the block of its scalars."""
     return (
         ir.Pointer("a", dtype),
         ir.Pointer("b", dtype),
@@ -166,52 +170,60 @@ def strip_pointers(dtype: DType) -> tuple[ir.Pointer, ...]:
     )
 
 
-def taken(code: Writer, *names: str) -> list[ir.Value]:
-    """Scalars out of the block of those that are given."""
+def load_scalars(code: Writer, *names: str) -> list[ir.Value]:
+    """Load scalars from the block `given`."""
     at = (constant(GIVEN.index(name)) for name in names)
     return [code.let(ir.Load(ir.INDEX, "given", each), name) for each, name in zip(at, names)]
 
 
-def give(name: str, value: ir.Value) -> ir.Store:
-    """A scalar into the block of those that are given."""
+def store_scalar(name: str, value: ir.Value) -> ir.Store:
+    """Return the store of a scalar into the block `given`."""
     return ir.Store("given", constant(GIVEN.index(name)), value)
 
 
 def zeros_to_start(tile: Tile, dtype: DType) -> list[ir.Step]:
-    """`zeros`, which sums of a tile of any width may start from."""
-    most, zero = max(map(tile.widest, range(1, tile.rows + 1))), number(dtype, 0, tile.lanes)
+    """Return steps that declare `zeros`, an `init` for tiles of any width."""
+    vectors, zero = max(map(tile.widest, range(1, tile.rows + 1))), number(dtype, 0, tile.lanes)
     return [
-        ir.Stack("zeros", dtype, most * tile.lanes),
-        *(ir.Store("zeros", constant(j * tile.lanes), zero) for j in range(most)),
+        ir.Stack("zeros", dtype, vectors * tile.lanes),
+        *(ir.Store("zeros", constant(j * tile.lanes), zero) for j in range(vectors)),
     ]
 
 
 class _Micro:
     """Writes the body of a micro-kernel."""
 
-    def __init__(self, tile: Tile, rows: int, vectors: int, dtype: DType, asks: Asks) -> None:
-        self.tile, self.rows, self.vectors, self.dtype, self.asks = tile, rows, vectors, dtype, asks
+    def __init__(
+        self, tile: Tile, rows: int, vectors: int, dtype: DType, prefetch: PrefetchB
+    ) -> None:
+        self.tile, self.rows, self.vectors, self.dtype, self.prefetch = (
+            tile,
+            rows,
+            vectors,
+            dtype,
+            prefetch,
+        )
         self.code, self.vector = Writer(), ir.Type(dtype, tile.lanes)
-        self.sums = Sums(self.code, self.vector, rows, vectors)
+        self.sums = Accumulators(self.code, self.vector, rows, vectors)
 
     @property
     def prefetches(self) -> bool:
-        """Whether there is time to ask for what is read next: one row waits for memory alone."""
+        """Whether the tile prefetches B: a tile of one row is bound by memory already."""
         return self.rows > 1 and self.vectors == self.tile.widest(self.rows)
 
     def body(self) -> tuple[ir.Step, ...]:
         code, unroll, k = self.code, self.tile.unroll, variable("k")
-        taken(code, *MICRO_SCALARS)
-        if self.asks == Asks.NEXT:
+        load_scalars(code, *MICRO_SCALARS)
+        if self.prefetch == PrefetchB.NEXT:
             code.emit(ir.Declare("ahead_at", variable("ahead")))
         for name, at, _ in self._moving():
             code.emit(ir.Declare(name, at))
         self.sums.declare()
-        for i, j in self.sums.places if self.prefetches else []:
+        for i, j in self.sums.indices if self.prefetches else []:
             code.emit(ir.Prefetch("init", self._begin(i, j)))
         whole = code.let(round_down(k, unroll))
         with code.range(0, whole, unroll) as at:
-            self._steps(unroll, self._ask(at))
+            self._steps(unroll, self._prefetch_steps(at))
         with code.range(whole, k):
             self._steps(1)
         self._finish()
@@ -221,9 +233,9 @@ class _Micro:
         return variable("init_row") * i + j * self.tile.lanes
 
     def _moving(self) -> list[tuple[str, ir.Value, int]]:
-        """Registers of where some rows of A and some panels of B are, and how far a step of k is.
+        """Return address registers of rows of A and panels of B, and their increments per k-step.
 
-        Each with a place for every one of its rows or panels: so all are in registers.
+        One register addresses ROWS rows or PANELS panels, so that all addresses stay in registers.
         """
         rows, panels = range(0, self.rows, ROWS), range(0, self.vectors, PANELS)
         return [
@@ -235,32 +247,32 @@ class _Micro:
         return variable("b_panel") * j
 
     def _b(self, j: int, further: int) -> ir.Value:
-        """A place in a panel of B."""
+        """Return the address of an element of panel j of B."""
         return register(f"b{j - j % PANELS}_at") + self._panel(j % PANELS) + further
 
-    def _ask(self, k: ir.Value) -> list[ir.Step]:
-        """Ask for lines of B that are read later; with little to do for each row of A, for A."""
+    def _prefetch_steps(self, k: ir.Value) -> list[ir.Step]:
+        """Return prefetches of later lines of B; of A for tiles with little work per row of A."""
         if self.vectors < self.tile.vectors and self.rows in self.tile.shared:
-            behind = variable("a_row") * self.rows + k * self.rows
-            return [ir.Prefetch("a", behind)]
-        if not self.prefetches or self.asks == Asks.NOTHING:
+            next_rows = variable("a_row") * self.rows + k * self.rows
+            return [ir.Prefetch("a", next_rows)]
+        if not self.prefetches or self.prefetch == PrefetchB.NONE:
             return []
-        if self.asks == Asks.SOON:
+        if self.prefetch == PrefetchB.SOON:
             wide = self.vectors > self.tile.vectors
             soon = SOON_WIDE if wide else SOON
             line = max(LINE // self.dtype.bytes, self.tile.lanes)
             lines = range(soon, soon + self.tile.unroll * self.tile.lanes, line)
-            places = [self._b(j, at) for j in range(self.vectors) for at in lines]
-            return [ir.Prefetch("b", at, far=not wide) for at in places]
+            offsets = [self._b(j, at) for j in range(self.vectors) for at in lines]
+            return [ir.Prefetch("b", at, far=not wide) for at in offsets]
         ahead = register("ahead_at")
-        places = [ahead + self._panel(j) for j in range(self.vectors)]
-        asked = [ir.Prefetch("b", at, far=True) for at in places]
-        return [*asked, ir.Assign("ahead_at", ahead + variable("step"))]
+        offsets = [ahead + self._panel(j) for j in range(self.vectors)]
+        prefetches = [ir.Prefetch("b", at, far=True) for at in offsets]
+        return [*prefetches, ir.Assign("ahead_at", ahead + variable("step"))]
 
     def _steps(self, count: int, between: Sequence[ir.Step] = ()) -> None:
-        """Some steps of k, without a question between them: it would cost 5 % of the time.
+        """Emit `count` unrolled k-steps with no branch between them: one costs 5 % of the time.
 
-        What is asked for stands between them: LLVM loads too much ahead of steps that are alone.
+        The prefetches follow the first step: LLVM hoists too many loads out of steps without them.
         """
         for u in range(count):
             self._step(u)
@@ -269,10 +281,10 @@ class _Micro:
             self.code.emit(ir.Assign(name, register(name) + count * by))
 
     def _step(self, u: int) -> None:
-        """One step of k."""
+        """Emit one k-step."""
         code, lanes = self.code, self.tile.lanes
-        places = [self._b(j, u * lanes) for j in range(self.vectors)]
-        b = [code.let(ir.Load(self.vector, "b", at)) for at in places]
+        offsets = [self._b(j, u * lanes) for j in range(self.vectors)]
+        b = [code.let(ir.Load(self.vector, "b", at)) for at in offsets]
         rows = [
             variable("a_row") * (i % ROWS) + register(f"a{i - i % ROWS}_at") + u
             for i in range(self.rows)
@@ -280,21 +292,21 @@ class _Micro:
         self.sums.add([ir.Load(ir.Type(self.dtype), "a", at) for at in rows], b)
 
     def _finish(self) -> None:
-        """Sums into C; of the last vectors as many columns as there are."""
+        """Store the sums to C; masks the excess columns of the last vectors."""
         code, lanes = self.code, self.tile.lanes
-        left = variable("width") - (self.vectors - 1) * lanes
+        remaining = variable("width") - (self.vectors - 1) * lanes
 
         def store(last: ir.Value | None) -> None:
-            for i, j in self.sums.places:
+            for i, j in self.sums.indices:
                 mask = last if j == self.vectors - 1 else None
                 begin = ir.Load(self.vector, "init", self._begin(i, j), mask)
                 at = variable("c_row") * i + j * lanes
                 code.emit(ir.Store("c", at, self.sums[i, j] + begin, mask))
 
         if lanes * self.dtype.bytes >= _MASKED_BYTES:
-            store(code.let(first_lanes(left, lanes)))
+            store(code.let(first_lanes(remaining, lanes)))
             return
-        with code.when(left >= lanes):
+        with code.when(remaining >= lanes):
             store(None)
         with code.otherwise():
-            store(code.let(first_lanes(left, lanes)))
+            store(code.let(first_lanes(remaining, lanes)))

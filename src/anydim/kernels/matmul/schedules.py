@@ -1,4 +1,4 @@
-"""How products run: the schedules that templates of register tiles of floats propose."""
+"""Schedules of products of floats with register tiles, as templates propose them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from anydim.kernels.matmul.register_tile import TileSchedule
 
 @dataclass(frozen=True)
 class Contraction(TileSchedule):
-    """How a contraction runs; see `contraction/contraction_loops.py` for the loops.
+    """Schedule of a contraction; see `contraction/contraction_loops.py` for the loops.
 
-    A block of rows has `block_rows_bytes` of A, a block of columns at least a panel, else
-    `block_columns_bytes` of B; all row tiles take turns every `block_k` steps of k, whatever number
-    of rows there is: a row has the same bits in every batch.
-    A B that is not `packed` when it is loaded, or comes in panels, is packed as it is used.
+    A block of rows has `block_rows_bytes` of A; a block of columns has `block_columns_bytes` of B,
+    at least one panel. All row tiles run before the next `block_k` steps of k, for any number of
+    rows: a row has the same bits in every batch.
+    A B that is neither `packed` at load time nor stored in panels is packed on use.
     """
 
     block_k: int
@@ -24,11 +24,11 @@ class Contraction(TileSchedule):
 
 @dataclass(frozen=True)
 class Convolution(TileSchedule):
-    """How a convolution runs; see `convolution/convolution_loops.py` for the loops.
+    """Schedule of a convolution; see `convolution/convolution_loops.py` for the loops.
 
-    A piece of work has up to `block_tiles` register tiles of rows and `block_panels` panels of
-    columns; a chunk up to `chunk_k` products of each sum. With `direct` the rows of B are read
-    where they lie in x. Weights that are not `packed` when they are loaded are packed as used.
+    A unit of work has up to `block_tiles` register tiles of rows and `block_panels` panels of
+    columns; a chunk has up to `chunk_k` products of each sum. With `direct` the rows of B are read
+    from x without a copy. Weights that are not `packed` at load time are packed on use.
     """
 
     chunk_k: int
@@ -40,8 +40,10 @@ class Convolution(TileSchedule):
 
 @dataclass(frozen=True)
 class Winograd(TileSchedule):
-    """How a Winograd convolution runs: a piece of work has up to `block_tiles` register tiles of
-    rows."""
+    """Schedule of a Winograd convolution.
+
+    A unit of work has up to `block_tiles` register tiles of rows.
+    """
 
     block_tiles: int
 
@@ -52,6 +54,6 @@ class Winograd(TileSchedule):
 
 @dataclass(frozen=True)
 class WinogradAcross(TileSchedule):
-    """How one of channels-last tensors runs: `block` windows at once."""
+    """Schedule of a Winograd convolution of channels-last tensors: `block` windows at once."""
 
     block: int

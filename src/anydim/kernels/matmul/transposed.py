@@ -1,4 +1,4 @@
-"""A function that transposes a matrix of any size, by squares in registers."""
+"""A library function that transposes a matrix of any size by register-sized squares."""
 
 from __future__ import annotations
 
@@ -15,62 +15,62 @@ from anydim.kernels.matmul.matmul_kernel import function_library
 
 @lru_cache(maxsize=16)
 def turned_library(lanes: int, dtype: DType) -> ir.Library:
-    """One function: dst[c, r] = src[r, c] for r < rows, c < columns, and nothing else."""
+    """Return a library of one function: dst[c, r] = src[r, c] for r < rows, c < columns."""
     pointers = (ir.Pointer(each, dtype) for each in ("src", "dst"))
     scalars = map(ir.Scalar, ("src_row", "dst_row", "rows", "columns"))
-    write = partial(_turned, ir.Type(dtype, lanes))
+    write = partial(_transpose, ir.Type(dtype, lanes))
     parameters: tuple[ir.Pointer | ir.Scalar, ...] = (*pointers, *scalars)
     portable = dtype in ir.PORTABLE
     return function_library(f"turned_{dtype}_x{lanes}", parameters, write, portable)
 
 
-def _turned(vector: ir.Type, code: Writer) -> None:
-    """Squares in registers, the last ones over those before; pieces where there is none."""
+def _transpose(vector: ir.Type, code: Writer) -> None:
+    """Emit transposes of squares, the last ones overlapping; narrower pieces for small matrices."""
     lanes, rows, columns = vector.lanes, variable("rows"), variable("columns")
     source, target = variable("src_row"), variable("dst_row")
     with code.when(columns < lanes):
-        _turned_columns(vector, code)
+        _transpose_few_columns(vector, code)
     with code.otherwise():
         with code.when(rows < lanes):
-            _turned_rows(vector, code)
+            _transpose_few_rows(vector, code)
         with code.otherwise(), code.range(0, rows, lanes) as row:
             r = code.let(least(row, rows - lanes))
             with code.range(0, columns, lanes) as column:
                 c = code.let(least(column, columns - lanes))
                 loads = [ir.Load(vector, "src", (r + n) * source + c) for n in range(lanes)]
-                for place, each in enumerate(transposed(vector, loads, code.let)):
-                    code.emit(ir.Store("dst", (c + place) * target + r, each))
+                for index, each in enumerate(transposed(vector, loads, code.let)):
+                    code.emit(ir.Store("dst", (c + index) * target + r, each))
 
 
-def _turned_columns(vector: ir.Type, code: Writer) -> None:
-    """Pieces of fewer columns than lanes; what does not exist is written over by what does."""
+def _transpose_few_columns(vector: ir.Type, code: Writer) -> None:
+    """Emit pieces of fewer columns than lanes; excess stores are overwritten by valid ones."""
     lanes, rows, columns = vector.lanes, variable("rows"), variable("columns")
     few = ir.Type(vector.dtype, min(lanes, PIECE // vector.dtype.bytes))
     with code.range(0, rows, lanes) as r, code.range(0, columns, few.lanes) as c:
-        below, beside = first_lanes(rows - r, lanes), first_lanes(columns - c, few.lanes)
-        below, beside = code.let(below), code.let(beside)
+        below, right = first_lanes(rows - r, lanes), first_lanes(columns - c, few.lanes)
+        below, right = code.let(below), code.let(right)
 
-        def piece(place: int) -> ir.Value:
-            at = least(r + place, rows - 1) * variable("src_row") + c
-            return ir.Load(few, "src", at, beside)
+        def piece(index: int) -> ir.Value:
+            at = least(r + index, rows - 1) * variable("src_row") + c
+            return ir.Load(few, "src", at, right)
 
         made = [code.let(each) for each in columns_of(vector, lanes, piece, code.let)]
-        for place in reversed(range(few.lanes)):
-            at = least(c + place, columns - 1) * variable("dst_row") + r
-            code.emit(ir.Store("dst", at, made[place], below))
+        for index in reversed(range(few.lanes)):
+            at = least(c + index, columns - 1) * variable("dst_row") + r
+            code.emit(ir.Store("dst", at, made[index], below))
 
 
-def _turned_rows(vector: ir.Type, code: Writer) -> None:
-    """Pieces of fewer rows than lanes."""
+def _transpose_few_rows(vector: ir.Type, code: Writer) -> None:
+    """Emit pieces of fewer rows than lanes."""
     lanes, rows, columns = vector.lanes, variable("rows"), variable("columns")
     few = ir.Type(vector.dtype, min(lanes, PIECE // vector.dtype.bytes))
     with code.range(0, rows, few.lanes) as r, code.range(0, columns, lanes) as column:
         c = code.let(least(column, columns - lanes))
         below = code.let(first_lanes(rows - r, few.lanes))
-        places = (least(r + place, rows - 1) * variable("src_row") for place in range(few.lanes))
-        made = transposed(vector, [ir.Load(vector, "src", at + c) for at in places], code.let)
-        for place in range(lanes):
-            start = place // few.lanes * few.lanes
-            own, picks = made[place % few.lanes], tuple(range(start, start + few.lanes))
-            at = (c + place) * variable("dst_row") + r
-            code.emit(ir.Store("dst", at, shuffle(own, own, picks), below))
+        offsets = (least(r + index, rows - 1) * variable("src_row") for index in range(few.lanes))
+        made = transposed(vector, [ir.Load(vector, "src", at + c) for at in offsets], code.let)
+        for index in range(lanes):
+            start = index // few.lanes * few.lanes
+            own, lanes_of_row = made[index % few.lanes], tuple(range(start, start + few.lanes))
+            at = (c + index) * variable("dst_row") + r
+            code.emit(ir.Store("dst", at, shuffle(own, own, lanes_of_row), below))

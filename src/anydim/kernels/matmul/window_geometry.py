@@ -1,4 +1,4 @@
-"""Where windows lie in a tensor: the dimensions they may leave, the groups of its channels."""
+"""Geometry of windows in a tensor: dimensions with padding, channel groups."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import Affine, affine, placed, rewrite
 from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
-SMALL = 8  # strides, windows and paddings
+SMALL = 8  # strides, windows and paddings up to this size are constants in the kernel
 
 
 @dataclass(frozen=True)
 class Walk:
-    """An axis of a product: its name and its extent; kinds of products add how far neighbours lie
-    apart in their tensors."""
+    """An axis of a product: its name and extent; subclasses add its strides in the tensors."""
 
     name: str
     extent: Size
@@ -30,37 +29,37 @@ class Walk:
 
 @dataclass(frozen=True)
 class WindowAxis(Walk):
-    """An axis of the places, the channels or the window: distance of neighbours in x, w."""
+    """An axis of output positions, channels or taps, with its strides in x and w."""
 
     x: Size
     w: Size
 
 
 class InLoops:
-    """A form of a product in loops."""
+    """The form of a product with outer loops."""
 
     loops: tuple[Walk, ...]
 
     @property
     def extents(self) -> tuple[tuple[str, Size], ...]:
-        """The names and extents of the loops."""
+        """Names and extents of the loops."""
         return tuple((walk.name, walk.extent) for walk in self.loops)
 
     @property
     def around(self) -> Size:
-        """Iterations of the loops."""
+        """Number of iterations of the loops."""
         return product(walk.extent for walk in self.loops)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A dimension of x that a window may leave.
+    """A dimension of x where windows may be out of bounds.
 
-    Inside is 0 <= constant + place * stride + tap * spread < extent; a name may be ''.
+    In bounds: 0 <= constant + position * stride + tap * spread < extent; a name may be ''.
     """
 
     constant: Size
-    place: str
+    position: str
     stride: Size
     tap: str
     spread: Size
@@ -70,12 +69,12 @@ class Bound:
 def bounds_of(
     read: Read,
     shape: tuple[Size, ...],
-    places: Sequence[Axis],
+    positions: Sequence[Axis],
     taps: Sequence[Axis],
     extents: Mapping[str, Size],
     box: Box,
 ) -> tuple[Bound, ...] | None:
-    """The bounds of a read that yields 0 outside; None when they are not those of a window."""
+    """Return the bounds of a read that yields 0 outside; None unless they are those of windows."""
     if read.default is None:
         return ()
     if read.flat or not (isinstance(read.default, Literal) and read.default.value == 0):
@@ -87,20 +86,28 @@ def bounds_of(
             return None
         if inside_always(form, extent, extents, box):
             continue
-        mine = [name for name in form.indices if any(name == a.name for a in places)]
-        theirs = [name for name in form.indices if any(name == a.name for a in taps)]
-        if len(mine) > 1 or len(theirs) > 1 or len(mine) + len(theirs) != len(form.indices):
+        position_names = [name for name in form.indices if any(name == a.name for a in positions)]
+        tap_names = [name for name in form.indices if any(name == a.name for a in taps)]
+        if (
+            len(position_names) > 1
+            or len(tap_names) > 1
+            or len(position_names) + len(tap_names) != len(form.indices)
+        ):
             return None
-        place, tap = "".join(mine), "".join(theirs)
-        found.append(Bound(form.constant, place, form.stride(place), tap, form.stride(tap), extent))
+        position, tap = "".join(position_names), "".join(tap_names)
+        found.append(
+            Bound(form.constant, position, form.stride(position), tap, form.stride(tap), extent)
+        )
     return tuple(found)
 
 
 def taps_inside(
     bound: Bound, low: ir.Value, high: ir.Value, taps: Size, value: Callable[[Size], ir.Value]
 ) -> tuple[ir.Value, ir.Value]:
-    """The first of `taps` that some place from `low` to `high` has inside, the one behind the last;
-    that may be before the first where there is none."""
+    """Return the range of `taps` that are in bounds for some output position from `low` to `high`.
+
+    The stop may be below the start where the range is empty.
+    """
     start = value(bound.constant)
     missing = greatest(0 - start - high * value(bound.stride), 0)
     reached = greatest(value(bound.extent) - start - low * value(bound.stride), 0)
@@ -109,7 +116,7 @@ def taps_inside(
 
 
 def inside_always(form: Affine, extent: Size, extents: Mapping[str, Size], box: Box) -> bool:
-    """Whether a position stays in 0:extent wherever its axes run at all."""
+    """Whether an index stays in 0:extent for all values of its axes."""
     low = high = form.constant
     for name, coefficient in form.terms:
         if prove(coefficient, ">=", 0, box) is not Truth.PROVED:
@@ -123,18 +130,20 @@ def inside_always(form: Affine, extent: Size, extents: Mapping[str, Size], box: 
 
 
 def without(read: Expr, units: set[str]) -> Read:
-    """The read with 0 for axes that run once."""
+    """Return the read with 0 for axes of extent 1."""
 
     changed = placed(read, dict.fromkeys(units, SizeTerm(as_size(0))))
     assert isinstance(changed, Read)
     return changed
 
 
-def merged_places(places: Sequence[WindowAxis], bounds: Sequence[Bound]) -> tuple[WindowAxis, ...]:
-    """Neighbouring places as one where x is stepped over as over one, and no bound has them."""
-    bounded = {bound.place for bound in bounds}
+def merge_positions(
+    positions: Sequence[WindowAxis], bounds: Sequence[Bound]
+) -> tuple[WindowAxis, ...]:
+    """Merge adjacent output axes that x strides over as one axis, where no bound uses them."""
+    bounded = {bound.position for bound in bounds}
     merged: list[WindowAxis] = []
-    for step in places:
+    for step in positions:
         last = merged[-1] if merged else None
         if (
             last is not None
@@ -148,10 +157,10 @@ def merged_places(places: Sequence[WindowAxis], bounds: Sequence[Bound]) -> tupl
 
 
 class LayerSizes(SizeParameters):
-    """The sizes of a kernel that layers share: only small constants are part of its text.
+    """The sizes of a kernel that layers share: only small constants are literals in its code.
 
-    A size with a `role` is a parameter whatever it is, and of its own: layers share the kernel
-    although it is small in one of them, or happens to be another size too.
+    A size with a `role` is always a parameter of its own: layers share the kernel although the size
+    is small in one of them, or equals another size.
     """
 
     def __init__(self) -> None:
@@ -159,16 +168,16 @@ class LayerSizes(SizeParameters):
         self._roles: dict[str, Size] = {}
 
     def role(self, name: str, size: Size) -> ir.Value:
-        """The parameter of that name; InternalError where it is another size already."""
+        """Return the parameter of that name; InternalError where it already has another size."""
         known = self._roles.setdefault(name, size)
         if known != size:
-            raise InternalError(f"size '{name}' of a kernel is {known}, and {size}")
+            raise InternalError(f"size '{name}' of a kernel is {known}, and also {size}")
         return ir.Var(ir.INDEX, name)
 
-    def known(self, name: str, size: Size, most: int = 1) -> ir.Value:
-        """A role, but a small constant is part of the text: one of `most` at most."""
+    def known(self, name: str, size: Size, max_literal: int = 1) -> ir.Value:
+        """Return a role, or a literal for a constant of at most `max_literal`."""
         constant = size.constant
-        if constant is not None and abs(constant) <= most:
+        if constant is not None and abs(constant) <= max_literal:
             return ir.Const(ir.INDEX, constant)
         return self.role(name, size)
 
@@ -193,10 +202,10 @@ Split = tuple[tuple[Axis, ...], tuple[Size, ...], Callable[..., Expr]]
 
 
 def split_groups(axes: tuple[Axis, ...], strides: tuple[Size, ...], x: Read) -> Split | None:
-    """Axes and strides of the result with `m // share` in a read as an axis of its own.
+    """Return axes and strides of the result, with `m // share` in a read as an axis of its own.
 
-    Also returns what rewrites expressions over the old axes. None when `m // share` does not cut m
-    into whole groups.
+    Also returns the rewrite of expressions over the old axes. None when `share` does not divide the
+    extent of m.
     """
     shares = {part for index in x.indices for part in _quotients(index)}
     if not shares:
@@ -237,18 +246,18 @@ def split_groups(axes: tuple[Axis, ...], strides: tuple[Size, ...], x: Read) -> 
 def _quotients(expr: Expr) -> set[tuple[str, int]]:
     found: set[tuple[str, int]] = set()
 
-    def look(part: Expr) -> Expr | None:
+    def visit(part: Expr) -> Expr | None:
         known = _quotient(part)
         if known is not None:
             found.add(known)
         return None
 
-    rewrite(expr, look)
+    rewrite(expr, visit)
     return found
 
 
 def _quotient(expr: Expr) -> tuple[str, int] | None:
-    """(axis, divisor) of an axis divided by a constant."""
+    """Return (axis, divisor) of an axis divided by a constant."""
     if not (isinstance(expr, Apply) and expr.function == "floordiv"):
         return None
     axis, by = expr.arguments

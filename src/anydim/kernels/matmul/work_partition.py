@@ -1,14 +1,14 @@
-"""How threads share a product: the range of its launch, and the rectangles that a part of it is.
+"""Work partition of a product: the range of its launch, and the rectangles of a part of it.
 
-Tiles of rows times panels of columns, in loops: a kernel goes through all tiles of a panel, then
-those of the next one, and each tile counts as many positions as its panel has vectors, so that a
-narrow last panel counts less. Its part is rectangles: what it has of its first panel, all panels
-that it has as a whole, what it has of its last one. Within them it goes by blocks as large as
-caches allow: on one thread there is one rectangle, and on any number of threads every tile is
-computed in the same way.
+The work consists of tiles of rows times panels of columns, in loops: a kernel runs all tiles of a
+panel, then those of the next panel. A tile counts one cell per vector of its panel, so that a
+narrow last panel counts less. A part consists of rectangles: the rest of its first panel, its
+whole panels, the beginning of its last panel. Inside a rectangle the blocks are as large as the
+caches allow: one thread has one rectangle, and every tile is computed in the same manner with any
+number of threads.
 
 Where rows are many, all panels count as one, and threads share the rows alone. The range of the
-launch is time: it has a step for about half a microsecond.
+launch is time: one step is about half a microsecond.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, select
 from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
 
-GRAIN = 8  # steps that are worth a thread
-STEP = 50_000  # of `Sharing.work`
-MOST_STEPS = 1 << 16  # of a product that packs weights: each piece of its range would pack again
-MOST_PACKED = 1 << 21  # of one whose weights are packed: a call looks behind pieces of its range
+GRAIN = 8  # steps below which another thread does not pay
+STEP = 50_000  # of `WorkPartition.work`
+MAX_STEPS = 1 << 16  # of a product that packs weights: each piece of its range would pack again
+MAX_STEPS_PACKED = 1 << 21  # with packed weights: a call checks for other work between pieces
 _VECTOR, _TILE = 16, 3000
 
 
 @dataclass(frozen=True)
-class Sharing:
-    """Of a product in `loops` (name, extent): `tiles` of rows, `columns` in panels of `width`.
+class WorkPartition:
+    """The partition of a product in `loops` (name, extent).
 
-    Where `whole` is 1, not 0, all panels stay together. `work` is about 100 for each nanosecond.
-    The range of the launch has `most` steps.
+    `tiles` of rows, `columns` in panels of `width`. Panels stay together where `whole` is 1, not
+    0. `work` is about 100 per nanosecond. The range of the launch has at most `max_steps` steps.
     """
 
     loops: tuple[tuple[str, Size], ...]
@@ -43,37 +43,37 @@ class Sharing:
     lanes: int
     whole: Size
     work: Size
-    most: int = MOST_STEPS
+    max_steps: int = MAX_STEPS
 
     @property
     def panels(self) -> Size:
-        """All panels."""
+        """Number of panels."""
         return ceil_div(self.columns, self.width)
 
     @property
     def vectors(self) -> Size:
-        """The positions of a tile in all panels, where they do not stay together."""
+        """Cells of a tile in all panels, where the panels do not stay together."""
         return ceil_div(self.columns, self.lanes)
 
     @property
     def around(self) -> Size:
-        """Iterations of the loops."""
+        """Number of iterations of the loops."""
         return product(extent for _, extent in self.loops)
 
     @property
     def steps(self) -> Size:
-        """The range of the launch: nothing for no results."""
-        return minimum(ceil_div(self.work, STEP), self.most)
+        """The range of the launch; 0 when there are no results."""
+        return minimum(ceil_div(self.work, STEP), self.max_steps)
 
     def rectangles(
         self, value: Callable[[str, Size], ir.Value], body: Sequence[ir.Step], done: str = ""
     ) -> tuple[ir.Step, ...]:
-        """Do `body` for each rectangle of start:stop.
+        """Return steps that run `body` for each rectangle of start:stop.
 
-        It knows the indices of the loops, the number `around` of their iteration, and `first_tile`,
-        `stop_tile`, `first_panel`, `stop_panel`. `value` gives a size, for a name of its role.
-        Of tiles that are alone in their iteration it may do several of those that are `left`: it
-        sets the register `done`, where that has a name, to their number.
+        The body can use the indices of the loops, the number `around` of their iteration, and
+        `first_tile`, `stop_tile`, `first_panel`, `stop_panel`. `value` returns a size by role name.
+        With a register name `done`, the body may process several tiles that are alone in their
+        iteration, out of the `left` remaining ones; it stores their number in `done`.
         """
         code = Writer()
 
@@ -104,13 +104,13 @@ class Sharing:
             first = known("first_tile", here - column * tiles)
             rest = known("around", column / groups)
             group = code.let(column - rest * groups)
-            left = code.let(end - here, "left" if done else "")
+            remaining = code.let(end - here, "left" if done else "")
             if done:
                 code.emit(ir.Declare(done, constant(1)))
-            all_of = least(left / tiles, groups - group)
+            all_of = least(remaining / tiles, groups - group)
             complete = code.let(select(first.equals(0), all_of, 0))
             many = code.let(greatest(complete, 1))
-            stop = known("stop_tile", select(complete > 0, tiles, least(first + left, tiles)))
+            stop = known("stop_tile", select(complete > 0, tiles, least(first + remaining, tiles)))
             known("first_panel", group * span)
             known("stop_panel", least((group + many) * span, panels))
             for name, extent in reversed(self.loops[1:]):
@@ -122,14 +122,14 @@ class Sharing:
                 known(name, rest)
             for step in body:
                 code.emit(step)
-            took = many * (stop - first)
-            at += took * ir.Get(ir.INDEX, done) if done else took
+            advance = many * (stop - first)
+            at += advance * ir.Get(ir.INDEX, done) if done else advance
         return code.written
 
 
 @dataclass(frozen=True)
 class _Cells:
-    """Tiles of `groups` of panels, which count `weight` each, all groups `weights`."""
+    """Counts of tiles and groups of panels; a group has `weight` cells, all groups `weights`."""
 
     tiles: ir.Value
     groups: ir.Value
@@ -139,7 +139,7 @@ class _Cells:
     steps: ir.Value
 
     def first(self, code: Writer, step: ir.Value) -> ir.Value:
-        """The first tile, counted through all groups, whose positions begin at a step or later."""
+        """Return the first tile, over all groups, whose cells begin at `step` or later."""
         each = code.let(self.tiles * self.weights)
         position = code.let(step * each * self.around / self.steps)
         each = code.let(greatest(each, 1))
@@ -153,15 +153,15 @@ class _Cells:
 
 
 def work_of(loops: Size, rows: Size, tiles: Size, columns: Size, k: Size) -> Size:
-    """That of a product: a tile takes as long as two more rows, without any k as long as with one.
+    """Return the work of a product: a tile costs as much as two more rows, with k = 0 as one row.
 
-    Few columns take as long as those of a vector, and a tile of next to nothing `_TILE`. Measured
-    on a Xeon with AVX-512: 100 multiply-adds of floats in a nanosecond.
+    Few columns cost as much as one vector, and a tile has a fixed cost of `_TILE`. Measured on a
+    Xeon with AVX-512: 100 multiply-adds of floats in a nanosecond.
     """
     each = maximum(columns, _VECTOR) * maximum(k, 1)
     return loops * minimum(columns, 1) * ((rows + 2 * tiles) * each + tiles * _TILE)
 
 
 def from_on(size: Size | int, least: Size | int) -> Size:
-    """1 where a size is at least so much, else 0."""
+    """Return 1 where a size is at least `least`, else 0."""
     return minimum(maximum(as_size(size) - least + 1, 0), 1)

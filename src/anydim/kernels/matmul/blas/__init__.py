@@ -1,1 +1,1 @@
-"""Matrix products by functions of a library that is not ours, through their addresses."""
+"""Matrix products by functions of an external library, called through their addresses."""

@@ -1,14 +1,14 @@
-"""The template of plain matrix products that a BLAS library computes (docs/strategies.md).
+"""The template of plain matrix products computed by a BLAS library (docs/strategies.md).
 
-A kernel calls `gemm` once for each index of the loops around a product and each thread, which takes
-a part of the rows or of the columns: the library itself uses one thread. It finds the function's
-address in an operand, so that its text is the same in every process. What follows a product is in
-other kernels.
+A kernel calls `gemm` once per index of the loops around a product and per thread; a thread takes a
+part of the rows or of the columns, and the library itself uses one thread. The function's address
+is an operand, so that the kernel's code is the same in every process. The epilogue of the product
+runs in other kernels.
 
 The interface is that of the C functions of the Reference BLAS, cblas.h (netlib.org/blas):
 `cblas_sgemm(order, transA, transB, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc)`. All integers
-are handed over as 64 bits, of which a library of 32 bits reads the lower half, in registers and on
-the stack: so both are called alike, with numbers below 2^31.
+are passed as 64 bits; a library of 32 bits reads the lower half, in registers and on the stack.
+Both are therefore called alike, with numbers below 2^31.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from anydim.kernels.template import Task, Template, form_template
 from anydim.lang.tree import Group
 from anydim.sizes import Size, Truth, as_size, ceil_div, maximum, prove
 
-FUNCTIONS = {float32: "cblas_sgemm", float64: "cblas_dgemm"}  # in the order of the operand's words
-WORDS = "$library"  # what the operand of addresses is called
+FUNCTIONS = {float32: "cblas_sgemm", float64: "cblas_dgemm"}  # in the order of the operand's slots
+WORDS = "$library"  # name of the operand that holds the addresses
 _ROWS, _PLAIN, _TRANSPOSED = 101, 111, 112  # CBLAS_ORDER, CBLAS_TRANSPOSE
-_LARGEST = (1 << 31) - 1  # of an integer that a library takes
+_LARGEST = (1 << 31) - 1  # maximum of a library's integers
 _BLOCK = 64  # rows or columns
-_WORTH = 200_000  # operations for which a thread is woken
+_WORTH = 200_000  # operations that pay for another thread
 
 
 @dataclass(frozen=True)
 class Blas:
-    """There is nothing to choose: the library knows its machine."""
+    """The schedule of a BLAS call; it has no options: the library is tuned for its machine."""
 
 
 register("blas", Blas)
@@ -50,7 +50,7 @@ register("blas", Blas)
 
 @dataclass(frozen=True)
 class _Matrix:
-    """A stored row by row, or column by column; `width` elements of `stride` lie side by side."""
+    """A matrix in row-major or transposed order; `width` contiguous elements every `stride`."""
 
     transposed: bool
     stride: Size
@@ -58,7 +58,7 @@ class _Matrix:
 
 
 def blas_template(addresses: tuple[int, ...]) -> Template:
-    """The template for a library whose functions, in the order of `FUNCTIONS`, lie there."""
+    """Return the template of a library; `addresses` are in the order of `FUNCTIONS`."""
     lower = partial(_lower, addresses)
     return form_template("blas", Blas, _form, lambda *_: Blas(), lower, keeps=True)
 
@@ -70,7 +70,7 @@ def _lower(addresses: tuple[int, ...], form: ContractionForm, schedule: Blas, ta
 
 
 def _form(task: Task) -> ContractionForm | None:
-    """The group as a plain product whose matrices lie as a library takes them."""
+    """Return the group as a plain product in layouts that the library accepts, or None."""
     form = form_of(task.group, frozenset(), task.machine)
     if form is None or form.dtype not in FUNCTIONS or form.start is not None or form.pieces:
         return None
@@ -82,13 +82,13 @@ def _form(task: Task) -> ContractionForm | None:
         return None
     if task.group.type_of(form.outputs[0].tensor).dtype != form.dtype:
         return None
-    here = task.box.without_zero()  # elsewhere there is nothing to multiply, or nothing to sum
-    fine = all(prove(x.stride, ">=", x.width, here) is Truth.PROVED for x in _matrices(form))
-    return form if fine else None
+    here = task.box.without_zero()  # size 0 has nothing to multiply or to sum
+    fits = all(prove(x.stride, ">=", x.width, here) is Truth.PROVED for x in _matrices(form))
+    return form if fits else None
 
 
 def _matrices(form: ContractionForm) -> tuple[_Matrix, _Matrix, _Matrix]:
-    """A, B and C. One of a single row has whatever stride is right."""
+    """Return A, B and C; a matrix of one row gets the stride that the library expects."""
     m, n, k = form.m, form.n, form.k
     return (
         _matrix(m, k, m.a, k.a),
@@ -105,7 +105,7 @@ def _matrix(rows: MatrixWalk, columns: MatrixWalk, row: Size, column: Size) -> _
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows and columns of a product, and where its matrices begin in their tensors."""
+    """Rows and columns of a part of a product, and its offsets in the tensors."""
 
     rows: ir.Value
     columns: ir.Value
@@ -115,10 +115,9 @@ class _Part:
 
 
 class _Writer(ProductKernel):
-    """Writes main: each product of the loops, as far as a thread's part of the range has it.
+    """Writes main: each product of the loops, restricted to a thread's part of the range.
 
-    Where a library cannot take the numbers (nothing to multiply or to sum, more than 31 bits count)
-    the part is computed as the product is defined.
+    Where the library cannot take the sizes (0, or above 31 bits), plain loops compute the part.
     """
 
     name = "blas"
@@ -131,7 +130,7 @@ class _Writer(ProductKernel):
         self.a, self.b, self.c = (
             self.buffers[tensor] for tensor in (form.a, form.b, form.outputs[0].tensor)
         )
-        # blocks of rows, or of columns where there are more, are what threads share
+        # threads share blocks of rows, or of columns where there are more columns
         self.blocks = maximum(ceil_div(maximum(form.m.extent, form.n.extent), _BLOCK), 1)
         self.grain = _grain(form)
         self.m, self.n, self.k = (sizes.value(x.extent) for x in (form.m, form.n, form.k))
@@ -145,12 +144,12 @@ class _Writer(ProductKernel):
         return self.form.around * self.blocks
 
     def functions(self) -> tuple[ir.Function, ...]:
-        """Main alone."""
+        """Return main, the only function."""
         form, code, blocks = self.form, self.code, self.sizes.value(self.blocks)
         start, stop = variable("start"), variable("stop")
         index = list(FUNCTIONS).index(form.dtype)
         gemm = code.let(ir.Load(ir.INDEX, "library", constant(index)))
-        room = code.let(self._room())
+        margin = code.let(self._margin())
         with code.range(quotient(start, blocks), quotient_up(stop, blocks)) as group:
             first = group * blocks
             begin = code.let(greatest(start - first, 0))
@@ -159,14 +158,14 @@ class _Writer(ProductKernel):
             assert isinstance(group, ir.Var)
             code.take(split_index(group.name, *loops))
             part = self._part(begin * _BLOCK, end * _BLOCK)
-            with code.when(room >= 0):
+            with code.when(margin >= 0):
                 self._call(gemm, part)
             with code.otherwise():
                 self._plain(part)
         return (self.main(code.written),)
 
     def _part(self, first: ir.Value, last: ir.Value) -> _Part:
-        """The rows and columns of the part: blocks of the longer of both."""
+        """Return the rows and columns of a part: blocks along the longer of m and n."""
         form, let, value = self.form, self.code.let, self.sizes.value
         tall, zero = self.m >= self.n, constant(0)
         row, column = let(select(tall, first, zero)), let(select(tall, zero, first))
@@ -182,28 +181,28 @@ class _Writer(ProductKernel):
         begin = [let(each + moved[name]) for name, each in zip("abc", at)]
         return _Part(rows, columns, *begin)
 
-    def _room(self) -> ir.Value:
-        """How far all numbers are from what a library cannot take; below 0: it cannot."""
+    def _margin(self) -> ir.Value:
+        """Return the margin of all sizes to the library's limits; negative: use plain loops."""
         value, matrices = self.sizes.value, _matrices(self.form)
-        most = greatest(greatest(self.m, self.n), self.k)
+        largest = greatest(greatest(self.m, self.n), self.k)
         for matrix in matrices:
-            most = greatest(most, value(matrix.stride))
-        fewest = least(self.k, least(self.m, self.n))
-        room = least(_LARGEST - most, fewest - 1)
+            largest = greatest(largest, value(matrix.stride))
+        smallest = least(self.k, least(self.m, self.n))
+        margin = least(_LARGEST - largest, smallest - 1)
         for matrix in matrices:
-            room = least(room, value(matrix.stride) - value(matrix.width))
-        return room
+            margin = least(margin, value(matrix.stride) - value(matrix.width))
+        return margin
 
     def _call(self, gemm: ir.Value, part: _Part) -> None:
         a, b, c = _matrices(self.form)
-        turned = [constant(_TRANSPOSED if x.transposed else _PLAIN) for x in (a, b)]
+        transposes = [constant(_TRANSPOSED if x.transposed else _PLAIN) for x in (a, b)]
         lead = [self.sizes.value(matrix.stride) for matrix in (a, b, c)]
         one, zero = (ir.Const(ir.Type(self.form.dtype), number) for number in (1.0, 0.0))
         names = zip((self.a, self.b, self.c), (part.a, part.b, part.c))
-        place = [ir.Address(name, at) for name, at in names]
+        addresses = [ir.Address(name, at) for name, at in names]
         arguments = (
-            constant(_ROWS), *turned, part.rows, part.columns, self.k, one, place[0], lead[0],
-            place[1], lead[1], zero, place[2], lead[2],
+            constant(_ROWS), *transposes, part.rows, part.columns, self.k, one,
+            addresses[0], lead[0], addresses[1], lead[1], zero, addresses[2], lead[2],
         )  # fmt: skip
         self.code.emit(ir.Call(gemm, arguments))
 
@@ -222,7 +221,7 @@ class _Writer(ProductKernel):
 
 
 def _grain(form: ContractionForm) -> int:
-    """Blocks that are worth a thread: at least about 2 us of work."""
+    """Return the blocks that pay for another thread: at least about 2 us of work."""
     short = [w.extent.constant for w in (form.m, form.n, form.k) if w.extent.constant is not None]
     each = 2 * _BLOCK * max(1, min(short, default=1)) * max(1, max(short, default=1))
     return max(1, _WORTH // each)

@@ -1,8 +1,8 @@
-"""Windows of some images of few places: rows are the images of one place, a loop goes over places.
+"""Convolutions of few output positions: rows are the images at one position, in a loop.
 
-Rows that are neighbours are windows of several lines, or images, where lines are short: a tile of
-them has every tap inside somewhere. All windows of one place lack the same taps, which their sums
-leave out (`valid_taps.py`): zeros alone, so an image has its bits in any batch.
+Where lines are short, adjacent rows are windows of several lines or images, so that every tap is
+in bounds for some row of a tile. All windows at one position lack the same taps, which the kernel
+skips (`valid_taps.py`): they only add zeros, so an image has the same bits in any batch.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from anydim.lang.tree import Apply, Index, Read, SizeTerm
 from anydim.lang.tree.affine import placed
 from anydim.sizes import Box, as_size, maximum, minimum, product, simplify
 
-_LEAST_IMAGES, _MOST_PLACES, _SHORT = 4, 49, 11
+_MIN_IMAGES, _MAX_POSITIONS, _MAX_LINE = 4, 49, 11
 
 
-def place_by_place(form: ContractionForm, tile: int, box: Box) -> ContractionForm:
-    """The form with this way in it, at sizes where that pays; not where a `tile` of rows is a line
-    or part of one.
+def form_by_position(form: ContractionForm, tile: int, box: Box) -> ContractionForm:
+    """Return the form with this variant added, for sizes where it pays.
 
-    No size is multiplied by another that the choice is in, so their formulas stay short.
+    It does not pay where a `tile` of rows is within a line. No size is multiplied by another
+    one that the choice depends on, so that the formulas stay short.
     """
-    side = form.windows
-    if side is None or form.loops:
+    layout = form.windows
+    if layout is None or form.loops:
         return form
-    images, *inner = side.places
-    if images.name in {bound.place for bound in side.bounds} or len(inner) < 2:
+    images, *inner = layout.positions
+    if images.name in {bound.position for bound in layout.bounds} or len(inner) < 2:
         return form
-    places, line = (product(axis.extent for axis in axes) for axes in (inner, inner[1:]))
-    few = maximum(places - _MOST_PLACES, as_size(_LEAST_IMAGES) - images.extent)
-    short = maximum(line - _SHORT, line // tile * tile - line + 1, 2 - inner[0].extent)
+    positions, line = (product(axis.extent for axis in axes) for axes in (inner, inner[1:]))
+    few = maximum(positions - _MAX_POSITIONS, as_size(_MIN_IMAGES) - images.extent)
+    short = maximum(line - _MAX_LINE, line // tile * tile - line + 1, 2 - inner[0].extent)
     other = simplify(from_on(maximum(few, short), 1), box)
     if other.constant == 1:
         return form
-    rows = minimum(side.rows, images.extent + other * side.rows)
-    spots = maximum(places - other * places, 1)
+    rows = minimum(layout.rows, images.extent + other * layout.rows)
+    spots = maximum(positions - other * positions, 1)
     row = replace(form.m, extent=rows, c=form.m.c * spots)
     at = Apply("add", (Apply("mul", (Index(ROW), SizeTerm(spots))), Index(SPOT)))
     start = None if form.start is None else placed(form.start, {ROW: at})
@@ -49,5 +49,5 @@ def place_by_place(form: ContractionForm, tile: int, box: Box) -> ContractionFor
         loops=(MatrixWalk(SPOT, spots, as_size(0), as_size(0), form.m.c),),
         outputs=tuple(Output(each.tensor, placed(each.value, {ROW: at})) for each in form.outputs),
         start=start if isinstance(start, Read) else None,
-        windows=replace(side, spots=spots),
+        windows=replace(layout, spots=spots),
     )

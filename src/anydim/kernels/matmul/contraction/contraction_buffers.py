@@ -1,4 +1,4 @@
-"""Where the data of a contraction kernel is: its operands, its scratch, the counts of its loops."""
+"""Storage of a contraction kernel: its operands, its scratch, the counts of its loops."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 from anydim.base.records import dataclass
 from anydim.kernels.matmul.contraction.contraction_form import ContractionForm
-from anydim.kernels.matmul.contraction.interleaved_accumulators import filled, long
+from anydim.kernels.matmul.contraction.interleaved_accumulators import is_long, padded_k
 from anydim.kernels.matmul.contraction.matrix_vector import WIDE
 from anydim.kernels.matmul.epilogue import Output, read_by
 from anydim.kernels.matmul.matmul_kernel import roles_of
 from anydim.kernels.matmul.register_tile import LINE, Tile
-from anydim.kernels.matmul.work_partition import Sharing
+from anydim.kernels.matmul.work_partition import WorkPartition
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import Affine, address, reads
 from anydim.sizes import Size, align_up, as_size, maximum
@@ -19,10 +19,10 @@ from anydim.sizes import Size, align_up, as_size, maximum
 
 @dataclass(frozen=True)
 class Blocks:
-    """Counts of the loops: row tiles in all and of a block; units of the sharing of a block.
+    """Loop counts: row tiles in total and per block, panels per block.
 
-    `rows` of a block, `sums` of a tile over its columns and `b_bytes` are not below what is needed,
-    and shorter formulas.
+    `rows` of a block, `sums` of a tile over its columns and `b_bytes` are upper bounds, which have
+    shorter formulas.
     """
 
     tiles: Size
@@ -31,24 +31,26 @@ class Blocks:
     rows: Size
     sums: Size
     b_bytes: Size
-    sharing: Sharing
+    partition: WorkPartition
 
 
 def roles_of_form(
     form: ContractionForm, packed: Collection[str] = ()
 ) -> tuple[tuple[tuple[str, str], ...], dict[str, str]]:
-    """The roles of its tensors and their buffers; `b` may be packed."""
+    """Return the roles of the form's tensors and their buffers; `b` may be packed."""
     read = read_by(form.outputs)
     read += [] if form.start is None else [form.start.tensor]
     written = [output.tensor for output in form.outputs]
     return roles_of(((form.a, "a"), (form.b, "b")), packed, read, written)
 
 
-def started_in_place(
+def startable_in_place(
     group: Group, form: ContractionForm, target: Output | None
 ) -> tuple[tuple[str, str], ...]:
-    """The result that holds the sums with what they start from, where that is read at their places
-    and for nothing else; see `Launch.in_place`."""
+    """Return the pair (result, start) where the sums may start in place; see `Launch.in_place`.
+
+    The start must be read at the offsets of the sums only, and by nothing else.
+    """
     if target is None or form.start is None:
         return ()
     start = form.start.tensor
@@ -64,7 +66,7 @@ def started_in_place(
 
 @dataclass(frozen=True)
 class Scratch:
-    """Byte offsets in scratch: a block of A at 0, a block of B, a tile of sums; and all bytes."""
+    """Byte offsets in scratch: a block of A at 0, a block of B, a tile of sums; and total bytes."""
 
     holds_a: bool
     holds_b: bool
@@ -75,19 +77,22 @@ class Scratch:
 
 
 def scratch_of(
-    form: ContractionForm, tile: Tile, blocks: Blocks, packed: bool, sums: bool, turns: bool
+    form: ContractionForm, tile: Tile, blocks: Blocks, packed: bool, sums: bool, interleaves: bool
 ) -> Scratch:
-    """A is copied where its elements along k are not all neighbours, or take turns, B unless it
-    came packed."""
+    """Return the scratch layout.
+
+    A is copied where its elements along k are not all contiguous, or with interleaved accumulators;
+    B is packed unless it was packed before.
+    """
     size = form.dtype.bytes
-    k_padded = align_up(filled(form.k.extent) if turns else form.k.extent, tile.lanes)
+    k_padded = align_up(padded_k(form.k.extent) if interleaves else form.k.extent, tile.lanes)
     holds_a = form.copies_a
     if form.cuts_a or form.windows:
         k_padded = k_padded + tile.lanes  # a piece is copied in whole vectors
     a_bytes = b_bytes = sum_bytes = as_size(0)
-    if holds_a or turns:
+    if holds_a or interleaves:
         a_bytes = align_up(blocks.rows * k_padded * size, LINE)
-        a_bytes = a_bytes * long(form) if turns else a_bytes
+        a_bytes = a_bytes * is_long(form) if interleaves else a_bytes
     if not packed:
         b_bytes = align_up(blocks.b_bytes, LINE)
     if sums:

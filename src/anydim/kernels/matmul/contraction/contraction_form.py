@@ -1,10 +1,10 @@
-"""What the contraction template sees in a group: a matrix product in loops, and what follows it.
+"""The contraction form of a group: a matrix product in loops, and its epilogue.
 
     for every loop index:  C[m, n] = sum over k of A[m, k] * B[k, n],  y[m, n] = f(C[m, n], ...)
 
-Axes that lie behind one another in every tensor become one: batch and sequence of an activation
-are one m. Axes that do not fit become loops around the product. All that is left is strides, so
-a transposed operand is just another pair of numbers.
+Axes that are contiguous in every tensor are merged: batch and sequence of an activation are one m.
+Other axes become loops around the product. Only strides remain, so a transposed operand is just
+another pair of numbers.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine, are_known
-from anydim.kernels.matmul.contraction.window_rows import ONE, WindowSide, moves, window_side
+from anydim.kernels.matmul.contraction.window_rows import ONE, WindowLayout, moves, window_layout
 from anydim.kernels.matmul.epilogue import (
     COLUMN,
     PRODUCT,
     ROW,
     Output,
     Renamed,
+    element_offset,
     epilogue_of,
-    place_of,
     product_of,
     split_start,
     streams_of,
@@ -39,7 +39,7 @@ from anydim.sizes import Box, Size, as_size, product
 
 @dataclass(frozen=True)
 class MatrixWalk(Walk):
-    """An axis with the elements between neighbours in A, B and C."""
+    """An axis with its strides in A, B and C, in elements."""
 
     a: Size
     b: Size
@@ -48,7 +48,7 @@ class MatrixWalk(Walk):
 
 @dataclass(frozen=True)
 class Pieces:
-    """`count` pieces of k, each of `length`, and the elements between neighbours in A and B."""
+    """`count` pieces of k, each of `length`, and the strides between pieces in A and B."""
 
     count: Size
     length: Size
@@ -60,12 +60,12 @@ class Pieces:
 class ContractionForm(InLoops):
     """A contraction as a matrix product; see the module's docstring.
 
-    `b_parts` are B's axes as (extent, stride) before merging: loops, k, n; what packing needs.
-    `in_panels`: B lies as a tile reads it, in panels of a vector's width, the last one padded.
-    `pieces` are those of k that lie apart in an operand; strides of k are those within one.
-    `start` is the flat read that the sums start from; without it they start from 0.
-    `windows`: rows of A are those of a tensor, and are brought together as they are used.
-    Expressions are over the indices m, n and the names of the loops.
+    `b_parts` are B's axes as (extent, stride) before merging, for packing: loops, k, n.
+    `in_panels`: B is stored in panels of a vector's width, the last one padded, as a tile reads it.
+    `pieces` are the pieces of a k that is not contiguous in an operand; strides of k are within
+    one. `start` is the flat read that the sums start from; without it they start from 0. `windows`:
+    rows of A are windows of a tensor, and are gathered on use. Expressions are over the indices m,
+    n and the names of the loops.
     """
 
     dtype: DType
@@ -82,32 +82,32 @@ class ContractionForm(InLoops):
     start: Read | None
     in_panels: bool = False
     pieces: Pieces | None = None
-    windows: WindowSide | None = None
+    windows: WindowLayout | None = None
 
     @property
     def work(self) -> Size:
-        """Multiply-adds of all."""
+        """Multiply-adds in total."""
         return self.all_rows * self.n.extent * self.k.extent
 
     @property
-    def by_place(self) -> bool:
-        """Whether there are sizes at which rows are the images of one place."""
+    def by_position(self) -> bool:
+        """Whether some sizes use rows of images at one output position."""
         return self.windows is not None and self.windows.spots != ONE
 
     @property
     def all_rows(self) -> Size:
-        """Those of all iterations of the loops."""
+        """Rows of all iterations of the loops."""
         rows = self.around * self.m.extent
-        return self.windows.rows if self.windows is not None and self.by_place else rows
+        return self.windows.rows if self.windows is not None and self.by_position else rows
 
     @property
     def copies_a(self) -> bool:
-        """Whether rows of A are copied before they are used."""
+        """Whether rows of A are copied before use."""
         return self.k.a != 1 or self.cuts_a or self.windows is not None
 
     @property
     def same_b(self) -> bool:
-        """Whether the loops around the product have one B."""
+        """Whether all iterations of the loops around the product share one B."""
         return bool(self.loops) and all(walk.b == 0 for walk in self.loops)
 
     @property
@@ -127,9 +127,9 @@ def form_of(
     group: Group, constants: frozenset[str], machine: Machine, box: Box | None = None,
     starts: bool = True,
 ) -> ContractionForm | None:  # fmt: skip
-    """The group as a matrix product with an epilogue; None when it is not one.
+    """Return the group as a matrix product with an epilogue; None when it is not one.
 
-    With a box, rows of A may be windows of a tensor. `starts`: sums may start from what is added.
+    With a box, rows of A may be windows of a tensor. With `starts`, sums may start from an addend.
     """
     found = product_of(group)
     if found is None:
@@ -150,7 +150,7 @@ def form_of(
 
 @dataclass(frozen=True)
 class Factor:
-    """A factor: its address, and its read where that may be outside of the tensor, or step."""
+    """A factor: its address, and its read where that may be out of bounds or stepped."""
 
     tensor: str
     form: Affine
@@ -160,7 +160,7 @@ class Factor:
 def _factors(
     parts: Sequence[Expr], statement: Statement, group: Group
 ) -> tuple[Factor, Factor] | None:
-    """The two reads of the product, when they have addresses and C's element type."""
+    """Return the two reads of the product, if they have addresses and C's element type."""
     inputs = {tensor.name: tensor.type for tensor in group.inputs}
     dtype = group.type_of(statement.target).dtype
     found = []
@@ -176,9 +176,10 @@ def _factors(
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to read a group: which factor is A, which is B, and whether B can be packed early.
+    """A candidate reading of a group: which factor is A, which is B, and how B is packed.
 
-    `width` is that of a panel; `starts` says whether sums may start from what is added to them.
+    `width` is the width of a panel. `packed`: B is packed at load time. `starts`: sums may start
+    from an addend.
     """
 
     group: Group
@@ -203,7 +204,7 @@ class Reading:
         start: Read | None = None
         if self.starts:
             factors = (self.a.tensor, self.b.tensor)
-            own = place_of(self.statement)
+            own = element_offset(self.statement)
             start, outputs = split_start(outputs, self.group, columns[-1].name, own, factors)
         values = [output.value for output in outputs] + ([] if start is None else [start])
         streams, pinned = streams_of(self.group, self.statement, values)
@@ -217,7 +218,7 @@ class Reading:
         in_b = () if self.packed or in_panels else (self.b.form,)
         m_groups = merged(rows, streams if windows else [*streams, self.a.form], pinned)
         if sums and not windows and self.a.form.stride(sums[-1].name) != 1:
-            # rows are then the axis along which A has neighbours, wherever C has it
+            # rows are then the axis along which A is contiguous, whatever C's layout
             m_groups.sort(key=lambda axes: self.a.form.stride(axes[-1].name) == 1)
         n_groups = merged(columns, [*streams, *in_b], pinned)
         k_groups = [tuple(sums)] if windows else merged(sums, [self.a.form, *in_b], pinned)
@@ -259,8 +260,10 @@ class Reading:
             )
         )
 
-    def _windows(self, rows: list[Axis], sums: list[Axis]) -> tuple[WindowSide | None, list[Axis]]:
-        """Rows of A as windows where they are any, and the sums in their order."""
+    def _windows(
+        self, rows: list[Axis], sums: list[Axis]
+    ) -> tuple[WindowLayout | None, list[Axis]]:
+        """Return rows of A as windows if they are windows, and the reduced axes in their order."""
         read = self.a.read
         if self.box is None or read is None or moves(read, rows, sums) != self.packed:
             return None, sums
@@ -274,11 +277,11 @@ class Reading:
         units = {a.name for a in (*self.statement.axes, *self.statement.reduced)}
         units -= {axis.name for axis in (*rows, *sums)}
         shape = self.group.type_of(read.tensor).shape
-        found = window_side(without(read, units), self.a.form, shape, rows, sums, self.box)
+        found = window_layout(without(read, units), self.a.form, shape, rows, sums, self.box)
         return (None, sums) if found is None else (found[0], list(found[1]))
 
     def _in_panels(self, columns: list[Axis], sums: list[Axis]) -> bool:
-        """Whether B(panel, k, lane) lies as a constant one is packed."""
+        """Whether B(panel, k, lane) has the layout of a packed constant."""
         if len(sums) != 1 or not 1 <= len(columns) <= 2 or self.b.form.constant.constant != 0:
             return False
         stride = self.b.form.stride
@@ -299,22 +302,22 @@ class Reading:
         return axis.extent, self.b.form.stride(axis.name)
 
     def _walk(self, name: str, axes: tuple[Axis, ...]) -> MatrixWalk:
-        """Merged axes as one; no axes as one of extent 1, whose strides do not matter."""
+        """Return merged axes as one; no axes as one of extent 1, with arbitrary strides."""
         if not axes:
             return MatrixWalk(name, as_size(1), as_size(1), as_size(1), as_size(1))
         last = axes[-1].name
         extent = product(axis.extent for axis in axes)
         strides = (
-            form.stride(last) for form in (self.a.form, self.b.form, place_of(self.statement))
+            form.stride(last) for form in (self.a.form, self.b.form, element_offset(self.statement))
         )
         return MatrixWalk(name, extent, *strides)
 
     def _usable(self, form: ContractionForm) -> ContractionForm | None:
-        """The form, if the library can bring its operands into place."""
+        """Return the form if the library can copy or pack its operands, else None."""
         if self.packed and not are_known(*form.b_parts):
             return None
         a_ready = form.windows is not None or form.k.a == 1 or form.m.a == 1
-        # else rows are gathered, unless vectors may go along the loop that has neighbours in A
+        # else rows are gathered, unless vectors may run along the loop that is contiguous in A
         a_ready = a_ready or (not form.cuts_a and all(walk.a != 1 for walk in form.loops))
         b_ready = self.packed or form.in_panels or form.n.b == 1
         b_ready = b_ready or (form.k.b == 1 and form.m.extent != 1)
@@ -322,23 +325,23 @@ class Reading:
 
 
 def along_the_longer(form: ContractionForm) -> ContractionForm:
-    """Rows that lie along two axes: in every call the longer one is m, the other a loop.
+    """Choose m in every call: of two axes of rows, the longer one is m and the other a loop.
 
-    Nothing that follows the product may ask which is which.
+    The epilogue may not depend on which axis is which.
     """
     others = [walk for walk in form.loops if walk.b == 0 and walk.a != 0]
     if len(others) != 1 or form.windows is not None or form.cuts_a:
         return form
     (other,) = others
     values = [each.value for each in form.outputs] + ([form.start] if form.start else [])
-    if {form.m.name, other.name} & set().union(*map(asked, values)):
+    if {form.m.name, other.name} & set().union(*map(dependent_axes, values)):
         return form
     longer = from_on(other.extent - form.m.extent, 1)
 
-    def mixed(own: MatrixWalk, its: MatrixWalk) -> MatrixWalk:
+    def mixed(own: MatrixWalk, alternative: MatrixWalk) -> MatrixWalk:
         def size(name: str) -> Size:
-            mine, yours = getattr(own, name), getattr(its, name)
-            return mine + longer * (yours - mine)
+            own_value, other_value = getattr(own, name), getattr(alternative, name)
+            return own_value + longer * (other_value - own_value)
 
         return MatrixWalk(own.name, *map(size, ("extent", "a", "b", "c")))
 
@@ -346,8 +349,8 @@ def along_the_longer(form: ContractionForm) -> ContractionForm:
     return replace(form, m=mixed(form.m, other), loops=loops)
 
 
-def asked(value: Expr) -> frozenset[str]:
-    """The axes that a value depends on, but for the places of the product."""
+def dependent_axes(value: Expr) -> frozenset[str]:
+    """Return the axes that a value depends on, other than through the product's indices."""
 
     def change(part: Expr) -> Expr | None:
         if isinstance(part, Read) and part.tensor == PRODUCT:
@@ -360,7 +363,7 @@ def asked(value: Expr) -> frozenset[str]:
 def merged(
     axes: Sequence[Axis], streams: Sequence[Affine], pinned: frozenset[str]
 ) -> list[tuple[Axis, ...]]:
-    """Neighbouring axes joined where every stream steps over both as over one."""
+    """Merge adjacent axes where every stream strides over both as over one."""
     groups: list[tuple[Axis, ...]] = []
     for axis in axes:
         if groups and not pinned & {axis.name, groups[-1][-1].name}:

@@ -2,14 +2,14 @@
 
     for each rectangle of a thread's part (`matmul/work_partition.py`)
         for each block of row tiles, each block of columns
-            pack what has to be packed of A and B for it
+            pack its parts of A and B where needed
             for each chunk of k
                 for each row tile: all columns of the block; after the last chunk, the epilogue
 
-A block of rows of A stays in the second cache while B streams through it once: the tiles
+A block of rows of A stays in the second-level cache while B streams through it once: the tiles
 prefetch the next chunk or block of columns while they use the present one, the first row tiles
-sharing that work. One that is alone asks a little ahead. Row tiles are of even height: 15 rows with
-tiles of up to 8 are 8 + 7, but up to 13 rows are one tile of fewer columns.
+sharing that work. A single row tile prefetches a short distance ahead. Row tiles are of even
+height: 15 rows with tiles of up to 8 are 8 + 7, but up to 13 rows are one tile of fewer columns.
 """
 
 from __future__ import annotations
@@ -20,31 +20,34 @@ from anydim.kernels.codegen.arithmetic import quotient, quotient_up, round_down
 from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.blocked_loops import Level
-from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, started_in_place
-from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, asked
+from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, startable_in_place
+from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, dependent_axes
 from anydim.kernels.matmul.contraction.contraction_micro_kernels import (
     contraction_libraries,
     is_thin,
     prefix_of,
 )
-from anydim.kernels.matmul.contraction.interleaved_accumulators import apart, turn_of
-from anydim.kernels.matmul.contraction.operand_layout import Sides
-from anydim.kernels.matmul.contraction.valid_taps import STEPS, seen_of
+from anydim.kernels.matmul.contraction.interleaved_accumulators import (
+    accumulator_stride,
+    steps_per_accumulator,
+)
+from anydim.kernels.matmul.contraction.operand_layout import OperandLayout
+from anydim.kernels.matmul.contraction.valid_taps import STEPS, valid_taps_of
 from anydim.kernels.matmul.contraction.window_rows import window_function
 from anydim.kernels.matmul.matmul_kernel import BACKWARDS, call
-from anydim.kernels.matmul.register_tile import GIVEN, Asks, give, zeros_to_start
+from anydim.kernels.matmul.register_tile import GIVEN, PrefetchB, store_scalar, zeros_to_start
 from anydim.kernels.matmul.schedules import Contraction
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import address
 from anydim.sizes import as_size
 
-_ASKING = 16  # row tiles that ask for what is read next
+_PREFETCHING = 16  # row tiles that share the prefetches
 
 
-class MainWriter(Sides):
-    """The kernel of a matrix product; rows of A lie in place, are copied, or are windows.
+class MainWriter(OperandLayout):
+    """The kernel of a matrix product; rows of A are read in place, copied, or windows.
 
-    B came packed or in panels, or is packed as it is used.
+    B is packed at load time, stored in panels, or packed on use.
     """
 
     name = "contraction"
@@ -55,20 +58,20 @@ class MainWriter(Sides):
         machine: Machine,
     ) -> None:  # fmt: skip
         super().__init__(group, form, blocks, schedule, machine)
-        self.sharing = blocks.sharing
+        self.partition = blocks.partition
         self.prefix = prefix_of(self.tile, form.dtype)
         self.libraries = contraction_libraries(self.tile, form.dtype)
-        self.in_place = started_in_place(group, form, self.target)
-        self.same_everywhere = not set().union(*(asked(o.value) for o in form.outputs))
-        self.seen = seen_of(form.windows, form.k.extent)
+        self.in_place = startable_in_place(group, form, self.target)
+        self.same_everywhere = not set().union(*(dependent_axes(o.value) for o in form.outputs))
+        self.valid_taps = valid_taps_of(form.windows, form.k.extent)
         self.finished = self.target is not None and [o.is_product for o in form.outputs] == [True]
 
-    def made(self) -> list[ir.Function]:
-        """The copying of windows where rows are any, and the epilogue where there is one."""
+    def callees(self) -> list[ir.Function]:
+        """Return the functions that copy windows and compute the epilogue, where needed."""
         made = []
         if not self.finished:
-            self.finish = self.finish_function(self.form, self.machine)
-            made.append(self.finish)
+            self.epilogue = self.make_epilogue(self.form, self.machine)
+            made.append(self.epilogue)
         if self.form.windows is not None:
             given = self.form.windows, self.form.dtype, self.tile.lanes, self.sizes
             self.windows = self.sized(lambda: window_function(*given))
@@ -76,15 +79,15 @@ class MainWriter(Sides):
         return made
 
     def start(self) -> list[ir.Step]:
-        """Zeros to start from, the block of scalars, and how high tiles of rows are."""
+        """Return zeros to start from, the block of scalars, the even height of row tiles."""
         steps: list[ir.Step] = []
         if self.form.start is None:
             steps += zeros_to_start(self.tile, self.form.dtype)
-        if self.turns:
-            turn = turn_of(self.all_k, self.all_columns, self.schedule.block_k)
+        if self.interleaves:
+            turn = steps_per_accumulator(self.all_k, self.all_columns, self.schedule.block_k)
             steps += [ir.Let("turn", turn)]
         steps += self._given_once()
-        steps += [ir.Declare("b_ready", constant(-1))] if self.held.holds_b else []
+        steps += [ir.Declare("b_ready", constant(-1))] if self.scratch_layout.holds_b else []
         tiles, rows = self.sizes.role("all_tiles", self.blocks.tiles), self.all_rows
         steps += [
             ir.Let("even", quotient(rows, greatest(tiles, 1))),
@@ -103,7 +106,7 @@ class MainWriter(Sides):
         return [ir.Let("blocks", blocks), self.a_at()]
 
     def levels(self) -> list[Level]:
-        """Blocks of rows, blocks of columns, pieces of k, tiles."""
+        """Return the levels: blocks of rows, blocks of columns, pieces of k, tiles."""
         tiles = self.sizes.role("block_tiles", self.blocks.block_tiles)
         stop = least(variable("tile0") + tiles, variable("stop_tile"))
         return [
@@ -120,7 +123,7 @@ class MainWriter(Sides):
         ]  # fmt: skip
 
     def _block(self) -> list[ir.Step]:
-        """One block of columns; blocks come from the end where a launch goes backwards."""
+        """Set up one block of columns; a backwards launch runs blocks in reverse order."""
         panel = variable("first_panel") + variable("place") * self.block_panels
         stop = least(variable("stop_panel") * self.unit, self.all_columns)
         forwards = variable(BACKWARDS).equals(0)
@@ -133,54 +136,62 @@ class MainWriter(Sides):
             ir.Let("c_at", results + variable("column0")),
             ir.Let("b_at", self._start_of_b()),
             ir.Let("chunk", self._chunk()),
-            *self.many(),
+            *self.group_sizes(),
             *self._ahead(),
             *self._pack_b(),
         ]
 
     def _chunk(self) -> ir.Value:
-        """Steps of k that all row tiles do before they go on; as many whatever rows there are."""
+        """Return the k-steps of all row tiles before the next chunk: the same for any row count."""
         k = self.all_k
         blocks = quotient_up(k, self.schedule.block_k)
         even = round_down(quotient_up(k, greatest(blocks, 1)) + 7, 8)
         usual = select(blocks <= 1, k, even)
-        return select(self.in_turns, apart(variable("turn")), usual) if self.turns else usual
+        return (
+            select(self.interleaved, accumulator_stride(variable("turn")), usual)
+            if self.interleaves
+            else usual
+        )
 
     def tiles(self, vectors: str = "") -> list[Level]:
-        """All row tiles, a piece of k after the other; by the function `vectors` in place.
+        """Return the levels of row tiles and pieces of k; `vectors` is a function to call instead.
 
-        Sums that no output holds are those of one row tile: it does all of k before the next one.
+        Scratch holds the sums of one row tile only: without an output for the sums, a row tile runs
+        all of k before the next one.
         """
         all_k = self.all_k if vectors else self.steps_of_k
         length = least(all_k - variable("k0"), variable("chunk"))
-        if self.turns and not vectors:
-            length = select(self.in_turns, variable("turn"), length)
+        if self.interleaves and not vectors:
+            length = select(self.interleaved, variable("turn"), length)
         pieces = Level(
             "k0", 0, greatest(all_k, 1), greatest(variable("chunk"), 1),
             [ir.Let("length", length)],
         )  # fmt: skip
-        most = variable("many") if vectors else variable("at_once")
-        before = [*self._place("tile", most, "tile3"), *self._chunk_of_tile(vectors)]
-        tiles = Level("tile", variable("tile2"), variable("tile3"), most, before)
+        max_tiles = variable("many") if vectors else variable("at_once")
+        before = [*self._rows_of_tiles("tile", max_tiles, "tile3"), *self._chunk_of_tile(vectors)]
+        tiles = Level("tile", variable("tile2"), variable("tile3"), max_tiles, before)
         groups = self._groups(all_k)
         return [groups, pieces, tiles] if self.target is None else [pieces, groups, tiles]
 
     def _groups(self, all_k: ir.Value) -> Level:
-        """As many row tiles as the first cache has results of, and at once what follows them."""
+        """Return groups of row tiles whose results fit the first-level cache, with epilogue."""
         stop = least(variable("tile2") + variable("many"), variable("tile1"))
-        finish: list[ir.Step] = []
+        epilogue: list[ir.Step] = []
         if not self.finished:
-            finish = [*self._place("tile2", variable("many"), "tile1"), self.finish_call()]
-        if finish and self.target is not None:
+            epilogue = [
+                *self._rows_of_tiles("tile2", variable("many"), "tile1"),
+                self.epilogue_call(),
+            ]
+        if epilogue and self.target is not None:
             is_last = variable("k0") + variable("chunk") >= all_k
-            finish = [ir.If(is_last, tuple(finish))]
+            epilogue = [ir.If(is_last, tuple(epilogue))]
         start, end = variable("tile0"), variable("tile1")
-        return Level("tile2", start, end, variable("many"), [ir.Let("tile3", stop)], finish)
+        return Level("tile2", start, end, variable("many"), [ir.Let("tile3", stop)], epilogue)
 
-    def many(self) -> list[ir.Let]:
-        """Row tiles whose results the first cache has; one where these are in scratch.
+    def group_sizes(self) -> list[ir.Let]:
+        """Return the row tiles whose results fit the first-level cache; one with sums in scratch.
 
-        At once are those of a few steps of k.
+        Tiles of a few k-steps run at once.
         """
         many: ir.Value = constant(1)
         if self.target is not None:
@@ -191,23 +202,23 @@ class MainWriter(Sides):
         return [ir.Let("many", many), ir.Let("at_once", at_once)]
 
     def _ahead(self) -> list[ir.Step]:
-        """What to prefetch: the first row tiles share the next piece of k, or that of a block."""
-        if self.held.holds_b:
+        """Return prefetch bounds: the first row tiles share the next piece of k or next block."""
+        if self.scratch_layout.holds_b:
             return []
         window = constant(self.tile.lanes * self.tile.unroll)
         return [
             ir.Let("part", variable("chunk") * self.tile.lanes),
             ir.Let("next", self.all_k * self.block_columns),
-            ir.Let("asking", least(variable("tiles"), _ASKING)),
+            ir.Let("asking", least(variable("tiles"), _PREFETCHING)),
             ir.Let("share", quotient(variable("part"), variable("asking"))),
-            give("step", quotient_up(window, variable("asking"))),
+            store_scalar("step", quotient_up(window, variable("asking"))),
         ]
 
     # ---- one row tile --------------------------------------------------------------------------
 
-    def _place(self, tile: str, most: ir.Value | int, end: str) -> list[ir.Step]:
-        """Where row tiles are, up to so many of them, and how high."""
-        stop = least(variable(tile) + most, variable(end))
+    def _rows_of_tiles(self, tile: str, max_tiles: ir.Value | int, end: str) -> list[ir.Step]:
+        """Return first row, row count and the sums' address of up to `max_tiles` row tiles."""
+        stop = least(variable(tile) + max_tiles, variable(end))
         return [
             ir.Let("row0", self.first_row(variable(tile))),
             ir.Let("rows", self.first_row(stop) - variable("row0")),
@@ -215,13 +226,13 @@ class MainWriter(Sides):
         ]
 
     def _chunk_of_tile(self, vectors: str) -> list[ir.Step]:
-        """A chunk of k of a row tile; the first starts from `init`, others from the sums."""
+        """Run a chunk of k of a row tile; the first starts from `init`, others from the sums."""
         sums, sums_row = self.sums()
         more = self._row((sums, sums_row, constant(1)), vectors)
         is_first = variable("k0").equals(0)
         return [
-            *(self.seen.range(self.sizes) if self.seen else ()),
-            *(STEPS if self.seen else ()),
+            *(self.valid_taps.range(self.sizes) if self.valid_taps else ()),
+            *(STEPS if self.valid_taps else ()),
             *self._given(),
             ir.If(is_first, self._row(self._start(), vectors), more),
         ]
@@ -232,47 +243,49 @@ class MainWriter(Sides):
         return variable("c_at") + variable("row0") * self.c_row
 
     def sums(self) -> tuple[ir.Address, ir.Value]:
-        """Where the sums of the row tile go, and the stride of their rows."""
+        """Return the address of a row tile's sums, and the stride of their rows."""
         target = self.target
         if target is not None:
             buffer = self.buffers[target.tensor]
             return ir.Address(buffer, variable("sums_at")), self.c_row
-        at = self.sizes.known("sums_offset", self.held.sums_offset)
+        at = self.sizes.known("sums_offset", self.scratch_layout.sums_offset)
         return ir.Address("scratch", at), self.block_columns
 
     def _given_once(self) -> list[ir.Step]:
-        """The block of scalars that rows take, and those that are the same for all."""
+        """Return the block of scalars of `row`, with those that all row tiles share."""
         _, row = self._a()
-        row = select(self.in_turns, self._copied_row, row) if self.turns else row
+        row = select(self.interleaved, self._copied_row, row) if self.interleaves else row
         return [
             ir.Stack("given", int64, len(GIVEN)),
-            give("k_block", constant(self.schedule.block_k)),
-            give("a_row", row),
-            give("b_panel", self.b_panel),
-            give("step", variable("turn") if self.turns else constant(0)),
-            give("c_row", self.sums()[1]),
+            store_scalar("k_block", constant(self.schedule.block_k)),
+            store_scalar("a_row", row),
+            store_scalar("b_panel", self.b_panel),
+            store_scalar("step", variable("turn") if self.interleaves else constant(0)),
+            store_scalar("c_row", self.sums()[1]),
         ]
 
     def _given(self) -> list[ir.Step]:
-        """Scalars of a row tile."""
+        """Return the stores of a row tile's scalars."""
         ahead: ir.Value = constant(0)
-        asks: ir.Value = constant(Asks.NOTHING)
-        if not self.held.holds_b:
+        prefetch: ir.Value = constant(PrefetchB.NONE)
+        if not self.scratch_layout.holds_b:
             number = variable("tile") - variable("tile0")
             done = variable("k0") + variable("length")
             rest = variable("next") - variable("k0") * self.tile.lanes
             part = select(done < self.all_k, variable("part"), rest)
-            part = part - (self._k_at - variable("k0")) * self.tile.lanes if self.seen else part
+            part = (
+                part - (self._k_at - variable("k0")) * self.tile.lanes if self.valid_taps else part
+            )
             ahead = part + number * variable("share")
-            asked = number < variable("asking")
-            asks = select(asked, constant(Asks.NEXT), constant(Asks.NOTHING))
-            asks = select(variable("tiles").equals(1), constant(Asks.SOON), asks)
+            prefetches = number < variable("asking")
+            prefetch = select(prefetches, constant(PrefetchB.NEXT), constant(PrefetchB.NONE))
+            prefetch = select(variable("tiles").equals(1), constant(PrefetchB.SOON), prefetch)
         return [
-            give("k", variable("steps" if self.seen else "length")),
-            give("rows", variable("rows")),
-            give("columns", variable("width")),
-            give("ahead", ahead),
-            give("asks", asks),
+            store_scalar("k", variable("steps" if self.valid_taps else "length")),
+            store_scalar("rows", variable("rows")),
+            store_scalar("columns", variable("width")),
+            store_scalar("ahead", ahead),
+            store_scalar("asks", prefetch),
         ]
 
     def _row(
@@ -283,7 +296,7 @@ class MainWriter(Sides):
         k_panel = self._k_at * self.tile.lanes
         a, _ = self._a()
         b = ir.Address("b", variable("b_at") + k_panel)
-        if self.held.holds_b:
+        if self.scratch_layout.holds_b:
             k_bytes = k_panel * self.form.dtype.bytes
             b = ir.Address("scratch", self._b_offset + k_bytes)
         if vectors:
@@ -295,17 +308,17 @@ class MainWriter(Sides):
             return ir.Call(function, (a, b, start, sums, ir.Address("given", constant(0))))
 
         of_row = called(a)
-        if self.turns and not vectors:
-            of_row = ir.If(self.in_turns, (called(self._copied_a()),), (of_row,))
-        return (give("init_row", start_row), give("init_step", start_step), of_row)
+        if self.interleaves and not vectors:
+            of_row = ir.If(self.interleaved, (called(self._copied_a()),), (of_row,))
+        return (store_scalar("init_row", start_row), store_scalar("init_step", start_step), of_row)
 
     @property
     def _k_at(self) -> ir.Value:
-        """The first step of k of a row tile in a chunk."""
-        return variable("k_at" if self.seen else "k0")
+        """The first k-step of a row tile in a chunk."""
+        return variable("k_at" if self.valid_taps else "k0")
 
     def _a(self) -> tuple[ir.Address, ir.Value]:
-        if not self.held.holds_a:
+        if not self.scratch_layout.holds_a:
             at = variable("a_at") + variable("row0") * self.a_row + variable("k0")
             return ir.Address(self.a, at), self.a_row
         return self._copied_a(), self._copied_row
@@ -316,7 +329,7 @@ class MainWriter(Sides):
         return ir.Address("scratch", at * self.form.dtype.bytes)
 
     def _start(self) -> tuple[ir.Address, ir.Value, ir.Value]:
-        """What the sums start from: address, stride of rows, 1 if its columns are unlike."""
+        """Return the start of the sums: address, stride of rows, 1 if columns differ, else 0."""
         read = self.form.start
         if read is None:
             return ir.Address("zeros", constant(0)), constant(0), constant(0)
@@ -327,20 +340,20 @@ class MainWriter(Sides):
         at = before + variable("row0") * row + variable("column0")
         return ir.Address(self.buffers[read.tensor], at), row, constant(1)
 
-    def finish_call(self, apart: ir.Value | None = None) -> ir.Call:
-        """What follows a row tile's sums, whose rows may lie `apart` in scratch as nowhere else."""
+    def epilogue_call(self, sums_stride: ir.Value | None = None) -> ir.Call:
+        """Return the epilogue call of a row tile; `sums_stride` is that of rows in scratch."""
         sums, sums_row = self.sums()
-        if self.target is None and apart is not None:
-            sums_row = apart
+        if self.target is None and sums_stride is not None:
+            sums_row = sums_stride
         row = self.c_row
         rows: ir.Value = variable("rows")
         columns: ir.Value = variable("width")
         if self.target is not None and self.same_everywhere:
-            # rows that lie side by side are one
+            # contiguous rows are one row
             one = row.equals(columns)
             rows, columns = select(one, 1, rows), select(one, rows * columns, columns)
         out = variable("c_at") + variable("row0") * row
         return call(
-            self.finish, sums=sums, sums_row=sums_row, out_at=out, out_row=row,
+            self.epilogue, sums=sums, sums_row=sums_row, out_at=out, out_row=row,
             rows=rows, columns=columns,
         )  # fmt: skip

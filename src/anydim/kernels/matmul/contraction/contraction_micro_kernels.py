@@ -1,7 +1,7 @@
-"""What no model changes of a contraction: compiled once per register tile and element type.
+"""Shape-independent micro-kernels of contractions, compiled once per tile and element type.
 
 micro-kernels   a register tile, see `matmul/register_tile.py`
-thin            as much for up to `THIN` steps of k, row by row as results lie: they only write
+thin            the same for up to `THIN` k-steps, row by row in result order: bound by stores
 row             a row tile times a block of k, over all panels of a block of columns
 """
 
@@ -18,29 +18,29 @@ from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, number, register, select
 from anydim.kernels.matmul.accumulators import multiply_add
 from anydim.kernels.matmul.register_tile import (
-    Asks,
+    PrefetchB,
     Tile,
-    give,
+    load_scalars,
     micro_kernel,
     micro_name,
+    store_scalar,
     strip_pointers,
-    taken,
 )
 
-THIN = 4  # steps of k that go row by row
+THIN = 4  # maximum k-steps that run row by row
 
 
 def prefix_of(tile: Tile, dtype: DType) -> str:
-    """What the names of a library's functions begin with: unlike for unlike tiles."""
+    """Return the prefix of a library's function names, unique per tile and element type."""
     return f"product_{dtype}_{tile.rows}x{tile.vectors}x{tile.lanes}_{tile.unroll}"
 
 
 @lru_cache(maxsize=16)
 def contraction_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
-    """The libraries for the largest register tile of a machine and an element type.
+    """Return the libraries for the largest register tile of a machine and an element type.
 
-    Two of about the same size, so that two threads share the compiling: the widest tiles of rows up
-    to those of the largest one with the loops around them, and narrower and higher tiles.
+    Two libraries of about the same size, so that two threads compile them: the widest tiles
+    of up to `tile.rows` rows with the loops around them, and narrower and higher tiles.
     """
     prefix = prefix_of(tile, dtype)
     others = f"{prefix}_others"
@@ -55,9 +55,9 @@ def _functions(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]
     rows = range(1, tile.rows + 1)
     widest = (micro_kernel(tile, each, tile.widest(each), dtype, prefix) for each in rows)
     shared = (
-        micro_kernel(tile, each, tile.vectors, dtype, prefix, asks)
+        micro_kernel(tile, each, tile.vectors, dtype, prefix, prefetch)
         for each in tile.shared
-        for asks in (Asks.NEXT, Asks.NOTHING)
+        for prefetch in (PrefetchB.NEXT, PrefetchB.NONE)
     )
     thin = (_thin(tile, dtype, k, prefix) for k in range(1, THIN + 1))
     return (*widest, *shared, *thin, _row(tile, dtype, prefix))
@@ -73,10 +73,10 @@ def _others(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
 
 
 def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
-    """c = init + a b for one row tile and the columns of one block, by tiles as wide as may be."""
+    """c = init + a b for one row tile and the columns of one block, in the widest tiles."""
     heights, code = range(1, tile.tall + 1), Writer()
-    most = max(map(tile.widest, heights)) + 1
-    k, rows, asks, columns, b_panel, init_step = taken(
+    stride = max(map(tile.widest, heights)) + 1
+    k, rows, prefetch, columns, b_panel, init_step = load_scalars(
         code, "k", "rows", "asks", "columns", "b_panel", "init_step"
     )
     widest: ir.Value = constant(tile.widest(tile.tall))
@@ -93,14 +93,14 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     )
 
     def called(height: int, vectors: int) -> ir.Step:
-        names = {each: micro_name(height, vectors, prefix, each) for each in Asks}
+        names = {each: micro_name(height, vectors, prefix, each) for each in PrefetchB}
         if height not in tile.shared or vectors != tile.vectors:
-            return ir.Call(names[Asks.SOON], arguments)
+            return ir.Call(names[PrefetchB.SOON], arguments)
         cases = ((int(each), (ir.Call(name, arguments),)) for each, name in names.items())
-        return ir.Switch(asks, tuple(cases))
+        return ir.Switch(prefetch, tuple(cases))
 
     cases = tuple(
-        (height * most + vectors, (called(height, vectors),))
+        (height * stride + vectors, (called(height, vectors),))
         for height in heights
         for vectors in tile.widths(height)
     )
@@ -112,32 +112,32 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     code.emit(ir.Declare(column.name, select(few, columns, 0)))
     with code.loop(lambda: column < columns):
         width = code.let(columns - column)
-        code.emit(give("width", width))
-        left = quotient_up(width, tile.lanes)
-        vectors = code.let(select(left >= widest, widest, least(left, tile.vectors)))
-        code.emit(ir.Switch(rows * most + vectors, cases))
+        code.emit(store_scalar("width", width))
+        remaining = quotient_up(width, tile.lanes)
+        vectors = code.let(select(remaining >= widest, widest, least(remaining, tile.vectors)))
+        code.emit(ir.Switch(rows * stride + vectors, cases))
         code.emit(ir.Assign(column.name, column + vectors * tile.lanes))
     return ir.Function(f"{prefix}_row", strip_pointers(dtype), code.written, public=True)
 
 
 def is_thin(k: ir.Value) -> ir.Value:
-    """Whether so many steps go row by row, of which there may be any number."""
+    """Whether `k` steps run row by row; k may be any number."""
     return (constant(0) < k) & (k <= THIN)
 
 
 def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
-    """c = init + a b for so many steps of k, summed up as in a micro-kernel."""
+    """c = init + a b for `k` k-steps, summed in the order of a micro-kernel."""
     code, lanes, vector = Writer(), tile.lanes, ir.Type(dtype, tile.lanes)
-    all_rows, columns, a_row, b_panel, init_row, init_step, c_row = taken(
+    all_rows, columns, a_row, b_panel, init_row, init_step, c_row = load_scalars(
         code, "rows", "columns", "a_row", "b_panel", "init_row", "init_step", "c_row"
     )
     whole, b_column = code.let(round_down(columns, lanes)), code.let(quotient(b_panel, lanes))
     inside = code.let(first_lanes(columns - whole, lanes))
 
     def written(first: ir.Value, count: int) -> None:
-        """So many rows, whose sums are made vector by vector."""
+        """Emit `count` rows, whose sums are computed vector by vector."""
         rows = [code.let(first + i) for i in range(count)]
-        places = [(code.let(i * init_row), code.let(i * c_row)) for i in rows]
+        offsets = [(code.let(i * init_row), code.let(i * c_row)) for i in rows]
         a = [
             [code.let(ir.Load(ir.Type(dtype), "a", i * a_row + u)) for u in range(k)] for i in rows
         ]
@@ -145,7 +145,7 @@ def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
         def vectors(at: ir.Value, mask: ir.Value | None) -> list[ir.Step]:
             b = [code.let(ir.Load(vector, "b", at * b_column + u * lanes)) for u in range(k)]
             stores: list[ir.Step] = []
-            for factors, (init, c) in zip(a, places):
+            for factors, (init, c) in zip(a, offsets):
                 total: ir.Value = number(dtype, 0, lanes)
                 for factor, each in zip(factors, b):
                     total = multiply_add(factor.spread(lanes), each, total)
@@ -155,8 +155,8 @@ def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
 
         with code.range(0, whole, lanes) as at:
             stores = vectors(at, None)
-            asked = [line for store in stores for line in lines_ahead([store])]
-            code.take([*stores, *asked])
+            prefetches = [line for store in stores for line in lines_ahead([store])]
+            code.take([*stores, *prefetches])
         with code.when(whole < columns):
             code.take(vectors(whole, inside))
 
@@ -169,8 +169,8 @@ def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
     return ir.Function(f"{prefix}_thin{k}", strip_pointers(dtype), code.written)
 
 
-def block_of_k(code: Writer, k: ir.Value, most: ir.Value) -> ir.Value:
-    """The steps of k that are one sum, of even blocks of at most so many."""
-    blocks = code.let(greatest(quotient_up(k, most), 1))
+def block_of_k(code: Writer, k: ir.Value, max_steps: ir.Value) -> ir.Value:
+    """Return the k-steps of one sum, of even blocks of at most `max_steps`."""
+    blocks = code.let(greatest(quotient_up(k, max_steps), 1))
     even = round_down(quotient_up(k, blocks) + 7, 8)
     return code.let(select(blocks <= 1, k, even))

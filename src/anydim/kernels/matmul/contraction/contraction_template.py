@@ -1,9 +1,9 @@
 """The contraction template: matrix products of any layout, batched, with pointwise epilogues.
 
-`contraction_form.py` reads the group, `contraction_loops.py` writes the loops, and what no model
-changes is in `contraction_micro_kernels.py`. A constant B is packed into panels when it is loaded;
-another B is packed into scratch, a block of columns at a time. Every size is a run-time argument,
-block sizes included.
+`contraction_form.py` reads the group, `contraction_loops.py` writes the loops, and
+`contraction_micro_kernels.py` holds the shape-independent functions. A constant B is packed into
+panels at load time; another B is packed into scratch, a block of columns at a time. Every size is
+a run-time argument, block sizes included.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.kernels.launch import Launch, Machine, Panels, known_number, known_parts
-from anydim.kernels.matmul.contraction.by_position import place_by_place
+from anydim.kernels.matmul.contraction.by_position import form_by_position
 from anydim.kernels.matmul.contraction.contraction_buffers import Blocks
 from anydim.kernels.matmul.contraction.contraction_form import (
     ContractionForm,
@@ -20,22 +20,22 @@ from anydim.kernels.matmul.contraction.contraction_form import (
     form_of,
 )
 from anydim.kernels.matmul.contraction.contraction_micro_kernels import THIN
-from anydim.kernels.matmul.contraction.interleaved_accumulators import filled, may_take_turns
+from anydim.kernels.matmul.contraction.interleaved_accumulators import may_interleave, padded_k
 from anydim.kernels.matmul.contraction.unpacked_variants import ContractionWriter
-from anydim.kernels.matmul.contraction.valid_taps import seen_of
+from anydim.kernels.matmul.contraction.valid_taps import valid_taps_of
 from anydim.kernels.matmul.register_tile import Tile, tile_of
 from anydim.kernels.matmul.schedules import Contraction
-from anydim.kernels.matmul.work_partition import MOST_PACKED, Sharing, from_on, work_of
+from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, from_on, work_of
 from anydim.kernels.template import Task, form_template
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum
 
 _DTYPES = (float32, float64, int32, int64)
-_FEW_TILES = 12  # row tiles that one panel of B at a time is enough for, and the least of a block
-_ROWS = 6  # row tiles of each thread where they share these alone; half of them if A is copied
-_LARGE = 1 << 18  # elements of B that do not stay in the second cache
-_KEPT = 2  # a part of the second cache: a block of B that loops around share, packed once
-_PAGE = 4096  # bytes after which lines come to the same set of the first cache
-_WIDE = 16  # columns for each row that are better shared
+_FEW_TILES = 12  # row tiles up to which one panel of B at a time suffices; the minimum of a block
+_ROWS = 6  # minimum row tiles per thread when threads share rows alone; half of it if A is copied
+_LARGE = 1 << 18  # elements of B that exceed the second-level cache
+_KEPT = 2  # divisor of the second-level cache for a block of B that the loops share, packed once
+_PAGE = 4096  # lines this many bytes apart map to the same set of the first-level cache
+_WIDE = 16  # columns per row above which threads share the columns
 
 
 def _form(task: Task) -> ContractionForm | None:
@@ -43,9 +43,9 @@ def _form(task: Task) -> ContractionForm | None:
     if form is None or form.dtype not in _DTYPES:
         return None
     form = along_the_longer(form)
-    if seen_of(form.windows, form.k.extent) is None:
+    if valid_taps_of(form.windows, form.k.extent) is None:
         return form
-    return place_by_place(form, tile_of(task.machine, form.dtype).rows, task.box)
+    return form_by_position(form, tile_of(task.machine, form.dtype).rows, task.box)
 
 
 def _propose(form: ContractionForm, task: Task) -> Contraction:
@@ -73,72 +73,75 @@ TEMPLATE = form_template("contraction", Contraction, _form, _propose, _lower)
 
 
 def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: Machine) -> Blocks:
-    """Rows and columns of a piece of work: as many rows as stay in the second cache.
+    """Return the blocks of a unit of work: rows up to the capacity of the second-level cache.
 
-    Few row tiles ask for the next panel of B while they use one; more of them have several panels,
-    so that A comes from the second cache less often, and so has one alone, which may take two of
-    them at a time, and so have those of few steps, which go along whole rows.
+    Few row tiles prefetch the next panel of B while they use one. More row tiles have several
+    panels per block, so that A is read from the second-level cache less often. So has a single row
+    tile, which may use two panels at a time, and so have tiles of few k-steps, which run along
+    whole rows.
     """
     size, k = form.dtype.bytes, maximum(form.k.extent, 1)
-    k = filled(k) if may_take_turns(form, schedule.packed, machine, tile.lanes) else k
+    k = padded_k(k) if may_interleave(form, schedule.packed, machine, tile.lanes) else k
     at_once = minimum(k, schedule.block_k) if schedule.packed else k
     tall = _tall(form, tile, machine)
     usual = ceil_div(form.m.extent, tile.rows)
     tiles, unit = usual - tall, tile.width - tile.lanes * tall
     kept = maximum(as_size(schedule.block_rows_bytes) // (k * (tile.rows * size)), _FEW_TILES)
     block_tiles = ceil_div(usual, maximum(ceil_div(usual, kept), 1))
-    most = maximum(as_size(schedule.block_columns_bytes) // (at_once * (tile.width * size)), 1)
-    pairs = maximum(most // 2 * 2, 1)
+    limit = maximum(as_size(schedule.block_columns_bytes) // (at_once * (tile.width * size)), 1)
+    pairs = maximum(limit // 2 * 2, 1)
     alone = 1 - from_on(form.m.extent, tile.rows // 2 + 1)
-    panels = 1 + from_on(block_tiles, _FEW_TILES + 1) * (most - 1) + alone * (pairs - 1)
+    panels = 1 + from_on(block_tiles, _FEW_TILES + 1) * (limit - 1) + alone * (pairs - 1)
     shares = form.same_b and not schedule.packed
-    panels = most if shares else maximum(panels, most * (1 - from_on(form.k.extent, THIN + 1)))
+    panels = limit if shares else maximum(panels, limit * (1 - from_on(form.k.extent, THIN + 1)))
     whole = k * align_up(form.n.extent, tile.lanes) * size
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
-    sharing = _sharing(form, tiles, tile, unit, machine.threads)
-    sharing = replace(sharing, most=MOST_PACKED) if schedule.packed else sharing
-    most_tiles, most_panels = block_tiles, panels
-    if form.by_place:  # memory has what is no less, in short
-        most_tiles, most_panels = minimum(ceil_div(form.all_rows, tile.rows), kept), most
-    rows = most_tiles * tile.rows
+    partition = _partition(form, tiles, tile, unit, machine.threads)
+    partition = replace(partition, max_steps=MAX_STEPS_PACKED) if schedule.packed else partition
+    max_tiles, max_panels = block_tiles, panels
+    if form.by_position:  # shorter formulas of upper bounds, for memory
+        max_tiles, max_panels = minimum(ceil_div(form.all_rows, tile.rows), kept), limit
+    rows = max_tiles * tile.rows
     each = tile.width * tile.rows
-    if tall.constant != 0:  # panels of two vectors, as many of them, with more rows
+    if tall.constant != 0:  # the same number of panels of two vectors, with more rows
         each = max(each, (tile.width - tile.lanes) * tile.tall)
-    return Blocks(tiles, block_tiles - tall, panels, rows, most_panels * each, b_bytes, sharing)
+    return Blocks(tiles, block_tiles - tall, panels, rows, max_panels * each, b_bytes, partition)
 
 
 def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Size:
-    """1 where all rows are those of a tile of two vectors that is higher than others, else 0.
+    """Return 1 where all rows fit one tile of two vectors that is higher than others, else 0.
 
-    Rows that lie whole pages apart have their lines in one set of the first cache, which holds as
-    many as the cache has pages; B needs one of them.
+    Rows whole pages apart have their lines in one set of the first-level cache, which has one way
+    per page of its size; B needs one of the ways.
     """
-    row, most = form.m.a.constant, tile.tall
+    row, max_rows = form.m.a.constant, tile.tall
     if not form.copies_a and row is not None and row * form.dtype.bytes % _PAGE == 0:
-        most = max(min(most, machine.l1_bytes // _PAGE - 1), tile.rows)
-    return from_on(form.m.extent, tile.rows + 1) - from_on(form.m.extent, most + 1)
+        max_rows = max(min(max_rows, machine.l1_bytes // _PAGE - 1), tile.rows)
+    return from_on(form.m.extent, tile.rows + 1) - from_on(form.m.extent, max_rows + 1)
 
 
-def _sharing(form: ContractionForm, tiles: Size, tile: Tile, unit: Size, threads: int) -> Sharing:
-    """Rows alone where each thread has enough of them to hide how long B takes to come.
+def _partition(
+    form: ContractionForm, tiles: Size, tile: Tile, unit: Size, threads: int
+) -> WorkPartition:
+    """Share rows alone where each thread has enough of them to hide the latency of B.
 
-    Else each has columns of its own, and what others wrote of A comes from their caches.
+    Otherwise each thread has columns of its own, and reads A from the caches of other threads.
     """
-    fewest = as_size(_ROWS * max(threads, 2))
+    min_tiles = as_size(_ROWS * max(threads, 2))
     if form.copies_a:
         large = from_on(form.k.extent * form.n.extent, _LARGE)
-        fewest = fewest // 2 * (1 + large)
-    fewest = maximum(fewest, ceil_div(form.n.extent, _WIDE * tile.rows))
+        min_tiles = min_tiles // 2 * (1 + large)
+    min_tiles = maximum(min_tiles, ceil_div(form.n.extent, _WIDE * tile.rows))
     around, rows, cut = form.around, form.m.extent, tiles
-    if form.by_place:
+    if form.by_position:
         around, rows, cut = as_size(1), form.all_rows, ceil_div(form.all_rows, tile.rows)
     work = work_of(around, rows, cut, form.n.extent, form.k.extent)
-    whole = from_on(tiles, fewest)
-    return Sharing(form.extents, tiles, form.n.extent, unit, tile.lanes, whole, work)
+    whole = from_on(tiles, min_tiles)
+    return WorkPartition(form.extents, tiles, form.n.extent, unit, tile.lanes, whole, work)
 
 
 def _panels(form: ContractionForm, tile: Tile) -> Panels:
-    """How a constant B is packed; all of its sizes are known."""
+    """Return the packing of a constant B, whose sizes are all known."""
 
     batch, k, n = (known_parts(part) for part in form.b_parts)
     return Panels(tile.lanes, batch, k, n, known_number(form.b_start))
@@ -146,11 +149,11 @@ def _panels(form: ContractionForm, tile: Tile) -> Panels:
 
 def _reason(form: ContractionForm, schedule: Contraction) -> str:
     epilogue = "no epilogue" if all(o.is_product for o in form.outputs) else "its epilogue fused"
-    start = ", starting from what is added" if form.start is not None else ""
+    start = ", starting from an addend" if form.start is not None else ""
     loops = len(form.loops)
     around = f" in {loops} loop{'s' if loops > 1 else ''}" if form.loops else ""
-    where = "a constant B is packed when loaded" if schedule.packed else "B is packed as it is used"
-    where = "B comes in panels" if form.in_panels else where
+    where = "a constant B is packed at load time" if schedule.packed else "B is packed on use"
+    where = "B is stored in panels" if form.in_panels else where
     convolution = form.windows is not None and schedule.packed
-    what = "a convolution as a matrix product" if convolution else "a matrix product"
-    return f"{what}{around}{start}, {epilogue}; {where}"
+    kind = "a convolution as a matrix product" if convolution else "a matrix product"
+    return f"{kind}{around}{start}, {epilogue}; {where}"

@@ -1,11 +1,12 @@
-"""Long products by a b of the call whose rows lie along k: steps of k take turns in four sums.
+"""Large K with a run-time B stored K-contiguous: K is split over four interleaved accumulators.
 
     c[j] = init[j] + sum of steps 0, 4, 8 ... + sum of steps 1, 5, 9 ... + two more
 
-Few rows multiply four steps at once where they lie (`_row`), without squares of b that are turned;
-for many rows both operands are packed turn by turn, and each turn is a piece of k. A turn has at
-most as many steps as other pieces; longer products are even blocks of four turns. Where steps lack
-at the end, zeros are added in either form, so that a row has the same bits.
+Few rows multiply four k-steps at once without packing (`_row`), and without transposing squares of
+b; for many rows both operands are packed accumulator by accumulator, and the k-steps of one
+accumulator (a turn) are a piece of k. A turn is at most as long as other pieces; longer products
+are even blocks of four turns. Both variants pad missing k-steps with zeros, so that a row has the
+same bits.
 """
 
 from __future__ import annotations
@@ -22,53 +23,58 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.accumulators import multiply_add
 from anydim.kernels.matmul.contraction.contraction_form import ContractionForm
 from anydim.kernels.matmul.matmul_kernel import function_library
-from anydim.kernels.matmul.register_tile import strip_pointers, taken
+from anydim.kernels.matmul.register_tile import load_scalars, strip_pointers
 from anydim.kernels.matmul.work_partition import from_on
 from anydim.sizes import Size
 
-TURNS = 4
-LONG, BROAD = 288, 128  # steps of k and columns from which on copies of a cost little
-FEW = 2  # rows that go where operands lie
-_LEAST = 128  # of the steps of a turn, where there are several blocks of them
+ACCUMULATORS = 4
+LONG, BROAD = 288, 128  # minimum k-steps and columns: copies of a are then negligible
+FEW = 2  # maximum rows without packing
+_MIN_STEPS = 128  # minimum steps of a turn, where there are several blocks of turns
 _ROWS = 8  # rows of b at a time
 _SCALARS = ("src_row", "dst_row", "rows", "columns", "turn")
 
 
-def may_take_turns(form: ContractionForm, packed: bool, machine: Machine, lanes: int) -> bool:
-    """Whether products of some sizes are added up that way."""
+def may_interleave(form: ContractionForm, packed: bool, machine: Machine, lanes: int) -> bool:
+    """Whether products of some sizes use interleaved accumulators."""
     plain = form.pieces is None and form.windows is None and form.k.a == 1 and form.n.b != 1
-    fits = lanes % TURNS == 0 and not machine.most_lanes
-    return plain and fits and not packed and long(form) != 0
+    fits = lanes % ACCUMULATORS == 0 and not machine.most_lanes
+    return plain and fits and not packed and is_long(form) != 0
 
 
-def long(form: ContractionForm) -> Size:
-    """1 where a product is, else 0."""
+def is_long(form: ContractionForm) -> Size:
+    """Return 1 where a product has large K and enough columns, else 0."""
     return from_on(form.k.extent, LONG) * from_on(form.n.extent, BROAD)
 
 
-def filled(k: Size) -> Size:
-    """No less than where the steps of all turns are."""
+def padded_k(k: Size) -> Size:
+    """Return an upper bound of the padded k of all turns."""
     return k + k // 8
 
 
-def turn_of(k: ir.Value, columns: ir.Value, most: int) -> ir.Value:
-    """The steps of a turn, of at most so many; 0 where there are none."""
-    blocks = greatest(quotient_up(k, TURNS * max(most, _LEAST)), 1)
-    even = quotient_up(k, blocks * TURNS)
-    even = select(blocks <= 1, even, round_down(even + (TURNS - 1), TURNS))
+def steps_per_accumulator(k: ir.Value, columns: ir.Value, max_steps: int) -> ir.Value:
+    """Return the steps of a turn, at most `max_steps`; 0 where accumulators are not interleaved."""
+    blocks = greatest(quotient_up(k, ACCUMULATORS * max(max_steps, _MIN_STEPS)), 1)
+    even = quotient_up(k, blocks * ACCUMULATORS)
+    even = select(blocks <= 1, even, round_down(even + (ACCUMULATORS - 1), ACCUMULATORS))
     return select((k >= LONG) & (columns >= BROAD), even, 0)
 
 
-def apart(turn: ir.Value) -> ir.Value:
-    """From one turn to the next: fours of vectors, of which none are pages apart."""
-    return (turn + (TURNS - 1)) & -TURNS | TURNS
+def accumulator_stride(turn: ir.Value) -> ir.Value:
+    """Return the distance between turns: a multiple of four vectors, never whole pages."""
+    return (turn + (ACCUMULATORS - 1)) & -ACCUMULATORS | ACCUMULATORS
 
 
 @lru_cache(maxsize=16)
-def turns_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
-    """A row by b, as `matrix_vector.py` has others; and copies of rows of a and b, of a block of k:
-    dst[turn(c), r] = src[r, c] of b, panels of a vector of rows being `dst_row` apart, and
-    dst[r, turn(c)] = src[r, c] of a, for rows r and columns c; 0 for those that a turn lacks."""
+def interleaved_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
+    """Return libraries for one row times b, and for copies of rows of a and b of a block of k.
+
+        dst[turn(c), r] = src[r, c] for b, with panels of a vector of rows `dst_row` apart
+        dst[r, turn(c)] = src[r, c] for a
+
+    for rows r and columns c; missing steps of a turn are 0. `matrix_vector.py` has the functions of
+    rows with one accumulator.
+    """
     name, vector = f"turns_{dtype}_x{lanes}", ir.Type(dtype, lanes)
     ends = tuple(ir.Pointer(each, dtype) for each in ("src", "dst"))
     copied: tuple[ir.Pointer | ir.Scalar, ...] = (*ends, *map(ir.Scalar, _SCALARS))
@@ -81,13 +87,13 @@ def turns_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
 
 
 def _row(vector: ir.Type, code: Writer) -> None:
-    """Of the last columns, those that there are not are read as the last one, and not stored."""
-    lanes, dtype, few = vector.lanes, vector.dtype, ir.Type(vector.dtype, TURNS)
-    k, columns, b_row, turn = taken(code, "k", "columns", "b_panel", "step")
-    all_rows, a_row, init_row, c_row = taken(code, "rows", "a_row", "init_row", "c_row")
-    given = taken(code, "init_step")[0].differs(0)
+    """Multiply rows by b; excess columns are read as the last column, and not stored."""
+    lanes, dtype, few = vector.lanes, vector.dtype, ir.Type(vector.dtype, ACCUMULATORS)
+    k, columns, b_row, turn = load_scalars(code, "k", "columns", "b_panel", "step")
+    all_rows, a_row, init_row, c_row = load_scalars(code, "rows", "a_row", "init_row", "c_row")
+    given = load_scalars(code, "init_step")[0].differs(0)
     sums = [ir.Get(few, f"t{u}") for u in range(min(_ROWS, lanes))]
-    code.emit(ir.Stack("sums", dtype, lanes * TURNS))
+    code.emit(ir.Stack("sums", dtype, lanes * ACCUMULATORS))
 
     def add(a: ir.Value, at: ir.Value, rows: list[ir.Value], mask: ir.Value | None = None) -> None:
         own = code.let(ir.Load(few, "a", a + at, mask))
@@ -96,19 +102,19 @@ def _row(vector: ir.Type, code: Writer) -> None:
             code.emit(ir.Assign(total.name, multiply_add(own, b, total)))
 
     def summed(a: ir.Value, j: ir.Value, k0: ir.Value) -> None:
-        """Four sums of a block of k for each column, in scratch."""
-        stop = code.let(k0 + least(k - k0, turn * TURNS))
-        whole = code.let(k0 + round_down(stop - k0, TURNS))
+        """Emit four sums of a block of k per column, into scratch."""
+        stop = code.let(k0 + least(k - k0, turn * ACCUMULATORS))
+        whole = code.let(k0 + round_down(stop - k0, ACCUMULATORS))
         with code.range(0, lanes, len(sums)) as i:
             rows = [code.let(least(j + i + u, columns - 1) * b_row) for u in range(len(sums))]
             for total in sums:
-                code.emit(ir.Declare(total.name, number(dtype, 0, TURNS)))
-            with code.range(k0, whole, TURNS) as at:
+                code.emit(ir.Declare(total.name, number(dtype, 0, ACCUMULATORS)))
+            with code.range(k0, whole, ACCUMULATORS) as at:
                 add(a, at, rows)
-            with code.range(whole, k0 + turn * TURNS, TURNS) as at:
-                add(a, at, rows, code.let(first_lanes(greatest(stop - at, 0), TURNS)))
+            with code.range(whole, k0 + turn * ACCUMULATORS, ACCUMULATORS) as at:
+                add(a, at, rows, code.let(first_lanes(greatest(stop - at, 0), ACCUMULATORS)))
             for u, total in enumerate(sums):
-                code.emit(ir.Store("sums", (i + u) * TURNS, total))
+                code.emit(ir.Store("sums", (i + u) * ACCUMULATORS, total))
 
     with code.range(0, columns, lanes) as j, code.range(0, all_rows) as r:
         inside, c = code.let(first_lanes(columns - j, lanes)), code.let(r * c_row + j)
@@ -116,9 +122,9 @@ def _row(vector: ir.Type, code: Writer) -> None:
         with code.when(given):
             begin = ir.Load(vector, "init", r * init_row + j, inside)
             code.emit(ir.Assign("total", begin))
-        with code.range(0, k, turn * TURNS) as k0:
+        with code.range(0, k, turn * ACCUMULATORS) as k0:
             summed(code.let(r * a_row), j, k0)
-            loads = [ir.Load(vector, "sums", constant(u * lanes)) for u in range(TURNS)]
+            loads = [ir.Load(vector, "sums", constant(u * lanes)) for u in range(ACCUMULATORS)]
             for own in unzipped(vector, loads, code.let):
                 code.emit(ir.Assign("total", ir.Get(vector, "total") + own))
         code.emit(ir.Store("c", c, ir.Get(vector, "total"), inside))
@@ -126,10 +132,13 @@ def _row(vector: ir.Type, code: Writer) -> None:
 
 def _rows_of_a(vector: ir.Type, code: Writer) -> None:
     lanes, columns, turn = vector.lanes, variable("columns"), variable("turn")
-    whole, further = code.let(quotient(columns, lanes * TURNS) * lanes), code.let(apart(turn))
+    whole, further = (
+        code.let(quotient(columns, lanes * ACCUMULATORS) * lanes),
+        code.let(accumulator_stride(turn)),
+    )
 
     def copied(source: ir.Value, target: ir.Value, at: ir.Value, masked: bool) -> None:
-        starts = [at * TURNS + u * lanes for u in range(TURNS)]
+        starts = [at * ACCUMULATORS + u * lanes for u in range(ACCUMULATORS)]
         ends = [
             code.let(first_lanes(greatest(columns - start, 0), lanes)) if masked else None
             for start in starts
@@ -148,16 +157,16 @@ def _rows_of_a(vector: ir.Type, code: Writer) -> None:
 
 
 def _rows_of_b(vector: ir.Type, code: Writer) -> None:
-    """Of the last rows, those that there are not are read as the last one, and zeros are stored."""
+    """Copy rows of b; excess rows are read as the last row, and stored as zeros."""
     lanes, zero = vector.lanes, number(vector.dtype, 0, vector.lanes)
     rows, columns, row, turn = (variable(each) for each in ("rows", "columns", "src_row", "turn"))
-    whole, further = code.let(round_down(columns, lanes)), code.let(apart(turn))
+    whole, further = code.let(round_down(columns, lanes)), code.let(accumulator_stride(turn))
 
     def square(c: ir.Value, mask: ir.Value | None) -> None:
-        first = code.let(quotient(c, TURNS))
+        first = code.let(quotient(c, ACCUMULATORS))
         loads = [ir.Load(vector, "src", source + c, mask) for source in sources]
         for i, column in enumerate(transposed(vector, loads, code.let)):
-            at = (first + further * (i % TURNS) + i // TURNS) * lanes
+            at = (first + further * (i % ACCUMULATORS) + i // ACCUMULATORS) * lanes
             code.emit(ir.Store("dst", panel + at, select(inside, column, zero)))
 
     with code.range(0, rows, lanes) as r:
@@ -166,5 +175,5 @@ def _rows_of_b(vector: ir.Type, code: Writer) -> None:
         sources = [code.let(least(r + i, rows - 1) * row) for i in range(lanes)]
         with code.range(0, whole, lanes) as c:
             square(c, None)
-        with code.range(whole, turn * TURNS, lanes) as c:
+        with code.range(whole, turn * ACCUMULATORS, lanes) as c:
             square(c, code.let(first_lanes(greatest(columns - c, 0), lanes)))

@@ -1,17 +1,17 @@
-"""A product of which one side is a vector, both sides where they lie: nothing is packed.
+"""Matrix-vector products and products of small matrices, on unpacked operands.
 
     c[j] = init[j] + sum over k of a[k] * b[k, j]      `row`: rows of b, several at a time
-    c[j] = init[j] + sum over k of a[k] * b[j, k]      `across`: squares of b, turned in registers
+    c[j] = init[j] + sum over k of a[k] * b[j, k]      `across`: squares of b, transposed
     c[i] = init[i] + sum over k of a[i, k] * b[k]      `dots`: rows of a, one by one; `short`: few k
 
-Each reads a matrix once, as it comes, which is all that memory has to do. Many small matrices, of
-which a row of b is a vector, go pair by pair, without what goes around a register tile:
+Each function reads a matrix once, in memory order: it is bound by memory. Batches of small
+matrices, where a row of b fits a vector, run pair by pair, without the setup of a register tile:
 
     c[n, i, j] = sum over k of a[n, i, k] * b[n, k, j]     `small`
 
-All but `dots` and `short` add up in the order of a micro-kernel, in the same blocks of k, so that a
-row alone has the bits of a row among others. These two serve products of one column: there all rows
-are summed in the same way.
+All but `dots` and `short` sum in the order of a micro-kernel, in the same blocks of k, so that a
+row alone has the same bits as among others. `dots` and `short` serve products of one column, where
+all rows are summed in the same order.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from anydim.kernels.ir import constant, greatest, iota, least, number, select, v
 from anydim.kernels.matmul.accumulators import multiply_add
 from anydim.kernels.matmul.contraction.contraction_micro_kernels import block_of_k
 from anydim.kernels.matmul.matmul_kernel import function_library
-from anydim.kernels.matmul.register_tile import strip_pointers, taken
+from anydim.kernels.matmul.register_tile import load_scalars, strip_pointers
 
-SMALL_K = 16  # steps of k of small matrices
-WIDE = 2048  # columns that `row` sums at a time: its sums stay in the first cache
-_STEPS = 6  # rows of b at a time: eight that lie pages apart fill a set of the first cache
-_CHAINS = 4  # sums of a row of a side by side, or of short rows
-_FEW = 4  # steps that are brought into columns together where there is no square of them
-SHORT = 3  # vectors that a short row has at most
+SMALL_K = 16  # maximum k-steps of small matrices
+WIDE = 2048  # columns that `row` sums at a time: its sums stay in the first-level cache
+_STEPS = 6  # rows of b at a time: eight rows pages apart fill a set of the first-level cache
+_CHAINS = 4  # independent sums of a row of a, or of short rows
+_FEW = 4  # k-steps transposed together where a square does not fit
+SHORT = 3  # maximum vectors of a short row
 
 
 @lru_cache(maxsize=16)
 def vector_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
-    """A library each for `row`, `across`, `dots` and `short`; operands are those of a micro-kernel.
+    """Return libraries for `row`, `across`, `dots` and `short`, with operands of a micro-kernel.
 
-    Of the scalars that are given, `b_panel` is the stride of rows of b in `row` and `across`.
+    The scalar `b_panel` is the stride of rows of b in `row` and `across`.
     """
     writers = {"row": _row, "across": _across, "dots": _dots, "short": _short}
     name, pointers, vector = (
@@ -56,8 +56,10 @@ def vector_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
         ir.Type(dtype, lanes),
     )
     return tuple(
-        function_library(f"{name}_{way}", pointers, partial(write, vector), dtype in ir.PORTABLE)
-        for way, write in writers.items()
+        function_library(
+            f"{name}_{variant}", pointers, partial(write, vector), dtype in ir.PORTABLE
+        )
+        for variant, write in writers.items()
     )
 
 
@@ -69,7 +71,7 @@ SMALL_SCALARS = (
 
 @lru_cache(maxsize=16)
 def small_library(lanes: int, dtype: DType, along: bool) -> ir.Library:
-    """`small` for a b whose columns are neighbours, or, not `along`, any b."""
+    """Return `small` for a b with contiguous columns (`along`), or for any b."""
     name = f"small_{dtype}_x{lanes}_{'along' if along else 'any'}"
     scalars = tuple(ir.Scalar(each) for each in SMALL_SCALARS)
     pointers = tuple(ir.Pointer(each, dtype) for each in "abc")
@@ -78,7 +80,10 @@ def small_library(lanes: int, dtype: DType, along: bool) -> ir.Library:
 
 
 def _small(vector: ir.Type, along: bool, code: Writer) -> None:
-    """Of a pair, b is brought into vectors first; k is at most SMALL_K, columns fit a vector."""
+    """Multiply pairs of matrices; k is at most SMALL_K, and columns fit a vector.
+
+    The rows of b are loaded into vectors first.
+    """
     lanes, dtype = vector.lanes, vector.dtype
     zero, total = number(dtype, 0, lanes), ir.Get(vector, "sum")
     code.emit(ir.Stack("panel", dtype, SMALL_K * lanes))
@@ -104,25 +109,25 @@ def _small(vector: ir.Type, along: bool, code: Writer) -> None:
 
 def _row(vector: ir.Type, code: Writer) -> None:
     lanes, dtype = vector.lanes, vector.dtype
-    k, k_block, columns, b_row = taken(code, "k", "k_block", "columns", "b_panel")
-    given = taken(code, "init_step")[0].differs(0)
+    k, k_block, columns, b_row = load_scalars(code, "k", "k_block", "columns", "b_panel")
+    given = load_scalars(code, "init_step")[0].differs(0)
     code.emit(ir.Stack("sums", dtype, WIDE + lanes))
     whole = code.let(round_down(columns, lanes))
     mask = code.let(first_lanes(columns - whole, lanes))
     even = block_of_k(code, k, k_block)
 
     def swept(body: Callable[[ir.Value, ir.Value | None], ir.Step]) -> None:
-        """A step for all columns."""
+        """Emit a step for all columns."""
         with code.range(0, whole, lanes) as column:
             code.emit(body(column, None))
         with code.when(whole < columns):
             code.emit(body(whole, mask))
 
     def steps(first: ir.Value, count: int) -> None:
-        """Some steps of k, on all columns."""
-        places = [first + u for u in range(count)]
-        rows = [ir.Load(ir.Type(dtype), "a", at).spread(lanes) for at in places]
-        factors = [(code.let(a), code.let(at * b_row)) for a, at in zip(rows, places)]
+        """Emit `count` k-steps over all columns."""
+        indices = [first + u for u in range(count)]
+        rows = [ir.Load(ir.Type(dtype), "a", at).spread(lanes) for at in indices]
+        factors = [(code.let(a), code.let(at * b_row)) for a, at in zip(rows, indices)]
 
         def sums(column: ir.Value, mask: ir.Value | None) -> ir.Step:
             total: ir.Value = ir.Load(vector, "sums", column)
@@ -147,13 +152,13 @@ def _row(vector: ir.Type, code: Writer) -> None:
 
 
 def _across(vector: ir.Type, code: Writer) -> None:
-    """Squares of long columns; short ones, and what is left, a few steps at a time.
+    """Transpose squares of long columns; short columns and remainders take a few steps at a time.
 
-    Of the last columns, those that there are not are read as the last one, and not stored.
+    Excess columns are read as the last column, and not stored.
     """
     lanes, dtype, total = vector.lanes, vector.dtype, ir.Get(vector, "sum")
-    k, k_block, columns, b_row = taken(code, "k", "k_block", "columns", "b_panel")
-    given = taken(code, "init_step")[0].differs(0)
+    k, k_block, columns, b_row = load_scalars(code, "k", "k_block", "columns", "b_panel")
+    given = load_scalars(code, "init_step")[0].differs(0)
     even = block_of_k(code, k, k_block)
     few = min(_FEW, lanes)
     piece = ir.Type(dtype, few)
@@ -163,7 +168,7 @@ def _across(vector: ir.Type, code: Writer) -> None:
         code.emit(ir.Assign(total.name, multiply_add(a, column, total)))
 
     def together(at: ir.Value, mask: ir.Value | None = None) -> list[ir.Value]:
-        """A few steps of all columns, one after the other."""
+        """Return a few k-steps of all columns, one after the other."""
         pieces = [code.let(ir.Load(piece, "b", row + at, mask)) for row in rows]
         count = lanes // few
         wide = [side_by_side(pieces[i : i + count]) for i in range(0, lanes, count)]
@@ -184,14 +189,14 @@ def _across(vector: ir.Type, code: Writer) -> None:
             with code.range(some, fours, few) as k1:
                 for u, column in enumerate(together(k0 + k1)):
                     add(k0 + k1 + u, column)
-            left, last = code.let(count - fours), code.let(k0 + fours)
-            with code.when(left.equals(1)):
-                places = (rows[0] + last).spread(lanes) + b_row.spread(lanes) * iota(lanes)
-                add(last, ir.Gather(vector, "b", places, inside))
-            with code.when(left > 1):
-                own = together(last, code.let(first_lanes(left, few)))
+            remaining, last = code.let(count - fours), code.let(k0 + fours)
+            with code.when(remaining.equals(1)):
+                offsets = (rows[0] + last).spread(lanes) + b_row.spread(lanes) * iota(lanes)
+                add(last, ir.Gather(vector, "b", offsets, inside))
+            with code.when(remaining > 1):
+                own = together(last, code.let(first_lanes(remaining, few)))
                 for u, column in enumerate(own[:-1]):
-                    with code.when(left > u):
+                    with code.when(remaining > u):
                         add(last + u, column)
             code.emit(_stored(k0, j, total, given, inside))
 
@@ -199,7 +204,7 @@ def _across(vector: ir.Type, code: Writer) -> None:
 def _stored(
     k0: ir.Value, at: ir.Value, total: ir.Value, given: ir.Value, mask: ir.Value | None
 ) -> ir.Step:
-    """The sums of a block of k: the first is added to `init`, where one is given, others to c."""
+    """Store the sums of a block of k: the first adds an `init` if given, the others add c."""
     vector = total.type
 
     def stored(begin: ir.Value) -> tuple[ir.Step, ...]:
@@ -212,10 +217,10 @@ def _stored(
 
 def _dots(vector: ir.Type, code: Writer) -> None:
     lanes, scalar = vector.lanes, ir.Type(vector.dtype)
-    k, rows, a_row, init_row, c_row = taken(code, "k", "rows", "a_row", "init_row", "c_row")
+    k, rows, a_row, init_row, c_row = load_scalars(code, "k", "rows", "a_row", "init_row", "c_row")
     many, whole = (code.let(round_down(k, each)) for each in (_CHAINS * lanes, lanes))
     mask = code.let(first_lanes(k - whole, lanes))
-    chains = [ir.Get(vector, f"t{place}") for place in range(_CHAINS)]
+    chains = [ir.Get(vector, f"t{index}") for index in range(_CHAINS)]
     with code.range(0, rows) as i:
         row = code.let(i * a_row)
 
@@ -226,8 +231,8 @@ def _dots(vector: ir.Type, code: Writer) -> None:
         for total in chains:
             code.emit(ir.Declare(total.name, number(vector.dtype, 0, lanes)))
         with code.range(0, many, _CHAINS * lanes) as at:
-            for place, total in enumerate(chains):
-                add(total, at + place * lanes)
+            for index, total in enumerate(chains):
+                add(total, at + index * lanes)
         with code.range(many, whole, lanes) as at:
             add(chains[0], at)
         with code.when(whole < k):
@@ -238,13 +243,16 @@ def _dots(vector: ir.Type, code: Writer) -> None:
 
 
 def _short(vector: ir.Type, code: Writer) -> None:
-    """As many rows as a vector has lanes, which are added up for all of them at once.
+    """Sum one row per lane, with one reduction for all rows of a vector.
 
-    Of the last rows, those that there are not are read as the last one.
+    Excess rows are read as the last row.
     """
     lanes, scalar, zero = vector.lanes, ir.Type(vector.dtype), number(vector.dtype, 0, vector.lanes)
-    k, rows, a_row, init_row, c_row = taken(code, "k", "rows", "a_row", "init_row", "c_row")
-    whole, side = code.let(round_down(k, lanes)), code.let(c_row.equals(1) & init_row.equals(0))
+    k, rows, a_row, init_row, c_row = load_scalars(code, "k", "rows", "a_row", "init_row", "c_row")
+    whole, contiguous = (
+        code.let(round_down(k, lanes)),
+        code.let(c_row.equals(1) & init_row.equals(0)),
+    )
     mask, totals = code.let(first_lanes(k - whole, lanes)), min(lanes, _CHAINS)
     code.emit(ir.Stack("totals", vector.dtype, lanes * lanes))
 
@@ -267,7 +275,7 @@ def _short(vector: ir.Type, code: Writer) -> None:
                 code.emit(ir.Store("totals", (i + u) * lanes, ir.Get(vector, f"t{u}")))
         sums = [ir.Load(vector, "totals", constant(i * lanes)) for i in range(lanes)]
         found = code.let(summed_apart(vector, sums, code.let))
-        with code.when(side):
+        with code.when(contiguous):
             begin = ir.Load(scalar, "init", constant(0)).spread(lanes)
             inside = code.let(first_lanes(rows - first, lanes))
             code.emit(ir.Store("c", first, found + begin, inside))

@@ -1,6 +1,6 @@
-"""Copies that bring operands of a contraction into place: as they lie, or transposed.
+"""Copies of operands of a contraction, in order or transposed.
 
-Each is a library of its own, compiled where a kernel calls it.
+Each is a library of its own, compiled only for kernels that call it.
 """
 
 from __future__ import annotations
@@ -26,33 +26,35 @@ def _library(name: str, write: partial[None], dtype: DType) -> ir.Library:
 
 @lru_cache(maxsize=16)
 def gather_library(lanes: int, dtype: DType) -> ir.Library:
-    """One function: dst[r, c] = src[r, c] for r < rows, c < columns; 0 from there to `width`.
+    """Return the function dst[r, c] = src[r, c] for r < rows, c < columns; 0 for c up to `width`.
 
-    Vectors of columns lie `dst_column` times as far apart as vectors do: 1, or panels of them.
+    Vectors of columns are `dst_column` vectors apart in dst: 1, or the length of panels.
     """
     return _library(f"gather_{dtype}_x{lanes}", partial(_gather, ir.Type(dtype, lanes)), dtype)
 
 
 @lru_cache(maxsize=16)
 def transpose_library(lanes: int, dtype: DType) -> ir.Library:
-    """One function: dst[c, r] = src[r, c] for r < rows, c < columns; 0 for rows up to `width`.
+    """Return the function dst[c, r] = src[r, c] for r < rows, c < columns; 0 for r up to `width`.
 
-    Vectors of rows lie `dst_column` times as far apart as vectors do.
+    Vectors of rows are `dst_column` vectors apart in dst.
     """
     name = f"transpose_{dtype}_x{lanes}"
     return _library(name, partial(_transpose, ir.Type(dtype, lanes)), dtype)
 
 
 @lru_cache(maxsize=16)
-def apart_library(lanes: int, dtype: DType) -> ir.Library:
-    """One function: dst[r, c] = src[r, c] for r < rows, c < columns, wherever those of src lie.
+def strided_library(lanes: int, dtype: DType) -> ir.Library:
+    """Return the function dst[r, c] = src[r, c] for r < rows, c < columns, for any column stride.
 
-    Its columns are `dst_column` apart, and `width` is as `columns`.
+    Columns of src are `dst_column` apart, and `width` equals `columns`.
     """
-    return _library(f"apart_{dtype}_x{lanes}", partial(_apart, ir.Type(dtype, lanes)), dtype)
+    return _library(
+        f"apart_{dtype}_x{lanes}", partial(_gather_columns, ir.Type(dtype, lanes)), dtype
+    )
 
 
-def _apart(vector: ir.Type, code: Writer) -> None:
+def _gather_columns(vector: ir.Type, code: Writer) -> None:
     lanes, columns = vector.lanes, variable("columns")
     steps = code.let(variable("dst_column").spread(lanes) * iota(lanes))
     with code.range(0, columns, lanes) as c, code.range(0, variable("rows")) as r:
@@ -63,7 +65,7 @@ def _apart(vector: ir.Type, code: Writer) -> None:
 
 
 def _gather(vector: ir.Type, code: Writer) -> None:
-    """`width` counts whole vectors."""
+    """Copy rows; `width` is a number of whole vectors."""
     lanes, columns = vector.lanes, variable("columns")
     whole = code.let(round_down(columns, lanes))
     with code.range(0, variable("rows")) as r:
@@ -81,9 +83,9 @@ def _gather(vector: ir.Type, code: Writer) -> None:
 
 
 def _transpose(vector: ir.Type, code: Writer) -> None:
-    """Square blocks go through registers; what is left of columns is gathered.
+    """Transpose square blocks in registers, and gather the remaining columns.
 
-    Of the last rows, those that there are not are read as the last one, and zeros are stored.
+    Excess rows are read as the last row, and stored as zeros.
     """
     lanes, zero = vector.lanes, number(vector.dtype, 0, vector.lanes)
     rows, columns, row = (variable(name) for name in ("rows", "columns", "src_row"))
@@ -99,6 +101,6 @@ def _transpose(vector: ir.Type, code: Writer) -> None:
                 at = (c + i) * variable("dst_row") + target
                 code.emit(ir.Store("dst", at, select(inside, column, zero)))
         with code.range(whole, columns) as c:
-            apart = (r * row + c).spread(lanes) + row.spread(lanes) * iota(lanes)
-            gathered = ir.Gather(vector, "src", apart, inside)
+            offsets = (r * row + c).spread(lanes) + row.spread(lanes) * iota(lanes)
+            gathered = ir.Gather(vector, "src", offsets, inside)
             code.emit(ir.Store("dst", c * variable("dst_row") + target, gathered))

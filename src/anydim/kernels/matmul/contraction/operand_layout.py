@@ -1,7 +1,7 @@
-"""A and B of a contraction: where they lie, and what copies them where they do not lie well.
+"""Layouts of A and B of a contraction, and copies of operands with unsuitable layouts.
 
-Rows of A lie in place, are copied, or are windows. B came packed or in panels, or is packed as it
-is used, a block of columns at a time.
+Rows of A are read in place, copied, or windows. B is packed at load time, stored in panels, or
+packed on use, a block of columns at a time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from anydim.kernels.matmul.blocked_loops import Blocked
 from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, roles_of_form, scratch_of
 from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, MatrixWalk
 from anydim.kernels.matmul.contraction.interleaved_accumulators import (
-    TURNS,
-    apart,
-    may_take_turns,
-    turns_libraries,
+    ACCUMULATORS,
+    accumulator_stride,
+    interleaved_libraries,
+    may_interleave,
 )
 from anydim.kernels.matmul.contraction.operand_copies import (
-    apart_library,
     gather_library,
+    strided_library,
     transpose_library,
 )
 from anydim.kernels.matmul.contraction.window_rows import ONE, SPOT
@@ -35,8 +35,8 @@ from anydim.lang.tree import Group
 from anydim.sizes import Size, align_up, as_size
 
 
-class Sides(Blocked):
-    """The part of a kernel that brings operands into place, with the sizes that they have."""
+class OperandLayout(Blocked):
+    """The part of a kernel that copies and packs operands, with their sizes."""
 
     sizes: LayerSizes
     windows: ir.Function
@@ -52,13 +52,15 @@ class Sides(Blocked):
         self.a = self.buffers[form.a]
         self.b = "b" if schedule.packed else self.buffers[form.b]
         self.target = target_of(form.outputs, group, form.dtype)
-        self.turns = may_take_turns(form, schedule.packed, machine, self.tile.lanes)
+        self.interleaves = may_interleave(form, schedule.packed, machine, self.tile.lanes)
         sums = self.target is None
-        self.held = scratch_of(form, self.tile, blocks, schedule.packed, sums, self.turns)
+        self.scratch_layout = scratch_of(
+            form, self.tile, blocks, schedule.packed, sums, self.interleaves
+        )
 
     @property
     def scratch(self) -> Size:
-        return self.held.bytes
+        return self.scratch_layout.bytes
 
     def role(self, name: str, size: Size) -> ir.Value:
         return self.sizes.role(f"all_{name}", size)
@@ -82,15 +84,17 @@ class Sides(Blocked):
 
     @property
     def steps_of_k(self) -> ir.Value:
-        """Steps of k as they are packed: something is behind those of turns."""
-        if not self.turns:
+        """K-steps as packed, with the padding of interleaved accumulators."""
+        if not self.interleaves:
             return self.all_k
         turn = variable("turn")
-        blocks = quotient_up(self.all_k, greatest(turn * TURNS, 1))
-        return select(self.in_turns, blocks * apart(turn) * TURNS, self.all_k)
+        blocks = quotient_up(self.all_k, greatest(turn * ACCUMULATORS, 1))
+        return select(
+            self.interleaved, blocks * accumulator_stride(turn) * ACCUMULATORS, self.all_k
+        )
 
     @property
-    def in_turns(self) -> ir.Value:
+    def interleaved(self) -> ir.Value:
         return constant(0) < variable("turn")
 
     @property
@@ -103,17 +107,17 @@ class Sides(Blocked):
 
     @property
     def unit(self) -> ir.Value:
-        """Columns that blocks and threads have a multiple of."""
-        return self.sizes.role("unit", as_size(self.blocks.sharing.width))
+        """Columns of which blocks and threads have a multiple."""
+        return self.sizes.role("unit", as_size(self.blocks.partition.width))
 
     def start_of(self, name: str, start: Size, stride: Callable[[MatrixWalk], Size]) -> ir.Value:
-        """Where the iteration of the loops begins in the operand of that name."""
+        """Return the offset of the loops' current iteration in the operand `name`."""
         known = self.sizes.known
         parts = [variable(w.name) * known(f"{name}_{w.name}", stride(w)) for w in self.form.loops]
         return summed(known(f"{name}_start", start), *parts)
 
     def _start_of_b(self) -> ir.Value:
-        """The first element of the block of columns; in panels of a vector for a packed B."""
+        """Return the first element of the block of columns; a packed B has panels of a vector."""
         form = self.form
         if not self.schedule.packed:
             columns = variable("column0") * self.b_column
@@ -130,7 +134,7 @@ class Sides(Blocked):
 
     @property
     def b_step(self) -> ir.Value:
-        """Elements between neighbours in B along k."""
+        """Elements between consecutive k of B."""
         return self.sizes.known("b_step", self.form.k.b)
 
     def first_row(self, tile: ir.Value) -> ir.Value:
@@ -140,20 +144,20 @@ class Sides(Blocked):
         return ir.Let("a_at", self.start_of("a", self.form.a_start, lambda w: w.a))
 
     def pack_a(self) -> list[ir.Step]:
-        """Rows of A whose elements do not lie side by side are copied, for this piece of work.
+        """Copy the rows of A of this unit of work, unless their elements are contiguous.
 
-        Where they are pieces, zeros behind one are where the next one comes.
+        Where k has pieces, the next piece overwrites the zeros after a piece.
         """
-        if not (self.held.holds_a or self.turns):
+        if not (self.scratch_layout.holds_a or self.interleaves):
             return []
         known, form, lanes = self.sizes.known, self.form, self.tile.lanes
         rows = self.first_row(variable("tile1")) - variable("first_row")
         first = ir.Let("first_row", self.first_row(variable("tile0")))
-        if self.turns:
+        if self.interleaves:
             source = variable("a_at") + variable("first_row") * self.a_row
             strides = (self.a_row, self._copied_row, rows)
-            turns = self._in_turns(1, (self.a, source), constant(0), constant(1), strides)
-            return [first, ir.If(self.in_turns, (turns,))]
+            copies = self._copy_interleaved(1, (self.a, source), constant(0), constant(1), strides)
+            return [first, ir.If(self.interleaved, (copies,))]
         row = self._copied_row
         if form.windows is not None:
             ends = {"x": ir.Address(self.a, constant(0)), "dst": ir.Address("scratch", constant(0))}
@@ -169,12 +173,12 @@ class Sides(Blocked):
             to = ir.Address("scratch", constant(0))
             shape = (step, row, constant(1), self.all_k, rows, row)
             a = ir.Address(self.a, source)
-            turned = self._copy(transpose_library(lanes, form.dtype), (a, to, *shape))
+            transposed = self._copy(transpose_library(lanes, form.dtype), (a, to, *shape))
             if form.m.a == 1:
-                return [first, turned]
+                return [first, transposed]
             shape = (self.a_row, row, step, rows, self.all_k, self.all_k)
-            apart = self._copy(apart_library(lanes, form.dtype), (a, to, *shape))
-            return [first, ir.If(self.a_row.equals(1), (turned,), (apart,))]
+            strided = self._copy(strided_library(lanes, form.dtype), (a, to, *shape))
+            return [first, ir.If(self.a_row.equals(1), (transposed,), (strided,))]
         length = known("piece_length", pieces.length)
         at = variable("piece") * known("a_piece", pieces.a)
         each = ir.Address(self.a, source + at)
@@ -190,22 +194,22 @@ class Sides(Blocked):
         return [first, loop("piece", 0, known("pieces", pieces.count), 1, copied)]
 
     def _pack_b(self) -> list[ir.Step]:
-        """The block of columns of B as panels in scratch, unless the last piece left it there."""
-        if not self.held.holds_b:
+        """Pack the block of columns of B into scratch, unless scratch already holds it."""
+        if not self.scratch_layout.holds_b:
             return []
         columns = self.all_columns + 1
         block: ir.Value = variable("column0")
         if not self.form.same_b:
             block = variable("around") * columns + block
-        wanted = block * columns + variable("width")
+        requested = block * columns + variable("width")
         missing = register("b_ready").differs(variable("b_wanted"))
         return [
-            ir.Let("b_wanted", wanted),
+            ir.Let("b_wanted", requested),
             ir.If(missing, (self._panels(), ir.Assign("b_ready", variable("b_wanted")))),
         ]
 
     def _panels(self) -> ir.Step:
-        """The panels of a block of B, of every piece of k where it has some."""
+        """Pack the panels of a block of B, for every piece of k."""
         form, known, lanes = self.form, self.sizes.known, self.tile.lanes
         columns, width, length = variable("width"), constant(lanes), self.all_k
         padded = round_down(columns + (lanes - 1), lanes)
@@ -223,44 +227,44 @@ class Sides(Blocked):
             shape = (self.b_step, width, self.all_k, length, columns, padded)
             copy = gather_library(lanes, form.dtype)
         copied: ir.Step = self._copy(copy, (*ends, *shape))
-        if self.turns:
+        if self.interleaves:
             rows = (self.b_column, self.b_panel, columns)
-            turns = self._in_turns(2, (self.b, at), offset, width, rows)
-            return ir.If(self.in_turns, (turns,), (copied,))
+            copies = self._copy_interleaved(2, (self.b, at), offset, width, rows)
+            return ir.If(self.interleaved, (copies,), (copied,))
         if pieces is None:
             return copied
         return loop("piece", 0, known("pieces", pieces.count), 1, copied)
 
-    def _in_turns(
+    def _copy_interleaved(
         self, which: int, source: tuple[str, ir.Value], offset: ir.Value, each: ir.Value,
         shape: tuple[ir.Value, ...],
     ) -> ir.Step:  # fmt: skip
-        """Rows into scratch, block by block of k, of which a step takes `each` elements there."""
+        """Copy rows to scratch by blocks of k; a k-step takes `each` elements there."""
         buffer, start = source
         turn, block = variable("turn"), variable("block_of_k")
-        at, to = block * turn * TURNS, block * apart(turn) * TURNS
-        columns, to = least(self.all_k - at, turn * TURNS), to * each * self.form.dtype.bytes
+        at, to = block * turn * ACCUMULATORS, block * accumulator_stride(turn) * ACCUMULATORS
+        columns, to = least(self.all_k - at, turn * ACCUMULATORS), to * each * self.form.dtype.bytes
         ends = ir.Address(buffer, start + at), ir.Address("scratch", offset + to)
-        library = turns_libraries(self.tile.lanes, self.form.dtype)[which]
+        library = interleaved_libraries(self.tile.lanes, self.form.dtype)[which]
         copied = self._copy(library, (*ends, *shape, columns, variable("turn")))
-        return loop("block_of_k", 0, quotient_up(self.all_k, turn * TURNS), 1, copied)
+        return loop("block_of_k", 0, quotient_up(self.all_k, turn * ACCUMULATORS), 1, copied)
 
     @property
     def _b_offset(self) -> ir.Value:
-        """Where B is in scratch."""
-        return self.sizes.known("b_offset", self.held.b_offset)
+        """Byte offset of B in scratch."""
+        return self.sizes.known("b_offset", self.scratch_layout.b_offset)
 
     @property
     def a_row(self) -> ir.Value:
-        """Elements between the rows of A, where they lie."""
+        """Elements between the rows of the unpacked A."""
         return self.sizes.role("a_row", self.form.m.a)
 
     @property
     def _copied_row(self) -> ir.Value:
-        """Elements between the rows of A, where they are copied to."""
-        return self.sizes.role("copied_row", self.held.k_padded)
+        """Elements between the rows of the copied A."""
+        return self.sizes.role("copied_row", self.scratch_layout.k_padded)
 
     def _copy(self, library: ir.Library, arguments: tuple[ir.Value | ir.Address, ...]) -> ir.Call:
-        """A call of the one function of a library, which the kernel then needs."""
+        """Return a call of a library's only function, and add the library to the kernel."""
         self.needs(library)
         return ir.Call(library.name, arguments)

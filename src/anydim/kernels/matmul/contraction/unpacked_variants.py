@@ -1,7 +1,6 @@
-"""What a contraction does where its rows or columns are one, or matrices small: nothing is packed.
+"""Variants of a contraction without packing: one row, one column, or small matrices.
 
-These are branches of its kernel, with functions of `matrix_vector.py` in the place of
-micro-kernels.
+They are branches of the kernel that call functions of `matrix_vector.py` instead of micro-kernels.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from anydim.kernels.codegen.arithmetic import loop
 from anydim.kernels.ir import constant, least, variable
 from anydim.kernels.matmul.blocked_loops import nested
 from anydim.kernels.matmul.contraction.contraction_loops import MainWriter
-from anydim.kernels.matmul.contraction.interleaved_accumulators import FEW, turns_libraries
+from anydim.kernels.matmul.contraction.interleaved_accumulators import FEW, interleaved_libraries
 from anydim.kernels.matmul.contraction.matrix_vector import (
     SHORT,
     SMALL_K,
@@ -19,34 +18,34 @@ from anydim.kernels.matmul.contraction.matrix_vector import (
     small_library,
     vector_libraries,
 )
-from anydim.kernels.matmul.register_tile import give
+from anydim.kernels.matmul.register_tile import store_scalar
 from anydim.sizes import as_size
 
-DONE = "done"  # iterations of the loop that a rectangle has done
+DONE = "done"  # iterations of the loop that a rectangle has processed
 
 
 class ContractionWriter(MainWriter):
-    """The kernel with these ways."""
+    """The contraction kernel with the unpacked variants."""
 
     def rectangle(self) -> list[ir.Step]:
         steps = [*super().rectangle()]
         at = self.a_at()
         small = [_small(self)] if self.done else []
-        for condition, way in (*small, *vector_ways(self)):
-            steps = [at, ir.If(condition, tuple(way), tuple(s for s in steps if s != at))]
+        for condition, body in (*small, *vector_variants(self)):
+            steps = [at, ir.If(condition, tuple(body), tuple(s for s in steps if s != at))]
         return steps
 
     @property
     def done(self) -> str:
-        """Small matrices in one loop around them are done several at a time."""
+        """The register for batches of small matrices in one loop, which run several at a time."""
         form = self.form
         plain = self.finished and not (form.start or form.pieces or form.windows)
         in_place = not self.schedule.packed and len(form.loops) == 1
         return DONE if plain and in_place else ""
 
 
-def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
-    """Conditions under which nothing is packed, and what is done then; the last one counts."""
+def vector_variants(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
+    """Return conditions without packing, with the steps for each; the last that holds counts."""
     form = writer.form
     if writer.schedule.packed or form.cuts_b:
         return []
@@ -56,44 +55,44 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
     along = one_column & writer.b_step.equals(1)
     rows, columns = (walk.extent.constant for walk in (form.m, form.n))
     if rows in (None, 1):
-        way, step = (row, writer.b_step) if form.n.b == 1 else (across, writer.b_column)
-        writer.needs(way)
-        found.append((one_row, _one_row(writer, way.name, step)))
-        if writer.turns:
-            way = turns_libraries(writer.tile.lanes, form.dtype)[0]
-            writer.needs(way)
-            given = give("a_row", writer.a_row)
-            few = (writer.all_rows <= FEW) & writer.in_turns
-            # rows of sums that no output holds are as far apart as those of a block
+        library, step = (row, writer.b_step) if form.n.b == 1 else (across, writer.b_column)
+        writer.needs(library)
+        found.append((one_row, _one_row(writer, library.name, step)))
+        if writer.interleaves:
+            library = interleaved_libraries(writer.tile.lanes, form.dtype)[0]
+            writer.needs(library)
+            given = store_scalar("a_row", writer.a_row)
+            few = (writer.all_rows <= FEW) & writer.interleaved
+            # rows of sums in scratch have the stride of a block
             wide = WIDE if writer.target is not None else writer.block_columns
-            found.append((few, [given, *_one_row(writer, way.name, step, wide)]))
+            found.append((few, [given, *_one_row(writer, library.name, step, wide)]))
     if form.cuts_a or form.windows is not None or columns not in (None, 1):
         return found
     if form.k.a == 1:
-        ways = [(along, dots)]
-        if not writer.machine.most_lanes:  # compilers of devices take long as it is
-            ways.append((along & (writer.all_k <= SHORT * writer.tile.lanes), short))
-        for condition, way in ways:
-            writer.needs(way)
-            found.append((condition, _one_column(writer, way.name)))
+        candidates = [(along, dots)]
+        if not writer.machine.most_lanes:  # device compilers are slow already
+            candidates.append((along & (writer.all_k <= SHORT * writer.tile.lanes), short))
+        for condition, library in candidates:
+            writer.needs(library)
+            found.append((condition, _one_column(writer, library.name)))
     elif form.windows is None and form.start is None:
         writer.needs(row)
-        side = along & writer.c_row.equals(1)
-        side = side if form.m.a == 1 else side & writer.a_row.equals(1)
-        found.append((side, _turned(writer, row.name)))
+        contiguous = along & writer.c_row.equals(1)
+        contiguous = contiguous if form.m.a == 1 else contiguous & writer.a_row.equals(1)
+        found.append((contiguous, _transposed_product(writer, row.name)))
     return found
 
 
 def _small(writer: MainWriter) -> tuple[ir.Value, list[ir.Step]]:
-    """As of `vector_ways`: pairs of matrices of a few elements, all that are left of the part."""
+    """Return the variant of small matrices, for all remaining pairs; see `vector_variants`."""
     form, known, lanes = writer.form, writer.sizes.known, writer.tile.lanes
     (walk,), target = form.loops, writer.target
     assert target is not None
     library = small_library(lanes, form.dtype, form.n.b == 1)
     writer.needs(library)
     sizes = (writer.all_rows, writer.all_columns, writer.all_k)
-    most = (writer.tile.rows, lanes, SMALL_K)
-    rows, columns, depth = (size <= limit for size, limit in zip(sizes, most))
+    limits = (writer.tile.rows, lanes, SMALL_K)
+    rows, columns, depth = (size <= limit for size, limit in zip(sizes, limits))
     matrices = (
         ir.Address(writer.a, variable("a_at")),
         ir.Address(writer.b, writer.start_of("b", form.b_start, lambda w: w.b)),
@@ -112,14 +111,14 @@ def _small(writer: MainWriter) -> tuple[ir.Value, list[ir.Step]]:
 def _one_row(
     writer: MainWriter, function: str, b_row: ir.Value, wide: int | ir.Value = WIDE
 ) -> list[ir.Step]:
-    """Rows or columns of B as they lie, `b_row` apart, for `wide` blocks of columns."""
+    """Multiply by unpacked rows or columns of B, `b_row` apart, by blocks of `wide` columns."""
     stop = least(variable("stop_panel") * writer.unit, writer.all_columns)
     first = variable("first_panel") * writer.unit
     return [
         ir.Let("tile0", variable("first_tile")),
         ir.Let("tile1", variable("stop_tile")),
-        *(writer.pack_a() if writer.held.holds_a else ()),
-        give("b_panel", b_row),
+        *(writer.pack_a() if writer.scratch_layout.holds_a else ()),
+        store_scalar("b_panel", b_row),
         loop(
             "column0", first, stop, wide,
             ir.Let("width", least(stop - variable("column0"), wide)),
@@ -129,7 +128,7 @@ def _one_row(
 
 
 def _one_column(writer: MainWriter, function: str) -> list[ir.Step]:
-    """Rows of A by the one column of B."""
+    """Multiply rows of A by the only column of B."""
     return [
         ir.Let("tile0", variable("first_tile")),
         ir.Let("tile1", variable("stop_tile")),
@@ -147,13 +146,13 @@ def _whole_k(writer: MainWriter, function: str) -> list[ir.Step]:
         ir.Let("c_at", results + variable("column0")),
         ir.Let("b_at", start + columns),
         ir.Let("chunk", writer.all_k),
-        *writer.many(),
+        *writer.group_sizes(),
         *nested(writer.tiles(function)),
     ]
 
 
-def _turned(writer: MainWriter, function: str) -> list[ir.Step]:
-    """The one column of B by rows of A that lie along k: a row by a matrix."""
+def _transposed_product(writer: MainWriter, function: str) -> list[ir.Step]:
+    """Multiply the only column of B by an A that is contiguous along m: a row times a matrix."""
     form = writer.form
     first, stop = (writer.first_row(variable(f"{end}_tile")) for end in ("first", "stop"))
     a = ir.Address(writer.a, variable("a_at") + variable("row0"))
@@ -165,15 +164,15 @@ def _turned(writer: MainWriter, function: str) -> list[ir.Step]:
         ir.Let("c_at", writer.start_of("c", as_size(0), lambda w: w.c)),
         ir.Let("column0", constant(0)),
         ir.Let("width", constant(1)),
-        give("k", writer.all_k),
-        give("b_panel", writer.sizes.known("a_step", form.k.a)),
-        give("init_step", constant(0)),
+        store_scalar("k", writer.all_k),
+        store_scalar("b_panel", writer.sizes.known("a_step", form.k.a)),
+        store_scalar("init_step", constant(0)),
         loop(
             "row0", first, stop, WIDE,
             ir.Let("rows", least(stop - variable("row0"), WIDE)),
             ir.Let("sums_at", writer.sums_at()),
-            give("columns", variable("rows")),
+            store_scalar("columns", variable("rows")),
             call,
-            *(() if writer.finished else (writer.finish_call(apart=constant(1)),)),
+            *(() if writer.finished else (writer.epilogue_call(sums_stride=constant(1)),)),
         ),
     ]  # fmt: skip

@@ -1,8 +1,8 @@
-"""Taps of a window that no row of a tile has inside of x are left out of its sums.
+"""Skips taps that are out of bounds for every row of the tile.
 
-Rows that are neighbours are windows side by side: at the edge of an image all of them lack the same
-taps, far dilated ones everywhere in a small image. Steps of k run over the outermost tap last, so
-what is left of them is one range, and what is left out would have added zeros.
+Adjacent rows are adjacent windows: at the edge of an image all of them lack the same taps; taps of
+a large dilation are missing everywhere in a small image. The outermost tap is the slowest index of
+k, so that the remaining k-steps are one range. Skipped taps would have added zeros.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient, quotient_up
 from anydim.kernels.ir import greatest, least, select, variable
-from anydim.kernels.matmul.contraction.window_rows import ONE, SPOT, WindowSide
+from anydim.kernels.matmul.contraction.window_rows import ONE, SPOT, WindowLayout
 from anydim.kernels.matmul.window_geometry import SMALL, Bound, LayerSizes
 from anydim.sizes import Size, product
 
-_WORTH = 64  # steps of k for each tap, from which on asking takes a hundredth of the time at most
+_WORTH = 64  # k-steps per tap above which the test takes at most a hundredth of the time
 _END = variable("k0") + variable("length")
-STEPS = (  # those that a row tile does of a chunk of k
+STEPS = (  # k-steps of a row tile in a chunk of k
     ir.Let("k_at", greatest(least(variable("seen"), _END), variable("k0"))),
     ir.Let("steps", greatest(least(variable("unseen"), _END) - variable("k_at"), 0)),
 )
 
 
 @dataclass(frozen=True)
-class Seen:
-    """The outermost tap: `taps` of `steps` of k each, and the axis of places that it moves along,
-    of `extent` places that have `inner` rows each."""
+class ValidTaps:
+    """The outermost tap: `taps` of `steps` k-steps each, and the output axis it moves along.
+
+    The axis has `extent` positions of `inner` rows each.
+    """
 
     bound: Bound
     taps: Size
@@ -36,8 +38,10 @@ class Seen:
     spots: Size
 
     def range(self, sizes: LayerSizes) -> list[ir.Step]:
-        """`seen` and `unseen`: where the steps begin and end that one of `rows` from `row0` on
-        has inside; both behind all of them where none has."""
+        """Return `seen` and `unseen`: the k-steps in bounds for any of `rows` from `row0` on.
+
+        Both are past the last k-step where no row has a valid tap.
+        """
         known, bound = sizes.known, self.bound
         extent, inner = known("seen_places", self.extent), known("seen_rows", self.inner)
         taps, steps = known("seen_taps", self.taps, SMALL), sizes.role("seen_steps", self.steps)
@@ -46,13 +50,13 @@ class Seen:
             for name, size in (("stride", bound.stride), ("spread", bound.spread))
         )
         before = known("seen_base", bound.constant, SMALL)
-        room = known("seen_bound", bound.extent) - before
+        extent_left = known("seen_bound", bound.extent) - before
         line, last, image = map(variable, ("line", "last_line", "image"))
         one_image = last < (image + 1) * extent
         low = select(one_image, line - image * extent, 0)
         high = select(one_image, last - image * extent, extent - 1)
         missing = greatest(0 - before - high * stride, 0)
-        reached = greatest(room - low * stride, 0)
+        reached = greatest(extent_left - low * stride, 0)
         first: ir.Value = variable("row0")
         more = variable("rows") - 1
         if self.spots != ONE:
@@ -67,21 +71,21 @@ class Seen:
         ]
 
 
-def seen_of(side: WindowSide | None, k: Size) -> Seen | None:
-    """What is known of the outermost tap; None where asking is not worth it."""
-    if side is None:
+def valid_taps_of(layout: WindowLayout | None, k: Size) -> ValidTaps | None:
+    """Return the bounds of the outermost tap; None where the test does not pay."""
+    if layout is None:
         return None
-    tap = side.taps[0] if side.taps else side.tap
+    tap = layout.taps[0] if layout.taps else layout.tap
     if tap is None:
         return None
-    bounds = [bound for bound in side.bounds if bound.tap == tap.name]
+    bounds = [bound for bound in layout.bounds if bound.tap == tap.name]
     steps = k.divide_exactly(tap.extent)
     if len(bounds) != 1 or steps is None or (steps.constant or 0) < _WORTH:
         return None
     (bound,) = bounds
     stride, spread = bound.stride.constant, bound.spread.constant
-    at = next((n for n, place in enumerate(side.places) if place.name == bound.place), None)
+    at = next((n for n, axis in enumerate(layout.positions) if axis.name == bound.position), None)
     if at is None or stride is None or spread is None or stride < 0 or spread < 1:
         return None
-    inner = product(place.extent for place in side.places[at + 1 :])
-    return Seen(bound, tap.extent, steps, side.places[at].extent, inner, side.spots)
+    inner = product(axis.extent for axis in layout.positions[at + 1 :])
+    return ValidTaps(bound, tap.extent, steps, layout.positions[at].extent, inner, layout.spots)

@@ -1,1 +1,1 @@
-"""Products of weights with windows: a group in, a launch whose panels are windows out."""
+"""Convolutions: takes a group, returns a launch whose panels of B are windows of x."""

@@ -1,9 +1,9 @@
-"""Columns of several images in one panel, where an image has few places.
+"""Panels with columns of several images, where an image has few output positions.
 
 Images of 2 x 2 have 4 columns each, of a panel of 48: most lanes of a register tile would be idle,
-and all weights be read once more for each image. So a panel has the columns of as many images as
-fit it as a whole. Their sums lie in scratch, and go from there to each image. Whether images are
-joined is a formula of sizes, in the same kernel; a panel of one image is the case of all others.
+and all weights would be read again for each image. A panel therefore has the columns of as many
+whole images as fit. Their sums are stored in scratch and copied from there to each image. A formula
+of sizes in the same kernel selects whether images are joined; otherwise a panel has one image.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import greatest, least, variable
-from anydim.kernels.matmul.convolution.convolution_epilogue import Ending
+from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue
 from anydim.kernels.matmul.convolution.convolution_form import OuterLoop, Windows
 from anydim.kernels.matmul.schedules import Convolution
 from anydim.kernels.matmul.window_geometry import Bound, Walk
@@ -23,25 +23,25 @@ from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
 
 NEVER = as_size(0)
-MOST = 16  # places of an image that go place by place, and elements of a channel
+MAX_POSITIONS = 16  # maximum positions of an image computed by position, and elements of a channel
 Loop = TypeVar("Loop", bound=Walk)
 
 
 @dataclass(frozen=True)
 class Columns(Generic[Loop]):
-    """The columns of a product, of which a panel has `width`.
+    """The columns of a product, in panels of `width`.
 
-    Where `joined` is 1, not 0, `loop` is over in one iteration, and all its images are `all`
-    columns. Where `by_place` is 1, too, see `by_position.py`.
+    Where `joined` is 1, not 0, `loop` has one iteration, and `all` counts the columns of all its
+    images. Where `by_position` is 1 as well, see `by_position.py`.
     """
 
     loop: Loop | None
-    places: Size
+    positions: Size
     joined: Size
     width: Size
     all: Size
     loops: tuple[tuple[str, Size], ...]
-    by_place: Size
+    by_position: Size
 
     @property
     def panels(self) -> Size:
@@ -49,43 +49,45 @@ class Columns(Generic[Loop]):
 
 
 def columns_of(
-    form: Windows, given: Windows, ending: Ending | None, schedule: Convolution
+    form: Windows, given: Windows, epilogue: TileEpilogue | None, schedule: Convolution
 ) -> Columns[OuterLoop]:
-    """How the columns of a form, which is cropped, are put into panels."""
-    loop, width = _joinable(form, ending), as_size(schedule.tile.width)
-    by_place = NEVER if loop is None else _used_by_place(given, loop, ending, schedule)
-    return joined_columns(loop, form.columns, schedule.tile.width, width, form.loops, by_place)
+    """Return the partition of a cropped form's columns into panels."""
+    loop, width = _joinable(form, epilogue), as_size(schedule.tile.width)
+    by_position = NEVER if loop is None else _used_by_position(given, loop, epilogue, schedule)
+    return joined_columns(loop, form.columns, schedule.tile.width, width, form.loops, by_position)
 
 
 def joined_columns(
-    loop: Loop | None, places: Size, most: int, width: Size, loops: Sequence[Loop],
-    by_place: Size = NEVER,
+    loop: Loop | None, positions: Size, max_width: int, width: Size, loops: Sequence[Loop],
+    by_position: Size = NEVER,
 ) -> Columns[Loop]:  # fmt: skip
-    """Columns of `places` an image, in panels of `most` or, of a single image, of `width`."""
+    """Return columns of `positions` per image; a panel has `max_width`, or `width` of one image."""
     extents = tuple((each.name, each.extent) for each in loops)
     if loop is None:
-        return Columns(None, places, NEVER, width, places, extents, NEVER)
-    fitting = maximum(as_size(most) // maximum(places, 1), by_place * most)
+        return Columns(None, positions, NEVER, width, positions, extents, NEVER)
+    fitting = maximum(as_size(max_width) // maximum(positions, 1), by_position * max_width)
     images = minimum(fitting, loop.extent)
     joined = from_on(images, 2)
-    few = minimum(places, max(most, MOST))  # all that images have that are joined, as one term
+    few = minimum(
+        positions, max(max_width, MAX_POSITIONS)
+    )  # all positions of images that are joined, as one term
     return Columns(
         loop=loop,
-        places=places,
+        positions=positions,
         joined=joined,
         width=width + joined * (images * few - width),
-        all=maximum(places, joined * loop.extent * few),
+        all=maximum(positions, joined * loop.extent * few),
         loops=tuple(
             (name, maximum(extent - joined * extent, joined) if name == loop.name else extent)
             for name, extent in extents
         ),
-        by_place=by_place,
+        by_position=by_position,
     )
 
 
-def _joinable(form: Windows, ending: Ending | None) -> OuterLoop | None:
-    """The innermost loop over images that have the same weights, and no bias of their own."""
-    bias = None if ending is None or ending.bias is None else affine(ending.bias.indices[0])
+def _joinable(form: Windows, epilogue: TileEpilogue | None) -> OuterLoop | None:
+    """Return the innermost loop over images with the same weights and the same bias."""
+    bias = None if epilogue is None or epilogue.bias is None else affine(epilogue.bias.indices[0])
     for loop in reversed(form.loops):
         if loop.w == 0:
             own = bias is not None and bias.stride(loop.name) != 0
@@ -93,35 +95,36 @@ def _joinable(form: Windows, ending: Ending | None) -> OuterLoop | None:
     return None
 
 
-def _used_by_place(
-    form: Windows, loop: OuterLoop, ending: Ending | None, schedule: Convolution
+def _used_by_position(
+    form: Windows, loop: OuterLoop, epilogue: TileEpilogue | None, schedule: Convolution
 ) -> Size:
-    """1 where images, those of `loop`, go this way, 0 elsewhere.
+    """Return 1 where the images of `loop` run by position, 0 elsewhere.
 
-    The dimensions of x that windows may leave are all of a channel's, and each has a tap. The more
-    elements these are, the fewer taps are outside, and the fewer lanes may be without an image.
+    The dimensions of x with padding must be all of a channel's, each with one tap. The more
+    elements a channel has, the fewer taps are out of bounds, and the fewer lanes may be without an
+    image.
     """
-    if ending is None or ending.more is not None or not schedule.packed or not form.bounds:
+    if epilogue is None or epilogue.more is not None or not schedule.packed or not form.bounds:
         return NEVER
     moved = [bound.tap for bound in form.bounds]
-    steps = [bound.place for bound in form.bounds if bound.place]
+    steps = [bound.position for bound in form.bounds if bound.position]
     elements = product(bound.extent for bound in form.bounds)
     whole = (
         sorted(moved) == sorted(tap.name for tap in form.taps)
-        and sorted(steps) == sorted(place.name for place in form.places)
+        and sorted(steps) == sorted(axis.name for axis in form.positions)
         and elements == form.channels.x
         and form.row_y == form.columns
     )
-    if not whole or any(apart_of(form, bound) is None for bound in form.bounds):
+    if not whole or any(dimension_stride(form, bound) is None for bound in form.bounds):
         return NEVER
     lanes, images = schedule.tile.lanes, loop.extent
-    full = images * MOST - ceil_div(images, lanes) * lanes * elements
-    few = minimum(as_size(MOST) - form.columns, form.columns - 1)
+    full = images * MAX_POSITIONS - ceil_div(images, lanes) * lanes * elements
+    few = minimum(as_size(MAX_POSITIONS) - form.columns, form.columns - 1)
     return from_on(minimum(few, full, images - lanes * 3 // 4), 0)
 
 
-def apart_of(form: Windows, bound: Bound) -> Size | None:
-    """How far neighbours along a dimension of x lie apart; None of unusual strides."""
+def dimension_stride(form: Windows, bound: Bound) -> Size | None:
+    """Return the stride of a dimension of x; None for unsupported strides."""
     stride, spread = bound.stride.constant, bound.spread.constant
     if stride is None or spread is None or stride < 0 or spread < 1:
         return None
@@ -129,19 +132,19 @@ def apart_of(form: Windows, bound: Bound) -> Size | None:
 
 
 def images_of(columns: Columns[OuterLoop], value: Callable[[Size], ir.Value]) -> list[ir.Step]:
-    """The images that a panel has columns of: the first one's number, how many, of each `run`.
+    """Return steps with the images of a panel: the first one, their count, the `run` of each.
 
-    Where images are not joined that is a part of the only one.
+    Where images are not joined, the run is a part of the only image.
     """
     if columns.joined.constant == 0:
         return []
     assert columns.loop is not None, "images that are joined have a loop"
-    places = greatest(value(columns.places), 1)
+    positions = greatest(value(columns.positions), 1)
     return [
-        ir.Let("image", variable("column") / places),
-        ir.Let("place", variable("column") - variable("image") * places),
-        ir.Let("images", greatest(variable("width") / places, 1)),
-        ir.Let("run", least(variable("width"), places)),
+        ir.Let("image", variable("column") / positions),
+        ir.Let("place", variable("column") - variable("image") * positions),
+        ir.Let("images", greatest(variable("width") / positions, 1)),
+        ir.Let("run", least(variable("width"), positions)),
         ir.Let("joined", value(columns.joined).differs(0)),
         ir.Let("x_image", value(columns.loop.x)),
         ir.Let("y_image", value(columns.loop.y)),

@@ -1,11 +1,11 @@
-"""Many images of few places: place by place, by the taps alone that it has inside of x.
+"""Convolutions of many images of few output positions, position by position, valid taps only.
 
-A place of 2 x 2 sees 4 of 3 x 3 taps, and in a panel with the others (`batched_columns.py`) the
-rest of them as zeros. Here columns are the images of one place. What a panel of images has of the
-channels of a chunk is transposed, so that all images of an element are a row; the windows of a
-place are some of these rows, its weights those of the taps that are inside. Sums lie in scratch, as
-rows of places of images, and are transposed into the images. They leave out zeros alone: an image
-has its bits in any batch.
+A position of 2 x 2 has 4 of 3 x 3 taps in bounds; in a panel with the others
+(`batched_columns.py`) the other taps are zeros. Here columns are the images at one position. The
+part of a panel's images in a chunk of channels is transposed, so that an element of all images is
+a row; the windows of a position are some of these rows, and its weights are those of its valid
+taps. Sums are stored in scratch, as rows of positions of images, and transposed into the images.
+Skipped taps only add zeros: an image has the same bits in any batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anydim.kernels.codegen.arithmetic import summed
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, select, variable
-from anydim.kernels.matmul.convolution.batched_columns import apart_of
+from anydim.kernels.matmul.convolution.batched_columns import dimension_stride
 from anydim.kernels.matmul.convolution.convolution_form import Windows
 from anydim.kernels.matmul.convolution.convolution_micro_kernels import STRIP
 from anydim.kernels.matmul.convolution.cropped_taps import FIRST, KEPT
@@ -29,31 +29,31 @@ from anydim.kernels.matmul.window_geometry import taps_inside
 from anydim.sizes import Size, as_size
 
 
-def place_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
-    """All of a panel, by the `rows` of `rows_function`."""
+def position_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
+    """Return the steps of a panel; `rows` is the function of `rows_function`."""
     plan, kernel = strips.plan, strips.kernel
     code, form, tile, value = Writer("place_"), plan.given, plan.tile, kernel.sizes.value
-    turn = turned_library(tile.lanes, form.dtype)
-    kernel.needs(turn)
+    transpose = turned_library(tile.lanes, form.dtype)
+    kernel.needs(transpose)
     bytes, row, images = form.dtype.bytes, constant(plan.panel_row), variable("images")
-    channels, places = variable("channels"), value(form.columns)
+    channels, positions = variable("channels"), value(form.columns)
     start = value(_start(form) - plan.form.x_start)
     x = variable("x_at") + variable("image") * variable("x_image") + start
-    turned = ir.Address("scratch", value(plan.scratch.turned_at))
+    transposed = ir.Address("scratch", value(plan.scratch.transposed_at))
     copy, panel = value(plan.scratch.panel), ir.Address("scratch", constant(0))
     elements = value(form.channels.x)
     x_shape = variable("x_image"), row, images, channels * elements
-    code.emit(ir.Call(turn.name, (ir.Address("x", x), turned, *x_shape)))
+    code.emit(ir.Call(transpose.name, (ir.Address("x", x), transposed, *x_shape)))
     sums, sums_row = value(plan.scratch.sums_at), variable("block_columns")
-    wide, copying = code.let(sums_row / places), strips.weights.copying()
-    with code.range(0, places) as number:
-        place = _place(form, number, code, kernel.sizes)
-        k, all_of = code.let(channels * place.window), place.window.equals(elements)
-        code.emit(copying(**place.taps))
+    wide, copying = code.let(sums_row / positions), strips.weights.copying()
+    with code.range(0, positions) as number:
+        valid = _valid_taps_of(form, number, code, kernel.sizes)
+        k, all_of = code.let(channels * valid.window), valid.window.equals(elements)
+        code.emit(copying(**valid.taps))
         with code.when(~all_of):
-            own = {n: at for n, at in place.taps.items() if n.startswith(KEPT)}
-            code.emit(call(rows, src=turned, dst=panel, x_row=place.row, **own))
-        b = ir.Address("scratch", code.let(select(all_of, turned.offset, 0)))
+            own = {n: at for n, at in valid.taps.items() if n.startswith(KEPT)}
+            code.emit(call(rows, src=transposed, dst=panel, x_row=valid.row, **own))
+        b = ir.Address("scratch", code.let(select(all_of, transposed.offset, 0)))
         with code.range(0, variable("rows"), tile.rows * STRIP) as at:
             code.emit(ir.Let("m", variable("row0") + at))
             code.emit(ir.Let("height", least(variable("rows") - at, tile.rows * STRIP)))
@@ -61,18 +61,21 @@ def place_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
             a = ir.Address("scratch", copy + at * k * bytes)
             strip = strips.call(c, sums_row, b=b, b_row=row)
             code.emit(strip(a=a, a_row=k, k=k, span=k, gap=constant(0), columns=images))
-    to = variable("y_unit") + variable("row0") * places
+    to = variable("y_unit") + variable("row0") * positions
     to = ir.Address(strips.y, to + variable("image") * variable("y_image"))
-    y_shape = wide, variable("y_image"), variable("rows") * places, images
+    y_shape = wide, variable("y_image"), variable("rows") * positions, images
     with code.when(LAST):
-        code.emit(ir.Call(turn.name, (ir.Address("scratch", sums), to, *y_shape)))
+        code.emit(ir.Call(transpose.name, (ir.Address("scratch", sums), to, *y_shape)))
     return list(code.written)
 
 
 @dataclass(frozen=True)
-class _Place:
-    """What a place has inside of x: `first` and `kept` taps of each axis, `window` of them all,
-    and the `row` that the first tap of the first channel is."""
+class _ValidTaps:
+    """The valid taps of an output position.
+
+    `taps` holds `first` and `kept` of each axis, `window` is their product, and `row` is the row of
+    the first tap of the first channel.
+    """
 
     taps: dict[str, ir.Value]
     window: ir.Value
@@ -80,35 +83,37 @@ class _Place:
 
 
 def _start(form: Windows) -> Size:
-    """Where the first element of the first channel lies in x."""
-    apart = ((bound, apart_of(form, bound)) for bound in form.bounds)
-    return form.x_start - sum((b.constant * by for b, by in apart if by is not None), as_size(0))
+    """Return the offset of the first element of the first channel in x."""
+    stride = ((bound, dimension_stride(form, bound)) for bound in form.bounds)
+    return form.x_start - sum((b.constant * by for b, by in stride if by is not None), as_size(0))
 
 
-def _place(form: Windows, number: ir.Value, code: Writer, sizes: SizeParameters) -> _Place:
-    """A place by its number."""
+def _valid_taps_of(
+    form: Windows, number: ir.Value, code: Writer, sizes: SizeParameters
+) -> _ValidTaps:
+    """Return the valid taps of the position `number`."""
     value, at = sizes.value, {"": constant(0)}
-    places = code.split(number, [value(step.extent) for step in form.places[1:]])
-    at |= {step.name: place for step, place in zip(form.places, places)}
+    indices = code.split(number, [value(step.extent) for step in form.positions[1:]])
+    at |= {step.name: index for step, index in zip(form.positions, indices)}
     taps, rows, window = dict[str, ir.Value](), list[ir.Value](), constant(1)
     for number_of, tap in enumerate(form.taps):
         bound = next(bound for bound in form.bounds if bound.tap == tap.name)
-        apart, spread = apart_of(form, bound), value(bound.spread)
-        assert apart is not None, "`columns_of` looked at it"
-        here = at[bound.place]
+        stride, spread = dimension_stride(form, bound), value(bound.spread)
+        assert stride is not None, "checked by `columns_of`"
+        here = at[bound.position]
         low = code.let(value(bound.constant) + here * value(bound.stride))
-        first, behind = map(code.let, taps_inside(bound, here, here, tap.extent, value))
-        kept = code.let(greatest(behind - first, 0))
+        first, stop = map(code.let, taps_inside(bound, here, here, tap.extent, value))
+        kept = code.let(greatest(stop - first, 0))
         taps |= {f"{FIRST}{number_of}": first, f"{KEPT}{number_of}": kept}
-        rows.append((low + first * spread) * value(apart))
+        rows.append((low + first * spread) * value(stride))
         window = code.let(window * kept)
-    return _Place(taps, window, code.let(summed(*rows)))
+    return _ValidTaps(taps, window, code.let(summed(*rows)))
 
 
 def rows_function(form: Windows, sizes: SizeParameters, lanes: int, row: int) -> ir.Function:
-    """dst[channel, kept tap, :images] = src[channel, element], of elements from `x_row` on.
+    """Return the function dst[channel, kept tap, :images] = src[channel, element].
 
-    Rows are `row` elements apart, and written in whole vectors.
+    It reads elements from `x_row` on. Rows are `row` elements apart, and written in whole vectors.
     """
     code, value, window = Writer(), sizes.value, constant(1)
     inner = list[ir.Value]()

@@ -1,6 +1,6 @@
-"""What the register tile of a convolution does at the end: a bias, a residual, a clamp.
+"""The epilogue in the register tile of a convolution: a bias, a residual, a clamp.
 
-Other epilogues are computed by a loop over the finished sums (`matmul/epilogue_loop.py`).
+A loop over the finished sums computes other epilogues (`matmul/epilogue_loop.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from anydim.sizes import Size, as_size
 
 
 @dataclass(frozen=True)
-class Ending:
-    """min(max(sums + bias[m] + more[place], low), high); None for what is not there."""
+class TileEpilogue:
+    """min(max(sums + bias[m] + more[position], low), high); a missing term is None."""
 
     bias: Read | None = None
     more: Read | None = None
@@ -26,28 +26,28 @@ class Ending:
     high: float | None = None
 
     def in_place(self, factors: Iterable[str], result: str) -> tuple[tuple[str, str], ...]:
-        """The result with what is added to it: that is read nowhere else. See `Launch.in_place`."""
+        """Return (result, residual) if the residual is read nowhere else. See `Launch.in_place`."""
         if self.more is None:
             return ()
         others = {*factors, "" if self.bias is None else self.bias.tensor}
         return () if self.more.tensor in others else ((result, self.more.tensor),)
 
 
-def ending_of(form: Windows, group: Group) -> Ending | None:
-    """The epilogue of a single result as an ending; None when it is something else."""
+def tile_epilogue_of(form: Windows, group: Group) -> TileEpilogue | None:
+    """Return the epilogue of a single result as a tile epilogue; None for any other."""
     strides = {loop.name: loop.y for loop in form.loops}
     own = Affine.of(as_size(0), {**strides, ROW: form.row_y, COLUMN: as_size(1)})
-    return ending(form.outputs, form.dtype, group, own, {COLUMN: as_size(0)})
+    return tile_epilogue(form.outputs, form.dtype, group, own, {COLUMN: as_size(0)})
 
 
-def ending(
+def tile_epilogue(
     outputs: tuple[Output, ...],
     dtype: DType,
     group: Group,
     own: Affine,
     bias_steps: dict[str, Size],
-) -> Ending | None:
-    """Outputs as an ending; `own` is where an element lies, a bias steps by `bias_steps`."""
+) -> TileEpilogue | None:
+    """Return outputs as a tile epilogue; `own` is an element's offset, `bias_steps` strides."""
     if len(outputs) != 1 or group.type_of(outputs[0].tensor).dtype != dtype:
         return None
     expr = outputs[0].value
@@ -62,16 +62,16 @@ def ending(
         if term.tensor == PRODUCT:
             sums += 1
             continue
-        place = affine(term.indices[0]) if term.flat else None
-        if place is None or group.type_of(term.tensor).dtype != dtype:
+        offset = affine(term.indices[0]) if term.flat else None
+        if offset is None or group.type_of(term.tensor).dtype != dtype:
             return None
-        if all(place.stride(n) == by for n, by in bias_steps.items()) and bias is None:
+        if all(offset.stride(n) == by for n, by in bias_steps.items()) and bias is None:
             bias = term
-        elif place == own and more is None:
+        elif offset == own and more is None:
             more = term
         else:
             return None
-    return Ending(bias, more, low, high) if sums == 1 else None
+    return TileEpilogue(bias, more, low, high) if sums == 1 else None
 
 
 def _limit(expr: Expr, function: str) -> tuple[Expr, float | None]:

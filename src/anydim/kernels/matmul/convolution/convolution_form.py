@@ -1,10 +1,10 @@
-"""What the convolution template sees in a group: a matrix product whose B are windows of a tensor.
+"""The convolution form of a group: a matrix product whose B consists of windows of a tensor.
 
-    for every loop:  y[m, p] = sum over k of w[m, k] * x[position(k, p)],  then what follows
+    for every loop:  y[m, p] = sum over k of w[m, k] * x[position(k, p)],  then the epilogue
 
-m are the output channels of a group, p the places of the result along its last axes (one index, as
-they lie behind one another), k the channels of x and the taps of the window. A position that leaves
-x counts as 0. Everything is strides and size expressions, so one form serves every size.
+m are the output channels of a group, p the output positions along the last axes (one index, as they
+are contiguous), k the channels of x and the taps of the window. Positions out of bounds of x count
+as 0. Everything is strides and size expressions, so one form serves every size.
 
 A channel of x that depends on the group, `m // share * inner + c`, makes the group a loop.
 """
@@ -34,7 +34,7 @@ from anydim.kernels.matmul.window_geometry import (
     Walk,
     WindowAxis,
     bounds_of,
-    merged_places,
+    merge_positions,
     split_groups,
     without,
 )
@@ -45,7 +45,7 @@ from anydim.sizes import Box, Size, as_size, product
 
 @dataclass(frozen=True)
 class OuterLoop(Walk):
-    """A loop around the product: elements between neighbours in x, w and y."""
+    """A loop around the product, with its strides in x, w and y."""
 
     x: Size
     w: Size
@@ -56,10 +56,10 @@ class OuterLoop(Walk):
 class Windows(InLoops):
     """A convolution; see the module's docstring.
 
-    `places` are the axes of p, the last one along vectors; `channels` and `taps` those of k.
-    `w_parts` are the axes of w as (extent, stride): loops, k, m; what packing needs. `row_y` and
-    `row_w` are the elements between neighbouring m in y and w. Outputs are expressions over the
-    names of the loops, m and n (which is p).
+    `positions` are the axes of p, the last one along vectors; `channels` and `taps` those of k.
+    `w_parts` are the axes of w as (extent, stride), for packing: loops, k, m. `row_y` and `row_w`
+    are the strides of m in y and w. Outputs are expressions over the names of the loops, m and n (n
+    is p).
     """
 
     dtype: DType
@@ -71,7 +71,7 @@ class Windows(InLoops):
     rows: Size
     row_y: Size
     row_w: Size
-    places: tuple[WindowAxis, ...]
+    positions: tuple[WindowAxis, ...]
     channels: WindowAxis
     taps: tuple[WindowAxis, ...]
     bounds: tuple[Bound, ...]
@@ -80,33 +80,33 @@ class Windows(InLoops):
 
     @property
     def columns(self) -> Size:
-        """How many places there are."""
-        return product(step.extent for step in self.places)
+        """Number of output positions."""
+        return product(step.extent for step in self.positions)
 
     @property
     def window(self) -> Size:
-        """How many taps there are."""
+        """Number of taps."""
         return product(step.extent for step in self.taps)
 
     @property
     def k(self) -> Size:
-        """Products in each sum."""
+        """Products per sum."""
         return self.channels.extent * self.window
 
     @property
     def work(self) -> Size:
-        """Multiply-adds of all."""
+        """Multiply-adds in total."""
         return self.around * self.rows * self.columns * self.k
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a matrix product: rows of B are as they lie in x, with no zeros around."""
-        alone = len(self.places) == 1 and self.places[0].x == 1
+        """Whether it is a matrix product: rows of B are contiguous in x, without padding."""
+        alone = len(self.positions) == 1 and self.positions[0].x == 1
         return alone and not self.taps and not self.bounds
 
 
 def windows_of(group: Group, box: Box, constants: frozenset[str]) -> Windows | None:
-    """The group as a convolution with an epilogue; None when it is not one."""
+    """Return the group as a convolution with an epilogue; None when it is not one."""
     sums = product_of(group)
     if sums is None or not sums[0].reduced:
         return None
@@ -129,7 +129,7 @@ def windows_of(group: Group, box: Box, constants: frozenset[str]) -> Windows | N
 
 @dataclass(frozen=True)
 class _Reading:
-    """One way to read a group, with groups split off the output channels."""
+    """A candidate reading of a group, with groups split off the output channels."""
 
     group: Group
     box: Box
@@ -146,7 +146,7 @@ class _Reading:
     def of(
         group: Group, statement: Statement, x: Read, w: Read, outputs: tuple[Output, ...], box: Box
     ) -> _Reading | None:
-        """None where a factor has no address, or not the element type of the result."""
+        """Return None where a factor has no address, or another element type than the result."""
         inputs = {tensor.name: tensor.type for tensor in group.inputs}
         dtype = group.type_of(statement.target).dtype
         if any(r.tensor not in inputs or inputs[r.tensor].dtype != dtype for r in (x, w)):
@@ -172,7 +172,7 @@ class _Reading:
         )  # fmt: skip
 
     def form(self, packed: bool) -> Windows | None:
-        """The form, when the addresses are those of a convolution."""
+        """Return the form if the addresses are those of a convolution, else None."""
         in_x, in_w = free_axes(self.read), set(self.w.indices)
         rows = [a for a in self.axes if a.name in in_w and a.name not in in_x]
         if len(rows) != 1:
@@ -194,7 +194,7 @@ class _Reading:
         channel = (
             self._step(free[0]) if free else WindowAxis("", as_size(1), as_size(0), as_size(0))
         )
-        places = merged_places([self._step(a) for a in columns], found)
+        positions = merge_positions([self._step(a) for a in columns], found)
         form = Windows(
             dtype=self.group.type_of(self.read.tensor).dtype,
             x=self.read.tensor,
@@ -205,7 +205,7 @@ class _Reading:
             rows=rows[0].extent,
             row_y=self.strides[at],
             row_w=self.w.stride(rows[0].name),
-            places=places,
+            positions=positions,
             channels=channel,
             taps=tuple(map(self._step, taps)),
             bounds=found,
@@ -219,8 +219,8 @@ class _Reading:
         return self._usable(form, packed)
 
     def _usable(self, form: Windows, packed: bool) -> Windows | None:
-        """The form, unless its parts need sizes known early that are not."""
-        if form.places[-1].x.constant is None or form.places[-1].x.constant < 1:
+        """Return the form, or None if its packing needs sizes that are not constant."""
+        if form.positions[-1].x.constant is None or form.positions[-1].x.constant < 1:
             return None
         if packed and not are_known(*form.w_parts):
             return None
@@ -246,7 +246,7 @@ class _Reading:
         return OuterLoop(f"loop{number}", axis.extent, *strides)
 
     def _renamed(self, at: int) -> tuple[Output, ...] | None:
-        """The outputs over loops, m and n; None when one does not step over places as over one."""
+        """Return outputs over loops, m and n; None unless each has one stride over positions."""
         columns = self.axes[at + 1 :]
         several = {axis.name for axis in columns} if len(columns) > 1 else set()
         for output in self.outputs:

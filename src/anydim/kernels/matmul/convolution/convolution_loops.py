@@ -3,13 +3,13 @@
     for each rectangle of a thread's part (`matmul/work_partition.py`)
         for each block of rows, each block of columns
             for each chunk of channels
-                pack the weights, unless they came packed
+                pack the weights, unless packed at load time
                 for each panel of columns of the block (`batched_columns.py`)
-                    windows of x -> a panel of B in the first cache, or a band (`line_buffer.py`)
+                    windows of x -> a panel of B in L1, or a line buffer (`line_buffer.py`)
                     for each strip of rows: sums += A B; after the last chunk, the epilogue
 
-A panel is used by all tiles of rows while it is in the first cache; the weights of a block of rows
-and a chunk stay in the second one for all panels of a block.
+All tiles of rows use a panel while it is in the first-level cache; the weights of a block of rows
+and a chunk stay in the second-level cache for all panels of a block.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from anydim.kernels.codegen.arithmetic import quotient_up
 from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked, Level
 from anydim.kernels.matmul.convolution.batched_columns import images_of
-from anydim.kernels.matmul.convolution.by_position import place_steps, rows_function
+from anydim.kernels.matmul.convolution.by_position import position_steps, rows_function
 from anydim.kernels.matmul.convolution.convolution_micro_kernels import STRIP
 from anydim.kernels.matmul.convolution.convolution_packing import WindowPack
 from anydim.kernels.matmul.convolution.convolution_plan import Plan
-from anydim.kernels.matmul.convolution.line_buffer import banding_of
+from anydim.kernels.matmul.convolution.line_buffer import line_buffer_steps
 from anydim.kernels.matmul.convolution.merged_rows import MergedPack, can_merge
 from anydim.kernels.matmul.convolution.tile_strips import JOINED, Strips, libraries
 from anydim.kernels.matmul.convolution.weight_blocks import weights_of
@@ -37,18 +37,18 @@ from anydim.sizes import Size, product
 
 
 class ConvolutionWriter(Blocked):
-    """The kernel of a convolution: rows are channels of the result, columns its places."""
+    """The kernel of a convolution: rows are output channels, columns output positions."""
 
     name = "convolution"
     sizes: LayerSizes
 
     def __init__(self, group: Group, plan: Plan) -> None:
-        form, ending = plan.form, plan.ending
+        form, epilogue = plan.form, plan.epilogue
         super().__init__(group, form.outputs, form.dtype, plan.tile, LayerSizes())
         self.plan, self.form, self.columns = plan, form, plan.columns
-        self.libraries, self.sharing = libraries(plan), plan.blocks.sharing
-        if ending is not None:
-            self.in_place = ending.in_place((form.x, form.w), form.outputs[0].tensor)
+        self.libraries, self.partition = libraries(plan), plan.blocks.partition
+        if epilogue is not None:
+            self.in_place = epilogue.in_place((form.x, form.w), form.outputs[0].tensor)
         if plan.schedule.packed:
             self.packed = {"w": form.dtype}
         self.roles, self.buffers = roles_of(
@@ -63,41 +63,43 @@ class ConvolutionWriter(Blocked):
     def role(self, name: str, size: Size) -> ir.Value:
         return self.sizes.role(name, size)
 
-    def made(self) -> list[ir.Function]:
-        """The epilogue where the tile does not do it, and the packing."""
-        plan, finish = self.plan, None
+    def callees(self) -> list[ir.Function]:
+        """Return the epilogue, unless the tile computes it, and the packing functions."""
+        plan, epilogue = self.plan, None
         if not plan.finished:
-            finish = self.finish_function(self.form, plan.machine)
+            epilogue = self.make_epilogue(self.form, plan.machine)
         self.windows = self._packing() if plan.joins or not plan.schedule.direct else []
-        self.banding = banding_of(plan.band, self.form, self, plan.seen is not None)
+        self.buffer_steps = line_buffer_steps(
+            plan.line_buffer, self.form, self, plan.valid_taps is not None
+        )
         self.weights = weights_of(plan, self)
-        self.strips = Strips(plan, self, self.banding, self.weights, finish)
+        self.strips = Strips(plan, self, self.buffer_steps, self.weights, epilogue)
         self.rows = []
-        if plan.goes_by_place:
+        if plan.runs_by_position:
             own = plan.given, self.sizes, plan.tile.lanes, plan.panel_row
             self.rows = [self.sized(partial(rows_function, *own))]
-        made = *self.windows, *self.banding.functions, *self.weights.functions, *self.rows
-        return [*made] if finish is None else [finish, *made]
+        made = *self.windows, *self.buffer_steps.functions, *self.weights.functions, *self.rows
+        return [*made] if epilogue is None else [epilogue, *made]
 
     def _packing(self) -> list[ir.Function]:
-        """What brings windows into a panel, and what does so where rows have few places."""
+        """Return the functions that pack windows into a panel, and merged rows of few positions."""
         plan = self.plan
-        seen = plan.seen is not None
-        given = self.form, self.sizes, plan.tile.lanes, plan.panel_row, plan.joins, seen
+        skips_taps = plan.valid_taps is not None
+        given = self.form, self.sizes, plan.tile.lanes, plan.panel_row, plan.joins, skips_taps
         pack = WindowPack(*given)
         windows = [self.sized(pack.function)]
-        if pack.turned is not None:
-            self.needs(pack.turned)
+        if pack.transpose is not None:
+            self.needs(pack.transpose)
         if can_merge(self.form):
             x = product(self.group.type_of(self.form.x).shape)
             merged = MergedPack(*given, x if plan.machine.permutes else None)
-            self.worth_merging = merged.worth_it()
+            self.merging_pays = merged.pays()
             windows.append(self.sized(merged.function))
         return windows
 
     def start(self) -> list[ir.Step]:
         zero = ir.Store("zeros", constant(0), number(self.form.dtype, 0))
-        return [*self.banding.start(), ir.Stack("zeros", self.form.dtype, 1), zero]
+        return [*self.buffer_steps.start(), ir.Stack("zeros", self.form.dtype, 1), zero]
 
     # ---- the loops -----------------------------------------------------------------------------
 
@@ -105,11 +107,11 @@ class ConvolutionWriter(Blocked):
         plan, row_stop = self.plan, variable("stop_tile") * self.tile.rows
         column_stop = variable("stop_panel") * self._width
         rows, columns = self.role("all_rows", self.form.rows), self.sizes.value(self.columns.all)
-        banded, most = self.banding.enter(constant(plan.schedule.block_panels))
-        panels = self.role("panels", self.sharing.panels)
-        if plan.goes_by_place:
-            most = select(self._goes_by_place, 1, most)
-        blocks = greatest(quotient_up(panels, greatest(most, 1)), 1)
+        banded, max_panels = self.buffer_steps.enter(constant(plan.schedule.block_panels))
+        panels = self.role("panels", self.partition.panels)
+        if plan.runs_by_position:
+            max_panels = select(self._runs_by_position, 1, max_panels)
+        blocks = greatest(quotient_up(panels, greatest(max_panels, 1)), 1)
         return [
             *banded,
             ir.Let("block_columns", quotient_up(panels, blocks) * self._width),
@@ -124,25 +126,26 @@ class ConvolutionWriter(Blocked):
         return self.role("panel", width) if self.plan.joins else constant(self.tile.width)
 
     def levels(self) -> list[Level]:
-        """Blocks of rows, of columns, chunks of channels, panels, strips."""
+        """Return the levels: blocks of rows, of columns, chunks of channels, panels, strips."""
         tile, form = self.tile, self.form
         rows = self.role("block_rows", self.plan.blocks.rows)
         columns = variable("block_columns")
         first_row = variable("first_tile") * tile.rows
         first_column = variable("first_panel") * self._width
-        left = variable("row_stop") - variable("row0")
+        remaining = variable("row_stop") - variable("row0")
         end = least(variable("column0") + columns, variable("column_stop"))
         all_channels, channels = greatest(self._channels, 1), self._chunk_channels
         width = least(variable("columns") - variable("column"), self._width)
-        place = self.banding.either(self.banding.head(), self._pack_windows())
+        pack = self.buffer_steps.choose(self.buffer_steps.head(), self._pack_windows())
         strips: ir.Value = variable("rows")
-        if self.plan.goes_by_place:
-            used = self._goes_by_place
-            place = [ir.If(used, tuple(place_steps(self.strips, *self.rows)), tuple(place))]
+        if self.plan.runs_by_position:
+            used = self._runs_by_position
+            pack = [ir.If(used, tuple(position_steps(self.strips, *self.rows)), tuple(pack))]
             strips = select(used, 0, strips)
         return [
             Level(
-                "row0", first_row, variable("row_stop"), rows, [ir.Let("rows", least(left, rows))]
+                "row0", first_row, variable("row_stop"), rows,
+                [ir.Let("rows", least(remaining, rows))],
             ),
             Level(
                 "column0", first_column, variable("column_stop"), columns,
@@ -158,7 +161,7 @@ class ConvolutionWriter(Blocked):
                 "column", variable("column0"), variable("columns"), self._width,
                 [
                     ir.Let("width", width), *images_of(self.columns, self.sizes.value),
-                    *self._taps(), *place,
+                    *self._taps(), *pack,
                 ],
             ),
             Level("row", 0, strips, tile.rows * STRIP, self.strips.steps()),
@@ -170,13 +173,13 @@ class ConvolutionWriter(Blocked):
 
     @property
     def _chunk_channels(self) -> ir.Value:
-        channels, band = self.plan.blocks.channels, self.plan.band
-        if band is not None:
-            channels = channels + band.used * (band.channels - channels)
+        channels, line_buffer = self.plan.blocks.channels, self.plan.line_buffer
+        if line_buffer is not None:
+            channels = channels + line_buffer.used * (line_buffer.channels - channels)
         return self.role("chunk", channels)
 
     def _chunk(self) -> list[ir.Step]:
-        """What all panels and tiles know of a chunk of channels."""
+        """Return the variables of a chunk of channels, for all panels and tiles."""
         value, form = self.sizes.value, self.form
         channels = least(self._channels - variable("channel0"), self._chunk_channels)
         end = variable("channel0") + self._chunk_channels
@@ -189,25 +192,25 @@ class ConvolutionWriter(Blocked):
             ir.Let("last", last),
             ir.Let("x_at", x),
             *self.weights.copy(),
-            *self.banding.unknown(),
-            *self.banding.either(self.banding.make(), ()),
+            *self.buffer_steps.unknown(),
+            *self.buffer_steps.choose(self.buffer_steps.make(), ()),
         ]
 
     def _taps(self) -> list[ir.Step]:
-        """Those of a panel."""
-        seen, value = self.plan.seen, self.sizes.value
-        if seen is None:
+        """Return the range of taps of a panel."""
+        valid_taps, value = self.plan.valid_taps, self.sizes.value
+        if valid_taps is None:
             k = variable("channels") * value(self.form.window)
             return [ir.Let("k", k), ir.Let("span", variable("k"))]
         first, width = variable("column"), variable("width")
         if self.plan.joins:
             first, width = select(JOINED, 0, first), select(JOINED, variable("run"), width)
-        row = self.banding.row(value(product(step.extent for step in self.form.places[1:])))
-        return seen.range(value, first, width, row)
+        row = self.buffer_steps.row(value(product(step.extent for step in self.form.positions[1:])))
+        return valid_taps.range(value, first, width, row)
 
     @property
-    def _goes_by_place(self) -> ir.Value:
-        return self.sizes.value(self.columns.by_place).differs(0)
+    def _runs_by_position(self) -> ir.Value:
+        return self.sizes.value(self.columns.by_position).differs(0)
 
     def _pack_windows(self) -> list[ir.Step]:
         if not self.windows:
@@ -219,6 +222,6 @@ class ConvolutionWriter(Blocked):
         rows, *merged = (
             call(made, dst=ir.Address("scratch", constant(0)), **own) for made in self.windows
         )
-        worth = self.worth_merging if merged else None
+        worth = self.merging_pays if merged else None
         steps: ir.Step = rows if worth is None else ir.If(worth, tuple(merged), (rows,))
         return [ir.If(JOINED, (steps,))] if self.plan.schedule.direct else [steps]

@@ -1,13 +1,13 @@
-"""What no model changes of a convolution: compiled once per register tile and element type.
+"""Shape-independent micro-kernels of convolutions, compiled once per tile and element type.
 
     c[i, j] = start + sum over k of a[k, i] * b[k, j]     i < rows, j < columns
 
-`tile` picks the micro-kernel for some rows and columns, `whole` for all rows of a tile. A is
-packed: `tile.rows` elements for every k, one k behind the other, and `gap` elements behind every
+`tile` dispatches to the micro-kernel of its rows and columns, `whole` for all rows of a tile. A is
+packed: `tile.rows` elements for every k, consecutive k adjacent, and `gap` elements after every
 `span` of them. Rows of B and C may have any stride. Sums start from a bias per row (`start` 1) or
-go on from C (`start` 0). At the end (`finish` is a sum of flags) an element of
-another tensor that lies like C is added, and results are kept above `low` and below `high`.
-Nothing is read or written behind the last column.
+continue from C (`start` 0). At the end (`finish` is a sum of flags) an element of another tensor
+with the layout of C is added, and results are clamped to `low` and `high`.
+Nothing is read or written after the last column.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import least, variable
-from anydim.kernels.matmul.convolution.convolution_tile import Banded, Micro, Tall
+from anydim.kernels.matmul.convolution.convolution_tile import LineBufferMicro, Micro, Tall
 from anydim.kernels.matmul.matmul_kernel import call, function_library
 from anydim.kernels.matmul.register_tile import Tile
 from anydim.sizes import Size
@@ -31,19 +31,19 @@ from anydim.sizes import Size
 _SCALARS = (
     "k", "span", "gap", "b_row", "c_row", "bias_step", "rows", "columns", "start", "finish",
 )  # fmt: skip
-STRIP = 4  # tiles of a strip
-_TURNS = {4: 2, 2: 6}  # the first that fits is taken
+STRIP = 4  # tiles per strip
+_INTERLEAVED = {4: 2, 2: 6}  # the first entry that fits is used
 
 
 def prefix_of(tile: Tile, dtype: DType, kind: type[Micro] = Micro) -> str:
-    """What the names of a library's functions begin with: unlike for unlike tiles."""
+    """Return the prefix of a library's function names, unique per tile and element type."""
     return f"{kind.kind}_{dtype}_{tile.rows}x{tile.vectors}x{tile.lanes}_{tile.unroll}"
 
 
 def called(tile: Tile, dtype: DType, rows: Size) -> tuple[str, tuple[ir.Library, ...]]:
-    """What a kernel of so many rows calls for each tile, and the libraries that takes.
+    """Return the tile function that a kernel of `rows` rows calls, and the libraries it needs.
 
-    Rows that are whole tiles, whatever sizes come, take a small part of all micro-kernels.
+    Row counts that are always whole tiles need a small part of all micro-kernels.
     """
     prefix, (whole, few) = prefix_of(tile, dtype), convolution_libraries(tile, dtype)
     if rows.constant is not None and rows.constant % tile.rows == 0:
@@ -53,9 +53,9 @@ def called(tile: Tile, dtype: DType, rows: Size) -> tuple[str, tuple[ir.Library,
 
 @lru_cache(maxsize=16)
 def convolution_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ir.Library]:
-    """The libraries for the largest register tile of a machine and an element type.
+    """Return the libraries for the largest register tile of a machine and an element type.
 
-    One has tiles of all rows, the other one those of fewer, and `tile`.
+    The first has tiles of all rows, the second tiles of fewer rows, and `tile`.
     """
     prefix = prefix_of(tile, dtype)
     few = f"{prefix}_few"
@@ -67,12 +67,14 @@ def convolution_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ir.Libr
 
 
 @lru_cache(maxsize=16)
-def banded_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
-    """Tiles of all rows that read a band, and strips of them, the last library's function."""
-    prefix = prefix_of(tile, dtype, Banded)
+def line_buffer_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
+    """Return full-height tiles that read a line buffer, and strips of them (last library)."""
+    prefix = prefix_of(tile, dtype, LineBufferMicro)
     portable = dtype in ir.PORTABLE
-    one = ir.Library(prefix, partial(_tiles, tile, dtype, prefix, Banded), prefix, portable)
-    return one, strips(tile, dtype, f"{prefix}_whole", Banded)
+    one = ir.Library(
+        prefix, partial(_tiles, tile, dtype, prefix, LineBufferMicro), prefix, portable
+    )
+    return one, strips(tile, dtype, f"{prefix}_whole", LineBufferMicro)
 
 
 def _whole(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
@@ -80,8 +82,8 @@ def _whole(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
         *_tiles(tile, dtype, prefix),
         *(
             _tall(tile, dtype, columns, tiles)
-            for tiles, most in turns_of(tile).items()
-            for columns in range(1, most + 1)
+            for tiles, max_columns in interleaved_tiles(tile).items()
+            for columns in range(1, max_columns + 1)
         ),
     )
 
@@ -95,7 +97,7 @@ def _few(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
 def _micro_kernels(
     tile: Tile, dtype: DType, prefix: str, rows: int, kind: type[Micro] = Micro
 ) -> list[ir.Function]:
-    """A micro-kernel for each number of vectors."""
+    """Return a micro-kernel for each number of vectors."""
     return [
         tile_function(
             f"{prefix}_{rows}x{vectors}", dtype, kind(tile, rows, vectors, dtype).body(), kind=kind
@@ -107,7 +109,7 @@ def _micro_kernels(
 def _tiles(
     tile: Tile, dtype: DType, prefix: str, kind: type[Micro] = Micro
 ) -> tuple[ir.Function, ...]:
-    """Those of all rows, and `whole`, which picks one for some columns."""
+    """Return the micro-kernels of all rows, and `whole`, which dispatches by columns."""
     vectors = quotient_up(variable("columns"), tile.lanes)
     every = {n: f"{prefix}_{tile.rows}x{n}" for n in range(1, tile.vectors + 1)}
     body = ir.Switch(vectors, _cases(dtype, every, kind))
@@ -117,10 +119,9 @@ def _tiles(
     )
 
 
-def turns_of(tile: Tile) -> Mapping[int, int]:
-    """Tiles of rows that take turns, and the most columns for which rows, not columns, go along
-    vectors then."""
-    return _TURNS if tile.rows in (4, 8, 16) and tile.lanes >= tile.rows else {}
+def interleaved_tiles(tile: Tile) -> Mapping[int, int]:
+    """Return counts of interleaved row tiles, with their maximum columns (rows along vectors)."""
+    return _INTERLEAVED if tile.rows in (4, 8, 16) and tile.lanes >= tile.rows else {}
 
 
 def tall_name(tile: Tile, dtype: DType, columns: int, tiles: int) -> str:
@@ -136,7 +137,7 @@ def tile_function(
     name: str, dtype: DType, body: tuple[ir.Step, ...] = (), public: bool = False,
     kind: type[Micro] = Micro,
 ) -> ir.Function:  # fmt: skip
-    """`tile`, `whole` or a micro-kernel: their parameters are alike. Callers need no body."""
+    """Return `tile`, `whole` or a micro-kernel, with equal parameters; a callee needs no body."""
     parameters: list[ir.Pointer | ir.Scalar] = [
         *(ir.Pointer(each, dtype) for each in ("a", "b")),
         *(ir.Pointer(each, dtype, alias=True) for each in ("c", "bias", "more")),
@@ -151,17 +152,17 @@ def strip_function(
     name: str, dtype: DType, body: tuple[ir.Step, ...] = (), public: bool = False,
     kind: type[Micro] = Micro,
 ) -> ir.Function:  # fmt: skip
-    """As `tile_function`, of several tiles of rows: A has `a_row` elements for each row."""
+    """Return a `tile_function` of several tiles of rows: A has `a_row` elements for each row."""
     tile = tile_function(name, dtype, body, public, kind)
     return replace(tile, parameters=(*tile.parameters, ir.Scalar("a_row")))
 
 
 @lru_cache(maxsize=32)
 def strips(tile: Tile, dtype: DType, one: str, kind: type[Micro] = Micro) -> ir.Library:
-    """The library of `{one}_strip`: up to `STRIP` tiles of rows, each by the function `one`.
+    """Return the library of `{one}_strip`: up to `STRIP` tiles of rows, each by the function `one`.
 
-    Sums are over k in order, with the same bits in any columns; several tiles of few columns take
-    turns, to hide the latency of a sum.
+    Sums are over k in order, with the same bits in any columns; several tiles of few columns are
+    interleaved, to hide the latency of a sum.
     """
     name = f"{one}_strip"
 
@@ -170,20 +171,22 @@ def strips(tile: Tile, dtype: DType, one: str, kind: type[Micro] = Micro) -> ir.
         row = code.variable(0)
         with code.loop(lambda: row() < variable("rows")):
             at = row()
-            left = code.let(variable("rows") - at)
+            remaining = code.let(variable("rows") - at)
             own = {
                 "a": ir.Address("a", at * variable("a_row")),
                 "bias": ir.Address("bias", at * variable("bias_step")),
                 "c": ir.Address("c", at * variable("c_row")),
                 "more": ir.Address("more", at * variable("c_row")),
             }
-            rows = code.let(least(left, tile.rows))
+            rows = code.let(least(remaining, tile.rows))
             tiles = call(tile_function(one, dtype, kind=kind), **own, rows=rows)
-            turns = turns_of(tile) if kind is Micro else {}
+            interleaved = interleaved_tiles(tile) if kind is Micro else {}
             with ExitStack() as otherwise:
-                for count, most in turns.items():
-                    with code.when((columns <= most) & (left >= count * tile.rows)):
-                        names = {n: tall_name(tile, dtype, n, count) for n in range(1, most + 1)}
+                for count, max_columns in interleaved.items():
+                    with code.when((columns <= max_columns) & (remaining >= count * tile.rows)):
+                        names = {
+                            n: tall_name(tile, dtype, n, count) for n in range(1, max_columns + 1)
+                        }
                         cases = {n: call(strip_function(own_name, dtype), **own)
                                  for n, own_name in names.items()}  # fmt: skip
                         code.emit(ir.Switch(columns, tuple((n, (c,)) for n, c in cases.items())))
@@ -198,7 +201,7 @@ def strips(tile: Tile, dtype: DType, one: str, kind: type[Micro] = Micro) -> ir.
 
 @lru_cache(maxsize=16)
 def images(dtype: DType, lanes: int, into: bool) -> ir.Library:
-    """The library of a function that copies rows of sums to their images, or back `into` sums."""
+    """Return the library that copies rows of sums to their images, or back with `into`."""
     name = f"windows_{dtype}_{lanes}_images{'_in' * into}"
     pointers = (ir.Pointer(each, dtype, alias=True) for each in ("sums", "y"))
     scalars = map(ir.Scalar, ("rows", "c_row", "y_row", "images", "run", "y_image"))
@@ -213,15 +216,15 @@ def images(dtype: DType, lanes: int, into: bool) -> ir.Library:
             mask = code.let(first_lanes(run - at, lanes))
             sums = code.let(row * variable("c_row") + image * run + at)
             y = code.let(image * variable("y_image") + row * variable("y_row") + at)
-            target, to, source, place = ("sums", sums, "y", y) if into else ("y", y, "sums", sums)
-            found = ir.Load(ir.Type(dtype, lanes), source, place, mask)
+            target, to, source, offset = ("sums", sums, "y", y) if into else ("y", y, "sums", sums)
+            found = ir.Load(ir.Type(dtype, lanes), source, offset, mask)
             code.emit(ir.Store(target, to, found, mask))
 
     return function_library(name, (*pointers, *scalars), write, dtype in ir.PORTABLE)
 
 
 def _tile(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
-    """The micro-kernel for `rows` x `columns`, at most a full tile."""
+    """Return the function for `rows` x `columns`, at most a full tile."""
     vectors = quotient_up(variable("columns"), tile.lanes)
     key = variable("rows") * (tile.vectors + 1) + vectors
     names = {
@@ -239,5 +242,5 @@ def _tile(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
 def _cases(
     dtype: DType, names: Mapping[int, str], kind: type[Micro] = Micro
 ) -> tuple[tuple[int, tuple[ir.Step, ...]], ...]:
-    """For each number the call of a micro-kernel."""
+    """Return the call of a micro-kernel for each number."""
     return tuple((n, (call(tile_function(name, dtype, kind=kind)),)) for n, name in names.items())

@@ -1,11 +1,11 @@
-"""Bringing the operands of a convolution into place: windows of x as rows of B, weights as A.
+"""Packing of a convolution's operands: windows of x as rows of B, weights as A.
 
-    b[k, p] = x[position(k, p)], 0 outside x     k over the channels of a chunk and all taps
+    b[k, p] = x[position(k, p)], 0 out of bounds     k over the channels of a chunk and all taps
 
-Vectors run along the last axis of the places; for each of them and each tap one loop over the
-channels loads and stores. Strides up to 4 load all they step over and shuffle; by larger ones, rows
-of windows that are inside as a whole are matrices of places and taps, which are transposed in
-registers, and others gather.
+Vectors run along the last axis of output positions; per vector and tap, one loop over the channels
+loads and stores. Strides up to 4 load the elements they step over too, and shuffle. With larger
+strides, rows of windows that are entirely in bounds are matrices of positions and taps, transposed
+in registers, and other windows are gathered.
 """
 
 from __future__ import annotations
@@ -25,56 +25,60 @@ from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.sizes import product
 
 PACK_SCALARS = ("x_at", "column", "width", "channels")
-IMAGE_SCALARS = ("images", "x_image")  # as many, so far apart, each with `width` columns
-SEEN_SCALARS = ("seen", "unseen")  # the first tap along the outermost axis, and behind the last
+IMAGE_SCALARS = ("images", "x_image")  # count and stride of images of `width` columns each
+VALID_TAPS = ("seen", "unseen")  # range of valid taps along the outermost axis: start, stop
 SHUFFLED_STRIDES = 4
-Place = Callable[[ir.Value], ir.Value]  # of a channel
+ChannelOffset = Callable[[ir.Value], ir.Value]  # the offset of a channel
 
 
 class WindowPack:
     """Writes the function `windows`: a panel of B from `column` on, rows `row` elements apart.
 
-    `places` and `taps` have the indices of axes by their names, `x` and `to` say where the vector
-    of places lies in x and in the panel, `wanted` which lanes of what is loaded.
+    `positions` and `taps` map axis names to their indices; `x` and `to` are the offsets of the
+    vector of positions in x and in the panel; `load_masks` are the masks of its loads.
     """
 
     name = "windows"
     first: ir.Value
     x: ir.Value
     to: ir.Value
-    wanted: Sequence[ir.Value]
+    load_masks: Sequence[ir.Value]
 
     def __init__(
-        self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool, seen: bool
+        self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool,
+        skips_taps: bool,
     ) -> None:  # fmt: skip
         self.form, self.sizes, self.lanes, self.row = form, sizes, lanes, row
-        self.joined, self.seen = joined, seen
+        self.joined, self.skips_taps = joined, skips_taps
         self.vector = ir.Type(form.dtype, lanes)
-        self.last = form.places[-1]
+        self.last = form.positions[-1]
         self.stride = int(self.last.x.constant or 1)
         steps = self.stride > SHUFFLED_STRIDES and bool(form.taps) and form.taps[-1].x == 1
-        self.turned = turned_library(lanes, form.dtype) if steps else None
-        self.places: dict[str, ir.Value] = {}
+        self.transpose = turned_library(lanes, form.dtype) if steps else None
+        self.positions: dict[str, ir.Value] = {}
         self.taps: dict[str, ir.Value] = {}
 
     def function(self) -> ir.Function:
-        """dst[k, :width] for the channels from `x_at` on; call when the sizes are complete."""
+        """Return the function that writes dst[k, :width] for channels from `x_at` on.
+
+        Call it when the sizes are complete.
+        """
         self.code = Writer()
         self._images()
         pointers = (ir.Pointer(name, self.form.dtype) for name in ("x", "dst"))
-        own = (*PACK_SCALARS, *IMAGE_SCALARS * self.joined, *SEEN_SCALARS * self.seen)
+        own = (*PACK_SCALARS, *IMAGE_SCALARS * self.joined, *VALID_TAPS * self.skips_taps)
         scalars = map(ir.Scalar, (*own, *self.sizes.names))
         return ir.Function(self.name, (*pointers, *scalars), self.code.written)
 
     def _images(self) -> None:
-        """One image behind the other: vectors reach over the end of one into the next."""
+        """Pack images in order: a vector may extend into the next image, which overwrites it."""
         with self._each_image() as (x, to):
             self.first, self.begin = variable("x_at") + x, variable("column") - to
             self._rows()
 
     @contextmanager
     def _each_image(self) -> Iterator[tuple[ir.Value, ir.Value]]:
-        """A loop over the images: where each begins in x and in the panel."""
+        """Loop over the images; yields their offsets in x and in the panel."""
         if not self.joined:
             yield constant(0), constant(0)
             return
@@ -83,35 +87,35 @@ class WindowPack:
             yield self.code.let(x), self.code.let(to)
 
     def _rows(self) -> None:
-        """All stretches of the panel that lie in one row of places."""
-        code, value, places = self.code, self.sizes.value, self.form.places
+        """Pack the segments of the panel within one row of positions."""
+        code, value, axes = self.code, self.sizes.value, self.form.positions
         column, extent = variable("column"), value(self.last.extent)
         end = column + variable("width")
         with code.range(quotient(column, extent), quotient(end - 1, extent) + 1) as line:
             start = code.let(line * extent)
             begin = code.let(greatest(column, start))
             stop = code.let(least(end, start + extent))
-            # the place along the last axis is set for each vector
-            found = code.split(line, [value(step.extent) for step in places[1:-1]])
-            self.places = {step.name: place for step, place in zip(places, found)}
-            row = (self.places[step.name] * value(step.x) for step in places[:-1])
+            # the index along the last axis is set for each vector
+            found = code.split(line, [value(step.extent) for step in axes[1:-1]])
+            self.positions = {step.name: index for step, index in zip(axes, found)}
+            row = (self.positions[step.name] * value(step.x) for step in axes[:-1])
             x = code.let(summed(self.first, *row))
-            if self.turned is not None:
-                self.places[self.last.name] = code.let(begin - start)
+            if self.transpose is not None:
+                self.positions[self.last.name] = code.let(begin - start)
                 whole = self._whole(stop - 1 - begin)
                 with code.when(whole):
-                    self.x = code.let(x + self.places[self.last.name] * self.stride)
-                    self._turn(self.turned.name, begin - self.begin, stop - begin)
+                    self.x = code.let(x + self.positions[self.last.name] * self.stride)
+                    self._transpose_row(self.transpose.name, begin - self.begin, stop - begin)
                 begin = code.let(select(whole, stop, begin))
             with code.range(begin, stop, self.lanes) as at:
-                place = self.places[self.last.name] = code.let(at - start)
+                index = self.positions[self.last.name] = code.let(at - start)
                 count = code.let(least(stop - at, self.lanes))
-                self.x = code.let(x + place * self.stride)
+                self.x = code.let(x + index * self.stride)
                 self.to = code.let(at - self.begin)
                 self._vector(count)
 
     def _whole(self, more: ir.Value) -> ir.Value:
-        """Whether the windows of the place and of so many more of its row are all inside of x."""
+        """Whether the windows of a position and of the next `more` in its row are all in bounds."""
         found, value = constant(True, boolean), self.sizes.value
         extents = {tap.name: value(tap.extent) for tap in self.form.taps}
         self.taps = dict.fromkeys(extents, constant(0))
@@ -119,13 +123,13 @@ class WindowPack:
             low = self.code.let(self._position(bound))
             high = low + extents.get(bound.tap, constant(1)) * value(bound.spread)
             high = high - value(bound.spread)
-            if bound.place == self.last.name:
+            if bound.position == self.last.name:
                 high = high + more * value(bound.stride)
             found = found & (low >= 0) & (high < value(bound.extent))
         return self.code.let(found)
 
-    def _turn(self, function: str, to: ir.Value, count: ir.Value) -> None:
-        """So many places of a row, each of which has the taps of a row behind each other."""
+    def _transpose_row(self, function: str, to: ir.Value, count: ir.Value) -> None:
+        """Transpose `count` positions of a row, whose innermost taps are contiguous."""
         form, value = self.form, self.sizes.value
         *outer, tap = form.taps
         self.taps = {tap.name: constant(0)}
@@ -138,8 +142,8 @@ class WindowPack:
             self.code.emit(ir.Call(function, (source, target, *sizes)))
 
     def _vector(self, count: ir.Value) -> None:
-        """One vector of places, for all taps; those that lanes depend on are the outer loops."""
-        lanes = {bound.tap for bound in self.form.bounds if bound.place == self.last.name}
+        """Pack one vector of positions for all taps; taps that affect masks are the outer loops."""
+        lanes = {bound.tap for bound in self.form.bounds if bound.position == self.last.name}
         with self._over([tap for tap in self.form.taps if tap.name in lanes]):
             masks = self._masks(*self._inside(count))
             with self._over([tap for tap in self.form.taps if tap.name not in lanes]):
@@ -147,28 +151,28 @@ class WindowPack:
 
     @contextmanager
     def _over(self, taps: Sequence[WindowAxis]) -> Iterator[None]:
-        """Loops over some of the taps."""
+        """Loop over some of the taps."""
         with ExitStack() as loops:
             for tap in taps:
                 start, stop = constant(0), self.sizes.value(tap.extent)
-                if self.seen and tap.name == self.form.taps[0].name:
-                    start, stop = map(variable, SEEN_SCALARS)
+                if self.skips_taps and tap.name == self.form.taps[0].name:
+                    start, stop = map(variable, VALID_TAPS)
                 self.taps[tap.name] = loops.enter_context(self.code.range(start, stop))
             yield
 
     def _tap_number(self) -> ir.Value:
-        """The number of a tap among those of a channel."""
+        """Return the number of a tap among the taps of a channel."""
         taps = [self.taps[tap.name] for tap in self.form.taps]
-        if self.seen:
-            taps[0] = taps[0] - variable(SEEN_SCALARS[0])
+        if self.skips_taps:
+            taps[0] = taps[0] - variable(VALID_TAPS[0])
         return tap_number(self.form, taps, self.sizes)
 
     @property
     def _window(self) -> ir.Value:
-        """How many taps there are."""
-        if not self.seen:
+        """Number of taps."""
+        if not self.skips_taps:
             return self.sizes.value(self.form.window)
-        first, stop = map(variable, SEEN_SCALARS)
+        first, stop = map(variable, VALID_TAPS)
         rest = product(tap.extent for tap in self.form.taps[1:])
         return (stop - first) * self.sizes.value(rest)
 
@@ -176,7 +180,7 @@ class WindowPack:
         form, value = self.form, self.sizes.value
         steps = (self.taps[tap.name] * value(tap.x) for tap in form.taps)
         x = self.code.let(summed(self.x, *steps))
-        self.wanted = self._wanted(masks)
+        self.load_masks = self._load_masks(masks)
         first, window = self._tap_number(), self.code.let(self._window)
 
         def source(channel: ir.Value) -> ir.Value:
@@ -187,50 +191,50 @@ class WindowPack:
 
         self._each_channel(source, target)
 
-    def _each_channel(self, source: Place, target: Place) -> None:
+    def _each_channel(self, source: ChannelOffset, target: ChannelOffset) -> None:
         with self.code.range(0, variable("channels")) as channel:
             found = self._loaded(self.code.let(source(channel)))
             self.code.emit(ir.Store("dst", target(channel), found))
 
-    # ---- what is inside x ----------------------------------------------------------------------
+    # ---- masks -----------------------------------------------------------------------------------
 
     def _inside(self, count: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """The lanes whose positions along their own dimension are inside: from, to."""
+        """Return the range of lanes in bounds along the last axis."""
         low, high = constant(0), count
         for bound in self.form.bounds:
-            if bound.place == self.last.name:
+            if bound.position == self.last.name:
                 extent, by = self.sizes.value(bound.extent), self.sizes.value(bound.stride)
                 at = self.code.let(self._position(bound))
                 low = greatest(low, quotient_up(greatest(0 - at, 0), by))
                 high = least(high, quotient_up(greatest(extent - at, 0), by))
         return self.code.let(low), self.code.let(high)
 
-    def _wanted(self, masks: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        """The masks of what is loaded: none of it where another dimension is left."""
-        fine: ir.Value | None = None
+    def _load_masks(self, masks: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        """Return the load masks: all false where another dimension is out of bounds."""
+        in_bounds: ir.Value | None = None
         for bound in self.form.bounds:
-            if bound.place != self.last.name:
+            if bound.position != self.last.name:
                 at = self.code.let(self._position(bound))
                 inside = (at >= 0) & (at < self.sizes.value(bound.extent))
-                fine = inside if fine is None else fine & inside
-        return masks if fine is None else [self.code.let(mask & fine) for mask in masks]
+                in_bounds = inside if in_bounds is None else in_bounds & inside
+        return masks if in_bounds is None else [self.code.let(mask & in_bounds) for mask in masks]
 
     def _position(self, bound: Bound) -> ir.Value:
-        """The position of lane 0 along a dimension of x."""
+        """Return the position of lane 0 along a dimension of x."""
         value = self.sizes.value
         at = value(bound.constant)
-        if bound.place:
-            at = at + self.places[bound.place] * value(bound.stride)
+        if bound.position:
+            at = at + self.positions[bound.position] * value(bound.stride)
         return at + self.taps[bound.tap] * value(bound.spread) if bound.tap else at
 
     def _masks(self, low: ir.Value, high: ir.Value) -> list[ir.Value]:
-        """The lanes of what is loaded that are wanted and inside."""
+        """Return the masks of loads: lanes that are needed and in bounds."""
         code, parts = self.code, self.stride if self.stride <= SHUFFLED_STRIDES else 1
         if parts > 1:
             high = select(high > 0, (high - 1) * self.stride + 1, 0)
             low = low * self.stride
         low, high = code.let(low), code.let(high)
-        padded = any(bound.place == self.last.name for bound in self.form.bounds)
+        padded = any(bound.position == self.last.name for bound in self.form.bounds)
         masks = []
         for first in range(0, parts * self.lanes, self.lanes):
             after, before = (first_lanes(end - first, self.lanes) for end in (high, low))
@@ -240,14 +244,14 @@ class WindowPack:
     # ---- loading -------------------------------------------------------------------------------
 
     def _loaded(self, source: ir.Value) -> ir.Value:
-        """The places of a vector from an element of x on."""
+        """Return a vector of positions that starts at an element of x."""
         code, vector = self.code, self.vector
         if self.stride > SHUFFLED_STRIDES:
             offsets = source + iota(self.lanes) * self.stride
-            return code.let(ir.Gather(vector, "x", offsets, self.wanted[0]))
+            return code.let(ir.Gather(vector, "x", offsets, self.load_masks[0]))
         found, *parts = (
-            code.let(ir.Load(vector, "x", source + number * self.lanes, wanted))
-            for number, wanted in enumerate(self.wanted)
+            code.let(ir.Load(vector, "x", source + number * self.lanes, mask))
+            for number, mask in enumerate(self.load_masks)
         )
         for number, part in enumerate(parts, 1):
             found = shuffle(found, part, picked(number, self.stride, self.lanes))
@@ -255,15 +259,16 @@ class WindowPack:
 
 
 def tap_number(form: Windows, taps: Sequence[ir.Value], sizes: SizeParameters) -> ir.Value:
-    """The number of a tap in its window, by its indices."""
-    behind = (product(tap.extent for tap in form.taps[n + 1 :]) for n in range(len(taps)))
-    return summed(*(tap * sizes.value(each) for tap, each in zip(taps, behind)))
+    """Return the number of a tap in its window, by its indices."""
+    inner = (product(tap.extent for tap in form.taps[n + 1 :]) for n in range(len(taps)))
+    return summed(*(tap * sizes.value(each) for tap, each in zip(taps, inner)))
 
 
 def weights_function(form: Windows, sizes: SizeParameters, rows: int) -> ir.Function:
-    """dst[tile, k, :rows] = w[row, k]: tiles of `rows` rows, `channels` channels from `w_at` on.
+    """Return the function dst[tile, k, :rows] = w[row, k], in tiles of `rows` rows.
 
-    Rows behind the last one are left as they are: nobody reads their sums.
+    It packs `channels` channels from `w_at` on. Rows after the last one stay uninitialised: their
+    sums are never read.
     """
     code, value, channels = Writer(), sizes.value, variable("channels")
     with code.range(0, variable("rows")) as row:
@@ -282,10 +287,10 @@ def weights_function(form: Windows, sizes: SizeParameters, rows: int) -> ir.Func
 
 
 def picked(part: int, stride: int, lanes: int) -> tuple[int, ...]:
-    """Lanes for the positions up to those of a part, out of what is chosen and that part."""
+    """Return shuffle indices that merge one more loaded part into the lanes selected so far."""
 
-    def pick(lane: int) -> int:
-        own, place = divmod(lane * stride, lanes)
-        return lanes + place if own == part else place if part == 1 and own == 0 else lane
+    def chosen(lane: int) -> int:
+        own, offset = divmod(lane * stride, lanes)
+        return lanes + offset if own == part else offset if part == 1 and own == 0 else lane
 
-    return tuple(map(pick, range(lanes)))
+    return tuple(map(chosen, range(lanes)))

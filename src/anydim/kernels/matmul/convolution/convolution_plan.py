@@ -1,4 +1,4 @@
-"""What is decided of a convolution before its loops are written, and where its scratch lies."""
+"""The plan of a convolution: decisions before its loops are written, and its scratch layout."""
 
 from __future__ import annotations
 
@@ -7,73 +7,87 @@ from functools import cached_property
 
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Machine
-from anydim.kernels.matmul.convolution.batched_columns import MOST, NEVER, Columns, columns_of
-from anydim.kernels.matmul.convolution.convolution_epilogue import Ending, ending_of
+from anydim.kernels.matmul.convolution.batched_columns import (
+    MAX_POSITIONS,
+    NEVER,
+    Columns,
+    columns_of,
+)
+from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue, tile_epilogue_of
 from anydim.kernels.matmul.convolution.convolution_form import OuterLoop, Windows
 from anydim.kernels.matmul.convolution.cropped_taps import cropped
-from anydim.kernels.matmul.convolution.line_buffer import Band, band_of
-from anydim.kernels.matmul.convolution.valid_taps import Seen, rest_of, seen_of
+from anydim.kernels.matmul.convolution.line_buffer import LineBuffer, line_buffer_of
+from anydim.kernels.matmul.convolution.valid_taps import ValidTaps, rest_of, valid_taps_of
 from anydim.kernels.matmul.epilogue import target_of
 from anydim.kernels.matmul.register_tile import LINE, Tile
 from anydim.kernels.matmul.schedules import Convolution
-from anydim.kernels.matmul.work_partition import MOST_PACKED, MOST_STEPS, Sharing, from_on, work_of
+from anydim.kernels.matmul.work_partition import (
+    MAX_STEPS,
+    MAX_STEPS_PACKED,
+    WorkPartition,
+    from_on,
+    work_of,
+)
 from anydim.lang.tree import Group
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
-_NARROW = 2  # times as many products of a chunk, where panels are narrow
-_FEW_PANELS, _MANY_TILES = 4, 16  # then each thread reads weights of its own, all of the windows
+_NARROW = 2  # factor of a chunk's products where panels are narrow
+_FEW_PANELS, _MANY_TILES = 4, 16  # bounds for threads that share weights, and read all windows
 
 
 @dataclass(frozen=True)
 class WindowBlocks:
-    """How the work is cut: rows of a block, channels of a chunk, shares of threads."""
+    """The partition of the work: rows of a block, channels of a chunk, shares of threads."""
 
     rows: Size
     channels: Size
-    sharing: Sharing
+    partition: WorkPartition
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Bytes of what lies there one behind the other: a panel or a band, weights that are not read
-    as they came, sums of joined images, and what is read by place."""
+    """Sizes in bytes of the parts of scratch, in order.
+
+    A panel or a line buffer, weights that are copied, sums of joined images, and transposed images
+    of the variant by position.
+    """
 
     panel: Size
     weights: Size
     sums: Size = NEVER
-    turned: Size = NEVER
+    transposed: Size = NEVER
 
     @property
     def sums_at(self) -> Size:
         return self.panel + self.weights
 
     @property
-    def turned_at(self) -> Size:
+    def transposed_at(self) -> Size:
         return self.sums_at + self.sums
 
     @property
     def all(self) -> Size:
-        return self.turned_at + self.turned
+        return self.transposed_at + self.transposed
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A convolution as its loops have it: `given`, in `form` without taps that no place has inside.
+    """A convolution for its loops: `given`, and `form` without taps that are never in bounds.
 
-    Sums are made in the memory of `target`. Where `copied` is 1, not 0, weights are not read as
-    they came.
+    The memory of `target` holds the sums. Where `copied` is 1, not 0, weights are copied before
+    use.
     """
 
     given: Windows
     form: Windows
-    ending: Ending | None
+    epilogue: TileEpilogue | None
     schedule: Convolution
     machine: Machine
     target: str
     columns: Columns[OuterLoop]
     copied: Size
-    band: Band | None
-    seen: Seen | None
+    line_buffer: LineBuffer | None
+    valid_taps: ValidTaps | None
     blocks: WindowBlocks
 
     @property
@@ -82,121 +96,126 @@ class Plan:
 
     @property
     def panel_row(self) -> int:
-        """Elements between the rows of a packed panel: a vector may reach over the last column."""
+        """Elements between the rows of a packed panel: a vector may extend past the last column."""
         return self.tile.width + self.tile.lanes
 
     @property
     def finished(self) -> bool:
-        """Whether register tiles do all that follows the sums."""
-        return self.ending is not None or [o.is_product for o in self.form.outputs] == [True]
+        """Whether register tiles compute the whole epilogue."""
+        return self.epilogue is not None or [o.is_product for o in self.form.outputs] == [True]
 
     @property
     def joins(self) -> bool:
-        """Whether there are sizes at which images are joined."""
+        """Whether images are joined at some sizes."""
         return self.columns.joined.constant != 0
 
     @property
-    def goes_by_place(self) -> bool:
-        """Whether there are sizes at which they go place by place."""
-        return self.columns.by_place != 0
+    def runs_by_position(self) -> bool:
+        """Whether some sizes run position by position."""
+        return self.columns.by_position != 0
 
     @property
     def copies(self) -> bool:
-        """Whether there are sizes at which weights are not read as they came."""
-        return self.copied != 0 or self.goes_by_place
+        """Whether weights are copied at some sizes."""
+        return self.copied != 0 or self.runs_by_position
 
     @cached_property
     def scratch(self) -> Scratch:
-        """What a thread has."""
+        """The scratch of a thread."""
         scratch = self._joined_scratch() if self.joins else self._own_scratch()
-        if self.band is None:
+        if self.line_buffer is None:
             return scratch
-        reached = _band_bytes(self.machine) + LINE  # by vectors, over its last row
+        reached = _line_buffer_bytes(self.machine) + LINE  # vectors may extend past its last row
         return replace(scratch, panel=maximum(scratch.panel, reached))
 
     def _own_scratch(self) -> Scratch:
-        """That where no images are joined."""
+        """Return the scratch without joined images."""
         bytes, k = self.form.dtype.bytes, self.blocks.channels * self.form.window
         panel = NEVER if self.schedule.direct else align_up(k * (self.panel_row * bytes), LINE)
-        if self.band is not None:
-            k = maximum(k, self.band.channels * self.given.window)
+        if self.line_buffer is not None:
+            k = maximum(k, self.line_buffer.channels * self.given.window)
         return Scratch(panel, self.copied * align_up(self.blocks.rows * k * bytes, LINE))
 
     def _joined_scratch(self) -> Scratch:
-        """That where images may be joined, the most that blocks have.
+        """Return the maximum scratch with joined images.
 
-        The formula of the arena has the scratch of many layers, and would have places hundreds of
-        times for each.
+        The formula of the arena contains the scratch of many layers, and exact terms would repeat
+        the number of positions hundreds of times for each.
         """
         schedule, tile, bytes = self.schedule, self.tile, self.form.dtype.bytes
         window, channels = self.given.window, self.given.channels.extent
-        row, most = self.panel_row * bytes, schedule.chunk_k * _NARROW
-        k = minimum(channels * window, maximum(most, window))
+        row, max_k = self.panel_row * bytes, schedule.chunk_k * _NARROW
+        k = minimum(channels * window, maximum(max_k, window))
         tiles = minimum(ceil_div(self.form.rows, tile.rows), schedule.block_tiles)
-        rows, columns, turned = tiles * tile.rows, schedule.block_panels * tile.width, NEVER
-        if self.goes_by_place:
-            columns = max(columns, MOST * tile.width)
-            turned = minimum(channels * MOST, maximum(most, MOST)) * row
+        rows, columns, transposed = tiles * tile.rows, schedule.block_panels * tile.width, NEVER
+        if self.runs_by_position:
+            columns = max(columns, MAX_POSITIONS * tile.width)
+            transposed = minimum(channels * MAX_POSITIONS, maximum(max_k, MAX_POSITIONS)) * row
         weights = align_up(rows * k * bytes, LINE) if self.copies else NEVER
-        return Scratch(align_up(k * row, LINE), weights, rows * columns * bytes, turned)
+        return Scratch(align_up(k * row, LINE), weights, rows * columns * bytes, transposed)
 
 
-def _band_bytes(machine: Machine) -> int:
-    """Most of a band: weights of a chunk stay in the second cache beside it."""
+def _line_buffer_bytes(machine: Machine) -> int:
+    """Return the maximum bytes of a line buffer; a chunk's weights share the second-level cache."""
     return machine.l2_bytes // 4
 
 
 def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machine) -> Plan:
-    """How a machine computes the convolution that a group is."""
-    form, ending, tile = cropped(given), ending_of(given, group), schedule.tile
-    columns = columns_of(form, given, ending, schedule)
-    copied, band = as_size(1), None
-    seen = None if machine.most_lanes else seen_of(form)
+    """Return the plan of a group's convolution on a machine."""
+    form, epilogue, tile = cropped(given), tile_epilogue_of(given, group), schedule.tile
+    columns = columns_of(form, given, epilogue, schedule)
+    copied, line_buffer = as_size(1), None
+    valid_taps = None if machine.most_lanes else valid_taps_of(form)
     if schedule.packed:
-        gone = given.window - form.window if seen is None else rest_of(given) - seen.rest
-        copied = minimum(from_on(gone, 1), 1 - columns.by_place)
+        skipped = (
+            given.window - form.window if valid_taps is None else rest_of(given) - valid_taps.rest
+        )
+        copied = minimum(from_on(skipped, 1), 1 - columns.by_position)
     if not (schedule.direct or machine.most_lanes):
-        most = schedule.chunk_k, _band_bytes(machine)
-        band = band_of(form, given, tile, schedule.block_panels, *most)
-    if band is not None:
-        columns = replace(columns, all=maximum(columns.all, band.used * band.rows * band.width))
-    more = ending is not None and ending.more is not None
+        limits = schedule.chunk_k, _line_buffer_bytes(machine)
+        line_buffer = line_buffer_of(form, given, tile, schedule.block_panels, *limits)
+    if line_buffer is not None:
+        columns = replace(
+            columns,
+            all=maximum(columns.all, line_buffer.used * line_buffer.rows * line_buffer.width),
+        )
+    more = epilogue is not None and epilogue.more is not None
     target = target_of(form.outputs, group, form.dtype)
     assert target is not None, "forms have a result of the type of the sums"
     return Plan(
-        given, form, ending, schedule, machine, target.tensor, columns, copied, band,
-        seen, _cut(form, columns, schedule, more),
+        given, form, epilogue, schedule, machine, target.tensor, columns, copied, line_buffer,
+        valid_taps, _cut(form, columns, schedule, more),
     )  # fmt: skip
 
 
 def _cut(
     form: Windows, columns: Columns[OuterLoop], schedule: Convolution, more: bool
 ) -> WindowBlocks:
-    """Blocks of even size, none larger than the schedule says.
+    """Return blocks of even size, within the limits of the schedule.
 
-    Chunks decide when `more` is added, so where there is `more` no batch changes them.
+    The chunk determines when `more` is added, so with `more` it does not depend on the batch.
     """
     tile = schedule.tile
     tiles = ceil_div(form.rows, tile.rows)
     row_blocks = ceil_div(tiles, schedule.block_tiles)
     panels = columns.panels
     images = as_size(1) if columns.loop is None else columns.loop.extent
-    filled = minimum(images * columns.places, tile.width)
+    filled = minimum(images * columns.positions, tile.width)
     narrow = minimum(as_size(tile.width) // maximum(filled, 1), _NARROW)
-    by_place = columns.by_place
-    times = 1 if more else maximum(narrow, by_place * _NARROW, 1)
-    window = maximum(form.window, by_place * form.channels.x, 1)
-    most = maximum(schedule.chunk_k * times // window, 1)
-    chunks = maximum(ceil_div(form.channels.extent, most), 1)
+    by_position = columns.by_position
+    times = 1 if more else maximum(narrow, by_position * _NARROW, 1)
+    window = maximum(form.window, by_position * form.channels.x, 1)
+    limit = maximum(schedule.chunk_k * times // window, 1)
+    chunks = maximum(ceil_div(form.channels.extent, limit), 1)
     around = product(extent for _, extent in columns.loops)
     few = from_on(_FEW_PANELS - panels, 0) * from_on(tiles, _MANY_TILES)
     return WindowBlocks(
         rows=ceil_div(tiles, maximum(row_blocks, 1)) * tile.rows,
         channels=maximum(ceil_div(form.channels.extent, chunks), 1),
-        sharing=Sharing(
+        partition=WorkPartition(
             columns.loops, tiles,
-            maximum(columns.all, columns.joined * panels * tile.width),  # as if all full
+            maximum(columns.all, columns.joined * panels * tile.width),  # counts full panels
             tile.width, tile.lanes, few, work_of(around, form.rows, tiles, columns.all, form.k),
-            MOST_PACKED if schedule.packed else MOST_STEPS,
+            MAX_STEPS_PACKED if schedule.packed else MAX_STEPS,
         ),
     )  # fmt: skip

@@ -1,10 +1,10 @@
-"""The convolution template: products of weights with windows of a tensor, and what follows them.
+"""The convolution template: products of weights with windows of a tensor, and their epilogue.
 
-`convolution_form.py` reads the group, `convolution_plan.py` decides how it is cut,
+`convolution_form.py` reads the group, `convolution_plan.py` partitions the work,
 `convolution_loops.py` writes the loops, `tile_strips.py` the innermost ones;
-`convolution_packing.py` brings windows into panels, and what no model changes is in
-`convolution_micro_kernels.py`. Constant weights are packed when they are loaded. Every size is a
-run-time argument.
+`convolution_packing.py` packs windows into panels, and `convolution_micro_kernels.py` holds the
+shape-independent functions. Constant weights are packed at load time. Every size is a run-time
+argument.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from anydim.kernels.matmul.schedules import Convolution
 from anydim.kernels.template import Task, form_template
 
 _DTYPES = (float32, float64, int32, int64)
-_BLOCK_ROWS = 256  # their weights of a chunk stay in the second cache
-_DIRECT_ROWS = 64  # up to so many output channels, copying what lies well already does not pay
+_BLOCK_ROWS = 256  # weights of these rows and a chunk stay in the second-level cache
+_DIRECT_ROWS = 64  # up to this many output channels, a copy of contiguous rows does not pay
 
 
 def _form(task: Task) -> Windows | None:
@@ -46,11 +46,11 @@ def _propose(form: Windows, task: Task) -> Convolution:
 
 
 def _lower(form: Windows, schedule: Convolution, task: Task) -> Launch:
-    """The launch of a group by a schedule; OptionError for `direct` where windows are no rows."""
+    """Return the launch of a group; OptionError for `direct` where windows are not rows of x."""
     if schedule.direct and not form.is_plain:
         raise OptionError(
-            "'direct' reads the rows of a matrix where they lie, and these windows are none",
-            "it can be chosen for a window of one element with steps of one",
+            "'direct' reads rows of a matrix without a copy, and these windows are not rows of x",
+            "choose it for a window of one element with a stride of one",
         )
     plan = plan_of(task.group, form, schedule, task.machine)
     writer = ConvolutionWriter(task.group, plan)
@@ -63,14 +63,14 @@ TEMPLATE = form_template("convolution", Convolution, _form, _propose, _lower)
 
 
 def _panels(form: Windows, tile: Tile) -> Panels:
-    """How constant weights are packed: tiles of rows, the rows of a tile next to one another."""
+    """Return the packing of constant weights: tiles of rows, the rows of a tile interleaved."""
 
     batch, k, rows = (known_parts(part) for part in form.w_parts)
     return Panels(tile.rows, batch, k, rows, known_number(form.w_start))
 
 
 def _reason(form: Windows, schedule: Convolution, finished: bool) -> str:
-    what = "a matrix product" if schedule.direct else "windows packed into panels"
-    epilogue = "what follows is done in registers" if finished else "its epilogue fused"
-    weights = "constant weights packed when loaded" if schedule.packed else "weights packed as used"
-    return f"a convolution as {what}, {epilogue}; {weights}"
+    kind = "a matrix product" if schedule.direct else "windows packed into panels"
+    epilogue = "its epilogue computed in registers" if finished else "its epilogue fused"
+    weights = "constant weights packed at load time" if schedule.packed else "weights packed on use"
+    return f"a convolution as {kind}, {epilogue}; {weights}"

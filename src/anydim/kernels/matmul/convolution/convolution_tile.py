@@ -1,7 +1,7 @@
 """Register tiles of convolutions; `convolution_micro_kernels.py` documents what they compute.
 
-Columns go along vectors, in `Micro`; where there are a few, the rows of several tiles do (`Tall`).
-In `Banded` a table says where vectors are.
+Columns run along vectors in `Micro`; for few columns, the rows of several tiles do (`Tall`).
+`LineBufferMicro` reads the positions of vectors from a table.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, round_down
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, operate, register, select, splat, variable
-from anydim.kernels.matmul.accumulators import Sums, multiply_add
+from anydim.kernels.matmul.accumulators import Accumulators, multiply_add
 from anydim.kernels.matmul.register_tile import LINE, Tile
 
 ADDS, FLOORS, CAPS = 1, 2, 4  # flags of `finish`
-ENTRY = 6  # words of each vector of a tile, with which the table of a band begins
-_AHEAD = 256  # elements of A that are asked for ahead
+ENTRY = 6  # slots per vector of a tile at the start of a line buffer's table
+_AHEAD = 256  # prefetch distance in elements of A
 
 
 class Micro:
     """A register tile of C; see the module's docstring."""
 
     kind = "windows"
-    more: tuple[ir.Pointer, ...] = ()  # parameters of its own
+    more: tuple[ir.Pointer, ...] = ()  # additional parameters
 
     def __init__(self, tile: Tile, rows: int, vectors: int, dtype: DType, lanes: int = 0) -> None:
         self.tile, self.rows, self.vectors, self.dtype = tile, rows, vectors, dtype
         self.lanes, self.unroll = lanes or tile.lanes, tile.unroll
         self.code, self.vector = Writer(), ir.Type(dtype, self.lanes)
-        self.sums = Sums(self.code, self.vector, rows, vectors)
+        self.sums = Accumulators(self.code, self.vector, rows, vectors)
 
     def body(self) -> tuple[ir.Step, ...]:
         code = self.code
@@ -43,17 +43,17 @@ class Micro:
         return code.written
 
     def _store(self) -> None:
-        for i, j in self.sums.places:
+        for i, j in self.sums.indices:
             self.code.emit(ir.Store("c", self._at(i, j), self.sums[i, j], self._mask(j)))
 
     def _load(self, tensor: str, i: int, j: int) -> ir.Value:
-        """Elements of a tensor that lies like C."""
+        """Load elements of a tensor with the layout of C."""
         return ir.Load(self.vector, tensor, self._at(i, j), self._mask(j))
 
     def _columns(self) -> None:
-        """What is known of them before all steps."""
-        left = variable("columns") - (self.vectors - 1) * self.lanes
-        self.mask = self.code.let(first_lanes(left, self.lanes))
+        """Compute the values of columns that all k-steps share."""
+        remaining = variable("columns") - (self.vectors - 1) * self.lanes
+        self.mask = self.code.let(first_lanes(remaining, self.lanes))
 
     def _products(self) -> None:
         code, unroll, span = self.code, self.unroll, variable("span")
@@ -78,12 +78,12 @@ class Micro:
 
     def _start(self) -> None:
         code, sums = self.code, self.sums
-        places = {place: self._at(*place) for place in sums.places}
+        offsets = {index: self._at(*index) for index in sums.indices}
         sums.declare()
         with code.when(variable("start").differs(0)):
-            for at in places.values():
+            for at in offsets.values():
                 code.emit(ir.Prefetch("more", at))
-            for at in places.values():
+            for at in offsets.values():
                 code.emit(ir.Prefetch("c", at, write=True))
             for i in range(self.rows):
                 bias = ir.Load(ir.Type(self.dtype), "bias", variable("bias_step") * i)
@@ -91,23 +91,23 @@ class Micro:
                 for j in range(self.vectors):
                     sums[i, j] = start
         with code.otherwise():
-            for place in places:
-                sums[place] = self._load("c", *place)
+            for index in offsets:
+                sums[index] = self._load("c", *index)
 
     def _steps(self, unroll: int) -> None:
         code, rows = self.code, self.tile.rows
         line = max(1, LINE // self.dtype.bytes)
-        for place in range(0, unroll * rows, line) if unroll > 1 else ():
-            code.emit(ir.Prefetch("a", register("a_at") + (_AHEAD + place)))
+        for offset in range(0, unroll * rows, line) if unroll > 1 else ():
+            code.emit(ir.Prefetch("a", register("a_at") + (_AHEAD + offset)))
         for first in range(0, unroll * rows, rows):
             b = [code.let(each) for each in self._b()]
             self._move("b_at", variable("b_row"))
-            places = [register("a_at") + (first + i) for i in range(self.rows)]
-            self.sums.add([ir.Load(ir.Type(self.dtype), "a", at) for at in places], b)
+            offsets = [register("a_at") + (first + i) for i in range(self.rows)]
+            self.sums.add([ir.Load(ir.Type(self.dtype), "a", at) for at in offsets], b)
         self._move("a_at", unroll * rows)
 
     def _b(self) -> list[ir.Value]:
-        """The vectors of a row of B."""
+        """Return the vectors of a row of B."""
         return [
             ir.Load(self.vector, "b", register("b_at") + j * self.lanes, self._mask(j))
             for j in range(self.vectors)
@@ -120,17 +120,17 @@ class Micro:
             return code.when((variable("finish") & flag).differs(0))
 
         with when(ADDS):
-            for place in sums.places:
-                sums[place] = sums[place] + self._load("more", *place)
+            for index in sums.indices:
+                sums[index] = sums[index] + self._load("more", *index)
         for flag, function, name in ((FLOORS, "max", "low"), (CAPS, "min", "high")):
             with when(flag):
                 limit = code.let(splat(ir.Var(ir.Type(self.dtype), name), self.lanes))
-                for place in sums.places:
-                    sums[place] = operate(function, sums[place], limit)
+                for index in sums.indices:
+                    sums[index] = operate(function, sums[index], limit)
 
 
-class Banded(Micro):
-    """A tile whose vectors lie where a table says: see `line_buffer.py`."""
+class LineBufferMicro(Micro):
+    """A tile whose vectors are addressed by a table: see `line_buffer.py`."""
 
     kind = "bands"
     more = (ir.Pointer("table", int64),)
@@ -140,7 +140,7 @@ class Banded(Micro):
         words = [
             [self._word(constant(j * ENTRY + n)) for n in range(ENTRY)] for j in range(self.vectors)
         ]
-        self.begins, self.places, counts, self.others, self.first, self.stop = zip(*words)
+        self.begins, self.positions, counts, self.others, self.first, self.stop = zip(*words)
         self.masks = [code.let(first_lanes(count, lanes)) for count in counts]
         self.further = [
             code.let(first_lanes(stop, lanes) & ~first_lanes(first, lanes))
@@ -164,7 +164,7 @@ class Banded(Micro):
         return self.code.let(ir.Load(ir.INDEX, "table", at))
 
     def _at(self, i: int, j: int) -> ir.Value:
-        return variable("c_row") * i + self.places[j]
+        return variable("c_row") * i + self.positions[j]
 
     def _mask(self, j: int) -> ir.Value:
         return self.masks[j]
@@ -175,16 +175,16 @@ class Banded(Micro):
 
 
 class Tall(Micro):
-    """Some full tiles of rows and a few columns: vectors of A's rows times single elements of B.
+    """Several full tiles of rows and few columns: vectors of A's rows times single elements of B.
 
-    Each sum is over k in order, as in `Micro`; sums of several tiles hide the latency of one. `row`
-    goes through their rows before and behind, as finished sums go through memory to C.
+    Each sum is over k in order, as in `Micro`; sums of several tiles hide the latency of one. The
+    initial and the final sums pass through memory, `row` by row, between C and the vectors.
     """
 
     def __init__(self, tile: Tile, columns: int, tiles: int, dtype: DType) -> None:
         super().__init__(tile, tile.rows, columns, dtype, lanes=1)
         self.tiles, self.column = tiles, ir.Type(dtype, tile.rows)
-        self.parts = Sums(self.code, self.column, columns, self.tiles, "s")
+        self.parts = Accumulators(self.code, self.column, columns, self.tiles, "s")
 
     def _mask(self, j: int) -> ir.Value | None:
         return None
@@ -192,48 +192,48 @@ class Tall(Micro):
     def body(self) -> tuple[ir.Step, ...]:
         code, parts = self.code, self.parts
         code.emit(ir.Stack("sums", self.dtype, self.vectors * self.tiles * self.rows))
-        places = {(j, t): constant((j * self.tiles + t) * self.rows) for j, t in parts.places}
+        offsets = {(j, t): constant((j * self.tiles + t) * self.rows) for j, t in parts.indices}
         parts.declare()
         with code.range(0, self.tiles * self.rows) as row:
             bias = code.let(ir.Load(self.vector, "bias", row * variable("bias_step")))
-            for at, place in self._row(row):
-                before = ir.Load(self.vector, "c", place)
+            for at, offset in self._row(row):
+                before = ir.Load(self.vector, "c", offset)
                 first = select(variable("start").differs(0), bias, before)
                 code.emit(ir.Store("sums", at, first))
-        for part, at in places.items():
+        for part, at in offsets.items():
             parts[part] = ir.Load(self.column, "sums", at)
         self._products()
-        for part, at in places.items():
+        for part, at in offsets.items():
             code.emit(ir.Store("sums", at, parts[part]))
         with code.range(0, self.tiles * self.rows) as row:
-            for at, place in self._row(row):
-                code.emit(ir.Store("c", place, self._finished(at, place)))
+            for at, offset in self._row(row):
+                code.emit(ir.Store("c", offset, self._finished(at, offset)))
         return code.written
 
     def _row(self, row: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
-        """Where the sums of a row are in memory and in C."""
-        rows, place = self.tiles * self.rows, self.code.let(row * variable("c_row"))
-        return [(row + j * rows, place + j) for j in range(self.vectors)]
+        """Return the offsets of a row's sums in memory and in C."""
+        rows, offset = self.tiles * self.rows, self.code.let(row * variable("c_row"))
+        return [(row + j * rows, offset + j) for j in range(self.vectors)]
 
-    def _finished(self, at: ir.Value, place: ir.Value) -> ir.Value:
+    def _finished(self, at: ir.Value, offset: ir.Value) -> ir.Value:
         code, scalar = self.code, self.vector
         found = code.let(ir.Load(scalar, "sums", at))
-        more = found + ir.Load(scalar, "more", place)
+        more = found + ir.Load(scalar, "more", offset)
         for flag, changed in (
             (ADDS, lambda value: more),
             (FLOORS, lambda value: operate("max", value, ir.Var(scalar, "low"))),
             (CAPS, lambda value: operate("min", value, ir.Var(scalar, "high"))),
         ):
-            wanted = (variable("finish") & flag).differs(0)
-            found = code.let(select(wanted, changed(found), found))
+            enabled = (variable("finish") & flag).differs(0)
+            found = code.let(select(enabled, changed(found), found))
         return found
 
     def _steps(self, unroll: int) -> None:
         code, rows = self.code, self.rows
         for u in range(unroll):
             further = (variable("a_row") * (t * rows) + u * rows for t in range(self.tiles))
-            places = [register("a_at") + at for at in further]
-            a = [code.let(ir.Load(self.column, "a", at)) for at in places]
+            offsets = [register("a_at") + at for at in further]
+            a = [code.let(ir.Load(self.column, "a", at)) for at in offsets]
             for j in range(self.vectors):
                 b = code.let(splat(ir.Load(self.vector, "b", register("b_at") + j), rows))
                 for t in range(self.tiles):

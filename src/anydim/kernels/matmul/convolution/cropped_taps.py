@@ -1,8 +1,9 @@
-"""Taps that no place has inside of x are left out: most of a window, where an image is tiny.
+"""Crops taps that are out of bounds at every position: most of a window, where images are tiny.
 
-Of 3 x 3 taps with padding an image of one place sees one, a row of places three; far dilated ones
-leave narrow images. Which ones do is a formula of sizes. What is left is a smaller window; constant
-weights that came packed for all of it are copied without what lies between.
+Of 3 x 3 taps with padding, an image of one position has one valid tap, a row of positions three;
+taps of a large dilation are out of bounds in narrow images. A formula of sizes determines them. The
+remaining window is smaller; constant weights that were packed for the full window are copied
+without the cropped taps.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from anydim.kernels.matmul.convolution.convolution_packing import tap_number
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.sizes import Size, as_size, ceil_div, maximum, minimum
 
-FIRST, KEPT = "first", "kept"  # of an axis of the window: the first tap, and how many there are
+FIRST, KEPT = "first", "kept"  # of an axis of the window: the first valid tap, and their count
 
 
 def cropped(form: Windows) -> Windows:
-    """The form without the first and the last taps of each axis that read nothing but zeros."""
+    """Return the form without the first and last taps of each axis that only read zeros."""
     for tap in form.taps:
         bounds = [bound for bound in form.bounds if bound.tap == tap.name]
         kept = _kept(form, tap, bounds[0]) if len(bounds) == 1 else None
@@ -43,7 +44,7 @@ def cropped(form: Windows) -> Windows:
 
 
 def first_taps(given: Windows, form: Windows) -> list[Size]:
-    """The first tap of each axis that a cropped form has."""
+    """Return the first tap of each axis of a cropped form."""
     starts = []
     for tap in given.taps:
         own = [bound for bound in given.bounds if bound.tap == tap.name]
@@ -53,12 +54,12 @@ def first_taps(given: Windows, form: Windows) -> list[Size]:
 
 
 def _kept(form: Windows, tap: WindowAxis, bound: Bound) -> tuple[Size, Size] | None:
-    """The first tap that some place has inside, and how many there are; None of unusual strides."""
+    """Return the first valid tap of any position and the count; None for unsupported strides."""
     stride, spread = bound.stride.constant, bound.spread.constant
     if stride is None or spread is None or stride < 0 or spread < 1:
         return None
-    places = {place.name: place.extent for place in form.places}
-    last = bound.constant + (places.get(bound.place, as_size(1)) - 1) * stride
+    extents = {axis.name: axis.extent for axis in form.positions}
+    last = bound.constant + (extents.get(bound.position, as_size(1)) - 1) * stride
     first = minimum(maximum(ceil_div(0 - last, spread), 0), tap.extent)
     stop = minimum(maximum(ceil_div(bound.extent - bound.constant, spread), 0), tap.extent)
     return first, maximum(stop - first, 0)
@@ -67,10 +68,10 @@ def _kept(form: Windows, tap: WindowAxis, bound: Bound) -> tuple[Size, Size] | N
 def kept_weights_function(
     given: Windows, sizes: SizeParameters, rows: int, lanes: int
 ) -> ir.Function:
-    """dst[tile, channel, kept tap, :rows] = w[tile, channel, tap, :rows], from `w_at` on.
+    """Return the function dst[tile, channel, kept tap, :rows] = w[tile, channel, tap, :rows].
 
-    Of each axis of the window `kept` taps are from the `first` one on; those along the last axis
-    lie together. `w_row` elements are between the rows of w.
+    It reads w from `w_at` on. Each axis of the window keeps `kept` taps from the `first` one on;
+    kept taps along the last axis are contiguous. `w_row` is the stride of rows of w.
     """
     code, value = Writer(), sizes.value
     axes = range(len(given.taps))

@@ -1,17 +1,17 @@
-"""Windows that are read where they lie: in a band, a copy of some rows of x with zeros around.
+"""Line buffers: windows read from a copy of some rows of x, padded with zeros.
 
-A panel has every element of x once for each tap. A copy of those rows of x that a block of columns
-reads does for all taps: what a tap reads of it is a vector so far behind that of the first one.
-Where windows step by s places along an axis, a band has the places 0, s, 2s, ... together, a phase
-of it, then 1, s + 1, ...
+A panel has every element of x once per tap. A line buffer holds the rows of x that a block of
+columns reads, for all taps: each tap reads vectors at a fixed distance from those of the first tap.
+With a stride of s along an axis, a line buffer stores positions 0, s, 2s, ... together as one
+phase, then 1, s + 1, ...
 
-    band[channel, phase, row, i] = x[channel, place(phase, row, i)]     0 outside of x
+    band[channel, phase, row, i] = x[channel, position(phase, row, i)]     0 out of bounds
 
-A row of the result is followed by columns that nobody asks for. Either they fill up its last
-vector, or there are just those for which windows go on in the next row of the band, so that a
-vector may have the end of a row and the beginning of the next one; whichever are fewer. A table
-says where a vector of columns begins in the band, which lanes go where in the result, and how far
-on each step of k reads.
+A row of the result is followed by excess columns. They either fill its last vector, or are just the
+columns up to the next row of the line buffer, so that a vector may have the end of a row and the
+beginning of the next one; the variant with fewer columns is used. A table holds the offset of each
+vector of columns in the line buffer, the output positions of its lanes, and the distance that each
+k-step reads from it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, number, register, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked
 from anydim.kernels.matmul.convolution.convolution_form import Windows
-from anydim.kernels.matmul.convolution.convolution_micro_kernels import banded_libraries
+from anydim.kernels.matmul.convolution.convolution_micro_kernels import line_buffer_libraries
 from anydim.kernels.matmul.convolution.convolution_packing import (
-    SEEN_SCALARS,
     SHUFFLED_STRIDES,
+    VALID_TAPS,
     WindowPack,
 )
 from anydim.kernels.matmul.convolution.convolution_tile import ENTRY
@@ -43,56 +43,60 @@ from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.kernels.matmul.work_partition import from_on
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
-PANELS = 8  # up to so many times as many of a block: they share the rows around it
-# what takes as long as so many rows of a tile: to load or store a vector of a panel, for each tap,
-# and up to as much for its masks, which a chunk of channels shares; to copy one into a band, for
-# all taps (fitted to 8 layers at 4 to 10 sizes, Zen 4)
+PANELS = 8  # maximum factor of a block's panels: they share the rows around the block
+# costs in rows of a tile: loading or storing a vector of a panel, per tap; at most as much for its
+# masks, which a chunk of channels shares; copying a vector into a line buffer, for all taps (fitted
+# to 8 layers at 4 to 10 sizes, Zen 4)
 _PACKED, _MASKS, _COPIED = 2, 24, 27
-_MOST_K = 1024  # steps of a table
-_KNOWN = ("table_from", "table_to")  # the taps that it has
+_MAX_K = 1024  # maximum steps of a table
+_KNOWN = ("table_from", "table_to")  # the range of taps in the table
 
 
 @dataclass(frozen=True)
-class _Slide:
-    """A dimension of x, whose neighbours are so far `apart`: the places of windows, their taps.
+class _WindowDimension:
+    """A dimension of x with stride `stride`, with its axis of positions and its axis of taps.
 
-    Windows move by `step` places of it, taps by `spread`; the last one is at most `reach` further.
+    Windows move by `step` elements of the dimension, taps by `spread`; the last tap is at most
+    `reach` elements from the first.
     """
 
-    place: WindowAxis
+    position: WindowAxis
     tap: WindowAxis
     bound: Bound
-    apart: Size
+    stride: Size
     step: int
     spread: int
     reach: int
 
 
-def _slides(form: Windows, given: Windows) -> tuple[_Slide, ...]:
-    """Those of all places; none where a place or a tap has another form."""
+def _window_dimensions(form: Windows, given: Windows) -> tuple[_WindowDimension, ...]:
+    """Return the dimensions of all positions; () where a position or a tap has another form."""
     taps = {tap.name: (tap, own.extent.constant) for tap, own in zip(form.taps, given.taps)}
-    found: list[_Slide] = []
-    for place in form.places:
+    found: list[_WindowDimension] = []
+    for axis in form.positions:
         for bound in form.bounds:
             step, spread = bound.stride.constant, bound.spread.constant
-            if bound.place != place.name or bound.tap not in taps or not step or not spread:
+            if bound.position != axis.name or bound.tap not in taps or not step or not spread:
                 continue
             tap, count = taps.pop(bound.tap)
-            apart = tap.x.divide_exactly(spread)
-            if apart is not None and count and min(step, spread) > 0 and place.x == apart * step:
+            stride = tap.x.divide_exactly(spread)
+            if stride is not None and count and min(step, spread) > 0 and axis.x == stride * step:
                 reach = (count - 1) * spread
-                found.append(_Slide(place, tap, bound, apart, step, spread, reach))
-    if taps or not 0 < len(found) == len(form.places) == len(form.bounds) <= 2:
+                found.append(_WindowDimension(axis, tap, bound, stride, step, spread, reach))
+    if taps or not 0 < len(found) == len(form.positions) == len(form.bounds) <= 2:
         return ()
-    return tuple(found) if found[-1].apart == 1 and found[-1].step <= SHUFFLED_STRIDES else ()
+    return tuple(found) if found[-1].stride == 1 and found[-1].step <= SHUFFLED_STRIDES else ()
 
 
 @dataclass(frozen=True)
-class Band:
-    """Where it is `used` (1, not 0), a block has up to so many `panels`, a chunk `channels`,
-    which have so many `steps` of k."""
+class LineBuffer:
+    """A line buffer for a convolution.
 
-    slides: tuple[_Slide, ...]
+    Where `used` is 1, not 0, a block has up to `panels` panels, and a chunk `channels` channels
+    with `steps` k-steps.
+    """
+
+    dimensions: tuple[_WindowDimension, ...]
     tile: Tile
     channels: Size
     steps: int
@@ -101,167 +105,188 @@ class Band:
 
     @property
     def rows(self) -> Size:
-        """Rows of the result."""
-        return product(slide.place.extent for slide in self.slides[:-1])
+        """Number of rows of the result."""
+        return product(dimension.position.extent for dimension in self.dimensions[:-1])
 
     @property
     def filled(self) -> Size:
-        """Columns of a row that is filled up."""
-        return align_up(self.slides[-1].place.extent, self.tile.lanes)
+        """Columns of a row that is filled up to whole vectors."""
+        return align_up(self.dimensions[-1].position.extent, self.tile.lanes)
 
     @property
     def reaching(self) -> Size:
-        """Those of one with all that windows reach, of at least a vector."""
-        last = self.slides[-1]
-        return maximum(last.place.extent + last.reach // last.step, self.tile.lanes)
+        """Columns of a row with the reach of windows, at least one vector."""
+        last = self.dimensions[-1]
+        return maximum(last.position.extent + last.reach // last.step, self.tile.lanes)
 
     @property
     def width(self) -> Size:
-        """Columns of a row."""
+        """Columns of a row: the smaller variant."""
         return minimum(self.filled, self.reaching)
 
     @property
     def line(self) -> Size:
         """Elements between rows of a phase."""
-        last = self.slides[-1]
-        behind = align_up(last.reach // last.step, self.tile.lanes)
-        return self.width + from_on(self.reaching - self.filled, 0) * behind
+        last = self.dimensions[-1]
+        padding = align_up(last.reach // last.step, self.tile.lanes)
+        return self.width + from_on(self.reaching - self.filled, 0) * padding
 
     @property
     def phases(self) -> int:
-        return math.prod(slide.step for slide in self.slides)
+        return math.prod(dimension.step for dimension in self.dimensions)
 
     @property
     def further(self) -> int:
-        """Rows of a phase that more than one row of the result reads, and that vectors end in."""
-        return 1 + sum(slide.reach // slide.step for slide in self.slides[:-1])
+        """Rows of a phase that adjacent rows of the result share, and the row where vectors end."""
+        return 1 + sum(dimension.reach // dimension.step for dimension in self.dimensions[:-1])
 
 
-def band_of(
-    form: Windows, given: Windows, tile: Tile, panels: int, most_k: int, most_bytes: int
-) -> Band | None:  # fmt: skip
-    """The band of a form, for blocks of `panels` and more, of so many steps of k and bytes; None
-    without one.
+def line_buffer_of(
+    form: Windows, given: Windows, tile: Tile, panels: int, max_k: int, max_bytes: int
+) -> LineBuffer | None:  # fmt: skip
+    """Return the line buffer of a form, for blocks of at least `panels`; None if there is none.
 
-    Whether it is used must not depend on the batch: chunks of channels do, which bits depend on.
+    It has at most `max_k` k-steps and `max_bytes`. Its use must not depend on the batch: it
+    determines the chunks of channels, and they determine the bits.
     """
-    slides, window, rows = _slides(form, given), given.window.constant, form.rows.constant
+    dimensions, window, rows = (
+        _window_dimensions(form, given),
+        given.window.constant,
+        form.rows.constant,
+    )
     channels = form.channels.extent.constant
-    if not slides or not window or not rows or rows % tile.rows or not channels:
+    if not dimensions or not window or not rows or rows % tile.rows or not channels:
         return None
-    most_k = max(min(most_k, _MOST_K), window)
-    each = ceil_div(channels, ceil_div(channels, most_k // window))
-    band = Band(slides, tile, each, (each * window).constant or 0)
-    row = maximum(each * (band.phases * form.dtype.bytes) * band.line, 1)
-    lines = as_size(most_bytes) // row - band.further
-    fitting = (lines - 1) * band.width // tile.width  # a block may begin and end within a row
-    filled = ceil_div(band.rows * band.width, tile.lanes) * (rows * window + _COPIED)
+    max_k = max(min(max_k, _MAX_K), window)
+    each = ceil_div(channels, ceil_div(channels, max_k // window))
+    buffer = LineBuffer(dimensions, tile, each, (each * window).constant or 0)
+    row = maximum(each * (buffer.phases * form.dtype.bytes) * buffer.line, 1)
+    lines = as_size(max_bytes) // row - buffer.further
+    fitting = (lines - 1) * buffer.width // tile.width  # a block may begin and end within a row
+    filled = ceil_div(buffer.rows * buffer.width, tile.lanes) * (rows * window + _COPIED)
     masks = min(_MASKS // max(each.constant or 0, 1), _PACKED)
-    each_tap = rows + (_PACKED + masks) * (1 + slides[-1].step)
+    each_tap = rows + (_PACKED + masks) * (1 + dimensions[-1].step)
     packed = ceil_div(form.columns, tile.lanes) * each_tap * window
     used = from_on(packed - filled, 1) * from_on(form.columns, tile.width // 2 + 1)
     used = used * from_on(fitting, panels)
-    if window > _MOST_K or used.constant == 0:
+    if window > _MAX_K or used.constant == 0:
         return None
-    return replace(band, used=used, panels=minimum(fitting, panels * PANELS))
+    return replace(buffer, used=used, panels=minimum(fitting, panels * PANELS))
 
 
-class BandPack(WindowPack):
-    """Writes the functions that make a band and its table."""
+class LineBufferPack(WindowPack):
+    """Writes the functions that fill a line buffer and its table."""
 
-    def __init__(self, form: Windows, band: Band, sizes: SizeParameters, seen: bool) -> None:
-        super().__init__(form, sizes, band.tile.lanes, 0, False, seen)
-        self.band = band
+    def __init__(
+        self, form: Windows, buffer: LineBuffer, sizes: SizeParameters, skips_taps: bool
+    ) -> None:
+        super().__init__(form, sizes, buffer.tile.lanes, 0, False, skips_taps)
+        self.buffer = buffer
 
     def function(self) -> ir.Function:
-        """`band`: all channels from `x_at` on, `lines` rows of each phase, from those on that row
-        `row` of the result reads."""
+        """Return `band`, which fills the buffer with all channels from `x_at` on.
+
+        It copies `lines` rows of each phase, from the first one that row `row` of the result reads.
+        """
         self.code = Writer()
-        code, value, band = self.code, self.sizes.value, self.band
-        line, last = value(band.line), band.slides[-1]
+        code, value, buffer = self.code, self.sizes.value, self.buffer
+        line, last = value(buffer.line), buffer.dimensions[-1]
         plane = code.let(variable("lines") * line)
-        steps = [range(slide.step) for slide in band.slides]
+        steps = [range(dimension.step) for dimension in buffer.dimensions]
         with (
             code.range(0, variable("channels")) as channel,
             code.range(0, line, self.lanes) as i,
         ):
             x = code.let(variable("x_at") + channel * value(self.form.channels.x))
-            to = code.let(channel * plane * band.phases + i)
-            exist = code.let(first_lanes(line - i, self.lanes))
+            to = code.let(channel * plane * buffer.phases + i)
+            valid = code.let(first_lanes(line - i, self.lanes))
             for phase, firsts in enumerate(every(*steps)):
                 ends = code.let(x + (i * last.step + firsts[-1])), code.let(to + plane * phase)
-                self._phase(*ends, firsts, i, exist)
+                self._phase(*ends, firsts, i, valid)
         return self._written("band", ("x", "dst"), ("x_at", "row", "lines", "channels"))
 
     def _phase(
-        self, x: ir.Value, to: ir.Value, firsts: Sequence[int], i: ir.Value, exist: ir.Value
+        self, x: ir.Value, to: ir.Value, firsts: Sequence[int], i: ir.Value, valid: ir.Value
     ) -> None:
-        """The vector from `i` on of all rows of the phase that begins with these places."""
+        """Copy the vector from `i` on of all rows of the phase that starts at `firsts`."""
         code, value, lines = self.code, self.sizes.value, variable("lines")
-        *above, last = self.band.slides
-        line = value(self.band.line)
-        apart: ir.Value = constant(0)
-        first, stop = apart, apart + lines
-        for slide, place in zip(above, firsts):
-            begin = code.let(variable("row") * slide.step + place)
-            apart = code.let(value(slide.apart) * slide.step)
-            x = code.let(x + begin * value(slide.apart))
-            at = value(slide.bound.constant) + begin
-            ends = (0 - at, value(slide.bound.extent) - at)
+        *above, last = self.buffer.dimensions
+        line = value(self.buffer.line)
+        row_stride: ir.Value = constant(0)
+        first, stop = row_stride, row_stride + lines
+        for dimension, position in zip(above, firsts):
+            begin = code.let(variable("row") * dimension.step + position)
+            row_stride = code.let(value(dimension.stride) * dimension.step)
+            x = code.let(x + begin * value(dimension.stride))
+            at = value(dimension.bound.constant) + begin
+            ends = (0 - at, value(dimension.bound.extent) - at)
             first, stop = (
-                code.let(least(quotient_up(greatest(end, 0), slide.step), lines)) for end in ends
+                code.let(least(quotient_up(greatest(end, 0), dimension.step), lines))
+                for end in ends
             )
-        self.wanted = self._inside_of(last.bound, code.let(i * last.step + firsts[-1]))
+        self.load_masks = self._inside_of(last.bound, code.let(i * last.step + firsts[-1]))
         zero = number(self.form.dtype, 0, self.lanes)
         for low, high in ((constant(0), first), (stop, lines)):
             with code.range(low, high) as row:
-                code.emit(ir.Store("dst", to + row * line, zero, exist))
+                code.emit(ir.Store("dst", to + row * line, zero, valid))
         with code.range(first, stop) as row:
-            found = self._loaded(code.let(x + row * apart))
-            code.emit(ir.Store("dst", to + row * line, found, exist))
+            found = self._loaded(code.let(x + row * row_stride))
+            code.emit(ir.Store("dst", to + row * line, found, valid))
 
     def _inside_of(self, bound: Bound, further: ir.Value) -> list[ir.Value]:
-        """The masks of a vector of places, by so many places behind the first one of a row."""
+        """Return the masks of a vector of positions, `further` after the first one of a row."""
         at = self.code.let(self.sizes.value(bound.constant) + further)
         ends = (0 - at, self.sizes.value(bound.extent) - at)
         low, high = (quotient_up(greatest(end, 0), self.stride) for end in ends)
         return self._masks(least(low, self.lanes), least(high, self.lanes))
 
     def steps(self) -> ir.Function:
-        """`steps`, behind the words of a tile's vectors: how far on each step of k reads, where a
-        band has `lines` rows."""
+        """Return `steps`, which writes the distances of k-steps for a buffer with `lines` rows.
+
+        They are stored after the slots of a tile's vectors.
+        """
         self.code = Writer()
-        code, value, band = self.code, self.sizes.value, self.band
-        at, line = code.variable(band.tile.vectors * ENTRY), value(band.line)
+        code, value, buffer = self.code, self.sizes.value, self.buffer
+        at, line = code.variable(buffer.tile.vectors * ENTRY), value(buffer.line)
         plane = code.let(variable("lines") * line)
         with code.range(0, variable("channels")) as channel, self._over(self.form.taps):
             phase: ir.Value = channel
             found: ir.Value = constant(0)
-            for slide in band.slides:
-                along = code.let(self.taps[slide.tap.name] * slide.spread)
-                moved = code.let(quotient(along, slide.step))
-                phase = phase * slide.step + (along - moved * slide.step)
+            for dimension in buffer.dimensions:
+                along = code.let(self.taps[dimension.tap.name] * dimension.spread)
+                moved = code.let(quotient(along, dimension.step))
+                phase = phase * dimension.step + (along - moved * dimension.step)
                 found = found * line + moved
             code.emit(ir.Store("table", at(), phase * plane + found))
             at += 1
-        own = SEEN_SCALARS if self.seen else ()
+        own = VALID_TAPS if self.skips_taps else ()
         return self._written("steps", ("table",), ("lines", "channels", *own))
 
     def head(self) -> ir.Function:
-        """`head`: of each vector from `column` on, in the order of `ENTRY`, its place in the band,
-        which begins with row `row`; where its lanes lie in the result, how many; the same of lanes
-        of the next row, from one on and up to one."""
+        """Return `head`, which writes the ENTRY slots of each vector from `column` on.
+
+        The offset in the buffer, which begins with row `row`; the output position of the first
+        lane, and the lane count; the output position of lanes in the next row, their first and stop
+        lane.
+        """
         self.code = Writer()
-        code, value, band = self.code, self.sizes.value, self.band
-        own, width = value(band.slides[-1].place.extent), value(band.width)
-        for vector in range(band.tile.vectors):
+        code, value, buffer = self.code, self.sizes.value, self.buffer
+        own, width = value(buffer.dimensions[-1].position.extent), value(buffer.width)
+        for vector in range(buffer.tile.vectors):
             column = code.let(variable("column") + vector * self.lanes)
             row = code.let(quotient(column, width))
             along = code.let(column - row * width)
-            begin = (row - variable("row")) * value(band.line) + along
-            place, from_lane = row * own + along, width - along
-            more = select(row + 1 < value(band.rows), own, 0)
-            entry = (begin, place, own - along, place + own - width, from_lane, from_lane + more)
+            begin = (row - variable("row")) * value(buffer.line) + along
+            position, from_lane = row * own + along, width - along
+            more = select(row + 1 < value(buffer.rows), own, 0)
+            entry = (
+                begin,
+                position,
+                own - along,
+                position + own - width,
+                from_lane,
+                from_lane + more,
+            )
             for n, each in enumerate(entry):
                 code.emit(ir.Store("table", constant(vector * ENTRY + n), each))
         return self._written("head", ("table",), ("column", "row"))
@@ -275,65 +300,65 @@ class BandPack(WindowPack):
 
 
 @dataclass(frozen=True)
-class Banding:
-    """The steps of a kernel that make a band and find vectors in it; none where there is none."""
+class LineBufferSteps:
+    """The steps of a kernel that fill a line buffer and address its vectors; empty without one."""
 
-    band: Band | None
+    buffer: LineBuffer | None
     sizes: SizeParameters
     functions: tuple[ir.Function, ...]  # `band`, `steps` and `head`
-    seen: bool
+    skips_taps: bool
 
     @property
     def _used(self) -> Size:
-        return as_size(0) if self.band is None else self.band.used
+        return as_size(0) if self.buffer is None else self.buffer.used
 
-    def either(self, band: Sequence[ir.Step], panels: Sequence[ir.Step]) -> list[ir.Step]:
-        """Steps where a band is read, and where panels are."""
+    def choose(self, buffer: Sequence[ir.Step], panels: Sequence[ir.Step]) -> list[ir.Step]:
+        """Return `buffer` where the line buffer is used, and `panels` elsewhere."""
         if self._used.constant is not None:
-            return [*(band if self._used == 1 else panels)]
-        return [ir.If(ir.Var(ir.FLAG, "banded"), tuple(band), tuple(panels))]
+            return [*(buffer if self._used == 1 else panels)]
+        return [ir.If(ir.Var(ir.FLAG, "banded"), tuple(buffer), tuple(panels))]
 
     @property
     def _used_value(self) -> ir.Value:
         return self.sizes.value(self._used).differs(0)
 
     def start(self) -> list[ir.Step]:
-        """The memory of its table."""
-        if self.band is None:
+        """Return the declaration of the table."""
+        if self.buffer is None:
             return []
-        return [ir.Stack("table", int64, ENTRY * self.band.tile.vectors + self.band.steps)]
+        return [ir.Stack("table", int64, ENTRY * self.buffer.tile.vectors + self.buffer.steps)]
 
-    def enter(self, most: ir.Value) -> tuple[list[ir.Step], ir.Value]:
-        """Whether it is used; how many panels a block has, which are `most` without."""
-        if self.band is None:
-            return [], most
-        used, panels = self._used_value, self.sizes.value(self.band.panels)
-        return [ir.Let("banded", used)], select(used, panels, most)
+    def enter(self, max_panels: ir.Value) -> tuple[list[ir.Step], ir.Value]:
+        """Return the flag of its use, and the panels of a block (`max_panels` without a buffer)."""
+        if self.buffer is None:
+            return [], max_panels
+        used, panels = self._used_value, self.sizes.value(self.buffer.panels)
+        return [ir.Let("banded", used)], select(used, panels, max_panels)
 
     def make(self) -> list[ir.Step]:
-        """The rows of x that a block of columns reads."""
-        if self.band is None:
+        """Return the call that copies the rows of x of a block of columns."""
+        if self.buffer is None:
             return []
         dst = ir.Address("scratch", constant(0))
         return [call(self.functions[0], dst=dst, row=self._first_row, lines=self._lines)]
 
     def unknown(self) -> list[ir.Step]:
-        """The table has nothing."""
-        return [ir.Declare(name, constant(-1)) for name in _KNOWN if self.band is not None]
+        """Return declarations that mark the table as empty."""
+        return [ir.Declare(name, constant(-1)) for name in _KNOWN if self.buffer is not None]
 
     @property
     def _lines(self) -> ir.Value:
         """Rows of each phase."""
-        assert self.band is not None
+        assert self.buffer is not None
         rows = quotient(variable("columns") - 1, self._width) + 1 - self._first_row
-        return rows + self.band.further
+        return rows + self.buffer.further
 
     def head(self) -> list[ir.Step]:
-        """Where the vectors of a panel are; where steps of k read, unless those are of its taps."""
-        if self.band is None:
+        """Write the slots of a panel's vectors, and the k-steps unless the table has its taps."""
+        if self.buffer is None:
             return []
         _, table, head = self.functions
-        now = list(map(variable, SEEN_SCALARS)) if self.seen else [constant(0), constant(0)]
+        now = list(map(variable, VALID_TAPS)) if self.skips_taps else [constant(0), constant(0)]
         first, last = (register(known).differs(at) for known, at in zip(_KNOWN, now))
         notes = (ir.Assign(known, at) for known, at in zip(_KNOWN, now))
         return [
@@ -341,24 +366,24 @@ class Banding:
             ir.If(first | last, (*notes, call(table, lines=self._lines))),
         ]
 
-    def place(self, column: ir.Value) -> ir.Value:
-        """Places of the result before a column of filled rows."""
-        assert self.band is not None
+    def output_position(self, column: ir.Value) -> ir.Value:
+        """Return the output positions before a column of padded rows."""
+        assert self.buffer is not None
         row = quotient(column, self._width)
-        extent = self.sizes.value(self.band.slides[-1].place.extent)
+        extent = self.sizes.value(self.buffer.dimensions[-1].position.extent)
         return row * extent + least(column - row * self._width, extent)
 
     def row(self, row: ir.Value) -> ir.Value:
-        """Columns of a row of the outermost places, which are `row` in panels."""
-        if self.band is None or not self.band.slides[1:]:
+        """Return the columns of a row of the outermost positions; `row` for panels."""
+        if self.buffer is None or not self.buffer.dimensions[1:]:
             return row
         return select(self._used_value, self._width, row)
 
     @property
     def _width(self) -> ir.Value:
-        """Columns of a row that is filled up."""
-        assert self.band is not None
-        return self.sizes.value(self.band.width)
+        """Columns of a padded row."""
+        assert self.buffer is not None
+        return self.sizes.value(self.buffer.width)
 
     @property
     def _first_row(self) -> ir.Value:
@@ -366,12 +391,14 @@ class Banding:
         return quotient(variable("column0"), self._width)
 
 
-def banding_of(band: Band | None, form: Windows, kernel: Blocked, seen: bool) -> Banding:
-    """That of a kernel, which has the functions and the libraries then."""
-    if band is None:
-        return Banding(None, kernel.sizes, (), seen)
-    pack = BandPack(form, band, kernel.sizes, seen)
+def line_buffer_steps(
+    buffer: LineBuffer | None, form: Windows, kernel: Blocked, skips_taps: bool
+) -> LineBufferSteps:
+    """Return the line buffer of a kernel; adds its functions and libraries to the kernel."""
+    if buffer is None:
+        return LineBufferSteps(None, kernel.sizes, (), skips_taps)
+    pack = LineBufferPack(form, buffer, kernel.sizes, skips_taps)
     functions = tuple(kernel.sized(write) for write in (pack.function, pack.steps, pack.head))
-    for library in banded_libraries(kernel.tile, form.dtype):
+    for library in line_buffer_libraries(kernel.tile, form.dtype):
         kernel.needs(library)
-    return Banding(band, kernel.sizes, functions, seen)
+    return LineBufferSteps(buffer, kernel.sizes, functions, skips_taps)

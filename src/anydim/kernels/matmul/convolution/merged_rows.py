@@ -1,10 +1,9 @@
-"""Windows brought into panels by vectors that go on from row to row of the result.
+"""Packs windows into panels by vectors that run across rows of the result.
 
-A row of 3, 7 or 17 places fills vectors badly. Where the result is as wide as x and windows step by
-one, neighbours in the result read neighbours in x wherever rows end, so that a vector is loaded
-as it lies; what else are rows of few places is gathered, or picked out of the vectors it lies in.
-Which lanes of a tap are inside of x is found once for all channels; taps that no lane has inside
-are zeros.
+Rows of 3, 7 or 17 positions fill vectors badly. Where the result is as wide as x and the stride is
+one, adjacent output positions read adjacent elements of x across row ends, so that a vector is one
+load; other rows of few positions are gathered, or permuted out of the vectors that contain them.
+The masks of a tap are computed once for all channels; taps with no valid lane are zeros.
 """
 
 from __future__ import annotations
@@ -18,73 +17,74 @@ from anydim.kernels.codegen.arithmetic import first_lanes, quotient, summed
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.matmul.convolution.convolution_form import Windows
-from anydim.kernels.matmul.convolution.convolution_packing import Place, WindowPack
-from anydim.kernels.matmul.lane_select import PICKED, are_near, picked
+from anydim.kernels.matmul.convolution.convolution_packing import ChannelOffset, WindowPack
+from anydim.kernels.matmul.lane_select import SELECT_VECTORS, select_lanes, within_vectors
 from anydim.kernels.matmul.window_geometry import Bound
 from anydim.sizes import Size, product
 
-_MOST = 1 << 24  # places along an axis, and in all further out: they are counted in int32
+_MAX_POSITIONS = 1 << 24  # maximum positions along an axis and of the outer axes: they are int32
 _STRIDE = 32
-_FEW = 4  # channels for which masks of long rows cost more than vectors that end with a row
+_FEW = 4  # channels up to which masks of long rows cost more than vectors that end with a row
 _FAR = 1 << 30
 
 
-def follows_on(form: Windows) -> bool:
-    """Whether neighbouring places read neighbours in x, also from row to row."""
+def is_contiguous(form: Windows) -> bool:
+    """Whether adjacent output positions read adjacent elements of x, across row ends too."""
     return all(
-        step.x == product(later.extent for later in form.places[number + 1 :])
-        for number, step in enumerate(form.places)
+        step.x == product(later.extent for later in form.positions[number + 1 :])
+        for number, step in enumerate(form.positions)
     )
 
 
 def can_merge(form: Windows) -> bool:
-    """Whether there are rows, and what they read can be counted."""
-    strides = [bound.stride.constant for bound in form.bounds if bound.place]
-    return len(form.places) > 1 and all(s is not None and 0 < s <= _STRIDE for s in strides)
+    """Whether there are rows to merge, with supported strides."""
+    strides = [bound.stride.constant for bound in form.bounds if bound.position]
+    return len(form.positions) > 1 and all(s is not None and 0 < s <= _STRIDE for s in strides)
 
 
 class MergedPack(WindowPack):
-    """Writes the function `windows_merged`, which does what `windows` does."""
+    """Writes the function `windows_merged`, with the same effect as `windows`."""
 
     name = "windows_merged"
 
     def __init__(
         self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool,
-        seen: bool, elements: Size | None,
+        skips_taps: bool, elements: Size | None,
     ) -> None:  # fmt: skip
-        super().__init__(form, sizes, lanes, row, joined, seen)
-        self.gathered = not follows_on(form)
+        super().__init__(form, sizes, lanes, row, joined, skips_taps)
+        self.gathered = not is_contiguous(form)
         self.elements = elements if self.gathered and form.dtype.bits == 32 else None
         self.whole = ir.Type(int32, lanes)
 
-    def worth_it(self) -> ir.Value:
-        """Whether a call has rows that this is the faster way for."""
+    def pays(self) -> ir.Value:
+        """Return the condition under which merged rows are faster."""
         value = self.sizes.value
         few = (self.form.channels.extent.constant or _FEW) < _FEW
-        most = self.lanes // 8 if self.gathered else self.lanes if few else _MOST
-        found = value(self.last.extent) <= most
+        max_extent = self.lanes // 8 if self.gathered else self.lanes if few else _MAX_POSITIONS
+        found = value(self.last.extent) <= max_extent
         if self.elements is not None and not few:
-            near = value(self.form.places[-2].x) <= PICKED * value(self.last.extent)
+            near = value(self.form.positions[-2].x) <= SELECT_VECTORS * value(self.last.extent)
             found = found | near & (value(self.last.extent) <= self.lanes // 3)
         if self.gathered and self.joined:
             found = found & (variable("images") <= 1)
-        for step in self.form.places[:-1]:
-            fits = value(step.extent) < _MOST
+        for step in self.form.positions[:-1]:
+            fits = value(step.extent) < _MAX_POSITIONS
             found = found & fits
         return found
 
     def _images(self) -> None:
-        """Vectors of places, whatever rows they are in: of all images at once, the last first.
+        """Pack vectors of positions across rows, of all images at once, the last vector first.
 
-        So what a vector writes behind its image is written again, by the first one of the next.
+        A vector may write past the end of its image; the first vector of the next image overwrites
+        it.
         """
         code, lanes = self.code, self.lanes
         end = code.let(variable("column") + variable("width"))
         last = code.let((variable("width") - 1) / lanes * lanes + variable("column"))
         with code.range(0, variable("width"), lanes) as before, ExitStack() as loops:
             at = code.let(last - before)
-            self._places(at)
-            self.exist = code.let(first_lanes(end - at, self.lanes))
+            self._lane_positions(at)
+            self.valid_lanes = code.let(first_lanes(end - at, self.lanes))
             self._start(at)
             self.within: dict[Bound, ir.Value] = {}
             self._inside_of("")
@@ -93,28 +93,29 @@ class MergedPack(WindowPack):
                 self._inside_of(tap.name)
             self._channels()
 
-    def _places(self, at: ir.Value) -> None:
-        """Of each axis, the first lane's index, and in `off` how far the others are off."""
+    def _lane_positions(self, at: ir.Value) -> None:
+        """Compute the first lane's index on each axis, and the `lane_offsets` of other lanes."""
         let = self.code.let
         further: ir.Value = ir.Iota(self.whole)
-        self.off: dict[str, ir.Value] = {}
-        for step in reversed(self.form.places[1:]):
+        self.lane_offsets: dict[str, ir.Value] = {}
+        for step in reversed(self.form.positions[1:]):
             extent = self.sizes.value(step.extent)
             outer = let(quotient(at, extent))
-            place = self.places[step.name] = let(at - outer * extent)
-            few, left = let(least(extent, self.lanes)), let(least(extent - place, self.lanes))
-            ends = let(self._ended(further, few, left))
-            self.off[step.name] = let(further - self._scaled(ends, extent))
+            index = self.positions[step.name] = let(at - outer * extent)
+            few, remaining = let(least(extent, self.lanes)), let(least(extent - index, self.lanes))
+            ends = let(self._ended(further, few, remaining))
+            self.lane_offsets[step.name] = let(further - self._scaled(ends, extent))
             at, further = outer, ends
-        first = self.form.places[0].name
-        self.places[first], self.off[first] = at, further
+        first = self.form.positions[0].name
+        self.positions[first], self.lane_offsets[first] = at, further
 
-    def _ended(self, off: ir.Value, few: ir.Value, left: ir.Value) -> ir.Value:
-        """How many rows of `few` places end before a lane, `left` of them being left of the first.
+    def _ended(self, offsets: ir.Value, few: ir.Value, remaining: ir.Value) -> ir.Value:
+        """Return the number of ends of rows of `few` positions before each lane.
 
-        Numbers of a few lanes: quotients of float32, rounded down, are exact.
+        `remaining` positions of the first row remain. The numbers are small: quotients of float32,
+        rounded down, are exact.
         """
-        shifted = off + self._spread(few - left)
+        shifted = offsets + self._spread(few - remaining)
         return (shifted.as_(float32) / self._spread(few).as_(float32)).as_(int32)
 
     def _spread(self, value: ir.Value) -> ir.Value:
@@ -124,21 +125,21 @@ class MergedPack(WindowPack):
         return lanes if by == constant(1) else lanes * self._spread(by)
 
     def _start(self, at: ir.Value) -> None:
-        """What the first lane reads, and how far behind it the others do."""
-        places = [(step.name, self.sizes.value(step.x)) for step in self.form.places]
+        """Compute the offset in x of the first lane, and the distances of the other lanes."""
+        strides = [(step.name, self.sizes.value(step.x)) for step in self.form.positions]
         if self.gathered:
-            first, *more = (self.off[name].as_(int64) * step for name, step in places)
-            self.apart = self.code.let(sum(more, first))
-            self.near = self.code.let(are_near(self.apart, self.exist))
-        steps = (self.places[name] * step for name, step in places)
+            first, *more = (self.lane_offsets[name].as_(int64) * step for name, step in strides)
+            self.offsets = self.code.let(sum(more, first))
+            self.near = self.code.let(within_vectors(self.offsets, self.valid_lanes))
+        steps = (self.positions[name] * step for name, step in strides)
         self.x = self.code.let(summed(variable("x_at"), *steps))
         self.to = self.code.let(at - variable("column"))
-        if self.joined:  # zeros behind a vector are those of the next image, or written again
+        if self.joined:  # the next image overwrites zeros after a vector
             short = variable("width") <= self.lanes
             self.step = self.code.let(select(short, constant(self.lanes), variable("width")))
 
     def _inside_of(self, tap: str) -> None:
-        """The lanes that do not leave x along the bounds of a tap."""
+        """Compute the lanes that are in bounds along the bounds of a tap."""
         value = self.sizes.value
         for bound in self.form.bounds:
             if bound.tap != tap:
@@ -149,26 +150,26 @@ class MergedPack(WindowPack):
                 for end in (constant(0), value(bound.extent))
             )
             lane: ir.Value = ir.Const(self.whole, 0)
-            if bound.place:
-                lane = self._scaled(self.off[bound.place], value(bound.stride))
+            if bound.position:
+                lane = self._scaled(self.lane_offsets[bound.position], value(bound.stride))
             self.within[bound] = self.code.let((lane >= low) & (lane < high))
 
-    def _wanted(self, masks: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        mask = self.exist
+    def _load_masks(self, masks: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        mask = self.valid_lanes
         for bound in self.form.bounds:
             mask = mask & self.within[bound]
         return [self.code.let(mask)]
 
-    def _each_channel(self, source: Place, target: Place) -> None:
+    def _each_channel(self, source: ChannelOffset, target: ChannelOffset) -> None:
         if not self.form.bounds:
             self._channels_of_images(source, target)
             return
-        with self.code.when(self.wanted[0].any):
+        with self.code.when(self.load_masks[0].any):
             self._channels_of_images(source, target)
         with self.code.otherwise(), self.code.range(0, variable("channels")) as channel:
             self._zeros(self.code.let(target(channel)))
 
-    def _channels_of_images(self, source: Place, target: Place) -> None:
+    def _channels_of_images(self, source: ChannelOffset, target: ChannelOffset) -> None:
         with self._each_image() as (x, to):
             super()._each_channel(lambda c: source(c) + x, lambda c: target(c) + to)
 
@@ -182,12 +183,12 @@ class MergedPack(WindowPack):
             self.code.emit(ir.Store("dst", at, zero))
 
     def _loaded(self, source: ir.Value) -> ir.Value:
-        mask = self.wanted[0]
+        mask = self.load_masks[0]
         if not self.gathered:
             return self.code.let(ir.Load(self.vector, "x", source, mask))
-        gathered = ir.Gather(self.vector, "x", self.apart + source, mask)
+        gathered = ir.Gather(self.vector, "x", self.offsets + source, mask)
         if self.elements is None:
             return self.code.let(gathered)
-        last = self.sizes.value(self.elements) - PICKED * self.lanes
+        last = self.sizes.value(self.elements) - SELECT_VECTORS * self.lanes
         fits = self.near & (source >= 0) & (source <= last)
-        return picked(self.code, gathered, source, self.apart, fits)
+        return select_lanes(self.code, gathered, source, self.offsets, fits)

@@ -1,6 +1,6 @@
-"""The innermost steps of a convolution: the sums of a strip of tiles, and what follows them.
+"""The innermost steps of a convolution: the sums of a strip of tiles, and their epilogue.
 
-Sums are made where the result will be, or in scratch where images are joined.
+The result's memory holds the sums, or scratch where images are joined.
 """
 
 from __future__ import annotations
@@ -13,18 +13,24 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop
 from anydim.kernels.ir import constant, least, number, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked
-from anydim.kernels.matmul.convolution.convolution_epilogue import Ending
+from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue
 from anydim.kernels.matmul.convolution.convolution_micro_kernels import (
     STRIP,
-    banded_libraries,
     called,
     images,
+    line_buffer_libraries,
     strip_function,
     strips,
 )
 from anydim.kernels.matmul.convolution.convolution_plan import Plan
-from anydim.kernels.matmul.convolution.convolution_tile import ADDS, CAPS, FLOORS, Banded, Micro
-from anydim.kernels.matmul.convolution.line_buffer import Banding
+from anydim.kernels.matmul.convolution.convolution_tile import (
+    ADDS,
+    CAPS,
+    FLOORS,
+    LineBufferMicro,
+    Micro,
+)
+from anydim.kernels.matmul.convolution.line_buffer import LineBufferSteps
 from anydim.kernels.matmul.convolution.weight_blocks import COPIED, Weights
 from anydim.kernels.matmul.matmul_kernel import call
 from anydim.lang.tree import Read
@@ -36,34 +42,38 @@ LAST, JOINED = (ir.Var(ir.FLAG, name) for name in ("last", "joined"))
 
 @dataclass(frozen=True)
 class Strips:
-    """The strips of a kernel: `finish` is its epilogue where tiles do not do it."""
+    """The strips of a kernel; `epilogue` is its epilogue unless register tiles compute it."""
 
     plan: Plan
     kernel: Blocked
-    banding: Banding
+    buffer_steps: LineBufferSteps
     weights: Weights
-    finish: ir.Function | None
+    epilogue: ir.Function | None
 
     def steps(self) -> list[ir.Step]:
-        """Some tiles; after the last chunk of channels, what follows the sums."""
+        """Return the steps of several tiles; after the last chunk of channels, the epilogue."""
         plan, value = self.plan, self.kernel.sizes.value
-        place: ir.Value = variable("column")
+        offset: ir.Value = variable("column")
         if plan.joins:
-            place = variable("image") * variable("y_image") + variable("place")
+            offset = variable("image") * variable("y_image") + variable("place")
         row_y = value(plan.form.row_y)
         row = variable("y_unit") + variable("m") * row_y
-        left = variable("rows") - variable("row")
+        remaining = variable("rows") - variable("row")
         sums = ir.Address(self.y, variable("y_at"))
-        apart = tuple(self._sums(sums, row_y, self._b(plan.schedule.direct)))
+        panel_steps = tuple(self._sums(sums, row_y, self._b(plan.schedule.direct)))
         if plan.joins:
-            apart = (ir.If(JOINED, tuple(self._joined_sums()), apart),)
-        apart = (ir.Let("y_at", row + place), *apart)
-        band = ir.Address("scratch", constant(0)), constant(1)
-        banded = [] if plan.band is None else self._sums(sums, row_y, band, Banded)
+            panel_steps = (ir.If(JOINED, tuple(self._joined_sums()), panel_steps),)
+        panel_steps = (ir.Let("y_at", row + offset), *panel_steps)
+        line_buffer = ir.Address("scratch", constant(0)), constant(1)
+        banded = (
+            []
+            if plan.line_buffer is None
+            else self._sums(sums, row_y, line_buffer, LineBufferMicro)
+        )
         return [
             ir.Let("m", variable("row0") + variable("row")),
-            ir.Let("height", least(left, plan.tile.rows * STRIP)),
-            *self.banding.either([ir.Let("y_at", row), *banded], apart),
+            ir.Let("height", least(remaining, plan.tile.rows * STRIP)),
+            *self.buffer_steps.choose([ir.Let("y_at", row), *banded], panel_steps),
         ]
 
     @property
@@ -71,8 +81,8 @@ class Strips:
         return self.kernel.buffers[self.plan.target]
 
     def _joined_sums(self) -> list[ir.Step]:
-        """Those of a strip in scratch, and from there to their images."""
-        plan, value, ending = self.plan, self.kernel.sizes.value, self.plan.ending
+        """Return the sums of a strip in scratch, and the copies to their images."""
+        plan, value, epilogue = self.plan, self.kernel.sizes.value, self.plan.epilogue
         row = variable("block_columns")
         at = variable("row") * row + variable("column") - variable("column0")
         at = at * plan.form.dtype.bytes + value(plan.scratch.sums_at)
@@ -86,7 +96,7 @@ class Strips:
             step = call(library.functions[0], sums=sums, y=y, **own)
             return ir.If(FIRST if into else LAST, (step,))
 
-        more = None if ending is None else ending.more
+        more = None if epilogue is None else epilogue.more
         before = [] if more is None else [copied(True, self.kernel.buffers[more.tensor])]
         steps = self._sums(sums, row, self._b(False))
         return [*before, *steps, *([copied(False, self.y)] if plan.finished else [])]
@@ -95,45 +105,45 @@ class Strips:
         self, sums: ir.Address, sums_row: ir.Value, b: tuple[ir.Address, ir.Value],
         kind: type[Micro] = Micro,
     ) -> list[ir.Step]:  # fmt: skip
-        """The sums of a strip, and what follows them."""
+        """Return the sums of a strip, and their epilogue."""
         strip = self.call(sums, sums_row, kind, b=b[0], b_row=b[1], columns=variable("width"))
-        copied, came = (strip(**own) for own in self.weights.tile())
-        step: ir.Step = copied if self.plan.copied == 1 else came
+        copied, packed = (strip(**own) for own in self.weights.tile())
+        step: ir.Step = copied if self.plan.copied == 1 else packed
         if self.plan.copied.constant is None:
-            step = ir.If(COPIED, (copied,), (came,))
-        if self.finish is None:
+            step = ir.If(COPIED, (copied,), (packed,))
+        if self.epilogue is None:
             return [step]
-        return [step, ir.If(LAST, (self._finish(self.finish, sums, sums_row, kind),))]
+        return [step, ir.If(LAST, (self._epilogue(self.epilogue, sums, sums_row, kind),))]
 
     def call(
         self, sums: ir.Address, sums_row: ir.Value, kind: type[Micro] = Micro,
         **own: ir.Value | ir.Address,
     ) -> Callable[..., ir.Call]:  # fmt: skip
-        """What calls the function of a strip with the rest of its arguments."""
-        dtype, ending = self.plan.form.dtype, self.plan.ending or Ending()
+        """Return a partial call of the strip function; takes the remaining arguments."""
+        dtype, epilogue = self.plan.form.dtype, self.plan.epilogue or TileEpilogue()
         bias, bias_step, finish = ir.Address("zeros", constant(0)), constant(0), constant(0)
         more = sums
-        if ending.bias is not None:
-            bias, bias_step = self._bias(ending.bias)
-        if ending.more is not None:  # before y holds sums: it may lie where `more` does
+        if epilogue.bias is not None:
+            bias, bias_step = self._bias(epilogue.bias)
+        if epilogue.more is not None:  # read before y is written: `more` may share its memory
             if sums.buffer != "scratch":
-                more = ir.Address(self.kernel.buffers[ending.more.tensor], variable("y_at"))
+                more = ir.Address(self.kernel.buffers[epilogue.more.tensor], variable("y_at"))
             finish = variable("first") * ADDS
-        limits = FLOORS * (ending.low is not None) + CAPS * (ending.high is not None)
+        limits = FLOORS * (epilogue.low is not None) + CAPS * (epilogue.high is not None)
         if limits:
             finish = finish + select(LAST, limits, constant(0))
-        of_bands = banded_libraries(self.plan.tile, dtype)
-        library = (of_bands if kind is Banded else libraries(self.plan))[-1]
+        of_buffers = line_buffer_libraries(self.plan.tile, dtype)
+        library = (of_buffers if kind is LineBufferMicro else libraries(self.plan))[-1]
         return partial(
             call, strip_function(library.name, dtype, kind=kind), c=sums,
             bias=bias, more=more, bias_step=bias_step, finish=finish, c_row=sums_row,
             rows=variable("height"), start=variable("first"),
-            low=number(dtype, 0 if ending.low is None else ending.low),
-            high=number(dtype, 0 if ending.high is None else ending.high), **own,
+            low=number(dtype, 0 if epilogue.low is None else epilogue.low),
+            high=number(dtype, 0 if epilogue.high is None else epilogue.high), **own,
         )  # fmt: skip
 
     def _b(self, direct: bool) -> tuple[ir.Address, ir.Value]:
-        """A panel, and how far its rows are apart."""
+        """Return the address of a panel, and the stride of its rows."""
         if direct:
             at = variable("x_at") + variable("column")
             return ir.Address("x", at), self.kernel.sizes.value(self.plan.form.channels.x)
@@ -147,10 +157,10 @@ class Strips:
         at = self.kernel.at(form.constant, loops) + variable("m") * step
         return ir.Address(self.kernel.buffers[read.tensor], at), step
 
-    def _finish(
-        self, finish: ir.Function, sums: ir.Address, sums_row: ir.Value, kind: type[Micro]
+    def _epilogue(
+        self, epilogue: ir.Function, sums: ir.Address, sums_row: ir.Value, kind: type[Micro]
     ) -> ir.Step:
-        """The epilogue of a strip, image by image where they are joined."""
+        """Return the epilogue of a strip, image by image where images are joined."""
         form, value = self.plan.form, self.kernel.sizes.value
         own: dict[str, ir.Value | ir.Address] = {
             "sums_row": sums_row, "out_row": value(form.row_y),
@@ -160,21 +170,24 @@ class Strips:
         if sums.buffer != "scratch":
             first: ir.Value = variable("column")
             count: ir.Value = variable("width")
-            if kind is Banded:
-                first, stop = self.banding.place(first), self.banding.place(first + count)
+            if kind is LineBufferMicro:
+                first, stop = (
+                    self.buffer_steps.output_position(first),
+                    self.buffer_steps.output_position(first + count),
+                )
                 count, out = stop - first, out + first
             own |= {"column0": first, "columns": count, "out_at": out}
-            return call(finish, sums=ir.Address(sums.buffer, out), **own)
+            return call(epilogue, sums=ir.Address(sums.buffer, out), **own)
         images_of = self.plan.columns.loop
         assert images_of is not None, "images that are joined have a loop"
         image, run = variable("number"), variable("run")
         own |= {"column0": constant(0), "columns": run, images_of.name: variable("image") + image}
         at = ir.Address("scratch", sums.offset + image * run * form.dtype.bytes)
         out = out + image * variable("y_image")
-        return loop("number", 0, variable("images"), 1, call(finish, sums=at, out_at=out, **own))
+        return loop("number", 0, variable("images"), 1, call(epilogue, sums=at, out_at=out, **own))
 
 
 def libraries(plan: Plan) -> tuple[ir.Library, ...]:
-    """What a kernel calls for tiles, and for strips of them."""
+    """Return the libraries of a kernel: tiles, and strips of tiles."""
     one, tiles = called(plan.tile, plan.form.dtype, plan.form.rows)
     return *tiles, strips(plan.tile, plan.form.dtype, one)

@@ -1,8 +1,8 @@
-"""Taps along the outermost axis that no column of a panel has inside of x are left out of it.
+"""Skips taps of the outermost axis that are out of bounds for every column of a panel.
 
-Columns of a panel are places side by side, of a few rows: at the edge of an image all of them lack
-the same taps, far dilated ones everywhere in a small image. A panel, or the table of a band, has
-what is left of a window, and tiles step over the weights of the others.
+Columns of a panel are adjacent positions of a few rows: at the edge of an image all of them lack
+the same taps; taps of a large dilation are missing everywhere in a small image. A panel, or the
+table of a line buffer, has the valid taps only, and tiles skip the weights of the others.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient
 from anydim.kernels.ir import greatest, variable
 from anydim.kernels.matmul.convolution.convolution_form import Windows
-from anydim.kernels.matmul.convolution.convolution_packing import SEEN_SCALARS, SHUFFLED_STRIDES
+from anydim.kernels.matmul.convolution.convolution_packing import SHUFFLED_STRIDES, VALID_TAPS
 from anydim.kernels.matmul.window_geometry import Bound, taps_inside
 from anydim.sizes import Size, product
 
-FROM, TO = SEEN_SCALARS
+FROM, TO = VALID_TAPS
 
 
 @dataclass(frozen=True)
-class Seen:
-    """The outermost axis of taps, which move along the outermost places: `taps`, each of so many as
-    the `rest` of the axes have."""
+class ValidTaps:
+    """The outermost axis of taps, with a bound on the outermost positions.
+
+    It has `taps` taps, each with `rest` taps of the other axes.
+    """
 
     taps: Size
     rest: Size
@@ -37,8 +39,11 @@ class Seen:
     def range(
         self, value: Callable[[Size], ir.Value], first: ir.Value, width: ir.Value, row: ir.Value
     ) -> list[ir.Step]:
-        """Those of so many columns from `first` on, `row` of which are one of the outermost places;
-        and the products of all channels, and of one."""
+        """Return the range of valid taps of `width` columns from `first` on.
+
+        `row` columns have one outermost position. Also sets the products of all channels, and of
+        one.
+        """
         row, last = greatest(row, 1), first + (width - 1)
         low, high = quotient(first, row), quotient(last, row)
         start, stop = taps_inside(self.bound, low, high, self.taps, value)
@@ -51,18 +56,18 @@ class Seen:
 
 
 def rest_of(form: Windows) -> Size:
-    """The taps of all axes but the outermost."""
+    """Return the taps of all axes but the outermost."""
     return product(tap.extent for tap in form.taps[1:])
 
 
-def seen_of(form: Windows) -> Seen | None:
-    """That of a form; None where all its taps are multiplied."""
+def valid_taps_of(form: Windows) -> ValidTaps | None:
+    """Return the range of taps of a form; None where all taps are multiplied."""
     bounds = [bound for bound in form.bounds if form.taps and bound.tap == form.taps[0].name]
-    if len(bounds) != 1 or bounds[0].place != form.places[0].name:
+    if len(bounds) != 1 or bounds[0].position != form.positions[0].name:
         return None
     stride, spread = bounds[0].stride.constant, bounds[0].spread.constant
     if stride is None or spread is None or min(stride, spread) < 1:
         return None
-    if len(form.taps) == 1 and stride > SHUFFLED_STRIDES:  # rows of taps are turned as a whole
+    if len(form.taps) == 1 and stride > SHUFFLED_STRIDES:  # rows of taps are transposed together
         return None
-    return Seen(form.taps[0].extent, rest_of(form), bounds[0])
+    return ValidTaps(form.taps[0].extent, rest_of(form), bounds[0])

@@ -1,4 +1,4 @@
-"""The weights of a block of rows and a chunk of channels: where they lie, and copies of them."""
+"""Weights of a block of rows and a chunk of channels: their addresses, and copies of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COPIED = ir.Var(ir.FLAG, "copied")
 
 @dataclass(frozen=True)
 class Weights:
-    """Those of a kernel, whose `functions` are what copies them, or none."""
+    """The weights of a kernel; `functions` holds the function that copies them, if any."""
 
     plan: Plan
     kernel: Blocked
@@ -40,7 +40,7 @@ class Weights:
         return self.kernel.role("all_k", self.plan.given.k)
 
     def start(self) -> ir.Value:
-        """The first weight of the block of rows."""
+        """Return the offset of the first weight of the block of rows."""
         kernel, form = self.kernel, self.plan.form
         if not self.plan.schedule.packed:
             first = kernel.at(form.w_start, ((walk.name, walk.w) for walk in form.loops))
@@ -51,7 +51,7 @@ class Weights:
         return summed(row, *packed_at(loops, group, kernel.role))
 
     def copy(self) -> list[ir.Step]:
-        """Those of a chunk, where they are copied."""
+        """Copy the weights of a chunk, where they are copied."""
         plan, value = self.plan, self.kernel.sizes.value
         if plan.copied == 0:
             return []
@@ -67,33 +67,35 @@ class Weights:
         return [copied, ir.If(COPIED, (copy(**own),))]
 
     def copying(self) -> Callable[..., ir.Call]:
-        """What copies some taps, those of its arguments, of a chunk of packed weights."""
+        """Return a partial call that copies taps of a chunk of packed weights; takes the taps."""
         dst = self._copy
         at = variable("w_unit") + variable("channel0") * self._channel
         return partial(call, self.functions[0], dst=dst, w_at=at, w_row=self.row)
 
     def tile(self) -> list[dict[str, ir.Value | ir.Address]]:
-        """What a call says of those of a tile as they were copied, and as they came."""
+        """Return the arguments of a tile call with copied weights, and with weights as packed."""
         given, form = self.plan.given, self.plan.form
         k = variable("channels") * self.kernel.sizes.value(form.window)
         k0 = variable("channel0") * self._channel
         kept, copied = self._kept(form, ())
-        first, came = self._kept(given, first_taps(given, form)[:1])
+        first, packed = self._kept(given, first_taps(given, form)[:1])
         at = (variable("row") * k + kept) * form.dtype.bytes + self._copy.offset
         first = variable("w_unit") + variable("row") * self.row + k0 + first
         return [
             {"a": ir.Address("scratch", at), "a_row": k, **copied},
-            {"a": ir.Address("w", first), "a_row": self.row, **came},
+            {"a": ir.Address("w", first), "a_row": self.row, **packed},
         ]
 
     def _kept(self, held: Windows, firsts: Sequence[Size]) -> tuple[ir.Value, dict[str, ir.Value]]:
-        """Where the first tap of a panel is in a channel of the taps of a form, of which those
-        before `firsts` are none of the plan's; the steps of k without a gap, and the gap."""
-        seen, value = self.plan.seen, self.kernel.sizes.value
-        if seen is None:
+        """Return the offset of a panel's first tap in a channel, contiguous k-steps, and the gap.
+
+        The channel has the taps of `held`; the plan's form lacks those before `firsts`.
+        """
+        valid_taps, value = self.plan.valid_taps, self.kernel.sizes.value
+        if valid_taps is None:
             return constant(0), {"span": variable("k"), "gap": constant(0)}
-        tap = value(seen.rest * self.plan.tile.rows)
-        gap = (value(held.taps[0].extent) - seen.kept) * tap
+        tap = value(valid_taps.rest * self.plan.tile.rows)
+        gap = (value(held.taps[0].extent) - valid_taps.kept) * tap
         span = select(gap.equals(0), variable("k"), variable("span"))
         return summed(variable(FROM), *map(value, firsts)) * tap, {"span": span, "gap": gap}
 
@@ -108,7 +110,7 @@ class Weights:
 
 
 def weights_of(plan: Plan, kernel: Blocked) -> Weights:
-    """Those of a kernel, which has the function then."""
+    """Return the weights of a kernel; adds the copying function to the kernel."""
     write = partial(weights_function, plan.form, kernel.sizes, plan.tile.rows)
     if plan.schedule.packed:
         own = plan.given, kernel.sizes, plan.tile.rows, plan.tile.lanes

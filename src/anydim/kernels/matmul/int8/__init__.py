@@ -1,1 +1,1 @@
-"""Sums of products of bytes: a group over integers in, a launch that adds up in int32 out."""
+"""Products of integers of at most 8 bits: takes a group, returns a launch with int32 sums."""

@@ -1,4 +1,4 @@
-"""How a product of bytes is cut: blocks of rows, panels of columns, what threads share."""
+"""Partition of an int8 product: blocks of rows, panels of columns, shares of threads."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from anydim.kernels.matmul.int8.int8_form import BytesForm, ByteWalk
 from anydim.kernels.matmul.int8.packed_layout import WORD, Layout
 from anydim.kernels.matmul.int8.stride_phases import Phases
 from anydim.kernels.matmul.register_tile import LINE, Tile
-from anydim.kernels.matmul.work_partition import Sharing, from_on, work_of
+from anydim.kernels.matmul.work_partition import WorkPartition, from_on, work_of
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
-MOST_ROWS = 256  # of a block
-_FASTER, _TILED = 4, 20  # times a product of floats; by tiles of words that came packed
-_FEW_PANELS, _MANY_ROWS = 4, 128  # then threads share the rows alone
+MAX_ROWS = 256  # maximum rows of a block
+_FASTER, _TILED = 4, 20  # speed relative to floats; with tile instructions and packed words
+_FEW_PANELS, _MANY_ROWS = 4, 128  # up to, and from which on, threads share the rows alone
 
 
 @dataclass(frozen=True)
 class ByteBlocks:
     """Rows of a block, columns in panels, bytes of scratch, shares of threads.
 
-    `panels` are those of b where it came packed, `images` so many as a panel has columns of.
+    `panels` is the number of panels of a packed b, `images` the maximum images of a panel.
     """
 
     rows: Size
@@ -33,11 +33,11 @@ class ByteBlocks:
     b_offset: Size
     image_offset: Size
     scratch: Size
-    sharing: Sharing
+    partition: WorkPartition
 
 
 def joinable(form: BytesForm, layout: Layout) -> ByteWalk | None:
-    """The innermost loop over images that are multiplied by the same rows."""
+    """Return the innermost loop over images that are multiplied by the same rows."""
     own, rows = free_axes(form.b.read), free_axes(form.a.read)
     for walk in reversed(form.loops):
         if walk.name in own - rows and not layout.b_packed:
@@ -48,7 +48,7 @@ def joinable(form: BytesForm, layout: Layout) -> ByteWalk | None:
 def cut_of(
     form: BytesForm, layout: Layout, tile: Tile, machine: Machine, image: Image | Phases | None
 ) -> ByteBlocks:
-    """Panels of even width, blocks of even height: rows packed here fill part of a cache."""
+    """Return panels of even width and blocks of even height; packed rows fill part of a cache."""
     row_bytes = layout.row * WORD
     panels = ceil_div(form.n.extent, layout.width)
     columns = as_size(layout.width)
@@ -59,29 +59,29 @@ def cut_of(
         joinable(form, layout), form.n.extent, layout.width, columns, form.loops
     )
     width = align_up(maximum(joined.width, 1), tile.lanes)
-    whole = joined.all + joined.joined * (joined.panels * width - joined.all)  # as if all full
+    whole = joined.all + joined.joined * (joined.panels * width - joined.all)  # counts full panels
     around = product(extent for _, extent in joined.loops)
     tiles = ceil_div(form.m.extent, tile.rows)
-    blocks, room = as_size(1), tiles  # of a block: not below the tiles that it has
+    blocks, max_tiles = as_size(1), tiles  # an upper bound of a block's tiles
     if not layout.a_packed:
         kept = maximum(as_size(machine.l2_bytes * 3 // 8) // (row_bytes * tile.rows), 1)
-        most = minimum(kept * tile.rows, MOST_ROWS)
-        blocks = maximum(ceil_div(form.m.extent, most), 1)
-        room = minimum(tiles, ceil_div(most, tile.rows))
-    a_bytes = room * align_up(row_bytes * tile.rows, LINE) + 2 * LINE
+        limit = minimum(kept * tile.rows, MAX_ROWS)
+        blocks = maximum(ceil_div(form.m.extent, limit), 1)
+        max_tiles = minimum(tiles, ceil_div(limit, tile.rows))
+    a_bytes = max_tiles * align_up(row_bytes * tile.rows, LINE) + 2 * LINE
     if layout.a_packed:
         a_bytes = as_size(0)
     b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD
     work = work_of(around, form.m.extent, tiles, joined.all, form.tap_count * form.k)
-    only_rows = layout.b_packed and not layout.a_packed  # by columns, each thread would pack a
+    only_rows = layout.b_packed and not layout.a_packed  # columns would make each thread pack a
     few_panels = as_size(1) if only_rows else from_on(_FEW_PANELS - joined.panels, 0)
-    fewest = max(machine.threads, 2) * tile.rows if only_rows else _MANY_ROWS
-    sharing = Sharing(
+    min_rows = max(machine.threads, 2) * tile.rows if only_rows else _MANY_ROWS
+    partition = WorkPartition(
         joined.loops, tiles, whole, width,
-        tile.lanes, few_panels * from_on(form.m.extent, fewest),
+        tile.lanes, few_panels * from_on(form.m.extent, min_rows),
         ceil_div(work, _TILED if layout.depth > 1 and layout.b_packed else _FASTER),
     )  # fmt: skip
     rows = ceil_div(tiles, blocks) * tile.rows
-    images = maximum(joined.joined * joined.width // maximum(joined.places, 1), 1)
+    images = maximum(joined.joined * joined.width // maximum(joined.positions, 1), 1)
     scratch = a_bytes + b_bytes + (as_size(0) if image is None else image.bytes(images))
-    return ByteBlocks(rows, joined, panels, images, a_bytes, a_bytes + b_bytes, scratch, sharing)
+    return ByteBlocks(rows, joined, panels, images, a_bytes, a_bytes + b_bytes, scratch, partition)

@@ -1,11 +1,11 @@
-"""Products of a few rows by bytes that a call brings: nothing of b is packed.
+"""Products of a few rows by an unpacked run-time b of bytes.
 
     for each word along k, four rows of b, from left to right
-        words of the columns, made in registers
-        for each row of a: its sums, in the first cache, and the word times those
+        words of the columns, built in registers
+        for each row of a: its sums, in the first-level cache, plus the word times those
 
-A panel would be made for so few rows that making it takes longer than the sums; and rows that are
-read as they lie come as fast as memory has them.
+For so few rows, packing a panel takes longer than the sums; rows read in memory order are bound by
+memory.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from anydim.kernels.matmul.int8.int8_packing import FLIP, BytesPack
 from anydim.kernels.matmul.int8.packed_layout import WORD, Layout
 from anydim.lang.tree import Cast
 
-MOST_ROWS = 4
-FEWEST = 2  # vectors of columns: fewer fit a panel
+MAX_ROWS = 4
+MIN_VECTORS = 2  # minimum vectors of columns: fewer fit a panel
 WIDE = 1024  # columns at a time
 
 
-def takes_few(form: BytesForm, layout: Layout) -> bool:
-    """Whether columns are neighbours in b, whose sums nothing asks for, and rows may be few."""
+def supports_few_rows(form: BytesForm, layout: Layout) -> bool:
+    """Whether columns of b are contiguous and need no sums, and rows may be few."""
     parts = form.b.parts
     return (
         not (layout.b_packed or layout.a.has_zero or form.taps or form.columns)
         and parts is not None
         and all(stride.constant == 1 for _, stride in parts[1][-1:])
-        and (form.m.extent.constant or 0) <= MOST_ROWS
+        and (form.m.extent.constant or 0) <= MAX_ROWS
     )
 
 
 def few_rows(pack: BytesPack) -> ir.Function:
-    """The sums of `rows` rows, words of `a_row`, with columns `first` to `first` + `count`.
+    """Return the function of `rows` rows, words of `a_row`, by columns `first` to `first + count`.
 
-    A row of sums, at dst, is WIDE of them.
+    A row of sums at dst has WIDE elements.
     """
     code, root, lanes = pack.code, pack.root(), pack.lanes
     count, vector = variable("count"), ir.Type(int32, lanes)
@@ -49,15 +49,15 @@ def few_rows(pack: BytesPack) -> ir.Function:
         for j in range(WORD):
             code.emit(ir.Store("dst", i * WIDE + at + j * lanes, number(int32, 0, lanes)))
 
-    def group(group: ir.Value, left: int) -> None:
-        levels = [root.inner({"k": group * WORD + place}) for place in range(left)]
+    def group(group: ir.Value, present: int) -> None:
+        levels = [root.inner({"k": group * WORD + byte}) for byte in range(present)]
 
         def columns(at: ir.Value, mask: ir.Value | None) -> None:
             parts: list[ir.Value] = [number(uint8, 0, lanes * WORD)] * WORD
-            for place, level in enumerate(levels):
+            for byte, level in enumerate(levels):
                 column = {"n": variable("first") + at}
                 own = level.inner(column, lane="n", lanes=lanes * WORD, mask=mask)
-                parts[place] = own.name(own.value(Cast(uint8, pack.form.b.read), uint8))
+                parts[byte] = own.name(own.value(Cast(uint8, pack.form.b.read), uint8))
                 pack.code.take(own.steps)
             words = [pack.code.let(_flipped(word)) for word in _words(parts, vector)]
             with pack.code.range(0, variable("rows")) as i:
@@ -69,21 +69,21 @@ def few_rows(pack: BytesPack) -> ir.Function:
                     both = (word, other) if pack.layout.a_unsigned else (other, word)
                     pack.code.emit(ir.Store("dst", to, dot(*both, total)))
 
-        with ExitStack() as behind:
+        with ExitStack() as scopes:
             for level in levels:
-                behind.enter_context(pack.behind(level))
+                scopes.enter_context(pack.hoisting(level))
             pack.code.sweep(ir.constant(0), count, lanes * WORD, columns)
 
     def _flipped(word: ir.Value) -> ir.Value:
         return word ^ FLIP if pack.layout.b.flipped else word
 
-    with pack.behind(root):
+    with pack.hoisting(root):
         pack.groups(group)
     return pack.function("few", ir.Pointer("words", int32), more=("rows", "a_row"))
 
 
 def _words(parts: Sequence[ir.Value], vector: ir.Type) -> list[ir.Value]:
-    """A word of each column from the bytes of four steps of k, by vectors of them."""
+    """Interleave the bytes of four k-steps to one word per column; returns vectors of words."""
     lanes, wide = vector.lanes, vector.lanes * WORD
     found: list[ir.Value] = []
     for half in (0, wide // 2):

@@ -1,10 +1,10 @@
-"""What windows of a product of bytes overlap in is brought into words once, as an image.
+"""im2col for int8 products: overlapping windows are packed into words once, as an image.
 
-    image   [word][place][place]...     a word of four bytes along k for every place, as int32
+    image   [word][position][position]...     a word of four bytes along k, as int32
 
-Places are those that windows come to, padding and all, so that columns and taps are steps of
-known lengths from one to another. A panel is copied from there run by run, as vectors that end with
-a row, or gathered where neighbours among the columns are none among the places, or are few.
+Positions are those that windows read, with padding, so that columns and taps have constant strides
+in the image. A panel is copied from the image run by run, as vectors that end with a row, or
+gathered where adjacent columns are not adjacent in the image, or runs are short.
 """
 
 from __future__ import annotations
@@ -22,56 +22,56 @@ from anydim.kernels.ir import constant, least, number, register, variable
 from anydim.kernels.matmul.int8.int8_form import BytesForm
 from anydim.kernels.matmul.int8.int8_packing import BytesPack
 from anydim.kernels.matmul.int8.packed_layout import WORD
-from anydim.kernels.matmul.lane_select import PICKED, are_near, picked
+from anydim.kernels.matmul.lane_select import SELECT_VECTORS, select_lanes, within_vectors
 from anydim.lang.tree import Expr, Read
 from anydim.lang.tree.affine import Affine, affine, row_major_strides, to_expr
 from anydim.sizes import Size, as_size, ceil_div, maximum, product
 
-_REUSED = 2  # a place is in so many windows at least
-_FEW = 8  # runs of at most a vector by so many are gathered
-_PICKED = 3  # or, where lanes are picked out of vectors, by so many
+_REUSED = 2  # minimum windows that read a position
+_FEW = 8  # runs of up to 1/8 of a vector are gathered
+_SELECT = 3  # up to 1/3, where lanes are permuted out of vectors
 
 
 @dataclass(frozen=True)
 class Image:
-    """The read of b over k and places, the extents of these, and where windows lie among them.
+    """The read of b over k and positions, the extents of positions, and the windows' strides.
 
-    `steps` are the int32s from one column or tap to the next, `start` those before the first.
+    `steps` are the strides of columns and taps, in int32 elements; `start` is the first offset.
     """
 
     read: Read
     extents: tuple[Size, ...]
     steps: Affine
     words: Size
-    images: str  # their loop, where panels may have columns of several
+    images: str  # the loop over images, where panels may have columns of several
 
     @property
     def plane(self) -> Size:
-        """Places of a word."""
+        """Positions of a word."""
         return product(self.extents)
 
     @property
-    def apart(self) -> Size:
-        """Bytes from one image to the next."""
+    def image_bytes(self) -> Size:
+        """Bytes between images."""
         return self.words * self.plane * WORD
 
     def bytes(self, count: Size) -> Size:
-        """Those of so many images."""
-        return count * self.apart
+        """Return the bytes of `count` images."""
+        return count * self.image_bytes
 
 
-def place(number: int) -> str:
-    """The name of an axis of the image."""
+def axis_name(number: int) -> str:
+    """Return the name of an axis of the image."""
     return f"place{number}"
 
 
 def columns_of(form: BytesForm) -> tuple[tuple[str, Size], ...]:
-    """The columns as b is read by them."""
+    """Return the column axes of the reads of b."""
     return form.columns or ((form.n.name, form.n.extent),)
 
 
 def image_of(form: BytesForm, is_packed: bool, images: str) -> Image | None:
-    """The image of b; None where it came packed, or its windows are not such, or overlap little."""
+    """Return the image of b; None if b is packed, or has no windows with enough overlap."""
     read, columns = form.b.read, columns_of(form)
     moving = {name: maximum(extent, 1) - 1 for name, extent in (*columns, *form.taps)}
     if is_packed or read.flat or not form.taps:
@@ -93,7 +93,7 @@ def image_of(form: BytesForm, is_packed: bool, images: str) -> Image | None:
                 return None
             reach = reach + abs(length) * moving[name]
             low = low + min(length, 0) * moving[name]
-        indices.append(to_expr(Affine.of(low, {place(len(lines)): as_size(1)})))
+        indices.append(to_expr(Affine.of(low, {axis_name(len(lines)): as_size(1)})))
         lines.append(Affine(line.constant - low, line.terms))
         extents.append(reach)
     if not overlaps(form, [name for name, _ in columns], lines):
@@ -106,40 +106,42 @@ def image_of(form: BytesForm, is_packed: bool, images: str) -> Image | None:
 
 
 def overlaps(form: BytesForm, columns: Sequence[str], lines: Sequence[Affine]) -> bool:
-    """Whether most places are in several windows."""
-    apart = product(line.stride(name) for line in lines for name in columns if name in line.indices)
-    taps, stride = form.tap_count.constant, apart.constant
+    """Whether most positions are read by several windows."""
+    stride_product = product(
+        line.stride(name) for line in lines for name in columns if name in line.indices
+    )
+    taps, stride = form.tap_count.constant, stride_product.constant
     return taps is None or (stride is not None and taps >= _REUSED * abs(stride))
 
 
 @dataclass(frozen=True)
 class ImagePack:
-    """Writes the functions that make the image and bring panels from there."""
+    """Writes the functions that fill the image and copy panels from it."""
 
     pack: BytesPack
     image: Image
 
     def fill(self) -> ir.Function:
-        """An image, at dst."""
+        """Return the function that fills one image, at dst."""
         root = self.pack.root()
-        with self.pack.behind(root):
-            self._places_from(root, 0, constant(0))
+        with self.pack.hoisting(root):
+            self._fill_axes(root, 0, constant(0))
         return self.pack.function("image")
 
-    def _places_from(self, level: Elements, depth: int, at: ir.Value) -> None:
-        """All words of a place together, so that what lies inside of b is found once for them."""
+    def _fill_axes(self, level: Elements, depth: int, at: ir.Value) -> None:
+        """Fill the words of a position together: their bounds tests are shared."""
         pack, image = self.pack, self.image
-        name, extent = place(depth), pack.sizes.value(image.extents[depth])
+        name, extent = axis_name(depth), pack.sizes.value(image.extents[depth])
         if depth == len(image.extents) - 1:
-            pack.along(level, name, extent, lambda lane, here, mask: self._words(
-                lane, at + here, mask
+            pack.along(level, name, extent, lambda lane, position, mask: self._words(
+                lane, at + position, mask
             ))  # fmt: skip
             return
         stride = pack.sizes.value(row_major_strides(image.extents)[depth])
-        with pack.code.range(0, extent) as here:
-            inner = level.inner({name: here})
-            with pack.behind(inner):
-                self._places_from(inner, depth + 1, at + here * stride)
+        with pack.code.range(0, extent) as position:
+            inner = level.inner({name: position})
+            with pack.hoisting(inner):
+                self._fill_axes(inner, depth + 1, at + position * stride)
 
     def _words(self, lane: Elements, at: ir.Value, mask: ir.Value | None) -> None:
         plane = self.pack.sizes.value(self.image.plane)
@@ -150,57 +152,57 @@ class ImagePack:
         self.pack.words(lane, self.image.read, store)
 
     def panel(self) -> ir.Function:
-        """The panel of columns `first` to `first + count`, from dst on."""
+        """Return the function that writes columns `first` to `first + count` as a panel to dst."""
         pack, code = self.pack, self.pack.code
         root, lanes = pack.root(), pack.lanes
         vector, wide = ir.Type(int32, lanes), ir.Type(int64, lanes)
         for name in ("places", "runs"):
             code.emit(ir.Stack(name, int64, pack.layout.width))
         code.emit(ir.Declare("sum", number(int32, 0, lanes)))
-        with pack.behind(root):
-            code.take(self._places())
+        with pack.hoisting(root):
+            code.take(self._window_offsets())
             name, extent = columns_of(pack.form)[-1]
             run = pack.sizes.value(extent)
-            picks = pack.context.machine.permutes
-            beside = run > lanes // (_PICKED if picks else _FEW)
+            permutes = pack.context.machine.permutes
+            contiguous = run > lanes // (_SELECT if permutes else _FEW)
             if self.image.steps.stride(name).constant != 1:
-                beside = ir.number(ir.FLAG.dtype, 0)
-            with code.when(beside):
+                contiguous = ir.number(ir.FLAG.dtype, 0)
+            with code.when(contiguous):
                 self._runs(root, vector, run)
             with code.otherwise(), code.range(0, variable("count"), lanes) as j:
-                places = code.let(ir.Load(wide, "places", j))
-                load: Callable[[ir.Value], ir.Value] = partial(self._gathered, vector, places)
-                if picks:
+                offsets = code.let(ir.Load(wide, "places", j))
+                load: Callable[[ir.Value], ir.Value] = partial(self._gathered, vector, offsets)
+                if permutes:
                     first = code.let(ir.Load(ir.INDEX, "places", j))
-                    apart = code.let(places - first.spread(lanes))
+                    relative = code.let(offsets - first.spread(lanes))
                     all_of = pack.sizes.value(self.image.words * self.image.plane)
-                    room = code.let(all_of - first - PICKED * lanes)
-                    near = code.let(are_near(apart))
-                    load = partial(self._picked, vector, places, first, apart, near, room)
+                    limit = code.let(all_of - first - SELECT_VECTORS * lanes)
+                    near = code.let(within_vectors(relative))
+                    load = partial(self._selected, vector, offsets, first, relative, near, limit)
                 self._copy(root, j, load, None)
         return pack.function("panel", ir.Pointer("image", int32))
 
-    def _gathered(self, vector: ir.Type, places: ir.Value, at: ir.Value) -> ir.Gather:
-        return ir.Gather(vector, "image", places + at)
+    def _gathered(self, vector: ir.Type, offsets: ir.Value, at: ir.Value) -> ir.Gather:
+        return ir.Gather(vector, "image", offsets + at)
 
-    def _picked(
-        self, vector: ir.Type, places: ir.Value, first: ir.Value, apart: ir.Value, near: ir.Value,
-        room: ir.Value, at: ir.Value,
+    def _selected(
+        self, vector: ir.Type, offsets: ir.Value, first: ir.Value, relative: ir.Value,
+        near: ir.Value, limit: ir.Value, at: ir.Value,
     ) -> ir.Value:  # fmt: skip
-        """What is gathered, or picked out of vectors that lie in the image, which has `room`."""
+        """Gather lanes, or permute them out of vectors; `limit` is the last valid start."""
         code, at = self.pack.code, self.pack.code.let(at)
-        gathered = self._gathered(vector, places, at)
-        return picked(code, gathered, first + at, apart, near & (at <= room))
+        gathered = self._gathered(vector, offsets, at)
+        return select_lanes(code, gathered, first + at, relative, near & (at <= limit))
 
     def _runs(self, root: Elements, vector: ir.Type, extent: ir.Value) -> None:
-        """Columns from run to run, at most a vector of them at a time."""
+        """Copy columns run by run, at most a vector at a time."""
         code, lanes = self.pack.code, vector.lanes
         column = code.variable(constant(0))
         with code.loop(lambda: column() < variable("count")):
             j = code.let(column())
             at = code.let(ir.Load(ir.INDEX, "places", j))
-            left = least(extent - ir.Load(ir.INDEX, "runs", j), variable("count") - j)
-            length = code.let(least(left, lanes))
+            remaining = least(extent - ir.Load(ir.INDEX, "runs", j), variable("count") - j)
+            length = code.let(least(remaining, lanes))
             with code.when(length.equals(lanes)):
                 self._copy(root, j, lambda by: ir.Load(vector, "image", at + by), None)
             with code.otherwise():
@@ -208,15 +210,17 @@ class ImagePack:
                 self._copy(root, j, lambda by: ir.Load(vector, "image", at + by, few), few)
             column += length
 
-    def _places(self) -> list[ir.Step]:
-        """Where the window of each column begins, and its place in its run: places of a run follow
-        one another. Those behind the last column are like it."""
+    def _window_offsets(self) -> list[ir.Step]:
+        """Compute the offset of each column's window, and its index in its run.
+
+        Offsets within a run are consecutive. Columns after the last one repeat it.
+        """
         value = self.pack.sizes.value
         columns = [
             (name, extent, self.image.steps.stride(name))
             for name, extent in columns_of(self.pack.form)
         ]
-        if self.image.images:  # one behind the other
+        if self.image.images:  # images follow one another
             columns.insert(0, (self.image.images, as_size(1), self.image.words * self.image.plane))
         at: list[ir.Value] = [value(self.image.steps.constant)]
         starts: list[ir.Step] = []
@@ -228,7 +232,7 @@ class ImagePack:
             starts.append(ir.Declare(index, rest - above * value(extent)))
             at.append(register(index) * value(step))
             rest = above
-        for name, extent, step in columns:  # the last one advances most often
+        for name, extent, step in columns:  # the last axis advances most often
             index = f"at_{name}"
             ended = register(index).equals(value(extent))
             wrapped = [ir.If(ended, (
@@ -258,7 +262,7 @@ class ImagePack:
         self, root: Elements, j: ir.Value, load: Callable[[ir.Value], ir.Value],
         mask: ir.Value | None,
     ) -> None:  # fmt: skip
-        """All words of the columns of a vector, or of a part of one."""
+        """Copy all words of the columns of a vector, or of a part of one."""
         pack, image, value = self.pack, self.image, self.pack.sizes.value
         words = value(image.words)
 

@@ -1,12 +1,12 @@
-"""What the template for products of bytes sees in a group.
+"""The form of int8 products.
 
     C[m, n] = sum over t, k of (a[m, t, k] - a_zero[m]) * (b[t, k, n] - b_zero[n])
 
 in loops, then pointwise statements on C. a and b are reads of integers of at most eight bits, as
-int32; the zero points stay the same along t and k. Everything else is up to the reads: strides,
-windows, padding. n are the last axes of C, as far as they lie behind one another there; b may be
-read by them one by one (`columns`; none when n will do). k is the axis that is multiplied four at
-a time, t (the taps) what else is summed over.
+int32; the zero points are constant along t and k. The reads are otherwise arbitrary: strides,
+windows, padding. n are the last axes of C, if they are contiguous there; b may be read by each of
+them (`columns`; empty when n suffices). k is the axis that is multiplied four at a time, t (the
+taps) the other reduced axes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from anydim.kernels.matmul.contraction.contraction_form import merged
 from anydim.kernels.matmul.epilogue import (
     Output,
     Renamed,
+    element_offset,
     epilogue_of,
-    place_of,
     product_of,
     streams_of,
 )
@@ -32,16 +32,16 @@ from anydim.lang.tree.affine import Affine, address, affine, reads, row_major_st
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Size, as_size, product
 
-_SLID = 0.2
+_WINDOW_PENALTY = 0.2
 
 Parts = tuple[tuple[Size, Size], ...]
 
 
 @dataclass(frozen=True)
 class Bytes:
-    """A factor: where its bytes are read, and what is taken off each (int32; None for nothing).
+    """A factor: the read of its bytes, and its zero point (int32; None for 0).
 
-    `parts` are the (extent, stride) of the read's axes, loops, m or n, taps, k; None where it has
+    `parts` are the (extent, stride) of the read's axes: loops, m or n, taps, k; None where it has
     no strides.
     """
 
@@ -54,7 +54,7 @@ class Bytes:
 
 @dataclass(frozen=True)
 class ByteWalk(Walk):
-    """An axis with the elements between neighbours in C."""
+    """An axis with its stride in C, in elements."""
 
     c: Size
 
@@ -79,18 +79,18 @@ class BytesForm(InLoops):
 
     @property
     def every_extent(self) -> dict[str, Size]:
-        """Those of all names that the reads are over."""
+        """Extents of all names that the reads use."""
         walks = {walk.name: walk.extent for walk in (*self.loops, self.m, self.n)}
         return {**walks, **dict(self.columns), **dict(self.taps), "k": self.k}
 
     @property
     def work(self) -> Size:
-        """Multiply-adds of all."""
+        """Multiply-adds in total."""
         return self.around * self.m.extent * self.n.extent * self.tap_count * self.k
 
 
 def bytes_form(group: Group, constants: frozenset[str]) -> BytesForm | None:
-    """The group as a sum of products of bytes; None when it is none."""
+    """Return the group as a sum of products of bytes; None if it is not one."""
     found = product_of(group)
     if found is None or group.type_of(found[0].target).dtype != int32:
         return None
@@ -110,7 +110,7 @@ def bytes_form(group: Group, constants: frozenset[str]) -> BytesForm | None:
 def _with_groups(
     statement: Statement, first: Bytes, second: Bytes, outputs: tuple[Output, ...]
 ) -> tuple[Statement, Bytes, Bytes, tuple[Output, ...]]:
-    """The groups of a convolution, `m // share` in one of its reads, as an axis of their own."""
+    """Make the groups of a convolution, `m // share` in one of its reads, an axis of their own."""
     strides = row_major_strides(statement.shape)
     for factor in (first, second):
         found = split_groups(statement.axes, strides, factor.read)
@@ -130,7 +130,7 @@ def _with_groups(
 
 
 def _factor(expr: Expr, group: Group, statement: Statement) -> Bytes | None:
-    """int32(read) or int32(read) - zero, the read of at most eight bits."""
+    """Match int32(read) or int32(read) - zero, where the read has at most eight bits."""
     types = {t.name: t.type for t in (*group.inputs, *group.temporaries, *group.outputs)}
     zero: Expr | None = None
     if isinstance(expr, Apply) and expr.function == "sub":
@@ -155,7 +155,7 @@ def _factor(expr: Expr, group: Group, statement: Statement) -> Bytes | None:
 
 def _without_default(
     read: Read, shape: Sequence[Size], extents: Mapping[str, Size]
-) -> Read:  # of a convolution with windows of one place, whose text has one
+) -> Read:  # a convolution with windows of one element has a default that is never used
     if read.default is None or read.flat:
         return read
     plain: list[Expr] = []
@@ -171,7 +171,7 @@ def _without_default(
 
 
 def _plain(expr: Expr, group: Group) -> bool:
-    """Whether an expression reads inputs only, at affine positions."""
+    """Whether an expression only reads inputs, at affine indices."""
     inputs = {tensor.name: tensor.type for tensor in group.inputs}
     return all(
         read.tensor in inputs
@@ -183,7 +183,7 @@ def _plain(expr: Expr, group: Group) -> bool:
 
 @dataclass(frozen=True)
 class _Axes:
-    """The axes of a product: those of a, of b, of both, of none, and what is summed over."""
+    """The axes of a product: those of a, of b, of both, of neither, and reduced axes."""
 
     rows: list[Axis]
     columns: list[Axis]
@@ -194,19 +194,19 @@ class _Axes:
 
 @dataclass(frozen=True)
 class _Merged:
-    """Axes that are one loop each: `apart` are those of n when b has to be read by each of them."""
+    """Axes merged to one loop each; `column_axes` are those of n when b is read by each of them."""
 
     outside: Sequence[Sequence[Axis]]
     m: Sequence[Axis]
     n: Sequence[Axis]
-    apart: Sequence[Axis]
+    column_axes: Sequence[Axis]
     taps: Sequence[Sequence[Axis]]
     k: Sequence[Axis]
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """One way to read a group: which factor is a, with the rows, and which is b."""
+    """A candidate reading of a group: which factor is a, with the rows, and which is b."""
 
     group: Group
     statement: Statement
@@ -218,30 +218,32 @@ class _Reading:
         axes = self._sorted()
         if axes is None or not self._fitting_zeros(axes.rows, axes.columns):
             return None
-        if not axes.rows and (self._along(axes) or (axes.batch and self._slides(axes))):
+        if not axes.rows and (self._along(axes) or (axes.batch and self._is_depthwise(axes))):
             return None
         return self._over(self._merged(axes, outputs), outputs)
 
     def _along(self, axes: _Axes) -> bool:
-        """Whether one row is multiplied by columns whose bytes lie along the sum, as a matrix by a
-        vector does: words of neighbouring columns lie apart."""
+        """Whether one row is multiplied by columns that are contiguous along the sum.
+
+        This is a matrix-vector product: words of adjacent columns are not contiguous.
+        """
         stream = self._stream(self.b)
         if stream is None or self.b.read.tensor in self.constants:
             return False
-        along, beside = (stream.stride(x.name).constant for x in (axes.sums[-1], axes.columns[-1]))
-        return along == 1 and beside != 1
+        along, across = (stream.stride(x.name).constant for x in (axes.sums[-1], axes.columns[-1]))
+        return along == 1 and across != 1
 
-    def _slides(self, axes: _Axes) -> bool:
-        """Whether every sum is over a window alone, as in a depthwise convolution.
+    def _is_depthwise(self, axes: _Axes) -> bool:
+        """Whether every sum runs over a window only, as in a depthwise convolution.
 
-        There is one row for each packed column then; windows along rows are better off.
+        Each packed column would have one row; kernels of windows along rows are faster.
         """
         columns = {axis.name for axis in axes.columns}
         windows = [i for i in self.b.read.indices if free_axes(i) & columns]
         return all(any(x.name in free_axes(index) for index in windows) for x in axes.sums)
 
     def _sorted(self) -> _Axes | None:
-        """The axes by which factors they move; None where they are not those of a product."""
+        """Sort the axes by the factors that use them; None unless they are those of a product."""
         axes = [axis for axis in self.statement.axes if axis.extent.constant != 1]
         sums = [axis for axis in self.statement.reduced if axis.extent.constant != 1]
         in_a, in_b = free_axes(self.a.read), free_axes(self.b.read)
@@ -256,7 +258,7 @@ class _Reading:
         return _Axes(rows, columns, batch, alone, sums)
 
     def _merged(self, axes: _Axes, outputs: tuple[Output, ...]) -> _Merged:
-        """The axes with neighbours as one, where everything steps over them as over one."""
+        """Merge adjacent axes where every stream strides over both as over one."""
         values = [output.value for output in outputs]
         values += [zero for zero in (self.a.zero, self.b.zero) if zero is not None]
         streams, used = streams_of(self.group, self.statement, values)
@@ -267,34 +269,36 @@ class _Reading:
             merged(group, [*streams, *own], pinned) for group in (axes.rows, axes.batch, axes.alone)
         )
         k = merged(axes.sums, own, pinned)
-        inner = max(range(len(k)), key=lambda i: (_worth(k[i]) - self._slid(k[i]), i))
+        inner = max(
+            range(len(k)), key=lambda i: (_fill_ratio(k[i]) - self._window_penalty(k[i]), i)
+        )
         return _Merged(
             outside=[*alone, *batch, *m[:-1], *n[:-1]],
             m=m[-1] if m else (),
             n=n[-1],
-            apart=self._columns_apart(n[-1], own),
-            taps=[group for place, group in enumerate(k) if place != inner],
+            column_axes=self._column_axes(n[-1], own),
+            taps=[group for index, group in enumerate(k) if index != inner],
             k=k[inner],
         )
 
-    def _slid(self, axes: Sequence[Axis]) -> float:
-        """What is lost by words along axes of windows: they overlap in no image."""
+    def _window_penalty(self, axes: Sequence[Axis]) -> float:
+        """Return the penalty of words along axes of windows: these share no image."""
         own, every = {axis.name for axis in axes}, {axis.name for axis in self.statement.axes}
-        return _SLID * any(
+        return _WINDOW_PENALTY * any(
             free_axes(index) & own and free_axes(index) & every for index in self.b.read.indices
         )
 
     def _over(self, axes: _Merged, outputs: tuple[Output, ...]) -> BytesForm:
-        """The form over the names of merged axes."""
+        """Return the form over the names of merged axes."""
         names: dict[str, Sequence[Axis]]
         names = {f"loop{number}": group for number, group in enumerate(axes.outside)}
         names |= {"m": axes.m, "n": axes.n}
         taps = {f"tap{number}": group for number, group in enumerate(axes.taps)}
-        single = {f"n{place}": (axis,) for place, axis in enumerate(axes.apart)}
+        single = {f"n{index}": (axis,) for index, axis in enumerate(axes.column_axes)}
         every = {**names, **taps, "k": axes.k}
         renamed = Renamed(every, self.group)
         for_b = renamed if not single else Renamed({**every, "n": (), **single}, self.group)
-        target = place_of(self.statement)
+        target = element_offset(self.statement)
 
         def walk(name: str) -> ByteWalk:
             own = names[name]
@@ -315,15 +319,15 @@ class _Reading:
             outputs=tuple(Output(o.tensor, renamed.expr(o.value)) for o in outputs),
         )
 
-    def _columns_apart(self, axes: Sequence[Axis], own: Sequence[Affine]) -> Sequence[Axis]:
-        """The axes of n when b has to be read by each of them."""
+    def _column_axes(self, axes: Sequence[Axis], own: Sequence[Affine]) -> Sequence[Axis]:
+        """Return the axes of n when b has to be read by each of them."""
         if self.b.read.tensor in self.constants and self._address(self.b) is not None:
             return ()
         together = merged(axes, own, self._windows())
         return axes if len(together) > 1 else ()
 
     def _fitting_zeros(self, rows: list[Axis], columns: list[Axis]) -> bool:
-        """The zero of a must not change along the columns, nor that of b along the rows."""
+        """Whether the zero of a is constant along the columns, and that of b along the rows."""
         a = frozenset() if self.a.zero is None else free_axes(self.a.zero)
         b = frozenset() if self.b.zero is None else free_axes(self.b.zero)
         return not a & {x.name for x in columns} and not b & {x.name for x in rows}
@@ -335,12 +339,12 @@ class _Reading:
         return address(read, self.group.type_of(read.tensor).shape)
 
     def _stream(self, factor: Bytes) -> Affine | None:
-        """Strides that merged axes have to keep; a constant is packed as it comes."""
+        """Return the strides that merged axes must preserve; None for a constant: it is packed."""
         form = self._address(factor)
         return None if factor.read.tensor in self.constants else form
 
     def _windows(self) -> frozenset[str]:
-        """Axes of reads that have no strides: they stay as they are."""
+        """Return the axes of reads without strides, which are not merged."""
         loose = [f.read for f in (self.a, self.b) if self._address(f) is None]
         return frozenset().union(*(free_axes(read) for read in loose))
 
@@ -348,8 +352,10 @@ class _Reading:
         self, factor: Bytes, renamed: Renamed, whole: Renamed,
         order: Sequence[Sequence[Axis]], inner: Sequence[Axis], own: int,
     ) -> Bytes:  # fmt: skip
-        """The factor over the new names, with its strides where it has them; `whole` are the names
-        of what stands outside the sum."""
+        """Return the factor over the new names, with its strides if any.
+
+        `whole` has the names of axes outside the sum.
+        """
         form = self._address(factor)
         zero = None if factor.zero is None else whole.expr(factor.zero)
         moved = replace(factor, read=renamed.read(factor.read), zero=zero)
@@ -364,8 +370,8 @@ class _Reading:
         return replace(moved, parts=all_parts, start=form.constant)
 
 
-def _worth(axes: Sequence[Axis]) -> float:
-    """How well axes fill groups of four; sizes that are not known are taken for long."""
+def _fill_ratio(axes: Sequence[Axis]) -> float:
+    """Return how well axes fill groups of four; an unknown extent counts as long."""
     extent = product(axis.extent for axis in axes).constant
     if not extent:
         return 1.0 if extent is None else 0.0

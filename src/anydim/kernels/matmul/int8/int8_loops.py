@@ -1,12 +1,12 @@
-"""The loops of a product of bytes.
+"""The loops of an int8 product.
 
     for each rectangle of a thread's part (`matmul/work_partition.py`), each block of rows
-        rows of a -> scratch, unless they came packed
+        rows of a -> scratch, unless packed at load time
         for each panel of columns
-            the panel of b -> scratch, unless it came packed
-            for each tile of rows: sums of the tile; what follows them
+            the panel of b -> scratch, unless packed at load time
+            for each tile of rows: sums of the tile; the epilogue
 
-The rows of a block stay in the second cache, the panel in the first or second.
+The rows of a block stay in the second-level cache, the panel in the first or second.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from anydim.kernels.ir import constant, greatest, least, number, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.blocked_loops import Blocked, Level
 from anydim.kernels.matmul.epilogue import PRODUCT, read_by, read_in_place
-from anydim.kernels.matmul.epilogue_loop import finish_function
+from anydim.kernels.matmul.epilogue_loop import epilogue_function
 from anydim.kernels.matmul.int8.blocking import cut_of, joinable
-from anydim.kernels.matmul.int8.few_rows import FEWEST, WIDE, few_rows, takes_few
-from anydim.kernels.matmul.int8.few_rows import MOST_ROWS as FEW
+from anydim.kernels.matmul.int8.few_rows import MAX_ROWS as FEW
+from anydim.kernels.matmul.int8.few_rows import MIN_VECTORS, WIDE, few_rows, supports_few_rows
 from anydim.kernels.matmul.int8.im2col import ImagePack, image_of
 from anydim.kernels.matmul.int8.int8_form import Bytes, BytesForm
 from anydim.kernels.matmul.int8.int8_micro_kernels import bytes_library, bytes_prefix, tile_function
@@ -40,7 +40,7 @@ from anydim.sizes import Size, as_size
 
 
 class BytesWriter(Blocked):
-    """The kernel of a product of bytes: either side came packed, or is evaluated into place."""
+    """The kernel of an int8 product: operands are packed at load time, or evaluated on use."""
 
     name = "bytes"
 
@@ -54,7 +54,7 @@ class BytesWriter(Blocked):
         kind = next(t.type for t in group.inputs if t.name == form.b.read.tensor)
         self.image = phases_of(*windows, kind) or image_of(*windows)
         self.cut = cut_of(form, layout, tile, machine, self.image)
-        self.sharing = self.cut.sharing
+        self.partition = self.cut.partition
         self.prefix = bytes_prefix(tile, layout.a_unsigned, layout.depth)
         self.libraries = (bytes_library(tile, layout.a_unsigned, layout.depth),)
         packed = (("a", layout.a_packed), ("b", layout.b_packed))
@@ -65,20 +65,25 @@ class BytesWriter(Blocked):
         )  # fmt: skip
         self.in_place = self._in_place()
         self.joins = loop if self.cut.columns.joined.constant != 0 else None
-        self.takes_few = takes_few(form, layout) and not (self.joins or machine.most_lanes)
+        self.few_rows_supported = supports_few_rows(form, layout) and not (
+            self.joins or machine.most_lanes
+        )
 
     @property
     def scratch(self) -> Size:
         return self.cut.scratch
 
     def _read(self) -> list[str]:
-        """The tensors that are read beside the factors."""
+        """Return the tensors that are read in addition to the factors."""
         outside = [f.read.default for f in (self.form.a, self.form.b)]
         found = [read.tensor for expr in outside if expr is not None for read in reads(expr)]
         return [t for t in (*read_by(self.outputs), *found) if t not in (ROW_SUMS, COLUMN_SUMS)]
 
     def _in_place(self) -> tuple[tuple[str, str], ...]:
-        """Results with what only the finish of their own element reads; see `Launch.in_place`."""
+        """Return pairs of results and operands that may share memory; see `Launch.in_place`.
+
+        Only the epilogue of the same element may read such an operand.
+        """
         form = self.form
         own = Affine.of(as_size(0), {walk.name: walk.c for walk in (*form.loops, form.m, form.n)})
         inside = [e for f in (form.a, form.b) for e in (f.read, f.zero) if e is not None]
@@ -100,8 +105,8 @@ class BytesWriter(Blocked):
 
     # ---- functions -----------------------------------------------------------------------------
 
-    def made(self) -> tuple[ir.Function, ...]:
-        """What brings the factors into place, and what follows the sums."""
+    def callees(self) -> tuple[ir.Function, ...]:
+        """Return the functions that pack the factors, and the epilogue."""
         lanes, context = self.tile.lanes, self._context()
         pack = BytesPack(self.form, self.layout, context, self.pointers, lanes)
         self.packing: dict[str, ir.Function] = {}
@@ -116,17 +121,17 @@ class BytesWriter(Blocked):
             self.packing |= {"image": images.fill(), "panel": images.panel()}
         elif not self.layout.b_packed:
             self.packing["panel"] = pack.panel()
-        if self.takes_few:
+        if self.few_rows_supported:
             self.packing["few"] = few_rows(pack)
         loops = (*(walk.name for walk in self.form.loops), "row_sums_at", "column_sums_at")
-        self.finish = finish_function(
+        self.epilogue = epilogue_function(
             self.outputs, int32, lanes, loops, self._context(running=True),
             (*self.pointers, ir.Pointer("scratch", uint8)),
         )  # fmt: skip
-        return (*self.packing.values(), self.finish)
+        return (*self.packing.values(), self.epilogue)
 
     def start(self) -> list[ir.Step]:
-        few = FEW * WIDE if self.takes_few else 0
+        few = FEW * WIDE if self.few_rows_supported else 0
         stack = ir.Stack("sums", int32, max(few, self.tile.rows * self.tile.width))
         return [stack] if self.layout.depth == 1 else [stack, *self._zeros(), ir.Tiles(True)]
 
@@ -134,7 +139,7 @@ class BytesWriter(Blocked):
         return [] if self.layout.depth == 1 else [ir.Tiles(False)]
 
     def _zeros(self) -> list[ir.Step]:
-        """Those behind the words of the panel in scratch, which nothing else is written to."""
+        """Zero the padding after the words of the panel in scratch, which stays unwritten."""
         if self.layout.b_packed:
             return []
         value, lanes, layout = self.sizes.value, self.tile.lanes, self.layout
@@ -146,10 +151,10 @@ class BytesWriter(Blocked):
 
     def rectangle(self) -> Sequence[ir.Step]:
         every = super().rectangle()
-        if not self.takes_few:
+        if not self.few_rows_supported:
             return every
         rows, columns = (self.sizes.value(walk.extent) for walk in (self.form.m, self.form.n))
-        is_few = (rows <= FEW) & (columns >= self.tile.lanes * FEWEST)
+        is_few = (rows <= FEW) & (columns >= self.tile.lanes * MIN_VECTORS)
         return (ir.If(is_few, tuple(self._few()), tuple(every)),)
 
     def enter(self) -> list[ir.Step]:
@@ -161,11 +166,11 @@ class BytesWriter(Blocked):
         return [*image, ir.Let("row_stop", least(stop, rows))]
 
     def levels(self) -> list[Level]:
-        """Blocks of rows, panels of columns, tiles."""
+        """Return the levels: blocks of rows, panels of columns, tiles."""
         value, cut = self.sizes.value, self.cut.columns
         rows, columns = value(self.cut.rows), value(cut.width)
         first = variable("first_tile") * self.tile.rows
-        left = value(cut.all) - variable("column0")
+        remaining = value(cut.all) - variable("column0")
         return [
             Level(
                 "block_row", first, variable("row_stop"), rows,
@@ -180,7 +185,7 @@ class BytesWriter(Blocked):
                 "panel", variable("first_panel"), variable("stop_panel"), 1,
                 [
                     ir.Let("column0", variable("panel") * columns),
-                    ir.Let("columns", least(left, columns)),
+                    ir.Let("columns", least(remaining, columns)),
                     *self._images(),
                     ir.Let("b_at", self._b_at()),
                     *self._pack_panel(),
@@ -197,39 +202,41 @@ class BytesWriter(Blocked):
         return self.sizes.value(self.cut.columns.joined)
 
     def _images(self) -> list[ir.Step]:
-        """The images that a panel has columns of: how many, the first column in the first one, how
-        many of each; see `joined_columns`."""
+        """Return the images of a panel: count, first column in the first image, columns of each.
+
+        See `joined_columns`.
+        """
         column, columns = variable("column0"), variable("columns")
         if not self.joins:
             return [
                 ir.Let("images", constant(1)), ir.Let("place", column), ir.Let("run", columns)
             ]  # fmt: skip
-        places = greatest(self.sizes.value(self.cut.columns.places), 1)
+        positions = greatest(self.sizes.value(self.cut.columns.positions), 1)
         return [
-            ir.Let("image", column / places),
-            ir.Let("place", column - variable("image") * places),
-            ir.Let("images", greatest(columns / places, 1)),
-            ir.Let("run", least(columns, places)),
+            ir.Let("image", column / positions),
+            ir.Let("place", column - variable("image") * positions),
+            ir.Let("images", greatest(columns / positions, 1)),
+            ir.Let("run", least(columns, positions)),
         ]
 
     def _each_image(self, make: Callable[[ir.Value, dict[str, ir.Value]], ir.Step]) -> ir.Step:
-        """What `make` does for each image of a panel, its place in there and the loops."""
+        """Run `make` for each image of a panel, with the image's number and loop indices."""
         if not self.joins:
             return make(constant(0), {})
         number, name = variable("number"), self.joins.name
         own = {name: variable(name) + variable("image") + number}
         return loop("number", 0, variable("images"), 1, make(number, own))
 
-    # ---- where things are, in words of four bytes ----------------------------------------------
+    # ---- offsets, in words of four bytes -------------------------------------------------------
 
     def _packed_group(self, factor: Bytes) -> ir.Value:
-        """Which group of a packed factor the loops are at."""
+        """Return the group of a packed factor for the current loop indices."""
         used = free_axes(factor.read)
         loops = [(walk.name, walk.extent) for walk in self.form.loops if walk.name in used]
         return summed(*packed_at(loops, 1, lambda _, size: self.sizes.value(size)))
 
     def _a_at(self) -> ir.Value:
-        """The first row of the block of rows, in a or in scratch."""
+        """Return the first row of the block of rows, in a or in scratch."""
         if not self.layout.a_packed:
             return constant(0)
         rows = self._packed_group(self.form.a) * self.sizes.value(self.form.m.extent)
@@ -237,14 +244,14 @@ class BytesWriter(Blocked):
         return (rows + variable("block_row")) * row
 
     def _b_at(self) -> ir.Value:
-        """The panel, in b or in scratch."""
+        """Return the offset of the panel, in b or in scratch."""
         if not self.layout.b_packed:
             return quotient(self.sizes.value(self.cut.b_offset), WORD)
         groups = self._packed_group(self.form.b) * self.sizes.value(self.cut.panels)
         return (groups + variable("panel")) * self.sizes.value(self.layout.panel)
 
     def _row_sums_at(self) -> ir.Value:
-        """What to add to m * row to find the sum of row m."""
+        """Return the offset which, added to m * row, addresses the sum of row m."""
         skipped = variable("block_row") * self.sizes.value(self.layout.row)
         return variable("a_at") + self.sizes.value(self.layout.words) - skipped
 
@@ -285,19 +292,21 @@ class BytesWriter(Blocked):
         return [ir.If(self._joined.differs(0), (self._each_image(filled),)), step]
 
     def _image(self, number: ir.Value, **own: ir.Value) -> list[ir.Step]:
-        """What the windows of b overlap in, of one of the images."""
+        """Fill the image of overlapping windows of b, for one of the images."""
         if self.image is None:
             return []
-        at = number * self.sizes.value(self.image.apart) + self.sizes.value(self.cut.image_offset)
+        at = number * self.sizes.value(self.image.image_bytes) + self.sizes.value(
+            self.cut.image_offset
+        )
         none, dst = constant(0), ir.Address("scratch", at)
         if isinstance(self.image, Phases):
             sorted_ = self.image.bytes(self.cut.images) - self.image.unsorted
-            behind = self.sizes.value(self.cut.image_offset + sorted_)
-            own = {**own, UNSORTED: ir.Address("scratch", behind)}
+            offset = self.sizes.value(self.cut.image_offset + sorted_)
+            own = {**own, UNSORTED: ir.Address("scratch", offset)}
         return [call(self.packing["image"], dst=dst, first=none, count=none, **own)]
 
     def _few(self) -> list[ir.Step]:
-        """All of a rectangle of a few rows, and what follows their sums."""
+        """Compute a whole rectangle of a few rows, with the epilogue."""
         value, first = self.sizes.value, variable("first_panel")
         rows, columns = value(self.form.m.extent), value(self.cut.columns.width)
         stop = least(variable("stop_panel") * columns, value(self.form.n.extent))
@@ -314,18 +323,18 @@ class BytesWriter(Blocked):
             ir.Let("rows", rows),
             ir.Let("a_at", self._a_at()),
             ir.Let("row_sums_at", self._row_sums_at()),
-            ir.Let("column_sums_at", constant(0)),  # nothing asks for them
+            ir.Let("column_sums_at", constant(0)),  # not used
             *self._pack_rows(),
             ir.Let("column_stop", stop),
             loop(
                 "column0", first * columns, stop, WIDE,
                 ir.Let("columns", least(variable("column_stop") - variable("column0"), WIDE)),
-                *self._images(), sums, self._finish(constant(WIDE)),
+                *self._images(), sums, self._epilogue(constant(WIDE)),
             ),
         ]  # fmt: skip
 
     def _tile(self) -> list[ir.Step]:
-        """One register tile, and what follows its sums."""
+        """Compute one register tile, with the epilogue."""
         row = self.sizes.value(self.layout.row)
         rows = least(variable("last") - variable("row0"), self.tile.rows)
         a_row = variable("a_at") + (variable("row0") - variable("block_row")) * row
@@ -336,10 +345,10 @@ class BytesWriter(Blocked):
             tile_function(self.prefix), a=ir.Address(a, a_row * WORD), c=sums, a_row=row,
             b=ir.Address(b, variable("b_at") * WORD), words=self.sizes.value(self.layout.words),
         )  # fmt: skip
-        return [ir.Let("rows", rows), tile, self._finish(constant(self.layout.width))]
+        return [ir.Let("rows", rows), tile, self._epilogue(constant(self.layout.width))]
 
-    def _finish(self, sums_row: ir.Value) -> ir.Step:
-        """What follows the sums of a tile, image by image."""
+    def _epilogue(self, sums_row: ir.Value) -> ir.Step:
+        """Run the epilogue of a tile, image by image."""
 
         def finish(number: ir.Value, at: dict[str, ir.Value]) -> ir.Step:
             starts = (
@@ -348,7 +357,7 @@ class BytesWriter(Blocked):
             )
             out_row, before = self.sizes.value(self.form.m.c), number * variable("run")
             return call(
-                self.finish, sums=ir.Address("sums", before), sums_row=sums_row,
+                self.epilogue, sums=ir.Address("sums", before), sums_row=sums_row,
                 out_at=summed(variable("row0") * out_row, variable("place"), *starts),
                 out_row=out_row, column0=variable("place"), columns=variable("run"),
                 column_sums_at=variable("column_sums_at") + before, **at,

@@ -1,12 +1,12 @@
-"""What no model changes of a product of bytes: a tile of sums held in vector registers.
+"""Shape-independent micro-kernels of int8 products: a tile of sums held in vector registers.
 
     c[i, j] = sum over words of a[i, word] . b[word, j]       i < rows, j < vectors
 
-`rows` x `vectors` accumulators live in registers; each word loads one row of a panel and a word of
-every row of a, for all columns. Where the tile is small, several sums per element hide latency.
+`rows` x `vectors` accumulators stay in registers; each word loads one row of a panel and one word
+of every row of a, for all columns. Small tiles have several sums per element, to hide latency.
 
-On machines with registers for tiles (`ir.Tiles`) they are up to 2 x 2 of those, sums of 16 x 16,
-and rows are computed 16 at a time, whether all of them are there or not.
+On machines with tile registers (`ir.Tiles`) the kernel uses up to 2 x 2 of them, with sums of
+16 x 16, and computes 16 rows at a time, even if some are missing.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from anydim.kernels.codegen.arithmetic import loop, quotient_up, round_down, sum
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, iota, number, select, splat, variable
 from anydim.kernels.launch import Machine
-from anydim.kernels.matmul.accumulators import Sums
+from anydim.kernels.matmul.accumulators import Accumulators
 from anydim.kernels.matmul.matmul_kernel import call
 from anydim.kernels.matmul.register_tile import Tile
 
-MOST_TILES = 2  # of rows and of columns: eight hold them and their sums
-NARROW = 2  # so many times fewer lanes than a register, which take half of the time, have no vector
-MOST_ALONG, FEWEST_ALONG = 2, 32  # so few columns of so many words are summed up along the words
-FEW_ROWS = 4  # with tiles: so few are faster with vectors
+MAX_TILES = 2  # of rows and of columns: eight registers hold them and their sums
+NARROW = 2  # divisor of a register's lanes for the narrow variant, `vectors` 0, in half the time
+MAX_ALONG, MIN_ALONG = 2, 32  # maximum columns and minimum words for sums along the words
+FEW_ROWS = 4  # with tile registers: up to this many rows are faster with vectors
 _MICRO_SCALARS = ("words", "a_row")
 
 
 def dot(unsigned: ir.Value, signed: ir.Value, total: ir.Value) -> ir.Value:
-    """total + the products of four unsigned and four signed bytes in each lane."""
+    """Return total + the products of four unsigned and four signed bytes in each lane."""
     return ir.Op(total.type, "dot_bytes", (unsigned, signed, total))
 
 
 def bytes_prefix(tile: Tile, a_unsigned: bool, depth: int) -> str:
-    """What the names of a library's functions begin with: unlike for unlike tiles."""
+    """Return the prefix of a library's function names, unique per tile, sign and depth."""
     sign = "u" if a_unsigned else "s"
     by = f"x{depth}" if depth > 1 else ""
     return f"bytes_{sign}_{tile.rows}x{tile.vectors}x{tile.lanes}{by}_{tile.unroll}"
 
 
 def tiles_of_words(machine: Machine) -> Tile | None:
-    """The tile of a machine that has registers for tiles: four of them hold sums."""
-    return Tile(MOST_TILES * ir.TILE, MOST_TILES, 2, ir.TILE) if machine.tiles else None
+    """Return the tile of a machine with tile registers: four of them hold sums; else None."""
+    return Tile(MAX_TILES * ir.TILE, MAX_TILES, 2, ir.TILE) if machine.tiles else None
 
 
 @lru_cache(maxsize=16)
 def bytes_library(tile: Tile, a_unsigned: bool, depth: int) -> ir.Library:
-    """The library for a register tile, the sign of a, and the words that it takes at once."""
+    """Return the library for a register tile, the sign of a, and the words per product."""
     prefix = bytes_prefix(tile, a_unsigned, depth)
     return ir.Library(prefix, partial(_functions, tile, a_unsigned, depth, prefix), identity=prefix)
 
@@ -83,13 +83,13 @@ def _functions(tile: Tile, a_unsigned: bool, depth: int, prefix: str) -> tuple[i
     body: tuple[ir.Step, ...] = (ir.Switch(rows * (tile.vectors + 1) + vectors, cases),)
     if narrow:
         kernels.append(_along(tile, a_unsigned, prefix))
-        few_long = (variable("columns") <= MOST_ALONG) & (variable("words") >= FEWEST_ALONG)
+        few_long = (variable("columns") <= MAX_ALONG) & (variable("words") >= MIN_ALONG)
         body = (ir.If(few_long & rows.equals(tile.rows), (call(kernels[-1]),), body),)
     return (*kernels, replace(tile_function(prefix), body=body, public=True))
 
 
 def tile_function(prefix: str) -> ir.Function:
-    """The function for a tile of any size, as its callers know it."""
+    """Return the declaration of the function for a tile of any size, for its callers."""
     return _function(f"{prefix}_tile", (), *_MICRO_SCALARS, "rows", "columns")
 
 
@@ -99,13 +99,13 @@ def _function(name: str, body: tuple[ir.Step, ...], *scalars: str) -> ir.Functio
 
 
 def _sets(rows: int, vectors: int) -> int:
-    """Independent sums per element of C: a small tile alone cannot hide the latency of a dot."""
+    """Return the independent sums per element of C, which hide the latency of a dot product."""
     accumulators = rows * (vectors or 0.5)
     return 4 if accumulators <= 3 else 2 if accumulators <= 6 else 1
 
 
 def _tiles(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -> ir.Function:
-    """Sums in tiles 0 to 3, two of a behind them, two of b last."""
+    """Return a kernel with sums in tile registers 0 to 3, a in 4 and 5, and b in 6 and 7."""
     a_tiles, b_tiles = range(rows // ir.TILE), range(vectors)
     a_row, width = variable("a_row"), constant(tile.width)
 
@@ -119,12 +119,12 @@ def _tiles(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
     for i in a_tiles:
         steps.append(memory(4 + i, "a", a_row * (i * ir.TILE), word, row=a_row))
         steps += [ir.TileDots(2 * i + j, 4 + i, 6 + j, a_unsigned) for j in b_tiles]
-    places = [(i, j) for i in a_tiles for j in b_tiles]
-    ends = {(i, j): constant(i * ir.TILE * tile.width + j * ir.TILE) for i, j in places}
+    indices = [(i, j) for i in a_tiles for j in b_tiles]
+    ends = {(i, j): constant(i * ir.TILE * tile.width + j * ir.TILE) for i, j in indices}
     body: tuple[ir.Step, ...] = (
-        *(ir.TileZero(2 * i + j) for i, j in places),
+        *(ir.TileZero(2 * i + j) for i, j in indices),
         loop("word", 0, variable("words"), ir.TILE, *steps),
-        *(memory(2 * i + j, "c", ends[i, j], row=width) for i, j in places),
+        *(memory(2 * i + j, "c", ends[i, j], row=width) for i, j in indices),
     )
     return _function(f"{prefix}_{rows}x{vectors}", body, *_MICRO_SCALARS)
 
@@ -134,12 +134,12 @@ def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
     parts, name = range(_sets(rows, vectors)), f"{prefix}_{rows}x{vectors}"
     vectors, vector = max(vectors, 1), ir.Type(int32, lanes)
     words, a_row = map(variable, _MICRO_SCALARS)
-    sets = [Sums(code, vector, rows, vectors, f"c{part}_") for part in parts]
+    sets = [Accumulators(code, vector, rows, vectors, f"c{part}_") for part in parts]
 
     def added(a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         return dot(a, b, total) if a_unsigned else dot(b, a, total)
 
-    def step(at: ir.Value, sums: Sums) -> None:
+    def step(at: ir.Value, sums: Accumulators) -> None:
         columns = [at * tile.width + j * lanes for j in range(vectors)]
         b = [code.let(ir.Load(vector, "b", column)) for column in columns]
         sums.add([ir.Load(ir.Type(int32), "a", a_row * i + at) for i in range(rows)], b, added)
@@ -154,24 +154,24 @@ def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
         step(word, sets[0])
     sums, *others = sets
     for other in others:
-        for place in sums.places:
-            sums[place] = sums[place] + other[place]
-    for i, j in sums.places:
+        for index in sums.indices:
+            sums[index] = sums[index] + other[index]
+    for i, j in sums.indices:
         code.emit(ir.Store("c", constant(i * tile.width + j * lanes), sums[i, j]))
     return _function(name, code.written, *_MICRO_SCALARS)
 
 
 def _along(tile: Tile, a_unsigned: bool, prefix: str) -> ir.Function:
-    """Whole tiles by a few columns, one after the other: vectors of their words, added up last."""
+    """Return full tiles by a few columns, one by one: vectors along words, reduced at the end."""
     code, lanes, width = Writer(), tile.lanes, tile.width
     vector, words = ir.Type(int32, lanes), variable("words")
-    apart = code.let(iota(lanes) * number(int64, width, lanes))
+    lane_offsets = code.let(iota(lanes) * number(int64, width, lanes))
     with code.range(0, variable("columns")) as j:
         sums = [code.variable(number(int32, 0, lanes)) for _ in range(tile.rows)]
 
         def step(at: ir.Value, mask: ir.Value | None) -> None:
-            places = apart + splat(at * width + j, lanes)
-            b = code.let(ir.Gather(vector, "b", places, mask))
+            offsets = lane_offsets + splat(at * width + j, lanes)
+            b = code.let(ir.Gather(vector, "b", offsets, mask))
             for i, total in enumerate(sums):
                 a = ir.Load(vector, "a", variable("a_row") * i + at, mask)
                 total.set(dot(a, b, total()) if a_unsigned else dot(b, a, total()))

@@ -1,8 +1,8 @@
-"""Bringing the factors of a product of bytes into place, whatever their reads look like.
+"""Packing of the factors of an int8 product, for any reads.
 
-Rows of a are written along k, many bytes at a time; panels of b along the columns, four steps of k
-making a word. Bytes are evaluated as the language says, so windows, padding and strides are nothing
-special; each function also sums up what it writes. See `packed_layout.py`.
+Rows of a are written along k, many bytes at a time; panels of b along the columns, with words of
+four k-steps. Bytes are evaluated by the scalar lowering, so windows, padding and strides need no
+special code; each function also sums the bytes it writes. See `packed_layout.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.matmul.int8.int8_form import Bytes, BytesForm
 from anydim.kernels.matmul.int8.int8_micro_kernels import dot
-from anydim.kernels.matmul.int8.packed_layout import WORD, Layout, Side
+from anydim.kernels.matmul.int8.packed_layout import WORD, Layout, OperandSign
 from anydim.lang.tree import Apply, Cast, Expr, Literal
 from anydim.sizes import Size, ceil_div
 
@@ -26,8 +26,8 @@ PACK_SCALARS = ("first", "count")
 FLIP = 0x80808080
 _ONES = 0x01010101
 _FIRST = constant(0)
-_PREFIX = "w"  # of names, beside those of a context
-Vectors = Callable[[ir.Value, ir.Value | None], None]  # what is done for one, or a part of it
+_PREFIX = "w"  # of local names, distinct from those of a context
+Vectors = Callable[[ir.Value, ir.Value | None], None]  # emits one vector, or a masked part of it
 
 
 class BytesPack:
@@ -40,11 +40,11 @@ class BytesPack:
         self.form, self.layout, self.context = form, layout, context
         self.pointers, self.lanes = pointers, lanes
         self.sizes, self.code = context.sizes, Writer(_PREFIX)
-        self.tap_at: dict[str, ir.Value] = {}  # where loops over taps are
+        self.tap_at: dict[str, ir.Value] = {}  # indices of the loops over taps
         self.sum = ir.Get(ir.Type(int32, lanes), "sum")
 
     def function(self, name: str, *own: ir.Pointer, more: Sequence[str] = ()) -> ir.Function:
-        """What was written, with `more` scalars."""
+        """Return a function with the code written so far, with `more` scalars."""
         loops = (walk.name for walk in self.form.loops)
         scalars = (*PACK_SCALARS, *more, *loops, *self.sizes.names)
         pointers = (ir.Pointer("dst", uint8), *own, *self.pointers)
@@ -55,17 +55,17 @@ class BytesPack:
         return Elements(self.context, {walk.name: variable(walk.name) for walk in self.form.loops})
 
     @contextmanager
-    def behind(self, scope: Elements) -> Iterator[None]:
-        """What is written here, behind the steps that the scope has in the end."""
-        place = self.code.here
+    def hoisting(self, scope: Elements) -> Iterator[None]:
+        """Emit the code of the block after all steps that the scope collects meanwhile."""
+        start = self.code.here
         yield
-        self.code.take(scope.steps, place)
+        self.code.take(scope.steps, start)
 
     def taps(
         self, level: Elements, make: Callable[[Elements, ir.Value], None], depth: int = 0,
         tap: ir.Value = _FIRST,
     ) -> None:  # fmt: skip
-        """Loops over the taps around what `make` writes for one, given its number."""
+        """Emit loops over the taps around the code of `make`, which takes a tap's number."""
         if depth == len(self.form.taps):
             make(level, tap)
             return
@@ -74,32 +74,32 @@ class BytesPack:
         with self.code.range(0, count) as at:
             self.tap_at[name] = at
             inner = level.inner({name: at})
-            with self.behind(inner):
+            with self.hoisting(inner):
                 self.taps(inner, make, depth + 1, tap * count + at)
 
     def _words(self) -> Size:
-        """Words of a tap."""
+        """Return the words of a tap."""
         return ceil_div(self.form.k, WORD)
 
     # ---- rows of a -----------------------------------------------------------------------------
 
     def rows(self) -> ir.Function:
-        """Rows `first` to `first + count` of a, from dst on."""
+        """Return the function that writes rows `first` to `first + count` of a to dst."""
         code, root = self.code, self.root()
-        with self.behind(root), code.range(0, variable("count")) as i:
+        with self.hoisting(root), code.range(0, variable("count")) as i:
             row = root.inner({"m": variable("first") + i})
             at = code.let(i * self.sizes.value(self.layout.row * WORD))
-            with self.behind(row):
+            with self.hoisting(row):
                 self.taps(row, lambda level, tap: self._bytes(level, at, tap))
             if self.layout.b.has_zero:
                 self._row_sums(at)
         return self.function("rows")
 
     def _bytes(self, level: Elements, row_at: ir.Value, tap: ir.Value) -> None:
-        """Those of one tap of a row."""
+        """Write the bytes of one tap of a row."""
         parts = self.form.a.parts
-        beside = parts is not None and all(stride.constant == 1 for _, stride in parts[3][-1:])
-        lanes = self.lanes * WORD if beside else self.lanes
+        contiguous = parts is not None and all(stride.constant == 1 for _, stride in parts[3][-1:])
+        lanes = self.lanes * WORD if contiguous else self.lanes
         byte = _byte(self.form.a, self.layout.a)
         start = row_at + tap * (self.sizes.value(self._words()) * WORD)
 
@@ -113,7 +113,7 @@ class BytesPack:
         self.code.sweep(constant(0), self.sizes.value(self.form.k), lanes, store)
 
     def _row_sums(self, row_at: ir.Value) -> None:
-        """The sum of a row's bytes, behind its words."""
+        """Store the sum of a row's bytes after its words."""
         code, total = self.code, ir.Get(self.sum.type, "row_sum")
         words, start = self.sizes.value(self.layout.words), quotient(row_at, WORD)
 
@@ -127,17 +127,17 @@ class BytesPack:
         code.emit(ir.Store("dst", start + words, whole))
 
     def _added(self, words: ir.Value, total: ir.Value, unsigned: bool) -> ir.Value:
-        """The sums of bytes with those of words."""
+        """Return the sums of bytes plus the bytes of words."""
         ones = number(int32, _ONES, self.lanes)
         return dot(words, ones, total) if unsigned else dot(ones, words, total)
 
     # ---- panels of b ---------------------------------------------------------------------------
 
     def panel(self) -> ir.Function:
-        """The panel of columns `first` to `first + count`, from dst on."""
+        """Return the function that writes columns `first` to `first + count` as a panel to dst."""
         root, first, count = self.root(), variable("first"), variable("count")
         self.code.emit(ir.Declare(self.sum.name, number(int32, 0, self.lanes)))
-        with self.behind(root):
+        with self.hoisting(root):
             if self.form.columns:
                 self._runs(root, first, first + count)
             else:
@@ -147,28 +147,28 @@ class BytesPack:
         return self.function("panel")
 
     def _runs(self, root: Elements, first: ir.Value, end: ir.Value) -> None:
-        """A panel of columns that b is read by apart: run by run along the last of them.
+        """Write a panel whose columns have several axes in b, run by run along the last axis.
 
-        Runs are shorter than vectors, perhaps, so what is stored is masked.
+        Runs may be shorter than vectors, so stores are masked.
         """
         outer, (last, extent) = self.form.columns[:-1], self.form.columns[-1]
         code, length = self.code, self.sizes.value(extent)
         with code.range(quotient(first, length), quotient(end + length - 1, length)) as run:
             start = code.let(greatest(run * length, first))
             stop = code.let(least((run + 1) * length, end))
-            _, *places = code.split(run, [self.sizes.value(size) for _, size in outer])
-            row = root.inner({name: at for (name, _), at in zip(outer, places)})
+            _, *indices = code.split(run, [self.sizes.value(size) for _, size in outer])
+            row = root.inner({name: at for (name, _), at in zip(outer, indices)})
 
             def vector(at: ir.Value, mask: ir.Value | None) -> None:
                 column = at - run * length
                 level = row.inner({last: column}, lane=last, lanes=self.lanes, mask=mask)
                 self._columns(level, at - first, mask)
 
-            with self.behind(row):
+            with self.hoisting(row):
                 self.code.sweep(start, stop, self.lanes, vector)
 
     def _columns(self, level: Elements, at: ir.Value, mask: ir.Value | None) -> None:
-        """All words of the columns of one vector, and their sums, `at` columns into the panel."""
+        """Write all words of one vector of columns, and their sums, at column `at` of the panel."""
 
         def tap(level: Elements, number_: ir.Value) -> None:
             first = number_ * self.sizes.value(self._words())
@@ -177,60 +177,59 @@ class BytesPack:
             ))  # fmt: skip
 
         self.code.emit(ir.Assign(self.sum.name, number(int32, 0, self.lanes)))
-        with self.behind(level):
+        with self.hoisting(level):
             self.taps(level, tap)
         self.column_sums(at, mask)
 
     def words(
         self, level: Elements, read: Expr, store: Callable[[ir.Value, ir.Value], None]
     ) -> None:
-        """What `store` writes for the number of each word along k, and for the word."""
-        self.groups(lambda group, left: store(group, self._word(level, read, group, left)))
+        """Emit `store` for each word along k, with its number and value."""
+        self.groups(lambda group, count: store(group, self._word(level, read, group, count)))
 
     def groups(self, make: Callable[[ir.Value, int], None]) -> None:
-        """What `make` writes for the number of each word along k, and for how much of it there
-        is."""
+        """Emit `make` for each word along k, with its number and its count of bytes."""
         k, known = self.sizes.value(self.form.k), self.form.k.constant
         whole = quotient(k, WORD)
         with self.code.range(0, whole) as group:
             make(group, WORD)
         rests = range(1, WORD) if known is None else [known % WORD] if known % WORD else []
         cases, around = [], self.code
-        for left in rests:
-            self.code = Writer(f"{_PREFIX}{left}_")
-            make(whole, left)
-            cases.append((left, self.code.written))
+        for count in rests:
+            self.code = Writer(f"{_PREFIX}{count}_")
+            make(whole, count)
+            cases.append((count, self.code.written))
         self.code = around
         if cases:
             around.emit(ir.Switch(k - whole * WORD, tuple(cases)))
 
     def column_sums(self, at: ir.Value, mask: ir.Value | None) -> None:
-        """The sums of the columns of a vector, behind their words."""
+        """Store the sums of a vector of columns after their words."""
         if self.layout.a.has_zero:
             end = self.sizes.value(self.layout.whole) * self.layout.width + at
             total = self.sum * self.layout.a.factor
             self.code.emit(ir.Store("dst", end, total, mask))
 
     def _word(self, level: Elements, read: Expr, group: ir.Value, bytes_: int) -> ir.Value:
-        """A word of each lane, of `bytes_` steps of k; the others are 0."""
+        """Return a word per lane, of `bytes_` k-steps; the other bytes are 0."""
         word: ir.Value | None = None
-        for place in range(bytes_):
-            at = level.inner({"k": group * WORD + place})
+        for byte in range(bytes_):
+            at = level.inner({"k": group * WORD + byte})
             value = at.value(Cast(int32, Cast(uint8, read)), int32).spread(self.lanes)
-            word = value if word is None else word | value << 8 * place
+            word = value if word is None else word | value << 8 * byte
             self.code.take(at.steps)
         assert word is not None
         return word ^ (FLIP & ((1 << 8 * bytes_) - 1)) if self.layout.b.flipped else word
 
     def outside(self, level: Elements) -> list[ir.Value]:
-        """Words of 1, 2, ... steps of k where b is left."""
+        """Return words of 1, 2, ... k-steps of the padding value of b."""
         read = self.form.b.read.default or Literal(0, self.form.b.dtype)
-        return [self._word(level, read, _FIRST, left) for left in range(1, WORD + 1)]
+        return [self._word(level, read, _FIRST, count) for count in range(1, WORD + 1)]
 
     def stored(
         self, word: ir.Value, row: ir.Value, column: ir.Value, mask: ir.Value | None
     ) -> None:
-        """A word of each column goes into the panel, and into their sums."""
+        """Store a word of each column to the panel, and add it to the columns' sums."""
         named = self.code.let(word)
         self.code.emit(ir.Store("dst", row * self.layout.width + column, named, mask))
         if self.layout.a.has_zero:
@@ -241,17 +240,17 @@ class BytesPack:
         self, level: Elements, name: str, extent: ir.Value,
         make: Callable[[Elements, ir.Value, ir.Value | None], None],
     ) -> None:  # fmt: skip
-        """Loops over an axis by vectors around what `make` writes, the last one masked."""
+        """Emit vector loops along an axis around the code of `make`, the last vector masked."""
 
         def vector(at: ir.Value, mask: ir.Value | None) -> None:
             own = level.inner({name: at}, lane=name, lanes=self.lanes, mask=mask)
-            with self.behind(own):
+            with self.hoisting(own):
                 make(own, at, mask)
 
         self.code.sweep(constant(0), extent, self.lanes, vector)
 
 
-def _byte(factor: Bytes, side: Side) -> Expr:
-    """The byte that is stored for a factor."""
+def _byte(factor: Bytes, sign: OperandSign) -> Expr:
+    """Return the expression of the bytes stored for a factor."""
     value: Expr = Cast(uint8, factor.read)
-    return Apply("bit_xor", (value, Literal(128, uint8))) if side.flipped else value
+    return Apply("bit_xor", (value, Literal(128, uint8))) if sign.flipped else value

@@ -1,9 +1,9 @@
 """The template for sums of products of integers of at most eight bits, with pointwise epilogues.
 
-`int8_form.py` reads the group, `packed_layout.py` says how bytes lie and are signed,
-`int8_loops.py` writes the loops, and what no model changes is in `int8_micro_kernels.py`. Matrix
-products and convolutions are the same to it: a factor that is no constant is evaluated into
-place while it runs. All sums are exact as int32.
+`int8_form.py` reads the group, `packed_layout.py` defines layout and signs of the bytes,
+`int8_loops.py` writes the loops, and `int8_micro_kernels.py` holds the shape-independent
+functions. Matrix products and convolutions are handled alike: a factor that is not constant is
+evaluated and packed at run time. All sums are exact in int32.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from anydim.kernels import ir
 from anydim.kernels.launch import BytesPanels, Launch, known_number, known_parts
 from anydim.kernels.matmul.int8.int8_form import Bytes, BytesForm, bytes_form
 from anydim.kernels.matmul.int8.int8_loops import BytesWriter
-from anydim.kernels.matmul.int8.int8_micro_kernels import FEW_ROWS, MOST_TILES, tiles_of_words
-from anydim.kernels.matmul.int8.packed_layout import Layout, Side, layout_of
+from anydim.kernels.matmul.int8.int8_micro_kernels import FEW_ROWS, MAX_TILES, tiles_of_words
+from anydim.kernels.matmul.int8.packed_layout import Layout, OperandSign, layout_of
 from anydim.kernels.matmul.register_tile import TileSchedule, tile_of
 from anydim.kernels.template import Task, form_template
 
 
 @dataclass(frozen=True)
 class BytesProduct(TileSchedule):
-    """The register tile of a product of bytes, which takes `depth` words at once.
+    """Schedule of an int8 product: a register tile, and the `depth` words per product.
 
-    Tiles of words have a shape of their own: a tile of any other takes one word at a time.
+    Tile registers require a shape of their own: a tile of any other shape takes one word at a time.
     """
 
     depth: int = 1
@@ -35,7 +35,7 @@ class BytesProduct(TileSchedule):
     def words(self) -> int:
         """The words that a product takes at once."""
         whole = self.depth > 1 and self.rows % self.depth == 0 and self.lanes == self.depth
-        fits = self.rows <= MOST_TILES * self.depth and self.vectors <= MOST_TILES
+        fits = self.rows <= MAX_TILES * self.depth and self.vectors <= MAX_TILES
         return self.depth if whole and fits else 1
 
 
@@ -67,8 +67,8 @@ TEMPLATE = form_template(
 )  # fmt: skip
 
 
-def _panels(factor: Bytes, side: Side, layout: Layout, width: int) -> BytesPanels | None:
-    """How a constant factor is packed; all of its sizes are known."""
+def _panels(factor: Bytes, sign: OperandSign, layout: Layout, width: int) -> BytesPanels | None:
+    """Return the packing of a constant factor, whose sizes are all known."""
     packed = layout.a_packed if width == 1 else layout.b_packed
     if not packed or factor.parts is None:
         return None
@@ -77,13 +77,13 @@ def _panels(factor: Bytes, side: Side, layout: Layout, width: int) -> BytesPanel
     unsigned = layout.a_unsigned == (width == 1)
     start, by = known_number(factor.start), (layout.b if width == 1 else layout.a).factor
     depth = layout.depth
-    spare = depth - 1 if width == 1 else 0  # rows: tiles have all theirs
-    return BytesPanels(width, batch, own, taps, k, start, side.flipped, unsigned, by, depth, spare)
+    spare = depth - 1 if width == 1 else 0  # padding rows, so that tiles read full rows
+    return BytesPanels(width, batch, own, taps, k, start, sign.flipped, unsigned, by, depth, spare)
 
 
 def _reason(form: BytesForm, layout: Layout) -> str:
     epilogue = "no epilogue" if all(o.is_product for o in form.outputs) else "its epilogue fused"
     packed = [name for name, is_packed in
               (("rows", layout.a_packed), ("columns", layout.b_packed)) if is_packed]  # fmt: skip
-    where = f"constant {packed[0]} packed when loaded" if packed else "both factors packed as used"
-    return f"a product of bytes added up in int32, {epilogue}; {where}"
+    where = f"constant {packed[0]} packed at load time" if packed else "both factors packed on use"
+    return f"an int8 product with int32 sums, {epilogue}; {where}"

@@ -1,17 +1,18 @@
-"""Where the bytes of a product lie once they are in place, and how they are signed.
+"""Layout of the packed bytes of an int8 product, and their signs.
 
-Along k bytes stand in words of four, a tap padded with zeros to whole words. A row of a is its
-words and their sum; a panel of b has for each word one of every column, and then the columns' sums:
+Bytes along k are stored in words of four; a tap is padded with zeros to whole words. A row of a is
+its words and their sum; a panel of b has one word per column for each word index, then the columns'
+sums:
 
     a   [row][tap][word]           + one int32 a row
     b   [panel][tap][word][column] + one int32 a column
 
-The sums are multiplied by the other side's zero point already, where that is a number. Where a
-machine takes `depth` words at once, a panel has zeros up to a multiple of that, and a row goes on
-to one; what is there is multiplied by those zeros.
+A sum is already multiplied by the other operand's zero point if that is a constant. Where a machine
+takes `depth` words at once, a panel is padded with zeros to a multiple of `depth`, and so is the
+stride of a row; the padding of a row is multiplied by those zeros.
 
-One side is unsigned, the other signed, as the instruction wants it: bytes are flipped by 128 where
-they are not, which moves their zero point too. With a' = a + shift the sums are
+The instruction takes one unsigned and one signed operand: bytes of the other sign are flipped by
+128, which moves their zero point too. With a' = a + shift the sums are
 
     sum of a' b' - a_zero' * (sum of b') - b_zero' * (sum of a') + count * a_zero' * b_zero'
 """
@@ -32,32 +33,32 @@ ROW_SUMS, COLUMN_SUMS = "sums of rows", "sums of columns"
 
 
 @dataclass(frozen=True)
-class Side:
-    """How one factor is signed: `flipped` bytes have 128 added or taken off, as has `zero`."""
+class OperandSign:
+    """The sign of one factor: `flipped` bytes are shifted by 128, and `zero` with them."""
 
     flipped: bool
     zero: Expr
 
     @property
     def has_zero(self) -> bool:
-        """Whether the other side's sums count."""
+        """Whether the other operand's sums are needed."""
         return self.zero != Literal(0, int32)
 
     @property
     def factor(self) -> int:
-        """What the other side's sums are multiplied by where they are made."""
+        """The factor that the stored sums of the other operand include."""
         return int(self.zero.value) if isinstance(self.zero, Literal) else 1
 
 
 @dataclass(frozen=True)
 class Layout:
-    """`words` of a row (its sum not counted), columns of a panel, and both sides.
+    """`words` of a row (without its sum), columns of a panel, and both operands.
 
-    `depth` words are taken at once.
+    A product takes `depth` words at once.
     """
 
-    a: Side
-    b: Side
+    a: OperandSign
+    b: OperandSign
     a_unsigned: bool
     words: Size
     width: int
@@ -67,30 +68,30 @@ class Layout:
 
     @property
     def row(self) -> Size:
-        """int32 from one row of a to the next."""
+        """int32 elements between rows of a."""
         return align_up(self.words + 1, self.depth)
 
     @property
     def whole(self) -> Size:
-        """Words of a panel, with the zeros behind them."""
+        """Words of a panel, with padding."""
         return align_up(self.words, self.depth)
 
     @property
     def panel(self) -> Size:
-        """int32 from one panel of b to the next."""
+        """int32 elements between panels of b."""
         return (self.whole + 1) * self.width
 
 
 def layout_of(form: BytesForm, width: int, depth: int, constants: frozenset[str]) -> Layout:
-    """Rows of a constant keep their sign, as their partner is made while running; else columns do.
+    """Return the layout: constant rows keep their sign if b is packed at run time; else columns do.
 
-    A constant is packed when it is loaded if it has strides.
+    A constant with strides is packed at load time.
     """
-    a_packed, b_packed = (_is_packed(side, constants) for side in (form.a, form.b))
+    a_packed, b_packed = (_is_packed(sign, constants) for sign in (form.a, form.b))
     a_unsigned = not a_packed or b_packed
     return Layout(
-        a=_side(form.a, a_unsigned),
-        b=_side(form.b, not a_unsigned),
+        a=_sign_of(form.a, a_unsigned),
+        b=_sign_of(form.b, not a_unsigned),
         a_unsigned=a_unsigned,
         words=form.tap_count * ceil_div(form.k, WORD),
         width=width,
@@ -106,8 +107,8 @@ def _is_packed(factor: Bytes, constants: frozenset[str]) -> bool:
     return factor.start.constant is not None and are_known(*factor.parts)
 
 
-def _side(factor: Bytes, unsigned: bool) -> Side:
-    """Small types fit both ways as long as nothing of them is negative, or nothing above 127."""
+def _sign_of(factor: Bytes, unsigned: bool) -> OperandSign:
+    """Return a factor's sign: types that fit both signs (none negative, or up to 127) are kept."""
     shift = 0
     if unsigned and factor.dtype.kind == "int":
         shift = 128
@@ -115,12 +116,12 @@ def _side(factor: Bytes, unsigned: bool) -> Side:
         shift = -128
     zero = factor.zero or Literal(0, int32)
     if isinstance(zero, Literal):
-        return Side(bool(shift), Literal(int(zero.value) + shift, int32))
-    return Side(bool(shift), Apply("add", (zero, Literal(shift, int32))) if shift else zero)
+        return OperandSign(bool(shift), Literal(int(zero.value) + shift, int32))
+    return OperandSign(bool(shift), Apply("add", (zero, Literal(shift, int32))) if shift else zero)
 
 
 def corrected(form: BytesForm, layout: Layout) -> tuple[Output, ...]:
-    """The outputs over the sums as they come: of bytes that are flipped and keep their zeros."""
+    """Return the outputs in terms of the raw sums, corrected for flipped bytes and zero points."""
     a, b = layout.a, layout.b
     row = Apply("mul", (Index("m"), SizeTerm(layout.row)))
     at_row = Apply("add", (row, Index("row_sums_at")))
@@ -131,10 +132,10 @@ def corrected(form: BytesForm, layout: Layout) -> tuple[Output, ...]:
         if not (isinstance(expr, Read) and expr.tensor == PRODUCT):
             return None
         value: Expr = expr
-        for side, sums in ((a, columns), (b, rows)):
-            if side.has_zero:
-                known = isinstance(side.zero, Literal)
-                value = Apply("sub", (value, sums if known else Apply("mul", (side.zero, sums))))
+        for sign, sums in ((a, columns), (b, rows)):
+            if sign.has_zero:
+                known = isinstance(sign.zero, Literal)
+                value = Apply("sub", (value, sums if known else Apply("mul", (sign.zero, sums))))
         if a.has_zero and b.has_zero:
             count = Cast(int32, SizeTerm(form.tap_count * form.k))
             value = Apply("add", (value, Apply("mul", (count, Apply("mul", (a.zero, b.zero))))))

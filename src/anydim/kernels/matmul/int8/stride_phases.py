@@ -1,12 +1,12 @@
-"""Images of words with a place for each column of the result, whatever windows step over.
+"""Images of words by stride phases (space-to-depth), with one element per column of the result.
 
-    image   [word][phase]...[image][place]     a word of four bytes along k, as int32
+    image   [word][phase]...[image][position]     a word of four bytes along k, as int32
 
-Where windows move by s places along an axis, the places 0, s, 2s, ... are one phase of it, 1,
-1 + s, ... the next one. If windows are padded so far that no phase has more places than the result
-has columns, the columns of a vector are neighbours there for each tap, however short rows are:
-column q reads place q moved by the tap, or what lies outside, as its place along each axis says.
-Padding is not stored. Other windows have an image with it (`im2col.py`).
+With a stride of s along an axis, positions 0, s, 2s, ... are one phase, 1, 1 + s, ... the next. If
+windows are padded so far that no phase has more positions than the result has columns, then the
+columns of a vector are contiguous in the image for each tap, however short rows are: column q reads
+position q shifted by the tap, or the padding value, according to its index along each axis. Padding
+is not stored. Other windows use an image with padding (`im2col.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anydim.kernels.codegen.arithmetic import first_lanes, loop, quotient, summe
 from anydim.kernels.codegen.scalar_lowering import Elements
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, convert, number, register, select, splat, variable
-from anydim.kernels.matmul.int8.im2col import columns_of, overlaps, place
+from anydim.kernels.matmul.int8.im2col import axis_name, columns_of, overlaps
 from anydim.kernels.matmul.int8.int8_form import BytesForm
 from anydim.kernels.matmul.int8.int8_packing import BytesPack
 from anydim.kernels.matmul.int8.packed_layout import WORD
@@ -31,18 +31,20 @@ from anydim.lang.tree.affine import Affine, address, affine, row_major_strides, 
 from anydim.sizes import Size, as_size, ceil_div, product
 
 UNSORTED, _WORD = "unsorted", "word"
-_FEW = 4  # places of a vector by so many go one by one
+_FEW = 4  # up to 1/4 of a vector, positions are copied one by one
 
 
 def phase(number: int) -> str:
-    """The name of the phase along an axis."""
+    """Return the name of the phase along an axis."""
     return f"phase{number}"
 
 
 @dataclass(frozen=True)
-class Slide:
-    """An axis of the columns: windows move by `by` places along it, taps by the steps of `taps`,
-    whose constant is where the first one begins."""
+class PhasedAxis:
+    """An axis of the columns: the stride `by` of windows, and the steps of `taps`.
+
+    The constant of `taps` is the position of the first tap.
+    """
 
     name: str
     extent: Size
@@ -51,35 +53,35 @@ class Slide:
 
     @property
     def before(self) -> int:
-        """So many columns further back, no tap is before the first place."""
+        """Columns to shift by so that no tap precedes the first position."""
         return max(-(int(self.taps.constant.constant or 0) // self.by), 0)
 
 
 @dataclass(frozen=True)
 class Phases:
-    """The read of b over k, phases and places.
+    """The read of b over k, phases and positions.
 
-    Where b has places as they lie in memory, in a `shape`, `flat` is the read over all of them:
-    words of vectors of them are made first, and sorted by phases, if there are more than one.
+    If positions of b are contiguous in memory, with a `shape`, `flat` is the read over all of them:
+    words are packed from vectors of them first, and then sorted by phases if there are several.
     """
 
     read: Read
     flat: Read | None
     shape: tuple[Size, ...]
-    slides: tuple[Slide, ...]
+    dimensions: tuple[PhasedAxis, ...]
     words: Size
     images: str
     columns: Size
 
     @property
     def is_sorted(self) -> bool:
-        """Whether the words lie in memory as in the image."""
-        return all(s.by == 1 and s.extent == own for s, own in zip(self.slides, self.shape))
+        """Whether memory has the words in the order of the image."""
+        return all(s.by == 1 and s.extent == own for s, own in zip(self.dimensions, self.shape))
 
     @property
-    def places(self) -> tuple[Expr, ...]:
-        """The indices of the read that are places."""
-        own = {phase(at) for at in range(len(self.slides))}
+    def position_indices(self) -> tuple[Expr, ...]:
+        """The indices of the read along positions."""
+        own = {phase(at) for at in range(len(self.dimensions))}
         return tuple(index for index in self.read.indices if free_axes(index) & own)
 
     @property
@@ -90,25 +92,27 @@ class Phases:
         return self.words * product(self.shape) * WORD
 
     @property
-    def apart(self) -> Size:
-        """Bytes from one image to the next."""
+    def image_bytes(self) -> Size:
+        """Bytes between images."""
         return self.columns * WORD
 
     def bytes(self, count: Size) -> Size:
-        """Those of so many images."""
+        """Return the bytes of `count` images."""
         return self.words * self.plane(count) * WORD + self.unsorted
 
     def plane(self, count: Size) -> Size:
-        """Places of a word."""
-        return product(as_size(slide.by) for slide in self.slides) * count * self.columns
+        """Return the positions of a word."""
+        return (
+            product(as_size(dimension.by) for dimension in self.dimensions) * count * self.columns
+        )
 
 
 def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -> Phases | None:
-    """The image of b; None where windows leave too little of it, or are no such windows."""
+    """Return the image of b; None where windows overlap too little, or have another form."""
     read, columns, taps = form.b.read, columns_of(form), {name for name, _ in form.taps}
     if is_packed or read.flat or not taps:
         return None
-    slides: list[Slide] = []
+    dimensions: list[PhasedAxis] = []
     shape: list[Size] = []
     indices: list[Expr] = []
     for index, size in zip(read.indices, kind.shape):
@@ -119,9 +123,9 @@ def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -
                 return None
             indices.append(index)
             continue
-        if line is None or len(own) != 1 or own[0] != columns[len(slides)]:
+        if line is None or len(own) != 1 or own[0] != columns[len(dimensions)]:
             return None
-        (name, extent), at = own[0], len(slides)
+        (name, extent), at = own[0], len(dimensions)
         steps, by = line.without(name), line.stride(name).constant or 0
         wide = by > 0 and (extent - ceil_div(size, max(by, 1))).constant
         known = steps.constant.constant is not None and taps >= {*steps.indices}
@@ -129,23 +133,25 @@ def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -
             return None
         if any((step.constant or 0) < 1 for _, step in steps.terms):
             return None
-        terms = {place(at): as_size(by), phase(at): as_size(1)}
+        terms = {axis_name(at): as_size(by), phase(at): as_size(1)}
         indices.append(to_expr(Affine.of(as_size(0), terms)))
-        slides.append(Slide(name, extent, by, steps))
+        dimensions.append(PhasedAxis(name, extent, by, steps))
         shape.append(size)
-    lines = [Affine.of(as_size(0), {s.name: as_size(s.by), **dict(s.taps.terms)}) for s in slides]
-    if len(slides) < len(columns) or not overlaps(form, [name for name, _ in columns], lines):
+    lines = [
+        Affine.of(as_size(0), {s.name: as_size(s.by), **dict(s.taps.terms)}) for s in dimensions
+    ]
+    if len(dimensions) < len(columns) or not overlaps(form, [name for name, _ in columns], lines):
         return None
     moved, words = Read(read.tensor, tuple(indices)), ceil_div(form.k, WORD)
     flat = _flat(moved, shape, kind)
-    return Phases(moved, flat, tuple(shape), tuple(slides), words, images, form.n.extent)
+    return Phases(moved, flat, tuple(shape), tuple(dimensions), words, images, form.n.extent)
 
 
 def _is_inside(line: Affine | None, size: Size, extents: Mapping[str, Size]) -> bool:
-    """Whether an index along an axis of a size, which windows do not move, leaves it nowhere.
+    """Whether an index along an axis of extent `size`, without windows, is always in bounds.
 
-    Axes of images and channels have all places of it. Where the result has one row, the rows of a
-    window may be summed over as channels are, and reach beyond the image.
+    Axes of images and channels cover their whole extent. Where the result has one row, the rows of
+    a window may be reduced like channels, and extend beyond the image.
     """
     if line is None or any((step.constant or 0) < 1 for _, step in line.terms):
         return False
@@ -157,31 +163,31 @@ def _is_inside(line: Affine | None, size: Size, extents: Mapping[str, Size]) -> 
 
 
 def _flat(read: Read, shape: Sequence[Size], kind: TensorType) -> Read | None:
-    """The same by one index for all places; None where memory has them in another order."""
-    names = [phase(at) for at in range(len(shape))]  # they move by one place
+    """Return the read with one index for all positions; None if memory has another order."""
+    names = [phase(at) for at in range(len(shape))]  # they step by one position
     form = address(read, kind.shape)
     each = as_size(0) if form is None else form.stride(names[-1])
     strides = row_major_strides(tuple(shape))
     if form is None or any(form.stride(name) != each * by for name, by in zip(names, strides)):
         return None
-    rest = form.without(*names, *(place(at) for at in range(len(names))))
-    whole = rest + Affine.of(as_size(0), {place(0): each})
+    rest = form.without(*names, *(axis_name(at) for at in range(len(names))))
+    whole = rest + Affine.of(as_size(0), {axis_name(0): each})
     return Read(read.tensor, (to_expr(whole),), flat=True)
 
 
 @dataclass(frozen=True)
 class PhasesPack:
-    """Writes the functions that make the image and bring panels from there."""
+    """Writes the functions that fill the image and copy panels from it."""
 
     pack: BytesPack
     image: Phases
     count: Size
 
     def fill(self) -> ir.Function:
-        """An image, at dst."""
+        """Return the function that fills one image, at dst."""
         pack, image, value = self.pack, self.image, self.pack.sizes.value
         root = pack.root()
-        with pack.behind(root):
+        with pack.hoisting(root):
             if image.flat:
                 read, to = image.flat, "dst" if image.is_sorted else UNSORTED
                 whole = product(image.shape)
@@ -192,7 +198,7 @@ class PhasesPack:
                         ir.Store(to, group * plane + at, word, mask)
                     ))  # fmt: skip
 
-                pack.along(root, place(0), value(whole), words)
+                pack.along(root, axis_name(0), value(whole), words)
         if not image.is_sorted or not image.flat:
             types = {UNSORTED: TensorType(int32, (image.words, *image.shape))}
             found = replace(
@@ -201,69 +207,71 @@ class PhasesPack:
                 buffers={**pack.context.buffers, UNSORTED: UNSORTED},
             )
             level = Elements(found, root.indices) if image.flat else pack.root()
-            with pack.behind(level):
-                self._places(level, 0, constant(0), constant(0))
+            with pack.hoisting(level):
+                self._fill_axes(level, 0, constant(0), constant(0))
         return pack.function("image", ir.Pointer(UNSORTED, int32))
 
-    def _places(self, level: Elements, depth: int, phases: ir.Value, at: ir.Value) -> None:
-        """The axes from one on: phases, and the places that there are of each."""
-        pack, code, slide = self.pack, self.pack.code, self.image.slides[depth]
-        name, below = place(depth), self.image.slides[depth + 1 :]
-        with code.range(0, slide.by) as own:
-            inner, number_ = level.inner({phase(depth): own}), phases * slide.by + own
-            there = code.let(self._there(depth, own))
-            with pack.behind(inner):
+    def _fill_axes(self, level: Elements, depth: int, phases: ir.Value, at: ir.Value) -> None:
+        """Fill the axes from `depth` on: their phases, and the positions of each phase."""
+        pack, code, dimension = self.pack, self.pack.code, self.image.dimensions[depth]
+        name, below = axis_name(depth), self.image.dimensions[depth + 1 :]
+        with code.range(0, dimension.by) as own:
+            inner, number_ = level.inner({phase(depth): own}), phases * dimension.by + own
+            extent = code.let(self._phase_extent(depth, own))
+            with pack.hoisting(inner):
                 if below:
-                    with code.range(0, there) as row:
+                    with code.range(0, extent) as row:
                         nearer = inner.inner({name: row})
                         further = row * pack.sizes.value(product(each.extent for each in below))
-                        with pack.behind(nearer):
-                            self._places(nearer, depth + 1, number_, at + further)
+                        with pack.hoisting(nearer):
+                            self._fill_axes(nearer, depth + 1, number_, at + further)
                     return
-                here = at + number_ * pack.sizes.value(self.count * self.image.columns)
-                few = pack.lanes // _FEW if self.image.flat else 0  # words are made by vectors
-                with code.when(there > few):
-                    pack.along(inner, name, there, partial(self._words, here))
-                with code.otherwise(), code.range(0, there) as column:
+                base = at + number_ * pack.sizes.value(self.count * self.image.columns)
+                few = pack.lanes // _FEW if self.image.flat else 0  # words are packed by vectors
+                with code.when(extent > few):
+                    pack.along(inner, name, extent, partial(self._words, base))
+                with code.otherwise(), code.range(0, extent) as column:
                     one = inner.inner({name: column})
-                    with pack.behind(one):
-                        self._words(here, one, column, None)
+                    with pack.hoisting(one):
+                        self._words(base, one, column, None)
 
-    def _there(self, axis: int, own: ir.Value) -> ir.Value:
-        """How many places one of the phases of an axis has."""
-        size, by = self.pack.sizes.value(self.image.shape[axis]), self.image.slides[axis].by
+    def _phase_extent(self, axis: int, own: ir.Value) -> ir.Value:
+        """Return the positions of one phase of an axis."""
+        size, by = self.pack.sizes.value(self.image.shape[axis]), self.image.dimensions[axis].by
         return quotient(size + (by - 1) - own, by)
 
-    def _words(self, at: ir.Value, lane: Elements, here: ir.Value, mask: ir.Value | None) -> None:
-        """All words of the places of a row together."""
+    def _words(
+        self, at: ir.Value, lane: Elements, position: ir.Value, mask: ir.Value | None
+    ) -> None:
+        """Fill all words of the positions of a row together."""
         pack, image = self.pack, self.image
         plane = pack.sizes.value(image.plane(self.count))
 
         def store(group: ir.Value, word: ir.Value) -> None:
-            pack.code.emit(ir.Store("dst", group * plane + at + here, word, mask))
+            pack.code.emit(ir.Store("dst", group * plane + at + position, word, mask))
 
         if image.flat is None:
             pack.words(lane, image.read, store)
             return
         with pack.code.range(0, pack.sizes.value(image.words)) as group:
             own = lane.inner({_WORD: group})
-            word = own.value(Read(UNSORTED, (Index(_WORD), *image.places)), int32)
+            word = own.value(Read(UNSORTED, (Index(_WORD), *image.position_indices)), int32)
             pack.code.take(own.steps)
             store(group, word)
 
     def panel(self) -> ir.Function:
-        """The panel of columns `first` to `first + count`, from dst on."""
+        """Return the function that writes columns `first` to `first + count` as a panel to dst."""
         pack, code, root, lanes = self.pack, self.pack.code, self.pack.root(), self.pack.lanes
         vector, count = ir.Type(int32, lanes), variable("count")
-        for slide in self.image.slides:
-            code.emit(ir.Stack(f"{slide.name}s", int32, pack.layout.width))
+        for dimension in self.image.dimensions:
+            code.emit(ir.Stack(f"{dimension.name}s", int32, pack.layout.width))
         code.emit(ir.Declare("sum", number(int32, 0, lanes)))
-        with pack.behind(root):
+        with pack.hoisting(root):
             code.take(self._columns())
             outside = [code.let(word) for word in pack.outside(root)]
             with code.range(0, count, lanes) as j:
                 few = code.let(first_lanes(count - j, lanes))
-                at = [code.let(ir.Load(vector, f"{s.name}s", j)) for s in self.image.slides]
+                at = [code.let(ir.Load(vector, f"{s.name}s", j)) for s in self.image.dimensions]
                 code.emit(ir.Assign("sum", number(int32, 0, lanes)))
                 pack.taps(root, lambda _, tap: self._tap(tap, j, at, few, outside))
                 pack.column_sums(j, None)
@@ -273,55 +281,57 @@ class PhasesPack:
         self, tap: ir.Value, j: ir.Value, at: Sequence[ir.Value], mask: ir.Value,
         outside: Sequence[ir.Value],
     ) -> None:  # fmt: skip
-        """All words of a tap, of a vector of columns whose places are `at`."""
+        """Copy all words of a tap, for a vector of columns at positions `at`."""
         pack, code, value, lanes = self.pack, self.pack.code, self.pack.sizes.value, self.pack.lanes
-        slides = self.image.slides
+        dimensions = self.image.dimensions
         start, phases = variable("first") + j, constant(0)
-        strides = row_major_strides(tuple(slide.extent for slide in slides))
-        for axis, (slide, stride, column) in enumerate(zip(slides, strides, at)):
-            steps = (pack.tap_at[name] * value(step) for name, step in slide.taps.terms)
-            first = slide.taps.constant + slide.before * slide.by
+        strides = row_major_strides(tuple(dimension.extent for dimension in dimensions))
+        for axis, (dimension, stride, column) in enumerate(zip(dimensions, strides, at)):
+            steps = (pack.tap_at[name] * value(step) for name, step in dimension.taps.terms)
+            first = dimension.taps.constant + dimension.before * dimension.by
             further = code.let(summed(value(first), *steps))
-            whole = quotient(further, slide.by)
-            by = code.let(whole - slide.before)
-            own = further - whole * slide.by
-            phases = phases * slide.by + own
+            whole = quotient(further, dimension.by)
+            by = code.let(whole - dimension.before)
+            own = further - whole * dimension.by
+            phases = phases * dimension.by + own
             start = start + by * value(stride)
             moved = (column + splat(convert(by, int32), lanes)).bits(uint32)
-            mask = mask & (moved < splat(convert(self._there(axis, own), uint32), lanes))
+            mask = mask & (moved < splat(convert(self._phase_extent(axis, own), uint32), lanes))
         start = code.let(start + phases * value(self.count * self.image.columns))
         plane, inside = value(self.image.plane(self.count)), code.let(mask)
 
-        def copied(group: ir.Value, left: int, mask: ir.Value | None) -> None:
+        def copied(group: ir.Value, count: int, mask: ir.Value | None) -> None:
             word: ir.Value = ir.Load(ir.Type(int32, lanes), "image", start + group * plane, mask)
             if mask is not None:
-                word = select(mask, word, outside[left - 1])
+                word = select(mask, word, outside[count - 1])
             pack.stored(word, tap * value(self.image.words) + group, j, None)
 
-        with code.when((~inside).any):  # masks make a load wait for stores that may be its own
+        with code.when((~inside).any):  # a masked load stalls on earlier stores that may overlap it
             pack.groups(partial(copied, mask=inside))
         with code.otherwise():
             pack.groups(partial(copied, mask=None))
 
     def _columns(self) -> list[ir.Step]:
-        """The places of each column along the axes; those of the next image begin again."""
-        value, slides = self.pack.sizes.value, self.image.slides
+        """Compute the positions of each column along the axes; they restart with the next image."""
+        value, dimensions = self.pack.sizes.value, self.image.dimensions
         starts: list[ir.Step] = []
         advance: tuple[ir.Step, ...] = ()
         rest: ir.Value = variable("first")
-        for slide in reversed(slides):
-            above = quotient(rest, value(slide.extent))
-            starts.append(ir.Declare(f"at_{slide.name}", rest - above * value(slide.extent)))
+        for dimension in reversed(dimensions):
+            above = quotient(rest, value(dimension.extent))
+            starts.append(
+                ir.Declare(f"at_{dimension.name}", rest - above * value(dimension.extent))
+            )
             rest = above
-        for slide in slides:  # the last one advances most often
-            index = f"at_{slide.name}"
+        for dimension in dimensions:  # the last axis advances most often
+            index = f"at_{dimension.name}"
             ended = ir.If(
-                register(index).equals(value(slide.extent)),
+                register(index).equals(value(dimension.extent)),
                 (ir.Assign(index, constant(0)), *advance),
             )
             advance = (ir.Assign(index, register(index) + 1), ended)
         stores = [
             ir.Store(f"{s.name}s", variable("column"), convert(register(f"at_{s.name}"), int32))
-            for s in slides
+            for s in dimensions
         ]
         return [*starts, loop("column", 0, variable("count"), 1, *stores, *advance)]

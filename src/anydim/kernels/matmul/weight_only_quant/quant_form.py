@@ -1,8 +1,8 @@
-"""What the template of narrow weights sees: a matrix product, weights of few bits, scales.
+"""The form of weight-only quantised products: a matrix product, weights of few bits, scales.
 
     y(m,n) +=! a(m,k) * (float(w(n,k)) * s(n, k // block))     w constant, of 4 or 8 bits
 
-Rows of a scale are one for each block of k, or a single one. What follows is as in a contraction.
+There is one row of scales per block of k, or a single one. The epilogue is as in a contraction.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ FIELDS = 8  # weights of 4 bits in a word
 
 @dataclass(frozen=True)
 class NarrowForm:
-    """A product as a contraction of `a` and the weights, as if those were float32.
+    """A product as a contraction of `a` and the weights, as if they were float32.
 
-    `scales` has an element for every `block` of k, `groups` of them, at these strides.
+    `scales` has one element per `block` of k, `groups` of them, with the given strides.
     """
 
     product: ContractionForm
@@ -44,12 +44,12 @@ class NarrowForm:
 
     @property
     def groups(self) -> int:
-        """Blocks of k; the last one may have less of it."""
+        """Number of blocks of k; the last one may be shorter."""
         return -(-self.depth // self.block)
 
 
 def narrow_form(group: Group, constants: frozenset[str]) -> NarrowForm | None:
-    """The group as a product with narrow weights; None when it is none."""
+    """Return the group as a product with quantised weights; None when it is not one."""
     sums = product_of(group)
     if sums is None or group.type_of(sums[0].target).dtype != float32:
         return None
@@ -57,12 +57,12 @@ def narrow_form(group: Group, constants: frozenset[str]) -> NarrowForm | None:
     for left, right in (factors, factors[::-1]):
         found = _dequantised(right, group, constants)
         if isinstance(left, Read) and found is not None:
-            return _made(group, statement, left, *found)
+            return _assembled(group, statement, left, *found)
     return None
 
 
 def _dequantised(expr: Expr, group: Group, constants: frozenset[str]) -> tuple[Read, Read] | None:
-    """(w, s) of float32(w) * s, both constant."""
+    """Match (w, s) in float32(w) * s, both constant."""
     if not (isinstance(expr, Apply) and expr.function == "mul"):
         return None
     types = {tensor.name: tensor.type for tensor in group.inputs}
@@ -80,7 +80,7 @@ def _dequantised(expr: Expr, group: Group, constants: frozenset[str]) -> tuple[R
     return None
 
 
-def _made(
+def _assembled(
     group: Group, statement: Statement, left: Read, weights: Read, scale: Read
 ) -> NarrowForm | None:
     types = {tensor.name: tensor.type for tensor in group.inputs}
@@ -115,7 +115,7 @@ def _made(
 
 
 def _strides(form: Linear, n: str, k: str) -> tuple[int, int, int] | None:
-    """How far scales lie apart along n and from block to block, and k of a block (0: all)."""
+    """Return the strides of scales along n and between blocks, and k per block (0: all of k)."""
     terms = dict(form.affine.terms)
     along = terms.pop(n, None)
     stride = 0 if along is None else along.constant

@@ -1,22 +1,22 @@
-"""The loops around the library of products with narrow weights.
+"""The loops around the library of weight-only quantised products.
 
 for each position of the outer loops, each panel of columns
     for each tile of a few rows
-        rows of A, as the library takes them      unless the panel before had the same
+        rows of A, prepared for the library       unless the previous panel had the same
         the sums of the tile, over the whole of k
-        what follows them
+        the epilogue
 
-Many rows have weights made floats once for some tiles:
+For many rows, weights are decoded to floats once for several tiles:
 
 for each block of tiles
     for each position of the outer loops, each panel of columns
-        rows of A                                 unless the panel before had the same
+        rows of A                                 unless the previous panel had the same
         for each part of k
             a part of the panel as floats
             for each tile of the block
                 the sums of the tile over the part
         for each tile of the block
-            what follows them
+            the epilogue
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from anydim.kernels.matmul.weight_only_quant.quant_rows import prepare_function
 from anydim.lang.tree import Group
 from anydim.sizes import Size, as_size, maximum, minimum, product
 
-_MANY = 3  # tiles of rows that have weights made floats first
-_WORTH = 60_000  # bytes of weights that are worth a thread: about 2 us
-_TILES = 16  # that share them: their sums are in the first cache
+_MANY = 3  # minimum tiles of rows for which weights are decoded first
+_WORTH = 60_000  # bytes of weights that pay for another thread: about 2 us
+_TILES = 16  # maximum tiles that share them: their sums are in the first-level cache
 
 
 class NarrowWriter(ProductKernel):
-    """The kernel of a product with narrow weights: w, and their scales s, came packed."""
+    """The kernel of a weight-only quantised product: w, and its scales s, are packed."""
 
     name = "narrow"
     packed = {"w": int8, "s": float32}
@@ -77,7 +77,7 @@ class NarrowWriter(ProductKernel):
 
     @property
     def moved(self) -> Size:
-        """Weights and scales as they were packed, all else as it lies."""
+        """Bytes of weights and scales as packed, of other tensors as stored."""
         weights = self.panel_bytes * self.panels
         scales = self.form.groups * self.form.columns * float32.bytes
         kept = {self.form.scales, self.form.product.b}
@@ -87,9 +87,9 @@ class NarrowWriter(ProductKernel):
 
     @property
     def part(self) -> int:
-        """Blocks of k whose weights `decode` makes floats at once; 0: they fill the caches.
+        """Blocks of k that `decode` converts to floats at once; 0 if they exceed the caches.
 
-        As many as the first cache holds: from the second one, three tiles take a fifth longer.
+        They fill the first-level cache: from the second one, three tiles take a fifth longer.
         """
         block = self.block * self.tile.width * float32.bytes
         blocks = min(self.form.groups, max(1, self.machine.l1_bytes * 3 // 4 // block))
@@ -97,8 +97,7 @@ class NarrowWriter(ProductKernel):
 
     @property
     def offsets(self) -> tuple[int, int, int, int]:
-        """Where in scratch the sums of rows over blocks are, those of tiles, decoded weights, and
-        rows of A; all bytes."""
+        """Byte offsets in scratch: row sums of blocks, sums of tiles, decoded weights, A."""
         rows = self.tile.heights[-1] * (_TILES if self.part else 1)
         made = -(-rows * self.form.groups * float32.bytes // LINE) * LINE
         weights = made + rows * self.tile.width * float32.bytes
@@ -107,7 +106,7 @@ class NarrowWriter(ProductKernel):
 
     @property
     def scratch(self) -> Size:
-        """Bytes of scratch."""
+        """Bytes of scratch memory."""
         height = self.tile.heights[-1]
         rows = as_size(height)
         if self.part:
@@ -117,11 +116,11 @@ class NarrowWriter(ProductKernel):
     # ---- functions -----------------------------------------------------------------------------
 
     def functions(self) -> tuple[ir.Function, ...]:
-        """What follows the sums, what brings rows into place, and main."""
-        self.finish = self.finish_function(self.form.product, self.machine)
+        """Return the epilogue, the function that prepares rows, and main."""
+        self.epilogue = self.make_epilogue(self.form.product, self.machine)
         self.prepare = prepare_function(self.tile, self.form, self.block)
         self._body()
-        return (self.finish, self.prepare, self.main(self.code.written))
+        return (self.epilogue, self.prepare, self.main(self.code.written))
 
     def _body(self) -> None:
         code, rows = self.code, self.sizes.value(self.form.product.m.extent)
@@ -139,8 +138,10 @@ class NarrowWriter(ProductKernel):
 
     @contextmanager
     def _units(self) -> Iterator[ir.Value]:
-        """A loop over panels, at each position of the outer loops: its number, which shares rows
-        of A."""
+        """Loop over panels, at each position of the outer loops.
+
+        Yields the number of the position, which shares rows of A.
+        """
         code, value, form = self.code, self.sizes.value, self.form.product
         with code.range(variable("start"), variable("stop")) as unit:
             loops = ((walk.name, value(walk.extent)) for walk in reversed(form.loops))
@@ -155,7 +156,7 @@ class NarrowWriter(ProductKernel):
             yield variable("rest0")
 
     def _rows_of(self, tile: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """The first row of a tile, and how many it has."""
+        """Return the first row of a tile, and its row count."""
         more = select(tile < self.taller, 1, constant(0))
         row0 = self.code.let(self._first_row(tile), "row0")
         return row0, self.code.let(self.even + more, "rows")
@@ -163,22 +164,22 @@ class NarrowWriter(ProductKernel):
     def _first_row(self, tile: ir.Value) -> ir.Value:
         return tile * self.even + least(tile, self.taller)
 
-    def _prepared(self, wanted: ir.Value, row: ir.Value, **counts: ir.Value) -> None:
-        """Rows from one on brought into place, as many as `counts` say, unless they are there."""
+    def _prepared(self, requested: ir.Value, row: ir.Value, **counts: ir.Value) -> None:
+        """Prepare the rows from `row` on (counts in `counts`), unless they are ready."""
         code, value, form = self.code, self.sizes.value, self.form.product
-        wanted = code.let(wanted)
-        with code.when(register("ready").differs(wanted)):
+        requested = code.let(requested)
+        with code.when(register("ready").differs(requested)):
             a = ir.Address("a", self.a_at + row * value(form.m.a))
             to, sums = (ir.Address("scratch", constant(at)) for at in (self.offsets[-1], 0))
             steps = {"row": value(form.m.a), "k_step": value(form.k.a)}
             code.emit(call(self.prepare, a=a, to=to, sums=sums, **steps, **counts))
-            code.emit(ir.Assign("ready", wanted))
+            code.emit(ir.Assign("ready", requested))
 
     def _sums(
         self, rows: ir.Value, wide: bool, weights: ir.Address, first: ir.Value, groups: ir.Value,
         row: ir.Value, to: ir.Value,
     ) -> None:  # fmt: skip
-        """Sums over blocks of k, of so many of the rows in place from `row` on."""
+        """Emit sums over blocks of k, of `rows` of the prepared rows from `row` on."""
         a = (row * self.padded + first * self.block) * float32.bytes
         sums = (row * self.form.groups + first) * float32.bytes
         scales = variable("panel") * self.form.groups + first
@@ -192,12 +193,12 @@ class NarrowWriter(ProductKernel):
         self.code.emit(ir.Switch(rows, cases))
 
     def _weights_at(self, first: ir.Value) -> ir.Address:
-        """Where the weights of the panel are from a block of k on."""
+        """Return the address of the panel's weights from a block of k on."""
         blocks = variable("panel") * self.form.groups + first
         return ir.Address("w", blocks * (self.block * self.tile.width * self.tile.bits // 8))
 
     def _many(self) -> None:
-        """Blocks of tiles that share weights made floats."""
+        """Compute blocks of tiles that share decoded weights."""
         code, tiles, (_, made_at, weights_at, _) = self.code, self.tiles, self.offsets
         weights = ir.Address("scratch", constant(weights_at))
         with code.range(0, tiles, _TILES) as first_tile:
@@ -222,10 +223,10 @@ class NarrowWriter(ProductKernel):
                         self._sums(rows, True, weights, first, groups, row, made(row))
                 with code.range(first_tile, last_tile) as tile:
                     row0, _ = self._rows_of(tile)
-                    self._finish(made(row0 - first_row))
+                    self._epilogue(made(row0 - first_row))
 
     def _few(self) -> None:
-        """All tiles of a few rows, panel by panel."""
+        """Compute all tiles of a few rows, panel by panel."""
         code, heights = self.code, self.tile.heights
         zero, to = constant(0), constant(self.offsets[1])
         with self._units() as block, code.range(0, self.tiles) as tile:
@@ -237,10 +238,12 @@ class NarrowWriter(ProductKernel):
             self._prepared(block * self.tiles + tile, row0)
             every = constant(self.form.groups)
             self._sums(height, False, self._weights_at(zero), zero, every, zero, to)
-            self._finish(to)
+            self._epilogue(to)
 
-    def _finish(self, made_at: ir.Value) -> None:
+    def _epilogue(self, made_at: ir.Value) -> None:
         row = self.sizes.value(self.form.product.m.c)
         out_at = self.c_at + variable("row0") * row
         sums, sums_row = ir.Address("scratch", made_at), constant(self.tile.width)
-        self.code.emit(call(self.finish, sums=sums, out_at=out_at, out_row=row, sums_row=sums_row))
+        self.code.emit(
+            call(self.epilogue, sums=sums, out_at=out_at, out_row=row, sums_row=sums_row)
+        )

@@ -1,13 +1,13 @@
-"""What no model changes of products with narrow weights: a few rows times a panel of columns.
+"""Shape-independent micro-kernels of weight-only quantised products: a few rows times a panel.
 
     c[i, j] = sum over blocks of scale[block, j] * sum over k of the block of a[i, k] * w[k, j]
 
-Weights become floats in registers: bytes by conversion, fields of 4 bits where they lie in their
-word. Field f of a word is 16^f times its number there, so `a` comes divided by that (by a power of
-two: exactly). It counts from 8, so 8 times the sum of `a` over the block is taken off.
+Weights are decoded to floats in registers: bytes by conversion, 4-bit fields without a shift.
+Field f of a word is 16^f times its value, so `a` is divided by that in advance (a power of two:
+exact). A field has an offset of 8, so 8 times the sum of `a` over the block is subtracted.
 
-Many rows have the weights made floats once, by `decode`, and read those: the same sums in the same
-order. One set of sums serves all rows: their bits do not depend on how many there are.
+For many rows `decode` converts the weights to floats once: the same sums in the same order. One set
+of sums serves all row counts: the bits of a row do not depend on them.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, fma, number, splat, variable
-from anydim.kernels.matmul.accumulators import Sums
+from anydim.kernels.matmul.accumulators import Accumulators
 from anydim.kernels.matmul.matmul_kernel import function_library
 from anydim.kernels.matmul.weight_only_quant.quant_form import FIELDS
 
 SCALARS = ("groups", "block", "a_row", "sums_row", "more")
-MIDDLE = 8  # what a field of 4 bits holds for 0
-HIGHEST = FIELDS - 2  # the last field that is read where it lies: the next one has the sign
+MIDDLE = 8  # the value 0 in a 4-bit field
+HIGHEST = FIELDS - 2  # the last field that needs no shift: the next one has the sign bit
 
 
 @dataclass(frozen=True)
 class NarrowTile:
     """Weights of `bits`, panels of `vectors`; k in steps of `step`; heights of row tiles.
 
-    `wide` are the heights of tiles that read weights as `decode` left them.
+    `wide` are the heights of tiles that read decoded weights.
     """
 
     bits: int
@@ -55,18 +55,18 @@ class NarrowTile:
 
 
 def name_of(tile: NarrowTile, height: int, wide: bool = False) -> str:
-    """The function for row tiles of a height."""
+    """Return the name of the function for row tiles of a height."""
     return f"{tile.prefix}_{height}{'wide' if wide else 'rows'}"
 
 
 def decode_name(tile: NarrowTile) -> str:
-    """The function that makes floats of a part of a panel: (w, to, k)."""
+    """Return the name of the function that decodes a part of a panel: (w, to, k)."""
     return f"{tile.prefix}_decode"
 
 
 @lru_cache(maxsize=32)
 def narrow_libraries(tile: NarrowTile) -> tuple[ir.Library, ...]:
-    """A library for each height, so that threads share the compiling."""
+    """Return a library for each height, so that threads share the compilation."""
     rows = [*((h, False) for h in tile.heights), *((h, True) for h in tile.wide)]
     decoded = (ir.Pointer("w", int8), ir.Pointer("to", float32), ir.Scalar("k"))
     return (
@@ -86,24 +86,24 @@ def _parameters(wide: bool) -> tuple[ir.Pointer | ir.Scalar, ...]:
     return (*pointers.values(), *(ir.Scalar(name) for name in SCALARS))
 
 
-def _place(tile: NarrowTile, step: ir.Value, j: int) -> ir.Value:
-    """Where vector j of a step of k is, of numbers that lie one by one."""
+def _offset(tile: NarrowTile, step: ir.Value, j: int) -> ir.Value:
+    """Return the offset of vector j of a k-step in decoded weights."""
     return step * tile.width + j * tile.lanes
 
 
 def _weights(code: Writer, tile: NarrowTile, at: ir.Value) -> Callable[[int, int], ir.Value]:
-    """Vector j of the weights of step at + u as floats, by u and j."""
+    """Return a function of u and j: vector j of the weights of step at + u, as floats."""
     lanes, vector = tile.lanes, ir.Type(float32, tile.lanes)
 
     def byte(u: int, j: int) -> ir.Value:
-        numbers = ir.Load(ir.Type(int8, lanes), "w", _place(tile, at + u, j))
+        numbers = ir.Load(ir.Type(int8, lanes), "w", _offset(tile, at + u, j))
         return ir.Convert(vector, numbers)
 
     if tile.bits == 8:
         return byte
     first = at * (tile.width // FIELDS)
-    places = [first + j * lanes for j in range(tile.vectors)]
-    words = [code.let(ir.Load(ir.Type(int32, lanes), "w", place)) for place in places]
+    offsets = [first + j * lanes for j in range(tile.vectors)]
+    words = [code.let(ir.Load(ir.Type(int32, lanes), "w", offset)) for offset in offsets]
 
     def field(u: int, j: int) -> ir.Value:
         word = words[j]
@@ -116,24 +116,24 @@ def _weights(code: Writer, tile: NarrowTile, at: ir.Value) -> Callable[[int, int
 
 
 def _decode(tile: NarrowTile, code: Writer) -> None:
-    """Weights as floats, where they lie in their words: a power of two for each field."""
+    """Decode weights to floats in field position: scaled by a power of two per field."""
     with code.range(0, variable("k"), tile.step) as at:
         weight = _weights(code, tile, at)
         for u, j in product(range(tile.step), range(tile.vectors)):
-            code.emit(ir.Store("to", _place(tile, at + u, j), weight(u, j)))
+            code.emit(ir.Store("to", _offset(tile, at + u, j), weight(u, j)))
 
 
 def _rows(tile: NarrowTile, height: int, wide: bool, code: Writer) -> None:
-    """The sums of a row tile; `wide`: of weights that `decode` has made floats.
+    """Emit the sums of a row tile; with `wide`, of decoded weights.
 
-    Of those two steps at a time: LLVM moves loads up, and registers run out.
+    Decoded weights have fewer steps at a time: LLVM hoists loads, and registers run out.
     """
     lanes, vector = tile.lanes, ir.Type(float32, tile.lanes)
-    sums = Sums(code, vector, height, tile.vectors, "t")
-    places = {(i, j): constant(i * tile.width + j * lanes) for i, j in sums.places}
+    sums = Accumulators(code, vector, height, tile.vectors, "t")
+    offsets = {(i, j): constant(i * tile.width + j * lanes) for i, j in sums.indices}
     step, block = min(tile.step, 4) if wide else tile.step, variable("block")
     with code.when(variable("more").equals(0)):
-        for at in places.values():
+        for at in offsets.values():
             code.emit(ir.Store("c", at, number(float32, 0, lanes)))
     with code.range(0, variable("groups")) as group:
         sums.declare()
@@ -145,9 +145,9 @@ def _rows(tile: NarrowTile, height: int, wide: bool, code: Writer) -> None:
                 rows = [variable("a_row") * i + at + u for i in range(height)]
                 sums.add([ir.Load(ir.Type(float32), "a", row) for row in rows], b)
         scales = [
-            code.let(ir.Load(vector, "s", _place(tile, group, j))) for j in range(tile.vectors)
+            code.let(ir.Load(vector, "s", _offset(tile, group, j))) for j in range(tile.vectors)
         ]
-        for (i, j), at in places.items():
+        for (i, j), at in offsets.items():
             total: ir.Value = sums[i, j]
             if tile.bits == 4:
                 own = variable("sums_row") * i + group
@@ -157,6 +157,6 @@ def _rows(tile: NarrowTile, height: int, wide: bool, code: Writer) -> None:
 
 
 def _decoded(tile: NarrowTile, at: ir.Value) -> Callable[[int, int], ir.Value]:
-    """As `_weights`, of what `decode` left."""
+    """Return the same as `_weights`, for decoded weights."""
     vector = ir.Type(float32, tile.lanes)
-    return lambda u, j: ir.Load(vector, "w", _place(tile, at + u, j))
+    return lambda u, j: ir.Load(vector, "w", _offset(tile, at + u, j))

@@ -1,4 +1,4 @@
-"""Rows of A as products with narrow weights take them."""
+"""Prepares rows of A for weight-only quantised products."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ SCALARS = ("row", "k_step", "rows", "height")
 
 
 def prepare_function(tile: NarrowTile, form: NarrowForm, block: int) -> ir.Function:
-    """Rows of A side by side, with zeros behind them; the last one stands for more rows.
+    """Return the function that copies rows of A contiguously, padded with zeros.
 
-    For fields of 4 bits divided by what their places count, and their sums over each block.
+    The last row is repeated up to `height`. For 4-bit fields, elements are divided by the scale of
+    their field, and summed over each block.
     """
     code, lanes = Writer(), tile.lanes
     zero = number(float32, 0, lanes)
@@ -43,7 +44,7 @@ def prepare_function(tile: NarrowTile, form: NarrowForm, block: int) -> ir.Funct
 
 
 def _read(code: Writer, row: ir.Value, at: ir.Value, count: ir.Value, zero: ir.Const) -> ir.Value:
-    """`count` elements of a row of A, zeros behind them; it has neighbours or elements apart."""
+    """Load `count` elements of a row of A, contiguous or strided, padded with zeros."""
     lanes, step, value = zero.type.lanes, variable("k_step"), ir.Get(zero.type, "value")
     known = code.let(first_lanes(count, lanes))
     code.emit(ir.Declare(value.name, zero))
@@ -51,12 +52,12 @@ def _read(code: Writer, row: ir.Value, at: ir.Value, count: ir.Value, zero: ir.C
         with code.when(step.equals(1)):
             code.emit(ir.Assign(value.name, ir.Load(zero.type, "a", row + at, known)))
         with code.otherwise():
-            places = (row + at * step).spread(lanes) + iota(lanes) * step
-            code.emit(ir.Assign(value.name, ir.Gather(zero.type, "a", places, known)))
+            offsets = (row + at * step).spread(lanes) + iota(lanes) * step
+            code.emit(ir.Assign(value.name, ir.Gather(zero.type, "a", offsets, known)))
     return value
 
 
 def _factors(lanes: int) -> ir.Value:
-    """2^(-4 f) for the field f of each lane, by its bits; the last field is moved down."""
+    """Return 2^(-4 f) for the field f of each lane, as bits; the last field is shifted down."""
     field = least(iota(lanes, int32) & (FIELDS - 1), HIGHEST)
     return ((127 - field * 4) << 23).bits(float32)

@@ -1,8 +1,8 @@
 """The template of matrix products with constant weights of 4 or 8 bits, scaled in blocks.
 
-A step of a decoder waits for weights: these come at their own width and become floats in registers.
-`quant_form.py` reads the group, `quant_loops.py` writes the loops, `quant_micro_kernels.py` has
-what no model changes.
+A step of a decoder is bound by the memory traffic of weights: they are read at their own width and
+decoded in registers. `quant_form.py` reads the group, `quant_loops.py` writes the loops, and
+`quant_micro_kernels.py` holds the shape-independent functions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anydim.kernels.matmul.weight_only_quant.quant_loops import NarrowWriter
 from anydim.kernels.matmul.weight_only_quant.quant_micro_kernels import NarrowTile
 from anydim.kernels.template import Task, form_template
 
-_VECTORS = 4  # side by side, so that sums of one row do not wait for each other
+_VECTORS = 4  # vectors per panel, so that the sums of one row are independent
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def _propose(form: NarrowForm, task: Task) -> Narrow:
 
 
 def _tile(form: NarrowForm, schedule: Narrow, machine: Machine) -> NarrowTile:
-    """Row tiles as high as registers hold."""
+    """Return row tiles of the maximum height that fits the registers."""
     whole = form.groups == 1 or form.block % 4 == 0
     step = FIELDS if form.bits == 4 else 4 if whole else 1
     large = machine.registers >= 32
@@ -47,12 +47,12 @@ def _tile(form: NarrowForm, schedule: Narrow, machine: Machine) -> NarrowTile:
 def _lower(form: NarrowForm, schedule: Narrow, task: Task) -> Launch:
     tile = _tile(form, schedule, task.machine)
     writer = NarrowWriter(task.group, form, tile, task.machine)
-    reason = f"a matrix product with weights of {form.bits} bits, read at that width"
+    reason = f"a matrix product with weights of {form.bits} bits, decoded in registers"
     return writer.launch(schedule, _packings(form, tile, writer.padded), form.product.work, reason)
 
 
 def _packings(form: NarrowForm, tile: NarrowTile, depth: int) -> dict[str, Packing]:
-    """How weights and scales are packed when they are loaded."""
+    """Return the load-time packings of weights and scales."""
     _, k, n = (known_parts(part) for part in form.product.b_parts)
     scales = ((form.groups, form.scale_k),), ((form.columns, form.scale_n),)
     return {

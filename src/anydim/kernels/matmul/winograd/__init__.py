@@ -1,1 +1,1 @@
-"""3 x 3 convolutions in a quarter of the products: a group in, a launch with transforms out."""
+"""3 x 3 convolutions with a quarter of the products: takes a group, returns a launch."""

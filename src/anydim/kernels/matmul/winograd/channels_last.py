@@ -1,12 +1,12 @@
-"""Winograd's way for tensors whose channels lie last: vectors of channels, nothing is shuffled.
+"""Winograd convolutions of channels-last tensors: vectors run along channels, without shuffles.
 
 for each rectangle of a thread's part (`matmul/work_partition.py`), each block of windows
     the transformed windows of the block: V[36][windows][channels]
-    for each panel of columns, which are channels of the result
+    for each panel of columns, which are output channels
         for each of the 36 products, each tile of windows: sums = V U, as in a contraction
-        for each window: its results, with what follows
+        for each window: its results, with the epilogue
 
-Windows are counted through all images, so that small ones fill tiles together.
+Windows are numbered across all images, so that windows of small images share tiles.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anydim.kernels.matmul.contraction.contraction_micro_kernels import (
     prefix_of,
 )
 from anydim.kernels.matmul.matmul_kernel import call
-from anydim.kernels.matmul.register_tile import GIVEN, LINE, Asks, give, zeros_to_start
+from anydim.kernels.matmul.register_tile import GIVEN, LINE, PrefetchB, store_scalar, zeros_to_start
 from anydim.kernels.matmul.schedules import WinogradAcross
 from anydim.kernels.matmul.winograd.channels_last_transforms import (
     Shared,
@@ -31,18 +31,18 @@ from anydim.kernels.matmul.winograd.channels_last_transforms import (
 )
 from anydim.kernels.matmul.winograd.winograd_form import Images
 from anydim.kernels.matmul.winograd.winograd_kernel import WinogradKernel
-from anydim.kernels.matmul.winograd.winograd_transforms import PRODUCTS, End
-from anydim.kernels.matmul.work_partition import MOST_PACKED, Sharing, from_on, work_of
+from anydim.kernels.matmul.winograd.winograd_transforms import PRODUCTS, VectorEpilogue
+from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, from_on, work_of
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div
 
-_ALONE = 6  # tiles of windows of each thread where they share these alone
-_AGAIN = 2  # columns whose weights come again while a window is transformed again
+_ALONE = 6  # minimum tiles of windows per thread when threads share windows alone
+_AGAIN = 2  # columns of weights that cost as much to reload as a window to transform again
 
 
 class AcrossWriter(WinogradKernel):
-    """The kernel of tensors whose channels lie last: lanes are channels."""
+    """The kernel of channels-last tensors: lanes are channels."""
 
     name = "winograd_across"
 
@@ -50,19 +50,19 @@ class AcrossWriter(WinogradKernel):
         self, group: Group, images: Images, schedule: WinogradAcross, threads: int
     ) -> None:
         form = images.form
-        super().__init__(group, form.outputs, (form.b, form.a), images.ending, schedule.tile)
+        super().__init__(group, form.outputs, (form.b, form.a), images.epilogue, schedule.tile)
         self.images, self.form, self.schedule = images, form, schedule
         self.lanes = schedule.lanes
         self.libraries = contraction_libraries(self.tile, form.dtype)
         tiles, columns = ceil_div(images.windows, self.tile.rows), form.n.extent
         enough = from_on(tiles, _ALONE * max(threads, 2))
         alone = enough * from_on(images.windows * _AGAIN - columns, 0)
-        self.sharing = Sharing(
+        self.partition = WorkPartition(
             (), tiles, columns, self.tile.width, self.tile.lanes, alone,
             work_of(
                 as_size(1), images.windows * PRODUCTS, tiles * PRODUCTS, columns, images.channels
             ),
-            MOST_PACKED,
+            MAX_STEPS_PACKED,
         )  # fmt: skip
 
     @property
@@ -71,39 +71,41 @@ class AcrossWriter(WinogradKernel):
         return align_up(self.images.channels, self.lanes)
 
     @property
-    def apart(self) -> Size:
-        """Elements between the 36 matrices of transformed windows: on unlike lines of a cache."""
+    def matrix_stride(self) -> Size:
+        """Elements between the 36 matrices of transformed windows, in different cache sets."""
         return self.row * self.schedule.block + LINE // self.form.dtype.bytes
 
     @property
-    def sums_apart(self) -> int:
+    def sums_stride(self) -> int:
         """Elements between the 36 matrices of sums."""
         return self.tile.width * self.schedule.block + LINE // self.form.dtype.bytes
 
     @property
     def spread_bytes(self) -> Size:
-        return align_up(self.apart * (PRODUCTS * self.form.dtype.bytes), LINE)
+        return align_up(self.matrix_stride * (PRODUCTS * self.form.dtype.bytes), LINE)
 
     @property
     def scratch(self) -> Size:
-        return self.spread_bytes + PRODUCTS * self.sums_apart * self.form.dtype.bytes
+        return self.spread_bytes + PRODUCTS * self.sums_stride * self.form.dtype.bytes
 
     def _transforms(self) -> tuple[ir.Function, ir.Function]:
-        spread = spread_values(self.images, self.sizes, self.row, self.apart)
+        spread = spread_values(self.images, self.sizes, self.row, self.matrix_stride)
         collect = collect_values(self.images, self.sizes)
         dtype, lanes = self.form.dtype, self.lanes
-        end = End.of(self.images.ending, dtype, lanes)
+        epilogue = VectorEpilogue.of(self.images.epilogue, dtype, lanes)
         libraries = (
             spread_library(Shared(dtype, lanes, spread)),
-            collect_library(Shared(dtype, lanes, collect), self.tile.width, self.sums_apart, end),
+            collect_library(
+                Shared(dtype, lanes, collect), self.tile.width, self.sums_stride, epilogue
+            ),
         )
         for library in libraries:
             self.needs(library)
         return libraries[0].functions[0], libraries[1].functions[0]
 
-    def made(self) -> tuple[ir.Function, ...]:
-        """None: the transforms are in libraries."""
-        super().made()
+    def callees(self) -> tuple[ir.Function, ...]:
+        """Return no functions: the transforms are in libraries."""
+        super().callees()
         return ()
 
     def start(self) -> list[ir.Step]:
@@ -112,9 +114,9 @@ class AcrossWriter(WinogradKernel):
         return [
             *zeros_to_start(tile, self.form.dtype),
             ir.Stack("given", int64, len(GIVEN)),
-            give("a_row", self.sizes.role("x_copied", self.row)),
-            give("b_panel", channels * tile.lanes),
-            give("c_row", constant(tile.width)),
+            store_scalar("a_row", self.sizes.role("x_copied", self.row)),
+            store_scalar("b_panel", channels * tile.lanes),
+            store_scalar("c_row", constant(tile.width)),
         ]
 
     def enter(self) -> list[ir.Step]:
@@ -123,16 +125,16 @@ class AcrossWriter(WinogradKernel):
         return [ir.Let("stop_window", least(stop, windows))]
 
     def levels(self) -> list[Level]:
-        """Blocks of windows, panels, products, tiles."""
+        """Return the levels: blocks of windows, panels, products, tiles."""
         width, block = self.tile.width, self.schedule.block
         first = variable("first_tile") * self.tile.rows
-        left = variable("stop_window") - variable("first")
+        remaining = variable("stop_window") - variable("first")
         columns = self.sizes.role("all_columns", self.form.n.extent) - variable("column0")
         return [
             Level(
                 "first", first, variable("stop_window"), block,
                 [
-                    ir.Let("count", least(left, block)),
+                    ir.Let("count", least(remaining, block)),
                     call(self.spread, dst=ir.Address("scratch", constant(0))),
                 ],
             ),
@@ -141,7 +143,7 @@ class AcrossWriter(WinogradKernel):
                 [
                     ir.Let("column0", variable("panel") * width),
                     ir.Let("columns", least(columns, width)),
-                    give("columns", variable("columns")),
+                    store_scalar("columns", variable("columns")),
                     *self._shares(),
                 ],
                 self._results(),
@@ -151,9 +153,9 @@ class AcrossWriter(WinogradKernel):
         ]  # fmt: skip
 
     def _shares(self) -> list[ir.Step]:
-        """The tiles of a product share in asking for the weights of the next one.
+        """Divide the prefetches of the next product's weights among the tiles of a product.
 
-        One that is alone asks a little ahead.
+        A single tile prefetches a short distance ahead.
         """
         channels = self.sizes.role("all_channels", self.images.channels)
         many, single = variable("many"), variable("many").equals(1)
@@ -161,31 +163,33 @@ class AcrossWriter(WinogradKernel):
             ir.Let("many", (variable("count") + (self.tile.rows - 1)) / self.tile.rows),
             ir.Let("share", channels * self.tile.lanes / (many * self.tile.rows)),
             ir.Let("next", channels * self._padded),
-            give("asks", select(single, constant(Asks.SOON), constant(Asks.NEXT))),
-            give("step", (many + (self.tile.lanes * self.tile.unroll - 1)) / many),
+            store_scalar(
+                "asks", select(single, constant(PrefetchB.SOON), constant(PrefetchB.NEXT))
+            ),
+            store_scalar("step", (many + (self.tile.lanes * self.tile.unroll - 1)) / many),
         ]
 
     @property
     def _padded(self) -> ir.Value:
-        """Columns of the weights of a product, with those of the last panel that there are not."""
+        """Columns of the weights of a product, with the padding of the last panel."""
         return self.sizes.role("padded_columns", align_up(self.form.n.extent, self.tile.lanes))
 
     def _tile(self) -> list[ir.Step]:
-        """One register tile of one product."""
+        """Compute one register tile of one product."""
         role, size, tile = self.sizes.role, self.form.dtype.bytes, self.tile
         channels = role("all_channels", self.images.channels)
         a = (
-            variable("product") * role("apart", self.apart) * size
+            variable("product") * role("apart", self.matrix_stride) * size
             + variable("window") * role("x_copied", self.row) * size
         )
         b = (variable("product") * self._padded + variable("column0")) * channels
         row = variable("window") * tile.width
-        c = (variable("product") * self.sums_apart + row) * size
+        c = (variable("product") * self.sums_stride + row) * size
         return [
-            give("k", channels),
-            give("rows", least(variable("count") - variable("window"), tile.rows)),
-            *(give(name, constant(0)) for name in ("init_row", "init_step")),
-            give("ahead", variable("next") + variable("window") * variable("share")),
+            store_scalar("k", channels),
+            store_scalar("rows", least(variable("count") - variable("window"), tile.rows)),
+            *(store_scalar(name, constant(0)) for name in ("init_row", "init_step")),
+            store_scalar("ahead", variable("next") + variable("window") * variable("share")),
             ir.Call(
                 f"{prefix_of(tile, self.form.dtype)}_row",
                 (

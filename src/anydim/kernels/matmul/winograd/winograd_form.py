@@ -1,7 +1,7 @@
-"""What Winograd's templates see in a group: a 3 x 3 convolution, and whether it pays to transform.
+"""The forms of Winograd's templates: a 3 x 3 convolution, and whether the transform pays.
 
-Channels of its tensors lie first (`Planes`) or last (`Images`). Small images, and rows of few
-windows, take a plain convolution less time.
+Tensors are channels-first (`Planes`) or channels-last (`Images`). A plain convolution is faster
+for small images, and for rows of few windows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from collections.abc import Collection, Sequence
 from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
 from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, form_of
-from anydim.kernels.matmul.convolution.convolution_epilogue import Ending, ending, ending_of
+from anydim.kernels.matmul.convolution.convolution_epilogue import (
+    TileEpilogue,
+    tile_epilogue,
+    tile_epilogue_of,
+)
 from anydim.kernels.matmul.convolution.convolution_form import Windows, windows_of
 from anydim.kernels.matmul.epilogue import COLUMN, ROW
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
@@ -19,7 +23,7 @@ from anydim.kernels.matmul.winograd.winograd_transforms import (
     PRODUCTS,
     STEP,
     first_position,
-    positions,
+    input_extent,
     windows_across,
 )
 from anydim.kernels.matmul.work_partition import from_on
@@ -27,31 +31,31 @@ from anydim.kernels.template import Task
 from anydim.lang.tree.affine import Affine
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
 
-_LEAST_CHANNELS = 16  # in and out: with fewer the transforms cost more than they save
+_MIN_CHANNELS = 16  # in and out: with fewer the transforms cost more than they save
 _VECTOR, _PANEL = 16, 48  # windows or channels
-_READ, _TRANSFORM, _PACK = 12, 9_000, 10  # multiply-adds that a number, a vector, a window takes
-_TRANSFORM_LAST, _COPY = 8_000, 10  # that a vector of a window, a copied number take
+_READ, _TRANSFORM, _PACK = 12, 9_000, 10  # costs in multiply-adds: a number, a vector, a window
+_TRANSFORM_LAST, _COPY = 8_000, 10  # of a vector of a window, of a copied number
 _KEPT, _FROM_MEMORY = ((1 << 19, 0), (1 << 21, 7), (1 << 22, 20)), 26  # see `_read`
-_BLOCK, _LARGE_BLOCK = 32, 64  # windows of a block, and where the weights come from memory
+_BLOCK, _LARGE_BLOCK = 32, 64  # windows of a block; with weights read from memory
 _MANY_WEIGHTS = 1 << 22
-_OWN_BIAS = {ROW: as_size(0), COLUMN: as_size(1)}  # how a bias steps where channels lie last
+_OWN_BIAS = {ROW: as_size(0), COLUMN: as_size(1)}  # strides of a bias in channels-last tensors
 
 
 @dataclass(frozen=True)
 class Planes:
-    """The convolution and what follows."""
+    """A channels-first convolution and its epilogue."""
 
     form: Windows
-    ending: Ending
+    epilogue: TileEpilogue
 
     @property
     def pays(self) -> Size:
-        """1 where it takes less time than a plain convolution, else 0.
+        """1 where it is faster than a plain convolution, else 0.
 
-        In multiply-adds: products of whole vectors; weights, for each panel of windows, from
-        memory; both transforms, a row of a vector's windows at a time. Measured on a Xeon with
-        AVX-512 (16 to 512 channels, 5 x 5 to 56 x 56, 3 x 100, 200 x 3): the slower way is taken
-        where it is 1.07 at most.
+        Costs in multiply-adds: products of whole vectors; weights, read from memory for each panel
+        of windows; both transforms, one row of a vector's windows at a time. Measured on a Xeon
+        with AVX-512 (16 to 512 channels, 5 x 5 to 56 x 56, 3 x 100, 200 x 3): where the choice is
+        wrong, it is at most 1.07 times slower.
         """
         form = self.form
         down, along = windows_across(form)
@@ -66,11 +70,11 @@ class Planes:
 
 @dataclass(frozen=True)
 class Images:
-    """The convolution: its product, what follows, the axes of places (images, rows, columns)."""
+    """A channels-last convolution: product, epilogue, output axes (images, rows, columns)."""
 
     form: ContractionForm
-    ending: Ending
-    places: tuple[WindowAxis, ...]
+    epilogue: TileEpilogue
+    positions: tuple[WindowAxis, ...]
     bounds: tuple[Bound, ...]
 
     @property
@@ -80,102 +84,103 @@ class Images:
     @property
     def across(self) -> tuple[Size, Size]:
         """Windows down and along an image."""
-        down, along = (ceil_div(place.extent, STEP) for place in self.places[-2:])
+        down, along = (ceil_div(axis.extent, STEP) for axis in self.positions[-2:])
         return down, along
 
     @property
     def windows(self) -> Size:
         down, along = self.across
-        images = self.places[0].extent if len(self.places) == 3 else as_size(1)
+        images = self.positions[0].extent if len(self.positions) == 3 else as_size(1)
         return images * down * along
 
     def first(self, axis: int) -> Size:
-        """The position in x of the first window, along rows (0) or columns (1) of an image."""
-        return first_position(self.bounds, self.places[axis - 2])
+        """Return the position in x of the first window along rows (0) or columns (1)."""
+        return first_position(self.bounds, self.positions[axis - 2])
 
     def extent(self, axis: int) -> Size:
-        """Positions of x."""
-        return positions(self.bounds, self.places[axis - 2])
+        """Return the positions of x along rows (0) or columns (1)."""
+        return input_extent(self.bounds, self.positions[axis - 2])
 
     @property
     def block(self) -> int:
-        """Windows that use the weights together."""
+        """Windows that share one pass over the weights."""
         weights = (PRODUCTS * self.channels * self.form.n.extent).constant or 0
         return _LARGE_BLOCK if weights > _MANY_WEIGHTS else _BLOCK
 
     @property
     def pays(self) -> Size:
-        """1 where it takes less time than a plain product of windows, else 0.
+        """1 where it is faster than a plain product of windows, else 0.
 
-        As for a single image, so that it has the same bits in every batch. In multiply-adds:
-        products, weights that no cache holds, both transforms. Measured on a Xeon with AVX-512 (16
-        to 512 channels, 2 x 2 to 28 x 28): the slower way is taken for one image where it is 1.18
-        at most. Large weights count as if they came from memory, as in a network of such layers.
+        Evaluated for a single image, so that an image has the same bits in every batch. Costs in
+        multiply-adds: products, weights that exceed the caches, both transforms. Measured on a Xeon
+        with AVX-512 (16 to 512 channels, 2 x 2 to 28 x 28): where the choice is wrong for one
+        image, it is at most 1.18 times slower. Large weights count as read from memory, as in a
+        network of such layers.
         """
         channels, columns, windows = self.channels, self.form.n.extent, product(self.across)
-        places = product(place.extent for place in self.places[-2:])
+        positions = product(axis.extent for axis in self.positions[-2:])
         weights = channels * columns
         vectors = ceil_div(channels, _VECTOR) + ceil_div(columns, _VECTOR)
         transformed = PRODUCTS * weights
         blocks = ceil_div(windows, self.block)
-        taken = transformed * (maximum(windows, 4) + _read(transformed) * blocks)
-        plain = 9 * places * (weights * 9 // 10 + _COPY * channels)
+        load_scalars = transformed * (maximum(windows, 4) + _read(transformed) * blocks)
+        plain = 9 * positions * (weights * 9 // 10 + _COPY * channels)
         plain = plain + 9 * weights * _read(9 * weights)
-        return from_on(plain - taken - _TRANSFORM_LAST * windows * vectors, 0)
+        return from_on(plain - load_scalars - _TRANSFORM_LAST * windows * vectors, 0)
 
 
 def planes_of(task: Task) -> Planes | None:
-    """The group as a convolution of channels-first tensors that fits; else None."""
+    """Return the group as a supported convolution of channels-first tensors, else None."""
     form = windows_of(task.group, task.box, task.constants)
     if form is None or form.w not in task.constants or form.dtype != float32:
         return None
-    if len(form.places) != 2 or [tap.extent.constant for tap in form.taps] != [3, 3]:
+    if len(form.positions) != 2 or [tap.extent.constant for tap in form.taps] != [3, 3]:
         return None
-    if any(place.x != tap.x for place, tap in zip(form.places, form.taps)):
+    if any(position.x != tap.x for position, tap in zip(form.positions, form.taps)):
         return None
-    pairs = [(place.name, tap.name) for place, tap in zip(form.places, form.taps)]
-    if form.places[1].x != 1 or not _plain(form.bounds, pairs):
+    pairs = [(position.name, tap.name) for position, tap in zip(form.positions, form.taps)]
+    if form.positions[1].x != 1 or not _plain(form.bounds, pairs):
         return None
-    if min(form.channels.extent.constant or 0, form.rows.constant or 0) < _LEAST_CHANNELS:
+    if min(form.channels.extent.constant or 0, form.rows.constant or 0) < _MIN_CHANNELS:
         return None
-    last = ending_of(form, task.group)
+    last = tile_epilogue_of(form, task.group)
     found = None if last is None else Planes(form, last)
     return None if found is None or found.pays.constant == 0 else found
 
 
 def _plain(bounds: Sequence[Bound], pairs: Collection[tuple[str, str]]) -> bool:
-    """Whether all bounds are those of a place and its own tap, one for each, in steps of one."""
-    steps = all(b.stride == 1 and b.spread == 1 and (b.place, b.tap) in pairs for b in bounds)
-    return steps and len({b.place for b in bounds}) == len(bounds)
+    """Whether each bound has a position and its own tap, one bound per position, strides of one."""
+    steps = all(b.stride == 1 and b.spread == 1 and (b.position, b.tap) in pairs for b in bounds)
+    return steps and len({b.position for b in bounds}) == len(bounds)
 
 
 def images_of(task: Task) -> Images | None:
-    """The group as a convolution of channels-last tensors that fits; else None."""
+    """Return the group as a supported convolution of channels-last tensors, else None."""
     form = form_of(task.group, task.constants, task.machine, task.box, starts=False)
-    side = None if form is None else form.windows
-    if form is None or side is None or form.dtype != float32 or form.loops:
+    layout = None if form is None else form.windows
+    if form is None or layout is None or form.dtype != float32 or form.loops:
         return None
     sums = [extent.constant for extent, _ in form.b_parts[1]]
-    if sums[:2] != [3, 3] or len(sums) != 3 or len(side.taps) != 1:
+    if sums[:2] != [3, 3] or len(sums) != 3 or len(layout.taps) != 1:
         return None
-    if len(side.places) not in (2, 3):
+    if len(layout.positions) not in (2, 3):
         return None
-    rows, columns = side.places[-2:]
+    rows, columns = layout.positions[-2:]
     channels = form.b_parts[1][-1][0]
-    if rows.x != side.taps[0].x or columns.x != channels or side.run != 3 * channels:
+    if rows.x != layout.taps[0].x or columns.x != channels or layout.run != 3 * channels:
         return None
-    tap = "" if side.tap is None else side.tap.name
-    pairs = ((rows.name, side.taps[0].name), (columns.name, tap))
-    if not _plain(side.bounds, pairs):
+    tap = "" if layout.tap is None else layout.tap.name
+    pairs = ((rows.name, layout.taps[0].name), (columns.name, tap))
+    if not _plain(layout.bounds, pairs):
         return None
-    if min(channels.constant or 0, form.n.extent.constant or 0) < _LEAST_CHANNELS:
+    if min(channels.constant or 0, form.n.extent.constant or 0) < _MIN_CHANNELS:
         return None
     own = Affine.of(as_size(0), {ROW: form.m.c, COLUMN: as_size(1)})
-    last = ending(form.outputs, form.dtype, task.group, own, _OWN_BIAS)
-    found = None if last is None else Images(form, last, side.places, side.bounds)
+    last = tile_epilogue(form.outputs, form.dtype, task.group, own, _OWN_BIAS)
+    found = None if last is None else Images(form, last, layout.positions, layout.bounds)
     return None if found is None or found.pays.constant == 0 else found
 
 
 def _read(weights: Size) -> int:
-    """Multiply-adds in the time that a weight takes to come."""
-    return next((each for most, each in _KEPT if (weights.constant or 0) <= most), _FROM_MEMORY)
+    """Return the cost of loading a weight, in multiply-adds."""
+    return next((each for limit, each in _KEPT if (weights.constant or 0) <= limit), _FROM_MEMORY)

@@ -4,7 +4,7 @@ for each rectangle of a thread's part (`matmul/work_partition.py`), each panel o
     the transformed windows of the panel: V[36][channels]
     for each block of rows
         for each of the 36 products, each strip of rows: sums = U V
-        for each row: the results of its windows, with what follows
+        for each row: the results of its windows, with the epilogue
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from anydim.kernels.matmul.winograd.winograd_transforms import (
     Spread,
     windows_across,
 )
-from anydim.kernels.matmul.work_partition import MOST_PACKED, Sharing, work_of
+from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, work_of
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div
 
 
 class WinogradWriter(WinogradKernel):
-    """The kernel of tensors whose channels lie first: lanes are windows."""
+    """The kernel of channels-first tensors: lanes are windows."""
 
     name = "winograd"
 
     def __init__(self, group: Group, planes: Planes, schedule: Winograd) -> None:
         form = planes.form
-        super().__init__(group, form.outputs, (form.w, form.x), planes.ending, schedule.tile)
+        super().__init__(group, form.outputs, (form.w, form.x), planes.epilogue, schedule.tile)
         self.form, self.schedule = form, schedule
         micro_kernel, libraries = called(self.tile, form.dtype, form.rows)
         self.strips = strips(self.tile, form.dtype, micro_kernel)
@@ -51,11 +51,11 @@ class WinogradWriter(WinogradKernel):
         down, along = windows_across(form)
         self.windows = down * along
         tiles = ceil_div(form.rows, self.tile.rows)
-        self.sharing = Sharing(
+        self.partition = WorkPartition(
             form.extents, tiles, self.windows,
             self.tile.width, self.tile.lanes, as_size(0),
             work_of(form.around * PRODUCTS, form.rows, tiles, self.windows, form.channels.extent),
-            MOST_PACKED,
+            MAX_STEPS_PACKED,
         )  # fmt: skip
 
     @property
@@ -66,17 +66,17 @@ class WinogradWriter(WinogradKernel):
 
     @property
     def scratch(self) -> Size:
-        """Those, and the sums of a block of rows; a vector may reach over the last ones."""
+        """Bytes of transformed windows and of a block's sums, with room for one more vector."""
         sums = PRODUCTS * self.schedule.block_rows * self.tile.width + self.tile.lanes
         return self.spread_bytes + sums * self.form.dtype.bytes
 
     def _transforms(self) -> tuple[ir.Function, ir.Function]:
         def made() -> tuple[ir.Function, ir.Function]:
             spread = Spread(self.form, self.sizes, self.tile.lanes, self.tile.width)
-            collect = Collect(self.form, self.sizes, self.tile.lanes, self.ending)
+            collect = Collect(self.form, self.sizes, self.tile.lanes, self.epilogue)
             return spread.function(), collect.function()
 
-        made()  # for all of the sizes they need
+        made()  # a first pass collects the sizes
         return made()
 
     def start(self) -> list[ir.Step]:
@@ -93,23 +93,23 @@ class WinogradWriter(WinogradKernel):
         ]
 
     def levels(self) -> list[Level]:
-        """Panels of windows, blocks of rows, products, strips."""
+        """Return the levels: panels of windows, blocks of rows, products, strips."""
         rows, tile = self.schedule.block_rows, self.tile
-        left = self.sizes.value(self.windows) - variable("column")
-        behind = variable("row_stop") - variable("row0")
+        remaining = self.sizes.value(self.windows) - variable("column")
+        rows_left = variable("row_stop") - variable("row0")
         results = loop("m", 0, variable("rows"), 1, *self._results())
         return [
             Level(
                 "panel", variable("first_panel"), variable("stop_panel"), 1,
                 [
                     ir.Let("column", variable("panel") * tile.width),
-                    ir.Let("width", least(left, tile.width)),
+                    ir.Let("width", least(remaining, tile.width)),
                     call(self.spread, dst=ir.Address("scratch", constant(0))),
                 ],
             ),
             Level(
                 "row0", variable("first_tile") * tile.rows, variable("row_stop"), rows,
-                [ir.Let("rows", least(behind, rows)), ir.Let("w_unit", self._weights())],
+                [ir.Let("rows", least(rows_left, rows)), ir.Let("w_unit", self._weights())],
                 [results],
             ),
             Level("product", 0, PRODUCTS, 1),
@@ -117,7 +117,7 @@ class WinogradWriter(WinogradKernel):
         ]  # fmt: skip
 
     def _weights(self) -> ir.Value:
-        """The first weight of the block of rows, of the first product."""
+        """Return the offset of the first product's first weight of the block of rows."""
         value, form = self.sizes.value, self.form
         group = align_up(form.rows, self.tile.rows) * form.channels.extent * PRODUCTS
         row = variable("row0") * value(form.channels.extent)
@@ -125,7 +125,7 @@ class WinogradWriter(WinogradKernel):
         return summed(row, *packed_at(loops, group, self.sizes.role))
 
     def _strip(self) -> list[ir.Step]:
-        """Some tiles of one product."""
+        """Compute several tiles of one product."""
         value, form = self.sizes.value, self.form
         channels = form.channels.extent
         each = value(align_up(form.rows, self.tile.rows) * channels)
@@ -135,13 +135,13 @@ class WinogradWriter(WinogradKernel):
         c = row * (self.tile.width * form.dtype.bytes)
         sums = ir.Address("scratch", value(self.spread_bytes) + c)
         zeros, zero = ir.Address("zeros", constant(0)), number(form.dtype, 0)
-        nothing, width = constant(0), constant(self.tile.width)
+        none, width = constant(0), constant(self.tile.width)
         return [
             call(
                 strip_function(self.strips.name, form.dtype), a=ir.Address("w", a),
                 b=ir.Address("scratch", b), bias=zeros, more=sums, low=zero, high=zero,
-                c=sums, k=value(channels), span=value(channels), gap=nothing,
-                b_row=width, c_row=width, bias_step=nothing, start=constant(1), finish=nothing,
+                c=sums, k=value(channels), span=value(channels), gap=none,
+                b_row=width, c_row=width, bias_step=none, start=constant(1), finish=none,
                 rows=least(variable("rows") - variable("row"), self.tile.rows * STRIP),
                 columns=variable("width"), a_row=value(channels),
             )

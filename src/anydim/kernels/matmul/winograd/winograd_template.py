@@ -1,13 +1,13 @@
 """The templates of 3 x 3 convolutions by Winograd's algorithm: a quarter of the products.
 
 16 results of a 3 x 3 window take 36 products instead of 144, and additions before and after; the
-weights are transformed when they are loaded and take four times the memory. Sums are of larger
-terms than those of a plain convolution: errors are about ten times as large, some 1e-6 of the
+weights are transformed at load time and take four times the memory. The terms of the sums are
+larger than those of a plain convolution: errors are about ten times as large, some 1e-6 of the
 largest result. `settings.winograd` turns it off.
 
-There is one for tensors whose channels lie first, and one for those whose lie last. A plain
-convolution of small images takes less time: where sizes are open, a kernel has both, and the
-weights are there for both.
+There is one template for channels-first tensors, and one for channels-last tensors. A plain
+convolution of small images is faster: where sizes are dynamic, a kernel has both variants, and the
+weights are packed for both.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _lower_planes(found: Planes, schedule: Winograd, task: Task) -> Launch:
     )
     writer = WinogradWriter(task.group, found, schedule)
     launch = writer.launch(schedule, {"w": panels}, form.work, _REASON)
-    return _beside(launch, found, convolution.TEMPLATE, task)
+    return _multiversioned(launch, found, convolution.TEMPLATE, task)
 
 
 def _propose_images(found: Images, task: Task) -> WinogradAcross | None:
@@ -63,11 +63,13 @@ def _lower_images(found: Images, schedule: WinogradAcross, task: Task) -> Launch
     )
     writer = AcrossWriter(task.group, found, schedule, task.machine.threads)
     launch = writer.launch(schedule, {"w": panels}, form.work, f"{_REASON}, along channels")
-    return _beside(launch, found, contraction.TEMPLATE, task)
+    return _multiversioned(launch, found, contraction.TEMPLATE, task)
 
 
-def _beside(transformed: Launch, found: Planes | Images, plain: Template, task: Task) -> Launch:
-    """The launch with a plain convolution in the same kernel, where sizes say which one pays."""
+def _multiversioned(
+    transformed: Launch, found: Planes | Images, plain: Template, task: Task
+) -> Launch:
+    """Return the launch, multiversioned with a plain convolution where sizes decide which pays."""
     rest = task.box, task.machine, task.constants
     proposed = plain.match(task.group, *rest)
     if found.pays.constant is not None or proposed is None:

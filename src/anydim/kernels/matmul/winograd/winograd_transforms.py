@@ -1,10 +1,10 @@
 """The transforms of Winograd's F(4 x 4, 3 x 3): windows of 6 x 6 to 36 products and back.
 
-    V = B' d B     d: 6 x 6 elements of x, of which neighbouring windows share 2
+    V = B' d B     d: 6 x 6 elements of x, of which adjacent windows share 2
     Y = A' M A     M: 36 sums of products, Y: 4 x 4 results
 
-Lanes are windows along a row of the result. What steps by 4 along x is loaded as it lies and
-shuffled apart; results are shuffled together again. Lavin and Gray, Fast Algorithms for
+Lanes are windows along a row of the result. Elements 4 apart along x are loaded contiguously and
+deinterleaved by shuffles; results are interleaved again. Lavin and Gray, Fast Algorithms for
 Convolutional Neural Networks, 2015.
 """
 
@@ -20,12 +20,12 @@ from anydim.kernels.codegen.arithmetic import first_lanes, quotient
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, fma, greatest, least, number, operate, shuffle, variable
-from anydim.kernels.matmul.convolution.convolution_epilogue import Ending
+from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue
 from anydim.kernels.matmul.convolution.convolution_form import Windows
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.sizes import Size, as_size, ceil_div
 
-STEP, REACH, PRODUCTS = 4, 6, 36  # results along a side, elements of x, sums of products
+STEP, REACH, PRODUCTS = 4, 6, 36  # results and elements of x along a side, sums of products
 WEIGHTS = (
     (1 / 4, 0.0, 0.0),
     (-1 / 6, -1 / 6, -1 / 6),
@@ -37,40 +37,39 @@ WEIGHTS = (
 
 
 def windows_across(form: Windows) -> tuple[Size, Size]:
-    """Windows down and along the result."""
-    rows, columns = (ceil_div(step.extent, STEP) for step in form.places)
+    """Return the windows down and along the result."""
+    rows, columns = (ceil_div(step.extent, STEP) for step in form.positions)
     return rows, columns
 
 
-def first_position(bounds: Sequence[Bound], place: WindowAxis) -> Size:
-    """The position in x of the first tap of a place."""
-    return next((b.constant for b in bounds if b.place == place.name), as_size(0))
+def first_position(bounds: Sequence[Bound], axis: WindowAxis) -> Size:
+    """Return the position in x of the first tap of an output axis."""
+    return next((b.constant for b in bounds if b.position == axis.name), as_size(0))
 
 
-def positions(bounds: Sequence[Bound], place: WindowAxis) -> Size:
-    """Positions of x along a place; without padding, those that windows reach."""
-    found = (b.extent for b in bounds if b.place == place.name)
-    return next(found, place.extent + (REACH - STEP))
+def input_extent(bounds: Sequence[Bound], axis: WindowAxis) -> Size:
+    """Return the positions of x along an output axis; without padding, those that windows read."""
+    found = (b.extent for b in bounds if b.position == axis.name)
+    return next(found, axis.extent + (REACH - STEP))
 
 
 @dataclass(frozen=True)
-class End:
-    """What there is of an ending, for vectors: whether a bias and more are added, and the limits
-    as functions of numbers."""
+class VectorEpilogue:
+    """The parts of an epilogue for vectors: flags of bias and addend, limits by function."""
 
     bias: bool
     more: bool
     limits: tuple[tuple[str, ir.Const], ...]
 
     @staticmethod
-    def of(ending: Ending, dtype: DType, lanes: int) -> End:
-        limits = (("max", ending.low), ("min", ending.high))
+    def of(epilogue: TileEpilogue, dtype: DType, lanes: int) -> VectorEpilogue:
+        limits = (("max", epilogue.low), ("min", epilogue.high))
         numbers = tuple((f, number(dtype, each, lanes)) for f, each in limits if each is not None)
-        return End(ending.bias is not None, ending.more is not None, numbers)
+        return VectorEpilogue(epilogue.bias is not None, epilogue.more is not None, numbers)
 
 
 class Transforms:
-    """Vectors of 6 values transformed, step by step."""
+    """Transforms vectors of 6 values, step by step."""
 
     def __init__(self, dtype: DType, lanes: int) -> None:
         self.code = Writer()
@@ -80,11 +79,11 @@ class Transforms:
     def load(
         self, buffer: str, at: ir.Value, mask: ir.Value | None = None, lanes: int = 0
     ) -> ir.Value:
-        """A vector, or so many lanes, read here."""
+        """Load a vector, or `lanes` lanes, into a variable."""
         return self.code.let(ir.Load(ir.Type(self.dtype, lanes or self.lanes), buffer, at, mask))
 
     def combined(self, *terms: tuple[int, ir.Value]) -> ir.Value:
-        """The sum of factor * value, with multiply-adds where a factor is not 1 or -1."""
+        """Return the sum of factor * value; factors other than 1 and -1 use multiply-adds."""
         (factor, total), *rest = sorted(terms, key=lambda term: term[0] != 1)
         assert factor == 1
         for factor, value in rest:
@@ -96,7 +95,7 @@ class Transforms:
         return total
 
     def spread(self, d: Sequence[ir.Value]) -> list[ir.Value]:
-        """B' d for six values."""
+        """Return B' d for six values."""
         a, b = (self.combined((1, d[n]), (-4, d[n - 2])) for n in (4, 3))
         c, e = (self.combined((1, d[n]), (-1, d[n - 2])) for n in (4, 3))
         return [
@@ -107,7 +106,7 @@ class Transforms:
         ]
 
     def collected(self, m: Sequence[ir.Value]) -> list[ir.Value]:
-        """A' m for six values."""
+        """Return A' m for six values."""
         a, b, c, e = (
             self.combined((1, m[n]), (sign, m[n + 1])) for n in (1, 3) for sign in (1, -1)
         )
@@ -118,22 +117,24 @@ class Transforms:
             self.combined((1, b), (1, m[5]), (8, e)),
         ]
 
-    def ended(self, end: End, found: ir.Value, bias: ir.Value, more: ir.Value) -> ir.Value:
-        """The results with as much of an ending as there is."""
-        for value, wanted in ((bias, end.bias), (more, end.more)):
-            if wanted:
+    def apply_epilogue(
+        self, epilogue: VectorEpilogue, found: ir.Value, bias: ir.Value, more: ir.Value
+    ) -> ir.Value:
+        """Apply the parts of an epilogue to the results."""
+        for value, present in ((bias, epilogue.bias), (more, epilogue.more)):
+            if present:
                 found = self.code.let(found + value)
-        for function, limit in end.limits:
+        for function, limit in epilogue.limits:
             found = self.code.let(operate(function, found, limit))
         return found
 
 
 @dataclass(frozen=True)
 class _Windows:
-    """A vector of windows: their row, the first one's place in it and in the panel, how many."""
+    """A vector of windows: their row, the first one's index in it and in the panel, their count."""
 
     line: ir.Value
-    place: ir.Value
+    index: ir.Value
     to: ir.Value
     count: ir.Value
 
@@ -150,11 +151,11 @@ class _Lines(Transforms, ABC):
 
     @abstractmethod
     def pointers(self) -> list[ir.Pointer]:
-        """Its first parameters; behind them are `scalars` and sizes."""
+        """Return the first parameters; `scalars` and sizes follow."""
 
     @abstractmethod
     def vectors(self, windows: _Windows) -> None:
-        """What is done for a vector of windows."""
+        """Emit the code of a vector of windows."""
 
     def function(self) -> ir.Function:
         code, along = self.code, self.sizes.value(windows_across(self.form)[1])
@@ -183,95 +184,99 @@ class Spread(_Lines):
 
     def vectors(self, windows: _Windows) -> None:
         code, value, form = self.code, self.sizes.value, self.form
-        down = code.let(value(first_position(form.bounds, form.places[0])) + windows.line * STEP)
-        across = code.let(value(first_position(form.bounds, form.places[1])) + windows.place * STEP)
-        height, width = (value(positions(form.bounds, place)) for place in form.places)
+        down = code.let(value(first_position(form.bounds, form.positions[0])) + windows.line * STEP)
+        across = code.let(
+            value(first_position(form.bounds, form.positions[1])) + windows.index * STEP
+        )
+        height, width = (value(input_extent(form.bounds, axis)) for axis in form.positions)
         low = code.let(greatest(0 - across, 0))
-        most = windows.count * STEP + (REACH - STEP)
-        high = code.let(least(width - across, most))
+        limit = windows.count * STEP + (REACH - STEP)
+        high = code.let(least(width - across, limit))
         masks = []
         for part in range(STEP + 1):
             after, before = (first_lanes(at - part * self.lanes, self.lanes) for at in (high, low))
             masks.append(code.let(after & ~before))
         rows = [code.let((down + i >= 0) & (down + i < height)) for i in range(REACH)]
-        room = code.let(first_lanes(self.row - windows.to, self.lanes))
-        start = windows.line * value(form.places[0].x * STEP) + windows.place * STEP
+        padding = code.let(first_lanes(self.row - windows.to, self.lanes))
+        start = windows.line * value(form.positions[0].x * STEP) + windows.index * STEP
         start = code.let(variable("x_unit") + start)
         with code.range(0, value(form.channels.extent)) as channel:
             x = code.let(start + channel * value(form.channels.x))
             to = windows.to + channel * self.row
-            self._one(x, code.let(to), masks, rows, room)
+            self._one(x, code.let(to), masks, rows, padding)
 
     def _one(
         self, x: ir.Value, to: ir.Value, masks: Sequence[ir.Value], rows: Sequence[ir.Value],
-        room: ir.Value,
+        padding: ir.Value,
     ) -> None:  # fmt: skip
-        """One channel: rows transformed as they come, then columns."""
+        """Transform one channel: rows as they are loaded, then columns."""
         code, value, half = self.code, self.sizes.value, []
-        for i, fine in enumerate(rows):
+        for i, in_bounds in enumerate(rows):
             at = code.let(x + value(self.form.taps[0].x) * i)
             loads = [
-                self.load("x", at + part * self.lanes, mask & fine)
+                self.load("x", at + part * self.lanes, mask & in_bounds)
                 for part, mask in enumerate(masks)
             ]
-            half.append(self.spread(self._apart(loads)))
+            half.append(self.spread(self._deinterleaved(loads)))
         step = value(self.form.channels.extent * self.row)
         for j, column in enumerate(zip(*half)):
             for i, each in enumerate(self.spread(column)):
-                code.emit(ir.Store("dst", to + step * (i * REACH + j), each, room))
+                code.emit(ir.Store("dst", to + step * (i * REACH + j), each, padding))
 
-    def _apart(self, loads: Sequence[ir.Value]) -> list[ir.Value]:
-        """Elements 4 * lane + j for j in 0..5, out of 4 * lanes + 2 elements in a row."""
+    def _deinterleaved(self, loads: Sequence[ir.Value]) -> list[ir.Value]:
+        """Return elements 4 * lane + j for j in 0..5, out of 4 * lanes + 2 consecutive elements."""
         even, odd = (tuple(range(start, 2 * self.lanes, 2)) for start in (0, 1))
 
-        def pick(left: ir.Value, right: ir.Value, lanes: tuple[int, ...]) -> ir.Value:
+        def select(left: ir.Value, right: ir.Value, lanes: tuple[int, ...]) -> ir.Value:
             return self.code.let(shuffle(left, right, lanes))
 
-        pairs = [[pick(loads[n], loads[n + 1], each) for n in (0, 2)] for each in (even, odd)]
-        parts = [pick(left, right, each) for each in (even, odd) for left, right in pairs]
+        pairs = [[select(loads[n], loads[n + 1], each) for n in (0, 2)] for each in (even, odd)]
+        parts = [select(left, right, each) for each in (even, odd) for left, right in pairs]
         for j in range(REACH - STEP):
-            parts.append(pick(parts[j], loads[STEP], (*range(1, self.lanes), self.lanes + j)))
+            parts.append(select(parts[j], loads[STEP], (*range(1, self.lanes), self.lanes + j)))
         return parts
 
 
 class Collect(_Lines):
-    """The function `collect`: results of one row of sums, [36] apart by `sums_step`, into y."""
+    """The function `collect`: results of one row of sums, [36] apart by `sums_step`, to y."""
 
     name, scalars = "collect", ("y_at", "more_at", "column", "width", "sums_step")
 
-    def __init__(self, form: Windows, sizes: SizeParameters, lanes: int, ending: Ending) -> None:
+    def __init__(
+        self, form: Windows, sizes: SizeParameters, lanes: int, epilogue: TileEpilogue
+    ) -> None:
         super().__init__(form, sizes, lanes)
-        self.end = End.of(ending, form.dtype, lanes)
+        self.epilogue = VectorEpilogue.of(epilogue, form.dtype, lanes)
 
     def pointers(self) -> list[ir.Pointer]:
         return [ir.Pointer(n, self.dtype, alias=n != "sums") for n in ("sums", "y", "bias", "more")]
 
     def vectors(self, windows: _Windows) -> None:
-        code, value, places, half = self.code, self.sizes.value, self.form.places, []
+        code, value, positions, half = self.code, self.sizes.value, self.form.positions, []
         for j in range(REACH):
             steps = [variable("sums_step") * (i * REACH + j) for i in range(REACH)]
             half.append(self.collected([self.load("sums", windows.to + at) for at in steps]))
-        first = code.let(windows.place * STEP)
-        left = code.let(least(windows.count * STEP, value(places[1].extent) - first))
+        first = code.let(windows.index * STEP)
+        remaining = code.let(least(windows.count * STEP, value(positions[1].extent) - first))
         masks = [
-            code.let(first_lanes(left - part * self.lanes, self.lanes)) for part in range(STEP)
+            code.let(first_lanes(remaining - part * self.lanes, self.lanes)) for part in range(STEP)
         ]
         for i, values in enumerate(zip(*half)):
             row = windows.line * STEP + i
-            with code.when(row < value(places[0].extent)):
-                self._row(code.let(row * value(places[1].extent) + first), values, masks)
+            with code.when(row < value(positions[0].extent)):
+                self._row(code.let(row * value(positions[1].extent) + first), values, masks)
 
     def _row(self, first: ir.Value, values: Sequence[ir.Value], masks: list[ir.Value]) -> None:
-        """A row of the results, `first` elements into y."""
+        """Store a row of the results, at offset `first` in y."""
         bias = ir.Load(ir.Type(self.dtype), "bias", constant(0)).spread(self.lanes)
-        for part, found in enumerate(self._together(self.collected(values))):
+        for part, found in enumerate(self._interleaved(self.collected(values))):
             at, mask = first + part * self.lanes, masks[part]
             more = ir.Load(self.vector, "more", variable("more_at") + at, mask)
-            done = self.ended(self.end, found, bias, more)
+            done = self.apply_epilogue(self.epilogue, found, bias, more)
             self.code.emit(ir.Store("y", variable("y_at") + at, done, mask))
 
-    def _together(self, y: Sequence[ir.Value]) -> list[ir.Value]:
-        """Four vectors of every fourth result as results in a row."""
+    def _interleaved(self, y: Sequence[ir.Value]) -> list[ir.Value]:
+        """Interleave four vectors of every fourth result."""
         half = self.lanes // 2
 
         def zipped(left: ir.Value, right: ir.Value, start: int) -> ir.Value:
