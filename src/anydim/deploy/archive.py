@@ -1,4 +1,4 @@
-"""Writes the file of a saved program: see `container.py`. The same members give the same bytes."""
+"""Writes the file of a saved program (see `container.py`). Equal members give equal bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LARGE = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Member:
-    """A part of a file, to be written: its bytes, and how its first byte is aligned."""
+    """A member to be written: its bytes, and the alignment of its first byte."""
 
     name: str
     data: bytes | memoryview
@@ -46,7 +46,7 @@ class Member:
 
 
 def write(path: str, about: Mapping[str, Any], members: Sequence[Member]) -> None:
-    """Write a file, whole or not at all. Raises OSError."""
+    """Write a file atomically. Raises OSError."""
     manifest, starts = _manifest(about, members, [_sums(member.data) for member in members])
     digest = hashlib.sha256(manifest).digest()
     with replaced(path) as new, open(new, "xb") as file:
@@ -62,9 +62,11 @@ def write(path: str, about: Mapping[str, Any], members: Sequence[Member]) -> Non
 
 
 def copy(container: Container, path: str, left: Collection[str] = ()) -> None:
-    """Write another file of the same members, whose digests hold; `left` are the entries of its
-    manifest that the other one has not. Raises OptionError where it cannot be written,
-    ArtefactError where this one is damaged."""
+    """Copy the members to another file after verifying their digests.
+
+    `left` are the manifest entries to omit. Raises OptionError if the file cannot be written,
+    ArtefactError if the source is damaged.
+    """
     about = {name: entry for name, entry in container.about.items() if name not in left}
     pages = {member(level["name"], "code"): level["architecture"] for level in about["levels"]}
     members = [
@@ -78,7 +80,7 @@ def copy(container: Container, path: str, left: Collection[str] = ()) -> None:
 
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Inside, a file that cannot be written is an OptionError."""
+    """Convert an OSError in the block to an OptionError."""
     try:
         yield
     except OSError as error:
@@ -87,12 +89,12 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _own(digest: bytes, length: int) -> bytes:
-    """Our field of the first header: what a reader has to know before it reads the manifest."""
+    """Our extra field of the first header: what a reader needs before it reads the manifest."""
     return OWN.pack(OWN_ID, OWN.size - 4, FORMAT, digest, length)
 
 
 def _sums(data: bytes | memoryview) -> tuple[str, str]:
-    """The digest of a member, and the checksum of one that is large."""
+    """The digest of a member, and the checksum of a large one."""
     digest = hashlib.sha256(data).hexdigest()
     return digest, checksum(data) if len(data) > LARGE else ""
 
@@ -100,7 +102,8 @@ def _sums(data: bytes | memoryview) -> tuple[str, str]:
 def _manifest(
     about: Mapping[str, Any], members: Sequence[Member], sums: Sequence[tuple[str, str]]
 ) -> tuple[bytes, list[int]]:
-    """The manifest, and where the members start: each depends on the other's length."""
+    """The manifest and the offsets of the members; iterates, as each depends on the other's
+    length."""
     length = 0
     while True:
         starts = _starts(length, members)
@@ -140,7 +143,7 @@ class _Entry:
 def _put(
     file: BinaryIO, offset: int, name: str, data: bytes | memoryview, extra: bytes = b""
 ) -> _Entry:
-    """A header and what it is about."""
+    """Write a local header and its member."""
     length, checksum = len(data), zlib.crc32(data)
     shown = min(length, _LARGE)
     if shown == _LARGE:
@@ -155,7 +158,7 @@ def _put(
 
 
 def _end(file: BinaryIO, entries: Sequence[_Entry]) -> None:
-    """The directory of the archive."""
+    """Write the central directory of the archive."""
     start = file.tell()
     for entry in entries:
         far = [v for v in (entry.length, entry.length, entry.offset) if v >= _LARGE]

@@ -4,9 +4,9 @@
     levels/NAME/...       records and code for a kind of processor
     constants/DIGEST      packed constants, each once
 
-The manifest comes first; its digest, the length of the whole file and the number of this format
-stand in its ZIP header, so that nothing but the manifest tells a reader where something is. Tools
-for ZIP archives list and unpack such a file. `archive.py` writes it.
+The manifest comes first. Its ZIP header holds its digest, the length of the whole file and the
+format number, so a reader takes offsets from the manifest only. Tools for ZIP archives list and
+unpack such a file. `archive.py` writes it.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from anydim.base.records import dataclass
 from anydim.deploy.checksum import checksum
 from anydim.deploy.records import parse_json
 
-FORMAT = 8  # to be raised with every change of what files hold
+FORMAT = 8  # raise with every change of the content of files
 MANIFEST = "manifest.json"
-ALIGNMENT = 64  # of every member; constants lie in memory so
+ALIGNMENT = 64  # of every member; the alignment of constants in memory
 _LONGEST_NAME = 200
 _MOST_MEMBERS = 1 << 16
-_OTHERS = "ad.compile takes an ONNX file; what it gives has a method `save`"
+_OTHERS = "compile the ONNX file with ad.compile, and save the model with its method `save`"
 _LONGEST_MANIFEST = 1 << 24
 
 LOCAL = struct.Struct("<4sHHHHHIIIHH")  # the header of a member
 OWN_ID = 0x6461
 OWN = struct.Struct("<HHI32sQ")  # our field of the first header: id, length, format; those of the
 _FORMAT = struct.Struct("<HHI")  # format follow: digest of the manifest, length of the file
-LARGE = 1 << 16  # bytes of a member above which it has a checksum, too
+LARGE = 1 << 16  # bytes above which a member has a checksum, too
 
 
 def is_saved(path: str | os.PathLike[str]) -> bool:
-    """Whether a file starts as saved models do; what is in it may still be refused."""
+    """Whether a file starts like a saved model; its content may still be invalid."""
     try:
         with open(path, "rb") as file:
             start = file.read(LOCAL.size + len(MANIFEST))
@@ -61,16 +61,15 @@ class Part:
 class Container:
     """An open file: its manifest, and its members as views of memory shared by all processes.
 
-    With `copied`, they are views of a copy in memory of this process, which nothing that happens to
-    the file can change. Where it is `known` that all members are what was saved, they are not
-    compared again.
+    With `copied`, they are views of a private copy that later changes of the file do not affect.
+    With `known`, the members were verified before and are not verified again.
     """
 
     def __init__(self, path: str, copied: bool = False, known: bool = False) -> None:
-        """Raises ArtefactError where the file cannot be read or is none of this format."""
+        """Open a file; ArtefactError if it cannot be read or has another format."""
         self.path, self.copied, self.known = path, copied, known
         try:
-            self.file = open(path, "rb")  # noqa: SIM115  open as long as code may be mapped from it
+            self.file = open(path, "rb")  # noqa: SIM115  stays open while code is mapped from it
             weakref.finalize(self, self.file.close)
             self.length = os.fstat(self.file.fileno()).st_size
             if self.length < LOCAL.size:
@@ -87,24 +86,24 @@ class Container:
         self.about, self.parts = self._read()
 
     def fail(self, problem: str) -> ArtefactError:
-        """The error for a file that says something that cannot be."""
-        hint = "it is damaged, or something else: save the model again"
+        """The error for a file with inconsistent content."""
+        hint = "it is damaged or no saved model: save the model again"
         return ArtefactError(f"{self.path}: {problem}", hint)
 
     def view(self, name: str) -> memoryview:
-        """The bytes of a member, whatever they are."""
+        """The bytes of a member, not verified."""
         part = self.part(name)
         return self.memory[part.offset : part.offset + part.length]
 
     def verified(self, name: str, again: bool = False) -> memoryview:
-        """The bytes of a member, whose digest holds; `again`: it is compared where it is known."""
+        """The bytes of a member after checking its digest; `again` checks it even if known."""
         view = self.view(name)
         if (again or not self.known) and sha256(view).hexdigest() != self.part(name).digest:
             raise self.fail(f"'{name}' is not what was saved")
         return view
 
     def check(self, name: str) -> None:
-        """Raise ArtefactError for a member that is damaged; a large one by its checksum."""
+        """Raise ArtefactError for a damaged member; a large one is checked by its checksum."""
         saved = self.part(name).checksum
         if not saved:
             self.verified(name)
@@ -112,9 +111,9 @@ class Container:
             raise self.fail(f"'{name}' is not what was saved")
 
     def part(self, name: str) -> Part:
-        """Where a member is."""
+        """The offset, length and digests of a member."""
         if name not in self.parts:
-            raise self.fail(f"there is no '{name}' in it")
+            raise self.fail(f"it has no member '{name}'")
         return self.parts[name]
 
     def _copy(self) -> mmap.mmap:
@@ -155,7 +154,7 @@ class Container:
             raise self.fail("its first header is not what was saved")
         *_, digest, saved = OWN.unpack(own)
         if saved != self.length:
-            raise self.fail(f"it has {self.length} bytes, and {saved} were saved")
+            raise self.fail(f"it has {self.length} bytes, expected {saved}")
         text = bytes(self.memory[start : start + length])
         if method or length > _LONGEST_MANIFEST or sha256(text).digest() != digest:
             raise self.fail("its manifest is not what was saved")
@@ -164,11 +163,11 @@ class Container:
     def _part(self, name: str, row: Any) -> Part:
         kinds = [int, int, str, str]
         if not isinstance(row, list) or [type(item) for item in row] != kinds:
-            raise self.fail(f"its manifest says nothing of '{name[:_LONGEST_NAME]}'")
+            raise self.fail(f"its manifest entry of '{name[:_LONGEST_NAME]}' is invalid")
         offset, length, digest, checksum = row
         inside = 0 <= offset <= self.length and 0 <= length <= self.length - offset
         if not inside or offset % ALIGNMENT or len(name) > _LONGEST_NAME:
             raise self.fail(f"'{name[:_LONGEST_NAME]}' is not inside the file")
         if bool(checksum) != (length > LARGE):
-            raise self.fail(f"its manifest says nothing of '{name}'")
+            raise self.fail(f"its manifest entry of '{name}' is invalid")
         return Part(offset, length, digest, checksum)

@@ -1,4 +1,4 @@
-"""The engines of a loaded program: what its names stand for, with the parts that the file has."""
+"""Binds the engines of a loaded program: names to engines, with the parts stored in the file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from anydim.devices.engines.table import engine_named, named_engines
 def handed(
     saved: Saved, devices: Any, arrays: Mapping[str, numpy.ndarray], threads: int
 ) -> tuple[Any, HandedParts]:
-    """The devices that are no engines, and the parts that engines run.
+    """The devices that are not engines, and the parts that engines run.
 
-    Raises DeviceError for names that stand for no engine and parts that an engine does not take,
+    Raises DeviceError for names that are bound to no engine and for parts that an engine rejects,
     MissingError for an engine that is not installed.
     """
     rest, engines = named_engines(devices)
@@ -28,10 +28,10 @@ def handed(
         engine = engine_named(part.engine, engines)
         if engine is None:
             raise DeviceError(
-                f"{saved.signature.name} has parts on '{part.engine}', which stands for no engine",
-                f"say what it is: devices={{'{part.engine}': 'onnxruntime'}}",
+                f"{saved.signature.name} has parts on '{part.engine}', which is bound to no engine",
+                f"bind it: devices={{'{part.engine}': 'onnxruntime'}}",
             )
         if part.model not in arrays or arrays[part.model].dtype != numpy.uint8:
-            raise ArtefactError(f"the records of {saved.signature.name} have no model of a part")
+            raise ArtefactError(f"the records of {saved.signature.name} lack the model of a part")
         found[part.engine] = engine
     return rest, HandedParts(parts, found, arrays, threads)

@@ -1,4 +1,4 @@
-"""The devices of a loaded program: what its names stand for, with the code that the file has."""
+"""Binds the devices of a loaded program: names to devices, with the code stored in the file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def hosted(
     saved: Saved, devices: Any, address: Callable[[str], int],
     objects: Callable[[int, SavedDevice], Mapping[str, bytes]],
 ) -> dict[str, Hosted]:  # fmt: skip
-    """The devices with the program's code on them.
+    """Open the devices and load the program's code on them.
 
-    `address` is where a symbol of the host's code is, `objects` gives the code for a device. Raises
-    OptionError and DeviceError for devices that do not fit.
+    `address` returns the address of a symbol of the host's code, `objects` the code for a device.
+    Raises OptionError and DeviceError for devices that do not fit.
     """
     opened = opened_devices(devices)
     on = {each.name: each for each in saved.interface.devices}
@@ -44,7 +44,7 @@ def hosted(
 def _found(
     address: Callable[[str], int], code: Mapping[str, bytes], symbols: Sequence[str]
 ) -> tuple[Mapping[str, int], object]:
-    """Symbols that are in the code of the host."""
+    """Addresses of symbols that are in the host's code."""
     return {symbol: address(symbol) for symbol in symbols}, address
 
 
@@ -59,7 +59,7 @@ def _check(model: str, saved: SavedDevice, device: Device) -> None:
     if device.target != saved.target:
         raise DeviceError(
             f"{model} has {saved.target} code for '{saved.name}', and device '{device.name}' runs "
-            f"that of {device.target}",
+            f"{device.target} code",
             f"give a device of that kind{_SUCH.get(saved.target, '')},"
             " or compile the model for this one and save it again",
         )

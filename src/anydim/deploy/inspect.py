@@ -1,4 +1,4 @@
-"""What a file holds: of a saved model, without mapping any code; of ONNX, without compiling it."""
+"""Describes files: saved models without mapping code, ONNX files without compiling them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LevelContents:
-    """What a file holds for one kind of processor; sizes in bytes.
+    """The content of a file for one kind of processor; sizes in bytes.
 
-    `missing` is what this machine lacks to run it; None where it is of another architecture.
-    `weight_bytes` are those of all constants that it reads, of which other levels may share some.
-    `bodies` are those beside the generic ones, for certain sizes, a text each.
+    `missing` are the features that this machine lacks to run it; None if the architecture differs.
+    `weight_bytes` counts all constants that it reads; levels may share some. `bodies` describes the
+    specialised variants, one text each.
     """
 
     level: Level
@@ -55,8 +55,8 @@ class Contents(Shown):
     """What is in the file of a saved model; sizes in bytes.
 
     `levels` are the kinds of processors that it has code for, the best first. Each of the
-    `constants` is in the file once. `devices` are those that `load` wants to be named,
-    `engines` what runs parts of it.
+    `constants` is stored once. `devices` are the names that `load` needs bindings for, `engines`
+    those that run parts of it.
     """
 
     path: str
@@ -75,7 +75,7 @@ class Contents(Shown):
 
     @property
     def taken(self) -> LevelContents | None:
-        """The level that `anydim.load` takes on this machine; None where there is none."""
+        """The level that `anydim.load` selects on this machine; None if none fits."""
         return next((each for each in self.levels if each.runs_here), None)
 
     def _sheet(self) -> Sheet:
@@ -144,7 +144,7 @@ def inspect(path: str | os.PathLike[str], *, verify: bool = False) -> Contents |
         raise OptionError(f"verify is for saved models, and {name} is none")
     try:
         outline = import_module("anydim.frontends.onnx.outline").outline
-    except ModuleNotFoundError:  # a process without compiler reads saved models alone
+    except ModuleNotFoundError:  # a process without the compiler reads saved models only
         return _contents(name, verify)
     found: Outline = outline(name)
     return found

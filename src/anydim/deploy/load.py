@@ -1,8 +1,7 @@
-"""A file -> a model that runs. Needs numpy and the standard library, no compiler.
+"""Loads a file as a model that runs. Needs numpy and the standard library, no compiler.
 
-Nothing is executed before the length of the file is right, the digests of code and records hold,
-and the code says that it belongs to the records. Constants are mapped, and compared as
-`verifying.py` says.
+Nothing is executed before the length of the file, the digests of code and records, and the match of
+code and records are checked. Constants are mapped, and verified as `verifying.py` describes.
 """
 
 from __future__ import annotations
@@ -78,17 +77,17 @@ class LoadedModel(Held):
         saved_text = bytes(container.verified(member(name, "start.json")))
         story = member(name, "story.json")
         code = _code(container, name, saved_text)
-        saved = parse_record(Saved, saved_text)  # what its code was made for, nothing else
+        saved = parse_record(Saved, saved_text)  # only the record type that its code was made for
         saved.interface.verify(saved.signature)
         if saved.level != level:
             raise container.fail(f"its code for {name} is for another processor")
         if code.head.architecture != level.architecture:
             raise container.fail(f"its code for {name} is for {code.head.architecture}")
         if not 1 <= saved.threads <= MOST:
-            raise container.fail(f"its records speak of {saved.threads} threads")
+            raise container.fail(f"its records have {saved.threads} threads")
         symbols = {symbol: number for number, symbol in enumerate(saved.symbols)}
         if len(symbols) != len(code.head.entries):
-            raise container.fail("its records speak of code that there is not")
+            raise container.fail("its records refer to code that the file does not contain")
         arrays = {each.name: _array(container, each) for each in saved.arrays}
         beside = verify_constants(container, saved.arrays, verify)
         image = Image(lambda symbol: code.address(symbols[symbol]), (code, container))
@@ -116,7 +115,7 @@ class LoadedModel(Held):
         return self._strategy or known
 
     def _serve_by(self, given: Any) -> None:
-        """Before the first call: what a strategy means without a compiler."""
+        """Apply a strategy without a compiler, before the first call."""
         served = import_module("anydim.deploy.strategy").served
         self._strategy, bodies = served(self.name, given, self._bodies is not None)
         if self._bodies is not None and not bodies:
@@ -141,7 +140,7 @@ class LoadedModel(Held):
         numbers = {id(site): number for number, site in enumerate(self.program.host_sites)}
 
         def body(site: Site, words: tuple[int, ...]) -> str:
-            number = numbers.get(id(site))  # those of devices have none
+            number = numbers.get(id(site))  # sites of devices have none
             return "generic" if number is None else bodies.serving(number, words)
 
         return found.with_bodies(body)
@@ -156,13 +155,13 @@ class LoadedModel(Held):
 def _objects(
     container: Container, level: str, number: int, saved: SavedDevice
 ) -> Mapping[str, bytes]:
-    """The code for a device, whose digests hold."""
+    """The verified code for a device."""
     names = (device_member(level, number, module) for module in range(len(saved.modules)))
     return {module: bytes(container.verified(name)) for module, name in zip(saved.modules, names)}
 
 
 def _story(text: bytes) -> Story:
-    """The records that plans and explanations are made from; a call needs none of that code."""
+    """The records for plans and explanations; calls do not need this code."""
     return parse_record(import_module("anydim.program.program_reports").Story, text)
 
 
@@ -221,9 +220,9 @@ def load(
 
 
 def load_kept(path: str, known: bool) -> LoadedModel:
-    """The model of a file of the cache; `known`: all that is in it was compared before.
+    """Load a file of the cache; `known`: its content was verified before.
 
-    Raises ArtefactError for a file that is damaged.
+    Raises ArtefactError for a damaged file.
     """
     return _model(Container(path, known=known), None, "headers" if known else "checksums")
 
@@ -253,7 +252,7 @@ def _is_level(row: Any) -> bool:
 
 
 def _choose(container: Container, levels: Sequence[Level], wanted: str | None) -> Level:
-    """The first level that this machine can run, or the wanted one."""
+    """The first level that this machine can run, or the requested one."""
     here, names = this_level(), [level.name for level in levels]
     if wanted is not None and wanted not in names:
         hint = suggestion(wanted, names) or f"it has {listed(names)}"
@@ -269,7 +268,7 @@ def _choose(container: Container, levels: Sequence[Level], wanted: str | None) -
 
 
 def _problem(levels: Sequence[Level], here: Level) -> str:
-    """What the level that comes nearest asks for."""
+    """The requirements of the level that lacks the fewest features."""
     lacking = [(missing, level) for level in levels if (missing := level.missing(here)) is not None]
     if not lacking:
         names = sorted({level.architecture for level in levels})
@@ -279,7 +278,7 @@ def _problem(levels: Sequence[Level], here: Level) -> str:
 
 
 def _code(container: Container, level: str, saved: bytes) -> MappedImage:
-    """Mapped code whose digest holds and that belongs to the records."""
+    """Map code, check its digest and that it matches the records."""
     name = member(level, "code")
     part = container.part(name)
     code = (
@@ -296,7 +295,7 @@ def _code(container: Container, level: str, saved: bytes) -> MappedImage:
 
 
 def _array(container: Container, saved: SavedArray) -> numpy.ndarray:
-    """A constant as it lies in the file; it cannot be written."""
+    """A read-only view of a constant in the file."""
     name = constant_member(saved.digest)
     part = container.part(name)
     if part.digest != saved.digest or part.length != saved.bytes or part.offset % ALIGNMENT:

@@ -1,11 +1,11 @@
-"""Records as text and back: frozen dataclasses of a closed set, in JSON.
+"""Serialises records to JSON and back: frozen dataclasses of a closed set.
 
     {"sizes": ["batch*seq", ...], "signatures": [{...}], "record": {"signature": 0, ...}}
 
-Fields go by name, those that have their default are left out. Sizes and signatures, which stand in
-many places, are numbers there, so that each is parsed once. What comes back is of the types that
-the dataclasses declare, or it is an ArtefactError that names the field; counts, lengths, depth and
-numbers are bounded.
+Fields are keyed by name; fields with their default value are omitted. Sizes and signatures, which
+occur many times, are stored in tables and referred to by number, so that each is parsed once.
+Values read have the types that the dataclasses declare; anything else is an ArtefactError that
+names the field. Counts, lengths, depth and numbers are bounded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_ITEMS = 1 << 20  # of a sequence or mapping
 
 
 def print_record(record: Any) -> bytes:
-    """A record as text; equal records give equal texts."""
+    """Serialise a record; equal records give equal texts."""
     writer = _Writer()
     body = writer.plain(record)
     whole = {"sizes": writer.sizes, "signatures": writer.signatures, "record": body}
@@ -43,7 +43,7 @@ def print_record(record: Any) -> bytes:
 
 
 class _Writer:
-    """Values as JSON has them, and the tables of what stands in many places."""
+    """Converts values to JSON, with tables of values that occur many times."""
 
     def __init__(self) -> None:
         self.sizes: list[str] = []
@@ -51,7 +51,7 @@ class _Writer:
         self._numbers: dict[Any, int] = {}
 
     def plain(self, value: Any) -> Any:
-        """A value as JSON has it. Members of unions say what they are."""
+        """A value as JSON. Members of unions are tagged with their class."""
         if value is None or isinstance(value, (bool, int, str)):
             return value
         if isinstance(value, Size):
@@ -71,7 +71,7 @@ class _Writer:
         raise InternalError(f"a record holds a {type(value).__name__}, which has no text")
 
     def _number(self, value: Any, table: list[Any], write: Callable[[Any], Any]) -> int:
-        """The place of a value in a table."""
+        """The index of a value in a table."""
         if value not in self._numbers:
             written = write(value)
             self._numbers[value] = len(table)
@@ -98,7 +98,7 @@ def _size_text(size: Size) -> str:
     return text
 
 
-# the members of unions say what they are
+# members of unions are tagged
 _TAGGED = frozenset((
     "SegmentStep", "FindStep", "BranchStep", "CallStep", "LoopStep", "CopyStep", "EngineStep",
     "ReleaseStep",
@@ -109,7 +109,7 @@ _TAGGED = frozenset((
 
 
 def parse_record(kind: type[Record], text: bytes) -> Record:
-    """The record that a text says; raises ArtefactError where it says none."""
+    """Parse a record from text; raises ArtefactError if it is invalid."""
     whole = parse_json(text)
     if not isinstance(whole, dict) or set(whole) != {"sizes", "signatures", "record"}:
         raise ArtefactError("the records are not what this version of anydim writes")
@@ -122,14 +122,14 @@ def parse_record(kind: type[Record], text: bytes) -> Record:
     try:
         record: Record = _read_any(kind)(whole["record"], reader)
     except (ArtefactError, RecursionError) as error:
-        raise ArtefactError(f"the records do not hold together: {error}") from None
-    except UserError as error:  # a dim or box that cannot be
-        raise ArtefactError(f"the records do not hold together: {error.problem}") from None
+        raise ArtefactError(f"the records are inconsistent: {error}") from None
+    except UserError as error:  # an invalid dim or box
+        raise ArtefactError(f"the records are inconsistent: {error.problem}") from None
     return record
 
 
 def parse_json(text: bytes) -> Any:
-    """JSON of a bounded length; raises ArtefactError where it is none."""
+    """Parse JSON of a bounded length; raises ArtefactError if it is invalid."""
     if len(text) > _LONGEST_TEXT:
         raise ArtefactError(f"a text of {len(text)} bytes is too long to read")
     try:
@@ -143,19 +143,19 @@ def _refuse(text: str) -> Any:
 
 
 class _Reader:
-    """The sizes and signatures of a text, each read when it is asked for."""
+    """The sizes and signatures of a text, each parsed on first use."""
 
     def __init__(self, sizes: list[str], signatures: list[Any]) -> None:
         self.texts = {"size": sizes, "signature": signatures}
         self.known: dict[tuple[str, int], Any] = {}
 
     def size(self, number: Any) -> Size:
-        """The size of a number."""
+        """The size with a number."""
         found: Size = self._numbered("size", number, parse)
         return found
 
     def signature(self, number: Any) -> Signature:
-        """The signature of a number."""
+        """The signature with a number."""
         read = _record(Signature)
         found: Signature = self._numbered("signature", number, lambda value: read(value, self))
         return found
@@ -184,7 +184,7 @@ def _read_any(kind: Any) -> Read:
 
 @cache
 def _read(hint: Any) -> Read:
-    """What reads a value of a type."""
+    """The reader for values of a type."""
     if hint in _SIMPLE:
         return _SIMPLE[hint]
     origin, arguments = get_origin(hint), get_args(hint)
@@ -265,7 +265,8 @@ def _mapping(item: Read) -> Read:
 
 
 def _union(arguments: tuple[Any, ...]) -> Read:
-    """One of several types: None, a text, or a dataclass; several dataclasses say which."""
+    """A reader for one of several types: None, a text, or a dataclass; several dataclasses are
+    tagged."""
     texts = str in arguments
     optional = type(None) in arguments
     others = [a for a in arguments if a not in (type(None), str)]
@@ -292,7 +293,7 @@ def _union(arguments: tuple[Any, ...]) -> Read:
 def _record(kind: Any) -> Read:
     fields = {field.name: field for field in fields_of(kind)}
     named = kind.__name__
-    readers: dict[str, Read] = {}  # of the fields that records have had
+    readers: dict[str, Read] = {}  # of the fields that have occurred
 
     def read(value: Any, reader: _Reader) -> Any:
         if type(value) is not dict:
@@ -318,21 +319,21 @@ def _record(kind: Any) -> Read:
 
 
 def _reader_of(kind: type, name: str) -> Read:
-    """What reads a field, of the type that its class declares."""
+    """The reader for a field, by the type that its class declares."""
     owner = next(base for base in kind.__mro__ if name in get_annotations(base))
     return _of_text(owner.__module__, owner.__annotations__[name])
 
 
 @cache
 def _of_text(module: str, text: str) -> Read:
-    """What reads values of a type as a module writes it."""
+    """The reader for a type annotation of a module."""
     if text in _WRITTEN:
         return _WRITTEN[text]
     return _read(get_type_hints(_Hinted(text), vars(sys.modules[module]))["field"])
 
 
 class _Hinted:
-    """What has one annotation."""
+    """An object with one annotation."""
 
     def __init__(self, text: str) -> None:
         self.__annotations__ = {"field": text}

@@ -1,4 +1,4 @@
-"""A compiled model -> a file. The only part of this room that needs the compiler."""
+"""Saves a compiled model to a file. The only part of this package that needs the compiler."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Version:
-    """A program as it was made for a target, lines on how, and the last indices of inputs.
+    """A program as compiled for a target, with notes on how and the last indices of inputs.
 
-    `devices` are the targets of the devices that it uses, `kept` bodies beside the generic ones,
-    with the objects of each.
+    `devices` are the targets of the devices that it uses, `kept` the specialised variants, with the
+    objects of each.
     """
 
     target: Target
@@ -64,11 +64,11 @@ def save(
     progress: Progress,
     facts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write all versions of a model into one file; raises OptionError where that cannot be.
+    """Write all versions of a model into one file; OptionError if it cannot be written.
 
-    `facts` are further entries of its manifest, as JSON has them.
+    `facts` are further entries of its manifest, as JSON values.
 
-    Making the versions was the first half of what `progress(stage, done, total)` is told.
+    `progress(stage, done, total)` counts compiling the versions as the first half.
     """
     ordered = sorted(versions, key=lambda each: _rank(level_of(each.target.processor)))
     constants: dict[str, memoryview] = {}
@@ -87,15 +87,15 @@ def save(
 
 
 def level_of(processor: Processor) -> Level:
-    """What a machine must have to run code for a processor."""
+    """The features that a machine needs to run code for a processor."""
     flags = processor.flags
-    if processor.name == NATIVE:  # what LLVM sees, as far as the system names it
+    if processor.name == NATIVE:  # what LLVM detects, as far as the system reports it
         flags &= this_level().flags
     return Level(processor.name, processor.architecture, flags)
 
 
 def _rank(level: Level) -> tuple[str, int, str]:
-    """The best first: levels of one architecture have more and more features."""
+    """Sort key, best first: among levels of one architecture, the one with more features."""
     return level.architecture, -len(level.flags), level.name
 
 
@@ -108,7 +108,7 @@ def _about(level: Level) -> dict[str, object]:
 def _members(
     version: Version, lists: Mapping[str, Listed], constants: dict[str, memoryview]
 ) -> Iterator[Member]:
-    """Records and code of a version; adds what it needs to `constants`, by digest."""
+    """Records and code of a version; adds the constants that it needs to `constants`, by digest."""
     code, made = version.target, version.made
     level = level_of(code.processor)
     prepared = prepare(made, code)
@@ -140,10 +140,10 @@ def _members(
 
 
 def _linked(version: Version, objects: list[bytes]) -> Iterator[KeptPlace]:
-    """Places with the bodies whose objects go into one image with `objects`, which they join.
+    """The sites with the variants whose objects link with `objects`; appends these objects.
 
-    What bodies share with each other and with the program is there once. One that needs what only a
-    process with a compiler has stays behind.
+    Objects that variants share with each other or with the program are stored once. A variant that
+    depends on symbols of a process with a compiler is dropped.
     """
     held = set(objects)
     defined = {name for data in objects for name in _public(data)}
@@ -167,13 +167,13 @@ def _linked(version: Version, objects: list[bytes]) -> Iterator[KeptPlace]:
 
 
 def _public(data: bytes) -> list[str]:
-    """The symbols that an object defines for others."""
+    """The symbols that an object exports."""
     symbols = read_object(data).symbols
     return [each.name for each in symbols if each.public and each.section is not None]
 
 
 def _inside(version: Version, interface: Interface) -> Mapping[str, Source]:
-    """The kernels of devices that run code of the host's kind: they go where the host's are."""
+    """The kernels of devices that run the host's kind of code; they are linked with the host's."""
     found: dict[str, Source] = {}
     for device in interface.devices:
         target = version.devices[device.name]

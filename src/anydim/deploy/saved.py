@@ -1,4 +1,4 @@
-"""The records of a file: what it holds for one kind of processor, apart from code and constants."""
+"""The records of a file for one kind of processor, without code and constants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anydim.runtime.signature import Signature
 
 @dataclass(frozen=True)
 class SavedArray:
-    """A constant: the name that records have for it, and the digest that the file has for it."""
+    """A constant: its name in the records, and its digest in the file."""
 
     name: str
     dtype: DType
@@ -26,7 +26,7 @@ class SavedArray:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the array."""
+        """Size of the array in bytes."""
         count = self.dtype.bytes
         for size in self.shape:
             count *= size
@@ -35,11 +35,11 @@ class SavedArray:
 
 @dataclass(frozen=True)
 class SavedDevice:
-    """The code for a device of the program, by its name, made by a target.
+    """The code for a device of the program, by its name, compiled by a target.
 
-    `modules` are the modules of its objects, in the order of their members; where there are none,
-    its kernels are entries of the host's code, behind those of the interface. There is scratch
-    memory for so many `workers`.
+    `modules` are the modules of its objects, in the order of their members; without modules, its
+    kernels are entries of the host's code, after those of the interface. Scratch memory is sized
+    for `workers`.
     """
 
     name: str
@@ -50,10 +50,11 @@ class SavedDevice:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a loaded program needs to be called; `program/program_reports.py` is what explains it.
+    """The records for calls of a loaded program; those for explanations are in
+    `program_reports.py`.
 
     The entries of the code are the symbols of the interface, in order, then those of devices, then
-    those of bodies for certain sizes.
+    those of specialised variants.
     """
 
     level: Level
@@ -75,7 +76,7 @@ class Saved:
 
 
 def stamp(saved: bytes, story: bytes) -> bytes:
-    """What an image of code carries of the records that it was made for."""
+    """The digest of the records that an image of code carries."""
     state = sha256(b"anydim records 1\n", len(saved) + len(story))
     for text in (saved, story):
         state.update(len(text).to_bytes(8, "little"))
@@ -84,15 +85,15 @@ def stamp(saved: bytes, story: bytes) -> bytes:
 
 
 def member(level: str, what: str) -> str:
-    """The name of a part of a level: 'start.json', 'story.json' or 'code'."""
+    """The name of a member of a level: 'start.json', 'story.json' or 'code'."""
     return f"levels/{level}/{what}"
 
 
 def device_member(level: str, device: int, module: int) -> str:
-    """The name of an object for a device, both by number."""
+    """The name of an object for a device; both are numbers."""
     return f"levels/{level}/devices/{device}/{module}"
 
 
 def constant_member(digest: str) -> str:
-    """The name of a constant."""
+    """The name of a constant's member."""
     return f"constants/{digest}"

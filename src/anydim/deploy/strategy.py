@@ -1,8 +1,8 @@
-"""What a strategy means to a model that was loaded: there is no compiler that could make code.
+"""Strategies of loaded models, which have no compiler.
 
-`generic` and `buckets` are served by what the file has. `adaptive` would make bodies later: the
-generic ones serve, with what the file has, and a warning says so once. `exact` has a call wait for
-its code, so it is refused when a model is loaded, and in no call.
+The file serves `generic` and `buckets`. `adaptive` would compile variants later: generic code and
+the variants in the file serve, and one warning says so. `exact` makes a call wait for its code, so
+it is rejected at load time, not in a call.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from anydim.base.errors import OptionError
 from anydim.variants.strategies import GENERIC, Adaptive, Buckets, Exact, Strategy, strategy_of
 
-_warned: set[str] = set()  # kinds that were warned of in this process
+_warned: set[str] = set()  # kinds that this process has warned about
 
 
 def served(name: str, given: Any, bodies: bool) -> tuple[Strategy, bool]:
-    """The strategy that a loaded model has, of one that is asked for, and whether bodies serve.
+    """The strategy of a loaded model for a requested one, and whether variants serve.
 
-    The file may have `bodies`. Raises OptionError for one that needs a compiler, or bodies that
-    there are not.
+    `bodies`: the file has variants. Raises OptionError for a strategy that needs a compiler, or
+    variants that the file lacks.
     """
     asked = strategy_of(given)
     for leaf in asked.leaves():
@@ -38,7 +38,7 @@ def served(name: str, given: Any, bodies: bool) -> tuple[Strategy, bool]:
     if waiting and "adaptive" not in _warned:
         _warned.add("adaptive")
         warnings.warn(
-            f"{name}: there is no compiler, so that adaptive is generic code here, and bodies that "
-            "the file has", RuntimeWarning, stacklevel=4,
+            f"{name}: there is no compiler, so adaptive runs generic code and bodies of the file",
+            RuntimeWarning, stacklevel=4,
         )  # fmt: skip
     return GENERIC if waiting else asked, asked != GENERIC

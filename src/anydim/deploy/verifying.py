@@ -1,13 +1,13 @@
-"""Which contents of a file are compared with what was saved, and when.
+"""Which contents of a file are verified, and when.
 
-    verify        before a model is there                          beside its first calls
+    verify        before the model is returned                     during its first calls
     "headers"     all but large floats
-    "auto"        all; where large floats take more than `BESIDE`
+    "auto"        all; if large floats take more than `BESIDE`
                   bytes, all but these                             large floats
     "checksums"   all
     "digests"     all, by SHA-256 instead of checksums
 
-Large are more than `LARGE` bytes; what is no float may be an index, so that it is always compared
+Large means more than `LARGE` bytes. Values other than floats may be indices and are always verified
 before anything runs. A wrong weight gives wrong numbers, never a crash.
 """
 
@@ -25,13 +25,13 @@ from anydim.deploy.container import LARGE, Container
 from anydim.deploy.saved import SavedArray, constant_member
 from anydim.runtime.executable import Executable
 
-BESIDE = 64 << 20  # bytes of large floats, some 5 ms, above which they are compared beside calls
+BESIDE = 64 << 20  # bytes of large floats, some 5 ms, above which they are verified during calls
 _KINDS = ("headers", "auto", "checksums", "digests")
 _FLAGS = {True: "digests", False: "headers"}
 
 
 def verify_of(given: Any) -> str:
-    """The kind that a user names; raises OptionError for another."""
+    """The kind of verification that a user names; OptionError for an unknown one."""
     if isinstance(given, bool):
         return _FLAGS[given]
     if isinstance(given, str) and given in _KINDS:
@@ -41,9 +41,9 @@ def verify_of(given: Any) -> str:
 
 
 def verify(container: Container, arrays: Sequence[SavedArray], how: str) -> tuple[str, ...]:
-    """Compare constants; the names of the members that are to be compared beside the first calls.
+    """Verify constants; returns the members that are left to be verified during the first calls.
 
-    Raises ArtefactError for one that is damaged.
+    Raises ArtefactError for a damaged one.
     """
     large = {a.digest: a.bytes for a in arrays if a.bytes > LARGE and a.dtype.is_float}
     left = how == "headers" or (how == "auto" and sum(large.values()) > BESIDE)
@@ -57,20 +57,20 @@ def verify(container: Container, arrays: Sequence[SavedArray], how: str) -> tupl
 
 
 class Beside:
-    """Compares members in a thread beside the calls of an executable, once in each process.
+    """Verifies members in a thread during the calls of an executable, once in each process.
 
-    It is called before each call, until they are known to be right; raises ArtefactError from the
-    call on that finds them damaged.
+    It runs before each call until the members are verified; raises ArtefactError from the call that
+    finds them damaged on.
     """
 
     def __init__(self, container: Container, names: Sequence[str], run: Executable[Any]) -> None:
         self._container, self._names = container, names
         self._run = weakref.ref(run)
         self._problem = ""
-        self._workers: dict[int, threading.Thread] = {}  # by process: a fork has none of its parent
+        self._workers: dict[int, threading.Thread] = {}  # by process: threads do not survive a fork
 
     def __call__(self) -> None:
-        """Begin; raises ArtefactError where it ended badly."""
+        """Start the thread; raises ArtefactError if it has found damage."""
         if self._problem:
             raise self._container.fail(self._problem)
         process = os.getpid()
@@ -82,7 +82,7 @@ class Beside:
     def _start(self, worker: threading.Thread) -> None:
         try:
             worker.start()
-        except RuntimeError:  # the system has no thread for us
+        except RuntimeError:  # the system cannot start a thread
             self._compare()
 
     def _compare(self) -> None:

@@ -207,7 +207,7 @@ def test_a_saved_model_has_its_parts(engine: str, tmp_path: Path) -> None:
         model = ad.load(path, devices=devices)
         for n in SIZES:
             close(model(x=rows(n)), expected(rows(n)))
-    with pytest.raises(DeviceError, match="has parts on 'accel', which stands for no engine"):
+    with pytest.raises(DeviceError, match="has parts on 'accel', which is bound to no engine"):
         ad.load(path)
     assert "engines   accel" in str(ad.inspect(path))
     assert "accel runs" in ad.load(path, devices={"accel": engine}).explain(details=True)

@@ -68,7 +68,7 @@ def test_devices_that_do_not_fit(saved: Path) -> None:
         ad.load(saved, devices={"a": "cpu"})
     with pytest.raises(ad.DeviceError, match="there is no device 'tpu'"):
         ad.load(saved, devices={"a": "cpu", "b": "tpu"})
-    with pytest.raises(ad.DeviceError, match="llvm code for 'b', and device 'null' runs that of c"):
+    with pytest.raises(ad.DeviceError, match="llvm code for 'b', and device 'null' runs c code"):
         ad.load(saved, devices={"a": "cpu", "b": Elsewhere()})
     larger = NullDevice("large")
     larger.workers = 8

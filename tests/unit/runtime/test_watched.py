@@ -34,7 +34,7 @@ def test_a_dim_that_no_input_tells_is_set(wide: Model, tmp_path: Path) -> None:
             model.set_sizes(n=n)
             np.testing.assert_allclose(model(x=x)["y"], np.exp([x] * n).reshape(n, 4), rtol=1e-6)
             assert model.plan(m=4).output_bytes == 16 * n
-    with pytest.raises(ad.OptionError, match="no input tells, and cannot be exported"):
+    with pytest.raises(ad.OptionError, match="no input determines, and cannot be exported"):
         wide.export(tmp_path / "c")
     with pytest.raises(ad.OptionError, match="check cannot set dim 'n'"):
         wide.check()

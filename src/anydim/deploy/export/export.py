@@ -1,4 +1,4 @@
-"""A compiled model -> a folder of C that a program without Python is built with."""
+"""Exports a compiled model as a folder of C sources or objects."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ _FIRST_LINE = b"# Builds the example, and lib"  # of the Makefile
 
 
 def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Target) -> None:
-    """Write a program: as C text where the target is C, else as objects for its processor.
+    """Write a program: C text if the target is C, else objects for its processor.
 
-    Code of an earlier export to the folder goes. Raises OptionError for a program that is not
-    straight, a name that C does not take, or a folder that cannot be written or holds other files.
+    Deletes the code of an earlier export to the folder. Raises OptionError for a program that is
+    not straight, a name that is no C identifier, or a folder that cannot be written or holds other
+    files.
     """
     signature = made.program.signature
     if made.program.straight is None:
         raise OptionError(
-            f"{signature.name} has parts that only its data decides, and cannot be exported to C",
-            "models without branches, loops and sizes that data finds can",
+            f"{signature.name} has data-dependent parts, and cannot be exported to C",
+            "only models without branches, loops and data-dependent sizes can",
         )
     called = program_name(name, signature.name)
     every, interface = modules(_in_arenas(made))
-    generated = [part for part in every if part != invoke_code()]  # Python alone calls it
+    generated = [part for part in every if part != invoke_code()]  # only Python calls it
     sources = code.sources(prefixed(generated, called), code.processor)
     if code.name == "c":
         files = {f"code/{each}.c": _text(source).encode() for each, source in sources.items()}
@@ -45,7 +46,7 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
         objects = list(files)
     if interface.asked:
         raise OptionError(
-            f"{signature.name} has a dim that no input tells, and cannot be exported to C",
+            f"{signature.name} has a dim that no input determines, and cannot be exported to C",
             f"give it an input with an axis of size '{interface.asked[0][0]}'",
         )
     ((_, constants),) = interface.tables
@@ -61,7 +62,7 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
 
 
 def _in_arenas(made: Assembled) -> Assembled:
-    """The program with all blocks of setups in the arenas of calls: it runs one at a time."""
+    """Move all blocks of setups to the arenas of calls: the program runs one call at a time."""
     segment = made.program.straight
     assert segment is not None
     setups = tuple(replace(setup, least=LARGEST) for setup in segment.setups)
@@ -72,20 +73,20 @@ def _in_arenas(made: Assembled) -> Assembled:
 
 
 def _text(source: Source) -> str:
-    """Generated text; that it has names that nothing uses is no matter of whoever compiles it."""
+    """Generated C text; suppresses warnings about unused names."""
     kinds = ("unused-parameter", "unused-variable", "unused-function", "parentheses", "psabi")
     quiet = [f'#pragma GCC diagnostic ignored "-W{kind}"' for kind in kinds]
     return "\n".join([*quiet, "", source.text()])
 
 
 def _write(folder: Path, called: str, files: dict[str, bytes]) -> None:
-    """The files, in place of those of an earlier export; nobody else's are written over."""
+    """Write the files over those of an earlier export; other files are not overwritten."""
     makefile = folder / "Makefile"
     earlier = makefile.is_file() and makefile.read_bytes().startswith(_FIRST_LINE)
     others = [name for name in files if not earlier and (folder / name).exists()]
     if others:
         raise OptionError(
-            f"{folder} holds {listed(others[:3])} already, which no export wrote",
+            f"{folder} already holds {listed(others[:3])}, which no export wrote",
             "give a folder that is empty, or one of an earlier export",
         )
     (folder / "code").mkdir(parents=True, exist_ok=True)

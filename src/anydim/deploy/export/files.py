@@ -1,4 +1,4 @@
-"""The texts of an exported program: templates filled with what the records of a program say."""
+"""The texts of an exported program: templates filled from the records of a program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONTROL = re.compile(r"[^ -~]")
 
 @dataclass(frozen=True)
 class Exported:
-    """What the texts are made from. `objects` are files of code that are there already."""
+    """The data for the templates. `objects` are existing object files."""
 
     name: str
     signature: Signature
@@ -33,7 +33,7 @@ class Exported:
 
 
 def texts(program: Exported) -> dict[str, str]:
-    """Every text of the folder but generated code, by file name."""
+    """Every text of the folder except generated code, by file name."""
     words = {**_names(program), **_header(program), **_tables(program), **_making(program)}
     names = {
         f"{program.name}.h": "program.h.in",
@@ -97,7 +97,7 @@ def _enum(prefix: str, specs: Sequence[TensorSpec]) -> str:
 
 
 def _comment(text: str) -> str:
-    """A text that ends no comment and fills no line."""
+    """Text that is safe inside a C comment: no comment delimiters, no control characters."""
     return _CONTROL.sub("?", text).replace("*/", "* /").replace("/*", "/ *")
 
 
@@ -107,7 +107,7 @@ def _comment(text: str) -> str:
 def _tables(program: Exported) -> dict[str, str]:
     interface, signature = program.interface, program.signature
     (_, kernels), = interface.entries  # fmt: skip
-    failures = interface.failures[:-1]  # the last one is that there is no memory
+    failures = interface.failures[:-1]  # the last one is a lack of memory
     named = [symbol(program.name, kernel) for kernel in kernels]
     words = {
         "words": interface.words, "word_arena_bytes": ARENA_BYTES, "word_arena": ARENA,
@@ -129,7 +129,7 @@ def _tables(program: Exported) -> dict[str, str]:
 
 
 def _rows(values: Iterable[object], text: Callable[[str], str], empty: str) -> str:
-    """Lines of an array, which has at least one element."""
+    """Rows of an array initializer, with at least one element."""
     return ",\n".join(f"    {text(str(value))}" for value in values) or f"    {empty}"
 
 
@@ -145,7 +145,7 @@ def _tensors(interface: Interface, signature: Signature) -> str:
 
 
 def _string(text: str) -> str:
-    """A string of C."""
+    """A C string literal."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
     return '"' + _CONTROL.sub("\\?", escaped) + '"'
 

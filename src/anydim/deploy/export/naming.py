@@ -1,4 +1,4 @@
-"""Names of an exported program: C identifiers, and code whose symbols begin with its name."""
+"""Names of an exported program: C identifiers, and code with prefixed symbols."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Module: TypeAlias = "ir.Kernel | ir.Library"
 
 
 def program_name(wanted: str, model: str) -> str:
-    """The wanted name, or one made of the model's; raises OptionError for what C cannot take."""
+    """The requested name, or one derived from the model's; OptionError if it is no C identifier."""
     name = wanted or _OTHER.sub("_", model).strip("_").lower() or "model"
     if not wanted and not name[0].isalpha():
         name = f"model_{name}"
@@ -25,12 +25,12 @@ def program_name(wanted: str, model: str) -> str:
         return name
     raise OptionError(
         f"'{name}' cannot begin the names of a C program",
-        "give a name of letters, digits and '_' that begins with a letter and is no word of C",
+        "give a name of letters, digits and '_' that begins with a letter and is no C keyword",
     )
 
 
 def constants(names: Sequence[str]) -> list[str]:
-    """Names in the manner of C's constants, each another one."""
+    """Unique names in the style of C constants."""
     found: list[str] = []
     for name in names:
         base = text = _OTHER.sub("_", name).strip("_").upper() or "TENSOR"
@@ -46,12 +46,12 @@ def constants(names: Sequence[str]) -> list[str]:
 
 
 def symbol(prefix: str, name: str) -> str:
-    """The name that a function of generated code has in an exported program."""
+    """The name of a generated function in an exported program."""
     return f"{prefix}_{_OTHER.sub('_', name)}"
 
 
 def prefixed(code: Sequence[_Module], prefix: str) -> list[_Module]:
-    """Modules whose public functions begin with `prefix`, wherever they are called."""
+    """Modules whose public functions begin with `prefix`, at definitions and calls."""
     libraries = {library for part in code for library in _libraries(part)}
     public = [f.name for library in libraries for f in library.functions if f.public]
     return _Renaming(prefix, {name: symbol(prefix, name) for name in public}).modules(code)
@@ -62,7 +62,7 @@ def _libraries(code: _Module) -> tuple[ir.Library, ...]:
 
 
 class _Renaming:
-    """New names of public functions; each library is renamed once."""
+    """Renames public functions; each library is renamed once."""
 
     def __init__(self, prefix: str, names: Mapping[str, str]) -> None:
         self.prefix, self.names = prefix, names

@@ -1,4 +1,4 @@
-"""What the numbers mean that an exported program returns: fixed texts, without the call's sizes."""
+"""Messages for the error codes of an exported program: fixed texts without the call's sizes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from anydim.runtime.signature import Signature
 
 
 def text_of(failure: Failure, name: str) -> str:
-    """What went wrong in a call of the straight program `name`, in one line."""
+    """Describe a failure of a call of the straight program `name`, in one line."""
     if failure.check is not None:
         return _check(failure.check, failure.signature)
     if failure.position is not None:
         return _position(failure.position, name)
-    if failure.kind in stopping.FAILURES:  # nobody tells it to stop
+    if failure.kind in stopping.FAILURES:  # nothing stops it
         return "the call was ended"
     return "there is not enough memory for these sizes"
 
@@ -31,9 +31,9 @@ def _check(check: Check, signature: Signature) -> str:
 def _input(check: Check, signature: Signature) -> str:
     size = signature.inputs[check.input].shape[check.axis]
     if check.kind == "multiple":
-        return f"axis {check.axis} tells no size for dim '{check.dim}' in {size}"
+        return f"axis {check.axis} determines no size for dim '{check.dim}' in {size}"
     if check.kind == "axis":
-        wanted = "" if size.constant is not None else ", as other axes tell it"
+        wanted = "" if size.constant is not None else ", as other axes determine it"
         return f"axis {check.axis} is not {size}{wanted}"
     dim = signature.box.dim(check.dim)
     side, bound = ("below", dim.lo) if check.kind == "low" else ("above", dim.hi)

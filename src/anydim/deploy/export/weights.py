@@ -1,12 +1,12 @@
-"""The file of an exported program's constants: 64 bytes that name it, then the constants.
+"""The file of an exported program's constants: a header of 64 bytes, then the constants.
 
     magic     16 bytes    'anydim weights 1'
     bytes      8          of the whole file
-    sums      16          of the words behind the head, and of the sums so far
-    digest    24          the first bytes of the SHA-256 of what is behind the head
+    sums      16          of the words after the header, and of the running sums
+    digest    24          the first bytes of the SHA-256 of everything after the header
 
-Numbers are little-endian; constants begin at multiples of 64 bytes. The program holds the head, so
-that it takes no file but its own.
+Numbers are little-endian; constants are aligned to 64 bytes. The program holds a copy of the
+header, so that it rejects any other file.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from anydim.base.records import dataclass
 MAGIC = b"anydim weights 1"
 HEAD = struct.Struct("<16sQQQ24s")
 ALIGNMENT = 64
-_WORDS = 1 << 20  # of 8 bytes, that are added up at a time
+_WORDS = 1 << 20  # 8-byte words summed at a time
 _ALL = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The file: its head, what is behind it, and where in the file each constant begins."""
+    """The file: its header, its content, and the offset of each constant in the file."""
 
     head: bytes
     content: bytes
@@ -36,12 +36,12 @@ class Weights:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the file."""
+        """Size of the file in bytes."""
         return len(self.head) + len(self.content)
 
 
 def weights_of(names: Sequence[str], arrays: Mapping[str, numpy.ndarray]) -> Weights:
-    """The constants in that order; equal ones lie there once."""
+    """Lay out the constants in that order; equal ones are stored once."""
     places: dict[bytes, int] = {}
     parts: list[bytes] = []
     offsets, end = [], HEAD.size
@@ -62,7 +62,7 @@ def weights_of(names: Sequence[str], arrays: Mapping[str, numpy.ndarray]) -> Wei
 
 
 def _sums(content: bytes) -> tuple[int, int]:
-    """The sum of the 64-bit words, and that of its values from word to word, modulo 2^64."""
+    """The sum of the 64-bit words, and the sum of its running values, modulo 2^64."""
     words = numpy.frombuffer(content, "<u8")
     first = second = 0
     for start in range(0, len(words), _WORDS):
