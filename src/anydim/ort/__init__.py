@@ -1,13 +1,13 @@
-"""onnxruntime's Python interface, over anydim.
+"""onnxruntime's Python interface on top of anydim.
 
     import anydim.ort as onnxruntime
 
     session = onnxruntime.InferenceSession("encoder.onnx")
     session.run(None, {"input_ids": ids, "attention_mask": mask})
 
-In comes what programs give onnxruntime; out goes what they would get from it, and the same
-exceptions. `install()` makes `import onnxruntime` mean this package; `python -m anydim.ort
-program.py` runs a program so. docs/guides/onnxruntime.md says what is honoured and what is not.
+Arguments, results and exceptions are those of onnxruntime. `install()` makes `import onnxruntime`
+return this package; `python -m anydim.ort program.py` runs a program that way.
+docs/guides/onnxruntime.md lists what is supported.
 """
 
 from anydim.ort.binding import IOBinding

@@ -1,7 +1,7 @@
-"""Run a program whose `import onnxruntime` means anydim.
+"""Run a program with anydim in place of onnxruntime.
 
-python -m anydim.ort [--fallback onnxruntime] program.py [arguments]
-python -m anydim.ort [--fallback onnxruntime] -m module [arguments]
+python -m anydim.ort [--fallback onnxruntime] program.py [arguments] python -m anydim.ort
+[--fallback onnxruntime] -m module [arguments]
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anydim.ort.install import install
 
 
 def main(words: list[str]) -> int:
-    """Run what the words name; the program's own exit status, 2 for words that name nothing."""
+    """Run a program; return its exit status, or 2 if the command line names none."""
     fallback = None
     if words and words[0].startswith("--fallback"):
         _, _, fallback = words[0].partition("=")
@@ -46,7 +46,7 @@ def main(words: list[str]) -> int:
 
 
 def _missing(words: list[str]) -> str:
-    """What to say where there is no such program."""
+    """The message for a missing program; '' if it exists."""
     if words[0] != "-m":
         return "" if os.path.exists(words[0]) else f"{words[0]}: no such file"
     try:

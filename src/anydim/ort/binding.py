@@ -20,27 +20,28 @@ Run = Callable[[Mapping[str, Any], Mapping[str, numpy.ndarray]], dict[str, Any]]
 
 
 class Session(Protocol):
-    """What is bound: an InferenceSession."""
+    """The part of an InferenceSession that a binding uses."""
 
     @property
     def input_names(self) -> list[str]:
-        """All inputs that a run may be given."""
+        """All inputs that a run accepts."""
 
     def get_inputs(self) -> list[NodeArg]:
-        """What a run must be given."""
+        """The inputs that a run requires."""
 
     def get_outputs(self) -> list[NodeArg]:
-        """What a run gives."""
+        """The outputs of a run."""
 
 
 class IOBinding:
-    """Inputs and outputs of a session by name. An output without memory gets new memory per run."""
+    """Inputs and outputs of a session by name. An output bound without memory is allocated per
+    run."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self._inputs: dict[str, Any] = {}
         self._wanted: dict[str, OrtValue | None] = {}
-        self._results: list[OrtValue] | None = []  # None: not built from `_made` yet
+        self._results: list[OrtValue] | None = []  # None: not converted from `_made` yet
         self._made: Mapping[str, Any] = {}
         self._ready: tuple[dict[str, Any], dict[str, numpy.ndarray] | None] | None = None
 
@@ -51,7 +52,7 @@ class IOBinding:
     # ---- inputs ----
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
-        """Bind an array; it is read at every run. Raises RuntimeError for a name there is not."""
+        """Bind an array; every run reads it. Raises RuntimeError for an unknown name."""
         if not isinstance(arr_on_cpu, numpy.ndarray):
             raise ObjectRefused(
                 "Unable to create OrtValue from the given python object",
@@ -64,7 +65,7 @@ class IOBinding:
         self, name: str, device_type: Any, device_id: int, element_type: Any,
         shape: Sequence[int], buffer_ptr: int,
     ) -> None:  # fmt: skip
-        """Bind memory at an address: elements of a type, [shape], which the caller keeps alive."""
+        """Bind memory at an address: elements of a type, [shape]; the caller keeps it alive."""
         self._known(name)
         self._bind(self._inputs, name, _memory(device_type, element_type, shape, buffer_ptr))
 
@@ -83,7 +84,7 @@ class IOBinding:
         self, name: str, device_type: Any = "cpu", device_id: int = 0, element_type: Any = None,
         shape: Sequence[int] | None = None, buffer_ptr: int | None = None,
     ) -> None:  # fmt: skip
-        """Ask for an output: in memory at an address, or without one in new memory."""
+        """Request an output, in memory at an address or newly allocated."""
         if buffer_ptr is None:
             on_cpu(str(device_type))
             self._bind(self._wanted, name, None)
@@ -97,13 +98,13 @@ class IOBinding:
         )
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
-        """Ask for an output in the memory of an OrtValue."""
+        """Request an output in the memory of an OrtValue."""
         self._bind(self._wanted, name, ortvalue)
 
     # ---- runs and results ----
 
     def run(self, work: Run) -> None:
-        """Do the work on what is bound; RuntimeError for whatever it raises."""
+        """Run on the bound values; any UserError becomes RuntimeError."""
         if not self._wanted:
             raise ObjectRefused("Error in execution: At least one output should be requested.")
         known = [arg.name for arg in self.session.get_outputs()]
@@ -128,7 +129,7 @@ class IOBinding:
             self._ready = inputs, into or None
 
     def repeated(self, work: Repeat) -> bool:
-        """Whether the run was one like the last on what is bound; nothing was done if not."""
+        """Repeat the last run if the bindings allow it; False if nothing was done."""
         if self._ready is None:
             return False
         try:
@@ -145,7 +146,7 @@ class IOBinding:
         bound[name] = value
 
     def _change(self) -> None:
-        """Before something else is bound: results are those of what was."""
+        """Fetch pending results before the bindings change."""
         self.get_outputs()
         self._ready = None
 
@@ -170,29 +171,29 @@ class IOBinding:
         return self._results
 
     def get_outputs_as_ortvaluevector(self) -> list[OrtValue]:
-        """The same."""
+        """Same as `get_outputs`."""
         return self.get_outputs()
 
     def copy_outputs_to_cpu(self) -> list[Any]:
-        """The results of the last run as arrays of their own."""
+        """Copies of the results of the last run as arrays."""
         return [
             value.numpy().copy() if value.is_tensor() else value.held
             for value in self.get_outputs()
         ]
 
     def synchronize_inputs(self) -> None:
-        """Nothing: inputs are there when they are bound."""
+        """No-op: inputs are in place when they are bound."""
 
     def synchronize_outputs(self) -> None:
-        """Nothing: a run ends when its results are there."""
+        """No-op: results are in place when a run ends."""
 
     def clear_binding_inputs(self) -> None:
-        """Forget the inputs."""
+        """Remove the input bindings."""
         self._change()
         self._inputs.clear()
 
     def clear_binding_outputs(self) -> None:
-        """Forget the outputs."""
+        """Remove the output bindings."""
         self._change()
         self._wanted.clear()
 
@@ -203,7 +204,7 @@ def _refused(error: UserError) -> ObjectRefused:
 
 
 def _memory(device: Any, element_type: Any, shape: Sequence[int], address: int) -> numpy.ndarray:
-    """An array [shape] over memory that the caller answers for."""
+    """An array [shape] over memory owned by the caller."""
     on_cpu(str(device))
     dtype = numpy_of(element_type)
     sizes = tuple(map(int, shape))

@@ -1,6 +1,6 @@
-"""What runs a session's model: anydim, or the installed onnxruntime where it may stand in.
+"""Engines that run a session's model: anydim, or the installed onnxruntime as the fallback.
 
-An engine is a model of a variation: inputs by name in, outputs by name out.
+An engine is the model of one variation: inputs by name in, outputs by name out.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Repeat = Callable[..., "dict[str, Any] | None"]
 
 
 class Engine(Protocol):
-    """A model that runs."""
+    """An executable model."""
 
     def run(self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray]) -> dict[str, Any]:
-        """The outputs by name; those in `into` are written there. Raises an OrtError."""
+        """The outputs by name; those in `into` are written to its arrays. Raises an OrtError."""
 
     def shrink(self) -> None:
-        """Give the memory that is kept for the next run back to the system."""
+        """Release cached memory to the system."""
 
 
 class Compiled:
@@ -40,14 +40,14 @@ class Compiled:
     def __init__(self, model: Held, profile: Profile | None = None) -> None:
         self.model = model
         self.on_strings = isinstance(model, StringModel)
-        self._call: Call | None = None  # of a model whose inputs and outputs are arrays
+        self._call: Call | None = None  # for models whose inputs and outputs are all arrays
         self._repeat: Repeat | None = None
         if not self.on_strings and not model.lists:
             self._call = model.executable if profile is None else profile.clocked(model)
             self._repeat = model.executable.repeat if profile is None else None
 
     def run(self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray]) -> dict[str, Any]:
-        """The outputs by name."""
+        """Run the model; outputs by name."""
         try:
             if into:
                 return self._into(given, into)
@@ -61,7 +61,7 @@ class Compiled:
     def repeat(
         self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None
     ) -> dict[str, Any] | None:
-        """The outputs of a run like an earlier one; None: nothing was done, it has to be checked.
+        """The outputs of a run like an earlier one; None: nothing ran, the inputs need checking.
 
         Arrays of `into` share no memory with inputs.
         """
@@ -73,7 +73,7 @@ class Compiled:
             raise of_run(error) from error
 
     def _into(self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray]) -> dict[str, Any]:
-        """Results where the caller wants them: at once where nothing is read there."""
+        """Results in the caller's arrays; written directly if the run does not read them."""
         if self._call is not None:
             results = self._call(given, apart(into, list(given.values())))
         else:
@@ -86,7 +86,7 @@ class Compiled:
         return results
 
     def shrink(self) -> None:
-        """Give idle memory back."""
+        """Release cached memory to the system."""
         self.model.trim()
 
 
@@ -99,25 +99,25 @@ def _same_shape(name: str, result: numpy.ndarray, array: numpy.ndarray) -> None:
 
 
 def _text(value: Any) -> Any:
-    """A result of strings as onnxruntime gives it: Python strings."""
+    """Convert a result of strings to Python strings, as onnxruntime returns them."""
     if isinstance(value, numpy.ndarray) and value.dtype.kind in "UT":
         return value.astype(object)
     return value
 
 
 class _PeerRun:
-    """A run of the installed onnxruntime, which another thread may end."""
+    """A run of the installed onnxruntime that another thread may stop."""
 
     def __init__(self, module: Any) -> None:
         self.options = module.RunOptions()
 
     def end(self, deadline: int) -> None:
-        """Now, where there is a moment."""
+        """Stop the run, if a deadline is given."""
         self.options.terminate = deadline > 0
 
 
 class Peer:
-    """A model that the installed onnxruntime runs. Raises MissingError where there is none."""
+    """A model run by the installed onnxruntime. Raises MissingError if it is not installed."""
 
     def __init__(self, source: str | bytes, options: SessionOptions, providers: list[str]) -> None:
         self._module = peer_module()
@@ -145,7 +145,7 @@ class Peer:
         kept = [(name, self._value(value)) for name, value in options.initializers.items()]
         for name, value in kept:
             made.add_initializer(name, value)
-        self._kept = kept  # their memory is used as long as the session lives
+        self._kept = kept  # the session uses their memory
         for library in options.libraries:
             made.register_custom_ops_library(library)
         return made
@@ -154,7 +154,7 @@ class Peer:
         return self._module.OrtValue.ortvalue_from_numpy(value.numpy())
 
     def run(self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray]) -> dict[str, Any]:
-        """The outputs by name."""
+        """Run the model; outputs by name."""
         fed = {name: value for name, value in given.items() if value is not None}
         made, stop = _PeerRun(self._module), STOP.get()
         if stop is not None:
@@ -173,4 +173,4 @@ class Peer:
         return results
 
     def shrink(self) -> None:
-        """onnxruntime keeps what it keeps."""
+        """No-op: onnxruntime manages its own memory."""

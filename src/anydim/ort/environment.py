@@ -1,4 +1,4 @@
-"""What onnxruntime keeps for a whole process, as far as programs call it: versions, telemetry."""
+"""onnxruntime's process-wide functions that programs call: versions, telemetry, debugging."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from anydim.ort.errors import Unimplemented
 from anydim.ort.notices import warn_once
 
-VERSION = "1.31.1"  # of the onnxruntime whose interface this is
+VERSION = "1.31.1"  # of the emulated onnxruntime
 _WARNING = 2
 
 
@@ -18,7 +18,7 @@ def get_version_string() -> str:
 
 
 def get_build_info() -> str:
-    """What stands behind the interface."""
+    """The name and version of the implementation."""
     return "anydim, interface of ORT " + VERSION
 
 
@@ -27,42 +27,42 @@ def has_collective_ops() -> bool:
 
 
 def disable_telemetry_events() -> None:
-    """Nothing: there is no telemetry."""
+    """No-op: there is no telemetry."""
 
 
 def enable_telemetry_events() -> None:
-    """Nothing: there is no telemetry."""
+    """No-op: there is no telemetry."""
 
 
 def preload_dlls(
     cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: Any = None
 ) -> None:
-    """Nothing: sessions run on the CPU."""
+    """No-op: sessions run on the CPU."""
 
 
 def get_ep_devices() -> list[Any]:
-    """Devices of providers that were registered: none."""
+    """Devices of registered providers: none."""
     return []
 
 
 def set_seed(seed: int) -> None:
-    """Said once: random numbers are those of the seeds in a file, the same in every run."""
+    """Warn once: random numbers come from the seeds in a file and are the same in every run."""
     warn_once("set_seed: random operators take their seeds from the file", _WARNING)
 
 
 def set_global_thread_pool_sizes(
     intra_op_num_threads: int = 0, inter_op_num_threads: int = 0
 ) -> None:
-    """Said once: every session has threads of its own."""
+    """Warn once: every session has its own threads."""
     warn_once("set_global_thread_pool_sizes: every session has threads of its own", _WARNING)
 
 
 def create_and_register_allocator(*_: Any, **__: Any) -> None:
-    """Nothing: memory is planned for each model."""
+    """No-op: memory is planned for each model."""
 
 
 def register_execution_provider_library(name: str, path: str) -> None:
-    """Refused: there is one provider."""
+    """Raise NotImplemented: there is one provider."""
     raise Unimplemented(f"the execution provider '{name}' cannot be registered")
 
 
@@ -73,7 +73,7 @@ def print_debug_info() -> None:
 
 
 class _Refused:
-    """Something of onnxruntime that there is not."""
+    """A class of onnxruntime that is not supported."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise Unimplemented(f"{type(self).__name__} is not supported")
@@ -84,11 +84,11 @@ class SparseTensor(_Refused):
 
 
 class LoraAdapter(_Refused):
-    """Adapters of parameters are not supported."""
+    """Parameter adapters are not supported."""
 
 
 class AdapterFormat(_Refused):
-    """Adapters of parameters are not supported."""
+    """Parameter adapters are not supported."""
 
 
 class ModelCompiler(_Refused):
@@ -96,7 +96,7 @@ class ModelCompiler(_Refused):
 
 
 class OrtArenaCfg:
-    """Accepted: memory is planned for each model."""
+    """Accepted and ignored: memory is planned for each model."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass

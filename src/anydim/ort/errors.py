@@ -1,8 +1,8 @@
-"""The exceptions of `onnxruntime.capi.onnxruntime_pybind11_state`, and which of ours becomes which.
+"""The exceptions of `onnxruntime.capi.onnxruntime_pybind11_state`, and the mapping from ours.
 
-Their texts begin as onnxruntime's do, `[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : `, for programs
-that look there. What Python code of onnxruntime raises as ValueError, TypeError or RuntimeError is
-one here as well.
+Messages begin as onnxruntime's do, `[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : `, for programs
+that parse them. Errors that onnxruntime's Python code raises as ValueError, TypeError or
+RuntimeError are of these types here as well.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from anydim.base.errors import InputError, OutOfMemoryError, UserError
 
 
 class OrtError(UserError):
-    """What the exceptions of onnxruntime have in common here; there they have nothing."""
+    """The base class of the exceptions; onnxruntime has none."""
 
     code: ClassVar[int] = 1
     word: ClassVar[str] = "FAIL"
 
     def __init__(self, problem: str, hint: str = "") -> None:
         begin = f"[ONNXRuntimeError] : {self.code} : {self.word} : "
-        self.text = problem.removeprefix(begin)  # as bindings say it
+        self.text = problem.removeprefix(begin)  # the message without the prefix, for bindings
         super().__init__(problem if problem.startswith("[ONNX") else begin + problem, hint)
 
 
 class Fail(OrtError):
-    """Anything that has no exception of its own."""
+    """Any error without an exception of its own."""
 
 
 class InvalidArgument(OrtError):
-    """An input does not fit: its name, type, rank or size; or a value that an operator refuses."""
+    """An input does not fit (name, type, rank or size), or an operator rejects a value."""
 
     code, word = 2, "INVALID_ARGUMENT"
 
 
 class NoSuchFile(OrtError):
-    """The path of a model leads nowhere."""
+    """The path of a model does not exist."""
 
     code, word = 3, "NO_SUCHFILE"
 
@@ -53,13 +53,13 @@ class EngineError(OrtError):
 
 
 class RuntimeException(OrtError):
-    """A run failed for what is no fault of its inputs, such as memory that there is not."""
+    """A run failed for a reason other than its inputs, such as lack of memory."""
 
     code, word = 6, "RUNTIME_EXCEPTION"
 
 
 class InvalidProtobuf(OrtError):
-    """A file is no ONNX model, or not whole."""
+    """A file is no ONNX model, or is truncated."""
 
     code, word = 7, "INVALID_PROTOBUF"
 
@@ -71,7 +71,7 @@ class ModelLoaded(OrtError):
 
 
 class Unimplemented(OrtError):
-    """A valid model that needs what there is not; called NotImplemented as in onnxruntime."""
+    """A valid model needs an unsupported feature; named NotImplemented as in onnxruntime."""
 
     code, word = 9, "NOT_IMPLEMENTED"
 
@@ -80,7 +80,7 @@ Unimplemented.__name__ = Unimplemented.__qualname__ = "NotImplemented"
 
 
 class InvalidGraph(OrtError):
-    """A model that breaks the rules of the standard."""
+    """A model violates the standard."""
 
     code, word = 10, "INVALID_GRAPH"
 
@@ -92,19 +92,19 @@ class EPFail(OrtError):
 
 
 class ModelLoadCanceled(OrtError):
-    """Loading was ended by the program."""
+    """The program canceled loading."""
 
     code, word = 12, "MODEL_LOAD_CANCELED"
 
 
 class ModelRequiresCompilation(OrtError):
-    """A model that an execution provider has to compile first."""
+    """A model needs to be compiled by an execution provider first."""
 
     code, word = 13, "MODEL_REQUIRES_COMPILATION"
 
 
 class NotFound(OrtError):
-    """Something that was asked for by name is not there."""
+    """A requested name does not exist."""
 
     code, word = 14, "NOT_FOUND"
 
@@ -116,15 +116,16 @@ class DeviceReset(OrtError):
 
 
 class ValueRefused(UserError, ValueError):
-    """What onnxruntime's Python code says as ValueError."""
+    """An error that onnxruntime's Python code raises as ValueError."""
 
 
 class TypeRefused(UserError, TypeError):
-    """What onnxruntime's Python code says as TypeError."""
+    """An error that onnxruntime's Python code raises as TypeError."""
 
 
 class ObjectRefused(UserError, RuntimeError):
-    """What onnxruntime says as RuntimeError: an object that is no tensor, a binding that fails."""
+    """An error that onnxruntime raises as RuntimeError: an object that is no tensor, a failed
+    binding."""
 
 
 EXCEPTIONS: tuple[type[OrtError], ...] = (
@@ -136,7 +137,7 @@ _BY_NAME = {kind.__name__: kind for kind in EXCEPTIONS}
 
 
 def of_run(error: UserError) -> OrtError:
-    """The exception for what a call of a model raises."""
+    """The exception for an error of a model's call."""
     if isinstance(error, OutOfMemoryError):
         kind: type[OrtError] = RuntimeException
     elif isinstance(error, InputError):
@@ -147,6 +148,6 @@ def of_run(error: UserError) -> OrtError:
 
 
 def of_peer(error: Exception) -> Exception:
-    """Our exception of the same name for one of the installed onnxruntime; others as they are."""
+    """Our exception of the same name for one of the installed onnxruntime; others are unchanged."""
     kind = _BY_NAME.get(type(error).__name__)
     return error if kind is None else kind(str(error))

@@ -1,7 +1,7 @@
-"""What a program feeds a run: checked as onnxruntime does, made into what a model takes.
+"""The inputs of a run, checked as in onnxruntime and converted for the model.
 
-Arrays of numpy, OrtValues, and lists of numbers, for sequences lists of arrays. Texts of errors are
-onnxruntime's where programs may look for them.
+Accepts numpy arrays, OrtValues, and lists of numbers; for sequences, lists of arrays. Messages are
+onnxruntime's where programs may parse them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _MEND = "Please fix either the inputs/outputs or the model."
 
 @dataclass(frozen=True)
 class Wanted:
-    """An input, as a run checks it.
+    """The specification of an input, as a run checks it.
 
-    `element` is 0 for what is no tensor of numbers or strings. `fixed` are (axis, size), `named`
-    (axis, name); `rank` is None where the file says nothing of the shape.
+    `element` is 0 unless the input is a tensor of numbers or strings. `fixed` holds (axis, size),
+    `named` (axis, name); `rank` is None if the file declares no shape.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Wanted:
 
     @property
     def optional(self) -> bool:
-        """Whether a run may leave it out."""
+        """Whether a run may omit it."""
         return self.type.startswith("optional")
 
 
 def wanted(arg: NodeArg, element: int, has_shape: bool = True) -> Wanted:
-    """What an input has to be; `element` is that of a tensor, 0 for anything else."""
+    """The specification of an input; `element` is its tensor element type, 0 for other types."""
     if element != STRING and element not in ELEMENT_TYPES:
         return Wanted(arg.name, arg.type, 0, None, (), (), None)
     axes = list(enumerate(arg.shape))
@@ -60,19 +60,19 @@ def wanted(arg: NodeArg, element: int, has_shape: bool = True) -> Wanted:
 
 
 def wanted_of(arg: NodeArg, kind: Any) -> Wanted:
-    """The same of an input that a file declares with this TypeProto."""
+    """The specification of an input that a file declares with this TypeProto."""
     tensor = kind.tensor_type
     return wanted(arg, tensor.elem_type, tensor.HasField("shape"))
 
 
 class Feeds:
-    """The inputs of a session: which a run must have, and which it may."""
+    """The inputs of a session, required and optional."""
 
     def __init__(
         self, inputs: Sequence[Wanted], overridable: Sequence[Wanted], variable: Variable | None
     ) -> None:
         self._inputs = inputs
-        self._variable = variable  # None: nothing differs from run to run
+        self._variable = variable  # None: runs do not vary
         self._needed = [each.name for each in inputs if not each.optional]
         self._absent = [each.name for each in inputs if each.optional]
         self._known = {each.name: each for each in (*inputs, *overridable)}
@@ -80,7 +80,7 @@ class Feeds:
         self._twice = sum(len(each.named) for each in inputs) > len(self._names)
 
     def missing(self, given: Mapping[str, Any]) -> None:
-        """Raise ValueError for a feed without an input that has to be there."""
+        """Raise ValueError if a feed lacks a required input."""
         came = given.keys()
         absent = [name for name in self._needed if name not in came]
         if absent:
@@ -89,7 +89,7 @@ class Feeds:
             )
 
     def taken(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Variation]:
-        """The inputs as the model of a variation takes them; raises InvalidArgument."""
+        """The inputs for the model of a variation, and the variation; raises InvalidArgument."""
         taken: dict[str, Any] = dict.fromkeys(self._absent)
         for name, value in given.items():
             want = self._known.get(name)
@@ -100,17 +100,17 @@ class Feeds:
 
     @property
     def names(self) -> list[str]:
-        """All inputs that a run may be given."""
+        """All inputs that a run accepts."""
         return list(self._known)
 
     @property
     def complete(self) -> bool:
-        """Whether the model can be compiled before a run says what the ranks are."""
+        """Whether the model can be compiled before a run gives the ranks."""
         return self._variable is None or not self._variable.open
 
     @property
     def ranked(self) -> bool:
-        """Whether the file says the rank of every input."""
+        """Whether the file declares the rank of every input."""
         return self._variable is None or not self._variable.unranked
 
     def _hint(self) -> str:
@@ -125,7 +125,7 @@ class Feeds:
         return found
 
     def _differ(self, taken: Mapping[str, Any]) -> bool:
-        """Whether axes of one name have unlike sizes."""
+        """Whether axes of one name differ in size."""
         seen: dict[str, int] = {}
         for each in self._inputs:
             if each.named:
@@ -137,7 +137,8 @@ class Feeds:
 
 
 def fed(want: Wanted, value: Any) -> Any:
-    """One input: an array of the right type and rank, or the list or mapping that it is."""
+    """Check one input and convert it to an array of the right type and rank, or a list or
+    mapping."""
     if isinstance(value, OrtValue):
         value = value.held
     if not want.element:
@@ -198,7 +199,7 @@ def _listed(want: Wanted, value: Any) -> numpy.ndarray:
 
 
 def _unlike(want: Wanted, value: Any) -> Any:
-    """A sequence, an optional or a mapping: the model checks what is in it."""
+    """A sequence, an optional or a mapping; the model checks its contents."""
     if want.type.startswith("seq(tensor") and not isinstance(value, list):
         came = "a tensor" if isinstance(value, numpy.ndarray) else type(value).__name__
         raise InvalidArgument(

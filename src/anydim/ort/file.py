@@ -1,4 +1,4 @@
-"""The model of a session: opened once, with what its options say of sizes and initializers."""
+"""Opens the model of a session and applies the sizes and initializers of its options."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from anydim.ort.values import OrtValue, element_of
 
 
 def opened(source: str | bytes, options: SessionOptions) -> Opened:
-    """The model of a path or of bytes, with the sizes and initializers that options give.
+    """Open a model from a path or bytes, with the sizes and initializers of the options.
 
-    Raises NoSuchFile, InvalidProtobuf, or another OrtError for what cannot be opened.
+    Raises NoSuchFile, InvalidProtobuf, or another OrtError if it cannot be opened.
     """
     if isinstance(source, str) and not os.path.exists(source):
         raise NoSuchFile(
@@ -47,7 +47,7 @@ def opened(source: str | bytes, options: SessionOptions) -> Opened:
 
 
 def _override(graph: Any, options: SessionOptions) -> None:
-    """Free dims with one size."""
+    """Fix the free dims that have an override."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         for axis in value.type.tensor_type.shape.dim:
             size = options.sizes_by_name.get(axis.dim_param)
@@ -58,7 +58,7 @@ def _override(graph: Any, options: SessionOptions) -> None:
 
 
 def _initialized(found: Opened, options: SessionOptions) -> Opened:
-    """Initializers with the values of options."""
+    """Replace initializers by the values of the options."""
     weights = dict(found.weights)
     for number, tensor in enumerate(found.proto.graph.initializer):
         value = options.initializers.get(tensor.name)
@@ -81,14 +81,14 @@ def _check_initializer(tensor: Any, value: OrtValue) -> None:
         )
 
 
-# ---- what is refused -------------------------------------------------------------------------
+# ---- unsupported models ----------------------------------------------------------------------
 
 
 _DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "com.microsoft"}
 
 
 def refused(found: Opened, source: str | bytes, error: ModelError) -> OrtError:
-    """The exception for a model that anydim does not take: invalid, or not implemented."""
+    """The exception for a model that anydim rejects: invalid, or not implemented."""
     import onnx
 
     own = {function.domain for function in found.proto.functions}
@@ -99,7 +99,7 @@ def refused(found: Opened, source: str | bytes, error: ModelError) -> OrtError:
     checked = source if isinstance(source, str) else type(found.proto).FromString(source)
     try:
         onnx.checker.check_model(checked, full_check=True)
-    except Exception as reason:  # its exceptions, and what protobuf raises
+    except Exception as reason:  # onnx's exceptions, and protobuf's
         text = str(reason).strip().split("\n")[0]
         kind = next((kind for word, kind in _INVALID if word in text), InvalidGraph)
         return kind(f"This is an invalid model. {text}", error.problem)

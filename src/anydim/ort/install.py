@@ -1,8 +1,8 @@
-"""`import onnxruntime` of an unchanged program means this package.
+"""Makes `import onnxruntime` in an unchanged program return this package.
 
-Stand-ins take the names of onnxruntime's modules in `sys.modules`. What is Python code of its own
-there (quantization, tools, transformers) still comes from the installed onnxruntime, if there is
-one, and finds the stand-ins where it imports the rest.
+Substitute modules take the names of onnxruntime's modules in `sys.modules`. Its pure Python
+packages (quantization, tools, transformers) still come from the installed onnxruntime, if there is
+one, and import the substitutes.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _VARIABLE = next(knob.variable for knob in KNOBS if knob.name == "ort_fallback")
 
 
 def install(fallback: str | None = None) -> None:
-    """Let `import onnxruntime` mean `anydim.ort` from now on, in this process.
+    """Make `import onnxruntime` return `anydim.ort` from now on, in this process.
 
-    `fallback="onnxruntime"` lets the installed onnxruntime run what anydim refuses, here and in
-    processes that are started from here. Modules that have imported names of onnxruntime before
-    keep them. Raises OptionError for another fallback.
+    `fallback="onnxruntime"` lets the installed onnxruntime run what anydim rejects, in this process
+    and its child processes. Modules that already imported names of onnxruntime keep them. Raises
+    OptionError for another fallback.
     """
     if fallback is not None:
         if fallback not in ("", options.PEER):
@@ -71,7 +71,7 @@ def install(fallback: str | None = None) -> None:
 
 
 def uninstall() -> None:
-    """Let `import onnxruntime` mean what it did before `install`."""
+    """Restore the `import onnxruntime` from before `install`."""
     if not _is_installed():
         return
     displaced = getattr(sys.modules[NAME], DISPLACED)
@@ -86,12 +86,12 @@ def _is_installed() -> bool:
 
 
 def _paths(found: ModuleSpec | None) -> list[str]:
-    """Where Python code that is not stood in for lies."""
+    """The paths of the pure Python packages that are not substituted."""
     return list(found.submodule_search_locations or ()) if found is not None else []
 
 
 def _stand_in(name: str, names: dict[str, Any], path: list[str] | None) -> ModuleType:
-    """A module with these names; a package where it has a path. It is imported from now on."""
+    """Create and register a module with these names; a package if it has a path."""
     module = ModuleType(name, str(IN_PLACE))
     vars(module).update({key: value for key, value in names.items() if key[:2] != "__"})
     spec = ModuleSpec(name, None, is_package=path is not None)
@@ -104,7 +104,7 @@ def _stand_in(name: str, names: dict[str, Any], path: list[str] | None) -> Modul
 
 
 def _state_names() -> dict[str, Any]:
-    """What is in the modules below `onnxruntime.capi`, all together."""
+    """The names in all modules below `onnxruntime.capi` together."""
     names = {
         name: value for module in (environment, options, values, binding, session, engines)
         for name, value in vars(module).items()
@@ -122,7 +122,7 @@ def _state_names() -> dict[str, Any]:
 
 
 def _from_peer(module: str) -> Callable[[str], Any]:
-    """What some functions that need no session are: those of the installed onnxruntime."""
+    """Look up functions that need no session in the installed onnxruntime."""
 
     def find(name: str) -> Any:
         if not name.startswith(_FROM_PEER):
@@ -133,7 +133,7 @@ def _from_peer(module: str) -> Callable[[str], Any]:
 
 
 class _Distribution(importlib.metadata.Distribution):
-    """What `importlib.metadata` says of an onnxruntime that is not installed."""
+    """Metadata of an onnxruntime that is not installed, for `importlib.metadata`."""
 
     def read_text(self, filename: str) -> str | None:
         if filename != "METADATA":
@@ -145,11 +145,11 @@ class _Distribution(importlib.metadata.Distribution):
 
 
 class _Distributions(importlib.metadata.DistributionFinder):
-    """Programs that ask for the version of onnxruntime are told that of the interface."""
+    """Reports the interface's version to programs that query the version of onnxruntime."""
 
     def find_distributions(self, context: Any = None) -> Iterable[importlib.metadata.Distribution]:
         if context is not None and context.name == NAME:
             yield _Distribution()
 
     def find_spec(self, *_: Any) -> None:
-        """Modules are not found here."""
+        """Finds no modules."""

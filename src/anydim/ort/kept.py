@@ -1,4 +1,4 @@
-"""The compiled model of a session, from the last session of the same file where there was one."""
+"""The compiled model of a session, reused from an earlier session of the same file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from anydim.program.callable_program import Held
 
 @reported
 def compiled(model: Opened, threads: int, path: str | None) -> Held:
-    """The model; raises what `anydim.compile` raises.
+    """Compile a model or reuse it; raises the errors of `anydim.compile`.
 
-    `path` is that of the file which the model is as it stands there, if it is one: then a model
-    with data in other files is kept by the contents of these.
+    `path` is that of the unmodified file, if there is one; a model with external data is then
+    cached by the contents of the data files.
     """
     if has_external_data(model.proto):
         return compile(model if path is None else path, threads=threads)
@@ -25,7 +25,7 @@ def compiled(model: Opened, threads: int, path: str | None) -> Held:
 
 
 def has_external_data(proto: Any) -> bool:
-    """Whether a tensor anywhere in a model lies in another file."""
+    """Whether a tensor anywhere in a model is stored in another file."""
     waiting: list[Any] = [proto.graph, *proto.functions]
     while waiting:
         part = waiting.pop()
@@ -40,7 +40,7 @@ def has_external_data(proto: Any) -> bool:
 
 
 def _parts(model: Opened, threads: int) -> Iterator[str | memoryview]:
-    """The file, as far as it matters, and the threads."""
+    """The parts of the cache key: the file without external data, and the thread count."""
     yield f"{model.name} {threads}"
     yield memoryview(model.proto.SerializeToString(deterministic=True))
     for number, read in sorted(model.weights.items()):

@@ -1,4 +1,4 @@
-"""What a session says of its model: names, types and shapes as onnxruntime writes them."""
+"""A session's description of its model: names, types and shapes as onnxruntime writes them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from anydim.program.callable_program import Held
 from anydim.runtime.signature import TensorSpec
 
 Axis = int | str | None
-_LATEST = 9223372036854775807  # onnxruntime's version of a model that tells none
+_LATEST = 9223372036854775807  # onnxruntime's version of a model that declares none
 
 
 @dataclass(frozen=True)
 class NodeArg:
     """An input or output: `type` such as 'tensor(float)'; `shape` of numbers, names and None.
 
-    The shape is empty for a scalar, and where the file says nothing of it.
+    The shape is empty for a scalar, and if the file declares none.
     """
 
     name: str
@@ -35,7 +35,7 @@ class NodeArg:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What the writer of a file said of it."""
+    """The metadata that the producer of a file wrote."""
 
     custom_metadata_map: dict[str, str] = field(default_factory=dict)
     description: str = ""
@@ -56,7 +56,7 @@ def metadata_of(proto: Any) -> ModelMetadata:
 
 
 def arg_of(value: Any) -> NodeArg:
-    """An input or output of a file, by its ValueInfoProto."""
+    """An input or output of a file, from its ValueInfoProto."""
     return NodeArg(value.name, _type(value.type), _shape(value.type))
 
 
@@ -82,7 +82,7 @@ def _shape(kind: Any) -> list[Axis]:
 
 
 def args_of(model: Held, specs: Iterable[TensorSpec]) -> list[NodeArg]:
-    """The inputs or outputs of a compiled model; a list that takes two values is one."""
+    """The inputs or outputs of a compiled model; a list that takes two values counts as one."""
     of = {parts.elements: name for name, parts in model.lists.items()}
     hidden = {parts.shapes for parts in model.lists.values()}
     args = []
@@ -115,6 +115,6 @@ def _arg_of_spec(spec: TensorSpec) -> NodeArg:
 
 
 def completed(declared: Iterable[NodeArg], model: Held | None) -> list[NodeArg]:
-    """Outputs as the file has them; what it leaves out, as the compiled model has it."""
+    """Outputs as the file declares them; missing parts come from the compiled model."""
     found = {} if model is None else {arg.name: arg for arg in args_of(model, model.outputs)}
     return [found.get(arg.name, arg) if not arg.type or not arg.shape else arg for arg in declared]

@@ -1,7 +1,7 @@
-"""What a session says beside its results: a log, `anydim.ort`, with onnxruntime's severities.
+"""A session's log, `anydim.ort`, with onnxruntime's severities.
 
-0 is verbose, 1 information, 2 warnings, 3 errors, 4 fatal. A session's `log_severity_level` decides
-what of it is said; -1 leaves that to `set_default_logger_severity`.
+0 is verbose, 1 information, 2 warnings, 3 errors, 4 fatal. A session's `log_severity_level` is the
+minimum severity that it logs; -1 defers to `set_default_logger_severity`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ WARNING = 2
 
 
 def set_default_logger_severity(severity: int) -> None:
-    """The least severity that is said, for sessions that have none of their own."""
+    """Set the minimum severity for sessions without one of their own."""
     LOG.setLevel(LEVELS[whole_within("severity", severity, 0, 4, "give 0 (verbose) to 4 (fatal)")])
 
 
 def set_default_logger_verbosity(verbosity: int) -> None:
-    """Accepted; there is one level of verbose text."""
+    """Accepted and ignored: there is one level of verbose text."""
     whole_within("verbosity", verbosity, 0, 1 << 31, "give a number, 0 or more")
 
 
 def warn_once(text: str, severity: int) -> None:
-    """Log a warning the first time that this process has it to say, if `severity` lets it."""
+    """Log a warning once per process, if `severity` allows warnings."""
     if severity <= WARNING:
         _warn(text)
 
@@ -38,6 +38,6 @@ def _warn(text: str) -> None:
 
 
 def tell(text: str, severity: int) -> None:
-    """Log information for a session that asks for it."""
+    """Log information if the session's severity includes it."""
     if 0 <= severity <= 1:
         LOG.warning(text) if LOG.getEffectiveLevel() > logging.INFO else LOG.info(text)

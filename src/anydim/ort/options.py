@@ -1,7 +1,7 @@
-"""SessionOptions and RunOptions: every attribute that onnxruntime's have, with its default.
+"""SessionOptions and RunOptions with every attribute of onnxruntime's and its default.
 
-An attribute's default says its type. Assigning another type, or to a name that there is not, is an
-error as it is there. `unmet` lists what a program asked for and does not get.
+The default determines an attribute's type. Assigning another type or an unknown name raises, as in
+onnxruntime. `unmet` lists the requested options that have no effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FALLBACK_ENTRY = "anydim.fallback"
 
 
 class GraphOptimizationLevel(IntEnum):
-    """How much a graph is rewritten. anydim always does what it can."""
+    """The level of graph optimisation. anydim always applies all of it."""
 
     ORT_DISABLE_ALL = 0
     ORT_ENABLE_BASIC = 1
@@ -41,7 +41,7 @@ class ExecutionMode(IntEnum):
 
 
 class ExecutionOrder(IntEnum):
-    """In which order nodes run. anydim chooses it."""
+    """The order in which nodes run. anydim chooses it."""
 
     DEFAULT = 0
     PRIORITY_BASED = 1
@@ -52,7 +52,7 @@ _READ: dict[type, Callable[[Any], Any]] = {bool: bool, int: int}
 
 
 class _Attributes:
-    """Attributes that a class declares with defaults, checked when they are assigned."""
+    """Attributes that a class declares with defaults, checked on assignment."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         kind = type(self)
@@ -73,7 +73,7 @@ def _read(owner: str, name: str, value: Any, kind: type) -> Any:
 
 
 class _Entries:
-    """Configuration by texts: what is not known is kept, as onnxruntime does."""
+    """Configuration entries as strings; unknown keys are kept, as in onnxruntime."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -91,7 +91,7 @@ class _Entries:
 
 
 class SessionOptions(_Attributes):
-    """How a session is made. Threads, log levels, profiling and sizes of free dims are honoured."""
+    """Options of a session. Threads, log levels, profiling and sizes of free dims take effect."""
 
     enable_cpu_mem_arena: bool = True
     enable_mem_pattern: bool = True
@@ -123,32 +123,33 @@ class SessionOptions(_Attributes):
     libraries: list[str]
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Keep an entry; `anydim.fallback` is the one that means something here."""
+        """Set an entry; `anydim.fallback` is the only one with an effect."""
         self.entries.add(key, value)
 
     def get_session_config_entry(self, key: str) -> str:
-        """An entry that was added; RuntimeError for another."""
+        """The value of an entry; RuntimeError if it was not added."""
         return self.entries.get(key)
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
-        """Give the dim of this name one size."""
+        """Fix the size of the dim of this name."""
         self.sizes_by_name[str(name)] = int(size)
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
-        """Give the axes that the file marks so one size."""
+        """Fix the size of the axes with this denotation."""
         self.sizes_by_denotation[str(denotation)] = int(size)
 
     def add_initializer(self, name: str, value: OrtValue) -> None:
-        """Take this value in place of an initializer of the file."""
+        """Replace an initializer of the file by this value."""
         self.initializers[str(name)] = value
 
     def add_external_initializers(self, names: Sequence[str], values: Sequence[OrtValue]) -> None:
-        """Take these values in place of initializers of the file."""
+        """Replace initializers of the file by these values."""
         for name, value in zip(names, values):
             self.add_initializer(name, value)
 
     def register_custom_ops_library(self, path: str) -> None:
-        """Refused: such a library has kernels for onnxruntime. It is passed on to a fallback."""
+        """Raise NotImplemented: the library has kernels for onnxruntime. A fallback receives its
+        path."""
         if not self.fallback:
             raise Unimplemented(
                 f"the library {os.fspath(path)} has kernels for onnxruntime, which anydim cannot"
@@ -159,26 +160,26 @@ class SessionOptions(_Attributes):
         self.libraries.append(os.fspath(path))
 
     def add_provider(self, name: str, options: Any = None) -> None:
-        """Accepted: sessions run on the CPU."""
+        """Accepted and ignored: sessions run on the CPU."""
 
     def has_providers(self) -> bool:
-        """Whether providers were added: they are not kept."""
+        """Whether providers were added: always False, as they are ignored."""
         return False
 
     @property
     def fallback(self) -> str:
-        """What runs a file that anydim refuses: 'onnxruntime', or nothing."""
+        """The engine for files that anydim rejects: 'onnxruntime', or ''."""
         return self.entries.held.get(FALLBACK_ENTRY, settings.ort_fallback)
 
     @property
     def threads(self) -> int:
-        """Threads that serve a run: as many as asked for, or as there are cores to run on."""
+        """Threads of a run: the requested count, or the number of available cores."""
         if self.intra_op_num_threads > 0:
             return min(self.intra_op_num_threads, MOST)
         return known_threads(AUTO)
 
     def copy(self) -> SessionOptions:
-        """The same options, which later changes of these leave alone."""
+        """A copy of the options."""
         made = SessionOptions()
         made.__dict__.update(
             deepcopy(self.__dict__, {id(v): v for v in self.initializers.values()})
@@ -186,7 +187,7 @@ class SessionOptions(_Attributes):
         return made
 
     def unmet(self) -> list[str]:
-        """What was asked for and is not done, in words."""
+        """Descriptions of the requested options that have no effect."""
         return [text for text, holds in _UNMET if holds(self)]
 
 
@@ -212,7 +213,7 @@ _UNMET: tuple[tuple[str, Callable[[SessionOptions], bool]], ...] = (
 
 
 class RunOptions(_Attributes):
-    """How one run is made. With `terminate`, runs that have these options end, and none begins."""
+    """Options of one run. `terminate` stops the runs that use them and prevents new ones."""
 
     log_severity_level: int = -1
     log_verbosity_level: int = 0
@@ -232,18 +233,18 @@ class RunOptions(_Attributes):
             (self.stop.request if self.terminate else self.stop.clear)()
 
     def add_run_config_entry(self, key: str, value: str) -> None:
-        """Keep an entry; `memory.enable_memory_arena_shrinkage` is honoured."""
+        """Set an entry; `memory.enable_memory_arena_shrinkage` takes effect."""
         self.entries.add(key, value)
 
     def get_run_config_entry(self, key: str) -> str:
-        """An entry that was added; RuntimeError for another."""
+        """The value of an entry; RuntimeError if it was not added."""
         return self.entries.get(key)
 
     def add_active_adapter(self, adapter: Any) -> None:
-        """Refused: parameters cannot be exchanged between runs."""
+        """Raise NotImplemented: parameters cannot be exchanged between runs."""
         raise Unimplemented("adapters of parameters are not supported")
 
     @property
     def shrinks(self) -> bool:
-        """Whether memory that runs keep goes back to the system after this one."""
+        """Whether cached memory is released to the system after the run."""
         return bool(self.entries.held.get("memory.enable_memory_arena_shrinkage"))

@@ -22,14 +22,14 @@ class Profile:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.start_ns = time.monotonic_ns()
-        self._ahead = self.start_ns - time.perf_counter_ns()  # of the clock of launches
+        self._ahead = self.start_ns - time.perf_counter_ns()  # offset of the clock of launches
         self._events: list[dict[str, Any]] = []
         self._open = True
         self._lock = threading.Lock()
 
     @contextmanager
     def event(self, category: str, name: str, **about: object) -> Iterator[None]:
-        """Time what is done inside."""
+        """Add an event that times the `with` block."""
         begin = time.monotonic_ns()
         try:
             yield
@@ -37,7 +37,7 @@ class Profile:
             self.add(category, name, begin, time.monotonic_ns(), **about)
 
     def add(self, category: str, name: str, begin_ns: int, end_ns: int, **about: object) -> None:
-        """An event with its begin and end, as `time.monotonic_ns` tells them."""
+        """Add an event; begin and end are values of `time.monotonic_ns`."""
         self._append(category, name, threading.get_ident(), begin_ns, end_ns, **about)
 
     def _append(
@@ -50,7 +50,7 @@ class Profile:
         })  # fmt: skip
 
     def clocked(self, model: Held) -> Call:
-        """What calls a model and adds an event for each launch, as onnxruntime does for nodes."""
+        """Wrap a model's call so that each launch adds an event, as onnxruntime does for nodes."""
         clock, lock = Clock(model.executable), threading.Lock()
         sites = [segment.sites for segment in model.program.segments]
 
@@ -72,7 +72,7 @@ class Profile:
         return call
 
     def end(self) -> str:
-        """Write the file; its name, or nothing where that was done before."""
+        """Write the file and return its name; '' if it was written before."""
         with self._lock:
             if not self._open:
                 return ""

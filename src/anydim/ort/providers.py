@@ -1,4 +1,4 @@
-"""Execution providers: the CPU is the one there is; others that are asked for are warned of."""
+"""Execution providers: the CPU is the only one; requests for others raise a warning."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def get_available_providers() -> list[str]:
 
 
 def get_all_providers() -> list[str]:
-    """The names of all providers that onnxruntime knows, best first."""
+    """The names of all providers of onnxruntime, in order of preference."""
     return [*(f"{name}ExecutionProvider" for name in _OTHERS), CPU]
 
 
@@ -35,7 +35,7 @@ def get_device() -> str:
 
 @dataclass(frozen=True)
 class MemoryInfo:
-    """Where a value lies: in the memory of the CPU."""
+    """The memory that holds a value: the CPU's."""
 
     name: str = "Cpu"
     device_id: int = 0
@@ -46,9 +46,9 @@ class MemoryInfo:
 
 
 def normalised(providers: Any, options: Any) -> dict[str, dict[str, str]]:
-    """Providers by name with their options; those that there are not are warned of and left out.
+    """Providers by name with their options; unavailable ones are dropped with a warning.
 
-    Raises ValueError for lists that do not fit each other.
+    Raises ValueError for lists of different lengths.
     """
     if providers is None:
         return {}

@@ -1,4 +1,4 @@
-"""The model behind a session: what it takes and gives, and the engines that run its variations."""
+"""The model of a session: inputs and outputs, and the engines that run its variations."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Served:
         self._engines: Variations[Engine] = Variations(self._made)
         self._lock = threading.RLock()
         self._peer: Peer | None = None
-        self._plain: Compiled | None = None  # the one engine, where runs need no other
+        self._plain: Compiled | None = None  # the only engine, if runs need no other
         if isinstance(source, str) and is_saved(source):
             self._load(source)
         else:
@@ -80,7 +80,7 @@ class Served:
         self.outputs = [arg_of(value) for value in graph.output]
 
     def _load(self, path: str) -> None:
-        """A saved model: its code is there."""
+        """Load a saved model, which contains its code."""
         try:
             model = load(path)
         except ArtefactError as error:
@@ -96,7 +96,7 @@ class Served:
         self._engines.put(PLAIN, Compiled(model, self._profile))
 
     def start(self) -> None:
-        """Compile as far as no run has to say what is missing; raises an OrtError."""
+        """Compile the model if nothing depends on the first run; raises an OrtError."""
         if self.feeds.complete:
             engine = self._engines[PLAIN]
             if isinstance(engine, Compiled) and not engine.on_strings:
@@ -106,7 +106,7 @@ class Served:
     def run(
         self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray], shrink: bool = False
     ) -> dict[str, Any]:
-        """All results by name; those in `into` are written there. Raises an OrtError."""
+        """Run the model; all results by name, those in `into` written there. Raises an OrtError."""
         taken, variation = self.feeds.taken(given)
         engine = self._engines[variation]
         try:
@@ -122,7 +122,7 @@ class Served:
     def repeat(
         self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None = None
     ) -> dict[str, Any] | None:
-        """All results of a run like an earlier one; None: `run` has to look at it. Errors as `run`.
+        """All results of a run like an earlier one; None if `run` has to check it. Errors as `run`.
 
         Arrays of `into` share no memory with inputs.
         """
@@ -140,7 +140,7 @@ class Served:
 
     @property
     def _path(self) -> str | None:
-        """The path of the file, where options change nothing in it."""
+        """The path of the file, if the options do not modify it."""
         given = self._options
         changed = given.initializers or given.sizes_by_name or given.sizes_by_denotation
         return self._source if isinstance(self._source, str) and not changed else None
@@ -169,7 +169,7 @@ class Served:
             raise
 
     def _fallen_back(self, reason: str) -> Peer:
-        """The installed onnxruntime in our place, said aloud."""
+        """Switch to the installed onnxruntime, with a warning."""
         with self._lock:
             if self._peer is None:
                 self._peer = Peer(self._source, self._options, [CPU])
@@ -180,7 +180,7 @@ class Served:
     def _instead(
         self, error: OrtError, taken: Mapping[str, Any], into: Mapping[str, numpy.ndarray]
     ) -> dict[str, Any]:
-        """A run that anydim refuses, by onnxruntime; our error where it refuses too."""
+        """Run a call that anydim rejects in onnxruntime; our error if it rejects the call too."""
         try:
             return self._fallen_back(f"anydim refuses a call: {error.problem}").run(taken, into)
         except OrtError:

@@ -1,4 +1,4 @@
-"""InferenceSession: a model that is compiled once, and run as onnxruntime's programs run theirs."""
+"""InferenceSession: a model that is compiled once and run through onnxruntime's interface."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from anydim.ort.values import OrtValue
 class InferenceSession:
     """A model of an ONNX file, of its bytes, or of a file that `Model.save` wrote.
 
-    `providers` other than the CPU's are warned of and left out. `fallback="onnxruntime"` lets the
-    installed onnxruntime run what anydim refuses; a warning names the reason. Raises NoSuchFile,
-    InvalidProtobuf, InvalidGraph, NotImplemented or Fail for a model that cannot be taken.
+    `providers` other than the CPU's are dropped with a warning. `fallback="onnxruntime"` lets the
+    installed onnxruntime run what anydim rejects; a warning states the reason. Raises NoSuchFile,
+    InvalidProtobuf, InvalidGraph, NotImplemented or Fail for a model that cannot be opened.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class InferenceSession:
             self._served.start()
         self._names = [arg.name for arg in self._served.outputs]
 
-    # ---- running it --------------------------------------------------------------------------
+    # ---- running -----------------------------------------------------------------------------
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
@@ -64,8 +64,8 @@ class InferenceSession:
         """The results in the order of `output_names`; without names, all of them in their order.
 
         `input_feed` has arrays [shapes as in `get_inputs`], OrtValues or lists by name. Raises
-        ValueError for an input that is missing, InvalidArgument for one that does not fit, Fail for
-        a run that `RunOptions.terminate` ended, or does not let begin.
+        ValueError for a missing input, InvalidArgument for one that does not fit, Fail for a run
+        that `RunOptions.terminate` stopped or prevented.
         """
         names = output_names or self._names
         if run_options is None and (names is self._names or self._are_known(names)):
@@ -121,7 +121,7 @@ class InferenceSession:
         self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue],
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:  # fmt: skip
-        """The same with OrtValues in and out."""
+        """`run` with OrtValues in and out."""
         results = self.run(output_names, input_dict_ort_values, run_options)
         return [OrtValue(value) for value in results]
 
@@ -130,27 +130,27 @@ class InferenceSession:
         callback: Callable[[list[Any], Any, str], None], user_data: Any,
         run_options: RunOptions | None = None,
     ) -> None:  # fmt: skip
-        """The same in a thread of its own: `callback(results, user_data, error text)`."""
+        """`run` in its own thread: `callback(results, user_data, error text)`."""
         self._served.feeds.missing(input_feed)
         self._asked(output_names)
 
         def work() -> None:
             try:
                 results, problem = self.run(output_names, input_feed, run_options), ""
-            except Exception as error:  # the callback is told, whatever it is
+            except Exception as error:  # the callback receives any error
                 results, problem = [], str(error)
             callback(results, user_data, problem)
 
         threading.Thread(target=work, name="anydim.ort run_async", daemon=True).start()
 
     def io_binding(self) -> IOBinding:
-        """An empty binding, to be filled and run."""
+        """A new, empty binding."""
         return IOBinding(self)
 
     def run_with_iobinding(
         self, iobinding: IOBinding, run_options: RunOptions | None = None
     ) -> None:
-        """Run on what is bound; results go where they are bound. Raises RuntimeError."""
+        """Run on the bound inputs into the bound outputs. Raises RuntimeError."""
         if iobinding.session is not self:
             raise ValueRefused("IOBinding must be used with the session that created it.")
         if run_options is None and iobinding.repeated(self._served.repeat):
@@ -165,65 +165,65 @@ class InferenceSession:
         given = dict(zip(feed_names, feeds))
         fetches.extend(self.run_with_ort_values(fetch_names, given, run_options))
 
-    # ---- asking it ---------------------------------------------------------------------------
+    # ---- properties --------------------------------------------------------------------------
 
     @property
     def input_names(self) -> list[str]:
-        """All inputs that a run may be given, those with values in the file last."""
+        """All inputs that a run accepts; those with values in the file come last."""
         return self._served.feeds.names
 
     def get_inputs(self) -> list[NodeArg]:
-        """What a run must be given."""
+        """The inputs that a run requires."""
         return self._served.inputs
 
     def get_outputs(self) -> list[NodeArg]:
-        """What a run gives."""
+        """The outputs of a run."""
         return self._served.outputs
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """What a run may be given: inputs that the file has values for."""
+        """Optional inputs: those that the file has values for."""
         return self._served.overridable
 
     def get_modelmeta(self) -> ModelMetadata:
-        """What the writer of the file said of it."""
+        """The metadata that the producer of the file wrote."""
         return self._served.metadata
 
     def get_session_options(self) -> SessionOptions:
-        """The options it was made with."""
+        """The options that the session was created with."""
         return self._options
 
     def get_providers(self) -> list[str]:
-        """What runs it: the CPU."""
+        """The execution provider: the CPU."""
         return [CPU]
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """The options of that provider, kept as they were given."""
+        """The options of that provider, as they were given."""
         return {CPU: self._provider_options}
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
-        """Check names as onnxruntime does; whatever is asked for, it is the CPU that runs."""
+        """Check names as onnxruntime does; the CPU always runs."""
         self._provider_options = normalised(providers, provider_options).get(CPU, {})
 
     def get_input_memory_infos(self) -> list[MemoryInfo]:
-        """Where inputs lie."""
+        """The memory of each input."""
         return [MemoryInfo() for _ in self._served.inputs]
 
     def get_output_memory_infos(self) -> list[MemoryInfo]:
-        """Where outputs lie."""
+        """The memory of each output."""
         return [MemoryInfo() for _ in self._served.outputs]
 
     def enable_fallback(self) -> None:
-        """Nothing: it is about execution providers, and there is one."""
+        """No-op: it concerns execution providers, and there is one."""
 
     def disable_fallback(self) -> None:
-        """Nothing, as above."""
+        """No-op, as above."""
 
     def end_profiling(self) -> str:
-        """Write the profile; the name of its file, or nothing where none is open."""
+        """Write the profile and return its file name; '' if none is open."""
         return self._profile.end() if self._profile is not None else ""
 
     def get_profiling_start_time_ns(self) -> int:
-        """When profiling began, as `time.monotonic_ns` tells it."""
+        """The start of profiling, a value of `time.monotonic_ns`."""
         return self._profile.start_ns if self._profile is not None else 0
 
     def _timed(self, name: str) -> Any:

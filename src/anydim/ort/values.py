@@ -1,7 +1,7 @@
-"""OrtValue: an array, or a list of arrays, in the memory of the CPU, with its ONNX type.
+"""OrtValue: an array, or a list of arrays, in CPU memory, with its ONNX type.
 
-In onnxruntime an OrtValue holds another one of its C++ half, `_ortvalue`, which programs take in
-hand; here both are one.
+In onnxruntime an OrtValue wraps its C++ object, `_ortvalue`, which programs access; here both are
+one object.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anydim.ort.errors import ObjectRefused, TypeRefused, Unimplemented, ValueRe
 from anydim.runtime.arrays import shared_array
 
 STRING = 8
-Array: TypeAlias = numpy.ndarray  # `numpy` is a method below
+Array: TypeAlias = numpy.ndarray  # `numpy` is shadowed by a method below
 _WORDS = {"float32": "float", "float64": "double"}
 _DEVICES = {"cpu": 0, "cuda": 1, "gpu": 1, "dml": 1, "webgpu": 1, "cann": 3, "npu": 3}
 _NO_DEVICE = (
@@ -29,7 +29,7 @@ _NO_DEVICE = (
 
 
 def type_name(element: int) -> str:
-    """How onnxruntime writes an element type: 'float', 'int64', 'float8e4m3fn'."""
+    """The name of an element type in onnxruntime: 'float', 'int64', 'float8e4m3fn'."""
     if element == STRING:
         return "string"
     dtype = ELEMENT_TYPES.get(element)
@@ -43,14 +43,14 @@ _BY_NUMPY = {dtype.name: number for number, dtype in ELEMENT_TYPES.items()}
 
 
 def element_of(array: numpy.ndarray) -> int:
-    """The number of an array's element type; 0 for one that ONNX does not know."""
+    """The number of an array's element type; 0 if ONNX has none."""
     if array.dtype.kind in "USOT":
         return STRING
     return _BY_NUMPY.get(array.dtype.name, 0)
 
 
 def numpy_of(element: Any) -> numpy.dtype:
-    """The numpy type of an ONNX number, or of whatever numpy takes for a type."""
+    """The numpy type of an ONNX number, or of anything that numpy accepts as a type."""
     if isinstance(element, int):
         if element not in ELEMENT_TYPES:
             raise ObjectRefused(f"element type {element} has no array")
@@ -62,14 +62,14 @@ def numpy_of(element: Any) -> numpy.dtype:
 
 
 class OrtDevice:
-    """A device by its number for the kind, and its own."""
+    """A device: the number of its kind, and its index."""
 
     def __init__(self, kind: int, memory: int = 0, vendor: int = 0, number: int = 0) -> None:
         self._kind, self._memory, self._vendor, self._number = kind, memory, vendor, number
 
     @staticmethod
     def make(name: str, device_id: int = 0, vendor_id: int = -1) -> OrtDevice:
-        """The device of a name; Exception for one that onnxruntime does not know either."""
+        """The device of a name; raises for one that onnxruntime does not have either."""
         if name not in _DEVICES:
             raise ValueRefused(f"Unsupported device type: {name}")
         return OrtDevice(_DEVICES[name], 0, max(vendor_id, 0), device_id)
@@ -99,7 +99,7 @@ class OrtDevice:
 
 
 class OrtDeviceVendorId(IntEnum):
-    """PCI numbers of vendors."""
+    """PCI vendor ids."""
 
     NONE = 0x0000
     AMD = 0x1002
@@ -112,7 +112,7 @@ class OrtDeviceVendorId(IntEnum):
 
 
 def on_cpu(device_type: str) -> None:
-    """Raise for a device on which no memory can be had."""
+    """Raise for a device on which memory cannot be allocated."""
     if OrtDevice.make(device_type.lower()).device_type() != 0:
         raise ObjectRefused(_NO_DEVICE)
 
@@ -133,13 +133,13 @@ class OrtValue:
     def _get_c_value(self) -> OrtValue:
         return self
 
-    # ---- making one ----
+    # ---- constructors ----
 
     @classmethod
     def ortvalue_from_numpy(
         cls, numpy_obj: Any, /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
-        """Over the memory of a contiguous numpy array of numbers; of another, over a copy."""
+        """Wrap a contiguous numpy array of numbers without a copy; other arrays are copied."""
         on_cpu(device_type)
         element = element_of(numpy_obj) if isinstance(numpy_obj, numpy.ndarray) else STRING
         if element in (0, STRING):
@@ -150,7 +150,7 @@ class OrtValue:
 
     @classmethod
     def ortvalue_from_numpy_with_onnx_type(cls, data: Any, /, onnx_element_type: int) -> OrtValue:
-        """Over a numpy array whose bytes are elements of another type of the same size."""
+        """Reinterpret a numpy array as elements of another type of the same size."""
         dtype = numpy_of(int(onnx_element_type))
         if dtype.itemsize != data.dtype.itemsize:
             raise ObjectRefused(
@@ -164,7 +164,7 @@ class OrtValue:
         cls, shape: Sequence[int], element_type: Any, device_type: str = "cpu",
         device_id: int = 0, vendor_id: int = -1, memory_info: Any = None,
     ) -> OrtValue:  # fmt: skip
-        """A new tensor [shape] whose elements are not set."""
+        """A new tensor [shape] with uninitialized elements."""
         on_cpu(device_type)
         dtype = numpy_of(element_type)
         array = numpy.empty(tuple(map(int, shape)), dtype)
@@ -172,19 +172,19 @@ class OrtValue:
 
     @classmethod
     def ort_value_from_sparse_tensor(cls, sparse_tensor: Any) -> OrtValue:
-        """Refused: there are no sparse tensors."""
+        """Raise NotImplemented: sparse tensors are not supported."""
         raise Unimplemented("sparse tensors are not supported")
 
     @classmethod
     def from_dlpack(cls, data: Any, /, is_bool: bool = False) -> OrtValue:
-        """Over the memory of an array of any library on the CPU."""
+        """Wrap the memory of an array of any library on the CPU."""
         try:
             array = shared_array(data, "from_dlpack")
         except InputError as error:
             raise TypeRefused(error.problem, error.hint) from None
         return cls(array, element_of(array))
 
-    # ---- asking it ----
+    # ---- properties ----
 
     def is_tensor(self) -> bool:
         return isinstance(self.held, numpy.ndarray)
@@ -196,7 +196,7 @@ class OrtValue:
         return False
 
     def has_value(self) -> bool:
-        """Whether an optional holds anything."""
+        """Whether an optional holds a value."""
         return self.held is not None
 
     def shape(self) -> list[int]:
@@ -206,7 +206,7 @@ class OrtValue:
         return self._element or element_of(self._array)
 
     def data_type(self) -> str:
-        """As 'tensor(float)', 'seq(tensor(int64))'."""
+        """The ONNX type, as 'tensor(float)', 'seq(tensor(int64))'."""
         if self.is_tensor():
             return f"tensor({type_name(self.element_type())})"
         first = self.held[0] if self.held else numpy.zeros(0, numpy.float32)
@@ -223,7 +223,7 @@ class OrtValue:
         return self._array.ctypes.data
 
     def numpy(self) -> Array:
-        """The tensor; RuntimeError for what is none."""
+        """The tensor; RuntimeError if the value is not one."""
         return self._array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -251,7 +251,8 @@ class OrtValue:
         return self.held
 
     def update_inplace(self, data: Any) -> None:
-        """Write other elements into the same memory; RuntimeError for another number of bytes."""
+        """Write new elements into the same memory; RuntimeError for another type or element
+        count."""
         if isinstance(data, OrtValue):
             data = data.numpy()
         if not isinstance(data, numpy.ndarray):
