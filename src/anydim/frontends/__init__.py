@@ -1,6 +1,4 @@
-"""Whatever a user compiles becomes a graph.
+"""Frontends: ONNX models, texts in the language and `Builder` calls become graphs.
 
-In come models, texts in the language and calls of a `Builder`; out go graphs.
-
-    onnx/   ONNX files
+onnx/   ONNX files
 """

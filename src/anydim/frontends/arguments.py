@@ -1,4 +1,4 @@
-"""What is given to a definition: arrays, numbers and shapes for a parameter, and sizes."""
+"""Arguments of a definition: arrays, numbers and shapes for parameters, and fixed sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sizes_of(definition: Definition) -> set[str]:
 
 
 def known_sizes(fixed: Any) -> dict[str, int]:
-    """Sizes that shall be numbers; raises OptionError for what is none."""
+    """Check sizes to be fixed; raises OptionError for an invalid one."""
     hint = "give sizes from 0 up by name, such as {'N': 64}"
     return {
         name: whole_within(f"fixed size '{name}'", value, 0, LARGEST, hint)
@@ -34,13 +34,13 @@ def known_sizes(fixed: Any) -> dict[str, int]:
 
 
 def own_sizes(definition: Definition, fixed: Mapping[str, int]) -> dict[str, int]:
-    """Those of `fixed` that a definition has."""
+    """The entries of `fixed` that are sizes of a definition."""
     own = sizes_of(definition)
     return {name: value for name, value in fixed.items() if name in own}
 
 
 def constant(value: Any) -> Any:
-    """An attribute's value, without the types that numpy has for numbers and for types."""
+    """An attribute's value, with numpy scalars and scalar types converted to Python's."""
     if isinstance(value, numpy.generic):
         return value.item()
     if isinstance(value, numpy.dtype) or _is_scalar_type(value):
@@ -53,9 +53,9 @@ def _is_scalar_type(value: Any) -> bool:
 
 
 def array_of(value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]) -> numpy.ndarray:
-    """An argument as a numpy array; numbers and lists take the declared element type.
+    """Convert an argument to a numpy array; numbers and lists take the declared element type.
 
-    Where that is a type variable, they take what it stands for among the others (`shared`).
+    If that is a type variable, they take its type in the other arguments (`shared`).
     """
     if isinstance(value, numpy.ndarray):
         return value
@@ -75,7 +75,7 @@ def array_of(value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]
 
 
 def shaped(value: Any, parameter: Parameter, types: Mapping[str, str]) -> numpy.ndarray:
-    """An array of a shape, of which only one element exists; `types` are those of variables."""
+    """An array of a given shape that stores one element; `types` maps type variables."""
     if isinstance(value, numpy.ndarray) or hasattr(value, "__dlpack__"):
         where = f"argument '{parameter.name}'"
         array = value if isinstance(value, numpy.ndarray) else shared_array(value, where)

@@ -8,7 +8,7 @@
     graph = g.graph()
 
 Every operator of the library is a method: `g.reduce_mean(x, axes=(1,), keepdims=True)`. Python's
-operators work on values. Types and sizes are checked as the graph grows.
+operators apply to values. Types and sizes are checked as nodes are added.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Builder(Growing):
         made = tuple(Value(self, output) for output in node.outputs)
         return made[0] if len(made) == 1 else made
 
-    # ---- sizes that data decides ----
+    # ---- data-dependent sizes ----
 
     def find(
         self, value: Value, name: str, lo: int = 0, hi: int | None = None,

@@ -1,11 +1,11 @@
-"""Definitions that implement operators of a model: which domain and name means which.
+"""Definitions that implement operators of a model, by domain and name.
 
     operators="mine.tc"                          a file that says `# domain: my.ops`
     operators=["mine.tc", "yours.tc"]            several
     operators={"my.ops": "mine.tc"}              a file, or the text itself, for a domain
     operators={("my.ops", "Gate"): lib.gate}     one function for one operator
 
-A node `my.ops.LeakyGate` is the definition `LeakyGate`, or else `leaky_gate`.
+A node `my.ops.LeakyGate` resolves to definition `LeakyGate`, or else `leaky_gate`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _all(text: str, file: str, domain: str) -> Operators:
 
 
 def read_text(path: str | os.PathLike[str]) -> tuple[str, str]:
-    """The text of a file and the name it goes by; raises OptionError when it cannot be read."""
+    """Read a text file and its name; OptionError if it cannot be read."""
     try:
         path = path_of("path", path)
         note_read(path)
@@ -80,6 +80,6 @@ def read_text(path: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def find_operator(operators: Operators, domain: str, name: str) -> Definition | None:
-    """The definition of an operator, by its name or by the name in small letters."""
+    """The definition of an operator, under its name or its snake_case name."""
     found = operators.get((domain, name))
     return found or operators.get((domain, _WORD.sub("_", name).lower()))

@@ -1,7 +1,7 @@
-"""Results of which only a run can tell how long they are: count first, then fill.
+"""Results whose size is known only at run time: count first, then fill.
 
-The number becomes a dim with the bound that holds for every input; a routine fills a result of
-that size, or of the largest one, of which the front is taken.
+The count becomes a dim whose bound holds for every input. A routine fills a result of that size, or
+one of the largest size that is then sliced.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from anydim.sizes import Box, Size, as_size, product
 
 
 class Makes(Protocol):
-    """Whatever makes nodes and dims: a builder, or a node of a model that is imported."""
+    """An object that adds nodes and dims: a builder, or a node of an imported model."""
 
     @property
     def box(self) -> Box:
-        """The dims there are so far."""
+        """The dims declared so far."""
 
     def kind(self, value: str) -> TensorType:
         """The type of a value."""
 
     def emit(self, name: str, /, *inputs: str, **attributes: Any) -> str:
-        """The one result of a new node."""
+        """Add a node with one result and return the result."""
 
     def emit_many(self, name: str, results: int, /, *inputs: str, **attributes: Any) -> list[str]:
-        """The results of a new node."""
+        """Add a node and return its results."""
 
     def dim(self, stem: str, low: int = 0, high: int | None = None) -> Size:
-        """A new dim."""
+        """Declare a new dim."""
 
     def constrain(self, *sizes: Size) -> None:
-        """Sizes that are never below 0."""
+        """Constrain sizes to be at least 0."""
 
     def find(self, value: str, dims: Sequence[Size]) -> None:
-        """Make the elements of an int64 value the values of new dims."""
+        """Bind new dims to the elements of an int64 value."""
 
 
 def nonzero(makes: Makes, x: str) -> str:
     """The indices [axes, count] of the elements that are not zero, in row-major order.
 
-    Of a scalar [0, count], as the standard says: it has no axes.
+    A scalar gives [0, count], as the standard specifies: it has no axes.
     """
     kind = makes.kind(x)
     if not kind.rank:
@@ -56,7 +56,7 @@ def nonzero(makes: Makes, x: str) -> str:
 
 
 def compress(makes: Makes, x: str, condition: str, axis: int | None) -> str:
-    """The slices along an axis (elements, without one) where a condition holds."""
+    """Select the slices along an axis (the elements if None) where a condition holds."""
     marks = makes.kind(condition)
     if marks.rank != 1 or marks.dtype != boolean:
         raise GraphError(f"operator 'compress': the condition is {marks}, expected a bool vector")
@@ -69,8 +69,7 @@ def unique(
     makes: Makes, x: str, axis: int | None = None, in_order: bool = True,
     asked: Sequence[bool] = (True, True, True),
 ) -> list[str]:  # fmt: skip
-    """(different elements or slices, first index, group of each, counts); what is not asked for
-    is empty."""
+    """(unique elements or slices, first index, group of each, counts); empty if not requested."""
     kind = makes.kind(x)
     extent = _extent("unique", kind, axis)
     indices, inverse, counts = asked
@@ -91,7 +90,7 @@ def unique(
 def non_max_suppression(
     makes: Makes, boxes: str, scores: str, *scalars: str, center: bool = False
 ) -> str:
-    """Rows (batch, class, box) of the boxes that overlap no better one of their class."""
+    """Indices (batch, class, box) of the boxes kept by non-maximum suppression."""
     rows, number = makes.emit_many(
         "non_max_suppression_fill", 2, boxes, scores, *scalars, center=center
     )
@@ -99,12 +98,12 @@ def non_max_suppression(
 
 
 def front(makes: Makes, value: str, count: Size, axis: int) -> str:
-    """The first slices of a tensor."""
+    """The first `count` slices of a tensor."""
     return makes.emit("slice", value, starts=(as_size(0),), ends=(count,), axes=(axis,))
 
 
 def _extent(name: str, kind: TensorType, axis: int | None) -> Size:
-    """How many slices there are along an axis, or elements without one."""
+    """The size of an axis, or the element count if `axis` is None."""
     if axis is None:
         return product(kind.shape)
     if not -kind.rank <= axis < kind.rank:
@@ -113,7 +112,7 @@ def _extent(name: str, kind: TensorType, axis: int | None) -> Size:
 
 
 def _count(makes: Makes, marks: str, *most: Size) -> Size:
-    """How many elements of a bool tensor are true, as a dim."""
+    """Count the true elements of a bool tensor, as a dim."""
     numbers = makes.emit("cast", marks, to=int64)
     rank = makes.kind(marks).rank
     total = makes.emit("reduce_sum", numbers, axes=tuple(range(rank)), keepdims=False)

@@ -1,7 +1,7 @@
 """A definition of the comprehension language -> graph, with every size variable a dim.
 
-The graph has one node: the group that the definition means for its argument types. `called` makes
-such a node in the graph of somebody else.
+The graph has one node: the group of the definition, instantiated for its argument types. `called`
+adds such a node to another graph.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Pattern = tuple[tuple[str, tuple[bool, ...]], ...]
 def pattern_of(
     definition: Definition, arrays: Sequence[numpy.ndarray], attributes: Mapping[str, Any]
 ) -> Pattern:
-    """What of the arguments decides their graph: dtypes, ranks, and which sizes broadcast.
+    """The properties of the arguments that determine their graph: dtypes, ranks, broadcast axes.
 
-    A dimension under an ellipsis broadcasts when it is 1 and meets one that is not. Raises
-    LanguageError for arguments whose ranks do not fit.
+    An axis under an ellipsis broadcasts if its size is 1 and the same axis of another argument is
+    not. Raises LanguageError for arguments whose ranks do not fit.
     """
     meeting: dict[tuple[str, int], set[int]] = {}
     places = _places(definition, [array.ndim for array in arrays], attributes)
@@ -56,8 +56,10 @@ def pattern_of(
 
 
 def keywords(definition: Definition) -> dict[str, str]:
-    """Attributes by the keyword of a call: the rank of `...p` is `p` where that is no other name,
-    or `**{"...p": 1}`."""
+    """Attributes by the keyword of a call.
+
+    The rank of `...p` is keyword `p` unless another name is, or `**{"...p": 1}`.
+    """
     found = {attribute.name: attribute.name for attribute in definition.attributes}
     taken = found.keys() | {parameter.name for parameter in definition.parameters}
     for name in ellipses_of(definition):
@@ -68,7 +70,7 @@ def keywords(definition: Definition) -> dict[str, str]:
 
 
 def broadcasts(definition: Definition) -> bool:
-    """Whether sizes of 1 decide the graph, because an ellipsis may broadcast."""
+    """Whether sizes of 1 change the graph, because an ellipsis may broadcast."""
     return bool(ellipses_of(definition))
 
 
@@ -78,9 +80,10 @@ def graph_of(
     attributes: Mapping[str, Any],
     fixed: Mapping[str, int] | None = None,
 ) -> Graph:
-    """The graph of a definition for arguments of a pattern; raises LanguageError as it must.
+    """Build the graph of a definition for arguments of a pattern.
 
-    Sizes in `fixed` are numbers in it, not dims.
+    Sizes in `fixed` are constants in it, not dims. Raises LanguageError for arguments that do not
+    fit.
     """
     places = _places(definition, [len(ones) for _, ones in pattern], attributes)
     types = [
@@ -118,7 +121,7 @@ def _group(
 def _sizes(
     definition: Definition, fixed: Mapping[str, int], names: Sequence[str]
 ) -> dict[str, Size]:
-    """The fixed sizes as size expressions; OptionError for what is none of `names`."""
+    """The fixed sizes as size expressions; OptionError for a name outside `names`."""
     for name, value in fixed.items():
         if name not in names:
             hint = suggestion(name, names) or f"its sizes are {listed(names)}"
@@ -144,14 +147,13 @@ def called(
     result: Callable[[str, TensorType], str],
     source: str,
 ) -> tuple[Node, Group]:
-    """The node of a call on values of a graph, and its group, with guards that are the graph's.
+    """The node of a call on values of a graph, and its group with the guards that the graph needs.
 
-    `result` gives a name to each result in order. Raises LanguageError for arguments that do not
-    fit.
+    `result` names each result in order. Raises LanguageError for arguments that do not fit.
     """
     if len(names) != len(definition.parameters):
         takes = listed(parameter.name for parameter in definition.parameters)
-        raise definition.error(definition.position, f"takes {takes}; {len(names)} arguments came")
+        raise definition.error(definition.position, f"takes {takes}; got {len(names)} arguments")
     group = _group(definition, types, attributes, box, source)
     new = {tensor.name: name for tensor, name in zip(group.inputs, names)}
     new.update((t.name, result(t.name, t.type)) for t in group.outputs)
@@ -163,7 +165,7 @@ def called(
 
 
 def _renamed(group: Group, names: Mapping[str, str]) -> Group:
-    """The group with other names; an input that came twice is one."""
+    """Rename the tensors of a group; an input passed twice becomes one."""
 
     def change(expr: Expr) -> Expr | None:
         return replace(expr, tensor=names[expr.tensor]) if isinstance(expr, Read) else None
@@ -190,7 +192,7 @@ def _renamed(group: Group, names: Mapping[str, str]) -> Group:
 def _places(
     definition: Definition, ranks: Sequence[int], attributes: Mapping[str, Any]
 ) -> list[list[Any]]:
-    """For each axis of each argument its shape term, or (ellipsis, place from its right end)."""
+    """Per axis of each argument its shape term, or (ellipsis, index from its right end)."""
     names = [parameter.name for parameter in definition.parameters]
     own = ranks_of(definition, dict(zip(names, ranks)), attributes).own
     rows = []
@@ -216,7 +218,7 @@ def _type(
     )
     try:
         kind = numpy.dtype(dtype)
-    except TypeError:  # of records, and others that tensors do not have
+    except TypeError:  # record types and others that tensors do not have
         raise InputError(f"argument '{parameter.name}' has elements of type {dtype}") from None
     return TensorType(from_numpy(kind), shape)
 

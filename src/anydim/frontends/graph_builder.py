@@ -1,4 +1,4 @@
-"""A graph while it grows: its values, constants and nodes, with types and sizes checked at once."""
+"""A graph under construction: values, constants and nodes, with types and sizes checked at once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Operand: TypeAlias = "Value | numpy.ndarray | int | float | bool"
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A value of the graph that a builder makes."""
+    """A value of a builder's graph."""
 
     builder: Growing
     name: str
@@ -123,7 +123,7 @@ class Value:
             made = self.builder._apply(name, (made,), attributes)
         return made
 
-    __iter__ = None  # Python would take elements without end
+    __iter__ = None  # Python would iterate without end
     __contains__ = None
 
     def __repr__(self) -> str:
@@ -136,7 +136,7 @@ class Value:
 @reported
 @public
 class Growing:
-    """Collects a graph; `graph()` hands it over."""
+    """Builds a graph; `graph()` returns it."""
 
     def __init__(self, name: str = "graph") -> None:
         self.name = name
@@ -149,8 +149,8 @@ class Growing:
         self._nodes: list[Node] = []
         self._guards: list[Guard] = []
         self._sizes_in: dict[str, tuple[Size, ...]] = {}  # by name, of values that hold sizes
-        self._parent: Growing | None = None  # of the graph around a branch or body
-        self._captured: dict[str, str] = {}  # its values -> own inputs
+        self._parent: Growing | None = None  # of the enclosing graph of a branch or body
+        self._captured: dict[str, str] = {}  # outer value -> own input
         self._stacks: list[str] = []
         self._going: str | None = None
         self._device = ""  # of new nodes
@@ -210,7 +210,7 @@ class Growing:
             return tuple(self._size(size) for size in shape)
         except UserError:
             raise
-        except Exception:  # whatever an object raises that is asked for its parts
+        except Exception:  # an arbitrary object may raise anything
             hint = "give sizes: g.input('x', ad.float32, ('n', 4))"
             raise GraphError(f"input {shown(name)}: {shown(shape)} is no shape", hint) from None
 
@@ -230,7 +230,7 @@ class Growing:
             held = Constant(numpy.asarray(array))
         except UserError:
             raise
-        except Exception as error:  # whatever an object raises that is asked for its elements
+        except Exception as error:  # an arbitrary object may raise anything
             raise GraphError(f"{shown(array)} is no constant: {shown(error)}") from None
         name = self._fresh("constant") if isinstance(name, str) and not name else name
         self._claim(name)
@@ -282,7 +282,7 @@ class Growing:
         return sorted({*super().__dir__(), *OPERATORS})
 
     def _check_divisor(self, divisor: str, result: TensorType, source: str) -> None:
-        """Have calls refused in which integers are divided by a size of 0."""
+        """Add a guard that rejects integer division by a size of 0."""
         sizes = self._sizes_of(divisor) if result.dtype.is_integer else ()
         for size in dict.fromkeys(sizes):
             guard = divisor_guard(size, product(result.shape), self._box, source)
@@ -290,14 +290,14 @@ class Growing:
                 self._need(guard)
 
     def _sizes_of(self, name: str) -> tuple[Size, ...]:
-        """The sizes that a value of this graph holds, or one of those around it."""
+        """The sizes that a value of this graph, or of an enclosing one, holds."""
         outer = {own: value for value, own in self._captured.items()}
         if self._parent is not None and name in outer:
             return self._parent._sizes_of(outer[name])
         return self._sizes_in.get(name, ())
 
     def _need(self, guard: Guard) -> None:
-        """Have a relation checked in every call."""
+        """Add a guard that every call checks."""
         if guard not in self._guards:
             self._guards.append(guard)
 
@@ -323,7 +323,7 @@ class Growing:
 
     @reported
     def _apply(self, name: str, inputs: Sequence[Operand], attributes: dict[str, Any]) -> Any:
-        """The value, or tuple of values, that a new node makes."""
+        """Add a node and return its value, or tuple of values."""
         inner = self._innermost(inputs)
         if inner is not self:
             return inner._apply(name, inputs, attributes)
@@ -358,7 +358,7 @@ class Growing:
         return self._binary(f"{'logical' if left.dtype == boolean else 'bit'}_{name}", left, right)
 
     def _values(self, name: str, inputs: Sequence[Operand]) -> list[Value]:
-        """Numbers become constants of the type of the values they meet."""
+        """Convert operands to values; numbers become constants of the other operands' type."""
         dtypes = [value.dtype for value in inputs if isinstance(value, Value)]
         values = []
         for item in inputs:
@@ -371,12 +371,12 @@ class Growing:
             else:
                 raise GraphError(
                     f"operator '{name}' cannot take {type(item).__name__}",
-                    "it takes values of a Builder, arrays and, beside a value, numbers",
+                    "it takes values of a Builder, arrays and, next to a value, numbers",
                 )
         return values
 
     def _one(self, value: Operand, dtype: DType) -> Value:
-        """A value of one element; a number becomes a constant of a type."""
+        """A value of one element; a number becomes a constant of the given type."""
         if isinstance(value, Value):
             return self._own(value)
         array = _number(value, dtype) if isinstance(value, (bool, int, float)) else value
@@ -386,7 +386,7 @@ class Growing:
         return Value(self, name)
 
     def _own(self, value: Value) -> Value:
-        """A value of this graph; one of a graph around it becomes an input or a constant."""
+        """Resolve a value in this graph; an outer value becomes an input or a constant."""
         if isinstance(value, Value) and value.builder is self:
             return value
         if self._parent is None or not isinstance(value, Value):
@@ -402,14 +402,14 @@ class Growing:
         return Value(self, own)
 
     def _inside(self, stem: str) -> Growing:
-        """The builder of a graph that a node of this one holds."""
+        """The builder of a graph nested in this one."""
         inner = type(self)(f"{self.name}/{stem}")
         inner._parent, inner._box, inner._reserved = self, self._box, self._reserved
         inner._device = self._device
         return inner
 
     def _innermost(self, values: Iterable[Any]) -> Growing:
-        """The builder of the innermost graph that these values belong to."""
+        """The builder of the innermost graph that owns one of the values."""
         found = self
         for value in values:
             around = value.builder if isinstance(value, Value) else None
@@ -438,20 +438,20 @@ class Growing:
 
 
 def _number(value: int | float, dtype: DType) -> numpy.ndarray:
-    """A number as an array of a type; GraphError for one that the type does not hold."""
+    """A number as an array of a type; GraphError if the type cannot represent it."""
     try:
         array = numpy.array(value, dtype.numpy)
         held = dtype.is_float or array.item() == value
-    except (OverflowError, ValueError):  # beyond an integer type, or infinity and NaN in one
+    except (OverflowError, ValueError):  # out of range, or infinity or NaN in an integer type
         held = False
     if not held:
-        problem = f"{value} is no value of {dtype}, the type of the values it meets"
+        problem = f"{value} is no value of {dtype}, the type of the other operands"
         raise GraphError(problem, "convert these: g.cast(x, to=...)")
     return array
 
 
 def _spread(inputs: Sequence[Operand | Sequence[Operand]]) -> Sequence[Operand]:
-    """The operands of a call; they may come as one list, as numpy.concatenate takes them."""
+    """The operands of a call; one list of operands is unpacked, as for numpy.concatenate."""
     match inputs:
         case [[*operands]] if any(isinstance(each, Value) for each in operands):
             return operands

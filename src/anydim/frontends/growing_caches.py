@@ -1,12 +1,12 @@
-"""A graph whose caches grow in place: from `present = past then new` to memory with room.
+"""Rewrite growing key/value caches from `concat(past, new)` to an in-place update.
 
     keys[b, h, past, d]                      keys[b, h, past + s + spare, d]
     present = concat(keys, new)      ->      present = put(keys, new, first=past)
                                              whole = present[:, :, :past + s]
 
-What read the concatenation reads `whole`, a view; results and inputs take equally many bytes, so a
-caller gives one array for both and only what is new is written (docs/decisions/020). `past` is
-told by no input then, unless another one has that size.
+Consumers of the concatenation read the view `whole`. Input and result have the same size in bytes,
+so a caller passes one array for both and only the new elements are written (docs/decisions/020). No
+input then determines `past`, unless another one has that size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HINT = "a cache is an input, and a result of it with new elements behind: conca
 
 @dataclass(frozen=True)
 class Cache:
-    """An input, the result that is it with `count` new elements behind along an axis."""
+    """An input and the result that appends `count` elements to it along an axis."""
 
     input: str
     result: str
@@ -38,7 +38,8 @@ class Cache:
 
 @dataclass(frozen=True)
 class Roomy:
-    """A graph with room in its caches; dim `past` is what they hold, `spare` what is left."""
+    """A graph with spare capacity in its caches: dim `past` is their length, `spare` the free
+    rest."""
 
     graph: Graph
     caches: tuple[Cache, ...]
@@ -47,9 +48,10 @@ class Roomy:
 
 
 def with_room(graph: Graph, results: Mapping[str, str] | None = None) -> Roomy:
-    """Give caches room. `results` has the result for each input; None: all that are found.
+    """Give caches spare capacity.
 
-    Raises GraphError for what is no cache, and where caches differ in length.
+    `results` maps inputs to results; None selects all caches that are found. Raises GraphError for
+    a pair that is no cache, and for caches of different lengths.
     """
     work = _Work(graph)
     wanted = results or work.found()
@@ -74,7 +76,7 @@ class _Work:
         self.types = dict(graph.types)
 
     def _origin(self, name: str) -> str:
-        """A value behind copies of it."""
+        """The value that a chain of copies starts from."""
         node = self.graph.producers.get(name)
         while node is not None and node.operator == _SAME:
             name = node.given[0]
@@ -82,7 +84,7 @@ class _Work:
         return name
 
     def found(self) -> dict[str, str]:
-        """The result for each input that is a cache."""
+        """Map each input that is a cache to its result."""
         pairs: dict[str, str] = {}
         for result in self.graph.outputs:
             node = self._join(result)
@@ -96,7 +98,7 @@ class _Work:
         return node if node is not None and node.operator == "concat" else None
 
     def cache(self, input: str, result: str) -> Cache:
-        """The cache of a pair."""
+        """Build the cache of a pair; GraphError if the pair is none."""
         where = f"input '{input}' and result '{result}' of '{self.graph.name}' are no cache"
         if input not in self.graph.inputs or result not in self.graph.outputs:
             raise GraphError(f"{where}: there is no such pair", _HINT)
@@ -108,7 +110,7 @@ class _Work:
         return Cache(input, result, axis, kind.shape[axis])
 
     def made(self, caches: tuple[Cache, ...], past: str) -> Roomy:
-        """The graph in which they have room."""
+        """Build the graph whose caches have spare capacity."""
         graph, length = self.graph, Size.symbol(past)
         spare = _fresh("spare", set(graph.box.names))
         left, count = Size.symbol(spare), caches[0].count
@@ -139,7 +141,8 @@ class _Work:
         self, nodes: list[Node], cache: Cache, node: Node, names: Mapping[str, str], past: Size,
         whole: str,
     ) -> None:  # fmt: skip
-        """The result as the input with new elements in it, and what others read of that."""
+        """Update the input in place to make the result, and add the view that its consumers
+        read."""
         new = names.get(str(node.inputs[1]), str(node.inputs[1]))
         attributes: dict[str, Any] = {"axis": cache.axis, "first": past}
         nodes.append(Node(
@@ -151,7 +154,7 @@ class _Work:
     def _view(
         self, nodes: list[Node], cache: Cache, value: str, name: str, count: Size
     ) -> None:  # fmt: skip
-        """The first elements of a value along the cache's axis."""
+        """A view of the first elements of a value along the cache's axis."""
         attributes = {"starts": (0,), "ends": (count,), "axes": (cache.axis,)}
         node = Node("slice", (value,), (name,), FrozenMapping(attributes), f"cache '{value}'")
         kind = self.graph.types[cache.input]

@@ -1,8 +1,8 @@
-"""Graphs inside the graph of a builder: functions of a builder become branches and loop bodies.
+"""Graphs nested in the graph of a builder: functions become branches and loop bodies.
 
-The types of carried values and of results are found as for ONNX models (`iterations.py` and
-`branches.py` of `onnx/operators/`); the classes here are to a builder what `OnnxNode` and `Body`
-are to the importer.
+Types of carried values and results are inferred as for ONNX models (`iterations.py` and
+`branches.py` of `onnx/operators/`). The classes here correspond to `OnnxNode` and `Body` of the
+importer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Make = Callable[..., Any]
 
 
 class Standing:
-    """A node of a builder's graph while it is made; its own emitter and scope."""
+    """A node of a builder's graph under construction; its own emitter and scope."""
 
     def __init__(self, builder: Growing, stem: str) -> None:
         self.builder = builder
@@ -66,31 +66,31 @@ class Standing:
         return self.types[value]
 
     def emit(self, name: str, /, *inputs: str, **attributes: Any) -> str:
-        """The one result of a new node."""
+        """Add a node with one result and return the result."""
         return self.emit_many(name, 1, *inputs, **attributes)[0]
 
     def emit_many(self, name: str, results: int, /, *inputs: str, **attributes: Any) -> list[str]:
-        """The results of a new node."""
+        """Add a node and return its results."""
         values = [self.builder._value(value) for value in inputs]
         made = self.builder._apply(name, values, attributes)
         return [value.name for value in (made if isinstance(made, tuple) else (made,))]
 
     def number(self, value: Any, dtype: DType) -> str:
-        """A constant of one number."""
+        """A scalar constant."""
         name: str = self.builder.constant(numpy.array(value, dtype.numpy)).name
         return name
 
     def region(
         self, name: str, inputs: Sequence[str], kinds: Sequence[TensorType], region: Region
     ) -> list[str]:
-        """The results, of these types, of a new node that holds graphs."""
+        """Add a node that holds graphs, with results of these types."""
         outputs = tuple(self.builder._declared(name, kind) for kind in kinds)
         attributes: FrozenMapping[str, Any] = FrozenMapping({REGION: region})
         self.nodes.append(Node(name, tuple(inputs), outputs, attributes, self.source))
         return list(outputs)
 
     def dim(self, stem: str, low: int = 0, high: int | None = None) -> Size:
-        """A new dim with a name that no graph of the builder has."""
+        """Declare a dim under a name that is unique in all graphs of the builder."""
         stem = f"{self.stem}.{stem}" if self.stem else stem
         name, number = stem, 1
         while name in self.builder._reserved:
@@ -101,32 +101,32 @@ class Standing:
         return Size.symbol(name)
 
     def constrain(self, *sizes: Size) -> None:
-        """Sizes that are never below 0."""
+        """Constrain sizes to be at least 0."""
         self.builder._box = self.box.also(constraints=sizes)
 
     def find(self, value: str, dims: Sequence[Size]) -> None:
-        """Make the elements of an int64 value the values of new dims."""
+        """Bind new dims to the elements of an int64 value."""
         self.region(SIZES, (value,), (), Sizes(tuple(map(str, dims))))
 
     def proved(self, left: Size | int, relation: str, right: Size | int) -> bool:
         return prove(left, relation, right, self.box) is Truth.PROVED
 
-    # ---- graphs inside ----
+    # ---- nested graphs ----
 
     def mark(self) -> set[str]:
-        """What `reset` goes back to before a body is built once more."""
+        """The state that `reset` restores before a body is built again."""
         return set(self.builder._reserved)
 
     def reset(self, mark: set[str]) -> None:
         self.builder._reserved.intersection_update(mark)
 
     def body(self, make: Make) -> Inside:
-        """A graph of its own inside the node."""
+        """A nested graph of the node."""
         return Inside(self.builder._inside(self.stem), self.stem, make)
 
 
 class Inside(Standing):
-    """A graph inside a node while it is built by a function of a builder."""
+    """A nested graph of a node while a function of a builder builds it."""
 
     def __init__(self, builder: Growing, stem: str, make: Make) -> None:
         super().__init__(builder, stem)
@@ -139,7 +139,7 @@ class Inside(Standing):
 
     @property
     def captures(self) -> tuple[str, ...]:
-        """The values of the graph around that it reads, in the order of its last inputs."""
+        """The values it captures from the enclosing graph, in the order of its last inputs."""
         return tuple(self.builder._captured)
 
     @property
@@ -151,23 +151,23 @@ class Inside(Standing):
         self.builder._captured = values
 
     def outside(self, value: str) -> str:
-        """The own name of a value of the graph around."""
+        """The local name of a value of the enclosing graph."""
         assert self.builder._parent is not None
         own: str = self.builder._own(self.builder._parent._value(value)).name
         return own
 
     def add_input(self, stem: str, kind: TensorType) -> str:
-        """A new input of the graph."""
+        """Add an input to the graph."""
         name = self.builder._declared(stem, kind)
         self.builder._inputs.append(name)
         return name
 
     def bind(self, name: str, held: Held | Known) -> None:
-        """Keep an argument of the function."""
+        """Append an argument of the function."""
         self.arguments.append(self.builder._value(held) if isinstance(held, str) else held)
 
     def run(self) -> list[Held]:
-        """What the function gives: a condition where it has one, its values, what it stacks."""
+        """Call the function: its condition if it has one, its values, its stacked values."""
         made = self.make(self.builder, *self.arguments)
         values = list(made) if isinstance(made, (list, tuple)) else [] if made is None else [made]
         own = [self.builder._own(value).name for value in values]
@@ -175,7 +175,7 @@ class Inside(Standing):
         return [*([] if going is None else [going]), *own, *self.builder._stacks]
 
     def graph(self, outputs: Sequence[str]) -> Graph:
-        """The graph, whose outputs are values of their own."""
+        """The finished graph; outputs that are inputs or repeated are copied."""
         builder, made = self.builder, []
         given = {*builder._inputs, *builder._captured.values(), *builder._constants}
         for name in outputs:
@@ -212,10 +212,10 @@ def _callable(builder: Growing, make: Any) -> None:
 
 
 def size_of(builder: Growing, given: Any) -> Size:
-    """A size that a builder was given; GraphError for what is none."""
+    """Convert an argument to a size; GraphError if it is none."""
     try:
         return as_size(given)
-    except Exception:  # whatever a strange object raises
+    except Exception:  # an arbitrary object may raise anything
         raise GraphError(f"'{builder.name}': {shown(given)} is no size") from None
 
 

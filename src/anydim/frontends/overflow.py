@@ -1,7 +1,7 @@
-"""What a size above its bound does: an error, or memory that grows beyond the bound.
+"""Sizes above their bound: an error, or memory that grows beyond the bound.
 
-Bounds are what proofs rest on: code for a dim up to 128 may be wrong at 129. So what shall grow is
-compiled without upper bounds, and those that were given are kept as what is expected.
+Proofs rest on bounds: code for a dim up to 128 may be wrong at 129. Dims that may grow are
+therefore compiled without upper bounds; the given bounds are kept as expected sizes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ ERROR, GROW = "error", "grow"
 def expected_bounds(
     source: Any, dims: Mapping[str, Dim], on_overflow: str
 ) -> tuple[Mapping[str, Dim], dict[str, int]]:
-    """The dims to compile a source for, and the upper bounds that sizes may pass.
+    """The dims to compile a source for, and the upper bounds that sizes may exceed.
 
-    Raises OptionError for another word, and for a graph whose own dims have upper bounds: it was
+    Raises OptionError for an unknown mode, and for a graph whose own dims have upper bounds: it was
     built with them.
     """
     if not isinstance(on_overflow, str) or on_overflow not in (ERROR, GROW):

@@ -1,9 +1,9 @@
-"""Remarks of a text in the language that mean something: `# domain: ...` and `# option ...`.
+"""Comments of a text in the language that have a meaning: `# domain: ...` and `# option ...`.
 
     # domain: my.ops
     # option matmul.C: contraction(rows=6)
 
-A domain is that of the ONNX operators which the text implements; an option is a schedule.
+The domain is that of the ONNX operators which the text implements; an option is a schedule.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _OPTION = re.compile(r"^[ \t]*#[ \t]*option[ \t]+(.+?)[ \t]*$", re.MULTILINE)
 
 
 def domain_of(text: str) -> str:
-    """The domain that a text names; '' when it names none."""
+    """The domain declared in a text; '' if there is none."""
     found = _DOMAIN.search(text)
     return "" if found is None else found[1]
 
 
 def options_of(text: str) -> str:
-    """The options that a text asks for, a line for each."""
+    """The options declared in a text, one per line."""
     return "\n".join(_OPTION.findall(text))

@@ -1,4 +1,4 @@
-"""Whatever a user compiles -> graph, by the kind of thing it is."""
+"""Converts any source that a user compiles to a graph, by its kind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXPORTERS = {
     "xgboost": "onnxmltools.convert_xgboost makes an ONNX model of it",
     "tensorflow": "tf2onnx.convert makes an ONNX model of it",
     "keras": "tf2onnx.convert makes an ONNX model of it",
-}  # by the package that a value, or a class of its, comes from
+}  # by the package of a value's type or of one of its base classes
 
 
 def read(
@@ -33,8 +33,8 @@ def read(
     """The graph of an ONNX file, its bytes, an onnx.ModelProto, a Builder, a Graph, or a text.
 
     `dims` gives bounds to the named dims of an ONNX model and to the sizes of a definition in a
-    text (`kernels.tc:matmul`); a Builder and a Graph bring their own. `operators` are definitions
-    for operators of an ONNX model (`custom.py`). With `fallback`, onnxruntime runs its nodes that
+    text (`kernels.tc:matmul`); a Builder and a Graph declare their own. `operators` are definitions
+    for operators of an ONNX model (`custom.py`). With `fallback`, onnxruntime runs the nodes that
     cannot be imported.
     """
     text = text_source(source)
@@ -43,7 +43,7 @@ def read(
     if given and (text is not None or isinstance(source, (Builder, Graph))):
         raise OptionError(
             "operators were given, and the source is no ONNX model",
-            "they say what the operators of a file mean; a builder takes g.call(definition, ...)",
+            "they define operators of an ONNX file; a builder takes g.call(definition, ...)",
         )
     if text is not None:
         return text_graph(text, dims)
@@ -69,9 +69,9 @@ def read(
 
 
 def opened_model(source: Any, operators: Any = None) -> Opened | None:
-    """An ONNX model, decoded; None for what is compiled from another source.
+    """Decode an ONNX model; None for any other source.
 
-    Raises OptionError for `operators` that are none before it opens the file.
+    Raises OptionError for invalid `operators` before it opens the file.
     """
     if text_source(source) is not None or not _is_model(source):
         return None
@@ -81,9 +81,9 @@ def opened_model(source: Any, operators: Any = None) -> Opened | None:
 
 
 def elsewhere(source: Any, dims: Mapping[str, Dim] | None, why: str) -> Graph | None:
-    """The graph that has onnxruntime run an ONNX model whole; None of any other source.
+    """A graph that runs a whole ONNX model in onnxruntime; None for any other source.
 
-    Raises ModelError where it cannot.
+    Raises ModelError if onnxruntime cannot run it.
     """
     if text_source(source) is not None or isinstance(source, (Builder, Graph)):
         return None

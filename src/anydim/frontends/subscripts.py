@@ -1,4 +1,4 @@
-"""`x[1:, ::2]`, `x[..., None]`, `x[-1]` of values of a graph: which operators make it."""
+"""Subscripts of graph values, `x[1:, ::2]`, `x[..., None]`, `x[-1]`, as operators."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from anydim.base.errors import GraphError
 from anydim.base.user_values import shown
 from anydim.sizes import Guard, Size, as_size
 
-Applied = tuple[str, dict[str, Any]]  # an operator of one operand, and its attributes
+Applied = tuple[str, dict[str, Any]]  # an operator with one operand, and its attributes
 _HINT = "give integers, slices, sizes, None and `...`; by an array: g.gather(x, indices, axis=0)"
 
 
 def subscripts(
     name: str, shape: Sequence[Size], key: Any, need: Callable[[Guard], None]
 ) -> Iterator[Applied]:
-    """The operators that make `value[key]`, one after the other. Raises GraphError.
+    """The operators that make `value[key]`, in order. Raises GraphError.
 
-    `need` is told what must hold for elements to be there.
+    `need` receives the guards that the elements exist.
     """
     keys = _whole(name, len(shape), key if isinstance(key, tuple) else (key,))
     axes: list[int] = []
@@ -57,13 +57,13 @@ def subscripts(
 
 
 def _whole(name: str, rank: int, keys: tuple[Any, ...]) -> list[Any]:
-    """A key for every axis, with whole slices for `...` and what is left out."""
+    """A key for every axis; `...` and omitted axes become whole slices."""
     ellipses = sum(part is Ellipsis for part in keys)
     taken = sum(part is not None and part is not Ellipsis for part in keys)
     if ellipses > 1:
         raise GraphError(f"'{name}' has two `...` in its subscript", "one stands for all the rest")
     if taken > rank:
-        raise GraphError(f"'{name}' has {rank} axes, and {taken} subscripts came")
+        raise GraphError(f"'{name}' has {rank} axes, and {taken} subscripts were given")
     at = next((n for n, part in enumerate(keys) if part is Ellipsis), len(keys))
     return [*keys[:at], *[slice(None)] * (rank - taken), *keys[at + ellipses :]]
 
@@ -73,7 +73,7 @@ def _one(name: str, axis: int, extent: Size, part: Any, need: Callable[[Guard], 
     place = _bound(name, part)
     known, size = as_size(place).constant, extent.constant
     if known is not None and size is not None and not -size <= known < size:
-        raise GraphError(f"'{name}' has {size} elements along axis {axis}, and {known} is none")
+        raise GraphError(f"'{name}' has {size} elements along axis {axis}, and no element {known}")
     if known is not None and size is None:
         least = as_size(known + 1 if known >= 0 else -known)
         message = f"element {known} along axis {axis} of '{name}' is read"
@@ -89,7 +89,7 @@ def _number(name: str, step: Any, usual: int) -> int:
 
 
 def _bound(name: str, value: Any) -> Any:
-    """An integer or a size."""
+    """Convert to an integer or a size."""
     if isinstance(value, Size):
         return value
     if isinstance(value, bool) or not hasattr(value, "__index__"):

@@ -1,8 +1,7 @@
 """A definition in a file as a program: `kernels.tc:matmul`.
 
-Every size variable is a dim. What else decides the graph (attributes, the types of type variables,
-the ranks of ellipses) has defaults, and is given by a `TextSource` or by arrays like those of a
-call.
+Every size variable becomes a dim. The other parameters of the graph (attributes, types of type
+variables, ranks of ellipses) have defaults; a `TextSource` or example arrays override them.
 """
 
 from __future__ import annotations
@@ -35,11 +34,12 @@ _SOURCE = re.compile(r"(?P<path>.+\.tc)(?::(?P<name>[A-Za-z_]\w*))?", re.DOTALL)
 
 @dataclass(frozen=True)
 class TextSource:
-    """A definition of a file (the name may be left out where there is one), and what it is for.
+    """A definition of a file, with what it is specialised for; `name` is optional in a file with
+    one.
 
-    `attributes` are texts by keyword, the ranks of ellipses among them; `types` are names of
-    element types by type variable. `arrays` are some of a call's arguments: types and ranks that
-    are not given are theirs, or else float32 and one axis.
+    `attributes` maps keywords, ranks of ellipses included, to texts; `types` maps type variables to
+    names of element types. `arrays` are example arguments: they give the types and ranks that are
+    not stated, which default to float32 and one axis.
     """
 
     path: str
@@ -50,7 +50,7 @@ class TextSource:
 
 
 def text_source(source: Any) -> TextSource | None:
-    """The definition that a source names; None for a source that is no text."""
+    """The definition that a source names; None if the source is no text."""
     if isinstance(source, TextSource):
         return source
     found = _SOURCE.fullmatch(source) if isinstance(source, str) else None
@@ -58,9 +58,9 @@ def text_source(source: Any) -> TextSource | None:
 
 
 def text_graph(source: TextSource, dims: Mapping[str, Dim] | None) -> Graph:
-    """The graph of a definition of a file.
+    """Build the graph of a definition of a file.
 
-    Raises OptionError for a file, a name or a keyword that is not there, LanguageError for a bad
+    Raises OptionError for a missing file, definition or keyword, and LanguageError for an invalid
     text.
     """
     definition = definition_of(source)
@@ -70,7 +70,7 @@ def text_graph(source: TextSource, dims: Mapping[str, Dim] | None) -> Graph:
 
 
 def text_call(source: TextSource) -> tuple[Definition, Mapping[str, Any]]:
-    """The definition that a source means, and the attributes and ranks that it is compiled with."""
+    """The definition of a source, and the attributes and ranks that it is compiled with."""
     definition = definition_of(source)
     attributes = _attributes(source, definition)
     _pattern(source, definition, attributes)
@@ -78,7 +78,7 @@ def text_call(source: TextSource) -> tuple[Definition, Mapping[str, Any]]:
 
 
 def text_options(source: Any) -> tuple[str, tuple[str, ...], str]:
-    """The options that the file of a source asks for, its definitions, and the one it names."""
+    """The schedule options in the file of a source, its definitions, and the selected one."""
     wanted = text_source(source)
     if wanted is None:
         return "", (), ""
@@ -88,7 +88,7 @@ def text_options(source: Any) -> tuple[str, tuple[str, ...], str]:
 
 
 def definition_of(source: TextSource) -> Definition:
-    """The definition that a source means; OptionError where the file has it not."""
+    """The definition of a source; OptionError if the file does not define it."""
     text, file = read_text(source.path)
     known = stored_definitions(text, file)
     if source.name in known:
@@ -107,7 +107,7 @@ def definition_of(source: TextSource) -> Definition:
     raise OptionError(problem, "\n".join([*([near] if near else []), "there is", *heads]))
 
 
-# ---- what decides the graph --------------------------------------------------------------------
+# ---- parameters of the graph -------------------------------------------------------------------
 
 
 def _attributes(source: TextSource, definition: Definition) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _value(attribute: Attribute, text: str, name: str) -> Any:
 
 
 def _pattern(source: TextSource, definition: Definition, attributes: dict[str, Any]) -> Pattern:
-    """What arguments like the given ones decide; `attributes` gets the ranks that are not given."""
+    """The pattern of the example arguments; sets the default ranks in `attributes`."""
     types = _types(source, definition)
     whole = all(p.name in source.arrays for p in definition.parameters)
     for name, rank in () if whole else _ranks(source, definition):
@@ -164,7 +164,7 @@ def _pattern(source: TextSource, definition: Definition, attributes: dict[str, A
 
 
 def _ranks(source: TextSource, definition: Definition) -> Iterator[tuple[str, int]]:
-    """The rank of each ellipsis: what the arrays have for it alone, or else 1."""
+    """The rank of each ellipsis: from an array whose only ellipsis it is, else 1."""
     for name in ellipses_of(definition):
         found = [
             source.arrays[p.name].ndim - len(p.shape) + 1
@@ -175,14 +175,14 @@ def _ranks(source: TextSource, definition: Definition) -> Iterator[tuple[str, in
 
 
 def _shape(parameter: Parameter, attributes: Mapping[str, Any]) -> tuple[int, ...]:
-    """A shape of a parameter's rank."""
+    """An example shape of a parameter's rank."""
     ranks = (attributes.get(f"...{t.name}", 1) if isinstance(t, Spread) else 1
              for t in parameter.shape)  # fmt: skip
     return (2,) * sum(ranks)
 
 
 def _types(source: TextSource, definition: Definition) -> dict[str, str]:
-    """The element type that each type of a parameter stands for."""
+    """The element type of each type variable and type name of a definition."""
     variables = {p.type for p in definition.parameters} - TYPE_NAMES.keys()
     for variable, name in source.types.items():
         if variable not in variables:

@@ -72,7 +72,7 @@ def test_values_are_cut_like_arrays() -> None:
     ((0, 9), "'x' has 4 elements along axis 1, and 9 is none"),
     ((0, -5), "'x' has 4 elements along axis 1, and -5 is none"),
     ((..., ...), "two `...`"),
-    ((0, 0, 0, 0), "'x' has 3 axes, and 4 subscripts came"),
+    ((0, 0, 0, 0), "'x' has 3 axes, and 4 subscripts were given"),
     (True, "'x' has no element True"),
     ("a", "'x' has no element 'a'"),
     (slice(None, None, 0), "the step of a slice is 0"),

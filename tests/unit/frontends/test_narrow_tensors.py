@@ -52,7 +52,7 @@ def test_listed(dtype: DType) -> None:
 
 def test_too_short() -> None:
     proto = TensorProto(data_type=onnx.TensorProto.INT4, dims=[3], raw_data=b"1")
-    with pytest.raises(ModelError, match="holds 1 bytes, its shape and type int4 ask for 2"):
+    with pytest.raises(ModelError, match="holds 1 bytes, its shape and type int4 need 2"):
         read_tensor(proto, None, "w")
     proto = TensorProto(data_type=onnx.TensorProto.UINT2, dims=[5], int32_data=[1])
     with pytest.raises(ModelError, match="holds 1 numbers"):

@@ -1,12 +1,13 @@
-"""ONNX files -> graphs.
+"""Imports ONNX files as graphs.
 
-In come a model and bounds of its dims; out goes a graph. Folders import only from those above them:
+Input: a model and the bounds of its dims; output: a graph. Folders import only from those listed
+above them:
 
     file/        the file: protobuf, arrays, attributes
-    values/      what names stand for
+    values/      the values that names are bound to
     operators/   a row for each operator of the standard
     microsoft/   rows of operators that onnxruntime's tools write
-    graphs/      graphs, functions, graphs inside nodes
+    graphs/      graphs, functions, subgraphs of nodes
 """
 
 from importlib import import_module
@@ -14,6 +15,6 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    if name == "import_model":  # the file alone can be read without the operators
+    if name == "import_model":  # lazy: reading files does not need the operators
         return import_module("anydim.frontends.onnx.importer").import_model
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

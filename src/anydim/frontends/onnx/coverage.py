@@ -1,4 +1,4 @@
-"""The page docs/operators.md, made from the tables of operators.
+"""Generates the page docs/operators.md from the tables of operators.
 
 python -m anydim.frontends.onnx.coverage docs/operators.md
 """
@@ -31,8 +31,7 @@ _FAMILIES = {
     "narrow integers": ("int4", "uint4", "int2", "uint2"),
 }
 
-# What an operator does not do, or what its sizes must be. Rows without a line are dynamic in
-# every dim of every input.
+# Restrictions of an operator. Rows without an entry are dynamic in every dim of every input.
 LIMITS: dict[str, str] = {
     "AffineGrid": "the number of axes is constant",
     "Attention": "the number of heads of 3-d inputs is an attribute; a head's depth may be a dim",
@@ -43,11 +42,11 @@ LIMITS: dict[str, str] = {
     "GatherND": "the last axis of the indices is of constant size",
     "GridSample": "the number of coordinates is constant",
     "ImageDecoder": "not supported: image files are no tensors",
-    "MaxUnpool": "with output_shape, places count in the shape that the attributes give",
+    "MaxUnpool": "with output_shape, indices refer to the shape that the attributes give",
     "OneHot": "the values are a vector of two",
-    "Resize": "antialias weighs by the size of the box: all taps are visited",
-    "RoiAlign": "sampling_ratio 0 (as many samples as the data say) is refused",
-    "Squeeze": "without axes, what follows is compiled for both ranks of up to four open sizes",
+    "Resize": "antialias: the filter width depends on the scale, all taps are visited",
+    "RoiAlign": "sampling_ratio 0 (a data-dependent sample count) is not supported",
+    "Squeeze": "without axes, later nodes are compiled for both ranks of up to four open sizes",
 }
 
 
@@ -141,7 +140,8 @@ def _first(schema: Any) -> int:
 
 
 def _types(schema: Any) -> str:
-    """The element types of its first input (or result) that anydim holds, whole families as one."""
+    """The supported element types of its first input (or result); whole families become one
+    word."""
     formal = (*schema.inputs, *schema.outputs)
     texts = formal[0].types if formal else ()
     named = {_NAMES.get(name, name) for text in texts for name in _TYPE.findall(text)}

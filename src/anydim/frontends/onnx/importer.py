@@ -1,13 +1,13 @@
-"""The ONNX importer: a model file becomes a graph with symbolic sizes.
+"""The ONNX importer: converts a model file to a graph with symbolic sizes.
 
     graph = import_model("encoder.onnx", {"batch": Dim(0, 64), "seq": Dim(1, 512)})
 
-Named dims of the file (dim_param) become dims; unnamed ones get a name from their input and axis.
-What is not supported is reported once, with every node that needs it.
+Named dims of the file (dim_param) become dims; unnamed ones are named after their input and axis.
+One error lists all nodes that are not supported.
 
 `graphs/inputs.py` reads the inputs, `graphs/scope.py` the nodes, each by its row in
-`operators/table.py`. Graphs inside nodes come from `operators/branches.py`,
-`operators/loop_scan.py` and `graphs/functions.py`; sizes that data decides from `values/found.py`.
+`operators/table.py`. Subgraphs of nodes are built by `operators/branches.py`,
+`operators/loop_scan.py` and `graphs/functions.py`; data-dependent sizes by `values/found.py`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def import_model(
     operators: Operators | None = None,
     fallback: bool = False,
 ) -> Graph:
-    """The graph of an ONNX model: a path, the bytes of a file, or a ModelProto.
+    """Import an ONNX model: a path, the bytes of a file, or a ModelProto.
 
-    `dims` gives bounds to dims of the model, and ranks to inputs whose shape it does not declare;
-    other dims go from 0 up. `operators` are definitions
-    for operators by domain and name, which go before those of the standard. With `fallback`,
-    onnxruntime runs what cannot be imported. Raises ModelError for a
-    model that cannot be read or needs what anydim lacks, OptionError for dims it does not have.
+    `dims` gives bounds to dims of the model, and ranks to inputs without a declared shape; other
+    dims start at 0. `operators` are definitions for operators by domain and name, which take
+    precedence over the standard's. With `fallback`, onnxruntime runs the nodes that cannot be
+    imported. Raises ModelError for a model that cannot be read or is not supported, OptionError for
+    unknown dims.
     """
     opened, dims = ranked(open_model(source), dims or {})
     if holds_strings(opened.proto.graph):
@@ -89,9 +89,9 @@ def _graph(opened: Opened, dims: Mapping[str, Dim], operators: Operators, fallba
 
 
 def import_whole(source: Any, dims: Mapping[str, Dim], why: str) -> Graph:
-    """The graph of a model that onnxruntime runs as it is, for a reason.
+    """A graph that runs the whole model in onnxruntime, for the reason `why`.
 
-    Raises ModelError where it cannot.
+    Raises ModelError if it cannot.
     """
     opened = open_model(source)
     model = Model(opened.name, opened.folder, domains=opened.domains)
@@ -121,7 +121,7 @@ _ALLOW = "fallback='onnxruntime' lets onnxruntime run them, where it can"
 
 
 class _Outputs:
-    """The results; one that is an input, a constant or a known value gets a node of its own."""
+    """The results; an input, a constant or a known value is copied by an identity node."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
@@ -129,7 +129,7 @@ class _Outputs:
         self.lists: dict[str, Listed] = {}
 
     def add(self, name: str, held: Held) -> None:
-        """A result of the model under its name: a tensor, or a list."""
+        """Add a result of the model under its name: a tensor, or a list."""
         if isinstance(held, Broken):
             return
         if isinstance(held, str):
@@ -141,7 +141,7 @@ class _Outputs:
             return
         inner, optional = (held.value, True) if isinstance(held, Maybe) else (held, False)
         if inner is None:
-            self.names.fail(name, "output", "an optional that never holds anything")
+            self.names.fail(name, "output", "an optional that is always empty")
             return
         if isinstance(inner, str):
             inner = Items((inner,), self.names.emitter.types[inner].dtype)
@@ -156,7 +156,7 @@ class _Outputs:
         self.lists[name] = Listed(*self.two(name, packed.elements, packed.shapes), optional)
 
     def two(self, name: str, elements: str, shapes: str) -> tuple[str, str]:
-        """The two tensors of a result that is not one."""
+        """The two tensors of a result that is a list."""
         pair = self.tensor(f"{name}.elements", elements), self.tensor(f"{name}.shapes", shapes)
         self.values += pair
         return pair

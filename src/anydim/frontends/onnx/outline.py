@@ -1,4 +1,4 @@
-"""What an ONNX file takes and gives, as it says itself: read in milliseconds, nothing imported."""
+"""Outlines an ONNX file: inputs, outputs and contents, read in milliseconds without an import."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STRING = 8
 
 @dataclass(frozen=True)
 class Slot:
-    """An input or output of a file: its element type and its axes, None where they are unknown.
+    """An input or output of a file: its element type and its axes, None if they are unknown.
 
     `kind` is "tensor", or a list or an optional: "sequence of tensor".
     """
@@ -43,9 +43,9 @@ class Slot:
 class Outline(Shown):
     """What an ONNX file declares; sizes in bytes.
 
-    `dims` are those of the inputs, with the names that `dims=` and `--dim` take; the axes of
+    `dims` are those of the inputs, under the names that `dims=` and `--dim` accept; the axes of
     outputs are as the file has them. `producer` wrote the file. `opsets` are versions of operators
-    by domain, '' is the standard's own; `operators` says how many nodes there are of each.
+    by domain, '' is the standard's own; `operators` has the node count of each.
     """
 
     path: str
@@ -85,10 +85,10 @@ class Outline(Shown):
 
 
 def outline(source: str | os.PathLike[str] | bytes) -> Outline:
-    """What the ONNX file at a path, or these bytes of one, declares.
+    """Outline the ONNX file at a path, or its bytes.
 
-    Operators are not looked at: a model that is outlined may still be refused. Raises ModelError
-    for what is no ONNX model.
+    Operators are not checked: an outlined model may be unsupported. Raises ModelError for an
+    invalid ONNX model.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _outline("the model", "the model", memoryview(source).cast("B"))

@@ -1,4 +1,4 @@
-"""A model file as it lies: read, cut, decoded, checked. Nothing in it is trusted.
+"""Reads model files: decodes, cuts and checks them. Nothing in a file is trusted.
 
-In come a path, bytes or a ModelProto; out go protobuf records, arrays and attributes.
+Input: a path, bytes or a ModelProto; output: protobuf records, arrays and attributes.
 """

@@ -1,8 +1,9 @@
-"""Names in the attributes of learned models as numbers, so that native code can do the rest.
+"""Replaces strings in the attributes of learned models by numbers, so that native code can run
+them.
 
-A classifier whose classes have names gives their numbers, and a LabelEncoder after it the names;
-categories and words that are looked for become numbers before it. The encoders are what is left for
-the host.
+A classifier with named classes returns class numbers, and a LabelEncoder after it maps them to
+names; categories and words become numbers before the operator. Only the encoders remain on the
+host.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ _CLASSIFIERS = {
     "LinearClassifier": "classlabels_ints", "SVMClassifier": "classlabels_ints",
     "TreeEnsembleClassifier": "classlabels_int64s",
 }  # fmt: skip
-_NONE = -1  # of what is no word
+_NONE = -1  # the number of an unknown word
 
 
 def coded(nodes: Iterable[Any], taken: set[str]) -> tuple[list[Any], dict[str, str]]:
-    """The nodes with numbers for names; and for each value of numbers the value of names.
+    """Rewrite nodes to use numbers for strings; maps each value of numbers to its value of strings.
 
-    `taken` are names that values have; those of new values join them.
+    `taken` are the names of existing values; names of new values are added to it.
     """
     made: list[Any] = []
     numbers: dict[str, str] = {}
@@ -47,7 +48,7 @@ def _classifier(node: Any, fresh: Callable[[str], str]) -> Iterator[Any]:
     if not names or not node.output or not node.output[0]:
         yield node
         return
-    values = names if len(names) > 1 else ["0", "1"]  # of one class: whether it is that one
+    values = names if len(names) > 1 else ["0", "1"]  # a single class is binary: member or not
     own = _without(node, "classlabels_strings", _CLASSIFIERS[node.op_type])
     own.attribute.append(_attribute(_CLASSIFIERS[node.op_type], range(len(names))))
     own.output[0] = fresh(node.output[0])
@@ -97,7 +98,7 @@ def _strings(node: Any, name: str) -> list[str]:
 
 
 def _without(node: Any, *names: str) -> Any:
-    """A copy of a node that lacks some attributes."""
+    """A copy of a node without some attributes."""
     own = type(node)()
     own.CopyFrom(node)
     del own.attribute[:]
@@ -112,7 +113,7 @@ def _attribute(name: str, value: Any) -> Any:
 
 
 def _encoder(node: Any, source: str, target: str, **given: Any) -> Any:
-    """A LabelEncoder in the name of a node; the host takes it whatever the opset."""
+    """A LabelEncoder named after a node; the host runs it in any opset."""
     import onnx
 
     label = f"{node.name or node.output[0]}/names"

@@ -1,10 +1,11 @@
-"""The dims of a model, however its exporter wrote them, and what a user may call them.
+"""The dims of a model in any exporter's notation, and the names by which users refer to them.
 
-An axis of an input is a number, a name, an expression over names (`past + seq`), or says nothing:
-blank, -1, 0, `?`. Names with dots stay as they are; other characters that a size cannot have become
-underscores. What has no name is called after its input and axis: `x_2`.
+An axis of an input is a number, a name, an expression over names (`past + seq`), or open: blank,
+-1, 0, `?`. Names with dots are kept; other characters that a size cannot contain become
+underscores. An unnamed axis is named after its input and index: `x_2`.
 
-A user names a dim as the file has it, as the model shows it, or by input and axis: `x.2`.
+A user refers to a dim by its name in the file, by its name in the model, or by input and axis:
+`x.2`.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from anydim.base.text import listed, suggestion
 from anydim.frontends.onnx.file.tensors import MOST_AXES
 from anydim.sizes import Box, Dim, Size, Truth, as_size, parse, prove
 
-Declared = int | str  # an axis as a file has it
+Declared = int | str  # an axis as declared in a file
 OPEN = frozenset(("", "?", "*", "-1", "0", "None", "none", "null", "unk", "nan"))
 _NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
 
 
 def is_open(text: str) -> bool:
-    """Whether what a file has in place of a dim's name says nothing: `?`, blank, `-1`."""
+    """Whether the text of a dim is open: `?`, blank, `-1`."""
     return text.strip() in OPEN or not re.search(r"\w", text)
 
 
@@ -36,7 +37,7 @@ def declared(shape: Any) -> tuple[Declared, ...]:
 
 
 def input_shapes(graph: Any) -> dict[str, tuple[Declared, ...]]:
-    """The axes of the tensors that a GraphProto takes, those with initializers left out."""
+    """The axes of a GraphProto's input tensors without initializers."""
     constants = {tensor.name for tensor in graph.initializer}
     return {
         value.name: declared(value.type.tensor_type.shape)
@@ -47,21 +48,21 @@ def input_shapes(graph: Any) -> dict[str, tuple[Declared, ...]]:
 
 @dataclass
 class DimNames:
-    """The dims of a model in order of appearance, and the shapes of its inputs in them.
+    """The dims of a model in order of appearance, and the shapes of its inputs in terms of them.
 
-    `given` are bounds by whatever a user calls a dim. An axis that the file writes as an
-    expression is that size, unless a user gives it bounds: it is a dim of its own then.
+    `given` are bounds by any name that a user may use. An axis that is an expression in the file is
+    that size, unless a user gives it bounds, which makes it a dim of its own.
     """
 
     model: str
     given: Mapping[str, Dim] = field(default_factory=dict)
-    known: dict[str, str] = field(default_factory=dict)  # our name -> the file's
-    usual: dict[str, Dim] = field(default_factory=dict)  # bounds that are not from 0 up
-    shapes: dict[str, tuple[Size, ...]] = field(default_factory=dict)  # of inputs
+    known: dict[str, str] = field(default_factory=dict)  # our name -> the file's name
+    usual: dict[str, Dim] = field(default_factory=dict)  # bounds other than from 0 up
+    shapes: dict[str, tuple[Size, ...]] = field(default_factory=dict)  # of the inputs
     _plain: set[str] = field(default_factory=set)
 
     def read(self, shapes: Mapping[str, Sequence[Declared]]) -> None:
-        """The shapes of inputs; raises ModelError for a size that cannot be."""
+        """Read the shapes of inputs; raises ModelError for an invalid size."""
         self._plain = {
             axis for shape in shapes.values() for axis in shape
             if isinstance(axis, str) and axis not in OPEN and _NAME.fullmatch(axis)
@@ -87,7 +88,7 @@ class DimNames:
         return self.named(text) if formula is None else formula
 
     def _formula(self, text: str) -> Size | None:
-        """The size that a text says in terms of dims that other axes name; None for a name."""
+        """Parse an expression over dims that other axes name; None for a name."""
         try:
             size = parse(text)
         except UserError:
@@ -95,7 +96,7 @@ class DimNames:
         return size if size.symbols and size.symbols <= self._plain else None
 
     def named(self, given: str, usual: Dim | None = None) -> Size:
-        """The dim of a name of the file."""
+        """The dim for a name in the file."""
         name = given if _NAME.fullmatch(given) else re.sub(r"\W", "_", given)
         if name[0].isdigit():
             name = f"_{name}"
@@ -106,10 +107,11 @@ class DimNames:
             self.usual[name] = usual
         return Size.symbol(name)
 
-    # ---- what a user calls them ----
+    # ---- names in user calls ----
 
     def find(self, name: str) -> str | Size | None:
-        """The dim that a user means, or the size of an axis that is none; None: neither."""
+        """Resolve a user's name to a dim, or to the size of an axis that is not a dim; None if
+        unknown."""
         for ours, theirs in self.known.items():
             if name == theirs:
                 return ours
@@ -126,7 +128,7 @@ class DimNames:
         return str(size) if str(size) in self.known else size
 
     def resolved(self) -> dict[str, Dim]:
-        """The bounds that were given, by our names; OptionError for those of no dim."""
+        """The given bounds by our names; OptionError for an unknown dim."""
         found: dict[str, Dim] = {}
         spoken: dict[str, str] = {}
         for name, dim in self.given.items():
@@ -148,7 +150,7 @@ class DimNames:
         return close or f"its dims are {listed(self.known)}"
 
     def box(self) -> Box:
-        """All sizes inside the bounds that were given; a dim without any goes from 0 up."""
+        """All sizes inside the given bounds; a dim without bounds starts at 0."""
         given = self.resolved()
         dims = [given.get(name, self.usual.get(name, Dim(0))).named(name) for name in self.known]
         box = Box(tuple(dims))

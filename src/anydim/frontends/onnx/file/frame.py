@@ -1,7 +1,7 @@
-"""What a model file declares, read from its bytes alone: milliseconds, without the onnx package.
+"""Reads the declarations of a model file in milliseconds, without the onnx package.
 
 Fields are those of onnx.proto: ModelProto, GraphProto, TensorProto, ValueInfoProto, TypeProto.
-Contents of weights are passed over.
+Contents of weights are skipped.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _DEEPEST = 8
 
 @dataclass(frozen=True)
 class Value:
-    """An input or output as the file declares it; `shape` is None where it says nothing of it.
+    """An input or output as declared in the file; `shape` is None if it declares none.
 
-    `kind` is "tensor", or what a list or an optional holds before that: "sequence of tensor".
-    `element` is the number of the element type.
+    `kind` is "tensor", or with its containers: "sequence of tensor". `element` is the number of the
+    element type.
     """
 
     name: str
@@ -36,21 +36,22 @@ class Value:
 
 @dataclass
 class Frame:
-    """The outside of a model; `opsets` by domain, `weights` the (element type, shape) of each."""
+    """The declarations of a model; `opsets` by domain, `weights` the (element type, shape) of
+    each."""
 
     name: str = ""
     producer: str = ""
     version: str = ""
     ir: int = 0
     opsets: dict[str, int] = field(default_factory=dict)
-    operators: dict[str, int] = field(default_factory=dict)  # how many nodes of each
+    operators: dict[str, int] = field(default_factory=dict)  # node count by operator
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
     weights: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
 
 def frame_of(data: memoryview, name: str) -> Frame:
-    """The frame of a ModelProto; raises ModelError for bytes that are none."""
+    """Read the frame of a ModelProto; raises ModelError for other bytes."""
     frame = Frame()
     try:
         graphs = _model(_Message(data, Span(0, len(data))), frame)
@@ -63,7 +64,7 @@ def frame_of(data: memoryview, name: str) -> Frame:
 
 
 class _Message:
-    """A message or a number among the bytes of a file; of a number, with the key before it."""
+    """A message or a number in the bytes of a file; a number's span includes its key."""
 
     def __init__(self, data: memoryview, span: Span, keyed: bool = False) -> None:
         self.data = data
@@ -79,12 +80,12 @@ class _Message:
 
     @property
     def text(self) -> str:
-        """Of a field that is a string."""
+        """The value of a string field."""
         return bytes(self.data[self.span.start : self.span.stop]).decode()
 
     @property
     def numbers(self) -> list[int]:
-        """Of a field of integers: one, or several that are packed."""
+        """The values of an integer field: one, or several packed ones."""
         at, found = self.span.start, []
         while at < self.span.stop:
             value, at = varint(self.data, at, self.span.stop)
@@ -93,7 +94,7 @@ class _Message:
 
     @property
     def number(self) -> int:
-        """Of a field that is one integer."""
+        """The value of a field with one integer."""
         return next(iter(self.numbers), 0)
 
 
@@ -129,7 +130,7 @@ def _graph(message: _Message, frame: Frame) -> None:
 
 
 def _node(message: _Message, frame: Frame) -> None:
-    """Count the operator; what a Constant holds is a weight like an initializer."""
+    """Count the operator; the value of a Constant is a weight like an initializer."""
     parts = dict(message)
     operator, domain = (parts[key].text if key in parts else "" for key in (4, 7))
     name = operator if domain in ("", "ai.onnx") else f"{domain}.{operator}"
@@ -143,7 +144,7 @@ def _node(message: _Message, frame: Frame) -> None:
 def _weight(
     message: _Message, weights: dict[str, tuple[int, tuple[int, ...]]], name: str = ""
 ) -> None:
-    """A tensor under its name, or under the one that is given for it."""
+    """Record a tensor under the given name, or else its own."""
     element, shape = 0, list[int]()
     for number, part in message:
         if number == 1:
@@ -165,7 +166,7 @@ def _value(message: _Message) -> Value:
         kinds.append(_KINDS.get(number, "nothing"))
         if inner is None or number not in _HOLDERS:
             break
-        inner = dict(inner).get(1)  # the type of what it holds
+        inner = dict(inner).get(1)  # the element type of the container
     element, shape = _tensor(inner) if inner is not None and kinds[-1] == "tensor" else (0, None)
     return Value(name, " of ".join(kinds) or "nothing", element, shape)
 

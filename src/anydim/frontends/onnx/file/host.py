@@ -1,7 +1,7 @@
-"""Operators on strings and maps in numpy: those that run on the host for learned models.
+"""Operators on strings and maps in numpy, which run on the host for learned models.
 
-A row takes the attributes of a node, as far as they are given, and gives what takes its inputs. The
-other operators come from onnx's reference evaluator.
+A row maps the given attributes of a node to a function of its inputs. The other operators come from
+onnx's reference evaluator.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LEARNED = "ai.onnx.ml"
 CONTRIBUTED = "com.microsoft"
 
 _CASTS = {"TO_FLOAT": numpy.float32, "TO_INT64": numpy.int64, "TO_STRING": object}
-_MARKS = ("\x02", "\x03")  # what Tokenizer puts around the tokens of a text
+_MARKS = ("\x02", "\x03")  # around the tokens of a text (Tokenizer)
 
 
 def label_encoder(given: Attributes) -> Callable[[Any], numpy.ndarray]:
-    """The value that belongs to each key, and one for all others."""
+    """Map each key to its value, and all other items to a default."""
     tables: dict[bool, tuple[dict[Any, Any], numpy.dtype, Any]] = {}
 
     def encode(x: Any) -> numpy.ndarray:
@@ -43,18 +43,18 @@ def label_encoder(given: Attributes) -> Callable[[Any], numpy.ndarray]:
 
 
 def _table(given: Attributes, texts: bool) -> tuple[dict[Any, Any], numpy.dtype, Any]:
-    """What belongs to each key, its type, and the value of what is no key."""
+    """The value of each key, the type of values, and the default."""
     known, values, other = _pairs(given, texts)
     table: dict[Any, Any] = {}
     for key, value in zip(known, values.tolist()):
-        table.setdefault(_key(key), value)  # of equal keys the first one counts
+        table.setdefault(_key(key), value)  # the first of equal keys counts
     return table, values.dtype, other
 
 
 def _pairs(given: Attributes, texts: bool) -> tuple[list[Any], numpy.ndarray, Any]:
-    """Keys, values, and the value of what is no key."""
+    """Keys, values, and the default for other items."""
     names: Sequence[str] = given.get("classes_strings") or ()
-    if names:  # before opset 2: names and their places
+    if names:  # before opset 2: names and their indices
         places = numpy.arange(len(names))
         if texts:
             return list(names), places, given.get("default_int64", -1)
@@ -94,19 +94,19 @@ def _tensor(proto: Any) -> numpy.ndarray:
 
 
 def _filled(items: Sequence[Any], dtype: numpy.dtype | type = object) -> numpy.ndarray:
-    """A vector of any items; numpy would look into strings and lists."""
+    """A vector of any items; numpy would unpack strings and lists."""
     made = numpy.empty(len(items), dtype)
     made[:] = items
     return made
 
 
 def _key(item: Any) -> Any:
-    """What stands for an item in a table: all NaN are one."""
+    """The table key of an item: all NaN are equal."""
     return None if item != item else item
 
 
 def zip_map(given: Attributes, x: numpy.ndarray) -> list[dict[Any, float]]:
-    """For each row what belongs to each label."""
+    """A map from labels to values for each row."""
     labels = given.get("classlabels_strings") or given.get("classlabels_int64s") or ()
     rows = numpy.atleast_2d(x)
     if rows.shape[1] != len(labels):
@@ -115,7 +115,7 @@ def zip_map(given: Attributes, x: numpy.ndarray) -> list[dict[Any, float]]:
 
 
 def dict_vectorizer(given: Attributes, x: Any) -> numpy.ndarray:
-    """A row of each map: its values at the places of their keys in the vocabulary."""
+    """A row for each map: its values at the indices of their keys in the vocabulary."""
     words = given.get("string_vocabulary") or given.get("int64_vocabulary") or ()
     places = {word: place for place, word in enumerate(words)}
     maps = x if isinstance(x, list) else [x]
@@ -131,7 +131,7 @@ def dict_vectorizer(given: Attributes, x: Any) -> numpy.ndarray:
 
 
 def cast_map(given: Attributes, x: Mapping[int, Any]) -> numpy.ndarray:
-    """The values of a map by ascending keys, or each at its key with zeros between."""
+    """The values of a map by ascending keys, or each at index key with zeros between."""
     dtype = _CASTS[given.get("cast_to", "TO_FLOAT")]
     if given.get("map_form", "DENSE") == "DENSE":
         return _filled([_cast(x[key], dtype) for key in sorted(x)], dtype)[None]
@@ -149,7 +149,7 @@ def _cast(value: Any, dtype: Any) -> Any:
 
 
 def string_normalizer(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
-    """Texts in one case, without stop words; one empty text where none is left."""
+    """Change the case of texts and remove stop words; one empty text if none remains."""
     change, exact = given.get("case_change_action", "NONE"), given.get("is_case_sensitive", 0)
     cases: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper}
     stop = {word if exact else word.lower() for word in given.get("stopwords") or ()}
@@ -163,7 +163,7 @@ def string_normalizer(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
 
 
 def tokenizer(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
-    """The tokens of each text along a new last axis, with `pad_value` behind them."""
+    """Split each text into tokens along a new last axis, padded with `pad_value`."""
     pattern, separators = given.get("tokenexp"), given.get("separators") or ()
     least = given.get("mincharnum", 1)
 
@@ -187,19 +187,19 @@ def tokenizer(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
 
 
 def flatten(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
-    """A matrix; the evaluator's own takes no texts of no rows."""
+    """Flatten to a matrix; the evaluator's own fails for strings with no rows."""
     axis = given.get("axis", 1)
     axis += x.ndim if axis < 0 else 0
     return x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))
 
 
 def gather(given: Attributes, x: numpy.ndarray, at: numpy.ndarray) -> numpy.ndarray:
-    """The parts of x at places along an axis, which may count from the end."""
+    """Take slices of x at indices along an axis; negative indices count from the end."""
     return numpy.take(x, at, given.get("axis", 0))
 
 
 def _each_time(row: Callable[..., Any]) -> Callable[[Attributes], Callable[..., Any]]:
-    """A row that has nothing to prepare."""
+    """A row whose attributes need no preparation."""
     return lambda given: partial(row, given)
 
 
@@ -214,16 +214,16 @@ HOST: dict[tuple[str, str], Callable[[Attributes], Callable[..., Any]]] = {
     ("", "Gather"): _each_time(gather),
     ("", "StringNormalizer"): _each_time(string_normalizer),
 }
-"""Domain and operator -> what makes, of the attributes of a node, what it does with its inputs."""
+"""(domain, operator) -> a function of the node's attributes that returns one of its inputs."""
 
 
 def constant(tensor: Any) -> numpy.ndarray:
-    """An initializer, of strings too."""
+    """The array of an initializer, also of strings."""
     return _tensor(tensor).reshape(tuple(tensor.dims))
 
 
 def prepared(node: Any) -> Callable[..., Any]:
-    """What a node of a row does with its inputs."""
+    """The function of a node with its attributes bound."""
     given = {attribute.name: value_of(attribute) for attribute in node.attribute}
     return HOST[node.domain, node.op_type](given)
 

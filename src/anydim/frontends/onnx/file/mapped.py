@@ -1,4 +1,4 @@
-"""The bytes of a file as they lie on disk, for as long as they are looked at."""
+"""Memory-maps a file for the duration of a block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anydim.base.errors import ModelError
 
 @contextmanager
 def mapped(path: Path) -> Iterator[memoryview]:
-    """The bytes of a file; raises ModelError where there are none, OSError, ValueError."""
+    """The bytes of a file; raises ModelError if it is empty, OSError, ValueError."""
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
             raise ModelError(f"{path} is empty")

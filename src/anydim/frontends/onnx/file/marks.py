@@ -1,4 +1,4 @@
-"""What a file is that was given for an ONNX model and is none, as far as its first bytes say."""
+"""Recognises files that are no ONNX models by their first bytes."""
 
 from __future__ import annotations
 

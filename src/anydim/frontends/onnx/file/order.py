@@ -1,7 +1,6 @@
-"""Nodes in an order that defines before use.
+"""Sorts nodes topologically.
 
-The standard asks for such an order; onnxruntime sorts nodes itself, so that files are about that
-have them in any other.
+The standard requires this order, but onnxruntime sorts nodes itself, so some files violate it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ def names_made(nodes: Iterable[Any]) -> list[str]:
 
 
 def names_read(nodes: Iterable[Any]) -> list[str]:
-    """The values that nodes read, those that graphs inside of them take from outside included."""
+    """The values that nodes read, including captures of their subgraphs."""
     found: list[str] = []
     for node in nodes:
         found += filter(None, node.input)
@@ -27,7 +26,7 @@ def names_read(nodes: Iterable[Any]) -> list[str]:
 
 
 def in_order(graph: Any, known: Iterable[str] = ()) -> bool:
-    """Whether nodes read what is there before them."""
+    """Whether every node reads only values defined before it."""
     there = {"", *known, *_given(graph)}
     for node in graph.node:
         if not there.issuperset(node.input):
@@ -39,8 +38,10 @@ def in_order(graph: Any, known: Iterable[str] = ()) -> bool:
 
 
 def ordered(proto: Any) -> Any:
-    """The model with the nodes of all its graphs sorted; itself where they are in order already, or
-    where no order is: of a cycle, or of a value that nothing makes."""
+    """Sort the nodes of all graphs of a model.
+
+    Returns the model itself if they are sorted, or cannot be: for a cycle, or an undefined value.
+    """
     if in_order(proto.graph):
         return proto
     own = type(proto)()
@@ -53,7 +54,7 @@ def ordered(proto: Any) -> Any:
 
 
 def _sort(graph: Any) -> None:
-    """Sort nodes in place, first in the file first. Raises CycleError."""
+    """Sort nodes in place, stable in the order of the file. Raises CycleError."""
     makers = {
         name: number for number, node in enumerate(graph.node) for name in node.output if name
     }

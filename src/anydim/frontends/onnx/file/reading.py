@@ -1,4 +1,4 @@
-"""A model from a path, from bytes or from a ModelProto, checked as far as its frame goes."""
+"""Opens a model from a path, bytes or a ModelProto, and checks its outer structure."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Read = Callable[[Span], numpy.ndarray]
 
 @dataclass(frozen=True)
 class Opened:
-    """A decoded model, the name that messages give it, its opset and the folder of its data.
+    """A decoded model, its name in messages, its opset and the folder of its data.
 
-    `domains` has the versions of the operators that are not the standard's own.
-    `weights` reads the content of initializers, by number, that `proto` does not hold.
+    `domains` has the opsets of other domains than the standard's. `weights` reads the content of
+    initializers, by number, that `proto` does not hold.
     """
 
     proto: Any
@@ -43,7 +43,7 @@ class Opened:
 
 
 def open_model(source: Any) -> Opened:
-    """Decode a model; ModelError for what is no ONNX model or one of an opset out of reach."""
+    """Decode a model; ModelError for invalid files and unsupported opsets."""
     if isinstance(source, Opened):
         return source
     if isinstance(source, (str, os.PathLike)):
@@ -58,7 +58,7 @@ def open_model(source: Any) -> Opened:
             return Opened(proto, name, _opset(source, name), None, _domains(source))
         except UserError:
             raise
-        except Exception as error:  # something that only looks like a ModelProto
+        except Exception as error:  # an object that only resembles a ModelProto
             raise InputError(f"a model cannot be read: {shown(error)}") from None
     raise InputError(
         f"a model cannot be read from {type(source).__name__}",
@@ -93,12 +93,12 @@ def _slice(data: memoryview, span: Span) -> numpy.ndarray:
 
 
 def _written(found: os.stat_result) -> tuple[int, ...]:
-    """What differs when a file was written again, or another one has its name."""
+    """A stamp that changes when a file is written or replaced."""
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _part(path: Path, span: Span, known: tuple[int, ...]) -> numpy.ndarray:
-    """Bytes of a file, read straight to where they stay."""
+    """Read bytes of a file directly into their final array."""
     part = numpy.empty(len(span), numpy.uint8)
     try:
         with path.open("rb", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""What the ONNX standard says of an operator, and a node's attributes checked against it."""
+"""Schemas of the ONNX standard, and checks of a node's attributes against them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anydim.frontends.onnx.file.tensors import Unsupported
 
 @lru_cache(maxsize=1024)
 def schema_of(operator: str, opset: int, domain: str = "") -> Any:
-    """What the standard says of an operator; None when it knows none of that name."""
+    """The standard's schema of an operator; None if there is none of that name."""
     import onnx
 
     try:
@@ -32,9 +32,9 @@ def domain_known(domain: str) -> bool:
 def attributes_of(
     proto: Any, schema: Any, function: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The attributes of a node with the standard's defaults; Unsupported for strange ones.
+    """The attributes of a node with the standard's defaults; Unsupported for unknown ones.
 
-    `function` holds the attributes of the function that the node stands in, by name.
+    `function` holds the attributes of the enclosing function, by name.
     """
     values: dict[str, Any] = {}
     for attribute in bound(proto.attribute, function or {}):
@@ -56,9 +56,9 @@ def attributes_of(
 
 
 def bound(attributes: Iterable[Any], function: Mapping[str, Any]) -> list[Any]:
-    """Attributes with those of a function in the place of references to them.
+    """Replace references to attributes of a function by their values.
 
-    One that the function was not given is not given here.
+    A reference to an attribute that was not given is dropped.
     """
     kept = []
     for attribute in attributes:
@@ -73,7 +73,7 @@ def bound(attributes: Iterable[Any], function: Mapping[str, Any]) -> list[Any]:
 
 
 def value_of(attribute: Any) -> Any:
-    """What an attribute holds; Unsupported for a kind that no operator takes."""
+    """The value of an attribute; Unsupported for a kind that no operator takes."""
     field = _ATTRIBUTE_FIELDS.get(attribute.type)
     if field is None:
         raise Unsupported(f"attribute '{attribute.name}'")
@@ -84,7 +84,7 @@ def value_of(attribute: Any) -> Any:
         return tuple(value)
     if field == "strings":
         texts = {item: item.decode("utf-8", "replace") for item in set(value)}
-        return tuple(map(texts.__getitem__, value))  # as many modes as a forest has nodes
+        return tuple(map(texts.__getitem__, value))  # a forest repeats its modes for every node
     return value
 
 

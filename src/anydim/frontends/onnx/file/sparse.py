@@ -1,7 +1,7 @@
-"""Sparse tensors of a file as dense ones: initializers of any graph, and values of Constant.
+"""Converts sparse tensors of a file to dense ones: initializers, and values of Constant.
 
-A sparse tensor has values, and for each its place: its number in row-major order, or its indices
-along all axes. What has no value is 0. Nothing in the file is trusted.
+A sparse tensor has values with their positions: row-major offsets, or indices along all axes. All
+other elements are 0. Nothing in the file is trusted.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ import numpy
 from anydim.base.errors import ModelError
 from anydim.frontends.onnx.file.tensors import MOST_AXES, Unsupported, read_tensor
 
-_PACKED = ("int2", "uint2", "int4", "uint4", "float4", "float6")  # several to a byte in a file
-MOST_BYTES = 1 << 30  # of a tensor that a few numbers stand for
+_PACKED = ("int2", "uint2", "int4", "uint4", "float4", "float6")  # several per byte in a file
+MOST_BYTES = 1 << 30  # of a dense tensor; a small file may declare a huge one
 
 
 def densified(proto: Any, folder: Path | None, name: str) -> Any:
-    """The model with dense initializers in place of sparse ones, as the last of each graph; itself
-    where it has none."""
+    """Append dense initializers for the sparse ones of each graph.
+
+    Returns the model itself if it has none.
+    """
     if not any(graph.sparse_initializer for graph in _graphs(proto.graph)):
         return proto
     own = type(proto)()
@@ -45,17 +47,17 @@ def densified(proto: Any, folder: Path | None, name: str) -> Any:
 def read_sparse(proto: Any, folder: Path | None, where: str) -> numpy.ndarray:
     """The dense array of a SparseTensorProto.
 
-    Raises ModelError for parts that contradict each other, Unsupported for a type anydim lacks.
+    Raises ModelError for inconsistent parts, Unsupported for an unknown element type.
     """
     values = read_tensor(proto.values, folder, f"{where}: its values")
     indices = read_tensor(proto.indices, folder, f"{where}: its indices")
     shape = tuple(proto.dims)
     if len(shape) > MOST_AXES or any(size < 0 for size in shape):
-        raise ModelError(f"{where}: a tensor of shape {list(shape)} cannot be")
+        raise ModelError(f"{where}: a tensor of shape {list(shape)} is not valid")
     if prod(shape) * values.dtype.itemsize > MOST_BYTES:
         raise ModelError(
             f"{where}: its dense form takes {prod(shape) * values.dtype.itemsize} bytes, "
-            f"at most {MOST_BYTES} are taken"
+            f"the limit is {MOST_BYTES}"
         )
     if values.ndim != 1 or indices.dtype != numpy.int64:
         raise ModelError(f"{where}: its values have {values.ndim} axes, its indices are of type "
@@ -70,7 +72,7 @@ def read_sparse(proto: Any, folder: Path | None, where: str) -> numpy.ndarray:
 def _places(
     indices: numpy.ndarray, shape: tuple[int, ...], count: int, where: str
 ) -> numpy.ndarray:
-    """The places of values in row-major order."""
+    """The row-major offsets of the values."""
     if indices.shape == (count,):
         limits: Any = prod(shape)
     elif indices.shape == (count, len(shape)):
@@ -88,12 +90,12 @@ def _places(
         steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
         places = indices @ numpy.array(steps, numpy.int64).reshape(len(shape))
     if len(numpy.unique(places)) != count:
-        raise ModelError(f"{where}: two values have one place")
+        raise ModelError(f"{where}: two values have the same index")
     return places
 
 
 def _graphs(graph: Any) -> Iterator[Any]:
-    """A graph and all graphs inside it."""
+    """A graph and all its subgraphs."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:

@@ -1,7 +1,7 @@
-"""What is known of the types of values in a model with strings, by what onnx infers, and more.
+"""Infers the types of values in a model with strings, from onnx's inference and additional rules.
 
-Of some operators the standard tells no shape; onnx's native code, which would end the process for
-a model that is not whole, is asked about whole ones only.
+The standard infers no shape for some operators. onnx's native code would crash the process on
+malformed graphs, so it runs on well-formed ones only.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from anydim.sizes import LARGEST
 
 STRING = 8  # TensorProto.STRING
 _INT64 = 7
-_DEEPEST = 64  # graphs inside graphs
+_DEEPEST = 64  # nesting of subgraphs
 
 
 def is_string(kind: Any) -> bool:
-    """Whether a type is a tensor of strings or a map, or a list or an optional of such."""
+    """Whether a type is a tensor of strings, a map, or a list or an optional of these."""
     if kind.HasField("map_type"):
         return True
     if kind.HasField("sequence_type"):
@@ -31,14 +31,14 @@ def is_string(kind: Any) -> bool:
 
 
 def types_of(proto: Any) -> dict[str, Any]:
-    """What onnx can tell of the types of values by name."""
+    """The types of values by name, as far as onnx infers them."""
     import onnx
 
     graph = proto.graph
     if not _has_bodies(graph) or _written_out(proto) > settings.most_nodes:
         return {value.name: value.type for value in graph.input if value.HasField("type")}
     for _ in range(1 + sum(_key(node) in _UNTOLD for node in graph.node)):
-        with suppress(Exception):  # what its native code finds wrong is found again by the import
+        with suppress(Exception):  # the import reports the errors that onnx finds
             graph = onnx.shape_inference.infer_shapes(proto).graph
         values = (*graph.value_info, *graph.output, *graph.input)
         kinds = {value.name: value.type for value in values if value.HasField("type")}
@@ -54,7 +54,7 @@ def types_of(proto: Any) -> dict[str, Any]:
 
 
 def _written_out(proto: Any) -> int:
-    """Nodes with every function in the place of its calls, as onnx has them before it infers."""
+    """Node count with every function inlined, which onnx does before inference."""
     bodies = {(function.domain, function.name): function.node for function in proto.functions}
     counts: dict[tuple[str, str], int] = {}
 
@@ -63,7 +63,7 @@ def _written_out(proto: Any) -> int:
         for node in nodes:
             key = _key(node)
             if key in bodies and key not in counts:
-                counts[key] = LARGEST  # of one that calls itself
+                counts[key] = LARGEST  # for recursive functions
                 counts[key] = count(bodies[key])
             total += counts.get(key, 1) + sum(count(each.g.node) for each in node.attribute)
         return total
@@ -78,7 +78,7 @@ def _key(node: Any) -> tuple[str, str]:
     return node.domain, node.op_type
 
 
-# what the standard tells no shape of: the number of axes, or how many more than the input has
+# operators without inferred shapes: their rank, or the number of axes they add to the input
 _RANKS = {(LEARNED, "CastMap"): 2, (LEARNED, "DictVectorizer"): 2}
 _MORE_AXES = {
     (CONTRIBUTED, "Tokenizer"): 1, (LEARNED, "LabelEncoder"): 0, (LEARNED, "CategoryMapper"): 0,
@@ -87,7 +87,7 @@ _UNTOLD = _RANKS.keys() | _MORE_AXES.keys()
 
 
 def _told(nodes: Iterable[Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
-    """The declarations of results of which the standard does not tell how many axes they have."""
+    """Declarations of results whose rank the standard does not infer."""
     import onnx
 
     found = {}
@@ -116,9 +116,9 @@ _BODIES = {"If": {"then_branch", "else_branch"}, "Loop": {"body"}, "Scan": {"bod
 
 
 def _has_bodies(graph: Any, depth: int = 0) -> bool:
-    """Whether all nodes have the graphs that they need, at a depth that onnx's code takes.
+    """Whether all nodes have the subgraphs that they require, at a depth that onnx's code supports.
 
-    It reads them unseen: one that is not there ends the process.
+    onnx does not check this: a missing subgraph crashes the process.
     """
     for node in graph.node:
         graphs = {each.name: each.g for each in node.attribute if each.HasField("g")}
@@ -130,7 +130,7 @@ def _has_bodies(graph: Any, depth: int = 0) -> bool:
 
 
 def string_type(kind: Any) -> Any:
-    """A type of strings with the shape of another one, as far as that is known."""
+    """A type of strings with the shape of another type, as far as known."""
     import onnx
 
     made = onnx.TypeProto()
@@ -141,7 +141,7 @@ def string_type(kind: Any) -> Any:
 
 
 def counted(kind: Any) -> Any:
-    """The type of the numbers of strings."""
+    """The int64 type for the numbers of strings."""
     made = string_type(kind)
     made.tensor_type.elem_type = _INT64
     return made

@@ -1,12 +1,12 @@
-"""Strings and maps stay on the host: a model that holds some is cut in three.
+"""Splits a model with strings and maps into three parts; strings stay on the host.
 
-    early   operators on strings that need nothing computed      on the host
+    early   operators on strings that need no computed value     on the host
     core    everything else, without strings                     compiled
-    late    operators on strings that read what core computed    on the host
+    late    operators on strings that read results of core       on the host
 
-Tokens become numbers before native code runs, and class numbers become names after it. The host has
-`host.py` and onnx's reference evaluator. Strings that would have to be handled between two numeric
-parts are Unsupported.
+Tokens become numbers before native code runs, and class numbers become names after it. The host
+uses `host.py` and onnx's reference evaluator. String operators between two numeric parts are
+Unsupported.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NAMED = {
 
 
 class StringsInside(ModelError):
-    """The model holds strings; `opened` is it. Its parts are imported one by one."""
+    """The model `opened` holds strings. Its parts are imported one by one."""
 
     def __init__(self, opened: Opened) -> None:
         super().__init__(f"{opened.name} holds strings", "compile it with anydim.compile")
@@ -71,7 +71,7 @@ class HostPart:
 
     @cached_property
     def _run(self) -> Callable[[dict[str, Any]], list[Any]]:
-        """Rows of ours one after the other; the evaluator takes ten times as long for a node."""
+        """Runs rows of `host.py` in sequence; the evaluator takes ten times as long per node."""
         graph = self.proto.graph
         plain = all((node.domain, node.op_type) in HOST for node in graph.node)
         if not plain:
@@ -92,12 +92,12 @@ class HostPart:
         return run
 
     def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs; InputError for values that its operators do not take."""
+        """Run the part; InputError for values that its operators reject."""
         try:
             made = self._run({name: values[name] for name in self.inputs})
         except AnydimError:
             raise
-        except Exception as error:  # whatever an operator of the evaluator raises
+        except Exception as error:  # operators of the evaluator may raise anything
             nodes = ", ".join(dict.fromkeys(node.op_type for node in self.proto.graph.node))
             raise InputError(f"{self.name}: {nodes} on strings: {error}") from None
         return dict(zip(self.outputs, made))
@@ -116,7 +116,7 @@ class StringParts:
 
 
 def holds_strings(proto: Any) -> bool:
-    """Whether strings go in, come out, or are made or read on the way."""
+    """Whether inputs, outputs or intermediate values are strings."""
     values = (*proto.input, *proto.output)
     if any(is_string(value.type) for value in values):
         return True
@@ -126,7 +126,7 @@ def holds_strings(proto: Any) -> bool:
 
 
 def _handles_strings(node: Any) -> bool:
-    """Whether an operator makes or reads strings by itself, by what its attributes say."""
+    """Whether an operator produces or reads strings, judged by its attributes."""
     if node.op_type in ON_HOST:
         return True
     for attribute in node.attribute:
@@ -145,7 +145,7 @@ def _handles_strings(node: Any) -> bool:
 
 
 def _maps(node: Any) -> bool:
-    """Whether a node gives strings for numbers."""
+    """Whether a node maps numbers to strings."""
     return any(a.name == "values_strings" and a.strings for a in node.attribute)
 
 
@@ -153,7 +153,7 @@ def _maps(node: Any) -> bool:
 
 
 def cut(opened: Opened) -> StringParts:
-    """The parts of a model with strings; ModelError where strings lie between numeric parts."""
+    """Split a model with strings; ModelError if strings occur between numeric parts."""
     return _Cutting(opened).run()
 
 
@@ -161,7 +161,7 @@ class _Cutting:
     def __init__(self, opened: Opened) -> None:
         self.opened = opened
         self.graph = opened.proto.graph
-        if not in_order(self.graph):  # onnx's native code may end the process
+        if not in_order(self.graph):  # onnx's native code might crash the process
             raise ModelError(
                 f"{opened.name}: a node reads what no node makes, or what depends on its own result"
             )
@@ -182,7 +182,7 @@ class _Cutting:
         self._tell_strings()
 
     def _tell_strings(self) -> None:
-        """What the standard does not tell the type of, and is made of strings on the host."""
+        """Mark results without an inferred type as strings if an input is a string."""
         for node in self.nodes:
             if self.strings & set(names_read([node])):
                 self.strings |= {name for name in node.output if name and name not in self.kinds}
@@ -209,7 +209,8 @@ class _Cutting:
         return (value for value in self.graph.input if value.name not in self.constants)
 
     def _sorted(self) -> tuple[list[Any], list[Any], list[Any]]:
-        """The nodes before, in and after native code. Constants go wherever they are read."""
+        """The nodes before, in and after native code. Constants are copied to every part that reads
+        them."""
         ready = {value.name for value in self._inputs()} | self.constants
         parts: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         early, core, late = parts
@@ -290,7 +291,7 @@ class _Cutting:
         return replace(self.opened, proto=self._model(graph), weights=weights)
 
     def _value(self, name: str) -> Any:
-        """A declaration of a value, as far as types could be told; sizes unknown are free."""
+        """The declaration of a value, as far as its type is inferred; unknown sizes are free."""
         import onnx
 
         value = onnx.ValueInfoProto(name=name)
@@ -334,10 +335,10 @@ def _known(node: Any, versions: Mapping[str, int]) -> bool:
 
 
 def as_strings(name: str, value: Any) -> numpy.ndarray:
-    """An array of Python strings; InputError for anything else."""
+    """Convert to an array of Python strings; InputError for anything else."""
     try:
         array = numpy.asarray(value)
-    except ValueError:  # lists of unlike lengths
+    except ValueError:  # lists of different lengths
         raise InputError(f"input '{name}' holds no array", "give an array of strings") from None
     if array.dtype.kind == "S":
         array = numpy.char.decode(array, "utf-8")
@@ -348,7 +349,7 @@ def as_strings(name: str, value: Any) -> numpy.ndarray:
 
 
 def as_maps(name: str, value: Any) -> Any:
-    """A dict, or a list of dicts; InputError for anything else."""
+    """Check for a dict, or a list of dicts; InputError for anything else."""
     if isinstance(value, dict) or (
         isinstance(value, list) and all(isinstance(item, dict) for item in value)
     ):
@@ -357,14 +358,14 @@ def as_maps(name: str, value: Any) -> Any:
 
 
 def as_lists(name: str, value: Any) -> list[numpy.ndarray]:
-    """A list of arrays of strings; InputError for anything else."""
+    """Convert to a list of arrays of strings; InputError for anything else."""
     if not isinstance(value, (list, tuple)):
         raise InputError(f"input '{name}' is {shown(value)}, expected a list of arrays")
     return [as_strings(name, each) for each in value]
 
 
 def reader_of(kind: Any) -> Callable[[str, Any], Any]:
-    """What makes of the name and the value of an input of a type what the parts take."""
+    """The converter for an input of a type: from its name and value to what the parts accept."""
     inner = kind.sequence_type.elem_type if kind.HasField("sequence_type") else kind
     if inner.HasField("map_type"):
         return as_maps
@@ -374,7 +375,7 @@ def reader_of(kind: Any) -> Callable[[str, Any], Any]:
 
 
 def own_dims(opened: Opened, dims: Mapping[str, Dim] | None) -> dict[str, Dim]:
-    """The bounds that speak of a dim of this part of a model."""
+    """The bounds for the dims of this part of a model."""
     names = DimNames(opened.name, dims or {})
     names.read(input_shapes(opened.proto.graph))
     return {name: dim for name, dim in names.given.items() if names.find(name) is not None}

@@ -1,4 +1,4 @@
-"""Arrays out of a model file. Nothing in the file is trusted: every size is checked before use."""
+"""Reads arrays from a model file. Nothing in the file is trusted: sizes are checked before use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anydim.base.read_files import note_read
 MOST_AXES = 32
 _MOST_BYTES = 1 << 46
 
-# TensorProto.DataType -> element type, and the field that holds elements when raw_data does not.
+# TensorProto.DataType -> element type, and the field that holds elements without raw_data.
 ELEMENT_TYPES: dict[int, DType] = {
     number: DTYPES[name]
     for number, name in {
@@ -34,18 +34,18 @@ _FIELDS = {
 
 
 class Unsupported(Exception):
-    """What one node needs and anydim does not have; `import_model` reports all of them at once."""
+    """A node needs an unsupported feature; `import_model` reports all of them at once."""
 
 
 def unsupported(model: str, nodes: Iterable[object], hint: str = "") -> ModelError:
-    """What a model is refused with; a line for each node says which it is and why."""
+    """The error for an unsupported model, with one line per node."""
     lines = [str(node) for node in nodes]
     what = "1 node that is" if len(lines) == 1 else f"{len(lines)} nodes that are"
     return ModelError("\n  ".join([f"{model} has {what} not supported:", *lines]), hint)
 
 
 def element_type(number: int) -> DType:
-    """The element type of a TensorProto.DataType; Unsupported for one anydim does not hold."""
+    """The element type of a TensorProto.DataType; Unsupported for an unknown one."""
     dtype = ELEMENT_TYPES.get(number)
     if dtype is None:
         raise Unsupported(f"element type {_type_name(number)}")
@@ -64,10 +64,10 @@ def _type_name(number: int) -> str:
 def read_tensor(
     proto: Any, folder: Path | None, where: str, raw: Callable[[], numpy.ndarray] | None = None
 ) -> numpy.ndarray:
-    """The array of a TensorProto, read-only; `folder` is where external data may lie.
+    """The array of a TensorProto, read-only; `folder` is the folder of external data.
 
-    `raw` reads the bytes of its raw_data where they were left in the file. Raises ModelError when
-    the parts contradict each other and Unsupported for a type anydim lacks.
+    `raw` reads the bytes of its raw_data if they were left in the file. Raises ModelError for
+    inconsistent parts and Unsupported for an unknown element type.
     """
     dtype = element_type(proto.data_type)
     if proto.HasField("segment"):
@@ -75,7 +75,7 @@ def read_tensor(
     shape = _shape(proto, where)
     count = prod(shape)
     if prod(max(size, 1) for size in shape) * dtype.bytes > _MOST_BYTES:
-        raise ModelError(f"{where}: a tensor of shape {list(shape)} cannot be")
+        raise ModelError(f"{where}: a tensor of shape {list(shape)} is too large")
     if proto.data_location == 1 or proto.external_data:
         flat = _external(proto, folder, where, dtype, count)
     elif raw is not None or proto.HasField("raw_data"):
@@ -103,7 +103,7 @@ def _shape(proto: Any, where: str) -> tuple[int, ...]:
 def _expect(found: int, expected: int, where: str, dtype: DType, unit: str) -> None:
     if found != expected:
         raise ModelError(
-            f"{where}: holds {found} {unit}, its shape and type {dtype} ask for {expected}",
+            f"{where}: holds {found} {unit}, its shape and type {dtype} need {expected}",
             "the file may be truncated",
         )
 
@@ -122,7 +122,7 @@ def _listed(proto: Any, where: str, dtype: DType, count: int) -> numpy.ndarray:
 
 
 def _listed_bits(values: Any, where: str, dtype: DType, count: int) -> numpy.ndarray:
-    """int32_data whose low bits are those of one element, or of one byte of small elements."""
+    """int32_data whose low bits hold one element, or one byte of packed elements."""
     packed = dtype.bits in (2, 4)
     wanted = _packed_bytes(dtype, count) if packed else count
     _expect(len(values), wanted, where, dtype, "numbers")
@@ -139,7 +139,7 @@ _LISTED: dict[str, Any] = {"int": numpy.int64, "uint": numpy.uint64, "bool": num
 
 
 def _packed_bytes(dtype: DType, count: int) -> int:
-    """Bytes of `count` elements in a file, where small ones lie without gaps."""
+    """Bytes of `count` elements in a file; small ones are packed."""
     return -(-count * dtype.bits // 8) if _is_packed(dtype) else count * dtype.bytes
 
 
@@ -148,7 +148,8 @@ def _is_packed(dtype: DType) -> bool:
 
 
 def _unpacked(data: numpy.ndarray, dtype: DType, count: int) -> numpy.ndarray:
-    """Bytes of a file as elements; those of 2, 4 or 6 bits, the first lowest, get a byte each."""
+    """Elements from the bytes of a file; packed elements (first in the low bits) get a byte
+    each."""
     if not _is_packed(dtype):
         return data.view(dtype.numpy)
     bits = numpy.unpackbits(data, count=count * dtype.bits, bitorder="little")
@@ -162,10 +163,10 @@ def _unpacked(data: numpy.ndarray, dtype: DType, count: int) -> numpy.ndarray:
 def _external(
     proto: Any, folder: Path | None, where: str, dtype: DType, count: int
 ) -> numpy.ndarray:
-    """Elements in another file of the model's folder, mapped, not read."""
+    """Elements in another file of the model's folder, memory-mapped."""
     entries = {entry.key: entry.value for entry in proto.external_data}
     if any(isinstance(text, bytes) for pair in entries.items() for text in pair):
-        raise ModelError(f"{where}: where its external data lies is not UTF-8 text")
+        raise ModelError(f"{where}: the location of its external data is not UTF-8 text")
     path = _confined(entries.get("location", ""), folder, where)
     offset = _number(entries, "offset", 0, where)
     wanted = _packed_bytes(dtype, count)
@@ -186,7 +187,7 @@ def _external(
 
 
 def _confined(location: str, folder: Path | None, where: str) -> Path:
-    """The file at a location that is inside `folder`, links followed; ModelError otherwise."""
+    """Resolve a location inside `folder`, links followed; ModelError if it is outside."""
     problem = _path_problem(location)
     if problem:
         raise ModelError(f"{where}: external data at {location!r}: {problem}")
@@ -200,7 +201,7 @@ def _confined(location: str, folder: Path | None, where: str) -> Path:
         inside = path.is_relative_to(folder.resolve(strict=True)) and path.is_file()
     except (OSError, RuntimeError, ValueError):
         problem = f"{where}: external data at {location!r} cannot be opened"
-        raise ModelError(problem, "the file lies beside the model: copy both") from None
+        raise ModelError(problem, "the file belongs next to the model: copy both") from None
     if not inside:
         problem = "is not a file of the model's folder"
         raise ModelError(f"{where}: external data at {location!r} {problem}")

@@ -1,8 +1,8 @@
-"""What a call needs that a file does not have: a model of its own for each such variation.
+"""Variations of a model: calls may need what the file does not fix, each compiled separately.
 
-A call may give a value for an initializer that the graph lists among its inputs (from IR version 4
-on, as in onnxruntime), and it decides the rank of an input whose shape the file does not declare.
-Such a model is compiled when the first call needs it.
+A call may override an initializer that the graph lists among its inputs (since IR version 4, as in
+onnxruntime), and it determines the rank of an input without a declared shape. The model of a
+variation is compiled on its first call.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from anydim.frontends.onnx.file.string_types import STRING
 from anydim.frontends.onnx.file.tensors import MOST_AXES
 from anydim.sizes import Dim
 
-_OVERRIDES = 4  # the IR version from which on initializers may be overridden
+_OVERRIDES = 4  # the first IR version in which initializers may be overridden
 Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
 class Variation:
-    """`overridden` initializers become inputs; `ranks` (input, rank) where the file has none; with
-    `apart`, axes of one name are dims of their own."""
+    """`overridden` initializers become inputs.
+
+    `ranks` holds (input, rank) for inputs without a declared shape; with `apart`, axes of one name
+    are separate dims.
+    """
 
     overridden: frozenset[str] = frozenset()
     apart: bool = False
@@ -40,9 +43,9 @@ PLAIN = Variation()
 
 @dataclass(frozen=True)
 class Variable:
-    """What differs from call to call: initializers that may be overridden, inputs without a rank.
+    """The parts that vary by call: initializers that may be overridden, inputs without a rank.
 
-    `inputs` are the names of those that a call has to give.
+    `inputs` are the names of the required inputs.
     """
 
     name: str
@@ -52,7 +55,7 @@ class Variable:
 
     @staticmethod
     def of(opened: Opened, strings: bool = True) -> Variable:
-        """That of a file; the ranks of inputs of `strings` matter or do not."""
+        """The variable parts of a file; `strings` includes the ranks of string inputs."""
         graph = opened.proto.graph
         held = {tensor.name for tensor in graph.initializer}
         inputs = tuple(value.name for value in graph.input if value.name not in held)
@@ -65,11 +68,11 @@ class Variable:
 
     @property
     def open(self) -> tuple[str, ...]:
-        """The inputs that have to be there and have no rank."""
+        """The required inputs without a rank."""
         return tuple(name for name in self.unranked if name in self.inputs)
 
     def variation(self, given: Collection[str], rank: Callable[[str], int]) -> Variation:
-        """What a call needs that gives these inputs; raises InputError for one that is missing."""
+        """The variation for a call with these inputs; raises InputError for a missing one."""
         overridden = self.overridable.intersection(given) if self.overridable else self.overridable
         if not (overridden or self.unranked):
             return PLAIN
@@ -89,7 +92,7 @@ def _without_rank(value: Any, strings: bool) -> bool:
 
 
 def rank_of(value: Any) -> int:
-    """The number of axes of what came for an input."""
+    """The number of axes of the value given for an input."""
     known = getattr(value, "ndim", None)
     if isinstance(known, int):
         return known
@@ -97,11 +100,11 @@ def rank_of(value: Any) -> int:
     try:
         return len(shape) if shape is not None else numpy.ndim(value)
     except (TypeError, ValueError):
-        raise InputError("an input is no array: its rows have unlike lengths") from None
+        raise InputError("an input is no array: its rows differ in length") from None
 
 
 class Variations(Generic[Made]):
-    """What was made for each variation, by `make`, when it was first needed. Thread-safe."""
+    """One object per variation, made by `make` on first use. Thread-safe."""
 
     def __init__(self, make: Callable[[Variation], Made]) -> None:
         self._make = make
@@ -121,7 +124,7 @@ class Variations(Generic[Made]):
         return len(self._made)
 
     def put(self, variation: Variation, made: Made) -> None:
-        """Have it there already."""
+        """Store the object of a variation."""
         self._made[variation] = made
 
 
@@ -129,7 +132,7 @@ class Variations(Generic[Made]):
 
 
 def varied(found: Opened, variation: Variation) -> Opened:
-    """A copy of the model, as a variation has it."""
+    """A copy of the model modified for a variation."""
     if variation == PLAIN:
         return found
     proto = type(found.proto)()
@@ -152,7 +155,7 @@ def varied(found: Opened, variation: Variation) -> Opened:
 def _kept(
     tensors: Any, found: Opened, overridden: frozenset[str]
 ) -> Iterator[tuple[int, Callable[[], numpy.ndarray]]]:
-    """Remove the initializers that are inputs now; the contents of the others by new numbers."""
+    """Remove the overridden initializers; yields the contents of the others by new numbers."""
     kept = [number for number, tensor in enumerate(tensors) if tensor.name not in overridden]
     for number in reversed(range(len(tensors))):
         if tensors[number].name in overridden:
@@ -163,9 +166,9 @@ def _kept(
 
 
 def ranked(opened: Opened, dims: Mapping[str, Dim]) -> tuple[Opened, dict[str, Dim]]:
-    """The model with the ranks that `dims` gives to inputs without a shape, and the other dims.
+    """Apply the ranks that `dims` gives to inputs without a shape; the model and the other dims.
 
-    Raises OptionError for what is no rank.
+    Raises OptionError for an invalid rank.
     """
     ranks = {name: dims[name] for name in Variable.of(opened).unranked if name in dims}
     if not ranks:

@@ -1,8 +1,8 @@
-"""Large tensors stay out of the protobuf decoder: found in the file, cut out, and read in place.
+"""Keeps large tensors out of the protobuf decoder: cuts them out of the file to read them in place.
 
 A model file is nearly all weights, and a decoder would copy each of them twice. `without_weights`
 walks the wire format (https://protobuf.dev/programming-guides/encoding) of ModelProto.graph
-.initializer and returns the file without the large `raw_data` fields, with where those lie.
+.initializer and returns the file without the large `raw_data` fields, with their spans.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from anydim.base.records import dataclass
 
-_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers in ModelProto, GraphProto, TensorProto
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # fields of ModelProto, GraphProto, TensorProto
 _SMALLEST = 4096
 _MESSAGE = 2  # wire type of strings, bytes and messages
 _FIXED = {1: 8, 5: 4}
@@ -19,7 +19,7 @@ _FIXED = {1: 8, 5: 4}
 
 @dataclass(frozen=True)
 class Span:
-    """Bytes of a file."""
+    """A range of bytes in a file."""
 
     start: int
     stop: int
@@ -29,13 +29,13 @@ class Span:
 
 
 class Irregular(Exception):
-    """Something the walk does not expect; the decoder will say what is wrong, if anything is."""
+    """The layout is not the expected one; the decoder reports any error."""
 
 
 def without_weights(data: memoryview) -> tuple[bytes, dict[int, Span]]:
-    """(the file without large weights, their places by number of the initializer).
+    """(the file without large weights, their spans by number of the initializer).
 
-    A file that is not laid out as expected comes back whole, with no places.
+    A file with an unexpected layout is returned whole, without spans.
     """
     try:
         return _model(data)
@@ -92,7 +92,8 @@ def _tensor(data: memoryview, span: Span) -> tuple[bytes, Span | None]:
 
 
 def fields(data: memoryview, span: Span) -> Iterator[tuple[int, Span, Span | None]]:
-    """(field number, the whole field, its content if it is a string or message) of a message."""
+    """(field number, span of the field, span of its content if a string or message) of a
+    message."""
     at = span.start
     while at < span.stop:
         start = at
@@ -115,7 +116,7 @@ def fields(data: memoryview, span: Span) -> Iterator[tuple[int, Span, Span | Non
 
 
 def varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
-    """(a number, where it ends); raises Irregular where it does not end before `stop`."""
+    """(a number, its end offset); raises Irregular if it does not end before `stop`."""
     value = shift = 0
     while at < stop and shift < 64:
         byte = data[at]

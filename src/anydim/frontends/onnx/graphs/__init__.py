@@ -1,5 +1,5 @@
-"""Graphs, functions and graphs inside nodes while they are imported.
+"""Imports graphs, functions and subgraphs of nodes.
 
-In come the nodes of a graph in their order; out goes a graph with symbolic sizes, or a list of all
+Input: the nodes of a graph in order; output: a graph with symbolic sizes, or a list of all nodes
 that could not be imported.
 """

@@ -1,13 +1,13 @@
-"""What follows an If with unlike branches, in either branch of it until results are alike again.
+"""Moves the nodes after an If with different result types into its branches.
 
     y = If(c) { x } else { Squeeze(x) }          rank 3 or 2
     z = Relu(y)                                  rank 3 or 2
-    s = ReduceMean(z, all axes)                  alike again
+    s = ReduceMean(z, all axes)                  equal again
 
-becomes s = If(c) { ReduceMean(Relu(x)) } else { ReduceMean(Relu(Squeeze(x))) }. Nodes that read
-nothing of it stay where they are. A node whose own results differ from size to size becomes such an
-If first (`split_of`): a Squeeze that names no axes, a Loop or a function with one inside. Results
-of the model that stay unlike leave the branches as their elements and their shape (`flat_of`).
+becomes s = If(c) { ReduceMean(Relu(x)) } else { ReduceMean(Relu(Squeeze(x))) }. Nodes that do not
+depend on the If stay where they are. A node whose own results depend on sizes becomes such an If
+first (`split_of`): a Squeeze without axes, a Loop or a function that contains one. Results of the
+model that remain different leave the branches as their elements and their shape (`flat_of`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 BRANCHES = {"then_branch": True, "else_branch": False}
 _BOOL, _INT64 = 9, 7  # TensorProto.DataType
 _TENSOR, _GRAPH = 4, 5  # AttributeProto.AttributeType
-Placed = tuple[int, Any]  # a node, and the number it had among those of its graph
+Placed = tuple[int, Any]  # a node, and its index in its graph
 
 
 def follow_of(
     placed: Placed, left: Sequence[Placed], results: Collection[str], name: str, count: int
 ) -> list[Placed]:
-    """An If with the first `count` nodes that depend on it in its branches, and what is left.
+    """Move the first `count` nodes that depend on an If into its branches; returns the node list.
 
-    Empty where no node depends on it. `results` are those of the graph; the If is called `name`.
+    Empty if no node depends on it. `results` are those of the graph; the new If is called `name`.
     """
     position, proto = placed
     moved = _dependent(proto, [node for _, node in left])[:count]
@@ -60,7 +60,7 @@ def split_of(proto: Any, condition: str, name: str) -> Any:
 
 
 def flat_of(proto: Any, parts: Mapping[str, tuple[str, str]]) -> Any:
-    """An If whose results by these names become two: all elements [count], and the shape [rank]."""
+    """An If whose named results become two: all elements [count], and the shape [rank]."""
     tail = []
     for name, (elements, shape) in parts.items():
         flat = type(proto)(op_type="Constant", output=[f"{elements}/flat"])
@@ -80,7 +80,7 @@ def flat_of(proto: Any, parts: Mapping[str, tuple[str, str]]) -> Any:
 
 
 def _dependent(proto: Any, nodes: Sequence[Any]) -> list[int]:
-    """The places of nodes that depend on a result of an If."""
+    """The indices of nodes that depend on a result of an If."""
     made, places = set(proto.output), []
     for place, node in enumerate(nodes):
         if made & set(read_by(node)):
@@ -92,9 +92,9 @@ def _dependent(proto: Any, nodes: Sequence[Any]) -> list[int]:
 def _extend(
     graph: Any, proto: Any, tail: Sequence[Any], results: Sequence[str], taken: bool
 ) -> None:
-    """Let a branch go on with nodes that know its results by the names of the If.
+    """Append nodes to a branch, with the results of the branch under the names of the If.
 
-    An If among them that asks for the same condition is decided in it.
+    An appended If on the same condition gets a constant condition.
     """
     for inner, outer in zip([value.name for value in graph.output], proto.output):
         if outer and inner != outer:
@@ -113,7 +113,7 @@ def _extend(
 
 
 def read_by(node: Any) -> Iterator[str]:
-    """The names that a node reads, those of its graphs included."""
+    """The names that a node reads, including those of its subgraphs."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):

@@ -1,4 +1,4 @@
-"""Operators that the ONNX standard itself writes in terms of other operators: their bodies."""
+"""Function bodies of operators that the ONNX standard defines by other operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBERS = {dtype: number for number, dtype in ELEMENT_TYPES.items()}
 def body_of(
     proto: Any, schema: Any, opset: int, types: Sequence[TensorType | Any | None]
 ) -> tuple[Any, dict[str, Any]] | None:
-    """(the function, its attributes) that the standard puts in the place of a node, or None.
+    """(the function, its attributes) by which the standard replaces a node, or None.
 
     `types` are those of its inputs: of tensors, or as TypeProto.
     """

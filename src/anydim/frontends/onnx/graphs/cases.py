@@ -1,8 +1,9 @@
-"""Nodes whose results have other ranks from case to case, while their graph is imported.
+"""Imports nodes whose results have different ranks from case to case.
 
-The node becomes an If, where it is none, on the relation between sizes that decides it. Nodes that
-follow go into its branches, a few more each time, until results are alike again. Where none is
-left, the graph around has unlike results in turn; the rank of those of a model is that of the call.
+The node becomes an If, if it is none, on the relation between sizes that decides the case. The
+nodes after it are moved into its branches, a few more each time, until the results are equal. If no
+nodes remain, the enclosing graph has different results in turn; the rank of a model's results then
+depends on the call.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from anydim.frontends.onnx.operators.relations import Unlike
 from anydim.frontends.onnx.values.emitting import Emitter, Relation
 from anydim.frontends.onnx.values.held import Broken, Held, Known, Ranked
 
-MOST_APART = 4  # nodes of unlike ranks, one behind the other, that are compiled for either case
+MOST_APART = 4  # nested nodes with different ranks that are compiled for both cases
 
 
 def is_split(names: Names, relation: Relation | None) -> bool:
@@ -50,9 +51,9 @@ def followed(
     names: Names, placed: Placed, left: Sequence[Placed], results: Sequence[str], own: str,
     count: int, reason: Unlike,
 ) -> list[Placed]:  # fmt: skip
-    """What to import instead of an If and what is left after it.
+    """The nodes that replace an If with different results and the nodes after it.
 
-    Raises Unlike where the results of the graph are unlike, Unsupported where types are.
+    Raises Unlike if the results of the graph differ, Unsupported if types do.
     """
     position, proto = placed
     expect_few(names, own, reason.relation)
@@ -60,7 +61,7 @@ def followed(
     follow = follow_of(placed, left, results, own, count)
     if follow:
         return follow
-    problem = f"{reason}; nothing after it makes them alike"
+    problem = f"{reason}; no later node makes them equal"
     if reason.differing == "types":
         raise Unsupported(problem)
     unlike = [proto.output[place] for place in reason.results]
@@ -78,7 +79,7 @@ def followed(
 
 
 def _may_follow(names: Names, relation: Relation | None) -> bool:
-    """Whether nodes after the one around may read shapes as shapes."""
+    """Whether nodes after the enclosing one may read shapes as shapes."""
     if names.is_settled or names.around is None:
         return False
     return is_split(names.around, relation)
@@ -89,7 +90,7 @@ def _parts(names: Names, name: str) -> tuple[str, str]:
 
 
 def expect_few(names: Names, own: str, relation: Relation | None) -> None:
-    """ModelError where a node would be compiled for too many cases."""
+    """ModelError if a node would be compiled for too many cases."""
     if names.emitter.apart < MOST_APART:
         return
     known = [] if relation is None else [relation]
@@ -105,7 +106,7 @@ def expect_few(names: Names, own: str, relation: Relation | None) -> None:
 
 
 def ranked(names: Names) -> dict[str, Held]:
-    """The results of a model whose rank a call decides."""
+    """The results of a model whose rank depends on the call."""
     made: dict[str, Held] = {}
     for name, parts in names.flat.items():
         elements, shape = (names.held.get(part) for part in parts)

@@ -1,4 +1,4 @@
-"""A node whose operator is a definition of the user's."""
+"""Imports a node whose operator is a definition of the user."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from anydim.lang.tree import TensorType
 def add_defined(
     names: Names, definition: Definition, proto: Any, label: str, inputs: Sequence[Held | None]
 ) -> None:
-    """Make a node of a definition part of the graph; Unsupported where it does not fit."""
+    """Add the node of a definition to the graph; Unsupported if it does not fit."""
     values = [held for held in inputs if isinstance(held, str)]
     if len(values) < len(inputs):
-        raise Unsupported("an input that is missing, or no tensor")
+        raise Unsupported("an input that is missing or no tensor")
     if len(proto.output) > len(definition.results):
         raise Unsupported(f"{len(proto.output)} results, its definition has fewer")
     attributes = {a.name: value_of(a) for a in bound(proto.attribute, names.attributes)}

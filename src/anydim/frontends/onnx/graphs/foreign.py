@@ -1,7 +1,7 @@
-"""A node that cannot be imported as one that onnxruntime runs, where the user allows it.
+"""Runs nodes that cannot be imported in onnxruntime, if the user allows it.
 
-The node becomes an ONNX model of its own. onnxruntime says what types its results have; sizes that
-are those of its inputs stay these, all others become dims that are found when it has run.
+The node becomes an ONNX model of its own. onnxruntime infers the types of its results; sizes that
+equal those of its inputs are kept, all others become dims that are bound after it has run.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from anydim.runtime.delegated import Port
 from anydim.sizes import Size, as_size
 
 _CODES: Mapping[str, int] = {dtype.name: number for number, dtype in ELEMENT_TYPES.items()}
-_TRIED = 2  # what a size is taken for where a run has to tell how many axes a result has
+_TRIED = 2  # the size of open dims in the run that determines ranks
 _DEEPEST = 64
 IR_VERSION = 10
 
 
 def run_elsewhere(names: Names, proto: Any, label: str, why: str) -> None:
-    """Add a node that onnxruntime runs in the place of one that was refused for a reason.
+    """Add a node that onnxruntime runs in place of a node that was rejected for the reason `why`.
 
-    Raises Unsupported where it cannot be, either.
+    Raises Unsupported if onnxruntime cannot run it either.
     """
     whole = type(proto)()
     whole.CopyFrom(proto)
@@ -59,9 +59,9 @@ def run_elsewhere(names: Names, proto: Any, label: str, why: str) -> None:
 
 
 def whole_elsewhere(names: Names, opened: Opened, inputs: Sequence[str], why: str) -> list[str]:
-    """Add a node that onnxruntime runs in the place of all nodes of a model; the results.
+    """Add a node that onnxruntime runs in place of all nodes of a model; returns the results.
 
-    Raises Unsupported where it cannot be.
+    Raises Unsupported if it cannot.
     """
     if names.model.failures or any(not isinstance(names.held[name], str) for name in names.held):
         raise Unsupported("an input is no tensor")
@@ -77,7 +77,7 @@ def whole_elsewhere(names: Names, opened: Opened, inputs: Sequence[str], why: st
 
 
 def elsewhere(node: Node) -> str:
-    """What `explain` says of a node that an engine runs."""
+    """The line of `explain` for a node that an engine runs."""
     region = node.region
     assert isinstance(region, Foreign)
     source = node.source.partition(": ")[2] or node.source
@@ -85,8 +85,7 @@ def elsewhere(node: Node) -> str:
 
 
 class _Model:
-    """A node as an ONNX model: `inputs` are its inputs with the graph's values, but for constants,
-    which it holds."""
+    """A node as an ONNX model that holds its constants; `inputs` maps the others to values."""
 
     def __init__(self, names: Names, proto: Any, given: Mapping[str, str]) -> None:
         import onnx
@@ -98,7 +97,7 @@ class _Model:
         self.inputs = {name: v for name, v in given.items() if name not in self.constants}
         self.outputs = self._results()
         self.types = {name: emitter.types[value] for name, value in self.inputs.items()}
-        self.sizes: dict[str, Size] = {}  # by the names that dims have in the model
+        self.sizes: dict[str, Size] = {}  # by the names of dims in the model
         self.engine = open_engine(FALLBACK)
         inputs = [self._declared(name, kind) for name, kind in self.types.items()]
         self.text = self._written(inputs, [onnx.ValueInfoProto(name=n) for n in self.outputs])
@@ -140,7 +139,8 @@ class _Model:
         return text
 
     def _opset(self) -> int:
-        """The one in which the operator became what it is: onnxruntime may not know later ones."""
+        """The opset that introduced the operator's version: onnxruntime may not support later
+        ones."""
         inner = any(a.HasField("g") or a.graphs for a in self.proto.attribute)
         schema = None
         if self.proto.domain in ("", "ai.onnx") and not inner:
@@ -148,7 +148,7 @@ class _Model:
         return self.names.opset if schema is None else int(schema.since_version)
 
     def kinds(self, label: str) -> list[TensorType]:
-        """The types of the results; Unsupported for what onnxruntime does not take either."""
+        """The types of the results; Unsupported if onnxruntime rejects the model."""
         assert isinstance(self.engine, OnnxRuntime)
         try:
             told = self.engine.results(self.text)
@@ -156,7 +156,7 @@ class _Model:
             raise Unsupported(error.problem) from None
         dtypes = [_dtype(name, each) for name, each in zip(self.outputs, told)]
         ranks = [len(each.shape) for each in told]
-        if not all(ranks):  # a scalar, or nothing is known
+        if not all(ranks):  # a scalar, or unknown
             ranks = self._ranks(dtypes)
         return [
             TensorType(dtype, tuple(self._sizes(name, each, ranks[number])))
@@ -174,7 +174,8 @@ class _Model:
                 yield self.names.emitter.dim(f"{name.rsplit('/', 1)[-1]}.{axis}")
 
     def _ranks(self, dtypes: Sequence[DType]) -> list[int]:
-        """How many axes results have, by a run on zeros or counts: what has none may be unknown."""
+        """The ranks of the results from a run on zeros or counts: an empty shape may mean
+        unknown."""
         box = self.names.emitter.box
         at = {
             dim.name: max(dim.lo, min(_TRIED, dim.hi if dim.hi is not None else _TRIED))
@@ -195,7 +196,7 @@ class _Model:
 
 
 class _Whole(_Model):
-    """A model as it is, its weights inside, with inputs that are declared as the graph's are."""
+    """A complete model with its weights, and inputs declared as in the graph."""
 
     def __init__(self, names: Names, opened: Opened, inputs: Sequence[str]) -> None:
         self._opened = opened
@@ -223,12 +224,12 @@ class _Whole(_Model):
 
 
 def _counting(shape: Sequence[int], dtype: numpy.dtype) -> numpy.ndarray:
-    """0, 1, 2, ...: what may be an axis, or a place."""
+    """The array 0, 1, 2, ...: valid as axes and indices."""
     return numpy.arange(prod(shape)).reshape(shape).astype(dtype)
 
 
 def _value(names: Names, name: str) -> str:
-    """The value of an input; Unsupported for lists, and for what could not be imported."""
+    """The value of an input; Unsupported for lists, and for values that could not be imported."""
     try:
         held: Held | None = names.lookup(name)
     except KeyError:
@@ -241,7 +242,7 @@ def _value(names: Names, name: str) -> str:
 
 
 def _known(emitter: Any, value: str) -> numpy.ndarray | None:
-    """The contents of a value that are small and numbers."""
+    """The contents of a value that is known and holds numbers."""
     if value not in emitter.known or emitter.known[value].array.dtype == object:
         return None
     array: numpy.ndarray = emitter.known[value].array
@@ -249,9 +250,9 @@ def _known(emitter: Any, value: str) -> numpy.ndarray | None:
 
 
 def _read(proto: Any, depth: int = 0) -> Iterator[str]:
-    """The values from outside that a node and the graphs inside it read."""
+    """The outer values that a node and its subgraphs read."""
     if depth > _DEEPEST:
-        raise Unsupported("graphs inside graphs without end")
+        raise Unsupported("subgraphs that are nested too deeply")
     yield from filter(None, proto.input)
     for attribute in proto.attribute:
         for graph in (attribute.g, *attribute.graphs):

@@ -1,4 +1,4 @@
-"""Functions of a model: inlined where they are small, else graphs that nodes call."""
+"""Functions of a model: small ones are inlined, large ones become graphs that nodes call."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from anydim.graph.regions import CALL, CallRegion
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, Size, as_size, bounds
 
-# A function with fewer nodes joins the graph: fusion crosses its border, constants that it is
-# given can be packed, and sizes that it is given as tensors stay known. Only what is large and
-# called again is kept as a graph of its own.
+# Functions with fewer nodes are inlined: fusion crosses their border, constant arguments can be
+# packed, and sizes passed as tensors stay known. A graph of its own pays off only for a large
+# function that is called repeatedly.
 SMALLEST_CALLED = 200
-DEEPEST = 64  # functions inside functions
+DEEPEST = 64  # nesting of functions
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Function:
 
     @staticmethod
     def of(proto: Any, opset: int) -> Function:
-        """`opset` holds where the function names none for the standard's operators."""
+        """`opset` applies if the function imports none for the standard's operators."""
         versions = [e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")]
         defaults = {attribute.name: attribute for attribute in proto.attribute_proto}
         return Function(proto, versions[0] if versions else opset, defaults)
@@ -46,7 +46,7 @@ Functions = Mapping[tuple[str, str, str], Function]
 
 
 def functions_of(model: Any, opset: int, name: str) -> Functions:
-    """The functions of a model by domain, name and overload; ModelError for doubles."""
+    """The functions of a model by domain, name and overload; ModelError for duplicates."""
     found: dict[tuple[str, str, str], Function] = {}
     for proto in model.functions:
         key = _key(proto.domain, proto.name, proto.overload)
@@ -68,14 +68,14 @@ def _key(domain: str, name: str, overload: str) -> tuple[str, str, str]:
 def is_called(
     function: Function, functions: Functions, emitter: Emitter, inputs: Sequence[Held | None]
 ) -> bool:
-    """Whether a function is kept as a graph: it is large, and takes tensors of data alone."""
+    """Whether a function becomes a graph: it is large, and its inputs are tensors of data only."""
     if count_nodes(function.proto.node, functions, SMALLEST_CALLED) < SMALLEST_CALLED:
         return False
     return all(isinstance(held, str) and held not in emitter.known for held in inputs)
 
 
 def count_nodes(nodes: Any, functions: Functions, limit: int) -> int:
-    """How many nodes there are, those of called functions included, as far as `limit`."""
+    """The number of nodes, including those of called functions, up to `limit`."""
     total = 0
     for node in nodes:
         total += 1
@@ -91,9 +91,9 @@ def count_nodes(nodes: Any, functions: Functions, limit: int) -> int:
 
 
 def check_expansion(model: Any, function: Function, label: str) -> None:
-    """Raise ModelError where a call stands for more nodes than a model may expand to.
+    """Raise ModelError if a call expands to more nodes than allowed.
 
-    A few lines of functions that call each other twice stand for more than any memory holds.
+    A few functions that call each other twice can expand beyond any memory.
     """
     most = settings.most_nodes
     count = _expanded(function, model.functions, model.expansions, 0)
@@ -101,12 +101,12 @@ def check_expansion(model: Any, function: Function, label: str) -> None:
         raise ModelError(
             f"{model.name}, node '{label}': function '{function.proto.name}' and those that it"
             f" calls are {count} nodes, above the limit {most}",
-            "setting most_nodes (ANYDIM_MOST_NODES) is that limit; each takes time to compile",
+            "raise the setting most_nodes (ANYDIM_MOST_NODES); each node takes time to compile",
         )
 
 
 def _expanded(function: Function, functions: Functions, known: dict[int, int], depth: int) -> int:
-    """Nodes that a call stands for; calls without end count as far as they are followed."""
+    """The node count of an expanded call; recursion counts to the depth that is followed."""
     if id(function) not in known:
         known[id(function)] = 0
         total = 0
@@ -149,8 +149,10 @@ def called(
 def _own_dims(
     function: Function, given: Sequence[TensorType], box: Box
 ) -> tuple[tuple[list[TensorType], Box], dict[str, Size]]:
-    """The types of the arguments over dims of the function, with their box, and what they stand
-    for where it is called. Equal sizes are one dim."""
+    """The types of the arguments over new dims of the function, their box, and the callers' sizes.
+
+    Equal sizes share a dim.
+    """
     dims: dict[Size, Size] = {}
     own_box = Box()
     kinds = []
@@ -168,7 +170,7 @@ def _own_dims(
 
 
 def _assumed(emitter: Emitter, back: Mapping[str, Size]) -> list[Relation]:
-    """What is known of the dims of a function where it is called: whether each is 1."""
+    """The facts about a function's dims at the call: whether each is 1."""
     found: list[Relation] = []
     for own, outer in back.items():
         taken = decided(emitter, (outer, "==", as_size(1)))
@@ -178,7 +180,7 @@ def _assumed(emitter: Emitter, back: Mapping[str, Size]) -> list[Relation]:
 
 
 def _unlike_outside(reason: Unlike, back: Mapping[str, Size]) -> Unlike:
-    """Why results of a function are unlike, in the sizes of its caller."""
+    """Translate an Unlike error of a function to the sizes of its caller."""
     relation = reason.relation
     if relation is not None:
         left, sign, right = relation
@@ -188,7 +190,7 @@ def _unlike_outside(reason: Unlike, back: Mapping[str, Size]) -> Unlike:
 
 
 def _word(function: Function) -> str:
-    """What the dims of a function start with; no two functions have the same."""
+    """The prefix of a function's dims, unique to the function."""
     proto = function.proto
     return re.sub(r"\W", "_", f"_{proto.domain}_{proto.name}_{proto.overload}".rstrip("_"))
 
@@ -221,7 +223,7 @@ def _graph(
     for formal in formals.output:
         value = inner.result(formal, label)
         if not isinstance(value, str):
-            raise Unsupported("its function gives what is no tensor")
+            raise Unsupported("its function returns a value that is no tensor")
         emitter.materialise(value)
         if value not in emitter.makers or value in outputs:
             copy = emitter.fresh(f"{formal}/result")
@@ -233,7 +235,7 @@ def _graph(
 
 
 def _outside(emitter: Emitter, size: Size, back: Mapping[str, Size], box: Box, stem: str) -> Size:
-    """A size of the function's result where it is called; a new dim where it was found inside."""
+    """A size of the function's result in terms of the caller; a new dim if it was found inside."""
     if size.symbols <= back.keys():
         return size.substitute(back)
     where = bounds(size, box)

@@ -1,4 +1,4 @@
-"""The inputs of a model: their types, names for their dims, lists and optional ones."""
+"""The inputs of a model: types, names of dims, lists and optional inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from anydim.sizes import Dim, as_size
 
 @dataclass
 class Inputs:
-    """The inputs as they are read: values in order, and which of them are lists to a user."""
+    """Reads the inputs: values in order, and the lists among them."""
 
     names: Names
     values: list[str] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Inputs:
     dims: DimNames = field(default_factory=lambda: DimNames(""))
 
     def read(self, proto: Any, dims: Mapping[str, Dim]) -> None:
-        """Bind the inputs of a graph that no initializer gives; makes the box of their dims."""
+        """Bind the inputs of a graph without initializers; creates the box of their dims."""
         constants = {tensor.name for tensor in proto.initializer}
         model = self.names.model.name
         self.dims = DimNames(model, dims)
@@ -71,7 +71,7 @@ class Inputs:
         rank = len(tensor.shape.dim) if tensor.HasField("shape") else None
         total = self.dims.named(f"{name}_elements")
         count = self.dims.named(f"{name}_count", Dim(0, 1) if optional else Dim(0))
-        # "no axes" is also what exporters say when they do not know: what comes decides
+        # exporters also declare "no axes" for an unknown rank: the call decides
         axes = as_size(rank) if rank else self.dims.named(f"{name}_axes")
         elements = self.value(f"{name}.elements", TensorType(self.dtype(tensor), (total,)))
         shapes = self.value(f"{name}.shapes", TensorType(int64, (count, axes)))

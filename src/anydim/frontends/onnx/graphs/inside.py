@@ -1,4 +1,4 @@
-"""Graphs inside a node while they are imported: with nodes of their own, or joining the graph."""
+"""Imports subgraphs of a node: as graphs of their own, or inlined into the graph."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from anydim.sizes import Size
 
 
 class Failed(Exception):
-    """A graph inside a node could not be imported; its failures are noted already."""
+    """A subgraph could not be imported; its failures are recorded."""
 
 
 @dataclass(frozen=True)
 class Inside:
-    """Where a node stands, for the rows of operators that hold graphs."""
+    """The context of a node, for the rows of operators with subgraphs."""
 
     names: Names
     label: str
 
     @property
     def folder(self) -> Path | None:
-        """Where external data of the model lies; None for a model in memory."""
+        """The folder of the model's external data; None for a model in memory."""
         return self.names.model.folder
 
     def body(self, proto: Any) -> Body:
-        """A graph of its own inside the node."""
+        """A graph for a subgraph of the node."""
         return Body(self.names, proto, self.label)
 
     def inline(self, proto: Any, held: Mapping[str, Held] | None = None) -> list[Held]:
-        """The outputs of a subgraph whose nodes join this graph; its inputs are `held`."""
+        """The outputs of a subgraph that is inlined into this graph; its inputs are `held`."""
         inner = self.names.within(self.names.emitter, self.label, self.label)
         inner.check(proto)
         inner.held.update(held or {})
@@ -44,16 +44,16 @@ class Inside:
 
     @property
     def is_apart(self) -> bool:
-        """Whether nodes that follow this one were moved into its branches."""
+        """Whether nodes after this one were moved into its branches."""
         return self.label in self.names.apart
 
     @property
     def may_decide_ranks(self) -> bool:
-        """Whether vectors of unlike lengths that this node gives may still become shapes."""
+        """Whether result vectors of different lengths may still be used as shapes."""
         return self.label not in self.names.settled
 
     def tried(self, body: Body) -> tuple[list[Held] | None, list[Any]]:
-        """The results of a graph inside; without them, the failures of its nodes."""
+        """The results of a subgraph; without them, the failures of its nodes."""
         before = self.mark()
         try:
             return body.run(), []
@@ -63,12 +63,12 @@ class Inside:
             return None, failures
 
     def refuse(self, failures: Sequence[Any]) -> NoReturn:
-        """Note failures of nodes inside."""
+        """Record failures of nodes in subgraphs."""
         self.names.model.failures.extend(failures)
         raise Failed
 
     def mark(self) -> tuple[int, set[str]]:
-        """What `reset` goes back to before a subgraph is imported once more."""
+        """The state that `reset` restores before a subgraph is imported again."""
         return len(self.names.model.failures), set(self.names.model.dims)
 
     def reset(self, mark: tuple[int, set[str]]) -> None:
@@ -77,7 +77,7 @@ class Inside:
 
 
 class Emission:
-    """Nodes that become part of a graph at once, in the name of one ONNX node."""
+    """Adds nodes directly to a graph, on behalf of one ONNX node."""
 
     def __init__(self, names: Names, label: str) -> None:
         self.names = names
@@ -86,24 +86,24 @@ class Emission:
         self.source = f"{names.model.name}: {label}"
 
     def emit(self, name: str, /, *inputs: str, **attributes: Any) -> str:
-        """The one result of a new node, part of the graph at once."""
+        """Add a node with one result to the graph and return the result."""
         output = self.emitter.fresh(f"{self.label}/{name}")
         node = self.emitter.node(name, inputs, (output,), attributes, self.source)
         self.emitter.commit([node])
         return output
 
     def dim(self, stem: str, low: int = 0, high: int | None = None) -> Size:
-        """A new dim, named after the node."""
+        """Declare a dim named after the node."""
         own = self.label.rsplit("/", 1)[-1]
         return self.emitter.dim(f"{own}.{stem}" if stem else own, low, high)
 
     def find(self, value: str, dims: Sequence[Size]) -> None:
-        """Make the elements of an int64 value the values of new dims."""
+        """Bind new dims to the elements of an int64 value."""
         self.emitter.commit([self.emitter.finding(value, dims, self.source)])
 
 
 class Body(Emission):
-    """A graph inside a node while it is imported."""
+    """A subgraph of a node during import."""
 
     def __init__(self, around: Names, proto: Any, label: str) -> None:
         emitter = Emitter(around.emitter.box, outer=around.emitter, reserved=around.model.dims)
@@ -113,14 +113,14 @@ class Body(Emission):
         self.inputs: list[str] = []
 
     def add_input(self, stem: str, kind: TensorType) -> str:
-        """A new input of the graph."""
+        """Add an input to the graph."""
         value = self.emitter.fresh(stem)
         self.emitter.types[value] = kind
         self.inputs.append(value)
         return value
 
     def bind(self, name: str, held: Held | Known) -> None:
-        """Say what a name of the model stands for in it."""
+        """Bind a name of the model in the graph."""
         if isinstance(held, Known):
             value = self.emitter.fresh(name)
             self.emitter.add_known(value, held, self.source)
@@ -128,15 +128,16 @@ class Body(Emission):
         self.names.held[name] = held
 
     def outside(self, value: str) -> str:
-        """The own name of a value of the graph around."""
+        """The local name of a value of the enclosing graph."""
         return self.emitter.capture(value)
 
     def run(self) -> list[Held]:
-        """Import its nodes and give what its outputs stand for; Failed where nodes failed."""
+        """Import the nodes and return the outputs; Failed if nodes failed."""
         return outputs_of(self.names, self.proto, self.label)
 
     def graph(self, outputs: Sequence[str]) -> Graph:
-        """The graph. Values of the graph around that it reads are its last inputs (`captures`)."""
+        """The finished graph. Its last inputs are the captured values of the enclosing graph
+        (`captures`)."""
         emitter = self.emitter
         made: list[str] = []
         for name in outputs:
@@ -149,7 +150,7 @@ class Body(Emission):
 
     @property
     def captures(self) -> tuple[str, ...]:
-        """The values of the graph around that it reads, in the order of its last inputs."""
+        """The values captured from the enclosing graph, in the order of its last inputs."""
         return tuple(self.emitter.captured)
 
 

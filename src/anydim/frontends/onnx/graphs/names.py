@@ -1,4 +1,4 @@
-"""The names of one ONNX graph while it is imported, and what all graphs of a model share."""
+"""The names of one ONNX graph during import, and the state shared by all graphs of a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from anydim.frontends.onnx.values.held import Broken, Held, Items, Maybe, Packed
 
 @dataclass(frozen=True)
 class Failure:
-    """A node that could not be imported, and why."""
+    """A node that could not be imported, and the reason."""
 
     node: str
     operator: str
@@ -32,7 +32,7 @@ class Failure:
 
 @dataclass
 class Model:
-    """What all graphs of a model share."""
+    """The state shared by all graphs of a model."""
 
     name: str
     folder: Path | None
@@ -41,18 +41,18 @@ class Model:
     domains: Mapping[str, int] = field(default_factory=dict)  # opsets of other domains
     failures: list[Failure] = field(default_factory=list)
     dims: set[str] = field(default_factory=set)
-    bodies: dict[Any, Any] = field(default_factory=dict)  # of functions, by types of arguments
-    expansions: dict[int, int] = field(default_factory=dict)  # nodes that functions stand for
+    bodies: dict[Any, Any] = field(default_factory=dict)  # of functions, by argument types
+    expansions: dict[int, int] = field(default_factory=dict)  # node counts of expanded functions
     depth: int = 0
-    fallback: bool = False  # whether onnxruntime may run what cannot be imported
+    fallback: bool = False  # whether onnxruntime may run nodes that cannot be imported
 
 
 class Names(ABC):
     """The names of a graph or function; `scope.py` has the class that imports its nodes.
 
-    Nodes go to `emitter`. Names that it does not have are those of `around`, whose values are
-    captured where they belong to another graph. `inlined` starts the values of nodes that join
-    another graph; `attributes` are those of the function it belongs to.
+    Nodes are added to `emitter`. Unknown names are looked up in `around`; values of another graph
+    are captured. `inlined` is the prefix for values of nodes that are inlined into another graph;
+    `attributes` are those of the enclosing function.
     """
 
     def __init__(
@@ -67,17 +67,17 @@ class Names(ABC):
         self.attributes = attributes or {}
         self.path = path
         self.held: dict[str, Held | None] = {}
-        self.places: dict[str, str] = {}  # names of results whose values have a name already
+        self.places: dict[str, str] = {}  # results whose values have a name already
         self.produced: set[str] = set()
-        self.is_model = False  # the graph of the model, no other in it
-        self.apart: set[str] = set()  # labels of Ifs that hold what follows them
-        self.settled: set[str] = set()  # labels of Ifs whose vectors become no shapes
+        self.is_model = False  # the top-level graph of the model
+        self.apart: set[str] = set()  # labels of Ifs that contain the nodes after them
+        self.settled: set[str] = set()  # labels of Ifs whose vectors are not used as shapes
         self.is_settled = False  # the graph is a branch of one of those
         self.flat: dict[str, tuple[str, str]] = {}  # results of any rank: elements and shape
         self.imports: Mapping[str, int] = {}
 
     def within(self, emitter: Emitter, label: str, inlined: str) -> Names:
-        """The names of a graph inside a node of this one."""
+        """The names of a subgraph of a node."""
         inner = type(self)(
             self.model, emitter, self.opset, self, inlined, self.attributes, f"{label}/"
         )
@@ -87,7 +87,7 @@ class Names(ABC):
     # ---- names ----
 
     def lookup(self, name: str) -> Held | None:
-        """What a name stands for; KeyError where nobody defined it."""
+        """Resolve a name; KeyError if it is undefined."""
         if name in self.held:
             return self.held[name]
         if self.around is None:
@@ -99,7 +99,7 @@ class Names(ABC):
         return held
 
     def place(self, name: str) -> str:
-        """The value that a result with this name becomes."""
+        """The name of the value for a result with this name."""
         if name in self.places or not name:
             return self.places.get(name, "")
         return self.emitter.fresh(f"{self.inlined}/{name}") if self.inlined else name
@@ -107,7 +107,7 @@ class Names(ABC):
     def initializers(
         self, tensors: Iterable[Any], weights: Mapping[int, Any] | None = None
     ) -> None:
-        """The constants of a graph; `weights` read contents that were left in the file."""
+        """Add the constants of a graph; `weights` read contents that were left in the file."""
         for number, tensor in enumerate(tensors):
             where = f"{self.model.name}: initializer '{self.path}{tensor.name}'"
             try:
@@ -123,10 +123,11 @@ class Names(ABC):
 
     @abstractmethod
     def run(self, nodes: Sequence[Any], results: Sequence[str] = ()) -> None:
-        """Import nodes in order; those that cannot be are noted. `results` are the graph's own."""
+        """Import nodes in order; records those that fail. `results` are the outputs of the
+        graph."""
 
     def result(self, name: str, label: str) -> Held:
-        """What a result of this graph or function stands for."""
+        """Resolve a result of this graph or function."""
         try:
             held = self.lookup(name)
         except KeyError:
@@ -139,7 +140,7 @@ class Names(ABC):
         self.model.failures.append(Failure(name, operator, self.opset, reason))
 
     def check(self, proto: Any) -> None:
-        """Names must be there, be text and be defined once; ModelError otherwise."""
+        """Check that names are text, not empty and defined once; ModelError otherwise."""
         model = f"{self.model.name}{', ' + self.path if self.path else ''}"
         if any(isinstance(name, bytes) for name in _names(proto)):
             raise ModelError(f"{model}: a name is not UTF-8 text", "the file may be damaged")
@@ -151,7 +152,7 @@ class Names(ABC):
             seen: set[str] = set()
             for name in names:
                 if not name:
-                    raise ModelError(f"{model}: an {kind} has no name")
+                    raise ModelError(f"{model}: one {kind} has no name")
                 if name in seen or (name in taken and name in made):
                     raise ModelError(f"{model}: {kind} '{name}' is defined twice")
                 seen.add(name)
@@ -163,7 +164,7 @@ class Names(ABC):
 
 
 def captured(emitter: Emitter, held: Held) -> Held:
-    """What something of the graph around stands for in a graph inside."""
+    """Capture a value of the enclosing graph in a subgraph."""
     if isinstance(held, str):
         return emitter.capture(held)
     if isinstance(held, Items):
@@ -177,7 +178,7 @@ def captured(emitter: Emitter, held: Held) -> Held:
 
 
 def _names(graph: Any) -> Iterator[str | bytes]:
-    """Every text that the import reads; the decoder leaves what is not UTF-8 as bytes."""
+    """All names that the import reads; the decoder returns names that are not UTF-8 as bytes."""
     yield graph.name
     for node in graph.node:
         yield from (node.op_type, node.name, node.domain, *node.input, *node.output)

@@ -1,4 +1,4 @@
-"""The nodes of one ONNX graph while they are imported, each by its row, function or body."""
+"""Imports the nodes of one ONNX graph, each by its row, function or body."""
 
 from __future__ import annotations
 
@@ -44,22 +44,23 @@ STANDARD = ("", "ai.onnx")
 
 
 def _microsoft() -> Any:
-    """The table of onnxruntime's own operators, which few models have."""
+    """The table of onnxruntime's own operators; imported lazily, as few models use them."""
     return import_module("anydim.frontends.onnx.microsoft.table")
 
 
 def _row_name(proto: Any) -> str:
-    """What the table of operators calls the operator of a node."""
+    """The key of a node's operator in the table of operators."""
     return proto.op_type if proto.domain in STANDARD else f"{proto.domain}.{proto.op_type}"
 
 
 class Importing(Names):
-    """The names of a graph, and its nodes while they become those of the library."""
+    """The names of a graph, with the import of its nodes."""
 
     # ---- nodes ----
 
     def run(self, nodes: Sequence[Any], results: Sequence[str] = ()) -> None:
-        """Import nodes in order; those that cannot be are noted. `results` are the graph's own."""
+        """Import nodes in order; records those that fail. `results` are the outputs of the
+        graph."""
         self.produced = {name for node in nodes for name in node.output if name}
         left, moved = list(enumerate(nodes)), dict[str, int]()
         while left:
@@ -80,7 +81,7 @@ class Importing(Names):
         self, placed: Placed, left: Sequence[Placed], results: Sequence[str], own: str, count: int,
         reason: Unlike,
     ) -> list[Placed]:  # fmt: skip
-        """What is left to import after a node whose results are unlike from case to case."""
+        """The nodes left to import after a node whose results differ from case to case."""
         position, proto = placed
         if proto.op_type == "If":
             try:
@@ -96,7 +97,7 @@ class Importing(Names):
         return list(left)
 
     def node(self, proto: Any, label: str) -> None:
-        """Add one ONNX node to the graph, or note why it cannot be; Unlike is raised."""
+        """Add one ONNX node to the graph, or record why it fails; raises Unlike."""
         try:
             self.build(proto, label, self.inputs(proto, label))
         except Failed:
@@ -107,7 +108,7 @@ class Importing(Names):
             self.elsewhere(proto, label, _text(reason))
 
     def elsewhere(self, proto: Any, label: str, reason: str) -> None:
-        """Have onnxruntime run a node, where it may; else note why it cannot be imported."""
+        """Run a node in onnxruntime if allowed; else record why it cannot be imported."""
         if self.model.fallback:
             try:
                 import_module("anydim.frontends.onnx.graphs.foreign").run_elsewhere(
@@ -119,7 +120,7 @@ class Importing(Names):
         self.refuse(proto, label, reason)
 
     def refuse(self, proto: Any, label: str, reason: str) -> None:
-        """Note why a node cannot be imported."""
+        """Record why a node cannot be imported."""
         self.fail(label, proto.op_type, reason)
         self.held.update((name, Broken()) for name in proto.output if name)
 
@@ -129,7 +130,7 @@ class Importing(Names):
             try:
                 found.append(self.lookup(name) if name else None)
             except KeyError:
-                made = name in self.produced  # nodes are sorted, so no order is
+                made = name in self.produced  # nodes are sorted, so this is a cycle
                 problem = "depends on its own result" if made else "is not defined"
                 raise ModelError(
                     f"{self.model.name}, node '{label}' ({proto.op_type}): "
@@ -139,7 +140,7 @@ class Importing(Names):
         return tuple(found)
 
     def build(self, proto: Any, label: str, inputs: tuple[Held | None, ...]) -> None:
-        """Add the nodes that stand for one ONNX node: those of its row, or of its body."""
+        """Add the nodes of one ONNX node, from its row or its body."""
         function = find(self.model.functions, proto)
         if function is not None:
             if self.whole(proto, inputs):
@@ -170,7 +171,7 @@ class Importing(Names):
         self.expand(Function.of(body[0], self.opset), body[1], proto, label, inputs, strict=True)
 
     def described(self, proto: Any) -> tuple[Build | None, Any]:
-        """The function of the operator of a node, where there is one, and its schema."""
+        """The row of a node's operator, if there is one, and its schema."""
         domain = "" if proto.domain in STANDARD else proto.domain
         if domain or schema_of(proto.op_type, self.opset) is None:
             found = _microsoft().find(domain, proto.op_type)
@@ -179,7 +180,7 @@ class Importing(Names):
         return OPERATORS.get(_row_name(proto)), self.schema(proto, domain)
 
     def schema(self, proto: Any, domain: str) -> Any:
-        """What the standard says of the operator of a node; Unsupported where it is unknown."""
+        """The standard's schema of a node's operator; Unsupported if there is none."""
         if domain and domain in _microsoft().REFUSED:
             raise Unsupported(f"domain '{domain}': {_microsoft().REFUSED[domain]}")
         if not domain_known(domain):
@@ -194,7 +195,7 @@ class Importing(Names):
         return schema
 
     def whole(self, proto: Any, inputs: tuple[Held | None, ...]) -> bool:
-        """Whether all inputs could be imported; the results are not, where they could not."""
+        """Whether all inputs were imported; if not, marks the results as failed."""
         if not any(isinstance(held, Broken) for held in inputs):
             return True
         self.held.update((name, Broken()) for name in proto.output if name)
@@ -220,7 +221,7 @@ class Importing(Names):
         )  # fmt: skip
 
     def define(self, proto: Any, call: OnnxNode, results: Result | Sequence[Result]) -> None:
-        """Give the results their names; nodes over known values become known values."""
+        """Bind the results to their names; folds nodes over known values."""
         if isinstance(results, (str, Known, Items, Packed, Maybe, Ranked, Broken)):
             results = [results]
         emitter = self.emitter
@@ -258,7 +259,8 @@ class Importing(Names):
     def function(
         self, function: Function, proto: Any, label: str, inputs: tuple[Held | None, ...]
     ) -> None:
-        """A call of a function of the model: its nodes, or a node that holds them."""
+        """Import a call of a function of the model: inline its nodes, or add a node that calls
+        it."""
         given = {a.name: a for a in bound(proto.attribute, self.attributes)}
         attributes = {**function.defaults, **given}
         formals = function.proto
@@ -284,9 +286,9 @@ class Importing(Names):
         self, function: Function, attributes: Mapping[str, Any], proto: Any, label: str,
         inputs: Sequence[Held | None], strict: bool,
     ) -> None:  # fmt: skip
-        """Put the nodes of a function in the place of a node.
+        """Inline the nodes of a function in place of a node.
 
-        `strict`: what is not supported in it is said of the node, not of the parts.
+        `strict`: errors of its parts are reported for the node.
         """
         formals = function.proto
         inner = Importing(self.model, self.emitter, function.opset, None, label, attributes)
@@ -310,7 +312,7 @@ class Importing(Names):
 
 
 def _resolved(proto: Any, function: Mapping[str, Any]) -> Any:
-    """A node with the attributes of the function it stands in instead of references to them."""
+    """A node with references to function attributes resolved."""
     if not any(attribute.ref_attr_name for attribute in proto.attribute):
         return proto
     own = type(proto)()

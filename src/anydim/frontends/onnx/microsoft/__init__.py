@@ -1,6 +1,6 @@
 """Operators that onnxruntime's optimiser, quantiser and transformer tools write into files.
 
-In comes a node of domain com.microsoft; out go nodes of the library, as for the standard's own.
-The standard's onnx package knows none of them: `record.py` says what a row holds beside its
-function, `table.py` has all rows, by domain and name.
+Input: a node of domain com.microsoft; output: nodes of the library, as for the standard's
+operators. The onnx package has no schemas for them: `record.py` defines the declarations of a row,
+`table.py` has all rows, by domain and name.
 """

@@ -1,4 +1,4 @@
-"""Activations that are fused into products and convolutions, by the names of ONNX's operators."""
+"""Activations fused into matrix products and convolutions, by the names of ONNX's operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anydim.frontends.onnx.operators.call import OnnxNode
 
 @dataclass(frozen=True)
 class Activation:
-    """How an activation is built, and its parameters in the order in which a list gives them."""
+    """The builder of an activation, and its parameters in the order of a parameter list."""
 
     build: Callable[..., str]
     parameters: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ def _activation(name: str) -> Activation:
 
 
 def activated(call: OnnxNode, value: str, given: Sequence[float] | None = None) -> str:
-    """The value under the activation that the node names, where it names one.
+    """Apply the node's activation, if it has one.
 
     Parameters are the list `given`, or attributes `activation_alpha` and so on.
     """

@@ -22,7 +22,7 @@ MASK: dict[str, Any] = {"mask_filter_value": float, "scale": float, "unidirectio
 
 
 def refuse(call: OnnxNode, inputs: Sequence[int] = (), attributes: Sequence[str] = ()) -> None:
-    """Unsupported where one of these inputs or attributes is given."""
+    """Unsupported if one of these inputs or attributes is given."""
     for position in inputs:
         if call.given(position):
             raise Unsupported(f"its input {position}")
@@ -32,7 +32,7 @@ def refuse(call: OnnxNode, inputs: Sequence[int] = (), attributes: Sequence[str]
 
 
 def attention(call: OnnxNode) -> Sequence[Result]:
-    """One product makes queries, keys and values; the past holds keys and values."""
+    """One product computes queries, keys and values; past keys and values are in one input."""
     refuse(call, (6,), ("do_rotary", "past_present_share_buffer"))
     call.axes(0, 3), call.axes(1, 2)
     made = call.emit("matmul", call.input(0), call.input(1))
@@ -52,7 +52,7 @@ def attention(call: OnnxNode) -> Sequence[Result]:
 
 
 def _widths(call: OnnxNode) -> tuple[Size, Size, Size]:
-    """How many columns of the product are queries, keys and values."""
+    """The column counts of queries, keys and values in the product."""
     given = call.attribute("qkv_hidden_sizes")
     if given:
         if len(given) != 3 or min(given) < 0:
@@ -64,12 +64,12 @@ def _widths(call: OnnxNode) -> tuple[Size, Size, Size]:
 
 
 def _parts(call: OnnxNode, value: str, widths: Sequence[Size]) -> list[str]:
-    """What lies side by side along the last axis."""
+    """Split along the last axis."""
     return call.emit_many("split", len(widths), value, axis=-1, sizes=tuple(widths))
 
 
 def _one_of_two(call: OnnxNode, value: str, number: int, axis: int = 0) -> str:
-    """One place along an axis, which goes."""
+    """One slice along an axis, with the axis removed."""
     part = call.emit("slice", value, axes=(axis,), starts=(number,), ends=(number + 1,))
     return call.emit("squeeze", part, axes=(axis,))
 
@@ -77,8 +77,10 @@ def _one_of_two(call: OnnxNode, value: str, number: int, axis: int = 0) -> str:
 def attended(
     call: OnnxNode, heads: tuple[str, str, str], past: tuple[str, str] | None, mask: int, bias: int
 ) -> tuple[str, str, str, str]:
-    """(the weighed values, all keys, all values, the scores) of queries, keys and values whose
-    heads are axes; `mask` and `bias` are inputs of the node that may be missing."""
+    """(output values, all keys, all values, the scores) of attention with heads as axes.
+
+    `mask` and `bias` are positions of optional inputs of the node.
+    """
     query, key, value = heads
     before: Size | int = 0
     if past is not None:
@@ -93,7 +95,7 @@ def attended(
     return weighed(call, shares, given, flat=True), key, value, scores
 
 
-# ---- queries, keys and values apart ------------------------------------------------------------
+# ---- separate queries, keys and values ---------------------------------------------------------
 
 
 def multi_head_attention(call: OnnxNode) -> Sequence[Result]:
@@ -103,7 +105,7 @@ def multi_head_attention(call: OnnxNode) -> Sequence[Result]:
 
 
 def decoded_attention(call: OnnxNode) -> Sequence[Result]:
-    """MultiHeadAttention of one row whose optional inputs stand in another order."""
+    """MultiHeadAttention of one row; its optional inputs are in a different order."""
     refuse(call, (7, 8, 9), ("past_present_share_buffer",))
     heads = _given_heads(call, bias=10)
     return attended(call, heads, _past(call, 5), mask=3, bias=4)
@@ -118,8 +120,10 @@ def _past(call: OnnxNode, position: int) -> tuple[str, str] | None:
 
 
 def _given_heads(call: OnnxNode, bias: int) -> tuple[str, str, str]:
-    """Queries, keys and values with heads as axes; packed ones [batch, rows, heads, 2 or 3, depth]
-    are taken apart."""
+    """Queries, keys and values with heads as axes.
+
+    Packed inputs [batch, rows, heads, 2 or 3, depth] are split.
+    """
     if len(call.axes(0, 3, 5)) == 5:
         query, key, value = (_unpacked(call, 0, number, bias) for number in range(3))
         return query, key, value
@@ -147,7 +151,7 @@ def _biases(call: OnnxNode, position: int) -> Sequence[str | None]:
 
 
 def _with_bias(call: OnnxNode, position: int, bias: str | None) -> str:
-    """An input with heads as axes; one that has them already is taken as it is."""
+    """An input with heads as axes; unchanged if it has them."""
     value = call.input(position)
     if len(call.axes(position, 3, 4)) == 4:
         return value

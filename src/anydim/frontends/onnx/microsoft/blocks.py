@@ -1,7 +1,7 @@
-"""Weights of a few bits in blocks that have a scale each: MatMulNBits, GatherBlockQuantized.
+"""Block-quantised weights with a scale per block: MatMulNBits, GatherBlockQuantized.
 
-Fields of fewer than eight bits lie packed in bytes, the low ones first. A field q of a block
-stands for (q - zero) * scale.
+Values of fewer than eight bits are packed in bytes, low bits first. A value q of a block means (q -
+zero) * scale.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def matmul(call: OnnxNode) -> Result:
 def _held(call: OnnxNode, k: int, n: int) -> str:
     """The weights as float32 [N, K] of small constant integers without zero points.
 
-    '' where that does not hold them: more bits are needed, zero points are floats, k has groups.
+    '' if they do not fit: more bits are needed, zero points are floats, or k has groups.
     """
     bits, block = _checked(call, k, n)
     blocks = -(-k // block)
@@ -60,7 +60,7 @@ def _held(call: OnnxNode, k: int, n: int) -> str:
 
 
 def _contents(call: OnnxNode, position: int, count: int) -> numpy.ndarray | None:
-    """So many bytes that the file holds as an input; None where it is something else."""
+    """The `count` constant bytes of an input; None for any other input."""
     name, emitter = call.input(position), call.emitter
     held = emitter.known.get(name) or emitter.constants.get(name)
     array = None if held is None else held.array
@@ -68,7 +68,7 @@ def _contents(call: OnnxNode, position: int, count: int) -> numpy.ndarray | None
 
 
 def _fields(packed: numpy.ndarray, bits: int) -> numpy.ndarray:
-    """The fields of `bits` bits of bytes, the low ones first, along the last axis."""
+    """Unpack values of `bits` bits from bytes, low bits first, along the last axis."""
     if bits == 8:
         return packed
     shifts = numpy.arange(0, 8, bits, dtype=numpy.uint8)
@@ -94,7 +94,7 @@ def _weights(call: OnnxNode, k: int, n: int) -> str:
     fields = _unpacked(call, fields, bits)
     scale = _shaped(call, 2, (n, blocks))
     zero = _zeros(call, n, blocks, bits)
-    if call.given(4):  # which block's scale each k has
+    if call.given(4):  # the block of each k
         group = call.emit("counted", call.emit("cast", call.input(4), to=int64), count=blocks)
         fields = _first(call, call.emit("reshape", fields, shape=(n, blocks * block)), k)
         scale, zero = (
@@ -118,7 +118,7 @@ def _scaled(call: OnnxNode, fields: str, scale: str, zero: str) -> str:
 
 
 def _zeros(call: OnnxNode, n: int, blocks: int, bits: int) -> str:
-    """A zero point per block: given as floats, or packed like the weights; else the middle."""
+    """A zero point per block: floats, or packed like the weights; by default the middle value."""
     if not call.given(3):
         return call.number(float(1 << (bits - 1)), float32)
     if call.type(3).dtype != uint8:
@@ -128,7 +128,7 @@ def _zeros(call: OnnxNode, n: int, blocks: int, bits: int) -> str:
 
 
 def _shaped(call: OnnxNode, position: int, shape: tuple[int, ...]) -> str:
-    """An input that has this shape, or as many elements in a row."""
+    """An input of this shape, reshaped if it has the same element count."""
     own, wanted = call.shape(position), tuple(map(as_size, shape))
     if own != wanted and product(own) != product(wanted):
         raise Unsupported(f"input {position} is {call.type(position)}, expected {shape}")
@@ -153,9 +153,9 @@ def _as(call: OnnxNode, value: str, dtype: DType) -> str:
 
 
 def gather(call: OnnxNode) -> Result:
-    """Rows of a table, their scales and zero points, and then the numbers they stand for.
+    """Gather rows of a table, their scales and zero points, and dequantise them.
 
-    An index outside of the table gives zeros.
+    Indices out of range give zeros.
     """
     data, rank = call.type(0), call.type(0).rank
     at, along = call.attribute("gather_axis"), call.attribute("quantize_axis")
@@ -181,7 +181,7 @@ def gather(call: OnnxNode) -> Result:
 
 
 def _inside(call: OnnxNode, extent: Size) -> tuple[str, str]:
-    """Whether indices lie in the axis, and indices that do."""
+    """Whether indices are in range, and the indices with invalid ones replaced by 0."""
     index = _as(call, call.input(1), int64)
     count = call.emit("size_tensor", values=(extent,), dtype=int64, scalar=True)
     low = call.emit("greater_equal", index, call.emit("neg", count))
@@ -190,7 +190,7 @@ def _inside(call: OnnxNode, extent: Size) -> tuple[str, str]:
 
 
 def _taken_zeros(call: OnnxNode, index: str, at: int, packed: bool, last: Size) -> tuple[str, ...]:
-    """The zero points of the rows that are taken; those of bytes are in the middle."""
+    """The zero points of the gathered rows; by default the middle value for bytes."""
     if call.given(3):
         zero = call.emit("gather", call.input(3), index, axis=at)
         if packed:

@@ -1,7 +1,7 @@
-"""Bytes and the numbers behind them: a byte q stands for (q - zero) * scale.
+"""Quantised bytes: a byte q means (q - zero) * scale.
 
-In the rows that use this, scales and zero points are single numbers, inputs of their own behind
-the bytes: x, its scale, its zero point.
+In these rows, scales and zero points are single numbers, inputs after the bytes: x, its scale, its
+zero point.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from anydim.frontends.onnx.operators.quantised import per_place
 
 
 def single_number(call: OnnxNode, position: int) -> str:
-    """A scale or zero point that must be one number; a vector of one counts as one."""
+    """A scale or zero point that must be one number; a vector of one element is accepted."""
     kind = call.type(position)
     if kind.rank > 1 or (kind.rank == 1 and kind.shape[0].constant != 1):
         raise Unsupported(f"input {position} is {kind}, expected a single number")
@@ -21,14 +21,14 @@ def single_number(call: OnnxNode, position: int) -> str:
 
 
 def zero_point(call: OnnxNode, position: int, dtype: DType) -> str:
-    """A zero point; 0 where none is given."""
+    """A zero point; 0 if none is given."""
     return single_number(call, position) if call.given(position) else call.number(0, dtype)
 
 
 def real(call: OnnxNode, x: int, over: str | None = None) -> str:
-    """The numbers behind the bytes of input x, whose scale and zero point are the next two.
+    """Dequantise input x, whose scale and zero point are the next two inputs.
 
-    With `over`, a scale, they are counted in steps of it.
+    With `over`, a scale, the result is in multiples of it.
     """
     scale = single_number(call, x + 1)
     if over is not None:
@@ -38,18 +38,18 @@ def real(call: OnnxNode, x: int, over: str | None = None) -> str:
 
 
 def steps(call: OnnxNode, x: int) -> str:
-    """The bytes of input x less their zero point, the input after its scale, as int32."""
+    """The bytes of input x minus their zero point (two inputs later), as int32."""
     zero = zero_point(call, x + 2, call.type(x).dtype)
     wide = (call.emit("cast", value, to=int32) for value in (call.input(x), zero))
     return call.emit("sub", *wide)
 
 
 def small(call: OnnxNode, value: str, scale: int, dtype: DType) -> str:
-    """Numbers as bytes of a type; the zero point is the input after their scale."""
+    """Quantise to a type; the zero point is the input after the scale."""
     zero = zero_point(call, scale + 1, dtype)
     return call.emit("quantize", value, single_number(call, scale), zero, to=dtype)
 
 
 def rounded(call: OnnxNode, value: str, factor: str, zero: int, dtype: DType) -> str:
-    """Bytes of what is counted in steps once it is multiplied with a factor."""
+    """Requantise multiples of a scale after multiplication by a factor."""
     return call.emit("requantize", value, factor, zero_point(call, zero, dtype), to=dtype)

@@ -1,4 +1,4 @@
-"""Element work: activations with the bias before them, sums, products of complex numbers."""
+"""Elementwise operators: activations with a bias, sums, products of complex numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anydim.frontends.onnx.operators.call import OnnxNode, Result
 
 
 def summed(call: OnnxNode, *positions: int) -> str:
-    """The first input and those of `positions` that are given, added up in this order."""
+    """The sum of the first input and the given ones of `positions`, in this order."""
     total = call.input(0)
     for position in positions:
         if call.given(position):
@@ -51,7 +51,7 @@ def bias_split_gelu(call: OnnxNode) -> Result:
 
 
 def bias_softmax(call: OnnxNode) -> Result:
-    """All axes from `axis` on count as one."""
+    """Softmax over all axes from `axis` on, as if flattened."""
     rank, axis = call.type(0).rank, call.attribute("axis")
     if not -rank <= axis < rank:
         raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
@@ -65,7 +65,7 @@ def _not_training(call: OnnxNode, position: int) -> None:
 
 
 def bias_dropout(call: OnnxNode) -> Sequence[Result]:
-    """Data plus bias plus residual; outside of training nothing is dropped."""
+    """Data plus bias plus residual; without training nothing is dropped."""
     _not_training(call, 4)
     mask = call.emit("fill", shape=call.shape(0), value=True, dtype=boolean)
     return [summed(call, 1, 2), mask]
@@ -83,7 +83,7 @@ def passed_on(call: OnnxNode) -> Result:
 
 
 def complex_product(conjugate: bool) -> Callable[[OnnxNode], Result]:
-    """Pairs of real and imaginary parts, along the last axis."""
+    """Products of complex numbers: pairs of real and imaginary parts along the last axis."""
 
     def build(call: OnnxNode) -> Result:
         parts = []

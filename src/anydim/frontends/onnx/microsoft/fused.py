@@ -1,4 +1,4 @@
-"""Matrix products and convolutions with what was fused into them: transposes, sums, activations."""
+"""Matrix products and convolutions with fused transposes, sums and activations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FUSED_WINDOW: dict[str, Any] = {**WINDOW, "activation": str, "activation_params"
 
 
 def matmul(call: OnnxNode) -> str:
-    """alpha * a b, either of them transposed; a vector stays as it is."""
+    """alpha * a b, each optionally transposed; vectors are not transposed."""
     product = call.emit("matmul", _operand(call, 0, "A"), _operand(call, 1, "B"))
     alpha = call.attribute("alpha")
     if alpha == 1:
@@ -34,7 +34,7 @@ def matmul(call: OnnxNode) -> str:
 
 
 def _operand(call: OnnxNode, position: int, side: str) -> str:
-    """Matrices [..., rows, inner]; with `transBatch` the file has their rows at axis 0."""
+    """Matrices [..., rows, inner]; with `transBatch` the file stores their rows in axis 0."""
     rank = call.type(position).rank
     order = list(range(rank))
     if rank > 2 and call.attribute(f"transBatch{side}"):

@@ -1,4 +1,4 @@
-"""GroupQueryAttention and RotaryEmbedding: caches of keys and values, and angles by position."""
+"""GroupQueryAttention and RotaryEmbedding: caches of keys and values, rotation by position."""
 
 from __future__ import annotations
 
@@ -23,20 +23,23 @@ from anydim.frontends.onnx.operators.attention import (
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.sizes import Size, maximum, simplify
 
-_SMOOTH = 0.0  # the score of a key that is not there, with smooth_softmax
+_SMOOTH = 0.0  # the score of the additional key of smooth_softmax
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Where the new rows of each sequence stand: `first` [batch] and `own` [batch, rows] places."""
+    """The positions of the new rows of each sequence: `first` [batch] and `own` [batch, rows]."""
 
     first: str
     own: str
 
 
 def group_query_attention(call: OnnxNode) -> Sequence[Result]:
-    """Queries share keys in groups; new keys and values go into a cache, each sequence at its own
-    place: `seqlens_k` + 1 counts what it has with the new rows, the whole prompt begins at 0."""
+    """Attention in which groups of queries share keys; new keys and values are written to a cache.
+
+    Each sequence has its own position: `seqlens_k` + 1 is its length with the new rows; a whole
+    prompt starts at 0.
+    """
     refuse(call, range(12, 16), ("sliding_window_cache", "qk_output", "kv_cache_bit_width"))
     if any(call.attribute(f"{side}_quant_type") != "NONE" for side in "kv"):
         raise Unsupported("a quantised cache")
@@ -50,14 +53,14 @@ def group_query_attention(call: OnnxNode) -> Sequence[Result]:
 
 
 def _used(call: OnnxNode, cache: str, position: int) -> str:
-    """What the longest sequence has of a cache: a buffer may have room for many more."""
+    """The part of a cache that the longest sequence uses: buffers may be larger."""
     if not call.given(position):
         return cache
     return call.emit("slice", cache, starts=(0,), ends=(call.size(6),), axes=(2,))
 
 
 def _attended(call: OnnxNode, query: str, key: str, value: str, new: _Rows) -> str:
-    """Heads that share keys are further rows of them: one product serves the group."""
+    """Heads that share keys become rows of one product per group."""
     batch, count, rows, depth = call.kind(query).shape
     kept = call.attribute("kv_num_heads")
     group = call.attribute("num_heads") // kept
@@ -78,7 +81,7 @@ def _attended(call: OnnxNode, query: str, key: str, value: str, new: _Rows) -> s
 
 
 def _given(call: OnnxNode) -> tuple[str, str, str]:
-    """Queries, keys and values with heads as axes; packed ones lie side by side."""
+    """Queries, keys and values with heads as axes; packed ones are split."""
     heads, kept = call.attribute("num_heads"), call.attribute("kv_num_heads")
     if min(heads, kept) < 1 or heads % kept:
         raise Unsupported(f"{heads} heads of queries, {kept} of keys")
@@ -97,7 +100,7 @@ def _given(call: OnnxNode) -> tuple[str, str, str]:
 
 
 def _new_rows(call: OnnxNode, rows: Size) -> _Rows:
-    """The new rows end where the sequence does; where all of it is new they begin at 0."""
+    """The new rows end at the end of the sequence; they start at 0 if all of it is new."""
     lengths, total = (call.emit("cast", call.input(n), to=int64) for n in (5, 6))
     if call.kind(total).rank:
         total = call.emit("reshape", total, shape=())
@@ -117,14 +120,14 @@ def _positions(call: OnnxNode, new: _Rows) -> str:
 
 
 def _turned(call: OnnxNode, value: str, positions: str) -> str:
-    """Pairs of elements turned by the angles of each row's position."""
+    """Rotate pairs of elements by the angles of each row's position."""
     call.axes(7, 2), call.axes(8, 2)
     tables = (call.input(7), call.input(8))
     return turned(call, value, tables, positions, bool(call.attribute("rotary_interleaved")))
 
 
 def _cached(call: OnnxNode, new: str, position: int, rows: _Rows) -> str:
-    """The past with new rows in it: as long as the past, or as the longest sequence now is."""
+    """The cache with the new rows: as long as the past, or as the longest sequence now."""
     if not call.given(position):
         return new
     count = simplify(maximum(call.axes(position, 4)[2], call.size(6)), call.box)
@@ -133,7 +136,7 @@ def _cached(call: OnnxNode, new: str, position: int, rows: _Rows) -> str:
 
 
 def _of_group(call: OnnxNode, value: str, group: int) -> str:
-    """[..., rows, n] for each head of a group, one after another: [..., group * rows, n]."""
+    """Repeat [..., rows, n] for each head of a group: [..., group * rows, n]."""
     if group == 1:
         return value
     *outer, rows, width = call.kind(value).shape
@@ -143,8 +146,8 @@ def _of_group(call: OnnxNode, value: str, group: int) -> str:
 
 
 def _allowed(call: OnnxNode, given: Operands, new: _Rows, group: int) -> str:
-    """[batch, 1, rows, columns]: keys up to the row, or all of its sequence; none older than the
-    window has room for."""
+    """[batch, 1, rows, columns]: the keys up to the row, or of the whole sequence, within the
+    window."""
     columns = places(call, given.columns)
     if call.attribute("causal"):
         last = _of_group(call, call.emit("unsqueeze", new.own, axes=(1, 3)), group)
@@ -161,8 +164,7 @@ def _allowed(call: OnnxNode, given: Operands, new: _Rows, group: int) -> str:
 
 
 def _bias(call: OnnxNode, given: Operands, group: int) -> str:
-    """The input attention_bias against the scores, for all keys of the cache; those that it
-    leaves out at the end are not allowed anyway."""
+    """The input attention_bias padded to all keys of the cache; the padding is masked anyway."""
     bias, shape = call.input(10), call.axes(10, 4)
     missing = simplify(maximum(given.columns - shape[-1], 0), call.box)
     if missing.constant != 0:
@@ -175,7 +177,7 @@ def _bias(call: OnnxNode, given: Operands, group: int) -> str:
 
 
 def _shares(call: OnnxNode, scores: str, given: Operands, group: int) -> str:
-    """Softmax; a sink is a further score of each head, whose share nobody gets."""
+    """Softmax; a sink is an additional score per head whose share is discarded."""
     if call.given(11):
         rows = given.rows.divide_exactly(group)
         sink = call.emit("reshape", call.input(11), shape=(given.count, group, 1, 1))
@@ -193,22 +195,24 @@ def _shares(call: OnnxNode, scores: str, given: Operands, group: int) -> str:
     return call.emit("div", powers, total)
 
 
-# ---- angles ------------------------------------------------------------------------------------
+# ---- rotation ----------------------------------------------------------------------------------
 
 
 def turned(
     call: OnnxNode, value: str, tables: tuple[str, str], positions: str, interleaved: bool,
     flat: bool = False,
 ) -> str:  # fmt: skip
-    """[batch, head, row, depth] by the rows of the tables of cosines and sines at `positions`,
-    [batch, row]; as many elements as the tables have angles for."""
+    """Rotate [batch, head, row, depth] by the rows of cosine and sine tables at `positions`.
+
+    `positions` is [batch, row]; rotates as many elements as the tables have angles for.
+    """
     cos, sin = (call.emit("gather", table, positions, axis=0) for table in tables)
     width = call.kind(cos).shape[-1] * 2
     return turned_pairs(call, value, (cos, sin), interleaved, width, flat)
 
 
 def rotary_embedding(call: OnnxNode) -> Result:
-    """Positions are those of each row, or one number: that of the first row."""
+    """Positions are given per row, or as the position of the first row."""
     refuse(call, (), ("is_packed_batching",))
     flat = len(call.axes(0, 3, 4)) == 3
     x = call.input(0)

@@ -1,4 +1,4 @@
-"""Images whose channels come last: convolutions, normalisations by groups of channels."""
+"""Operators on images in channels-last layout: convolutions, group normalisations."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def skip_group_norm(call: OnnxNode) -> Sequence[Result]:
 
 
 def _normalised(call: OnnxNode, value: str) -> str:
-    """Scaled to mean 0 and variance 1 over the places and channels of each group."""
+    """Normalise to mean 0 and variance 1 over the pixels and channels of each group."""
     kind = call.kind(value)
     work = working(kind.dtype)
     parts, axes = _by_groups(call, kind.shape)
@@ -91,7 +91,7 @@ def _normalised(call: OnnxNode, value: str) -> str:
 
 
 def _by_groups(call: OnnxNode, shape: Sequence[Size]) -> tuple[tuple[Size | int, ...], Any]:
-    """The shape with groups of channels apart, and the axes of a group."""
+    """The shape with groups of channels as an axis, and the axes of a group."""
     groups, last = call.attribute("groups"), call.attribute("channels_last")
     if groups < 1:
         raise Unsupported(f"groups {groups}")
@@ -101,7 +101,7 @@ def _by_groups(call: OnnxNode, shape: Sequence[Size]) -> tuple[tuple[Size | int,
 
 
 def _per_channel(call: OnnxNode, value: str, rank: int) -> str:
-    """A number for each channel, against images."""
+    """A vector of one number per channel, broadcast to images."""
     if call.attribute("channels_last"):
         return value
     return call.emit("unsqueeze", value, axes=tuple(range(1, rank - 1)))

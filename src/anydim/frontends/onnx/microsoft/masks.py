@@ -1,7 +1,7 @@
-"""What is added to the scores of an attention: padding as the files of onnxruntime give it.
+"""Masks of attention scores, in the forms of onnxruntime's files.
 
-A key that is padding gets `mask_filter_value`, as onnxruntime has it, so that a row with nothing
-else is not empty; a key that comes later than its row has no share at all.
+A padding key gets `mask_filter_value`, as in onnxruntime, so that a fully masked row is not empty;
+a key after its row gets a share of 0.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ FILTERED = -10000.0
 
 
 def padding(call: OnnxNode, position: int, given: Operands) -> str | None:
-    """A mask of keys as what is added to scores; None where the node has none.
+    """The padding mask as an addend of scores; None if the node has none.
 
-    [batch, columns], [batch, rows, columns]: 0 is padding. [batch]: where padding begins.
-    [2 * batch]: these, then where what is no padding begins. [batch, 1, most, most]: what the rows
-    after the past see.
+    [batch, columns], [batch, rows, columns]: 0 is padding. [batch]: the start of padding. [2 *
+    batch]: this, then the end of padding at the front. [batch, 1, most, most]: the keys visible to
+    each row, past included.
     """
     if not call.given(position):
         return None
@@ -33,7 +33,7 @@ def padding(call: OnnxNode, position: int, given: Operands) -> str | None:
 
 
 def _kept(call: OnnxNode, position: int, given: Operands) -> str:
-    """Which keys are no padding, against [batch, heads, rows, columns]."""
+    """The keys that are not padding, broadcast to [batch, heads, rows, columns]."""
     mask, kind = call.input(position), call.type(position)
     if kind.rank == 1:
         return _in_ranges(call, mask, given)
@@ -50,7 +50,7 @@ def _kept(call: OnnxNode, position: int, given: Operands) -> str:
 
 
 def _in_ranges(call: OnnxNode, ends: str, given: Operands) -> str:
-    """Keys below the end of their row, and from its begin on where the ends hold both."""
+    """The keys below the end of their row, and from its start on if both are given."""
     (count,) = call.kind(ends).shape
     columns = places(call, given.columns)
     if call.proved(count, "==", given.batch):
@@ -66,7 +66,7 @@ def _in_ranges(call: OnnxNode, ends: str, given: Operands) -> str:
 
 
 def _per_row(call: OnnxNode, numbers: str, start: Size | int, end: Size | int) -> str:
-    """Some numbers, one for each row of the batch, against [batch, heads, rows, columns]."""
+    """A slice of numbers, one per batch row, broadcast to [batch, heads, rows, columns]."""
     part = call.emit("slice", numbers, axes=(0,), starts=(start,), ends=(end,))
     part = part if call.kind(part).dtype == int64 else call.emit("cast", part, to=int64)
     return call.emit("unsqueeze", part, axes=(1, 2, 3))
@@ -77,7 +77,7 @@ def places(call: OnnxNode, count: Size) -> str:
 
 
 def not_later(call: OnnxNode, given: Operands) -> str:
-    """[rows, columns]: whether a key comes no later than the row, which follows the past."""
+    """[rows, columns]: whether a key is at most at the row's position, which is after the past."""
     place = call.emit("unsqueeze", places(call, given.rows), axes=(1,))
     if given.past.constant != 0:
         before = call.emit("size_tensor", values=(given.past,), dtype=int64, scalar=True)
@@ -86,7 +86,7 @@ def not_later(call: OnnxNode, given: Operands) -> str:
 
 
 def masked(call: OnnxNode, scores: str, added: Sequence[str | None], allowed: str | None) -> str:
-    """Scores plus what is added to them; those that are not allowed have no share."""
+    """Add addends to scores; scores that are not allowed become -inf."""
     dtype: DType = call.kind(scores).dtype
     for value in added:
         scores = scores if value is None else call.emit("add", scores, value)

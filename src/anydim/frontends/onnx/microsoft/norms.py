@@ -1,4 +1,4 @@
-"""Normalisations, with the sums before them."""
+"""Normalisations with fused additions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anydim.frontends.onnx.operators.norms import layer_norm, root_mean_square
 
 
 def simplified_layer_norm(call: OnnxNode) -> Sequence[Result]:
-    """Over the axes from `axis` on."""
+    """Normalise over the axes from `axis` on."""
     rank, axis = call.type(0).rank, call.attribute("axis")
     if not -rank <= axis < rank:
         raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
@@ -22,7 +22,7 @@ def simplified_layer_norm(call: OnnxNode) -> Sequence[Result]:
 
 
 def _plain(call: OnnxNode) -> None:
-    """Unsupported where the statistics are asked for, which onnxruntime does not compute."""
+    """Unsupported if the statistics are requested: onnxruntime does not compute them."""
     if any(call.outputs[1:3]):
         raise Unsupported("its results mean and inv_std_var")
 
@@ -44,9 +44,9 @@ def skip_simplified_layer_norm(call: OnnxNode) -> Sequence[Result]:
 
 
 def embed_layer_norm(call: OnnxNode) -> Sequence[Result]:
-    """Rows of tables by words, positions and segments, added and normalised.
+    """Sum of table rows for words, positions and segments, normalised.
 
-    Results are the normalised rows, how many places of the mask are 1, and the sums.
+    Results are the normalised rows, the mask's count of ones, and the sums.
     """
     call.axes(0, 2), call.axes(2, 2), call.axes(3, 2)
     words = call.emit("gather", call.input(2), call.input(0), axis=0)
@@ -69,7 +69,7 @@ def _places(call: OnnxNode) -> str:
 
 
 def _counts(call: OnnxNode) -> str:
-    """How many places of each row of the mask are 1; none without a mask."""
+    """The number of ones in each row of the mask; 0 without a mask."""
     if not call.given(7):
         return call.emit("fill", shape=call.shape(0)[:1], value=0, dtype=int32)
     ones = call.emit("equal", call.input(7), call.number(1, call.type(7).dtype))

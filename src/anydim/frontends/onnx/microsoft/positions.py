@@ -1,4 +1,4 @@
-"""What is added to scores for the distance of two places."""
+"""Biases of attention scores by relative position."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from anydim.sizes import Size
 
 
 def relative_position_bias(call: OnnxNode) -> Result:
-    """[1, heads, queries, keys]: a number for each bucket of distances (T5).
+    """[1, heads, queries, keys]: a number per bucket of distances (T5).
 
-    The table is declared as [buckets, heads], and its numbers lie as [heads, buckets].
+    The table is declared as [buckets, heads], but its numbers are laid out as [heads, buckets].
     """
     buckets, heads = (size.constant for size in call.axes(0, 2))
     if not buckets or heads is None:
@@ -29,8 +29,11 @@ def relative_position_bias(call: OnnxNode) -> Result:
 
 
 def _bucket(call: OnnxNode, queries: Size, keys: Size, buckets: int) -> str:
-    """[queries, keys]: half of the buckets count steps, half grow to `max_distance`; keys after
-    the query have their own where both directions count, and bucket 0 where not."""
+    """The bucket of each distance [queries, keys].
+
+    Half of the buckets are linear, half logarithmic up to `max_distance`; keys after the query have
+    separate buckets if bidirectional, else bucket 0.
+    """
     zero = call.number(0, int64)
     place = call.emit("unsqueeze", places(call, queries), axes=(1,))
     behind = call.emit("sub", place, places(call, keys))
@@ -58,7 +61,7 @@ def _bucket(call: OnnxNode, queries: Size, keys: Size, buckets: int) -> str:
 
 
 def gated_relative_position_bias(call: OnnxNode) -> Result:
-    """[batch, heads, rows, rows]: the bias times a gate that each row's query opens."""
+    """[batch, heads, rows, rows]: the bias times a gate computed from each row's query."""
     refuse(call, (6,))
     call.axes(0, 3), call.axes(3, 2)
     dtype = call.type(0).dtype

@@ -1,4 +1,4 @@
-"""Products of matrices of bytes, whose results are floats or bytes again."""
+"""Matrix products of bytes with results of floats or bytes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ def scaled_product(
     call: OnnxNode, a: str, b: int, zeros: tuple[str, int], scales: tuple[str, int],
     bias: int, to: DType = float32,
 ) -> str:  # fmt: skip
-    """The product of bytes `a` and input `b` as floats: sums less zero points, scaled, plus a bias.
+    """The product of bytes `a` and input `b` as floats: minus zero points, scaled, plus a bias.
 
-    The scale and zero point of a are single numbers; those of b are inputs, single or for each
-    column.
+    The scale and zero point of a are single numbers; those of b are inputs, single or per column.
     """
     columns = call.shape(b)[-1] if call.type(b).rank > 1 else None
     b_zero = (
@@ -50,7 +49,7 @@ def product_to_float(call: OnnxNode) -> Result:
 
 
 def gemm(call: OnnxNode) -> Result:
-    """Inputs A, B with scales and zero points, C as sums; then scale and zero of the result.
+    """Inputs A, B with scales and zero points, C as sums; then scale and zero point of the result.
 
     Without the last two the result is float32.
     """

@@ -1,8 +1,8 @@
-"""Element work, means and joins of quantised numbers: those of the QLinear family.
+"""Elementwise operators, means and concatenation of quantised numbers: the QLinear family.
 
-A number is a byte, its scale and its zero point; see `bytes.py`.
-As onnxruntime has it: what is computed is that of the numbers themselves, in float32, or in int32
-where it is a sum; only the result is rounded, to even, and limited to its type.
+A number is a byte, its scale and its zero point; see `bytes.py`. As in onnxruntime, the computation
+uses dequantised numbers, in float32, or int32 for sums; only the result is rounded to even and
+saturated.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def channels_last(call: OnnxNode, value: str) -> str:
 
 
 def moved(call: OnnxNode, value: str, made: Callable[[str], str]) -> str:
-    """What is made of a value with channels first, in the layout that the node says."""
+    """Apply `made` with channels first; the result has the node's layout."""
     if not call.attribute("channels_last"):
         return made(value)
     if call.kind(value).rank < 3:
@@ -52,7 +52,7 @@ def moved(call: OnnxNode, value: str, made: Callable[[str], str]) -> str:
 
 
 def add(call: OnnxNode) -> Result:
-    """Both are counted in steps of the result before they are added."""
+    """Add in multiples of the result's scale."""
     scale = single_number(call, 6)
     total = call.emit("add", real(call, 0, scale), real(call, 3, scale))
     return rounded(call, total, call.number(1.0, float32), 7, call.type(0).dtype)
@@ -66,7 +66,7 @@ def multiply(call: OnnxNode) -> Result:
 
 
 def of_one(name: str, **renamed: str) -> Callable[[OnnxNode], Result]:
-    """A function of single numbers; `renamed` leads from its attributes to those of the node."""
+    """A function of one number; `renamed` maps its attributes to those of the node."""
 
     def build(call: OnnxNode) -> Result:
         attributes = {own: call.attribute(theirs) for own, theirs in renamed.items()}
@@ -77,9 +77,10 @@ def of_one(name: str, **renamed: str) -> Callable[[OnnxNode], Result]:
 
 
 def softmax(call: OnnxNode) -> Result:
-    """`opset` is that of the Softmax it was: before 13, all axes from `axis` on count as one.
+    """Softmax; `opset` is that of the original Softmax: before 13, axes from `axis` on are
+    flattened.
 
-    As onnxruntime has it, a whole number of steps make up 1, whatever the scale says.
+    As in onnxruntime, shares are multiples of 1 / floor(1 / scale).
     """
     axis: Any = call.attribute("axis")
     rank = call.type(0).rank
@@ -93,13 +94,14 @@ def softmax(call: OnnxNode) -> Result:
 
 
 def choose(call: OnnxNode) -> Result:
-    """Inputs condition, X with scale and zero, Y likewise, scale and zero of the result."""
+    """Inputs condition, X with scale and zero point, Y likewise, scale and zero point of the
+    result."""
     both = (small(call, real(call, x), 7, call.type(x).dtype) for x in (1, 4))
     return call.emit("where", call.input(0), *both)
 
 
 def concat(call: OnnxNode) -> Result:
-    """Parts that have the scale and zero point of the result already are taken as they are."""
+    """Concatenate; parts with the scale and zero point of the result are not requantised."""
     if len(call.inputs) < 5 or len(call.inputs) % 3 != 2:
         raise Unsupported(f"{len(call.inputs)} inputs")
     dtype = call.type(1).dtype
@@ -114,7 +116,7 @@ def concat(call: OnnxNode) -> Result:
 
 
 def _equal(call: OnnxNode, left: int, right: int) -> bool:
-    """Whether two inputs are known to be the same number."""
+    """Whether two inputs are known to be equal."""
     if not (call.tells(left) and call.tells(right)):
         return False
     return bool((call.known(left).ravel() == call.known(right).ravel()).all())
@@ -152,7 +154,7 @@ def global_average_pool(call: OnnxNode) -> Result:
 
 
 def max_pool(call: OnnxNode) -> Result:
-    """The largest bytes of windows, channels last."""
+    """The maximum of bytes in windows, channels last."""
     made = call.emit(
         "max_pool", channels_first(call, call.input(0)), kernel=call.attribute("kernel_shape"),
         ceil=bool(call.attribute("ceil_mode")), **window_attributes(call),
@@ -161,7 +163,7 @@ def max_pool(call: OnnxNode) -> Result:
 
 
 def convolution(call: OnnxNode) -> Result:
-    """The standard's QLinearConv; channels may come last, in the weights they never do."""
+    """The standard's QLinearConv with optional channels-last layout; weights are channels first."""
 
     def convolved(value: str) -> str:
         total = integer_convolution(call, value, 3, 2, 5)

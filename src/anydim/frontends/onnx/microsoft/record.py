@@ -1,11 +1,11 @@
-"""What is known of an operator that the onnx package does not know.
+"""Declarations of operators that the onnx package has no schemas for.
 
     row(norms.skip_layer_norm, "input skip gamma beta? bias? -> output mean? inv? sum?",
         epsilon=1e-12)
 
-A name with a question mark may be missing. An attribute is given by its default, or by its kind
-where it has none: `int`, `float`, `str`, `(int,)`; `required(int)` where a node has to have it.
-Names, orders and defaults are those of onnxruntime's docs/ContribOperators.md.
+A name with a question mark is optional. An attribute is declared by its default, or by its kind
+without one: `int`, `float`, `str`, `(int,)`; `required(int)` if it is mandatory. Names, orders and
+defaults are those of onnxruntime's docs/ContribOperators.md.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Required:
 
 @dataclass(frozen=True)
 class Row:
-    """How an operator is built, its inputs and results by name, and its attributes.
+    """The builder of an operator, its inputs and results by name, and its attributes.
 
-    `types` are the element types of its first input, `limits` what it does not do, for the page.
+    `types` are the element types of its first input, `limits` its restrictions for the page.
     """
 
     build: Build
@@ -43,7 +43,7 @@ class Row:
 
 
 def required(kind: Any) -> Required:
-    """An attribute without which there is no node."""
+    """Declare a mandatory attribute."""
     return Required(kind)
 
 
@@ -57,7 +57,7 @@ def row(
 
 
 def schema_of(record: Row, domain: str, name: str) -> Any:
-    """A row in the form in which the onnx package describes its own operators."""
+    """A row as an OpSchema of the onnx package."""
     import onnx
 
     kinds = [f"tensor({kind})" for kind in record.types]
@@ -71,7 +71,7 @@ def schema_of(record: Row, domain: str, name: str) -> Any:
 
 
 def _formal(text: str) -> Any:
-    """An input or result; its type is told by `T`, though not all have to be of one."""
+    """An input or result; all have type variable `T`, though their types may differ."""
     import onnx
 
     schema: Any = onnx.defs.OpSchema

@@ -1,4 +1,4 @@
-"""Recurrent layers whose weights are bytes."""
+"""Recurrent layers with weights of bytes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from anydim.frontends.onnx.operators.recurrent import recurrent
 
 
 def dynamic_lstm(call: OnnxNode) -> list[Result]:
-    """The standard's LSTM of an input that is quantised as a whole, and of states that are.
+    """The standard's LSTM with dynamically quantised input and states.
 
-    Weights are [directions, input, 4 * hidden], scales and zero points one per direction or one
-    per direction and column.
+    Weights are [directions, input, 4 * hidden], scales and zero points one per direction or one per
+    direction and column.
     """
     x, x_scale, x_zero = dynamic_bytes(call, call.input(0))
     w_scale, w_zero, r_scale, r_zero = (_columns(call, number) for number in range(8, 12))
@@ -36,7 +36,7 @@ def _columns(call: OnnxNode, number: int) -> str:
 
 
 def _at(call: OnnxNode, name: str, direction: int) -> str:
-    """What a tensor has of a direction."""
+    """The part of a tensor for a direction."""
     kind = call.kind(name)
     part = call.emit("slice", name, starts=(direction,), ends=(direction + 1,), axes=(0,))
     return call.emit("reshape", part, shape=kind.shape[1:])

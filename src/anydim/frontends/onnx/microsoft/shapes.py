@@ -1,4 +1,4 @@
-"""Operators about shapes and places, many of them older forms of those of the standard."""
+"""Operators on shapes and indices, many of them older forms of the standard's operators."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from anydim.frontends.onnx.operators.table import same
 from anydim.sizes import as_size
 
 _ANY = (*FLOATS, "int64", "int32", "bool")
-_PAD_OPSET = 18  # that of the standard's Pad which has the inputs of this one
+_PAD_OPSET = 18  # of the standard's Pad with the inputs of this one
 
 
 def range_(call: OnnxNode) -> Result:
-    """A step that is missing is 1."""
+    """Range; the step defaults to 1."""
     if call.given(2):
         return standard.range_(call)
     step = call.number(1, call.type(0).dtype)
@@ -30,7 +30,7 @@ def range_(call: OnnxNode) -> Result:
 
 
 def pad(call: OnnxNode) -> Result:
-    """The counts may be a matrix of one row."""
+    """Pad; the counts may be a matrix of one row."""
     counts = call.input(1)
     if call.type(1).rank == 2:
         counts = call.emit("squeeze", counts, axes=(0,))
@@ -46,14 +46,14 @@ def expand_dims(call: OnnxNode) -> Result:
 
 
 def different(call: OnnxNode) -> Sequence[Result]:
-    """In the order in which they come: the different ones, which one each is, how many of each."""
+    """In order of first occurrence: unique elements, the index of each element, counts."""
     asked = (False, *(bool(name) for name in (*call.outputs[1:3], "", "")[:2]))
     found = unique(call, call.input(0), None, False, asked)
     return [found[0], found[2], found[3]]
 
 
 def distances(call: OnnxNode) -> Result:
-    """[rows of a, rows of b]: between each two, squared unless the metric is euclidean."""
+    """Pairwise distances [rows of a, rows of b], squared unless the metric is euclidean."""
     metric = call.attribute("metric")
     if metric not in ("euclidean", "sqeuclidean") or call.type(0).rank != 2:
         raise Unsupported(f"metric {metric!r} of {call.type(0)}")
@@ -64,7 +64,7 @@ def distances(call: OnnxNode) -> Result:
 
 
 def convolution_transpose(call: OnnxNode) -> Result:
-    """The standard's, with its padding as an input of sizes."""
+    """The standard's ConvTranspose with its padding as an input."""
     inputs = (*call.inputs[:2], *call.inputs[3:4])
     attributes = dict(call.attributes)
     if call.given(2):
@@ -73,12 +73,12 @@ def convolution_transpose(call: OnnxNode) -> Result:
 
 
 def embedding(call: OnnxNode) -> Result:
-    """Rows of a table; what the other inputs say concerns gradients."""
+    """Gather rows of a table; the other inputs concern gradients."""
     return call.emit("gather", call.input(0), call.input(1), axis=0)
 
 
 def windows(call: OnnxNode) -> Result:
-    """Windows of `size` along an axis, each `step` after the last; they become the last axis."""
+    """Windows of `size` along an axis with stride `step`; they become the last axis."""
     rank, axis = call.type(0).rank, call.attribute("dim")
     size, step = call.attribute("size"), call.attribute("step")
     if not -rank <= axis < rank or min(size, step) < 1:
@@ -96,7 +96,8 @@ def windows(call: OnnxNode) -> Result:
 
 
 def real_transform(inverse: bool) -> Callable[[OnnxNode], Result]:
-    """The Fourier transform of real numbers along the last axis, [..., n / 2 + 1, 2], or back."""
+    """The Fourier transform of real numbers along the last axis, [..., n / 2 + 1, 2], or its
+    inverse."""
 
     def build(call: OnnxNode) -> Result:
         if call.attribute("signal_ndim") != 1 or not call.attribute("onesided"):

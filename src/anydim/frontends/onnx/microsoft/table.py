@@ -1,4 +1,4 @@
-"""The table of operators of onnxruntime: a row for each, by domain and name.
+"""The table of onnxruntime's operators: a row for each, by domain and name.
 
 Each file of the folder has the rows of its family in `ROWS`, by their names in com.microsoft.
 """
@@ -38,12 +38,12 @@ ROWS: dict[tuple[str, str], Row] = {
     **{(DOMAIN, name): row for family in _FAMILIES for name, row in family.items()},
     **{("", name): row for name, row in norms.STANDARD_ROWS.items()},
 }
-"""(domain, operator type) -> what is known of it.
+"""(domain, operator type) -> its row.
 
-Those of '' serve where the opset of the model has none of that name.
+Rows of domain '' apply if the opset of the model has no operator of that name.
 """
 
-# Domains whose operators fit one machine, and what to do instead.
+# Domains whose operators are machine-specific, with a hint.
 REFUSED = {
     "com.microsoft.nchwc": "its tensors have the layout of the machine on which onnxruntime"
     " saved the file: save it at GraphOptimizationLevel.ORT_ENABLE_EXTENDED",
@@ -52,6 +52,6 @@ REFUSED = {
 
 @lru_cache(maxsize=256)
 def find(domain: str, name: str) -> tuple[Build, Any] | None:
-    """The function and the schema of an operator; None where it is not of this table."""
+    """The builder and the schema of an operator; None if it has no row."""
     record = ROWS.get((domain, name))
     return None if record is None else (record.build, schema_of(record, domain, name))

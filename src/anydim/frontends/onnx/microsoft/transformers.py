@@ -1,4 +1,4 @@
-"""The parts of a transformer whose weights are bytes: those of floats, over dequantised ones."""
+"""Transformer operators with weights of bytes: the float versions on dequantised inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anydim.frontends.onnx.operators.quantised import per_place
 
 
 def _numbers(call: OnnxNode, tensor: int, scale: int, zero: int) -> str:
-    """The numbers behind the bytes of an input; scales are single, or one for each column."""
+    """Dequantise an input; scales are single numbers, or one per column."""
     columns = call.shape(tensor)[-1]
     inputs = [call.input(tensor), per_place(call, scale, columns)]
     if call.given(zero):
@@ -23,14 +23,14 @@ def _numbers(call: OnnxNode, tensor: int, scale: int, zero: int) -> str:
 
 
 def quantised_attention(call: OnnxNode) -> Sequence[Result]:
-    """Attention of dequantised numbers: the product becomes one of the bytes (`Integers`)."""
+    """Attention of dequantised numbers; the product runs on bytes (`Integers`)."""
     x, weights = _numbers(call, 0, 3, 6), _numbers(call, 1, 4, 7)
     mask, past = (call.input(n) if call.given(n) else None for n in (5, 8))
     return attention(replace(call, inputs=(x, weights, call.input(2), mask, past)))
 
 
 def quantised_embedding(call: OnnxNode) -> Sequence[Result]:
-    """Ids, five tensors of bytes and a mask; the scales of the five, and their zero points."""
+    """Ids, five tensors of bytes and a mask; then the five scales and zero points."""
     parts = [
         _numbers(call, position, number + 8, number + 13) if call.given(position) else None
         for number, position in enumerate((2, 3, 4, 5, 6))

@@ -1,6 +1,6 @@
-"""Rows of Attention and RotaryEmbedding: heads are axes, so that any number of them goes.
+"""Rows of Attention and RotaryEmbedding: heads are axes, so their number may be a dim.
 
-Queries are grouped by the head of keys that they share: q[b, h, g, i, d], k[b, h, j, d].
+Queries are grouped by the key head that they share: q[b, h, g, i, d], k[b, h, j, d].
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.frontends.onnx.operators.norms import common
 from anydim.sizes import Size, as_size, maximum, simplify
 
-_ABSENT = -1  # a window without a bound on that side
+_ABSENT = -1  # an unbounded side of a window
 
 
 @dataclass(frozen=True)
 class Operands:
     """Queries [batch, count, rows, depth], keys and values [batch, kept, columns, ...].
 
-    `grouped` says that several heads of queries may share one of keys; the first `past` columns
-    are of earlier calls.
+    `grouped`: several query heads may share a key head; the first `past` columns are from earlier
+    calls.
     """
 
     query: str
@@ -55,7 +55,7 @@ class Operands:
 
 
 def attention(call: OnnxNode) -> Sequence[Result]:
-    """Inputs Q, K, V, a mask, past keys and values, and how many keys of each row count."""
+    """Inputs Q, K, V, a mask, past keys and values, and the number of valid keys per row."""
     given = _operands(call)
     allowed, bias, always = _masks(call, (given.rows, given.columns), given.past, given.dtype)
     scale = scale_of(call, given.depth, given.dtype)
@@ -77,7 +77,7 @@ def attention(call: OnnxNode) -> Sequence[Result]:
 
 
 def _operands(call: OnnxNode) -> Operands:
-    """Q, K and V with heads as axes, past keys and values before the new ones."""
+    """Q, K and V with heads as axes, past keys and values concatenated before the new ones."""
     rank = call.type(0).rank
     if rank not in (3, 4) or any(call.type(n).rank != rank for n in (1, 2)):
         raise Unsupported(f"queries of type {call.type(0)}")
@@ -97,7 +97,7 @@ def _operands(call: OnnxNode) -> Operands:
 
 
 def operands_of(call: OnnxNode, query: str, key: str, value: str, past: Size | int = 0) -> Operands:
-    """Operands of values whose heads are axes."""
+    """Operands from values whose heads are axes."""
     batch, count, rows, depth = call.kind(query).shape
     kept, columns = call.kind(key).shape[1:3]
     return Operands(
@@ -107,7 +107,7 @@ def operands_of(call: OnnxNode, query: str, key: str, value: str, past: Size | i
 
 
 def shaped(call: OnnxNode, made: str, shape: Sequence[Size]) -> str:
-    """The value in a shape; it has it already where it has as many axes."""
+    """Reshape a value unless its rank matches."""
     same = len(shape) == call.kind(made).rank
     return made if same else call.emit("reshape", made, shape=tuple(shape))
 
@@ -122,7 +122,7 @@ def scores_of(call: OnnxNode, given: Operands, scale: str, shape: Sequence[Size]
 
 
 def capped_below(call: OnnxNode, scores: str, cap: float | None) -> str:
-    """Scores that stay below the soft cap, where there is one."""
+    """Apply the soft cap to scores, if there is one."""
     if not cap:
         return scores
     number = call.number(cap, call.kind(scores).dtype)
@@ -130,8 +130,10 @@ def capped_below(call: OnnxNode, scores: str, cap: float | None) -> str:
 
 
 def weighed(call: OnnxNode, shares: str, given: Operands, flat: bool) -> str:
-    """The values weighed by their shares: [batch, count, rows, width], or with the heads last,
-    [batch, rows, count * width], where `flat`."""
+    """Values weighted by their shares: [batch, count, rows, width].
+
+    `flat`: heads are last, [batch, rows, count * width].
+    """
     letters, width = given.letters, call.kind(given.value).shape[3]
     weights = shaped(call, shares, given.parts if given.grouped else given.whole)
     work = common((call.kind(weights).dtype, call.kind(given.value).dtype))
@@ -158,7 +160,7 @@ def split_heads(call: OnnxNode, value: str, count: int | None) -> str:
 
 
 def scale_of(call: OnnxNode, depth: Size, dtype: DType) -> str:
-    """What scores are multiplied with: one over the root of the depth unless it is given."""
+    """The scale of scores: 1 / sqrt(depth) by default."""
     scale = call.attribute("scale")
     if scale is not None:
         return call.number(float(scale), dtype)
@@ -172,8 +174,10 @@ def scale_of(call: OnnxNode, depth: Size, dtype: DType) -> str:
 def _masks(
     call: OnnxNode, shape: tuple[Size, Size], past: Size, dtype: DType
 ) -> tuple[str | None, str | None, bool]:
-    """(where attention is allowed, what is added to the scores, whether every row has an allowed
-    place if it has a place at all); None for what there is not."""
+    """(the allowed positions, an addend of scores, whether each row with keys has an allowed one).
+
+    None if there is no mask or addend.
+    """
     rows, columns = shape
     tests: list[str] = []
     bias = None
@@ -215,7 +219,7 @@ def _masks(
 
 
 def _wide_mask(call: OnnxNode, columns: Size) -> str:
-    """The mask for all keys; those that it leaves out at the end are not allowed."""
+    """The mask padded to all keys; the padding is not allowed."""
     kind = call.type(3)
     if not kind.rank:
         raise Unsupported(f"a mask of type {kind}")
@@ -233,7 +237,7 @@ def _wide_mask(call: OnnxNode, columns: Size) -> str:
 def _softmax(
     call: OnnxNode, scores: str, allowed: str | None, bias: str | None, dtype: DType, work: DType
 ) -> str:  # fmt: skip
-    """Shares along the last axis; a row in which nothing is allowed has shares of 0."""
+    """Shares along the last axis; rows without an allowed position get shares of 0."""
     precise = scores if work == dtype else call.emit("cast", scores, to=work)
     shares = call.emit("softmax", precise, axis=-1)
     if allowed is not None or bias is not None:
@@ -252,7 +256,7 @@ def _softmax(
 
 
 def rotary_embedding(call: OnnxNode) -> Result:
-    """Pairs of elements turned by angles: those of a place, or of a given position."""
+    """Rotate pairs of elements by the angles of their row, or of given positions."""
     flat = call.type(0).rank == 3
     x = call.input(0)
     if flat:
@@ -268,8 +272,10 @@ def rotary_embedding(call: OnnxNode) -> Result:
 def turned_pairs(
     call: OnnxNode, x: str, angles: tuple[str, str], interleaved: bool, width: Size, flat: bool
 ) -> str:
-    """The first `width` elements of rows [batch, head, row, depth] turned by cosines and sines:
-    pairs of neighbours, or of the two halves. `flat`: heads lie side by side afterwards."""
+    """Rotate the first `width` elements of [batch, head, row, depth] by cosines and sines.
+
+    Pairs are neighbours, or elements of the two halves. `flat`: heads are concatenated.
+    """
     batch, heads, rows, depth = call.kind(x).shape
     part = None if width == depth else width
     half = width.divide_exactly(as_size(2))

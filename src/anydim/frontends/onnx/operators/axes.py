@@ -1,4 +1,4 @@
-"""Rows of ONNX operators that find places along an axis, norm along it, or move blocks."""
+"""Rows of ONNX operators along an axis: arg-reductions, norms, block moves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def place(name: str) -> Callable[[OnnxNode], Result]:
 
 
 def hardmax(call: OnnxNode) -> Result:
-    """Before opset 13 all axes from `axis` on count as one."""
+    """Before opset 13 all axes from `axis` on are flattened."""
     axis, rank, shape = call.attribute("axis", -1), call.type(0).rank, call.shape(0)
     if call.opset >= 13:
         return call.emit("hardmax", call.input(0), axis=axis)
@@ -36,7 +36,7 @@ def hardmax(call: OnnxNode) -> Result:
 
 
 def lp_normalization(call: OnnxNode) -> Result:
-    """x / norm; 0 where the norm is 0."""
+    """x / norm; 0 if the norm is 0."""
     axis, p = call.attribute("axis", -1), call.attribute("p", 2)
     if p not in (1, 2):
         raise Unsupported(f"p {p}")
@@ -65,7 +65,7 @@ def local_response(call: OnnxNode) -> Result:
 
 
 def running(name: str) -> Callable[[OnnxNode], Result]:
-    """CumSum and CumProd. An axis that only a run can tell is chosen from the results of all."""
+    """CumSum and CumProd. A run-time axis selects among the results of all axes."""
 
     def build(call: OnnxNode) -> Result:
         rank = call.type(0).rank
@@ -84,7 +84,7 @@ def running(name: str) -> Callable[[OnnxNode], Result]:
         if rank == 0:
             raise Unsupported("a scalar has no axis")
         wanted = call.emit("cast", call.emit("reshape", call.input(1), shape=()), to=int64)
-        # the index is checked as any other, and counts from the end where it is negative
+        # the index is checked as usual; negative ones count from the end
         wanted = call.emit("gather", call.numbers(range(rank), int64), wanted, axis=0)
         result = call.number(0, call.type(0).dtype)
         for axis in range(rank):
@@ -102,7 +102,7 @@ def reverse_sequence(call: OnnxNode) -> Result:
 
 
 def columns_to_image(call: OnnxNode) -> Result:
-    """Col2Im: the columns become windows with axes of their own first."""
+    """Col2Im: the columns are first reshaped to windows with axes of their own."""
     sizes, block = call.sizes(1), call.sizes(2)
     if call.type(0).rank != 3:
         raise Unsupported(f"columns of type {call.type(0)}")

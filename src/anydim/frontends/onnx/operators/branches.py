@@ -1,4 +1,4 @@
-"""The row of If: two graphs of which one runs."""
+"""The row of If: a node with two graphs of which one runs."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from anydim.sizes import Guard, Interval, Size, Truth, as_size, bounds, maximum,
 
 
 def if_(call: OnnxNode) -> Sequence[Result]:
-    """A condition that is known chooses now; the other branch may be anything then.
+    """A constant condition selects at import; the other branch is not imported.
 
-    Where results are unlike, Unlike is raised: what follows goes into both branches
-    (`graphs/apart.py`). If it is impossible after one of them, and sizes choose, they have to
-    choose the other.
+    Raises Unlike if results differ: the nodes after it are then moved into both branches
+    (`graphs/apart.py`). If these nodes are impossible after one branch, and sizes select, the sizes
+    must select the other.
     """
     known = call.emitter.known.get(call.input(0))
     if known is not None and known.array.dtype != object and known.array.size == 1:
@@ -59,7 +59,7 @@ def _branch(taken: bool) -> str:
 
 
 def _by_sizes(call: OnnxNode, bodies: Sequence[Body], relation: Relation) -> Sequence[Result]:
-    """The results of the branch that a relation between sizes chooses."""
+    """The results of the branch that a relation between sizes selects."""
     sides = (relation, opposite(relation))
     tried = []
     for body, side in zip(bodies, sides):
@@ -79,7 +79,7 @@ def _by_sizes(call: OnnxNode, bodies: Sequence[Body], relation: Relation) -> Seq
 
 
 def _require(call: OnnxNode, relation: Relation, failure: Any) -> None:
-    """Let a relation between sizes hold in every call: elsewhere a node is impossible."""
+    """Add a guard that requires a relation between sizes: a node is impossible without it."""
     message = (
         f"{call.source}: at other sizes its results have other axes, and node '{failure.node}' "
         f"({failure.operator}) is impossible after it: {failure.reason}"
@@ -90,20 +90,20 @@ def _require(call: OnnxNode, relation: Relation, failure: Any) -> None:
 
 
 def one_of(call: OnnxNode, bodies: Sequence[Body], condition: str | Guard) -> Sequence[Held]:
-    """The results of the first body where the condition holds, of the second elsewhere."""
+    """The results of the first body if the condition holds, of the second otherwise."""
     made = joined_results(call, bodies, [body.run() for body in bodies], condition)
-    return [held for held in made if not isinstance(held, Known)]  # which builders have none of
+    return [held for held in made if not isinstance(held, Known)]  # builders have no known contents
 
 
 def joined_results(
     call: OnnxNode, bodies: Sequence[Body], results: Sequence[Sequence[Held]],
     condition: str | Guard,
 ) -> Sequence[Result]:  # fmt: skip
-    """What either body gives, where the condition chooses between them."""
+    """The merged results of both bodies, selected by the condition."""
     if len(results[0]) != len(results[1]):
         raise Unsupported(f"branches with {len(results[0])} and {len(results[1])} results")
     if any(isinstance(held, Broken) for result in results for held in result):
-        return [Broken() for _ in results[0]]  # what is missing inside is noted there
+        return [Broken() for _ in results[0]]  # the failures inside are recorded
     final: list[Result | None] = [_known(call, bodies, pair) for pair in zip(*results)]
     places = [place for place, known in enumerate(final) if known is None]
     forms, owners = [], []
@@ -129,7 +129,7 @@ def _region(
     call: OnnxNode, bodies: Sequence[Body], tensors: Sequence[list[str]],
     kinds: Sequence[TensorType], condition: str | Guard,
 ) -> list[str]:  # fmt: skip
-    """The results of a node that holds both bodies."""
+    """Add a node that holds both bodies and return its results."""
     captures = list(dict.fromkeys(name for body in bodies for name in body.captures))
     for body in bodies:
         _take(body, captures)
@@ -140,7 +140,7 @@ def _region(
 
 
 def _known(call: OnnxNode, bodies: Sequence[Body], pair: Sequence[Held]) -> Known | None:
-    """The contents of a result that are known and the same in both bodies."""
+    """The contents of a result if they are known and equal in both bodies."""
     left, right = (
         body.emitter.known.get(held) if isinstance(held, str) else None
         for body, held in zip(bodies, pair)
@@ -160,7 +160,7 @@ def _known(call: OnnxNode, bodies: Sequence[Body], pair: Sequence[Held]) -> Know
 
 
 def _take(body: Body, captures: Sequence[str]) -> None:
-    """Make all values that either branch reads the inputs of this one, in one order."""
+    """Make the captures of both branches inputs of this one, in a common order."""
     for value in captures:
         body.outside(value)
     own = body.emitter.captured
@@ -177,7 +177,7 @@ def _condition(call: OnnxNode) -> str:
 def _expect_alike(
     call: OnnxNode, places: Sequence[int], left: Sequence[TensorType], right: Sequence[TensorType]
 ) -> None:
-    """Raise Unlike for tensors of results, numbered by `places`, that cannot be one value."""
+    """Raise Unlike for tensors that cannot be merged; `places` maps them to results."""
     pairs = list(zip(places, left, right))
     for _, one, other in pairs:
         if one.dtype != other.dtype:
@@ -187,18 +187,18 @@ def _expect_alike(
     if unlike:
         first, second = next((one, other) for one, other in ranks if one != other)
         raise Unlike(
-            f"its branches give results with {first} and {second} axes, and only a run can tell "
-            "which one is taken", None, unlike,
+            f"its branches give results with {first} and {second} axes, and the branch is "
+            "selected at run time", None, unlike,
         )  # fmt: skip
     if call.scope.may_decide_ranks:
         unlike = [place for place, one, other in pairs if _are_lengths(one, other)]
         if unlike:
-            problem = "its branches give shapes of unlike lengths"
+            problem = "its branches give shapes of different lengths"
             raise Unlike(problem, None, unlike, "lengths")
 
 
 def _are_lengths(left: TensorType, right: TensorType) -> bool:
-    """Whether two vectors of integers have unlike lengths, such as shapes of tensors do."""
+    """Whether two vectors of integers differ in length, as shapes of different ranks do."""
     if left.rank != 1 or not left.dtype.is_integer:
         return False
     one, other = left.shape[0].constant, right.shape[0].constant
@@ -208,7 +208,7 @@ def _are_lengths(left: TensorType, right: TensorType) -> bool:
 def _either(
     call: OnnxNode, bodies: Sequence[Body], left: TensorType, right: TensorType
 ) -> TensorType:
-    """The type of a result of either branch; a size that may differ is a new dim."""
+    """The type of a merged result; a size that may differ becomes a new dim."""
     shape = []
     for pair in zip(left.shape, right.shape):
         same = _same_size(call, bodies, pair)
@@ -222,19 +222,19 @@ def _either(
 
 
 def _same_size(call: OnnxNode, bodies: Sequence[Body], pair: tuple[Size, Size]) -> Size | None:
-    """One of two sizes that the results of either body have; None where sizes differ."""
+    """The size that both bodies have, as one expression; None if sizes differ."""
     if not all(size.symbols <= set(call.emitter.box.names) for size in pair):
         return None
     if call.proved(pair[0], "==", pair[1]):
         return pair[0]
-    for body, other in zip(bodies, reversed(pair)):  # equal in this body, so the other's is both's
+    for body, other in zip(bodies, reversed(pair)):  # equal in this body, so `other` holds in both
         if prove(pair[0], "==", pair[1], body.emitter.box) is Truth.PROVED:
             return other
     return None
 
 
 def _fresh(call: OnnxNode, where: Sequence[Interval], sizes: tuple[Size, Size] | None) -> Size:
-    """A dim that is one of two sizes."""
+    """A dim that equals one of two sizes."""
     low = max(min(w.lo or 0 for w in where), 0)
     highs = [w.hi for w in where]
     high = None if None in highs else max(h for h in highs if h is not None)

@@ -1,4 +1,4 @@
-"""One ONNX node while its row of the operator table builds it."""
+"""One ONNX node during its import by its row of the operator table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Body", "OnnxNode", "Result", "Scope"]
 
 
 class Body(Protocol):
-    """A graph inside a node while it is imported."""
+    """A subgraph of a node during import."""
 
     emitter: Emitter
     source: str
@@ -32,64 +32,64 @@ class Body(Protocol):
 
     @property
     def captures(self) -> tuple[str, ...]:
-        """The values of the graph around that it reads, in the order of its last inputs."""
+        """The values captured from the enclosing graph, in the order of its last inputs."""
 
     def add_input(self, stem: str, kind: TensorType) -> str:
-        """A new input of the graph."""
+        """Add an input to the graph."""
 
     def bind(self, name: str, held: Held | Known) -> None:
-        """Say what a name of the model stands for in it."""
+        """Bind a name of the model in the graph."""
 
     def outside(self, value: str) -> str:
-        """The own name of a value of the graph around."""
+        """The local name of a value of the enclosing graph."""
 
     def emit(self, name: str, /, *inputs: str, **attributes: Any) -> str:
-        """The one result of a new node, part of the graph at once."""
+        """Add a node with one result to the graph and return the result."""
 
     def run(self) -> list[Held]:
-        """Import its nodes and give what its outputs stand for."""
+        """Import the nodes and return the outputs."""
 
     def graph(self, outputs: Sequence[str]) -> Graph:
-        """The graph; values of the graph around that it reads are its last inputs."""
+        """The finished graph; its last inputs are the captured values of the enclosing graph."""
 
 
 class Scope(Protocol):
-    """Where a node stands, for the rows of operators that hold graphs."""
+    """The context of a node, for the rows of operators with subgraphs."""
 
     @property
     def folder(self) -> Path | None:
-        """Where external data of the model lies; None for a model in memory."""
+        """The folder of the model's external data; None for a model in memory."""
 
     def body(self, proto: Any) -> Body:
-        """A graph of its own inside the node."""
+        """A graph for a subgraph of the node."""
 
     def inline(self, proto: Any, held: Mapping[str, Held] | None = None) -> list[Held]:
-        """The outputs of a subgraph whose nodes join this graph; its inputs are `held`."""
+        """The outputs of a subgraph that is inlined into this graph; its inputs are `held`."""
 
     @property
     def is_apart(self) -> bool:
-        """Whether nodes that follow this one were moved into its branches."""
+        """Whether nodes after this one were moved into its branches."""
 
     @property
     def may_decide_ranks(self) -> bool:
-        """Whether vectors of unlike lengths that this node gives may still become shapes."""
+        """Whether result vectors of different lengths may still be used as shapes."""
 
     def tried(self, body: Any) -> tuple[list[Held] | None, list[Any]]:
-        """The results of a graph inside; without them, the failures of its nodes."""
+        """The results of a subgraph; without them, the failures of its nodes."""
 
     def refuse(self, failures: Sequence[Any]) -> NoReturn:
-        """Note failures of nodes inside."""
+        """Record failures of nodes in subgraphs."""
 
     def mark(self) -> Any:
-        """What `reset` goes back to before a subgraph is imported once more."""
+        """The state that `reset` restores before a subgraph is imported again."""
 
     def reset(self, mark: Any) -> None:
-        """Forget failures and names of dims since a mark."""
+        """Remove failures and names of dims added since a mark."""
 
 
 @dataclass
 class OnnxNode:
-    """An ONNX node: its inputs and attributes, and the nodes that stand for it."""
+    """An ONNX node: its inputs and attributes, and the library nodes built for it."""
 
     emitter: Emitter
     operator: str
@@ -102,24 +102,24 @@ class OnnxNode:
     nodes: list[Node] = field(default_factory=list)
 
     def array(self, tensor: Any) -> numpy.ndarray:
-        """The contents of an attribute that is a tensor, in the file or in another one."""
+        """The contents of a tensor attribute, inline or external."""
         return read_tensor(tensor, self.scope.folder, self.source)
 
     # ---- inputs ----
 
     def given(self, position: int) -> bool:
-        """Whether an optional input is there."""
+        """Whether an optional input is given."""
         return position < len(self.inputs) and self.inputs[position] is not None
 
     def held(self, position: int) -> Held:
-        """What an input that must be there stands for."""
+        """The value of a required input."""
         held = self.inputs[position] if position < len(self.inputs) else None
         if held is None:
             raise Unsupported(f"input {position} is missing")
         return held
 
     def input(self, position: int) -> str:
-        """The value of an input that must be there and be a tensor."""
+        """The name of a required tensor input."""
         held = self.held(position)
         if not isinstance(held, str):
             raise Unsupported(f"input {position} is no tensor")
@@ -132,7 +132,7 @@ class OnnxNode:
         return self.type(position).shape
 
     def axes(self, position: int, *ranks: int) -> tuple[Size, ...]:
-        """The shape of an input that has to have one of these numbers of axes."""
+        """The shape of an input, which must have one of these ranks."""
         kind = self.type(position)
         if kind.rank not in ranks:
             wanted = " or ".join(map(str, ranks))
@@ -156,7 +156,7 @@ class OnnxNode:
         return all(isinstance(item, Size) for item in self.elements(position))
 
     def known(self, position: int) -> numpy.ndarray:
-        """The contents of an input; Unsupported when only a run can tell them."""
+        """The contents of an input; Unsupported if they are known only at run time."""
         name = self.input(position)
         if self.emitter.tells(name):
             return self.emitter.contents(name)
@@ -168,10 +168,10 @@ class OnnxNode:
     def sizes(self, position: int, count: int | None = None) -> tuple[Size, ...]:
         """The contents of a vector (or one number) of integers, as sizes.
 
-        `count` is how many there have to be, where the vector does not say.
+        `count` is the required element count, if the vector's length is open.
 
-        Those that only a run can tell become dims: they are found when the node runs, and are
-        errors of the call when they are below 0.
+        Run-time elements become dims: they are bound when the node runs, and negative ones are
+        errors of the call.
         """
         return sizes_of(self, self.nodes, self.input(position), count)
 
@@ -184,11 +184,11 @@ class OnnxNode:
         return elements(self.emitter, self.nodes, name, count)
 
     def element(self, position: int) -> Size | Element:
-        """The one element of an input of integers, as far as it is known."""
+        """The single element of an input of integers, as far as it is known."""
         return element(self.emitter, self.nodes, self.input(position))
 
     def integers(self, position: int) -> tuple[int, ...]:
-        """The contents of a vector of integers that depend on no dim."""
+        """The contents of a vector of integers that do not depend on dims."""
         items = self.elements(position)
         if not all(isinstance(item, Size) for item in items):
             raise Unsupported(f"its input '{self.input(position)}' is data, expected constants")
@@ -198,17 +198,17 @@ class OnnxNode:
         return tuple(value for value in values if value is not None)
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute, its default in the standard, or `default`."""
+        """The value of an attribute, its default in the standard, or `default`."""
         return self.attributes.get(name, default)
 
     # ---- results ----
 
     def emit(self, name: str, /, *inputs: str | None, **attributes: Any) -> str:
-        """The one result of a new node of a library operator."""
+        """Add a node of a library operator with one result and return the result."""
         return self.emit_many(name, 1, *inputs, **attributes)[0]
 
     def binary(self, name: str) -> str:
-        """The first two inputs together, which broadcast.
+        """Combine the first two inputs, which broadcast.
 
         Before opset 7 the second one is aligned at the attribute `axis`, not at the end.
         """
@@ -223,7 +223,7 @@ class OnnxNode:
     def emit_many(
         self, name: str, results: int, /, *inputs: str | None, **attributes: Any
     ) -> list[str]:
-        """The results of a new node of a library operator."""
+        """Add a node of a library operator and return its results."""
         stem = f"{self.outputs[0] or self.source}/{name}"
         outputs = tuple(self.emitter.fresh(stem) for _ in range(results))
         node = self.emitter.node(name, inputs, outputs, attributes, self.source)
@@ -233,25 +233,26 @@ class OnnxNode:
     def region(
         self, name: str, inputs: Sequence[str], kinds: Sequence[TensorType], region: Region
     ) -> list[str]:
-        """The results, of these types, of a new node that holds graphs."""
+        """Add a node that holds graphs, with results of these types."""
         stem = f"{self.outputs[0] or self.source}/{name}"
         outputs = {self.emitter.fresh(stem): kind for kind in kinds}
         self.nodes.append(self.emitter.region(name, tuple(inputs), outputs, region, self.source))
         return list(outputs)
 
     def find(self, value: str, dims: Sequence[Size]) -> None:
-        """Make the elements of an int64 value the values of new dims."""
+        """Bind new dims to the elements of an int64 value."""
         self.nodes.append(self.emitter.finding(value, dims, self.source))
 
     def counted(self, value: str, most: Size) -> str:
-        """An integer value as int64, each element from 0 to `most`; an error of the call else."""
+        """An integer value as int64 with each element in 0..`most`; other values are errors of the
+        call."""
         if self.kind(value).dtype != int64:
             value = self.emit("cast", value, to=int64)
         return self.emit("counted", value, count=most + 1)
 
     @property
     def box(self) -> Box:
-        """The dims of the graph so far."""
+        """The dims of the graph declared so far."""
         return self.emitter.box
 
     def kind(self, value: str) -> TensorType:
@@ -259,21 +260,21 @@ class OnnxNode:
         return self.emitter.types[value]
 
     def constrain(self, *sizes: Size) -> None:
-        """Sizes that are never below 0."""
+        """Constrain sizes to be at least 0."""
         self.emitter.constrain(*sizes)
 
     def dim(self, stem: str, low: int = 0, high: int | None = None) -> Size:
-        """A new dim, named after the node."""
+        """Declare a dim named after the node."""
         own = (self.outputs[0] or self.operator).rsplit("/", 1)[-1]
         return self.emitter.dim(f"{own}.{stem}" if stem else own, low, high)
 
     def as_type(self, value: str, dtype: DType) -> str:
-        """A value converted to a type, or itself where it is of that."""
+        """Convert a value to a type, if it has another one."""
         same = self.kind(value).dtype == dtype
         return value if same else self.emit("cast", value, to=dtype)
 
     def number(self, value: Any, dtype: DType) -> str:
-        """A constant of one number."""
+        """A scalar constant."""
         name = self.emitter.fresh(f"{self.outputs[0] or self.source}/constant")
         try:
             array = numpy.array(value, dtype.numpy)

@@ -1,8 +1,8 @@
-"""Shapes, bounds and counts that data decides, as an operator of the library takes them.
+"""Data-dependent shapes, bounds and counts as arguments of library operators.
 
-Each function does with dense arithmetic what the standard says of its tensor (0 copies a size,
--1 is the rest, bounds count from the end and are cut off) and finds the outcome as dims. Elements
-that are known keep their sizes.
+Each function evaluates the rules of the standard for its tensor (0 copies a size, -1 is the rest,
+bounds count from the end and are clipped) with dense arithmetic and binds the results to dims.
+Known elements keep their sizes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from anydim.frontends.onnx.values.held import Known
 from anydim.frontends.onnx.values.kinds import known, vector
 from anydim.sizes import LARGEST, Guard, Size, as_size, bounds, maximum, product
 
-_NO_SIZE = -2  # of an axis that is not there
+_NO_SIZE = -2  # of a missing axis
 _INT32 = (1 << 31) - 1
 
 
 def reshape(call: OnnxNode, copies: bool) -> list[Size]:
-    """The sizes of a reshape to input 1; `copies`: a 0 stands for the size of that axis."""
+    """The sizes of a reshape to input 1; `copies`: 0 copies the size of its axis."""
     items, own = call.elements(1), list(call.shape(0))
     count = len(items)
     asked = picked(call, call.input(1), range(count), count)
@@ -34,7 +34,7 @@ def reshape(call: OnnxNode, copies: bool) -> list[Size]:
     if copies:
         asked = call.emit("where", call.emit("equal", asked, _number(call, 0)), mine, asked)
     rest = call.emit("equal", asked, _number(call, -1))
-    kept = call.emit("equal", asked, mine)  # counts on neither side, so that it may be 0
+    kept = call.emit("equal", asked, mine)  # excluded from both products, so it may be 0
     total = call.emit("mul", _volume(call, kept, factors), _number(call, product(own[count:])))
     others = _volume(call, call.emit("logical_or", rest, kept), asked)
     left = call.emit("floor_div", total, call.emit("maximum", others, one))
@@ -51,13 +51,13 @@ def reshape(call: OnnxNode, copies: bool) -> list[Size]:
 
 
 def _volume(call: OnnxNode, left_out: str, sizes: str) -> str:
-    """The product of sizes that are not left out."""
+    """The product of the sizes that are not masked by `left_out`."""
     counted = call.emit("where", left_out, _number(call, 1), sizes)
     return call.emit("reduce_prod", counted, axes=(0,), keepdims=False)
 
 
 def expand(call: OnnxNode) -> str:
-    """Input 0 broadcast against input 1."""
+    """Broadcast input 0 to input 1."""
     items, own = call.elements(1), call.shape(0)
     rank = max(len(own), len(items))
     mine = [*[as_size(1)] * (rank - len(own)), *own]
@@ -85,7 +85,7 @@ def expand(call: OnnxNode) -> str:
 
 
 def sliced(call: OnnxNode, starts: str, ends: str, axes: Sequence[int], steps: str | None) -> str:
-    """x[start:end:step] along some axes where data decides a bound or a step."""
+    """x[start:end:step] along some axes with data-dependent bounds or steps."""
     value = call.input(0)
     bounds_of = [call.contents(name, len(axes)) for name in (starts, ends)]
     strides = call.contents(steps) if steps is not None else [as_size(1)] * len(axes)
@@ -111,8 +111,10 @@ def sliced(call: OnnxNode, starts: str, ends: str, axes: Sequence[int], steps: s
 
 
 def to_the_end(bound: Any) -> Size:
-    """A bound of a slice: from the ends of int32 on it means the end, as the standard recommends to
-    write it, and is not compared with sizes."""
+    """The bound of a slice; int32 limits mean the end, as the standard recommends.
+
+    Such a bound is not compared with sizes.
+    """
     number = as_size(bound).constant
     if number is None or -_INT32 - 1 < number < _INT32:
         return as_size(bound)
@@ -120,7 +122,7 @@ def to_the_end(bound: Any) -> Size:
 
 
 def lowest_start(start: Size, extent: Size, step: int) -> Size:
-    """A start as the standard means it: going back from below 0 it is 0, not nowhere."""
+    """The start of a slice by the standard's rule: with a negative step it is clipped to 0."""
     number = start.constant
     if step > 0 or number is None or number >= -1:
         return start
@@ -128,7 +130,7 @@ def lowest_start(start: Size, extent: Size, step: int) -> Size:
 
 
 def sliced_anywhere(call: OnnxNode) -> str:
-    """A slice of axes that data names: every axis gets a start, an end and a step."""
+    """A slice whose axes are data: every axis gets a start, an end and a step."""
     rank = call.type(0).rank
     one, zero, extents = _number(call, 1), _number(call, 0), vector(call, call.shape(0))
     named = picked(call, call.input(3), (), 0)
@@ -139,7 +141,7 @@ def sliced_anywhere(call: OnnxNode) -> str:
     absent = call.emit("equal", call.emit("reduce_sum", here, axes=(1,), keepdims=False), zero)
 
     def spread(position: int, usual: str) -> str:
-        """The numbers of an input for all axes; `usual` where an axis is not named."""
+        """The elements of an input for all axes; `usual` for axes that are not named."""
         given = picked(call, call.input(position), (), 0) if call.given(position) else one
         own = call.emit("reduce_sum", call.emit("mul", here, given), axes=(1,), keepdims=False)
         return call.emit("where", absent, usual, own)
@@ -152,7 +154,7 @@ def _window(
     call: OnnxNode, value: str, axis: int, extent: Size, start: str, end: str, known_start: object,
     at_most: int | None,
 ) -> str:  # fmt: skip
-    """value[start:end] along an axis, as a view, of `at_most` so many elements."""
+    """value[start:end] along an axis, as a view of up to `at_most` elements."""
     low, high = vector(call, [0]), vector(call, [extent])
     first = _clipped(call, start, extent, low, high)
     last = _clipped(call, end, extent, low, high)
@@ -173,13 +175,13 @@ def _window(
 
 
 def _distance(call: OnnxNode, start: str, end: str) -> int | None:
-    """How far a bound is behind another one, where both are sums of one value and numbers."""
+    """The distance of two bounds that are sums of one value and constants."""
     (base, first), (other, last) = _sum(call, start), _sum(call, end)
     return max(last - first, 0) if base == other else None
 
 
 def _sum(call: OnnxNode, name: str) -> tuple[str, int]:
-    """A value as another one and a number that is added to it."""
+    """Split a value into a base value and a constant addend."""
     emitter, number = call.emitter, 0
     while (node := emitter.makers.get(name)) is not None and node.operator in ("add", "identity"):
         terms = [each for each in node.given if each not in emitter.known]
@@ -195,12 +197,12 @@ def _sum(call: OnnxNode, name: str) -> tuple[str, int]:
 def _strided(
     call: OnnxNode, value: str, axis: int, extent: Size, start: str, end: str, step: str
 ) -> str:
-    """value[start:end:step] along an axis, whatever the sign of the step."""
+    """value[start:end:step] along an axis, for steps of either sign."""
     zero, size = vector(call, [0]), vector(call, [extent])
     back = call.emit("less", step, zero)
     low = call.emit("where", back, vector(call, [-1]), zero)
     high = call.emit("where", back, vector(call, [extent - 1]), size)
-    # the standard cuts off a start at 0 whatever the step, where Python lets it pass below
+    # the standard clips a start to 0 for any step; Python does not
     nearest = call.emit("minimum", zero, high)
     first = _clipped(call, start, extent, nearest, high)
     last = _clipped(call, end, extent, low, high)
@@ -213,7 +215,7 @@ def _strided(
 
 
 def _clipped(call: OnnxNode, place: str, extent: Size, low: str, high: str) -> str:
-    """A bound that counts from the end below 0, cut off at both ends."""
+    """A bound with negative values counted from the end, clipped to the range."""
     size = vector(call, [extent])
     negative = call.emit("less", place, vector(call, [0]))
     place = call.emit("where", negative, call.emit("add", place, size), place)
@@ -221,14 +223,15 @@ def _clipped(call: OnnxNode, place: str, extent: Size, low: str, high: str) -> s
 
 
 def _iterations(call: OnnxNode, first: str, last: str, step: str) -> str:
-    """How many of first, first + step, ... come before last; -1 where the step is 0. Integers."""
+    """The count of first, first + step, ... before last; -1 if the step is 0. Integers."""
     distance = call.emit("floor_div", call.emit("sub", first, last), step)
     zero = known(call, Known.size(0))
     return _unless_zero(call, step, call.emit("maximum", call.emit("neg", distance), zero))
 
 
 def _far(call: OnnxNode, range_: Sequence[str], count: str) -> str:
-    """A count; where bounds are more than 63 bits apart 0 or, in the direction of the step, -1."""
+    """A count; if the bounds differ by more than 63 bits, 0 or, in the direction of the step,
+    -1."""
     first, last, step = range_
     zero = call.number(0, int64)
     up = call.emit("less", first, last)
@@ -239,7 +242,7 @@ def _far(call: OnnxNode, range_: Sequence[str], count: str) -> str:
 
 
 def _unless_zero(call: OnnxNode, step: str, count: str) -> str:
-    """A count; -1, which no dim can be, where a step or divisor is 0."""
+    """A count; -1, which no dim accepts, if a step or divisor is 0."""
     none = call.number(0, call.kind(step).dtype)
     standing = call.emit("equal", step, none)
     return call.emit("where", standing, known(call, Known.size(-1)), count)
@@ -267,9 +270,9 @@ def range_(call: OnnxNode) -> str:
 
 
 def whole(call: OnnxNode, position: int) -> Size | None:
-    """The one element of an input if it is an integer, in a type of integers or of floats.
+    """The single element of an input if it is an integer, of an integer or float type.
 
-    A size that was made a float has to be one that the type has; a guard says so where needed.
+    A size that was converted to float must be exact; a guard ensures it if needed.
     """
     if call.type(position).dtype.is_integer:
         return call.sizes(position)[0]
@@ -293,7 +296,7 @@ def whole(call: OnnxNode, position: int) -> Size | None:
 
 
 _MOST = 1 << 53
-_WHOLE = {float32: 1 << 24, float64: _MOST}  # up to here floats have all integers
+_WHOLE = {float32: 1 << 24, float64: _MOST}  # up to here floats represent all integers
 
 
 def signed(call: OnnxNode, name: str, count: int) -> list[Size]:
@@ -304,7 +307,7 @@ def signed(call: OnnxNode, name: str, count: int) -> list[Size]:
         return [item for item in items if isinstance(item, Size)]
     value = picked(call, name, places, len(items))
     zero = _number(call, 0)
-    value = call.emit("maximum", value, _number(call, -(2**62)))  # the least number has no opposite
+    value = call.emit("maximum", value, _number(call, -(2**62)))  # -2**63 has no negation
     above = call.emit("maximum", value, zero)
     below = call.emit("maximum", call.emit("neg", value), zero)
     dims = [call.dim(stem) for stem in ("above", "below") for _ in places]
@@ -314,14 +317,14 @@ def signed(call: OnnxNode, name: str, count: int) -> list[Size]:
 
 
 def count_of(call: OnnxNode, name: str) -> Size:
-    """The one element of an integer tensor as a dim."""
+    """The single element of an integer tensor as a dim."""
     count = call.dim("count")
     call.find(picked(call, name, (0,), 1), (count,))
     return count
 
 
 def _completed(call: OnnxNode, value: str, sizes: Sequence[Size | None]) -> list[Size]:
-    """The sizes, with the elements of a vector as dims where they are None."""
+    """Replace each None of the sizes by a dim bound to that element of a vector."""
     places = [place for place, size in enumerate(sizes) if size is None]
     dims = {place: call.dim("size") for place in places}
     if places:

@@ -1,4 +1,4 @@
-"""Rows of the operators whose results are as long as data says."""
+"""Rows of operators with data-dependent result sizes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def different(call: OnnxNode) -> Sequence[Result]:
 
 
 def suppressed(call: OnnxNode) -> Result:
-    """Without a number of boxes there are none."""
+    """NonMaxSuppression; the number of boxes defaults to 0."""
     scalars = []
     dtype = call.type(0).dtype
     for position, usual, kind in ((2, 0, int64), (3, 0.0, dtype)):
@@ -49,7 +49,7 @@ def suppressed(call: OnnxNode) -> Result:
 
 
 def top_k(call: OnnxNode) -> Sequence[Result]:
-    """k is an attribute before opset 10."""
+    """TopK; k is an attribute before opset 10."""
     axis, rank = call.attribute("axis", -1), call.type(0).rank
     if not -rank <= axis < rank:
         raise Unsupported(f"axis {axis} of a tensor with {rank} axes")

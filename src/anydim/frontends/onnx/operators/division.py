@@ -1,4 +1,4 @@
-"""Rows of Div and Mod: integers are not divided by a size that is 0."""
+"""Rows of Div and Mod, with guards against integer division by a size of 0."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from anydim.sizes import as_size, divisor_guard, product
 
 
 def div(call: OnnxNode) -> Result:
-    """Integers are divided toward zero."""
+    """Div; integers round toward zero."""
     return _divided(call, "div")
 
 

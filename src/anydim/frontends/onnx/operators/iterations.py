@@ -1,9 +1,9 @@
-"""Loops: a graph iteration after iteration, with carried values whose sizes may change on the way.
+"""Loops with carried values whose sizes may change between iterations.
 
-The sizes of carried values are found by trying. At first every carried value keeps the sizes it
-starts with. Where an iteration adds (or takes away) the same amount every time, the size in
-iteration t is start + amount * t; what may grow or shrink, such as the size of a broadcast, is no
-such amount. Where it does neither, the axis has a dim of its own, which every iteration finds anew.
+The sizes of carried values are found by fixed-point iteration. At first every carried value keeps
+its initial sizes. If an iteration adds (or removes) the same amount every time, the size in
+iteration t is start + amount * t; an amount that depends on data or broadcasting does not qualify.
+Otherwise the axis gets a dim of its own that every iteration binds anew.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ _MOST_ATTEMPTS = 64
 
 @dataclass(frozen=True)
 class Axis:
-    """The size of an axis of a carried value: `start + amount * t` in turn t; amount None: its
-    own in every iteration."""
+    """The size of an axis of a carried value: `start + amount * t` in iteration t.
+
+    `amount` None: a dim that every iteration binds.
+    """
 
     start: Size
     amount: Size | None
@@ -43,7 +45,7 @@ class Axis:
 
 @dataclass
 class Attempt:
-    """A body that was imported for some kinds of carried values."""
+    """A body imported for some types of carried values."""
 
     body: Body
     counter: Size
@@ -53,17 +55,17 @@ class Attempt:
 
 @dataclass
 class Iterations:
-    """A loop while its body is imported.
+    """A loop during the import of its body.
 
-    `bind(body, counter)` says what the names stand for that are no carried values; these have the
-    `names`. `tells` says of an imported body whether its first result is the condition for a next
+    `bind(body, counter)` binds the names that are not carried values; the carried ones are `names`.
+    `tells` returns whether the first result of an imported body is the condition for the next
     iteration.
     """
 
     call: OnnxNode
     proto: Any
     trips: Size | None
-    first: str | None  # the condition for the first iteration, where data decides it
+    first: str | None  # the condition for the first iteration, if it is data
     names: Sequence[str]
     tells: Callable[[Body], bool]
     bind: Callable[[Body, Size], None]
@@ -72,7 +74,7 @@ class Iterations:
     def run(self, carried: Sequence[Held], reverse: Sequence[bool] = ()) -> list[Held]:
         """The carried values after the last iteration, then the stacked results.
 
-        `reverse` says of each stacked result whether the first iteration makes its last slice.
+        `reverse`: for each stacked result, whether the first iteration makes its last slice.
         """
         attempt, forms, axes = self.settle(carried)
         results = attempt.results[self.asks :]
@@ -114,7 +116,7 @@ class Iterations:
     # ---- the types of carried values ----
 
     def settle(self, carried: Sequence[Held]) -> tuple[Attempt, list[Kind], list[list[Axis]]]:
-        """The body for forms and sizes that an iteration leads to again."""
+        """Iterate to a body whose forms and sizes reproduce themselves."""
         emitter = self.call.emitter
         forms = [kind_of(emitter, held) for held in carried]
         axes: list[list[Axis]] | None = None
@@ -170,7 +172,7 @@ class Iterations:
         return axis.start + axis.amount * counter
 
     def met(self, attempt: Attempt, carried: Sequence[Held], forms: Sequence[Kind]) -> list[Kind]:
-        """The forms that the carried values have both before and after an iteration."""
+        """The common forms of the carried values before and after an iteration."""
         emitter, outer = attempt.body.emitter, self.call.emitter
         return [
             joined(
@@ -185,7 +187,7 @@ class Iterations:
         self, attempt: Attempt, forms: Sequence[Kind], kinds: Sequence[TensorType],
         axes: list[list[Axis]],
     ) -> list[list[Axis]]:  # fmt: skip
-        """What to try next: `axes` again where the iteration keeps to it."""
+        """The sizes to try next; equal to `axes` at the fixed point."""
         made: list[str] = []
         for held, form in zip(attempt.results[self.asks :], forms):
             made += tensors_of(attempt.body, held, form)
@@ -196,7 +198,7 @@ class Iterations:
             if after.dtype != kind.dtype or after.rank != kind.rank:
                 raise Unsupported(
                     f"its carried value '{stem}' is {kind} before the first iteration and {after} "
-                    "after an iteration; element type and number of axes have to stay"
+                    "after an iteration; element type and number of axes must not change"
                 )
             found.append([self.next(attempt, a, size) for a, size in zip(own, after.shape)])
         return found
@@ -216,20 +218,19 @@ class Iterations:
     # ---- results ----
 
     def condition(self, attempt: Attempt) -> str:
-        """The condition that the body makes; empty where it is always true."""
+        """The condition computed by the body; empty if it is always true."""
         if not self.asks:
             return ""
         held, emitter = attempt.results[0], attempt.body.emitter
         if not isinstance(held, str) or emitter.types[held].dtype != boolean:
-            raise Unsupported("a condition that is no bool")
+            raise Unsupported("a condition that is not bool")
         known = emitter.known.get(held)
         if known is not None and known.array.dtype != object and known.array.all():
             return held if self.first else ""
         return attempt.body.emit("reshape", held, shape=()) if emitter.types[held].rank else held
 
     def after(self, kind: TensorType, axes: Sequence[Axis], sure: bool) -> TensorType:
-        """The type of a carried value after the last iteration; `sure`: all iterations are
-        taken."""
+        """The type of a carried value after the last iteration; `sure`: all iterations run."""
         shape = []
         for axis in axes:
             if axis.amount == 0:
@@ -241,7 +242,7 @@ class Iterations:
         return TensorType(kind.dtype, tuple(shape))
 
     def grown(self, axis: Axis) -> Size:
-        """A new dim for a size of which only a run can tell where it ends."""
+        """A new dim for a final size known only at run time."""
         emitter = self.call.emitter
         amount = axis.amount
         if amount is None or not self.call.proved(amount, ">=", 0):
@@ -255,7 +256,7 @@ class Iterations:
         return dim
 
     def iterations(self, sure: bool) -> Size:
-        """How many iterations there will be."""
+        """The number of iterations, as a size."""
         emitter = self.call.emitter
         if self.trips is not None and sure:
             return self.trips
@@ -273,8 +274,7 @@ class Iterations:
     def scan(
         self, attempt: Attempt, kind: TensorType, iterations: Size, reverse: bool, sure: bool
     ) -> Scan:
-        """Slices whose sizes are known before the first iteration have their places from the
-        start."""
+        """A scan output; slices of known sizes have fixed positions."""
         known = set(self.call.emitter.box.names)
         fixed = sure and all(size.symbols <= known for size in kind.shape)
         if not fixed:
@@ -288,7 +288,7 @@ class Iterations:
 
 
 def trips_of(size: Size, call: OnnxNode) -> Size | None:
-    """A number of iterations that is never below 0; None for one without a limit."""
+    """A non-negative number of iterations; None if it is unlimited."""
     if size.constant is not None and size.constant >= 1 << 62:
         return None
     return simplify(maximum(size, 0), call.emitter.box)

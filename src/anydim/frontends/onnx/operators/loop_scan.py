@@ -17,7 +17,7 @@ from anydim.sizes import Guard, Size, as_size
 
 
 def loop(call: OnnxNode) -> Sequence[Held]:
-    """Loop: at most M iterations as long as the condition holds."""
+    """Loop: at most M iterations while the condition holds."""
     proto = call.attribute("body")
     carried = [call.held(position) for position in range(2, len(call.inputs))]
     names = [value.name for value in proto.input]
@@ -43,8 +43,7 @@ def _trips(call: OnnxNode) -> Size | None:
 
 
 def _first(call: OnnxNode) -> tuple[str | None, bool]:
-    """(the condition for the first iteration, where data decides it; whether it is known to
-    fail)"""
+    """(the condition for the first iteration if it is data, whether it is known to be false)"""
     if not call.given(1):
         return None, False
     name, kind = call.input(1), call.type(1)
@@ -60,8 +59,7 @@ def _first(call: OnnxNode) -> tuple[str | None, bool]:
 
 
 def scan(call: OnnxNode) -> Sequence[Held]:
-    """Scan: an iteration for each slice of some inputs; before opset 9 for each batch entry
-    anew."""
+    """Scan: an iteration for each slice of some inputs; before opset 9, per batch entry."""
     if call.opset < 9:
         return _batched(call)
     proto, count = call.attribute("body"), call.attribute("num_scan_inputs")
@@ -114,7 +112,7 @@ def _axes(call: OnnxNode, name: str, values: Sequence[str]) -> list[int]:
 
 
 def _same_extents(call: OnnxNode, extents: Sequence[Size]) -> Size:
-    """The number of slices, the same for all."""
+    """The number of slices, with guards that it is equal for all."""
     for extent in extents[1:]:
         if not call.proved(extents[0], "==", extent):
             message = f"{call.source}: its scan inputs have as many slices each"
@@ -123,7 +121,7 @@ def _same_extents(call: OnnxNode, extents: Sequence[Size]) -> Size:
 
 
 def _moved(call: OnnxNode, value: str, axis: int) -> str:
-    """A stacked result with its first axis in another place."""
+    """Move the first axis of a stacked result to another index."""
     rank = call.emitter.types[value].rank
     if not -rank <= axis < rank:
         raise Unsupported(f"axis {axis} of a result with {rank} axes")
@@ -172,8 +170,7 @@ def _over_batch(
 
 
 def _entry(proto: Any, states: int, back: Sequence[int]) -> Any:
-    """The graph of one batch entry: a Loop that gathers a slice of each input in every
-    iteration."""
+    """The graph of one batch entry: a Loop that gathers a slice of each input per iteration."""
     import onnx
 
     names = [value.name for value in proto.input]

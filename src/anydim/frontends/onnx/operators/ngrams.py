@@ -1,4 +1,4 @@
-"""Rows of ONNX operators whose attributes are tables: n-grams."""
+"""The row of TfIdfVectorizer: n-gram counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anydim.frontends.onnx.operators.call import OnnxNode, Result
 
 
 def tf_idf(call: OnnxNode) -> Result:
-    """Counts of n-grams of integers, weighted as `mode` says."""
+    """Counts of n-grams of integers, weighted according to `mode`."""
     pool = call.attribute("pool_int64s")
     if not pool:
         raise Unsupported("n-grams of strings")
@@ -45,7 +45,7 @@ def _weighted(call: OnnxNode, counts: str, mode: str, count: int) -> str:
 
 
 def _sequences(call: OnnxNode, pool: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
-    """The number and the elements of each n-gram of the lengths that are asked for."""
+    """The number and the elements of each n-gram with a requested length."""
     starts = tuple(call.attribute("ngram_counts"))
     shortest, longest = call.attribute("min_gram_length"), call.attribute("max_gram_length")
     number = 0
@@ -59,7 +59,7 @@ def _sequences(call: OnnxNode, pool: Sequence[int]) -> Iterator[tuple[int, Seque
 
 
 def _trie(call: OnnxNode, pool: Sequence[int], columns: Sequence[int]) -> list[list[int]]:
-    """The tables that `ngram_counts` takes."""
+    """The tables of `ngram_counts`."""
     children: list[dict[int, int]] = [{}]
     ends = [-1]
     for number, sequence in _sequences(call, pool):

@@ -1,5 +1,8 @@
-"""Rows of normalisations. Scales and statistics may be of other types than x: what is computed is
-of the widest of them, at least float32 where they differ."""
+"""Rows of normalisations.
+
+Scales and statistics may differ in type from x: the computation uses the widest of the types, at
+least float32 if they differ.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def working(dtype: DType) -> DType:
 
 
 def common(dtypes: Iterable[DType]) -> DType:
-    """The type that numbers of several types of floats meet in."""
+    """The common type of several float types."""
     found = set(dtypes)
     if len(found) == 1:
         return found.pop()
@@ -26,7 +29,7 @@ def common(dtypes: Iterable[DType]) -> DType:
 
 
 def batch_norm(call: OnnxNode) -> Result | Sequence[Result]:
-    """While training the statistics are those of x, and the running ones move towards them."""
+    """In training mode the statistics are those of x, and the running ones are updated."""
     training = not call.attribute("is_test") if call.opset < 7 else call.attribute("training_mode")
     epsilon, dtype = call.attribute("epsilon"), call.type(0).dtype
     work = common(call.type(position).dtype for position in range(5))
@@ -50,7 +53,7 @@ def batch_norm(call: OnnxNode) -> Result | Sequence[Result]:
 
 
 def layer_norm(call: OnnxNode) -> Sequence[Result]:
-    """The statistics are of the type that `stash_type` names, whatever x is."""
+    """The statistics have the type `stash_type`, independent of x."""
     statistics = any(call.outputs[1:])
     inputs = [call.input(0), call.input(1)] + ([call.input(2)] if call.given(2) else [])
     dtype = call.type(0).dtype
@@ -66,7 +69,7 @@ def layer_norm(call: OnnxNode) -> Sequence[Result]:
 
 
 def rms_norm(call: OnnxNode) -> Result:
-    """x over the root of the mean of its squares, along the axes from `axis` on."""
+    """x divided by the root of the mean of its squares, along the axes from `axis` on."""
     rank, axis = call.type(0).rank, call.attribute("axis", -1)
     if not -rank <= axis < rank:
         raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
@@ -77,7 +80,7 @@ def rms_norm(call: OnnxNode) -> Result:
 def root_mean_square(
     call: OnnxNode, value: str, scale: str, axes: Sequence[int], to: DType
 ) -> tuple[str, str]:
-    """x / root(mean of squares + epsilon) * scale as `to`; and one over the root."""
+    """x / root(mean of squares + epsilon) * scale as `to`; and the reciprocal of the root."""
     work = working(call.kind(value).dtype)
     x = call.as_type(value, work)
     square = call.emit("reduce_mean", call.emit("mul", x, x), axes=tuple(axes), keepdims=True)
@@ -88,7 +91,7 @@ def root_mean_square(
 
 
 def mean_variance_norm(call: OnnxNode) -> Result:
-    """x less its mean over its deviation, along some axes."""
+    """(x - mean) / deviation, along some axes."""
     axes, dtype = tuple(call.attribute("axes")), call.type(0).dtype
     if not all(-call.type(0).rank <= axis < call.type(0).rank for axis in axes):
         raise Unsupported(f"axes {axes} of a tensor with {call.type(0).rank} axes")

@@ -1,4 +1,4 @@
-"""Rows of ONNX operators between element types, and over quantised numbers."""
+"""Rows of ONNX operators that convert element types, and of quantised operators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cast_like(call: OnnxNode) -> Result:
 
 
 def cast_to(call: OnnxNode, to: DType) -> Result:
-    """What is too large for a float8 becomes its largest number, unless `saturate` is 0."""
+    """Cast; float8 results saturate unless `saturate` is 0."""
     if call.type(0).dtype == to:
         return call.input(0)
     saturate = bool(call.attribute("saturate", 1))
@@ -35,7 +35,7 @@ def cast_to(call: OnnxNode, to: DType) -> Result:
 
 
 def _saturates(dtype: DType) -> bool:
-    """Whether the standard lets `saturate` decide: the types of eight bits."""
+    """Whether `saturate` applies to a type: the float8 types."""
     return dtype.stored and dtype.is_float and dtype.bits == 8
 
 
@@ -65,9 +65,9 @@ def quantize(call: OnnxNode) -> Result:
     )  # fmt: skip
 
 
-_MODERATE = 2.0**100  # of scales: nothing overflows, nothing vanishes
+_MODERATE = 2.0**100  # bound of scales: no overflow, no underflow
 
-# What takes bytes as it takes the numbers behind them: it moves them, or takes the largest.
+# Operators that commute with quantisation: they move elements, or select the largest.
 _ORDERLY = frozenset((
     "expand", "flatten", "max_pool", "reduce_max", "reduce_min", "reshape", "slice", "squeeze",
     "transpose", "unsqueeze",
@@ -75,7 +75,7 @@ _ORDERLY = frozenset((
 
 
 def _part_by_part(call: OnnxNode, to: DType) -> str | None:
-    """What is joined, each part quantised before, where all are numbers behind bytes."""
+    """Quantise a concatenation part by part, if all parts are dequantised bytes."""
     joined = call.emitter.makers.get(call.input(0))
     own = (call.input(1), *((call.input(2),) if call.given(2) else ()))
     if joined is None or joined.operator != "concat" or any(call.kind(n).rank for n in own):
@@ -92,9 +92,9 @@ def _part_by_part(call: OnnxNode, to: DType) -> str | None:
 
 
 def _bytes_again(call: OnnxNode, value: str, to: DType) -> str | None:
-    """What is quantised, made of the bytes that it was, where scale and zero point are the same.
+    """Remove a dequantise-quantise pair around operators that move data, if both use one scale.
 
-    Files that quantise around every operator do so around those that move data.
+    Files that quantise around every operator also do so around these.
     """
     path: list[Node] = []
     maker = call.emitter.makers.get(value)
@@ -119,7 +119,7 @@ def _bytes_again(call: OnnxNode, value: str, to: DType) -> str | None:
 
 
 def _exact_again(call: OnnxNode, scale: str) -> bool:
-    """Whether numbers of 16 bits times a scale, divided by it, are known to be what they were."""
+    """Whether x * scale / scale is known to be exact for numbers of 16 bits."""
     known = call.emitter.known.get(scale)
     if known is None or known.dtype != float32 or known.array.size != 1:
         return False
@@ -138,7 +138,7 @@ def _same_number(call: OnnxNode, left: str, right: str) -> bool:
 
 
 def _working(call: OnnxNode) -> DType:
-    """The type of the division: that of the scale, but none that only stores numbers."""
+    """The type of the division: the scale's, or float32 for storage types."""
     scale = call.type(1).dtype
     return float32 if scale.stored or not scale.is_float else scale
 
@@ -159,9 +159,9 @@ def dynamic_quantize(call: OnnxNode) -> Sequence[Result]:
 
 
 def dynamic_bytes(call: OnnxNode, x: str) -> tuple[str, str, str]:
-    """x as uint8 with one scale and zero point for all of it, its scale and its zero point.
+    """x as uint8 with one scale and zero point for the whole tensor, its scale and its zero point.
 
-    The range is that of x and 0; where it is empty the scale is 1.
+    The range includes 0; if it is empty the scale is 1.
     """
     zero = call.number(0.0, float32)
     low = call.emit("minimum", call.emit("reduce_min", x, axes=None), zero)
@@ -174,7 +174,7 @@ def dynamic_bytes(call: OnnxNode, x: str) -> tuple[str, str, str]:
 
 
 def _granular(call: OnnxNode, position: int) -> str:
-    """A scale or zero point: a scalar, one per place along the axis, or one per block."""
+    """A scale or zero point: a scalar, one per index of the axis, or one per block."""
     kind, rank = call.type(position), call.type(0).rank
     if call.attribute("block_size", 0) or kind.rank != 1:
         return call.input(position)
@@ -187,7 +187,7 @@ def _granular(call: OnnxNode, position: int) -> str:
 
 
 def per_place(call: OnnxNode, position: int, extent: Size | None) -> str:
-    """A vector with one number for each of `extent` places, or a scalar for a single number."""
+    """A vector with `extent` numbers, or a scalar for a single number."""
     name, kind = call.input(position), call.type(position)
     if kind.rank != 1:
         return name
@@ -207,7 +207,7 @@ def matmul_integer(call: OnnxNode) -> Result:
 
 
 def integer_product(call: OnnxNode, a: int, b: int, a_zero: int, b_zero: int) -> str:
-    """The integer product of two inputs less their zero points."""
+    """The integer product of two inputs minus their zero points."""
     rows = call.shape(a)[-2] if call.type(a).rank > 1 else None
     columns = call.shape(b)[-1] if call.type(b).rank > 1 else None
     zeros = (zero_of(call, a, a_zero, rows), zero_of(call, b, b_zero, columns))
@@ -233,7 +233,7 @@ def qlinear_matmul(call: OnnxNode) -> Result:
 
 
 def product_scale(call: OnnxNode, left: str, right: str, result: str) -> str:
-    """left * right / result in float32: what turns sums into numbers of the result."""
+    """left * right / result in float32: the factor from sums to numbers of the result."""
     parts = [single(call, name) for name in (left, right, result)]
     return call.emit("div", call.emit("mul", *parts[:2]), parts[2])
 
@@ -248,7 +248,7 @@ def conv_integer(call: OnnxNode) -> Result:
 
 
 def integer_convolution(call: OnnxNode, value: str, w: int, x_zero: int, w_zero: int) -> str:
-    """The convolution of a value, which is input 0 with channels first, less the zero points."""
+    """The convolution of a value (input 0, channels first) minus the zero points."""
     check_kernel(call, w)
     zeros = (zero_of(call, 0, x_zero, None), zero_of(call, w, w_zero, call.shape(w)[0]))
     attributes: dict[str, Any] = window_attributes(call)
@@ -262,7 +262,7 @@ def qlinear_conv(call: OnnxNode) -> Result:
 
 
 def requantized(call: OnnxNode, total: str) -> str:
-    """The sums of a QLinearConv, with its bias, as numbers of its result."""
+    """The sums of a QLinearConv, with its bias, requantised."""
     spatial = tuple(range(1, call.type(0).rank - 1))
     if call.given(8):
         bias = call.emit("unsqueeze", call.input(8), axes=spatial)

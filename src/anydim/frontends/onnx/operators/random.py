@@ -1,6 +1,6 @@
-"""Rows of ONNX operators that need random numbers. A node without a seed gets one from its name.
+"""Rows of ONNX operators with random numbers. A node without a seed gets one from its name.
 
-The numbers of a node are the same in every call; `anydim.ops.random` says how they are made.
+The numbers of a node are the same in every call; see `anydim.ops.random` for the generator.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def like(name: str) -> Callable[[OnnxNode], Result]:
 
 
 def bernoulli(call: OnnxNode) -> Result:
-    """1 with the probability that each element says."""
+    """1 with the probability in each element, else 0."""
     wanted = call.attribute("dtype")
     dtype = call.type(0).dtype if wanted is None else element_type(wanted)
     hit = call.emit("less", _unit(call, call.shape(0), call.type(0).dtype), call.input(0))
@@ -65,7 +65,7 @@ def bernoulli(call: OnnxNode) -> Result:
 
 
 def multinomial(call: OnnxNode) -> Result:
-    """How many of the running sums of the shares a number in 0..1 is not below."""
+    """Inverse transform sampling: the number of cumulative shares not above a uniform number."""
     count = as_size(call.attribute("sample_size"))
     rows, classes = call.shape(0)
     shares = call.emit("softmax", call.emit("cast", call.input(0), to=float32), axis=1)
@@ -81,7 +81,7 @@ def multinomial(call: OnnxNode) -> Result:
 
 
 def dropout(call: OnnxNode) -> Sequence[Result]:
-    """Elements are kept with probability 1 - ratio and scaled by its inverse, while training."""
+    """In training mode, keep elements with probability 1 - ratio and scale them by its inverse."""
     value, dtype = call.input(0), call.type(0).dtype
     if call.opset < 7 and not call.attribute("is_test"):
         raise Unsupported("dropout in training mode before opset 7")
@@ -114,11 +114,11 @@ def dropout(call: OnnxNode) -> Sequence[Result]:
 
 
 def _as(call: OnnxNode, value: str, dtype: DType) -> str:
-    """A value as another type."""
+    """Convert a value to another type."""
     same = call.emitter.types[value].dtype == dtype
     return value if same else call.emit("cast", value, to=dtype)
 
 
 def _unit(call: OnnxNode, shape: Sequence[Size], dtype: DType) -> str:
-    """Numbers in 0..1."""
+    """Uniform numbers in 0..1."""
     return call.emit("random_uniform", shape=tuple(shape), dtype=dtype, seed=_seed(call))

@@ -26,7 +26,8 @@ def recurrent(
 ) -> Callable[[OnnxNode], list[Result]]:
     """The row of a recurrent layer: y [time, directions, batch, hidden], then its last states.
 
-    `first` says what a direction reads before the optional inputs, `own` are further attributes.
+    `first` returns the inputs of a direction before the optional ones, `own` are further
+    attributes.
     """
 
     def build(call: OnnxNode) -> list[Result]:
@@ -59,7 +60,7 @@ def recurrent(
 
 
 def _given(call: OnnxNode, number: int) -> str:
-    """An optional input; lengths of sequences are checked where data decides them."""
+    """An optional input; data-dependent sequence lengths are checked."""
     if OPTIONAL[number - 3] != "lengths":
         return call.input(number)
     most = call.shape(0)[bool(call.attribute("layout", 0))]
@@ -67,7 +68,7 @@ def _given(call: OnnxNode, number: int) -> str:
 
 
 def _directions(call: OnnxNode) -> tuple[bool, ...]:
-    """Whether each direction runs backwards."""
+    """For each direction, whether it runs backwards."""
     direction = call.attribute("direction", "forward")
     if direction not in _REVERSED:
         raise Unsupported(f"direction {direction!r}")
@@ -83,7 +84,7 @@ def _functions(call: OnnxNode, defaults: tuple[str, ...], directions: int) -> li
     alphas = list(call.attribute("activation_alpha") or ())
     betas = list(call.attribute("activation_beta") or ())
     found = []
-    for name in names[:wanted]:  # the standard's default of RNN is one too many
+    for name in names[:wanted]:  # the standard's default for RNN has one too many
         known = ACTIVATIONS.get(name.lower())
         if known is None:
             raise Unsupported(f"activation {name!r}")

@@ -1,4 +1,4 @@
-"""Conditions that are relations between sizes, read back from the nodes that compute them."""
+"""Conditions that are relations between sizes, recovered from the nodes that compute them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.values.emitting import Emitter, Relation
 from anydim.sizes import Size, Truth, as_size, prove
 
-# operator -> its relation, and whether the sides change places
+# operator -> its relation, and whether to swap the operands
 _RELATIONS = {
     "equal": ("==", False), "not_equal": ("!=", False), "less": ("<", False),
     "less_equal": ("<=", False), "greater": ("<", True), "greater_equal": ("<=", True),
@@ -20,9 +20,9 @@ _UNCHANGED = ("cast", "identity", "reshape", "squeeze", "unsqueeze")
 class Unlike(Unsupported):
     """A node whose results differ from case to case: in their ranks, types or lengths.
 
-    `relation` between sizes decides the case, where one does; `results` are the positions of those
-    that differ. What follows is compiled for each case (`graphs/apart.py`). Vectors of unlike
-    lengths are one value, but what reads them as shapes has unlike ranks.
+    `relation` between sizes decides the case, if there is one; `results` are the positions of the
+    differing results. The nodes after it are compiled for each case (`graphs/apart.py`). Vectors of
+    different lengths are one value, but nodes that use them as shapes have different ranks.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Unlike(Unsupported):
 
 
 def opposite(relation: Relation) -> Relation:
-    """What holds where a relation does not."""
+    """The negation of a relation."""
     left, sign, right = relation
     if sign in ("==", "!="):
         return left, "!=" if sign == "==" else "==", right
@@ -44,7 +44,7 @@ def opposite(relation: Relation) -> Relation:
 
 
 def decided(emitter: Emitter, relation: Relation) -> bool | None:
-    """Whether a relation holds at every size, or at none; None where sizes decide it."""
+    """Whether a relation holds at all sizes or at none; None if it depends on sizes."""
     truth = prove(*relation, emitter.box)
     if truth is not Truth.UNKNOWN:
         return truth is Truth.PROVED
@@ -58,7 +58,7 @@ def decided(emitter: Emitter, relation: Relation) -> bool | None:
 
 
 def assume(emitter: Emitter, relation: Relation) -> None:
-    """Let a relation hold in a graph from here on."""
+    """Assume a relation in a graph from here on."""
     emitter.relations.append(relation)
     left, sign, right = relation
     if sign == "==":
@@ -75,7 +75,7 @@ def _same(one: Relation, other: Relation) -> bool:
 
 
 def relation_of(emitter: Emitter, value: str) -> Relation | None:
-    """The relation between sizes that a bool value is; None where it is none."""
+    """The relation between sizes that a bool value represents; None if it represents none."""
     node = emitter.makers.get(value)
     if node is None:
         around = next((name for name, own in emitter.captured.items() if own == value), None)
@@ -100,7 +100,7 @@ def relation_of(emitter: Emitter, value: str) -> Relation | None:
 
 
 def _size(emitter: Emitter, value: str) -> Size | None:
-    """The one integer that a value is known to hold."""
+    """The integer that a value is known to hold."""
     known = emitter.known.get(value)
     if known is None or known.array.size != 1 or not known.dtype.is_integer:
         return None

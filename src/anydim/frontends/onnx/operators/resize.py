@@ -1,4 +1,4 @@
-"""Rows of ONNX operators that make grids of other sizes: Resize and ConvTranspose."""
+"""Rows of ONNX operators that change grid sizes: Resize and ConvTranspose."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def _resized(
 
 
 def _as_integers(call: OnnxNode, made: str, dtype: DType) -> str:
-    """The nearest integers, inside the range of the type."""
+    """Round to integers, saturated to the range of the type."""
     return call.as_type(made if dtype == boolean else call.emit("round", made), dtype)
 
 
 def _resized_by_data(call: OnnxNode, position: int, axes: Sequence[int]) -> Result:
-    """Scales that only a run can tell: the sizes are found when the node runs."""
+    """Resize by run-time scales: the sizes are bound when the node runs."""
     if [size.constant for size in call.shape(position)] != [len(axes)]:
         raise Unsupported(f"scales of type {call.type(position)} for {len(axes)} axes")
     shape, rank = call.shape(0), call.type(0).rank
@@ -94,7 +94,7 @@ def _resized_by_data(call: OnnxNode, position: int, axes: Sequence[int]) -> Resu
 
 
 def _attributed(call: OnnxNode) -> bool:
-    """Whether the scales are an attribute: those of Upsample before opset 9."""
+    """Whether the scales are an attribute: in Upsample before opset 9."""
     return call.operator == "Upsample" and call.opset < 9
 
 
@@ -113,7 +113,7 @@ def _scales(call: OnnxNode, position: int) -> list[float]:
 
 
 def _kept_ratio(call: OnnxNode, policy: str, axes: Sequence[int], wanted: Sequence[Size]) -> Result:
-    """The axes all scaled by the same number, so that they fit into sizes, or cover them."""
+    """Scale all axes by one factor, so that they fit into the sizes or cover them."""
     choices = {"not_larger": (minimum, "arg_min"), "not_smaller": (maximum, "arg_max")}
     if policy not in choices:
         raise Unsupported(f"keep_aspect_ratio_policy {policy!r}")
@@ -137,14 +137,14 @@ def _kept_ratio(call: OnnxNode, policy: str, axes: Sequence[int], wanted: Sequen
 
 
 def _spread(call: OnnxNode, factors: str, places: Sequence[int]) -> str:
-    """A factor for every axis: which of `factors`, or 1 by the place after the last."""
+    """A factor per axis: `places` indexes `factors`; one past the end selects 1."""
     one = call.emit("fill", shape=(1,), value=1.0, dtype=call.emitter.types[factors].dtype)
     both = call.emit("concat", factors, one, axis=0)
     return call.emit("gather", both, call.numbers(places), axis=0)
 
 
 def _cropped(call: OnnxNode, axes: Sequence[int], rank: int) -> str:
-    """The part to read, starts then ends of all axes, from those of some axes."""
+    """The crop region, starts then ends of all axes, from that of some axes."""
     count = len(axes)
     if [size.constant for size in call.shape(1)] != [2 * count]:
         raise Unsupported(f"a part to crop of type {call.type(1)} for {count} axes")
@@ -166,7 +166,7 @@ def _as_many(values: Sequence[Any], axes: Sequence[int]) -> Sequence[Any]:
 
 
 def convolution_transpose(call: OnnxNode) -> Result:
-    """The sizes of the result, or the padding that leads to sizes that are asked for."""
+    """The sizes of the result, or the padding for the requested sizes."""
     rank, shape, kernel = call.type(0).rank - 2, call.shape(0)[2:], call.shape(1)[2:]
     strides = call.attribute("strides") or (1,) * rank
     dilations = call.attribute("dilations") or (1,) * rank

@@ -1,4 +1,4 @@
-"""Rows of ONNX operators that read between elements: grids, regions, moved convolutions."""
+"""Rows of ONNX operators that sample between elements: grids, regions, deformable convolutions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def grid_sample(call: OnnxNode) -> Result:
     mode = call.attribute("mode", "linear")
     if mode not in _MODES:
         raise Unsupported(f"mode {mode!r}")
-    flags = call.type(0).dtype == boolean  # a share of a true one is true
+    flags = call.type(0).dtype == boolean  # a fraction of true is true
     x = call.as_type(call.input(0), float32) if flags else call.input(0)
     made = call.emit(
         "grid_sample", x, call.input(1), mode=_MODES[mode],
@@ -36,7 +36,7 @@ def affine_grid(call: OnnxNode) -> Result:
 def roi_align(call: OnnxNode) -> Result:
     samples = call.attribute("sampling_ratio")
     if samples < 1:
-        raise Unsupported("sampling_ratio 0, which asks for as many samples as the data say")
+        raise Unsupported("sampling_ratio 0, whose sample count depends on data")
     transformation = call.attribute("coordinate_transformation_mode", "output_half_pixel")
     sizes = call.attribute("output_height"), call.attribute("output_width")
     return call.emit(

@@ -18,7 +18,7 @@ def scatter(name: str) -> Callable[[OnnxNode], Result]:
         if name == "scatter_elements":
             attributes["axis"] = call.attribute("axis", 0)
         x, updates = call.input(0), call.input(2)
-        if attributes["reduction"] != "none":  # of flags: or, and
+        if attributes["reduction"] != "none":  # of bools: or, and
             x, updates = flags_as_numbers(call, 0), flags_as_numbers(call, 2)
         made = call.emit(name, x, call.input(1), updates, **attributes)
         return call.as_type(made, call.type(0).dtype)

@@ -1,7 +1,7 @@
 """Rows of the operators on sequences and optional values.
 
-What is known of a sequence one element at a time stays a list; the nodes of such operators are
-gone from the graph. Other sequences are packed.
+A sequence with individually known elements stays a list, and its operators add no nodes to the
+graph. Other sequences are packed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def at(call: OnnxNode) -> Result:
 
 
 def insert(call: OnnxNode) -> Result:
-    """Before a position, or at the end."""
+    """Insert before a position, or at the end."""
     held, value = _sequence(call), call.input(1)
     place = _place(call, 2) if call.given(2) else None
     if isinstance(held, Items) and (place is not None or not call.given(2)):
@@ -62,7 +62,7 @@ def insert(call: OnnxNode) -> Result:
 
 
 def erase(call: OnnxNode) -> Result:
-    """The tensor at a position, or the last one."""
+    """Remove the tensor at a position, or the last one."""
     held = _sequence(call)
     place = _place(call, 1) if call.given(1) else -1
     if isinstance(held, Items) and place is not None:
@@ -86,7 +86,7 @@ def concat_from(call: OnnxNode) -> Result:
 
 
 def sequence_map(call: OnnxNode) -> Several[Result] | None:
-    """A graph for each element; None where the number of elements is open: its body is a loop."""
+    """Inline the body for each element; None if the element count is open: a loop serves it."""
     proto = call.attribute("body")
     held = [call.held(position) for position in range(len(call.inputs))]
     if not isinstance(held[0], Items):
@@ -101,14 +101,14 @@ def sequence_map(call: OnnxNode) -> Several[Result] | None:
         names = {value.name: one for value, one in zip(proto.input, values)}
         for kept, result in zip(made, call.scope.inline(proto, names)):
             if not isinstance(result, str):
-                raise Unsupported("a body that gives what is no tensor")
+                raise Unsupported("a body that returns a value that is no tensor")
             kept.append(result)
     if not count:
         return None
     return [Items(tuple(kept), call.emitter.types[kept[0]].dtype) for kept in made]
 
 
-# ---- parts of a tensor -------------------------------------------------------------------------
+# ---- splitting a tensor ------------------------------------------------------------------------
 
 
 def split_to(call: OnnxNode) -> Result:
@@ -159,7 +159,7 @@ def _slices(call: OnnxNode, kind: TensorType, axis: int, keep: bool) -> Result:
 
 
 def _parts(call: OnnxNode, kind: TensorType, axis: int, lengths: str) -> Packed:
-    """A packed sequence of parts whose lengths are a vector of data."""
+    """A packed sequence of parts with data-dependent lengths."""
     count, extent = call.emitter.types[lengths].shape[0], kind.shape[axis]
     before, after = product(kind.shape[:axis]), product(kind.shape[axis + 1 :])
     total = product(kind.shape)
@@ -180,7 +180,7 @@ def _parts(call: OnnxNode, kind: TensorType, axis: int, lengths: str) -> Packed:
 def _order(
     call: OnnxNode, lengths: str, count: Size, extent: Size, before: Size, after: Size, total: Size
 ) -> str:
-    """Where each element of the parts, one part after another, lies in the whole."""
+    """The source offset of each element of the concatenated parts."""
     place, row = numbers(call, total), before * after
     blocks = Blocks(call, lengths, count, extent)
 
@@ -222,7 +222,7 @@ def get_element(call: OnnxNode) -> Result:
     if not isinstance(held, Maybe):
         return held
     if held.value is None:
-        raise Unsupported("an optional that holds nothing")
+        raise Unsupported("an optional that is empty")
     if held.single and isinstance(held.value, Packed):
         return Sequence(call, held.value).at(call.number(0, int64))
     return held.value
@@ -241,12 +241,12 @@ def _sequence(call: OnnxNode) -> Items | Packed:
 
 
 def _packed(call: OnnxNode, rank: int = 0) -> Sequence:
-    """The sequence as two tensors; a `rank` above 0 is what its elements have to have."""
+    """The sequence as two tensors; a `rank` above 0 is required of its elements."""
     return Sequence(call, packed_of(call, _sequence(call), rank))
 
 
 def _place(call: OnnxNode, position: int) -> int | None:
-    """A position that is a number; None where a run decides it."""
+    """A constant position; None if it is data."""
     item = call.element(position)
     return item.constant if isinstance(item, Size) else None
 

@@ -1,4 +1,4 @@
-"""Rows of ONNX operators about shapes; where only data knows sizes, `computed.py` finds them."""
+"""Rows of ONNX operators on shapes; `computed.py` serves data-dependent sizes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def range_(call: OnnxNode) -> Result:
     if not known and call.type(0).dtype.is_integer:
         return computed.range_(call)
     whole: list[Size] = []
-    for position in (2, 0, 1):  # the limit last: it may bring a guard
+    for position in (2, 0, 1):  # the limit last: it may add a guard
         size = computed.whole(call, position)
         if size is None:
             return computed.range_(call)
@@ -74,7 +74,7 @@ def range_(call: OnnxNode) -> Result:
         pace, distance = simplify(0 - step, call.emitter.box), start - limit
     elif call.proved(step, ">=", 0):
         pace, distance = step, limit - start
-    else:  # which way it goes is known in a call only
+    else:  # the direction is known only at run time
         return computed.range_(call)
     if not call.proved(pace, ">=", 1):
         message = f"{call.source}: a range has to have a step of 1 or more, its step is {step}"
@@ -99,18 +99,18 @@ def reshape(call: OnnxNode) -> Result:
 
 
 def _copied(call: OnnxNode, wanted: Sequence[Size], copies: bool) -> list[Size]:
-    """Sizes of a reshape; `copies`: a 0 stands for the size of that axis."""
+    """The sizes of a reshape; `copies`: 0 copies the size of its axis."""
     own = call.shape(0)
     zeros = [axis for axis, size in enumerate(wanted) if copies and size.constant == 0]
     if zeros and zeros[-1] >= len(own):
-        raise Unsupported(f"size 0 at axis {zeros[-1]} copies an axis that is not there")
+        raise Unsupported(f"size 0 at axis {zeros[-1]} copies an axis that does not exist")
     return [own[axis] if axis in zeros else size for axis, size in enumerate(wanted)]
 
 
 def _unwrapped(call: OnnxNode, copies: bool) -> list[Size] | None:
-    """The sizes of a reshape that went through 32 bits, where they keep the elements as they are.
+    """The sizes of a reshape computed in 32 bits, unwrapped if that keeps the element count.
 
-    Where one of them wraps there, the reshape keeps no elements, so a guard may refuse it.
+    A reshape with wrapped sizes would fail anyway, so a guard may reject the call.
     """
     assumed = call.emitter.assumed.get(call.input(1))
     if assumed is None or assumed.likely:
@@ -147,13 +147,13 @@ def squeeze(call: OnnxNode) -> Result:
 
 
 def _axes_of_one(call: OnnxNode) -> list[int]:
-    """The axes whose size is 1; Unlike where a call decides of one."""
+    """The axes whose size is 1; Unlike if one depends on the call."""
     axes = []
     for axis, size in enumerate(call.shape(0)):
         relation = (size, "==", as_size(1))
         taken = decided(call.emitter, relation)
         if taken is None:
-            raise Unlike(f"it names no axes, and axis {axis} goes where {size} == 1", relation)
+            raise Unlike(f"it names no axes, and axis {axis} is removed if {size} == 1", relation)
         if taken:
             axes.append(axis)
     return axes
@@ -189,9 +189,9 @@ def slice_(call: OnnxNode) -> Result:
 
 
 def _axes(call: OnnxNode, axes: Sequence[int] | None) -> list[int]:
-    """The axes that bounds are given for, counted from the front.
+    """The axes of the bounds, counted from the front.
 
-    Where bounds were sliced, there are as many as there can be of them, or the call is refused.
+    If the bounds themselves were sliced, assumes the maximum count, or the call is rejected.
     """
     rank = call.type(0).rank
     most = len(axes) if axes is not None else bounds(call.shape(1)[0], call.emitter.box).hi
@@ -226,7 +226,7 @@ def _even_parts(call: OnnxNode, extent: Size, count: int) -> list[Size]:
     exact = extent.divide_exactly(count)
     if exact is not None:
         return [exact] * count
-    if call.opset < 18:  # the operator's guard refuses what is not count equal parts
+    if call.opset < 18:  # the operator's guard rejects other sizes
         return [extent // count] * count
     part = ceil_div(extent, count)
     parts = (maximum(minimum(extent - part * number, part), 0) for number in range(count))
@@ -234,7 +234,7 @@ def _even_parts(call: OnnxNode, extent: Size, count: int) -> list[Size]:
 
 
 def concat(call: OnnxNode) -> Result:
-    """Many inputs are joined in rounds, so that no text nests deeply."""
+    """Concatenate; many inputs are joined in rounds to limit the nesting of expressions."""
     axis = call.attribute("axis")
     values = [call.input(position) for position in range(len(call.inputs))]
     while len(values) > 1:
@@ -299,7 +299,7 @@ def one_hot(call: OnnxNode) -> Result:
 
 
 def _depth(call: OnnxNode) -> Size:
-    """A number of any type."""
+    """The depth, a number of any type."""
     if call.type(1).dtype.is_integer:
         element = call.element(1)
         return element if isinstance(element, Size) else computed.count_of(call, call.input(1))

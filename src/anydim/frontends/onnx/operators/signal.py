@@ -1,4 +1,4 @@
-"""Rows of ONNX operators about signals: DFT, STFT, MelWeightMatrix."""
+"""Rows of ONNX operators on signals: DFT, STFT, MelWeightMatrix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anydim.sizes import Size
 
 
 def fourier_transform(call: OnnxNode) -> Result:
-    """The axis is an attribute before opset 20, an input since."""
+    """DFT; the axis is an attribute before opset 20, an input since."""
     rank, inverse = call.type(0).rank, bool(call.attribute("inverse"))
     axis = call.attribute("axis") if call.opset < 20 else -2
     if call.opset >= 20 and call.given(2):
@@ -33,7 +33,7 @@ def short_time_transform(call: OnnxNode) -> Result:
     if call.given(3):
         length = call.size(3)
     signal = call.input(0)
-    if call.type(0).rank == 2:  # real ones come without the axis of parts, too
+    if call.type(0).rank == 2:  # real signals may lack the axis of real and imaginary parts
         signal = call.emit("unsqueeze", signal, axes=(2,))
     inputs = [signal] + ([call.input(2)] if call.given(2) else [])
     return call.emit(
@@ -50,7 +50,7 @@ def mel_weights(call: OnnxNode) -> Result:
 
 
 def window(*weights: float) -> Callable[[OnnxNode], Result]:
-    """A sum of cosines with these weights."""
+    """A window that is a sum of cosines with these weights."""
 
     def build(call: OnnxNode) -> Result:
         return call.emit(

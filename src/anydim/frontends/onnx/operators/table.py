@@ -1,8 +1,8 @@
-"""The table of ONNX operators: one row says how each becomes operators of the library.
+"""The table of ONNX operators: a row maps an operator to operators of the library.
 
 A row's function takes an `OnnxNode` and returns its results, one or several, in ONNX's order; None
-where the body that the standard gives for the node serves it. It raises `Unsupported` with the
-reason where a node asks for what is not there.
+to use the function body of the standard. It raises `Unsupported` with the reason for unsupported
+nodes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Build: TypeAlias = "Callable[[OnnxNode], Result | Sequence[Result] | None]"
 
 
 def same(name: str, inputs: int, **renamed: str) -> Build:
-    """The library has this operator; `renamed` leads from its attributes to ONNX's."""
+    """The library's operator of this name; `renamed` maps its attributes to ONNX's."""
 
     def build(call: OnnxNode) -> Result:
         attributes = {own: call.attribute(theirs) for own, theirs in renamed.items()}
@@ -65,7 +65,7 @@ def binary(name: str) -> Build:
 
 
 def prelu(call: OnnxNode) -> Result:
-    """Before opset 7 a slope of one axis is one per channel."""
+    """Before opset 7 a slope with one axis is per channel."""
     slope = call.input(1)
     if call.opset < 7 and call.type(1).rank == 1 and call.type(0).rank > 2:
         slope = call.emit("unsqueeze", slope, axes=tuple(range(1, call.type(0).rank - 1)))
@@ -73,7 +73,7 @@ def prelu(call: OnnxNode) -> Result:
 
 
 def chain(name: str) -> Build:
-    """Any number of inputs, combined two by two from the left."""
+    """Any number of inputs, combined pairwise from the left."""
 
     def build(call: OnnxNode) -> Result:
         total = call.input(0)
@@ -91,7 +91,7 @@ def mean(call: OnnxNode) -> Result:
 
 
 def clip(call: OnnxNode) -> Result:
-    """Bounds are attributes before opset 11, inputs since; either may be missing."""
+    """Bounds are attributes before opset 11, inputs since; both are optional."""
     value, dtype = call.input(0), call.type(0).dtype
     for position, operator, name in ((1, "maximum", "min"), (2, "minimum", "max")):
         if call.given(position):
@@ -127,7 +127,7 @@ def gelu(call: OnnxNode) -> Result:
 
 
 def constant(call: OnnxNode) -> Result:
-    """The one attribute that is given holds the value."""
+    """The value is in the one attribute that is given."""
     for name, dtype in (
         ("value_float", numpy.float32), ("value_floats", numpy.float32),
         ("value_int", numpy.int64), ("value_ints", numpy.int64),
@@ -173,7 +173,7 @@ def reduction(name: str, axes_input_since: int) -> Build:
 
 
 def softmax(name: str) -> Build:
-    """Before opset 13 all axes from `axis` on count as one."""
+    """Before opset 13 all axes from `axis` on are flattened."""
 
     def build(call: OnnxNode) -> Result:
         rank = call.type(0).rank
@@ -378,4 +378,4 @@ OPERATORS: dict[str, Build] = {
     "ai.onnx.preview.training.Momentum": training.optimiser(
         "momentum", 3, alpha="alpha", beta="beta", norm="norm_coefficient"),
 }  # fmt: skip
-"""ONNX operator type -> how it is built; those of other domains as domain.type."""
+"""ONNX operator type -> its builder; other domains as domain.type."""

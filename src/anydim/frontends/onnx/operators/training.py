@@ -1,4 +1,4 @@
-"""Rows of ai.onnx.preview.training: steps of optimisers on any number of tensors."""
+"""Rows of ai.onnx.preview.training: optimiser steps on any number of tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from anydim.frontends.onnx.operators.call import OnnxNode, Result
 
 
 def optimiser(name: str, kinds: int, **renamed: str) -> Callable[[OnnxNode], Sequence[Result]]:
-    """A step for each of n tensors: the inputs are the rate, the count, and `kinds` rows of n."""
+    """A step for each of n tensors: inputs are the rate, the count, and `kinds` groups of n
+    tensors."""
 
     def build(call: OnnxNode) -> Sequence[Result]:
         attributes = {own: call.attribute(theirs) for own, theirs in renamed.items()}

@@ -1,5 +1,7 @@
-"""Rows of operators of floats that the standard allows on integers and on types that are stored
-only: what is computed is float64 or float32, the result is of the type of the input."""
+"""Rows of float operators that the standard also allows on integers and storage types.
+
+The computation is in float64 or float32, the result has the type of the input.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ from anydim.frontends.onnx.operators.call import OnnxNode, Result
 
 
 def wide(dtype: DType) -> DType:
-    """The type of floats that has the numbers of a type, or most of them."""
+    """A float type that represents the numbers of a type, or most of them."""
     return float64 if dtype.is_integer and dtype.bits >= 32 else float32
 
 
 def as_floats(build: Callable[[OnnxNode, str], str]) -> Callable[[OnnxNode], Result]:
-    """A row whose first input is converted to floats, and its result back, where it is of others.
+    """A row that computes in floats: converts the first input, and the result back.
 
-    Conversions cut off fractions.
+    Conversions truncate.
     """
 
     def row(call: OnnxNode) -> Result:
@@ -34,7 +36,7 @@ def shrink(call: OnnxNode, x: str) -> str:
 
 
 def classified(call: OnnxNode) -> str:
-    """The first input as a type on which IsNaN and IsInf are computed: all of its numbers are."""
+    """The first input in a type for IsNaN and IsInf: storage types are converted to float32."""
     dtype = call.type(0).dtype
     return call.as_type(call.input(0), float32) if dtype.stored else call.input(0)
 
@@ -52,7 +54,7 @@ def is_inf(call: OnnxNode) -> Result:
 
 
 def gemm(call: OnnxNode) -> Result:
-    """A c whose sizes may turn out to be 1 is added by a node of its own, which broadcasts."""
+    """Gemm; a c whose sizes may be 1 at run time is added by a broadcasting node."""
     a, b, beta = call.input(0), call.input(1), call.attribute("beta")
     alpha, left, right = call.attribute("alpha"), call.attribute("transA"), call.attribute("transB")
     if call.type(0).dtype.is_integer:
@@ -69,7 +71,7 @@ def gemm(call: OnnxNode) -> Result:
 
 
 def _gemm_of_integers(call: OnnxNode) -> Result:
-    """The product of integers is exact; what alpha and beta scale is float64."""
+    """The product of integers is exact; scaling by alpha and beta is in float64."""
     factors = (call.attribute("alpha"), call.attribute("beta") if call.given(2) else 1.0)
     sides = [
         call.emit("transpose", call.input(place), perm=(1, 0)) if call.attribute(name)
@@ -87,7 +89,7 @@ def _gemm_of_integers(call: OnnxNode) -> Result:
 
 
 def power(call: OnnxNode) -> Result:
-    """An integer to the power of a float that is whole is exact, as far as integers are."""
+    """Integers to the power of whole floats are exact, up to overflow."""
     base, exponent = call.input(0), call.input(1)
     dtype = call.type(0).dtype
     if not dtype.is_integer or not call.type(1).dtype.is_float:
@@ -101,6 +103,6 @@ def power(call: OnnxNode) -> Result:
 
 
 def flags_as_numbers(call: OnnxNode, position: int) -> str:
-    """An input of flags as int32; of another type as it is."""
+    """An input of bools as int32; other types are unchanged."""
     value = call.input(position)
     return call.as_type(value, int32) if call.type(position).dtype == boolean else value

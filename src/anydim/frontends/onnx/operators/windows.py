@@ -1,4 +1,4 @@
-"""Rows of ONNX operators that slide a window, or norm what lies along the axes after the second."""
+"""Rows of ONNX operators with sliding windows, and of global pooling."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def window_attributes(call: OnnxNode) -> dict[str, Any]:
     elif call.attribute("pads"):
         attributes["pads"] = call.attribute("pads")
         if min(attributes["pads"]) < 0:
-            raise Unsupported(f"pads {attributes['pads']}, which the standard has at 0 and above")
+            raise Unsupported(f"pads {attributes['pads']}, expected 0 and above")
     return attributes
 
 
@@ -37,7 +37,7 @@ def convolution(call: OnnxNode) -> Result:
 
 
 def check_kernel(call: OnnxNode, weights: int) -> None:
-    """Raise Unsupported where the attribute kernel_shape and the weights differ."""
+    """Raise Unsupported if the attribute kernel_shape and the weights differ."""
     wanted = call.attribute("kernel_shape")
     if call.type(weights).rank < 3:
         raise Unsupported(f"weights of {call.type(weights)}")
@@ -47,7 +47,7 @@ def check_kernel(call: OnnxNode, weights: int) -> None:
 
 
 def pool(name: str, **renamed: str) -> Callable[[OnnxNode], Result]:
-    """A pool; `renamed` leads from further attributes of the library's operator to ONNX's."""
+    """A pooling row; `renamed` maps further attributes of the library's operator to ONNX's."""
 
     def build(call: OnnxNode) -> Result:
         if any(call.outputs[1:]):
@@ -66,7 +66,7 @@ def pool(name: str, **renamed: str) -> Callable[[OnnxNode], Result]:
 
 
 def max_pool(call: OnnxNode) -> Sequence[Result]:
-    """The largest elements and, where asked for, their row-major places in the whole of x."""
+    """The largest elements and, if requested, their row-major indices in x."""
     indices = any(call.outputs[1:])
     return call.emit_many(
         "max_pool", 1 + indices, call.input(0), kernel=call.attribute("kernel_shape"),
@@ -86,10 +86,10 @@ def global_pool(name: str) -> Callable[[OnnxNode], Result]:
 
 
 def max_unpool(call: OnnxNode) -> Result:
-    """Elements at row-major places of what the pool read; 0 elsewhere.
+    """Scatter elements to the row-major indices of the pool's input; 0 elsewhere.
 
-    The places count in the shape that the attributes give, also where `output_shape` is larger:
-    then there are zeros behind it (so the standard's reference has it).
+    The indices refer to the shape given by the attributes, even if `output_shape` is larger: the
+    rest is then zero-padded (as in the standard's reference).
     """
     shape, kernel = call.shape(0), call.attribute("kernel_shape")
     rank = len(kernel)
@@ -111,11 +111,11 @@ def max_unpool(call: OnnxNode) -> Result:
         call.emit("reshape", call.input(position), shape=(product(call.shape(position)),))
         for position in (1, 0)
     ]
-    values[0] = call.counted(values[0], product(whole) - 1)  # here none counts from the end
+    values[0] = call.counted(values[0], product(whole) - 1)  # negative indices are invalid here
     made = call.emit("reshape", call.emit("scatter_elements", nothing, *values), shape=whole)
     if not call.given(2):
         return made
     after = [wanted - own for wanted, own in zip(call.sizes(2, len(whole)), whole)]
-    message = f"{call.source}: 'output_shape' is not smaller than what the attributes give"
+    message = f"{call.source}: 'output_shape' is at least the shape that the attributes give"
     call.emitter.guards += [Guard(as_size(0), "<=", size, message) for size in after]
     return call.emit("pad", made, before=(0,) * len(whole), after=after)

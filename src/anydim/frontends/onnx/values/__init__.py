@@ -1,4 +1,4 @@
-"""What the names of a model stand for: tensors, known contents, lists, options.
+"""Values that names of a model are bound to: tensors, known contents, lists, optionals.
 
-In come results of nodes; out go values of the graph, dims of sizes that data decides, and facts.
+Input: results of nodes; output: values of the graph, dims of data-dependent sizes, and facts.
 """

@@ -1,8 +1,8 @@
-"""What a node makes of known contents: the operator's own evaluator, run on arrays of sizes.
+"""Constant folding over sizes: runs an operator's own evaluator on arrays of sizes.
 
-Arithmetic on sizes is that of the integer types of the operations (`fitted.py`). Where a result
-would depend on which sizes come (a comparison that is neither proved nor refuted, a divisor of
-either sign), `Undecided` is raised and the node computes at run time instead.
+Arithmetic on sizes follows the integer types of the operations (`fitted.py`). If a result depends
+on the sizes of a call (a comparison that is neither proved nor refuted, a divisor of either sign),
+`Undecided` is raised and the node computes at run time instead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from anydim.sizes import LARGEST, Box, Size, Truth, as_size, maximum, minimum, p
 
 @dataclass(frozen=True, eq=False)
 class Symbol:
-    """A size as an element of an object array, with Python's arithmetic and honest comparisons."""
+    """A size as an element of an object array, with Python's arithmetic and proved comparisons."""
 
     size: Size
     box: Box
@@ -56,7 +56,7 @@ class Symbol:
         return self._with(simplify(maximum(self.size, -self.size), self.box))
 
     def __truediv__(self, other: Any) -> Symbol:
-        """The quotient of integers, which rounds toward zero."""
+        """The quotient of integers, rounded toward zero."""
         return self._with(_toward_zero(self.size, _size(other), self.box))
 
     def __rtruediv__(self, other: Any) -> Symbol:
@@ -131,7 +131,7 @@ def _require(left: Size, relation: str, right: int, box: Box) -> None:
 
 
 def _positive(divisor: Size, box: Box) -> Size:
-    """A divisor that is not negative, without 0: a guard refuses the calls where it is that."""
+    """A non-negative divisor, with 0 replaced by 1: a guard rejects calls in which it is 0."""
     _require(divisor, ">=", 0, box)
     return simplify(maximum(divisor, 1), box)
 
@@ -158,7 +158,7 @@ def _toward_zero(size: Size, divisor: Size, box: Box) -> Size:
 def known_results(
     node: Node, types: Sequence[TensorType], inputs: Sequence[numpy.ndarray], fitted: Fitted
 ) -> list[numpy.ndarray]:
-    """The contents of a node's results. Raises Undecided when only a run can tell them."""
+    """The contents of a node's results. Raises Undecided if they depend on run-time data."""
     box = fitted.box
 
     def fit(array: numpy.ndarray, dtype: DType) -> numpy.ndarray:
@@ -202,7 +202,7 @@ def _wrapped(array: Any, box: Box) -> numpy.ndarray:
 
 
 def _unwrapped(array: Any, dtype: numpy.dtype) -> numpy.ndarray:
-    """Sizes instead of symbols; numbers of the result's type when all are constant."""
+    """Convert symbols to sizes; to numbers of the result's type if all are constant."""
     array = _objects(array)
     if array.dtype != object:
         return array.astype(dtype)
@@ -220,7 +220,7 @@ def _unwrapped(array: Any, dtype: numpy.dtype) -> numpy.ndarray:
 
 
 def _objects(array: Any) -> numpy.ndarray:
-    """An array; of one object where there is no array."""
+    """Wrap a value that is no array in an array of one object."""
     if isinstance(array, numpy.ndarray):
         return array
     found = numpy.empty((), object)

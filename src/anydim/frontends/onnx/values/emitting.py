@@ -1,7 +1,7 @@
-"""The graph while it is being imported: values, their known contents, and the nodes made so far.
+"""A graph during import: values, their known contents, and the nodes made so far.
 
 Small integer tensors that come from shapes and constants are *known*: their contents are held as
-arrays of sizes, and no tensor is made for them unless a node needs one as data.
+arrays of sizes, and no tensor is materialised unless a node needs one as data.
 """
 
 from __future__ import annotations
@@ -27,38 +27,39 @@ from anydim.runtime.lists import Listed
 from anydim.sizes import Box, Dim, Guard, Size, as_size
 
 MOST_KNOWN = 256
-Relation = tuple[Size, str, Size]  # as a Guard has them
-UNFOLDED = frozenset(("dequantize",))  # constants that are worth more as they are
+Relation = tuple[Size, str, Size]  # as in a Guard
+UNFOLDED = frozenset(("dequantize",))  # constants that later passes need unfolded
 __all__ = ["MOST_KNOWN", "Emitter", "Known", "Relation"]
 
 
 @dataclass
 class Emitter:
-    """Collects the nodes of one graph; `outer` collects those of the graph around it.
+    """Collects the nodes of one graph; `outer` collects those of the enclosing graph.
 
-    `reserved` holds the names of all dims of the model: no two graphs of it share one by chance.
+    `reserved` holds the names of all dims of the model, so that no two graphs share one by
+    accident.
     """
 
     box: Box
     types: dict[str, TensorType] = field(default_factory=dict)
     known: dict[str, Known] = field(default_factory=dict)
-    assumed: dict[str, Assumed] = field(default_factory=dict)  # beside what is known, or data
+    assumed: dict[str, Assumed] = field(default_factory=dict)  # contents under assumptions
     constants: dict[str, Constant] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
-    virtual: dict[str, str] = field(default_factory=dict)  # known, not yet a tensor -> its source
+    virtual: dict[str, str] = field(default_factory=dict)  # known, not materialised -> its source
     taken: set[str] = field(default_factory=set)
     guards: list[Guard] = field(default_factory=list)
     makers: dict[str, Node] = field(default_factory=dict)
-    elements: dict[tuple[str, int], Size] = field(default_factory=dict)  # found as dims
+    elements: dict[tuple[str, int], Size] = field(default_factory=dict)  # elements that are dims
     outer: Emitter | None = None
     captured: dict[str, str] = field(default_factory=dict)  # value of `outer` -> own input
-    resident: dict[str, str] = field(default_factory=dict)  # the same for what is held here too
+    resident: dict[str, str] = field(default_factory=dict)  # the same, without an input
     reserved: set[str] = field(default_factory=set)
-    relations: list[Relation] = field(default_factory=list)  # hold wherever the graph runs
-    is_apart: bool = False  # a branch of an If of unlike ranks, with what follows it
+    relations: list[Relation] = field(default_factory=list)  # hold in every run of the graph
+    is_apart: bool = False  # an If with results of different ranks
 
     def fresh(self, stem: str) -> str:
-        """A name that no value has."""
+        """A unique name for a value."""
         name, number = stem, 1
         while name in self.taken:
             number += 1
@@ -67,7 +68,7 @@ class Emitter:
         return name
 
     def add_constant(self, name: str, array: numpy.ndarray) -> None:
-        """A constant of the graph; small ones are known too."""
+        """Add a constant to the graph; small ones are known too."""
         self.taken.add(name)
         if array.size <= MOST_KNOWN:
             self.add_known(name, Known.of(array), name)
@@ -77,7 +78,7 @@ class Emitter:
         self.types[name] = constant.type
 
     def add_known(self, name: str, known: Known, source: str) -> None:
-        """A value of which only the contents are held so far."""
+        """Add a value of which only the contents are held."""
         self.taken.add(name)
         self.known[name] = known
         self.types[name] = known.type
@@ -87,7 +88,7 @@ class Emitter:
         self, name: str, inputs: tuple[str | None, ...], outputs: tuple[str, ...],
         attributes: Mapping[str, Any], source: str,
     ) -> Node:  # fmt: skip
-        """A node whose results have their types; it is not yet part of the graph."""
+        """Make a node and infer the types of its results; it is not yet part of the graph."""
         values = FrozenMapping({key: freeze_value(value) for key, value in attributes.items()})
         given = [self.types[value] for value in inputs if value is not None]
         kinds = operator(name).infer(given, values, self.box)
@@ -95,7 +96,7 @@ class Emitter:
         return Node(name, inputs, outputs, values, source)
 
     def commit(self, nodes: Iterable[Node]) -> None:
-        """Make nodes part of the graph, and tensors of the known values that they read."""
+        """Append nodes to the graph; materialises the known values that they read."""
         for node in nodes:
             for name in node.given:
                 self.materialise(name)
@@ -103,7 +104,7 @@ class Emitter:
             self.makers.update(dict.fromkeys(node.outputs, node))
 
     def materialise(self, name: str) -> None:
-        """Make a tensor of a value of which only the contents were held."""
+        """Make a tensor from a value of which only the contents are held."""
         source = self.virtual.pop(name, None)
         if source is None:
             return
@@ -123,7 +124,8 @@ class Emitter:
         self, name: str, inputs: tuple[str, ...], outputs: Mapping[str, TensorType],
         region: Region, source: str,
     ) -> Node:  # fmt: skip
-        """A node that holds graphs, with the types of its results; not yet part of the graph."""
+        """Make a node that holds graphs, with the types of its results; not yet part of the
+        graph."""
         self.types.update(outputs)
         attributes: FrozenMapping[str, Any] = FrozenMapping({REGION: region})
         return Node(name, inputs, tuple(outputs), attributes, source)
@@ -131,7 +133,7 @@ class Emitter:
     # ---- dims ----
 
     def dim(self, stem: str, low: int = 0, high: int | None = None) -> Size:
-        """A new dim of the graph, with a name that no other dim of the model has."""
+        """Add a dim to the graph under a name that is unique in the model."""
         stem = re.sub(r"[^\w.]|\.(?!\w)", "_", stem) or "_"
         stem = f"_{stem}" if stem[0].isdigit() else stem
         name, number = stem, 1
@@ -143,36 +145,36 @@ class Emitter:
         return Size.symbol(name)
 
     def constrain(self, *sizes: Size) -> None:
-        """Sizes that are never below 0, where the box does not say so already."""
+        """Constrain sizes to be at least 0."""
         news = tuple(s for s in sizes if s.constant is None and s not in self.box.constraints)
         self.box = self.box.also(constraints=news)
 
     def finding(self, value: str, dims: Iterable[Size], source: str) -> Node:
-        """The node that finds dims in the elements of a value; not yet part of the graph."""
+        """Make the node that binds dims to the elements of a value; not yet part of the graph."""
         names = tuple(str(dim) for dim in dims)
         return self.region(SIZES, (value,), {}, Sizes(names), source)
 
     def mark(self) -> tuple[Box, int, int, int]:
-        """What `back` goes back to."""
+        """The state that `back` restores."""
         return self.box, len(self.guards), len(self.relations), len(self.elements)
 
     def back(self, mark: tuple[Box, int, int, int]) -> None:
-        """Forget dims, and what is known of sizes, since a mark."""
+        """Restore dims, guards and relations of a mark."""
         self.box = mark[0]
         del self.guards[mark[1] :]
         del self.relations[mark[2] :]
         for key in [*self.elements][mark[3] :]:
             del self.elements[key]
 
-    # ---- graphs inside ----
+    # ---- nested graphs ----
 
     @property
     def apart(self) -> int:
-        """How many branches of unlike ranks this graph stands in, one inside the other."""
+        """The nesting depth of branches with results of different ranks around this graph."""
         return self.is_apart + (0 if self.outer is None else self.outer.apart)
 
     def capture(self, value: str) -> str:
-        """The own name of a value of the graph around: what is known or constant stays so."""
+        """The local name of a value of the enclosing graph; known and constant values stay so."""
         outer = self.outer
         assert outer is not None
         own = self.captured.get(value) or self.resident.get(value)
@@ -196,7 +198,7 @@ class Emitter:
         self, name: str, inputs: Iterable[str], outputs: Iterable[str],
         lists: Mapping[str, Listed] | None = None,
     ) -> Graph:  # fmt: skip
-        """What was collected, as a graph without what it does not need."""
+        """The collected graph, pruned."""
         return Graph(
             name, self.box,
             FrozenMapping({n: k for n, k in self.types.items() if n not in self.virtual}),
@@ -207,11 +209,11 @@ class Emitter:
     # ---- contents ----
 
     def tells(self, name: str) -> bool:
-        """Whether sizes can be taken from a value before a run."""
+        """Whether the contents of a value are usable as sizes before a run."""
         return name in self.known or (name in self.assumed and self.assumed[name].likely)
 
     def contents(self, name: str) -> numpy.ndarray:
-        """The contents of a value from which sizes are taken; what they rest on is guarded."""
+        """The contents of a value used as sizes; adds the guards of their assumptions."""
         assumed = self.assumed.get(name)
         if assumed is None or not assumed.likely:
             return self.known[name].array
@@ -219,11 +221,11 @@ class Emitter:
         return assumed.array
 
     def guard(self, *guards: Guard) -> None:
-        """What has to hold when the graph runs."""
+        """Add guards that must hold when the graph runs."""
         self.guards += [guard for guard in guards if guard not in self.guards]
 
     def held_in(self, size: Size, dtype: DType, source: str) -> Size | None:
-        """A size that an integer type holds, by proof or by a guard; None where it may wrap."""
+        """A size that an integer type holds, by proof or by a guard; None if it may wrap."""
         assuming = Assuming(self.box, source=source)
         try:
             held = assuming(size, dtype)
@@ -235,7 +237,7 @@ class Emitter:
         return held
 
     def fold(self, nodes: Sequence[Node]) -> Folded:
-        """The contents of the results of nodes that read known values only."""
+        """Fold nodes that read known values only."""
         if not all(map(self._foldable, nodes)):
             return Folded(None, {})
         given = {name for node in nodes for name in node.given}
@@ -260,7 +262,7 @@ class Emitter:
     def _folded(
         self, nodes: Sequence[Node], found: dict[str, numpy.ndarray], fitted: Fitted
     ) -> dict[str, Known] | None:
-        """The results of nodes from the contents in `found`; None when they cannot be told."""
+        """The results of nodes from the contents in `found`; None if undecided."""
         made: dict[str, Known] = {}
         for node in nodes:
             if not all(name in found for name in node.given):
@@ -279,14 +281,14 @@ class Emitter:
 
 @dataclass(frozen=True)
 class Folded:
-    """The contents of results: exact, None where they cannot be told, and as sizes."""
+    """The contents of results: exact (None if undecided), and under assumptions."""
 
     known: dict[str, Known] | None
     assumed: dict[str, Assumed]
 
 
 def _count(kind: TensorType) -> int:
-    """How many elements, or more than any limit when that is not known."""
+    """The element count, or a number above any limit if it is unknown."""
     count = 1
     for size in kind.shape:
         if size.constant is None:

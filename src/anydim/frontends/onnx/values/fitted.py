@@ -1,13 +1,13 @@
-"""What sizes are in an integer type: themselves where the box proves that they fit, wrapped else.
+"""Sizes in integer types: unchanged if the box proves that they fit, else wrapped.
 
-A size that is wrapped is another expression, `(n + 128) % 256 - 128` for n in int8: exact at every
-size, and nothing that a shape has elsewhere. Files that hold shapes in 32 bits would lose what is
-proved of them for sizes that do not come. So contents of 32 bits have a second form beside the
-exact one: the sizes as they are, and the guards under which this is right. Data is always exact;
-what takes a size takes the second form, with its guards (`Assumed`).
+A wrapped size is a different expression, `(n + 128) % 256 - 128` for n in int8: exact at every
+size, and unequal to the sizes of other shapes. Files that compute shapes in 32 bits would lose
+proofs because of sizes that do not occur. So 32-bit contents have a second form in addition to the
+exact one: the unwrapped sizes, with the guards under which they are right. Data always uses the
+exact form; sizes use the second one with its guards (`Assumed`).
 
-int64 keeps a size as it is where it fits at usual sizes; a call in which it does not fit is refused
-where it is a size, and wraps where it is data.
+int64 keeps a size unchanged if it fits at usual sizes; a call in which it does not fit is rejected
+if it is used as a size, and wraps if it is data.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from anydim.sizes import (
     wrapped,
 )
 
-_DEEPEST = 6  # remainders inside each other, from which on contents are data
+_DEEPEST = 6  # nested remainders above which contents are data
 
 
 class Undecided(Exception):
-    """Contents that only a run can tell."""
+    """Contents that depend on run-time data."""
 
 
 @dataclass(frozen=True, eq=False)
 class Assumed:
-    """Contents whose sizes stay inside the types of 32 bits that they went through.
+    """Contents whose sizes are assumed to fit the 32-bit types that they passed through.
 
-    `guards` say so; `likely`: they hold wherever no dim is above 2**24.
+    `guards` state the assumption; `likely`: they hold if no dim is above 2**24.
     """
 
     array: numpy.ndarray
@@ -53,13 +53,13 @@ class Assumed:
 
 @dataclass
 class Fitted:
-    """Brings sizes into integer types, exactly."""
+    """Converts sizes to integer types exactly."""
 
     box: Box
-    changed: bool = False  # whether a size of 32 bits was wrapped
+    changed: bool = False  # whether a 32-bit size was wrapped
 
     def __call__(self, size: Size, dtype: DType) -> Size:
-        """What the integer type holds for a size; Undecided where that is no size expression."""
+        """The value of a size in an integer type; Undecided if it is no size expression."""
         low, high = dtype.range
         value = size.constant
         if value is not None:
@@ -73,7 +73,7 @@ class Fitted:
         return self.outside(size, dtype)
 
     def outside(self, size: Size, dtype: DType) -> Size:
-        """What a type of at most 32 bits holds for a size that may be outside of it."""
+        """The wrapped value of a size that may be out of range of a type of at most 32 bits."""
         low, high = dtype.range
         self.changed = self.changed or dtype.bits == 32
         made = wrapped(size, low, high)
@@ -82,13 +82,13 @@ class Fitted:
         return made
 
     def _counts(self, size: Size) -> bool:
-        """Whether 64 bits hold a size wherever no dim is out of the usual."""
+        """Whether 64 bits hold a size if all dims are in the usual range."""
         return fits(size, -LARGEST, LARGEST, self.box, USUAL)
 
 
 @dataclass
 class Assuming(Fitted):
-    """Keeps sizes that may be outside a type of 32 bits, and notes what has to hold for it."""
+    """Keeps sizes that may be out of range of a 32-bit type, and records guards for it."""
 
     source: str = ""
     guards: list[Guard] = field(default_factory=list)
@@ -105,14 +105,14 @@ class Assuming(Fitted):
 def _operands(size: Size) -> list[Size]:
     """The operands of the remainders in a size.
 
-    The normal form drops remainders inside of them, so they may be larger than what they are of.
+    The normal form drops nested remainders, so operands may be larger than the original ones.
     """
     atoms = (atom for monomial in size.coefficients for atom in monomial)
     return [part for atom in atoms if isinstance(atom, Atom) for part in atom.arguments]
 
 
 def guards_of(size: Size, dtype: DType, box: Box, source: str) -> list[Guard]:
-    """What has to hold for a size to be inside an integer type."""
+    """The guards for a size to be in the range of an integer type."""
     low, high = dtype.range
     where = bounds(size, box)
     message = f"{source}: a size is counted in {dtype}"

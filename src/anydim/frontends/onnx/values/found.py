@@ -1,7 +1,7 @@
-"""Sizes that data decides: elements of integer tensors become dims of the graph.
+"""Data-dependent sizes: elements of integer tensors become dims of the graph.
 
-What is known of a tensor is never found again: elements that come from shapes and constants stay
-the sizes they are, and an element that was found once is the same dim wherever it is needed.
+Known elements are not bound again: elements that come from shapes and constants stay the sizes they
+are, and an element that is bound once is the same dim wherever it is needed.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from anydim.frontends.onnx.values.kinds import Emits, vector
 from anydim.graph.nodes import Node
 from anydim.sizes import Size, as_size
 
-Element = tuple[str, int]  # a tensor and a row-major position in it
+Element = tuple[str, int]  # a tensor and a row-major index in it
 _MOST_ELEMENTS = 64
 
 
 class Finds(Emits, Protocol):
-    """Whatever makes nodes and dims."""
+    """An object that adds nodes and dims."""
 
     def dim(self, stem: str, low: int = 0, high: int | None = None) -> Size:
-        """A new dim."""
+        """Declare a new dim."""
 
     def find(self, value: str, dims: Sequence[Size]) -> None:
-        """Make the elements of an int64 value the values of new dims."""
+        """Bind new dims to the elements of an int64 value."""
 
 
 def elements(
     emitter: Emitter, nodes: Sequence[Node], name: str, count: int | None = None
 ) -> list[Size | Element]:
-    """The elements of a tensor of at most one axis, each a size or where it comes from.
+    """The elements of a tensor of at most one axis, each a size or its origin.
 
-    `nodes` are some that are not part of the graph yet; `count` is how many elements there have
-    to be. Unsupported where their number is open.
+    `nodes` are nodes that are not part of the graph yet; `count` is the required element count.
+    Unsupported if the element count is open.
     """
     if emitter.tells(name) and emitter.types[name].rank <= 1:
         contents = emitter.contents(name).reshape(-1)
@@ -76,7 +76,7 @@ def _count(emitter: Emitter, name: str) -> int:
 def _traced(
     emitter: Emitter, nodes: Sequence[Node], node: Node, count: int
 ) -> list[Size | Element] | None:
-    """The elements of what a node makes that only moves some; None for other nodes."""
+    """The elements of a node that only moves elements; None for other nodes."""
     inputs = [name for name in node.given if emitter.types[name].rank <= 1]
     if len(inputs) != len(node.given) or not inputs:
         return None
@@ -100,7 +100,7 @@ def _traced(
 
 
 def _cast(emitter: Emitter, node: Node, items: list[Size | Element]) -> list[Size | Element]:
-    """Elements in another type: the same ones where that holds them, others where they may wrap."""
+    """Elements in another type: unchanged if it holds them, new ones if they may wrap."""
     (output,) = node.outputs
     source, target = emitter.types[node.given[0]].dtype, emitter.types[output].dtype
     wider = target.range[0] <= source.range[0] and source.range[1] <= target.range[1]
@@ -114,7 +114,7 @@ def _cast(emitter: Emitter, node: Node, items: list[Size | Element]) -> list[Siz
 
 
 def element(emitter: Emitter, nodes: Sequence[Node], name: str) -> Size | Element:
-    """The one element of a tensor that has to have one."""
+    """The single element of a tensor; Unsupported for another count."""
     items = elements(emitter, nodes, name, 1)
     if len(items) != 1:
         raise Unsupported(f"its input '{name}' has {len(items)} elements, expected 1")
@@ -124,7 +124,7 @@ def element(emitter: Emitter, nodes: Sequence[Node], name: str) -> Size | Elemen
 def sizes_of(
     finds: Finds, nodes: Sequence[Node], name: str, count: int | None = None
 ) -> tuple[Size, ...]:
-    """The elements of a tensor as sizes; those that are not known become dims, from 0 up."""
+    """The elements of a tensor as sizes; unknown ones become dims of at least 0."""
     emitter = finds.emitter
     items = elements(emitter, nodes, name, count)
     open_places = [place for place, item in enumerate(items) if not isinstance(item, Size)]
@@ -141,14 +141,14 @@ def sizes_of(
 
 
 def _most(emitter: Emitter, item: Size | Element) -> int | None:
-    """The largest number of a narrow type that an element is in; None for types of sizes."""
+    """The maximum of the narrow type of an element; None for wide types."""
     assert isinstance(item, tuple)
     dtype = emitter.types[item[0]].dtype
     return dtype.range[1] if dtype.bits <= 16 else None
 
 
 def picked(emits: Emits, name: str, places: Sequence[int], count: int) -> str:
-    """Some elements of an integer vector or scalar, as an int64 vector; all if none are named."""
+    """Gather elements of an integer vector or scalar into an int64 vector; all without indices."""
     kind = emits.emitter.types[name]
     value = name if kind.dtype == int64 else emits.emit("cast", name, to=int64)
     if not places:
@@ -161,7 +161,7 @@ def picked(emits: Emits, name: str, places: Sequence[int], count: int) -> str:
 
 
 def scalar_size(finds: Finds, nodes: Sequence[Node], name: str, stem: str) -> Size:
-    """A number that counts something: known, or a dim; below 0 counts as 0 where data decides."""
+    """A number used as a count: known, or a dim; negative run-time values count as 0."""
     item = element(finds.emitter, nodes, name)
     if isinstance(item, Size):
         return item

@@ -1,7 +1,7 @@
-"""What a name of a model stands for while it is imported, and what can be told of it.
+"""Values that the names of a model are bound to during import, and facts about them.
 
-Most names stand for one tensor. A sequence whose elements are known one by one is the list of
-their values; any other sequence is two tensors, its elements one after another and their shapes.
+Most names are bound to one tensor. A sequence with individually known elements is the list of their
+values; any other sequence is two tensors, its concatenated elements and their shapes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anydim.sizes import Size, as_size
 
 @dataclass(frozen=True)
 class Known:
-    """The contents of a value: numbers, or an object array with sizes among them."""
+    """The contents of a value: numbers, or an object array with sizes."""
 
     array: numpy.ndarray
     dtype: DType
@@ -30,7 +30,7 @@ class Known:
 
     @staticmethod
     def sizes(sizes: Iterable[Size | int], dtype: DType = int64) -> Known:
-        """A vector of sizes; plain numbers when all are constant."""
+        """A vector of sizes; plain numbers if all are constant."""
         return Known(plain(numpy.array([*map(as_size, sizes), None], object)[:-1], dtype), dtype)
 
     @staticmethod
@@ -44,7 +44,7 @@ class Known:
 
 
 def plain(array: numpy.ndarray, dtype: DType) -> numpy.ndarray:
-    """Numbers instead of sizes where all are constant."""
+    """Convert sizes to numbers if all are constant."""
     constants = [size.constant for size in array.flat]
     if any(constant is None for constant in constants):
         return array
@@ -53,7 +53,7 @@ def plain(array: numpy.ndarray, dtype: DType) -> numpy.ndarray:
 
 @dataclass(frozen=True)
 class Items:
-    """A sequence whose elements are known one by one; `dtype` is theirs."""
+    """A sequence with individually known elements; `dtype` is their type."""
 
     values: tuple[str, ...]
     dtype: DType
@@ -63,7 +63,7 @@ class Items:
 class Packed:
     """A sequence as two tensors: elements [total] and shapes int64 [count, rank].
 
-    `rank` None: the model does not say it, and it is a dim.
+    `rank` None: the model does not declare it, and it is a dim.
     """
 
     elements: str
@@ -73,9 +73,10 @@ class Packed:
 
 @dataclass(frozen=True)
 class Maybe:
-    """An optional value: what it holds, None when it holds nothing.
+    """An optional value; None if it is empty.
 
-    `single`: only a run can tell; then the value is a packed sequence of at most one tensor.
+    `single`: presence is known only at run time; the value is a packed sequence of at most one
+    tensor.
     """
 
     value: Held | None
@@ -84,14 +85,15 @@ class Maybe:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A result whose rank a call decides, as two tensors: elements [count] and shape [rank]."""
+    """A result whose rank depends on the call, as two tensors: elements [count] and shape
+    [rank]."""
 
     elements: str
     shape: str
 
 
 class Broken:
-    """Stands for the results of a node that could not be imported."""
+    """The results of a node that could not be imported."""
 
 
 Held: TypeAlias = "str | Items | Packed | Maybe | Ranked | Broken"

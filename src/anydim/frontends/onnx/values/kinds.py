@@ -1,7 +1,7 @@
-"""How many tensors of which kind something that a name stands for is, and what two have in common.
+"""Forms of values as tensors, and the common form of two values.
 
-Values that cross the border of a graph inside a node, or that come from one of two such graphs,
-have to have one form on both sides: a tensor, a list of as many tensors, a packed sequence.
+Values that cross the boundary of a nested graph, or that come from one of two nested graphs, need
+one form on both sides: a tensor, a list of a fixed number of tensors, a packed sequence.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _WIDEST = 16
 
 
 class Emits(Protocol):
-    """Whatever makes nodes: a call, or a graph inside a node."""
+    """An object that adds nodes: a call, or a nested graph."""
 
     emitter: Emitter
     source: str
 
     def emit(self, name: str, /, *inputs: str, **attributes: Any) -> str:
-        """The one result of a new node."""
+        """Add a node with one result and return the result."""
 
 
 def known(emits: Emits, contents: Known) -> str:
-    """A value with these contents."""
+    """Add a value with known contents."""
     name = emits.emitter.fresh(f"{emits.source}/constant")
     emits.emitter.add_known(name, contents, emits.source)
     return name
@@ -46,7 +46,7 @@ def vector(emits: Emits, sizes: Iterable[Size | int]) -> str:
 
 @dataclass(frozen=True)
 class Listing:
-    """As many tensors as a list has."""
+    """A list of `count` tensors."""
 
     count: int
     dtype: DType
@@ -62,14 +62,14 @@ class Packing:
 
 @dataclass(frozen=True)
 class Option:
-    """An optional value that holds something, in a form; or nothing: no form."""
+    """An optional value: present, with its form, or empty, without one."""
 
     inner: tuple[Kind, ...]
 
 
 @dataclass(frozen=True)
 class Chance:
-    """An optional tensor of which only a run can tell whether it is there."""
+    """An optional tensor whose presence is known only at run time."""
 
     rank: int | None
     dtype: DType
@@ -91,7 +91,7 @@ def kind_of(emitter: Emitter, held: Held) -> Kind:
 
 
 def joined(left: Kind, right: Kind, kinds: Sequence[TensorType]) -> Kind:
-    """The form that both can take; `kinds` are those of the elements of lists among them."""
+    """The common form of two values; `kinds` are the types of the elements of lists among them."""
     if left == right:
         return left
     optional = (Option, Chance)
@@ -104,23 +104,23 @@ def joined(left: Kind, right: Kind, kinds: Sequence[TensorType]) -> Kind:
         if len(met) == 1 and not any(inner):
             return Chance(*met.pop())
         if len(inner) == 1 and inner[0] is not None:
-            raise Unsupported("an optional sequence of which only a run knows whether it is there")
+            raise Unsupported("an optional sequence whose presence is known only at run time")
         raise Unsupported("optional values that may be of different kinds")
     sequences = (Listing, Packing)
     if isinstance(left, sequences) and isinstance(right, sequences) and left.dtype == right.dtype:
         ranks = {kind.rank for kind in kinds}
         ranks |= {f.rank for f in (left, right) if isinstance(f, Packing) and f.rank is not None}
-        ranks = ranks - {0} or ranks  # "no axes" is what exporters say of a sequence that is empty
+        ranks = ranks - {0} or ranks  # exporters also declare "no axes" for an empty sequence
         if len(ranks) > 1:
             raise Unsupported("a sequence of tensors that differ in rank and in number")
         return Packing(ranks.pop() if ranks else None, left.dtype)
     if isinstance(left, optional) or isinstance(right, optional):
-        raise Unsupported("a value that is optional in one place and not in the other")
+        raise Unsupported("a value that is optional in one graph and not in the other")
     raise Unsupported("values of different kinds, or sequences of different element types")
 
 
 def elements_of(emitter: Emitter, held: Held) -> list[TensorType]:
-    """The types of the elements of a list, or of what an optional holds."""
+    """The types of the elements of a list, or of the content of an optional."""
     if isinstance(held, Maybe):
         if isinstance(held.value, str):
             return [emitter.types[held.value]]
@@ -131,7 +131,7 @@ def elements_of(emitter: Emitter, held: Held) -> list[TensorType]:
 
 
 def tensors_of(emits: Emits, held: Held, form: Kind) -> list[str]:
-    """The tensors of something in a form that it can take."""
+    """Convert a value to the tensors of a form."""
     if form is None:
         if not isinstance(held, str):
             raise Unsupported("a tensor that is none in some iterations")
@@ -153,7 +153,7 @@ def tensors_of(emits: Emits, held: Held, form: Kind) -> list[str]:
 
 
 def rebuilt(form: Kind, names: list[str]) -> Held:
-    """What tensors in a form stand for; takes them off the front of `names`."""
+    """Rebuild a value of a form from tensors; pops them off the front of `names`."""
     if form is None:
         return names.pop(0)
     if isinstance(form, Listing):
@@ -166,7 +166,7 @@ def rebuilt(form: Kind, names: list[str]) -> Held:
 
 
 def width(form: Kind) -> int:
-    """How many tensors something in a form is."""
+    """The number of tensors of a form."""
     if isinstance(form, Listing):
         return form.count
     if isinstance(form, Option):
@@ -175,7 +175,7 @@ def width(form: Kind) -> int:
 
 
 def packed_of(emits: Emits, held: Held, rank: int = 0) -> Packed:
-    """A sequence as two tensors; `rank` is that of the elements of one that does not say it."""
+    """Pack a sequence into two tensors; `rank` is the element rank if it is not known."""
     if isinstance(held, Packed):
         return ranked(emits, held, rank) if rank and rank != held.rank else held
     if not isinstance(held, Items):
@@ -200,9 +200,9 @@ def packed_of(emits: Emits, held: Held, rank: int = 0) -> Packed:
 
 
 def ranked(emits: Emits, packed: Packed, rank: int) -> Packed:
-    """A packed sequence whose tensors have `rank` axes, which is checked when it runs.
+    """A packed sequence with tensors of `rank` axes; checked at run time.
 
-    One that is empty then may have been declared with any number of axes.
+    A sequence that is empty at run time may be declared with any rank.
     """
     count = emits.emitter.types[packed.shapes].shape[0]
     shapes = emits.emit("reshape", packed.shapes, shape=(count, rank))
@@ -210,7 +210,7 @@ def ranked(emits: Emits, packed: Packed, rank: int) -> Packed:
 
 
 def concatenated(emits: Emits, values: Sequence[str], axis: int) -> str:
-    """Tensors one after another; many are joined in rounds, so that no text nests deeply."""
+    """Concatenate tensors, many of them in rounds to limit the nesting of expressions."""
     while len(values) > 1:
         parts = [values[at : at + _WIDEST] for at in range(0, len(values), _WIDEST)]
         values = [emits.emit("concat", *p, axis=axis) if len(p) > 1 else p[0] for p in parts]
@@ -218,7 +218,7 @@ def concatenated(emits: Emits, values: Sequence[str], axis: int) -> str:
 
 
 def proto_of(emitter: Emitter, held: Held) -> TensorType | Any:
-    """The type of something for functions of the standard: of a tensor, or a TypeProto."""
+    """The type of a value for functions of the standard: of a tensor, or a TypeProto."""
     import onnx
 
     if isinstance(held, str):

@@ -1,4 +1,4 @@
-"""Arithmetic on sequences that are two tensors: elements one after another, and their shapes."""
+"""Arithmetic on packed sequences: concatenated elements, and their shapes."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from anydim.sizes import Size, product
 
 @dataclass(frozen=True)
 class Sequence:
-    """A packed sequence and what makes nodes."""
+    """A packed sequence with the object that adds nodes."""
 
     finds: Finds
     packed: Packed
 
     @property
     def count(self) -> Size:
-        """How many tensors there are."""
+        """The number of tensors."""
         return self.finds.emitter.types[self.packed.shapes].shape[0]
 
     @property
     def total(self) -> Size:
-        """How many elements they have together."""
+        """The total element count."""
         return self.finds.emitter.types[self.packed.elements].shape[0]
 
     @property
     def shapes(self) -> str:
-        """The shapes of the tensors, whose number of axes is known."""
+        """The shapes of the tensors, with a known rank."""
         kind = self.finds.emitter.types[self.packed.shapes]
         if kind.shape[1].constant is None:
             return ranked(self.finds, self.packed, self.rank).shapes
@@ -38,13 +38,13 @@ class Sequence:
 
     @property
     def rank(self) -> int:
-        """The number of axes of each tensor; Unsupported where the model does not say it."""
+        """The rank of each tensor; Unsupported if the model does not declare it."""
         if self.packed.rank is None:
             raise Unsupported("the number of axes of the elements of its sequence is not known")
         return self.packed.rank
 
     def place(self, position: str) -> str:
-        """A position as int64 scalar; below 0 it counts from the end."""
+        """A position as int64 scalar; negative ones count from the end."""
         emit = self.finds.emit
         if self.finds.emitter.types[position].dtype != int64:
             position = emit("cast", position, to=int64)
@@ -54,11 +54,11 @@ class Sequence:
         return emit("where", emit("less", position, zero), emit("add", position, count), position)
 
     def lengths(self) -> str:
-        """The number of elements of each tensor."""
+        """The element count of each tensor."""
         return self.finds.emit("reduce_prod", self.packed.shapes, axes=(1,), keepdims=False)
 
     def offset(self, place: str) -> str:
-        """Where the elements of a tensor start."""
+        """The offset of the elements of a tensor."""
         emit = self.finds.emit
         before = emit("less", numbers(self.finds, self.count), place)
         kept = emit("where", before, self.lengths(), known(self.finds, Known.size(0)))
@@ -78,12 +78,12 @@ class Sequence:
         return finds.emit("reshape", flat, shape=tuple(dims[1:]))
 
     def appended(self, value: str) -> Packed:
-        """The sequence with one more tensor at its end."""
+        """Append a tensor."""
         elements, shapes = self.one(value)
         return self.joined([self.packed.elements, elements], [self.packed.shapes, shapes])
 
     def inserted(self, value: str, position: str) -> Packed:
-        """The sequence with one more tensor before a position, which may be its end."""
+        """Insert a tensor before a position, which may be the end."""
         finds, place = self.finds, self.place(position)
         start, at = finds.dim("start", 0, self.high(self.total)), finds.dim("place")
         finds.emitter.constrain(self.total - start, self.count - at)
@@ -95,7 +95,7 @@ class Sequence:
         )
 
     def erased(self, position: str) -> Packed:
-        """The sequence without the tensor at a position."""
+        """Remove the tensor at a position."""
         finds, place = self.finds, self.place(position)
         start, at = finds.dim("start", 0, self.high(self.total)), finds.dim("place")
         length = finds.dim("length")
@@ -110,7 +110,7 @@ class Sequence:
         )
 
     def one(self, value: str) -> tuple[str, str]:
-        """The elements and the shape of a tensor that joins the sequence."""
+        """The elements and the shape of a tensor to be added to the sequence."""
         kind = self.finds.emitter.types[value]
         own = self.finds.emitter.types[self.packed.elements].dtype
         if kind.rank != self.packed.rank or kind.dtype != own:
@@ -140,10 +140,10 @@ class Sequence:
     def high(self, size: Size) -> int | None:
         return self.finds.emitter.box.interval(size).hi
 
-    # ---- one tensor of all -----------------------------------------------------------------
+    # ---- combining all tensors -------------------------------------------------------------
 
     def stacked(self, axis: int) -> str:
-        """Tensors of one shape along a new axis."""
+        """Stack tensors of one shape along a new axis."""
         finds, rank = self.finds, self.rank
         sizes = self.common(range(rank))
         whole = finds.emit("reshape", self.packed.elements, shape=(self.count, *sizes))
@@ -152,7 +152,7 @@ class Sequence:
         return finds.emit("transpose", whole, perm=tuple(order))
 
     def concatenated(self, axis: int) -> str:
-        """Tensors one after another along an axis; their other sizes are the same."""
+        """Concatenate tensors along an axis; their other sizes are equal."""
         finds, rank = self.finds, self.rank
         others = self.common([other for other in range(rank) if other != axis])
         lengths = column(finds, self.shapes, axis)
@@ -175,7 +175,7 @@ class Sequence:
         return finds.emit("reshape", flat, shape=shape)
 
     def common(self, axes: range | list[int]) -> list[Size]:
-        """The sizes of the first tensor, which are those of all."""
+        """The sizes of the first tensor, which are common to all."""
         finds = self.finds
         if not axes:
             return []
@@ -187,7 +187,7 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Parts of an axis of size `extent`, one after another, of these lengths."""
+    """Consecutive blocks of an axis of size `extent`, with their lengths."""
 
     finds: Finds
     lengths: str
@@ -195,26 +195,26 @@ class Blocks:
     extent: Size
 
     def owner(self, positions: str) -> str:
-        """The part that each position lies in; `positions` is a vector."""
+        """The block that contains each position; `positions` is a vector."""
         emit = self.finds.emit
         ends = emit("cum_sum", self.lengths, axis=0, exclusive=False, reverse=False)
         behind = emit("less_equal", ends, emit("unsqueeze", positions, axes=(1,)))
         return emit("reduce_sum", emit("cast", behind, to=int64), axes=(1,), keepdims=False)
 
     def start(self, owner: str) -> str:
-        """Where the parts begin."""
+        """The start offsets of blocks."""
         starts = self.finds.emit("cum_sum", self.lengths, axis=0, exclusive=True, reverse=False)
         return self.finds.emit("gather", starts, owner, axis=0)
 
 
 def numbers(finds: Finds, count: Size, after: int = 0) -> str:
-    """0, 1, 2, ...; with axes of size 1 after it."""
+    """The vector 0, 1, 2, ... followed by axes of size 1."""
     made = finds.emit("range", start=0, step=1, count=count, dtype=int64)
     return lifted(finds, made, after) if after else made
 
 
 def lifted(finds: Finds, value: str, after: int) -> str:
-    """A vector with axes of size 1 after it."""
+    """Append axes of size 1 to a vector."""
     return finds.emit("unsqueeze", value, axes=tuple(range(1, after + 1)))
 
 
@@ -227,5 +227,5 @@ def column(finds: Finds, matrix: str, number: int) -> str:
 
 
 def part(finds: Finds, value: str, start: Size, end: Size) -> str:
-    """Some slices of a tensor along its first axis."""
+    """A slice of a tensor along its first axis."""
     return finds.emit("slice", value, starts=(start,), ends=(end,), axes=(0,))

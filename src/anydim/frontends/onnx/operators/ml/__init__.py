@@ -1,6 +1,6 @@
-"""The rows of ai.onnx.ml: models that were learned, and what makes columns ready for them.
+"""The rows of ai.onnx.ml: learned models and their preprocessing.
 
-In comes a node of that domain; out go nodes of the library. `comparisons.py` writes the nodes of
-trees in one form, `slots.py` puts them into tables, `trees.py` has the rows; `scores.py` is what
-all classifiers do with their sums.
+Input: a node of that domain; output: nodes of the library. `comparisons.py` rewrites tree nodes to
+one form, `slots.py` stores them in tables, `trees.py` has the rows; `scores.py` is the common
+postprocessing of classifiers.
 """

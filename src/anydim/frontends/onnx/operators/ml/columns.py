@@ -1,4 +1,4 @@
-"""What makes columns ready for a model: scaled, filled, chosen, put side by side."""
+"""Preprocessing of columns: scaling, imputation, selection, concatenation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NORMS = {"MAX": "reduce_max", "L1": "reduce_l1", "L2": "reduce_l2"}
 
 
 def _numbers(call: OnnxNode, values: Sequence[float], dtype: DType) -> str:
-    """One number for each column, or one for all; anything else is Unsupported."""
+    """One number per column, or one for all; Unsupported for another count."""
     columns = call.type(0).shape[-1].constant if call.type(0).rank else 1
     if len(values) != 1 and columns not in (None, len(values)):
         raise Unsupported(f"{len(values)} numbers for {columns} columns")
@@ -32,7 +32,7 @@ def scaler(call: OnnxNode) -> Result:
 
 
 def normalizer(call: OnnxNode) -> Result:
-    """Each row divided by its norm, float32; a row of norm 0 stays."""
+    """Each row divided by its norm, float32; rows of norm 0 are unchanged."""
     rank, norm = call.type(0).rank, call.attribute("norm")
     if norm not in _NORMS or rank not in (1, 2):
         raise Unsupported(f"norm {norm!r} of a tensor with {rank} axes")
@@ -45,7 +45,7 @@ def normalizer(call: OnnxNode) -> Result:
 
 
 def imputer(call: OnnxNode) -> Result:
-    """One value, or NaN, replaced by a number for each column."""
+    """Replace one value, or NaN, by a number per column."""
     dtype = call.type(0).dtype
     kind = "float" if dtype.is_float else "int64"
     values = call.attribute(f"imputed_value_{kind}s")
@@ -60,7 +60,7 @@ def imputer(call: OnnxNode) -> Result:
 
 
 def features(call: OnnxNode) -> Result:
-    """ArrayFeatureExtractor: elements of the last axis; a vector counts as one row."""
+    """ArrayFeatureExtractor: gather elements of the last axis; a vector counts as one row."""
     count = product(call.shape(1))
     x = call.input(0)
     if call.type(0).rank == 1:
@@ -76,7 +76,7 @@ def binarizer(call: OnnxNode) -> Result:
 
 
 def side_by_side(call: OnnxNode) -> Result:
-    """FeatureVectorizer: so many columns of each input, float32; zeros where one has fewer."""
+    """FeatureVectorizer: concatenate a given column count of each input, float32, zero-padded."""
     wanted = call.attribute("inputdimensions")
     if wanted is None or len(wanted) != len(call.inputs):
         raise Unsupported(f"inputdimensions for {len(wanted or ())} of {len(call.inputs)} inputs")

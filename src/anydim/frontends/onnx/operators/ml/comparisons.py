@@ -1,7 +1,7 @@
-"""Whatever the nodes of a tree compare, as `x <= split`: the one form that trees run in.
+"""Rewrites all comparisons of tree nodes to `x <= split`, the form in which trees run.
 
-`x < s` is `x <= t` with the next smaller t; `>` and `>=` change sides; one of a set of members is
-found by halving, in nodes of their own. What NaN does is said for each node.
+`x < s` is `x <= t` with the next smaller t; `>` and `>=` swap the children; membership in a set
+becomes a binary search in additional nodes. The path of NaN is stored per node.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ MODES = {
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """Nodes in order: element `features` of a row, where it is at most `splits`, goes to `first`,
-    else to `second`; NaN goes to `first` where `missing`. Below 0 is a leaf, -1 the first."""
+    """Nodes in order: feature `features` at most `splits` goes to `first`, else to `second`.
+
+    NaN goes to `first` if `missing`. Negative children are leaves, -1 the first.
+    """
 
     features: numpy.ndarray
     splits: numpy.ndarray
@@ -36,14 +38,14 @@ def compared(
     modes: numpy.ndarray, features: numpy.ndarray, splits: numpy.ndarray, yes: numpy.ndarray,
     no: numpy.ndarray, missing: numpy.ndarray, members: Sequence[Sequence[float]] = (),
 ) -> Nodes:  # fmt: skip
-    """Nodes of any modes as `Nodes`, those with the same numbers and further ones after them.
+    """Rewrite nodes of any modes as `Nodes`: the same numbers, additional nodes after them.
 
-    `yes` is where a node leads whose comparison holds, and NaN where `missing`. `members` are those
-    of the nodes of mode MEMBER, in their order.
+    `yes` is the child for a true comparison, and for NaN if `missing`. `members` are the sets of
+    the nodes of mode MEMBER, in order.
     """
     below = numpy.isin(modes, (LT, GE))
     down = numpy.nextafter(splits, splits.dtype.type(-numpy.inf))
-    # what nothing is below, or nothing compares with: all numbers go to the first side
+    # no number is below, or comparable: all numbers go to the first child
     never = numpy.isnan(splits) | (below & numpy.isneginf(splits))
     limits = numpy.where(never, numpy.inf, numpy.where(below, down, splits)).astype(splits.dtype)
     holds = (modes == GE) & ~numpy.isnan(splits)  # of these: all are at least -inf
@@ -69,7 +71,7 @@ def compared(
 
 
 class _Sets:
-    """Nodes that ask for members of sets, as nodes that compare with the borders of members."""
+    """Rewrites set membership nodes as comparisons with the borders of the members."""
 
     def __init__(self, nodes: Nodes) -> None:
         self.dtype = nodes.splits.dtype
@@ -79,10 +81,10 @@ class _Sets:
         ]
 
     def put(self, node: int, members: Sequence[float], leads: tuple[int, int], nan: bool) -> None:
-        """Write a node anew: members lead to leads[0], NaN does where `nan`, else to leads[1]."""
+        """Rewrite a node: members go to leads[0], so does NaN if `nan`; others go to leads[1]."""
         values = numpy.unique(numpy.array(members, self.dtype))
         borders: list[float] = []
-        inside: list[bool] = [False]  # what lies before each border, and after the last
+        inside: list[bool] = [False]  # membership before each border, and after the last
         for value in values[~numpy.isnan(values)]:
             before = float(numpy.nextafter(value, self.dtype.type(-numpy.inf)))
             if numpy.isneginf(value) or (borders and borders[-1] == before):
@@ -92,11 +94,11 @@ class _Sets:
                 inside.append(True)
             borders.append(float(value))
             inside.append(False)
-        if not borders:  # nothing is a member
+        if not borders:  # the set is empty
             borders, inside = [numpy.inf], [False, False]
         ends = [leads[0] if member else leads[1] for member in inside]
         if nan and True not in inside:
-            ends[-1] = leads[0]  # beyond infinity there is NaN alone
+            ends[-1] = leads[0]  # only NaN is beyond infinity
             goal = len(ends) - 1
         else:
             goal = inside.index(nan)
@@ -128,7 +130,7 @@ class _Sets:
 
 
 def sets_of(modes: numpy.ndarray, values: Sequence[float]) -> list[Sequence[float]] | None:
-    """The members of the nodes that ask for them; NaN ends a set. None: they are not as many."""
+    """The sets of the MEMBER nodes; NaN ends a set. None if the count does not match."""
     ends = [-1, *(place for place, value in enumerate(values) if value != value)]
     if len(ends) - 1 != int((modes == MEMBER).sum()) or ends[-1] != len(values) - 1:
         return None

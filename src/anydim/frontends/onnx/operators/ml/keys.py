@@ -1,4 +1,4 @@
-"""Values that belong to keys: LabelEncoder, OneHotEncoder. Keys of text stay on the host."""
+"""Key lookup: LabelEncoder, OneHotEncoder. String keys stay on the host."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LISTS = (("int64s", numpy.int64), ("floats", numpy.float32))
 
 
 def label_encoder(call: OnnxNode) -> Result:
-    """The value that belongs to each key, and one for all others; numbers both."""
+    """Map each key to its value, and all others to a default; both are numbers."""
     keys, values = _given(call, "keys"), _given(call, "values")
     if len(keys) != len(values):
         raise Unsupported(f"{len(keys)} keys and {len(values)} values")
     dtype = call.type(0).dtype
     if keys.dtype != dtype.numpy:
         raise Unsupported(f"keys of {keys.dtype} for elements of {dtype}")
-    known, first = numpy.unique(keys, return_index=True)  # of equal keys the first one counts
+    known, first = numpy.unique(keys, return_index=True)  # the first of equal keys counts
     table = numpy.append(values[first], numpy.array(_other(call, values), values.dtype))
     name = call.emitter.fresh(f"{call.outputs[0]}/values")
     call.emitter.add_constant(name, table)
@@ -42,7 +42,7 @@ def _given(call: OnnxNode, what: str) -> numpy.ndarray:
 
 
 def _other(call: OnnxNode, values: numpy.ndarray) -> Any:
-    """The value of what is no key."""
+    """The default for other keys."""
     tensor = call.attribute("default_tensor")
     if tensor is not None:
         (only,) = call.array(tensor).reshape(-1)[:1]
@@ -52,9 +52,9 @@ def _other(call: OnnxNode, values: numpy.ndarray) -> Any:
 
 
 def one_hot(call: OnnxNode) -> Result:
-    """A new last axis, float32, with a 1 at the element's category.
+    """A one-hot last axis, float32, by category.
 
-    What is no category has none, or is an error of the call where the file says so.
+    An unknown category gives zeros, or is an error of the call if the file requests it.
     """
     categories = call.attribute("cats_int64s")
     if not categories:

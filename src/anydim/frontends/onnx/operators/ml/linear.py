@@ -1,4 +1,4 @@
-"""LinearRegressor and LinearClassifier: one matrix product, then what all of them do."""
+"""LinearRegressor and LinearClassifier: one matrix product and common postprocessing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rows(call: OnnxNode, dtype: DType = float32) -> str:
 
 
 def fitting(call: OnnxNode, x: str, wanted: int) -> None:
-    """Refuse a matrix whose columns are known not to be as many as there are coefficients."""
+    """Reject a matrix whose column count is known to differ from the number of coefficients."""
     given = call.kind(x).shape[1].constant
     if given is not None and given != wanted:
         raise Unsupported(f"{given} columns, and coefficients for {wanted}")
@@ -65,7 +65,7 @@ def linear_regressor(call: OnnxNode) -> Result:
 
 
 def linear_classifier(call: OnnxNode) -> Sequence[Result]:
-    """The class with the largest sum; one sum alone speaks for the second of two classes."""
+    """The class with the largest sum; a single sum is that of the second of two classes."""
     labels, transform = Labels.of(call, "classlabels_ints"), call.attribute("post_transform")
     intercepts = call.attribute("intercepts") or ()
     count = len(intercepts) or labels.count

@@ -1,7 +1,7 @@
-"""What classifiers do with their sums: the class they speak for, and scores as they are asked for.
+"""Postprocessing of classifiers: the selected class, and scores in the requested form.
 
-The standard leaves much of it open; converters are written for what onnxruntime does, and so is
-this (`write_scores` there). A classifier of two classes may have one sum: that of the second.
+The standard underspecifies it; converters target onnxruntime's behaviour, which this follows
+(`write_scores` there). A classifier of two classes may have one sum: that of the second.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.call import OnnxNode
 
-_ERROR_FUNCTION = 0.147  # of Winitzki's inverse of erf, which the standard's PROBIT is
-_NOTHING = 1e-7  # SOFTMAX_ZERO leaves smaller numbers out
+_ERROR_FUNCTION = 0.147  # of Winitzki's inverse of erf, used by the standard's PROBIT
+_NOTHING = 1e-7  # SOFTMAX_ZERO skips smaller numbers
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The classes of a classifier. Names of classes were made numbers before the import."""
+    """The labels of a classifier. Names of classes were replaced by numbers before the import."""
 
     values: tuple[int, ...]
 
@@ -38,7 +38,7 @@ class Labels:
 
 
 def labelled(call: OnnxNode, labels: Labels, places: str) -> str:
-    """The labels at places [n]; a classifier of one label says 0 or 1."""
+    """The labels at indices [n]; a classifier with one label returns 0 or 1."""
     values = labels.values if labels.count > 1 else (0, 1)
     if values == tuple(range(len(values))):
         return places
@@ -46,12 +46,12 @@ def labelled(call: OnnxNode, labels: Labels, places: str) -> str:
 
 
 def best(call: OnnxNode, scores: str) -> str:
-    """The place of the largest score of each row, the first of equal ones."""
+    """The index of the largest score of each row, the first of equal ones."""
     return call.emit("arg_max", scores, axis=1, keepdims=False)
 
 
 def above(call: OnnxNode, sums: str, limit: float) -> str:
-    """1 where the one sum of a row [n, 1] is above a limit, else 0."""
+    """1 where the single sum of a row [n, 1] is above a limit, else 0."""
     dtype = call.kind(sums).dtype
     flat = call.emit("reshape", sums, shape=(call.kind(sums).shape[0],))
     return call.emit("cast", call.emit("greater", flat, call.number(limit, dtype)), to=int64)
@@ -76,7 +76,7 @@ def transformed(call: OnnxNode, scores: str, transform: str) -> str:
 
 
 def _softmax_zero(call: OnnxNode, x: str) -> str:
-    """A softmax of what is not 0; zeros stay, and do not count."""
+    """A softmax of the nonzero scores; zeros are unchanged and not counted."""
     dtype = call.kind(x).dtype
     counts = call.emit("greater", call.emit("abs", x), call.number(_NOTHING, dtype))
     top = call.emit("reduce_max", x, axes=(1,), keepdims=True)
@@ -89,7 +89,7 @@ def _softmax_zero(call: OnnxNode, x: str) -> str:
 
 
 def _probit(call: OnnxNode, x: str) -> str:
-    """sqrt(2) * erf_inv(2 x - 1), by Winitzki's formula as the standard's reference has it."""
+    """sqrt(2) * erf_inv(2 x - 1), by Winitzki's formula as in the standard's reference."""
     dtype = call.kind(x).dtype
 
     def number(value: float) -> str:
@@ -111,10 +111,10 @@ def _probit(call: OnnxNode, x: str) -> str:
 
 
 def second_class(call: OnnxNode, sums: str, transform: str, positive: bool) -> str:
-    """The scores [n, 2] of the one sum [n, 1] that speaks for the second class.
+    """Scores [n, 2] from the single sum [n, 1] of the second class.
 
-    `positive`: it is a share of 1, and the first class has the rest; else what is above 0 speaks
-    for the second class.
+    `positive`: the sum is a share of 1, and the first class gets the rest; else a sum above 0
+    selects the second class.
     """
     dtype = call.kind(sums).dtype
     if transform == "PROBIT":
@@ -130,9 +130,9 @@ def tree_scores(
     call: OnnxNode, sums: str, base: Sequence[float], only: Sequence[int], count: int,
     positive: bool, transform: str,
 ) -> tuple[str, str]:  # fmt: skip
-    """The places of classes [n] and the scores of an ensemble's sums [n, count].
+    """The class indices [n] and the scores from an ensemble's sums [n, count].
 
-    `only` are the classes that leaves speak for; `positive`: no weight is below 0.
+    `only` are the classes that leaves have weights for; `positive`: no weight is negative.
     """
     dtype = call.kind(sums).dtype
     if count == 1 or (count == 2 and tuple(only) == (0,) and len(base) < 2):
@@ -151,7 +151,7 @@ def tree_scores(
         second = call.emit("gather", sums, call.numbers([1], int64), axis=1)
         return above(call, second, 0.5 if positive else 0.0), scores
     spoken = sums
-    if len(only) < count and not len(base):  # a class that no leaf speaks for is never chosen
+    if len(only) < count and not len(base):  # never choose a class without leaves
         silent = [0.0 if place in only else -numpy.inf for place in range(count)]
         spoken = call.emit("add", sums, call.numbers(silent, dtype))
     return best(call, spoken), scores

@@ -1,7 +1,7 @@
-"""Nodes of trees as the tables of the operator `tree_ensemble`.
+"""Tables of the operator `tree_ensemble` from nodes of trees.
 
-Nodes are put in an order in which the two that follow a node stand side by side, tree by tree,
-level by level. That there is such an order says that no walk goes round in circles.
+Nodes are ordered tree by tree, level by level, so that the two children of a node are adjacent. The
+existence of this order proves that trees have no cycles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_SLOTS = 1 << 30
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """Tables of slots by name, how many columns they ask for, and how many levels there are."""
+    """Tables of slots by name, the required column count, and the number of levels."""
 
     tables: Mapping[str, numpy.ndarray]
     columns: int
@@ -27,9 +27,9 @@ class Slots:
 
 
 def slots_of(nodes: Nodes, roots: numpy.ndarray, leaves: int) -> Slots:
-    """The tables of an ensemble; Unsupported for one that is no ensemble of trees.
+    """The tables of an ensemble; Unsupported if the nodes do not form trees.
 
-    `roots` are nodes, or leaves below 0; there are `leaves`.
+    `roots` are nodes, or negative for leaves; `leaves` is the leaf count.
     """
     count = len(nodes.features)
     for name, ends in (("root", roots), ("child", nodes.first), ("child", nodes.second)):
@@ -39,7 +39,7 @@ def slots_of(nodes: Nodes, roots: numpy.ndarray, leaves: int) -> Slots:
     order, depth = _ordered(nodes, roots)
     features = nodes.features[order]
     if len(features) and (features.min() < 0 or features.max() >= _MOST_SLOTS):
-        raise Unsupported("a tree that asks for a column below 0, or far beyond any")
+        raise Unsupported("a tree that reads a column below 0, or far above any limit")
     start = len(roots) + len(roots) % 2
     pairs = numpy.stack((nodes.first[order], nodes.second[order]), 1).reshape(-1)
     length = max(1, start + len(pairs))
@@ -50,7 +50,7 @@ def slots_of(nodes: Nodes, roots: numpy.ndarray, leaves: int) -> Slots:
     held[start : start + len(pairs)] = pairs
     used, columns = numpy.unique(features, return_inverse=True)
     ends = held < 0
-    inner = numpy.where(ends, count, held)  # of leaves: a row that means nothing
+    inner = numpy.where(ends, count, held)  # leaves: a dummy row
     follows, column = numpy.zeros((2, count + 1), numpy.int64)
     follows[order], column[order] = start + 2 * numpy.arange(len(order)), columns
     splits, missing = (numpy.append(of, 0) for of in (nodes.splits, nodes.missing))
@@ -65,7 +65,7 @@ def slots_of(nodes: Nodes, roots: numpy.ndarray, leaves: int) -> Slots:
 
 
 def _ordered(nodes: Nodes, roots: numpy.ndarray) -> tuple[numpy.ndarray, int]:
-    """The nodes that roots lead to, tree by tree, level by level; and the number of levels."""
+    """The nodes reachable from roots, tree by tree, level by level; and the number of levels."""
     children = numpy.stack((nodes.first, nodes.second), 1)
     waiting = numpy.bincount(children[children >= 0], minlength=len(children))
     owner = numpy.full(len(children), -1)
@@ -84,7 +84,7 @@ def _ordered(nodes: Nodes, roots: numpy.ndarray) -> tuple[numpy.ndarray, int]:
         numpy.subtract.at(waiting, below, 1)
         level = numpy.unique(below[waiting[below] == 0])
     if sum(map(len, levels)) < len(children):
-        raise Unsupported("a tree whose nodes lead round in a circle")
+        raise Unsupported("a tree whose nodes form a cycle")
     order = numpy.concatenate(levels) if levels else numpy.zeros(0, int)
     order = order[owner[order] >= 0]
     return order[numpy.argsort(owner[order], kind="stable")], len(levels)

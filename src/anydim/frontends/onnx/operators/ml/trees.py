@@ -33,7 +33,7 @@ _CHILDREN = ("nodes_truenodeids", "nodes_falsenodeids")
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """Nodes whose children are nodes, or leaves below 0; and what leaves hold, leaf by leaf."""
+    """Nodes whose children are nodes, or negative for leaves; and the weights, leaf by leaf."""
 
     modes: numpy.ndarray
     features: numpy.ndarray
@@ -52,11 +52,11 @@ class Ensemble:
 
 
 def tree_ensemble(call: OnnxNode) -> Result:
-    """TreeEnsemble: leaves of one weight, and nodes that ask for members of sets."""
+    """TreeEnsemble: leaves of one weight, and nodes that test set membership."""
     modes = _array(call, "nodes_modes")
     members = sets_of(modes, _array(call, "membership_values").tolist())
     if members is None:
-        raise Unsupported(f"{int((modes == MEMBER).sum())} nodes ask for members of other sets")
+        raise Unsupported(f"{int((modes == MEMBER).sum())} nodes test membership of other sets")
     if len(modes) and modes.max() > MEMBER:
         raise Unsupported(f"nodes of mode {modes.max()}")
     weights = _array(call, "leaf_weights")
@@ -81,7 +81,7 @@ def tree_ensemble(call: OnnxNode) -> Result:
 
 
 def tree_regressor(call: OnnxNode) -> Result:
-    """TreeEnsembleRegressor: float32 results of sums, means, least or largest weights."""
+    """TreeEnsembleRegressor: sums, means, minima or maxima of weights, float32."""
     dtype = _dtype(call, "target")
     count = call.attribute("n_targets")
     if count is None:
@@ -98,7 +98,7 @@ def tree_regressor(call: OnnxNode) -> Result:
 
 
 def tree_classifier(call: OnnxNode) -> Sequence[Result]:
-    """TreeEnsembleClassifier: the class that most weight speaks for, and what all classes have."""
+    """TreeEnsembleClassifier: the class with the largest sum, and the sums of all classes."""
     labels = Labels.of(call, "classlabels_int64s")
     dtype, ensemble = _dtype(call, "class"), _numbered(call, "class")
     sums = _joined(call, ensemble, "SUM", labels.count, dtype)
@@ -119,14 +119,14 @@ def tree_classifier(call: OnnxNode) -> Sequence[Result]:
 
 
 def _dtype(call: OnnxNode, kind: str) -> DType:
-    """What rows are compared in: float64 where the file has such numbers, or such rows come."""
+    """The type of comparisons: float64 if the file or the input has such numbers."""
     tensors = ("nodes_values_as_tensor", f"{kind}_weights_as_tensor")
     wide = any(call.attribute(name) is not None for name in tensors)
     return float64 if wide or call.type(0).dtype == float64 else float32
 
 
 def _array(call: OnnxNode, name: str) -> numpy.ndarray:
-    """The numbers of a tensor attribute; none when it is not given."""
+    """The numbers of a tensor attribute; empty if it is not given."""
     tensor = call.attribute(name)
     if tensor is None:
         return numpy.zeros(0)
@@ -144,7 +144,7 @@ def _integers(call: OnnxNode, name: str) -> numpy.ndarray:
 
 
 def _missing(call: OnnxNode, count: int) -> numpy.ndarray:
-    """Where NaN goes to the side of a comparison that holds: nowhere, when nothing is said."""
+    """Whether NaN takes the true branch, per node; by default it does not."""
     found = _integers(call, "nodes_missing_value_tracks_true") != 0
     return found if len(found) else numpy.zeros(count, bool)
 
@@ -156,7 +156,7 @@ def _named(names: Sequence[str], number: int) -> str:
 
 
 def _numbered(call: OnnxNode, kind: str) -> Ensemble:
-    """The ensemble of an operator whose nodes are known by tree and number."""
+    """The ensemble of an operator whose nodes are identified by tree and number."""
     texts = call.attribute("nodes_modes") or ()
     unknown = set(texts) - {_LEAF, *MODES}
     if unknown:
@@ -198,11 +198,11 @@ def _numbered(call: OnnxNode, kind: str) -> Ensemble:
 def _found(
     trees: numpy.ndarray, keys: numpy.ndarray, owners: numpy.ndarray, asked: numpy.ndarray
 ) -> numpy.ndarray:
-    """The places of nodes, given by tree and number; Unsupported for one that is not there."""
+    """The indices of nodes given by tree and number; Unsupported for an unknown one."""
     if len(owners) != len(asked):
         raise Unsupported("tables of nodes or leaves that are not of one length")
     tree, key = numpy.append(trees, owners), numpy.append(keys, asked)
-    if not _small(tree) or not _small(key):  # as one number they must not overflow
+    if not _small(tree) or not _small(key):  # must not overflow in one number
         tree, key = (numpy.unique(of, return_inverse=True)[1] for of in (tree, key))
     both = tree * (key.max(initial=0) + 1) + key
     own, wanted = both[: len(trees)], both[len(trees) :]
@@ -229,7 +229,7 @@ def _small(numbers: numpy.ndarray) -> bool:
 
 
 def _joined(call: OnnxNode, trees: Ensemble, join: str, count: int, dtype: DType) -> str:
-    """What the leaves of all trees give each row."""
+    """The combined leaves of all trees for each row."""
     columns = (trees.modes, trees.features, trees.splits, trees.yes, trees.no, trees.missing)
     if len(set(map(len, columns))) != 1 or len(trees.targets) != len(trees.weights):
         raise Unsupported("tables of nodes or leaves that are not of one length")
@@ -247,7 +247,7 @@ def _joined(call: OnnxNode, trees: Ensemble, join: str, count: int, dtype: DType
     made = slots_of(nodes, trees.roots, leaves)
     given = call.shape(0)[1].constant
     if given is not None and given < made.columns:
-        raise Unsupported(f"a tree asks for column {made.columns - 1} of {given}")
+        raise Unsupported(f"a tree reads column {made.columns - 1} of {given}")
     widths = numpy.unique(numpy.diff(trees.leaf_first))
     tables = {**made.tables, "leaf_first": trees.leaf_first, "targets": trees.targets,
               "weights": trees.weights}  # fmt: skip

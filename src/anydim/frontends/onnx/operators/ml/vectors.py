@@ -19,11 +19,11 @@ from anydim.frontends.onnx.operators.ml.scores import (
     transformed,
 )
 
-_MOST_COEFFICIENTS = 1 << 27  # of all pairs of classes
+_MOST_COEFFICIENTS = 1 << 27  # over all pairs of classes
 
 
 def svm_regressor(call: OnnxNode) -> Result:
-    """What the support vectors, or plain coefficients, say of each row [n, 1]."""
+    """The regression [n, 1] by support vectors, or plain coefficients."""
     coefficients, rho = _floats(call, "coefficients"), _floats(call, "rho")
     count = call.attribute("n_supports", 0)
     x = rows(call)
@@ -40,7 +40,8 @@ def svm_regressor(call: OnnxNode) -> Result:
 
 
 def svm_classifier(call: OnnxNode) -> Sequence[Result]:
-    """Pairs of classes vote; scores are theirs, or probabilities where the file can give them."""
+    """Pairs of classes vote; scores are the votes, or probabilities if the file has their
+    parameters."""
     labels, sizes = Labels.of(call, "classlabels_ints"), call.attribute("vectors_per_class") or ()
     transform = call.attribute("post_transform")
     if not sum(sizes):
@@ -66,11 +67,11 @@ def svm_classifier(call: OnnxNode) -> Sequence[Result]:
 
 
 def _linear(call: OnnxNode, labels: Labels, transform: str) -> Sequence[Result]:
-    """A classifier without support vectors: coefficients for each class."""
+    """A classifier without support vectors: coefficients per class."""
     coefficients, rho = _floats(call, "coefficients"), _floats(call, "rho")
     sums = shifted(call, product(call, rows(call), coefficients, labels.count), rho[:1], 1)
     places = best(call, sums)
-    if labels.count == 2:  # any score above the limit speaks for the second class
+    if labels.count == 2:  # any score above the limit selects the second class
         top = call.emit("reduce_max", sums, axes=(1,), keepdims=False)
         positive = min(coefficients) >= 0
         relation, limit = ("greater_equal", 0.5) if positive else ("greater", 0.0)
@@ -112,7 +113,7 @@ def _kernel(call: OnnxNode, x: str, vectors: Sequence[float], count: int) -> str
 
 
 def _pairs(call: OnnxNode, kernel: str, sizes: Sequence[int]) -> str:
-    """The sum of each pair of classes [n, pairs]; above 0 it speaks for the first of them.
+    """The decision value of each pair of classes [n, pairs]; positive means the first.
 
     Coefficients [classes - 1, vectors]: a vector of class i has one for each other class.
     """
@@ -135,7 +136,7 @@ def _pairs(call: OnnxNode, kernel: str, sizes: Sequence[int]) -> str:
 
 
 def _votes(call: OnnxNode, sums: str, pairs: Sequence[tuple[int, int]], count: int) -> str:
-    """How many pairs speak for each class."""
+    """The number of votes for each class."""
     table = numpy.zeros((2, len(pairs), count), numpy.float32)
     for number, pair in enumerate(pairs):
         table[0, number, pair[1]] = table[1, number, pair[0]] = 1
@@ -147,7 +148,7 @@ def _votes(call: OnnxNode, sums: str, pairs: Sequence[tuple[int, int]], count: i
 def _shares(
     call: OnnxNode, sums: str, slopes: Sequence[float], shifts: Sequence[float]
 ) -> str:  # fmt: skip
-    """How likely the first of each pair is, by Platt's sigmoid; float64, as libsvm has it."""
+    """Probability of the first class of each pair by Platt's sigmoid; float64, as in libsvm."""
     wide = call.emit("cast", sums, to=float64)
     line = call.emit("mul", wide, call.numbers(slopes, float64))
     line = call.emit("add", line, call.numbers(shifts, float64))
