@@ -61,13 +61,13 @@ def write(path: str, about: Mapping[str, Any], members: Sequence[Member]) -> Non
         file.write(_own(digest, length))
 
 
-def copy(container: Container, path: str, left: Collection[str] = ()) -> None:
+def copy(container: Container, path: str, omitted: Collection[str] = ()) -> None:
     """Copy the members to another file after verifying their digests.
 
-    `left` are the manifest entries to omit. Raises OptionError if the file cannot be written,
+    `omitted` are the manifest entries to omit. Raises OptionError if the file cannot be written,
     ArtefactError if the source is damaged.
     """
-    about = {name: entry for name, entry in container.about.items() if name not in left}
+    about = {name: entry for name, entry in container.about.items() if name not in omitted}
     pages = {member(level["name"], "code"): level["architecture"] for level in about["levels"]}
     members = [
         Member(name, container.verified(name, again=True), PAGES[pages[name]])

@@ -13,7 +13,7 @@ from anydim.devices.engines.delegated import HandedParts
 from anydim.devices.engines.table import engine_named, named_engines
 
 
-def handed(
+def delegated(
     saved: Saved, devices: Any, arrays: Mapping[str, numpy.ndarray], threads: int
 ) -> tuple[Any, HandedParts]:
     """The devices that are not engines, and the parts that engines run.

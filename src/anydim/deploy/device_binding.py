@@ -36,8 +36,8 @@ def hosted(
         _check(saved.signature.name, each, device)
         if not each.modules:
             device.link = partial(_found, address)
-        code, verbs = objects(number, each), saved.interface.verbs(address)
-        found[each.name] = HostedDevice(device, code, on[each.name].symbols, verbs)
+        code, entry_points = objects(number, each), saved.interface.verbs(address)
+        found[each.name] = HostedDevice(device, code, on[each.name].symbols, entry_points)
     return found
 
 

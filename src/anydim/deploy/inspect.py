@@ -176,7 +176,7 @@ def _level(container: Container, level: Level, saved: Saved) -> LevelContents:
     return LevelContents(
         level, level.missing(this_level()), container.part(member(level.name, "code")).length,
         records, _bytes(container, {array.digest for array in saved.arrays}), read.memory,
-        tuple(text for place in saved.places for text in place.lines()),
+        tuple(text for site in saved.places for text in site.lines()),
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from anydim.deploy.saved import (
     member,
     stamp,
 )
-from anydim.deploy.verifying import Beside, verify_of
+from anydim.deploy.verifying import BackgroundVerifier, verify_of
 from anydim.deploy.verifying import verify as verify_constants
 from anydim.program.callable_program import Held
 from anydim.program.variants import Bodies, Variant
@@ -89,18 +89,20 @@ class LoadedModel(Held):
         if len(symbols) != len(code.head.entries):
             raise container.fail("its records refer to code that the file does not contain")
         arrays = {each.name: _array(container, each) for each in saved.arrays}
-        beside = verify_constants(container, saved.arrays, verify)
+        pending = verify_constants(container, saved.arrays, verify)
         image = Image(lambda symbol: code.address(symbols[symbol]), (code, container))
         threads = min(saved.threads, available_cores())
-        hosted = handed = None
+        hosted = delegated = None
         if saved.interface.handed:
             made = import_module("anydim.deploy.delegated")
-            devices, handed = made.handed(saved, devices, arrays, threads)
+            devices, delegated = made.delegated(saved, devices, arrays, threads)
         if saved.interface.devices:
             made = import_module("anydim.deploy.device_binding")
             hosted = made.hosted(saved, devices, image.address, partial(_objects, container, name))
-        run = executable(saved.signature, saved.interface, image, arrays, threads, hosted, handed)
-        run.guard = Beside(container, beside, run) if beside else None
+        run = executable(
+            saved.signature, saved.interface, image, arrays, threads, hosted, delegated
+        )
+        run.guard = BackgroundVerifier(container, pending, run) if pending else None
         super().__init__(run, lambda: _story(bytes(container.verified(story))), saved.lists)
         self._bodies = Bodies(run, saved.places, image.address) if saved.places else None
 

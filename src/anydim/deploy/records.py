@@ -172,8 +172,8 @@ class _Reader:
 Read = Callable[[Any, _Reader], Any]
 
 
-def _wrong(expected: str, came: Any) -> ArtefactError:
-    text = repr(came)
+def _wrong(expected: str, value: Any) -> ArtefactError:
+    text = repr(value)
     shown = text if len(text) < 60 else f"{text[:57]}..."
     return ArtefactError(f"expected {expected}, got {shown}")
 

@@ -114,7 +114,7 @@ def _members(
     prepared = prepare(made, code)
     sources = {**prepared.sources, **_inside(version, prepared.interface)}
     objects = list(code.compile(sources).code.values())
-    places = tuple(_linked(version, objects))
+    sites = tuple(_linked(version, objects))
     outside = _outside(version, prepared.interface)
     arrays = tuple(_array(name, array, constants) for name, array in made.arrays.items())
     interface, program = prepared.interface, made.program
@@ -126,7 +126,7 @@ def _members(
         )
         for each in interface.devices
     )  # fmt: skip
-    rest = (program.threads, arrays, lists, devices, places)
+    rest = (program.threads, arrays, lists, devices, sites)
     record = Saved(level, program.signature, interface, *rest)
     saved = print_record(record)
     story = print_record(Story(program, version.notes, version.last_indices))
@@ -147,9 +147,9 @@ def _linked(version: Version, objects: list[bytes]) -> Iterator[KeptPlace]:
     """
     held = set(objects)
     defined = {name for data in objects for name in _public(data)}
-    for place, parts in version.kept:
+    for site, parts in version.kept:
         bodies = []
-        for body, part in zip(place.bodies, parts):
+        for body, part in zip(site.bodies, parts):
             new = [data for data in dict.fromkeys(part) if data not in held]
             names = [name for data in new for name in _public(data)]
             if len({*names}) < len(names) or defined.intersection(names):
@@ -163,7 +163,7 @@ def _linked(version: Version, objects: list[bytes]) -> Iterator[KeptPlace]:
             defined.update(names)
             bodies.append(body)
         if bodies:
-            yield replace(place, bodies=tuple(bodies))
+            yield replace(site, bodies=tuple(bodies))
 
 
 def _public(data: bytes) -> list[str]:

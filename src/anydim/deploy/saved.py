@@ -71,7 +71,7 @@ class Saved:
         """The entries of the host's code."""
         inside = {device.name for device in self.devices if not device.modules}
         others = (each.symbols for each in self.interface.devices if each.name in inside)
-        bodies = (s for place in self.places for body in place.bodies for s in body.symbols)
+        bodies = (s for site in self.places for body in site.bodies for s in body.symbols)
         return tuple(dict.fromkeys((*self.interface.symbols, *sum(others, ()), *bodies)))
 
 

@@ -22,8 +22,8 @@ def served(name: str, given: Any, bodies: bool) -> tuple[Strategy, bool]:
     `bodies`: the file has variants. Raises OptionError for a strategy that needs a compiler, or
     variants that the file lacks.
     """
-    asked = strategy_of(given)
-    for leaf in asked.leaves():
+    requested = strategy_of(given)
+    for leaf in requested.leaves():
         if isinstance(leaf, Exact) or leaf.formed:
             raise OptionError(
                 f"{name}: {leaf} needs a compiler, and this model was loaded",
@@ -34,11 +34,11 @@ def served(name: str, given: Any, bodies: bool) -> tuple[Strategy, bool]:
                 f"{name}: the file has no bodies for {leaf}",
                 f"save a model that has them: ad.compile(..., strategy={str(leaf)!r})",
             )
-    waiting = any(isinstance(leaf, Adaptive) for leaf in asked.leaves())
+    waiting = any(isinstance(leaf, Adaptive) for leaf in requested.leaves())
     if waiting and "adaptive" not in _warned:
         _warned.add("adaptive")
         warnings.warn(
             f"{name}: there is no compiler, so adaptive runs generic code and bodies of the file",
             RuntimeWarning, stacklevel=4,
         )  # fmt: skip
-    return GENERIC if waiting else asked, asked != GENERIC
+    return GENERIC if waiting else requested, requested != GENERIC

@@ -2,7 +2,7 @@
 
     verify        before the model is returned                     during its first calls
     "headers"     all but large floats
-    "auto"        all; if large floats take more than `BESIDE`
+    "auto"        all; if large floats take more than `BACKGROUND`
                   bytes, all but these                             large floats
     "checksums"   all
     "digests"     all, by SHA-256 instead of checksums
@@ -25,7 +25,7 @@ from anydim.deploy.container import LARGE, Container
 from anydim.deploy.saved import SavedArray, constant_member
 from anydim.runtime.executable import Executable
 
-BESIDE = 64 << 20  # bytes of large floats, some 5 ms, above which they are verified during calls
+BACKGROUND = 64 << 20  # bytes of large floats, some 5 ms, above which calls verify them
 _KINDS = ("headers", "auto", "checksums", "digests")
 _FLAGS = {True: "digests", False: "headers"}
 
@@ -46,17 +46,17 @@ def verify(container: Container, arrays: Sequence[SavedArray], how: str) -> tupl
     Raises ArtefactError for a damaged one.
     """
     large = {a.digest: a.bytes for a in arrays if a.bytes > LARGE and a.dtype.is_float}
-    left = how == "headers" or (how == "auto" and sum(large.values()) > BESIDE)
+    deferred = how == "headers" or (how == "auto" and sum(large.values()) > BACKGROUND)
     for digest in dict.fromkeys(each.digest for each in arrays):
         name = constant_member(digest)
         if how == "digests":
             container.verified(name)
-        elif not (left and digest in large):
+        elif not (deferred and digest in large):
             container.check(name)
-    return tuple(map(constant_member, large)) if left and how == "auto" else ()
+    return tuple(map(constant_member, large)) if deferred and how == "auto" else ()
 
 
-class Beside:
+class BackgroundVerifier:
     """Verifies members in a thread during the calls of an executable, once in each process.
 
     It runs before each call until the members are verified; raises ArtefactError from the call that

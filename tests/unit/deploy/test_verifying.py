@@ -48,7 +48,7 @@ def damaged(good: Path, folder: Path, floats: bool = True) -> Path:
 
 @pytest.fixture
 def beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifying, "BESIDE", 1 << 16)
+    monkeypatch.setattr(verifying, "BACKGROUND", 1 << 16)
 
 
 def verified(model: object) -> None:

@@ -42,18 +42,18 @@ class Weights:
 
 def weights_of(names: Sequence[str], arrays: Mapping[str, numpy.ndarray]) -> Weights:
     """Lay out the constants in that order; equal ones are stored once."""
-    places: dict[bytes, int] = {}
+    known: dict[bytes, int] = {}
     parts: list[bytes] = []
     offsets, end = [], HEAD.size
     for name in names:
         data = numpy.ascontiguousarray(arrays[name]).tobytes()
         data += bytes(-len(data) % ALIGNMENT)
         digest = hashlib.sha256(data).digest()
-        if digest not in places:
-            places[digest] = end
+        if digest not in known:
+            known[digest] = end
             parts.append(data)
             end += len(data)
-        offsets.append(places[digest])
+        offsets.append(known[digest])
     content = b"".join(parts)
     first, second = _sums(content)
     digest = hashlib.sha256(content).digest()[:24]
