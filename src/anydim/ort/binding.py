@@ -114,7 +114,7 @@ class IOBinding:
         absent = [arg.name for arg in self.session.get_inputs() if arg.name not in self._inputs]
         if absent:
             raise ObjectRefused(f"Error in execution: inputs {absent} are not bound")
-        into = {name: self._place(name, held) for name, held in self._wanted.items() if held}
+        into = {name: self._target(name, held) for name, held in self._wanted.items() if held}
         try:
             results = work(self._inputs, into)
         except UserError as error:
@@ -150,7 +150,7 @@ class IOBinding:
         self.get_outputs()
         self._ready = None
 
-    def _place(self, name: str, held: OrtValue) -> numpy.ndarray:
+    def _target(self, name: str, held: OrtValue) -> numpy.ndarray:
         array = held.numpy()
         arg = next(arg for arg in self.session.get_outputs() if arg.name == name)
         if held.data_type() != arg.type:

@@ -81,11 +81,11 @@ class Feeds:
 
     def missing(self, given: Mapping[str, Any]) -> None:
         """Raise ValueError if a feed lacks a required input."""
-        came = given.keys()
-        absent = [name for name in self._needed if name not in came]
+        names = given.keys()
+        absent = [name for name in self._needed if name not in names]
         if absent:
             raise ValueRefused(
-                f"Required inputs ({absent}) are missing from input feed ({list(came)})."
+                f"Required inputs ({absent}) are missing from input feed ({list(names)})."
             )
 
     def taken(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Variation]:
@@ -95,7 +95,7 @@ class Feeds:
             want = self._known.get(name)
             if want is None:
                 raise InvalidArgument(f"Invalid input name: {name}", self._hint())
-            taken[name] = fed(want, value)
+            taken[name] = checked(want, value)
         return taken, self._variation(taken)
 
     @property
@@ -126,25 +126,25 @@ class Feeds:
 
     def _differ(self, taken: Mapping[str, Any]) -> bool:
         """Whether axes of one name differ in size."""
-        seen: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for each in self._inputs:
             if each.named:
                 shape = taken[each.name].shape
                 for axis, name in each.named:
-                    if seen.setdefault(name, shape[axis]) != shape[axis]:
+                    if sizes.setdefault(name, shape[axis]) != shape[axis]:
                         return True
         return False
 
 
-def fed(want: Wanted, value: Any) -> Any:
+def checked(want: Wanted, value: Any) -> Any:
     """Check one input and convert it to an array of the right type and rank, or a list or
     mapping."""
     if isinstance(value, OrtValue):
         value = value.held
     if not want.element:
-        return _unlike(want, value)
+        return _non_tensor(want, value)
     if not isinstance(value, numpy.ndarray):
-        value = _listed(want, value)
+        value = _from_list(want, value)
     dtype = value.dtype
     if dtype != want.dtype:
         if element_of(value) != want.element:
@@ -179,7 +179,7 @@ def _sizes(want: Wanted, value: numpy.ndarray) -> InvalidArgument:
     return InvalidArgument(f"{begin}{lines}\n {_MEND}")
 
 
-def _listed(want: Wanted, value: Any) -> numpy.ndarray:
+def _from_list(want: Wanted, value: Any) -> numpy.ndarray:
     """A tensor from lists of numbers."""
     if isinstance(value, list):
         try:
@@ -198,12 +198,12 @@ def _listed(want: Wanted, value: Any) -> numpy.ndarray:
     )
 
 
-def _unlike(want: Wanted, value: Any) -> Any:
+def _non_tensor(want: Wanted, value: Any) -> Any:
     """A sequence, an optional or a mapping; the model checks its contents."""
     if want.type.startswith("seq(tensor") and not isinstance(value, list):
-        came = "a tensor" if isinstance(value, numpy.ndarray) else type(value).__name__
+        received = "a tensor" if isinstance(value, numpy.ndarray) else type(value).__name__
         raise InvalidArgument(
             f"input with name: '{want.name}' expected to be of type: {want.type} but received"
-            f" {came}"
+            f" {received}"
         )
     return value

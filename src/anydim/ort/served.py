@@ -114,7 +114,7 @@ class Served:
         except InvalidArgument as error:
             if not self._options.fallback or engine is self._peer:
                 raise
-            results = self._instead(error, taken, into)
+            results = self._run_fallback(error, taken, into)
         if shrink:
             engine.shrink()
         return results
@@ -159,16 +159,16 @@ class Served:
             return Compiled(compiled(model, self._options.threads, path), self._profile)
         except ModelError as error:
             if self._options.fallback:
-                return self._fallen_back(f"anydim refuses it: {error}")
+                return self._fall_back(f"anydim refuses it: {error}")
             raise refused(self._opened, self._source, error) from error
         except UserError as error:
             raise Fail(error.problem, error.hint) from error
         except InternalError as error:
             if self._options.fallback:
-                return self._fallen_back(f"a bug of anydim: {error.problem}")
+                return self._fall_back(f"a bug of anydim: {error.problem}")
             raise
 
-    def _fallen_back(self, reason: str) -> Peer:
+    def _fall_back(self, reason: str) -> Peer:
         """Switch to the installed onnxruntime, with a warning."""
         with self._lock:
             if self._peer is None:
@@ -177,11 +177,11 @@ class Served:
                 warnings.warn(said, RuntimeWarning, stacklevel=2)
             return self._peer
 
-    def _instead(
+    def _run_fallback(
         self, error: OrtError, taken: Mapping[str, Any], into: Mapping[str, numpy.ndarray]
     ) -> dict[str, Any]:
         """Run a call that anydim rejects in onnxruntime; our error if it rejects the call too."""
         try:
-            return self._fallen_back(f"anydim refuses a call: {error.problem}").run(taken, into)
+            return self._fall_back(f"anydim refuses a call: {error.problem}").run(taken, into)
         except OrtError:
             raise error from None

@@ -73,14 +73,14 @@ class InferenceSession:
             if known is not None:
                 return [known[name] for name in names]
         self._served.feeds.missing(input_feed)
-        names = self._asked(output_names)
+        names = self._requested(output_names)
         results = self._run(input_feed, run_options, {})
         return [results[name] for name in names]
 
     def _are_known(self, names: Sequence[str]) -> bool:
         return isinstance(names, (list, tuple)) and all(name in self._names for name in names)
 
-    def _asked(self, output_names: Sequence[str] | None) -> Sequence[str]:
+    def _requested(self, output_names: Sequence[str] | None) -> Sequence[str]:
         if not output_names:
             return self._names
         if isinstance(output_names, str) or not isinstance(output_names, Sequence):
@@ -132,7 +132,7 @@ class InferenceSession:
     ) -> None:  # fmt: skip
         """`run` in its own thread: `callback(results, user_data, error text)`."""
         self._served.feeds.missing(input_feed)
-        self._asked(output_names)
+        self._requested(output_names)
 
         def work() -> None:
             try:
