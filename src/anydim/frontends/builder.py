@@ -25,7 +25,7 @@ from anydim.base.reports import reported
 from anydim.base.user_values import text_of
 from anydim.frontends import data_sized
 from anydim.frontends.definition import called
-from anydim.frontends.graph_builder import Growing, Operand, Value
+from anydim.frontends.graph_builder import GraphBuilder, Operand, Value
 from anydim.frontends.nesting import Standing, branch, loop, size_of
 from anydim.lang.surface.syntax import Definition
 from anydim.sizes import Guard, Size
@@ -35,7 +35,7 @@ __all__ = ["Builder", "Operand", "Value"]
 
 @reported
 @public
-class Builder(Growing):
+class Builder(GraphBuilder):
     """Builds a graph, with control flow and data-dependent sizes; `graph()` returns it."""
 
     def call(self, function: Any, *inputs: Operand, **attributes: Any) -> Any:

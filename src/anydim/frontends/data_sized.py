@@ -48,8 +48,8 @@ def nonzero(makes: Makes, x: str) -> str:
     """
     kind = makes.kind(x)
     if not kind.rank:
-        places = nonzero(makes, makes.emit("reshape", x, shape=(1,)))
-        return makes.emit("slice", places, starts=(0,), ends=(0,), axes=(0,))
+        indices = nonzero(makes, makes.emit("reshape", x, shape=(1,)))
+        return makes.emit("slice", indices, starts=(0,), ends=(0,), axes=(0,))
     marks = x if kind.dtype == boolean else makes.emit("cast", x, to=boolean)
     count = _count(makes, marks, product(kind.shape))
     return makes.emit("nonzero_fill", x, count=count)
@@ -67,12 +67,12 @@ def compress(makes: Makes, x: str, condition: str, axis: int | None) -> str:
 
 def unique(
     makes: Makes, x: str, axis: int | None = None, in_order: bool = True,
-    asked: Sequence[bool] = (True, True, True),
+    requested: Sequence[bool] = (True, True, True),
 ) -> list[str]:  # fmt: skip
     """(unique elements or slices, first index, group of each, counts); empty if not requested."""
     kind = makes.kind(x)
     extent = _extent("unique", kind, axis)
-    indices, inverse, counts = asked
+    indices, inverse, counts = requested
     *results, number = makes.emit_many(
         "unique_fill", 5, x, axis=axis, sorted=in_order, indices=indices, inverse=inverse,
         counts=counts,
@@ -111,18 +111,18 @@ def _extent(name: str, kind: TensorType, axis: int | None) -> Size:
     return kind.shape[axis]
 
 
-def _count(makes: Makes, marks: str, *most: Size) -> Size:
+def _count(makes: Makes, marks: str, *limits: Size) -> Size:
     """Count the true elements of a bool tensor, as a dim."""
     numbers = makes.emit("cast", marks, to=int64)
     rank = makes.kind(marks).rank
     total = makes.emit("reduce_sum", numbers, axes=tuple(range(rank)), keepdims=False)
-    return _found(makes, total, *most)
+    return _found(makes, total, *limits)
 
 
-def _found(makes: Makes, number: str, *most: Size) -> Size:
-    highs = [makes.box.interval(size).hi for size in most]
+def _found(makes: Makes, number: str, *limits: Size) -> Size:
+    highs = [makes.box.interval(size).hi for size in limits]
     high = min((high for high in highs if high is not None), default=None)
     count = makes.dim("count", 0, high)
-    makes.constrain(*(size - count for size in most))
+    makes.constrain(*(size - count for size in limits))
     makes.find(number, (count,))
     return count

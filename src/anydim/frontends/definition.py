@@ -38,20 +38,20 @@ def pattern_of(
     not. Raises LanguageError for arguments whose ranks do not fit.
     """
     meeting: dict[tuple[str, int], set[int]] = {}
-    places = _places(definition, [array.ndim for array in arrays], attributes)
-    for array, row in zip(arrays, places):
-        for size, place in zip(array.shape, row):
-            if isinstance(place, tuple):
-                meeting.setdefault(place, set()).add(size)
+    terms = _axis_terms(definition, [array.ndim for array in arrays], attributes)
+    for array, row in zip(arrays, terms):
+        for size, term in zip(array.shape, row):
+            if isinstance(term, tuple):
+                meeting.setdefault(term, set()).add(size)
     return tuple(
         (
             array.dtype.name,
             tuple(
-                isinstance(place, tuple) and size == 1 and len(meeting[place]) > 1
-                for size, place in zip(array.shape, row)
+                isinstance(term, tuple) and size == 1 and len(meeting[term]) > 1
+                for size, term in zip(array.shape, row)
             ),
         )
-        for array, row in zip(arrays, places)
+        for array, row in zip(arrays, terms)
     )
 
 
@@ -85,10 +85,10 @@ def graph_of(
     Sizes in `fixed` are constants in it, not dims. Raises LanguageError for arguments that do not
     fit.
     """
-    places = _places(definition, [len(ones) for _, ones in pattern], attributes)
+    terms = _axis_terms(definition, [len(ones) for _, ones in pattern], attributes)
     types = [
         _type(definition, parameter, row, dtype, ones)
-        for parameter, row, (dtype, ones) in zip(definition.parameters, places, pattern)
+        for parameter, row, (dtype, ones) in zip(definition.parameters, terms, pattern)
     ]
     names = sorted({name for kind in types for size in kind.shape for name in size.symbols})
     types = [_with_sizes(kind, _sizes(definition, fixed or {}, names)) for kind in types]
@@ -189,7 +189,7 @@ def _renamed(group: Group, names: Mapping[str, str]) -> Group:
 # ---- argument types ----------------------------------------------------------------------------
 
 
-def _places(
+def _axis_terms(
     definition: Definition, ranks: Sequence[int], attributes: Mapping[str, Any]
 ) -> list[list[Any]]:
     """Per axis of each argument its shape term, or (ellipsis, index from its right end)."""
@@ -209,12 +209,12 @@ def _places(
 
 
 def _type(
-    definition: Definition, parameter: Parameter, places: list[Any], dtype: str,
+    definition: Definition, parameter: Parameter, terms: list[Any], dtype: str,
     ones: tuple[bool, ...],
 ) -> TensorType:  # fmt: skip
     shape = tuple(
-        as_size(1) if one else _size(definition, parameter, place, number)
-        for number, (place, one) in enumerate(zip(places, ones))
+        as_size(1) if one else _size(definition, parameter, term, number)
+        for number, (term, one) in enumerate(zip(terms, ones))
     )
     try:
         kind = numpy.dtype(dtype)
@@ -223,14 +223,14 @@ def _type(
     return TensorType(from_numpy(kind), shape)
 
 
-def _size(definition: Definition, parameter: Parameter, place: Any, number: int) -> Size:
-    if isinstance(place, tuple):
-        ellipsis, position = place
+def _size(definition: Definition, parameter: Parameter, term: Any, number: int) -> Size:
+    if isinstance(term, tuple):
+        ellipsis, position = term
         return Size.symbol(f"{ellipsis}.{position}")
-    if isinstance(place, Number):
-        return as_size(int(place.value))
-    if isinstance(place, Name) and place.name not in {a.name for a in definition.attributes}:
-        return Size.symbol(place.name)
-    if any(isinstance(term, Name) for term in walk(place)):
+    if isinstance(term, Number):
+        return as_size(int(term.value))
+    if isinstance(term, Name) and term.name not in {a.name for a in definition.attributes}:
+        return Size.symbol(term.name)
+    if any(isinstance(part, Name) for part in walk(term)):
         return Size.symbol(f"{parameter.name}.{number}")  # an expression: checked when bound
     raise definition.error(parameter.position, f"the shape of '{parameter.name}' is not understood")

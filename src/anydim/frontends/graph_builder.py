@@ -33,7 +33,7 @@ Operand: TypeAlias = "Value | numpy.ndarray | int | float | bool"
 class Value:
     """A value of a builder's graph."""
 
-    builder: Growing
+    builder: GraphBuilder
     name: str
     __array_ufunc__ = None  # numpy leaves mixed arithmetic to this class
 
@@ -135,7 +135,7 @@ class Value:
 
 @reported
 @public
-class Growing:
+class GraphBuilder:
     """Builds a graph; `graph()` returns it."""
 
     def __init__(self, name: str = "graph") -> None:
@@ -149,7 +149,7 @@ class Growing:
         self._nodes: list[Node] = []
         self._guards: list[Guard] = []
         self._sizes_in: dict[str, tuple[Size, ...]] = {}  # by name, of values that hold sizes
-        self._parent: Growing | None = None  # of the enclosing graph of a branch or body
+        self._parent: GraphBuilder | None = None  # of the enclosing graph of a branch or body
         self._captured: dict[str, str] = {}  # outer value -> own input
         self._stacks: list[str] = []
         self._going: str | None = None
@@ -401,14 +401,14 @@ class Growing:
             self._captured[outer.name] = own
         return Value(self, own)
 
-    def _inside(self, stem: str) -> Growing:
+    def _inside(self, stem: str) -> GraphBuilder:
         """The builder of a graph nested in this one."""
         inner = type(self)(f"{self.name}/{stem}")
         inner._parent, inner._box, inner._reserved = self, self._box, self._reserved
         inner._device = self._device
         return inner
 
-    def _innermost(self, values: Iterable[Any]) -> Growing:
+    def _innermost(self, values: Iterable[Any]) -> GraphBuilder:
         """The builder of the innermost graph that owns one of the values."""
         found = self
         for value in values:

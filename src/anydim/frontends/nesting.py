@@ -17,7 +17,7 @@ from anydim.base.errors import GraphError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.reports import theirs
 from anydim.base.user_values import shown
-from anydim.frontends.graph_builder import Growing, Value
+from anydim.frontends.graph_builder import GraphBuilder, Value
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.branches import one_of
 from anydim.frontends.onnx.operators.iterations import Iterations, trips_of
@@ -33,7 +33,7 @@ Make = Callable[..., Any]
 class Standing:
     """A node of a builder's graph under construction; its own emitter and scope."""
 
-    def __init__(self, builder: Growing, stem: str) -> None:
+    def __init__(self, builder: GraphBuilder, stem: str) -> None:
         self.builder = builder
         self.stem = stem
         self.source = f"{builder.name}: {stem}"
@@ -128,7 +128,7 @@ class Standing:
 class Inside(Standing):
     """A nested graph of a node while a function of a builder builds it."""
 
-    def __init__(self, builder: Growing, stem: str, make: Make) -> None:
+    def __init__(self, builder: GraphBuilder, stem: str, make: Make) -> None:
         super().__init__(builder, stem)
         self.make = theirs(make)
         self.arguments: list[Any] = []
@@ -187,7 +187,9 @@ class Inside(Standing):
         ).pruned()  # fmt: skip
 
 
-def branch(builder: Growing, condition: Value | Guard, then: Make, otherwise: Make) -> list[str]:
+def branch(
+    builder: GraphBuilder, condition: Value | Guard, then: Make, otherwise: Make
+) -> list[str]:
     """The results of one of two functions; see `Builder.branch`."""
     for make in (then, otherwise):
         _callable(builder, make)
@@ -206,12 +208,12 @@ def branch(builder: Growing, condition: Value | Guard, then: Make, otherwise: Ma
     return _checked(builder, lambda: one_of(call, bodies, choice))
 
 
-def _callable(builder: Growing, make: Any) -> None:
+def _callable(builder: GraphBuilder, make: Any) -> None:
     if not callable(make):
         raise GraphError(f"'{builder.name}': {shown(make)} is no function")
 
 
-def size_of(builder: Growing, given: Any) -> Size:
+def size_of(builder: GraphBuilder, given: Any) -> Size:
     """Convert an argument to a size; GraphError if it is none."""
     try:
         return as_size(given)
@@ -220,29 +222,29 @@ def size_of(builder: Growing, given: Any) -> Size:
 
 
 def loop(
-    builder: Growing, body: Make, carried: Sequence[Value], trips: Size | int | None,
+    builder: GraphBuilder, body: Make, carried: Sequence[Value], trips: Size | int | None,
     condition: Value | None,
 ) -> list[str]:  # fmt: skip
     """The results of a loop; see `Builder.loop`."""
     _callable(builder, body)
     call: Any = Standing(builder, "loop")
     names = [f"carried{number}" for number in range(len(carried))]
-    most = None if trips is None else trips_of(size_of(builder, trips), call)
+    limit = None if trips is None else trips_of(size_of(builder, trips), call)
 
     def bind(inside: Any, counter: Size) -> None:
         inside.arguments.insert(0, counter)
 
     first = None if condition is None else builder._own(condition).name
-    iterations = Iterations(call, body, most, first, names, _asks, bind)
+    iterations = Iterations(call, body, limit, first, names, _has_condition, bind)
     held = [builder._own(value).name for value in carried]
     return _checked(builder, lambda: iterations.run(held))
 
 
-def _asks(inside: Any) -> bool:
+def _has_condition(inside: Any) -> bool:
     return inside.builder._going is not None
 
 
-def _checked(builder: Growing, make: Callable[[], Sequence[Held]]) -> list[str]:
+def _checked(builder: GraphBuilder, make: Callable[[], Sequence[Held]]) -> list[str]:
     try:
         return [str(held) for held in make()]
     except Unsupported as reason:

@@ -11,7 +11,7 @@ from anydim.base.pages import FROM_SCIKIT_LEARN, FROM_TORCH
 from anydim.frontends.builder import Builder
 from anydim.frontends.custom import operators_of
 from anydim.frontends.onnx.file.reading import Opened, open_model
-from anydim.frontends.onnx.importer import import_model, import_whole
+from anydim.frontends.onnx.importer import import_foreign, import_model
 from anydim.frontends.text import text_graph, text_source
 from anydim.graph.nodes import Graph
 from anydim.sizes import Dim
@@ -87,7 +87,7 @@ def elsewhere(source: Any, dims: Mapping[str, Dim] | None, why: str) -> Graph | 
     """
     if text_source(source) is not None or isinstance(source, (Builder, Graph)):
         return None
-    return import_whole(source, dims or {}, why)
+    return import_foreign(source, dims or {}, why)
 
 
 def _is_model(source: Any) -> bool:

@@ -27,17 +27,17 @@ def subscripts(
     steps: list[Any] = []
     dropped: list[int] = []
     new: list[int] = []
-    axis = place = 0
+    axis = out_axis = 0
     for part in keys:
         if part is None:
-            new.append(place)
-            place += 1
+            new.append(out_axis)
+            out_axis += 1
             continue
         cut = part if isinstance(part, slice) else _one(name, axis, shape[axis], part, need)
         if cut is not part:
             dropped.append(axis)
         else:
-            place += 1
+            out_axis += 1
         if cut != slice(None):
             step = _number(name, cut.step, 1)
             first = 0 if step > 0 else shape[axis] - 1
@@ -70,15 +70,15 @@ def _whole(name: str, rank: int, keys: tuple[Any, ...]) -> list[Any]:
 
 def _one(name: str, axis: int, extent: Size, part: Any, need: Callable[[Guard], None]) -> slice:
     """The slice of one element."""
-    place = _bound(name, part)
-    known, size = as_size(place).constant, extent.constant
+    index = _bound(name, part)
+    known, size = as_size(index).constant, extent.constant
     if known is not None and size is not None and not -size <= known < size:
         raise GraphError(f"'{name}' has {size} elements along axis {axis}, and no element {known}")
     if known is not None and size is None:
-        least = as_size(known + 1 if known >= 0 else -known)
+        minimum = as_size(known + 1 if known >= 0 else -known)
         message = f"element {known} along axis {axis} of '{name}' is read"
-        need(Guard(least, "<=", extent, message))
-    return slice(place, extent if known == -1 else place + 1, 1)
+        need(Guard(minimum, "<=", extent, message))
+    return slice(index, extent if known == -1 else index + 1, 1)
 
 
 def _number(name: str, step: Any, usual: int) -> int:

@@ -122,5 +122,5 @@ def test_types_that_never_meet_are_refused_by_name() -> None:
     source = model(DATA, [], ("y",))
     del source.graph.node[-1]
     source.graph.node.append(choice)
-    with pytest.raises(ModelError, match=r"choice: If .* float32 and int64; nothing after it"):
+    with pytest.raises(ModelError, match=r"choice: If .* float32 and int64; no later node"):
         ad.compile(source)

@@ -69,8 +69,8 @@ def test_values_are_cut_like_arrays() -> None:
 
 
 @pytest.mark.parametrize("key,problem", [
-    ((0, 9), "'x' has 4 elements along axis 1, and 9 is none"),
-    ((0, -5), "'x' has 4 elements along axis 1, and -5 is none"),
+    ((0, 9), "'x' has 4 elements along axis 1, and no element 9"),
+    ((0, -5), "'x' has 4 elements along axis 1, and no element -5"),
     ((..., ...), "two `...`"),
     ((0, 0, 0, 0), "'x' has 3 axes, and 4 subscripts were given"),
     (True, "'x' has no element True"),

@@ -88,7 +88,7 @@ def _graph(opened: Opened, dims: Mapping[str, Dim], operators: Operators, fallba
     return emitter.graph(proto.name or opened.name, inputs.values, results.values, lists)
 
 
-def import_whole(source: Any, dims: Mapping[str, Dim], why: str) -> Graph:
+def import_foreign(source: Any, dims: Mapping[str, Dim], why: str) -> Graph:
     """A graph that runs the whole model in onnxruntime, for the reason `why`.
 
     Raises ModelError if it cannot.
@@ -99,9 +99,9 @@ def import_whole(source: Any, dims: Mapping[str, Dim], why: str) -> Graph:
     inputs = Inputs(names)
     inputs.read(opened.proto.graph, dims)
     try:
-        whole_elsewhere = import_module("anydim.frontends.onnx.graphs.foreign").whole_elsewhere
+        add_foreign_model = import_module("anydim.frontends.onnx.graphs.foreign").add_foreign_model
 
-        results = whole_elsewhere(names, opened, inputs.values, why)
+        results = add_foreign_model(names, opened, inputs.values, why)
     except Unsupported as reason:
         raise ModelError(f"{opened.name} does not run on onnxruntime: {reason}") from None
     return names.emitter.graph(opened.proto.graph.name or opened.name, inputs.values, results)
@@ -136,7 +136,7 @@ class _Outputs:
             self.values.append(self.tensor(name, held))
             return
         if isinstance(held, Ranked):
-            parts = self.two(name, held.elements, held.shape)
+            parts = self.add_pair(name, held.elements, held.shape)
             self.lists[name] = Listed(*parts, single=True)
             return
         inner, optional = (held.value, True) if isinstance(held, Maybe) else (held, False)
@@ -153,9 +153,9 @@ class _Outputs:
         except Unsupported as reason:
             self.names.fail(name, "output", str(reason))
             return
-        self.lists[name] = Listed(*self.two(name, packed.elements, packed.shapes), optional)
+        self.lists[name] = Listed(*self.add_pair(name, packed.elements, packed.shapes), optional)
 
-    def two(self, name: str, elements: str, shapes: str) -> tuple[str, str]:
+    def add_pair(self, name: str, elements: str, shapes: str) -> tuple[str, str]:
         """The two tensors of a result that is a list."""
         pair = self.tensor(f"{name}.elements", elements), self.tensor(f"{name}.shapes", shapes)
         self.values += pair

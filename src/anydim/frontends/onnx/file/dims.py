@@ -83,8 +83,8 @@ class DimNames:
         text = axis.strip()
         if is_open(text):
             return self.named(f"{name}_{number}")
-        asked = {text, f"{name}.{number}", f"{name}.{number - rank}"} & self.given.keys()
-        formula = None if asked or text in self._plain else self._formula(text)
+        requested = {text, f"{name}.{number}", f"{name}.{number - rank}"} & self.given.keys()
+        formula = None if requested or text in self._plain else self._formula(text)
         return self.named(text) if formula is None else formula
 
     def _formula(self, text: str) -> Size | None:
@@ -130,7 +130,7 @@ class DimNames:
     def resolved(self) -> dict[str, Dim]:
         """The given bounds by our names; OptionError for an unknown dim."""
         found: dict[str, Dim] = {}
-        spoken: dict[str, str] = {}
+        names: dict[str, str] = {}
         for name, dim in self.given.items():
             own = self.find(name)
             if own is None:
@@ -140,9 +140,9 @@ class DimNames:
                     raise OptionError(f"{self.model}: '{name}' has the size {own}, which is no dim")
                 continue
             if found.setdefault(own, dim) != dim:
-                twice = f"as '{spoken[own]}' and as '{name}'"
+                twice = f"as '{names[own]}' and as '{name}'"
                 raise OptionError(f"{self.model}: dim '{own}' is given twice, {twice}")
-            spoken[own] = name
+            names[own] = name
         return found
 
     def _hint(self, name: str) -> str:

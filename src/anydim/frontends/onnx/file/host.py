@@ -55,10 +55,10 @@ def _pairs(given: Attributes, texts: bool) -> tuple[list[Any], numpy.ndarray, An
     """Keys, values, and the default for other items."""
     names: Sequence[str] = given.get("classes_strings") or ()
     if names:  # before opset 2: names and their indices
-        places = numpy.arange(len(names))
+        indices = numpy.arange(len(names))
         if texts:
-            return list(names), places, given.get("default_int64", -1)
-        return places.tolist(), _filled(names), given.get("default_string", "_Unused")
+            return list(names), indices, given.get("default_int64", -1)
+        return indices.tolist(), _filled(names), given.get("default_string", "_Unused")
     if "cats_strings" in given:
         strings, numbers = given["cats_strings"], numpy.array(given["cats_int64s"], numpy.int64)
         if texts:
@@ -117,7 +117,7 @@ def zip_map(given: Attributes, x: numpy.ndarray) -> list[dict[Any, float]]:
 def dict_vectorizer(given: Attributes, x: Any) -> numpy.ndarray:
     """A row for each map: its values at the indices of their keys in the vocabulary."""
     words = given.get("string_vocabulary") or given.get("int64_vocabulary") or ()
-    places = {word: place for place, word in enumerate(words)}
+    columns = {word: column for column, word in enumerate(words)}
     maps = x if isinstance(x, list) else [x]
     held = [value for own in maps for value in own.values()]
     texts, whole = (any(isinstance(v, kind) for v in held) for kind in (str, int))
@@ -125,8 +125,8 @@ def dict_vectorizer(given: Attributes, x: Any) -> numpy.ndarray:
     made = numpy.full((len(maps), len(words)), "" if texts else 0, dtype)
     for row, own in zip(made, maps):
         for key, value in own.items():
-            if key in places:
-                row[places[key]] = value
+            if key in columns:
+                row[columns[key]] = value
     return made
 
 
@@ -165,7 +165,7 @@ def string_normalizer(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
 def tokenizer(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
     """Split each text into tokens along a new last axis, padded with `pad_value`."""
     pattern, separators = given.get("tokenexp"), given.get("separators") or ()
-    least = given.get("mincharnum", 1)
+    min_length = given.get("mincharnum", 1)
 
     def tokens(text: str) -> list[str]:
         if pattern:
@@ -174,15 +174,15 @@ def tokenizer(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
             found = re.split("|".join(f"(?:{one})" for one in separators), text)
         else:
             found = list(text)
-        return [token for token in found if token and len(token) >= least]
+        return [token for token in found if token and len(token) >= min_length]
 
     rows = [tokens(text) for text in numpy.asarray(x).reshape(-1).tolist()]
     if given.get("mark"):
         rows = [[_MARKS[0], *row, _MARKS[1]] for row in rows]
     width = max(map(len, rows), default=0)
     made = numpy.full((len(rows), width), given.get("pad_value", ""), object)
-    for place, row in zip(made, rows):
-        place[: len(row)] = row
+    for target, row in zip(made, rows):
+        target[: len(row)] = row
     return made.reshape(*numpy.shape(x), width)
 
 

@@ -78,9 +78,9 @@ def _open_file(path: Path) -> Opened:
 
 
 def _opened(data: memoryview, name: str, folder: Path | None, read: Read) -> Opened:
-    skeleton, places = without_weights(data)
+    skeleton, spans = without_weights(data)
     proto = ordered(densified(_decode(skeleton, name), folder, name))
-    weights = {number: _reader(read, span) for number, span in places.items()}
+    weights = {number: _reader(read, span) for number, span in spans.items()}
     return Opened(proto, name, _opset(proto, name), folder, _domains(proto), weights)
 
 

@@ -65,11 +65,11 @@ def read_sparse(proto: Any, folder: Path | None, where: str) -> numpy.ndarray:
     if values.dtype.name.startswith(_PACKED):
         raise Unsupported(f"sparse elements of type {values.dtype}")
     dense = numpy.zeros(shape, values.dtype)
-    dense.reshape(-1)[_places(indices, shape, len(values), where)] = values
+    dense.reshape(-1)[_offsets(indices, shape, len(values), where)] = values
     return dense
 
 
-def _places(
+def _offsets(
     indices: numpy.ndarray, shape: tuple[int, ...], count: int, where: str
 ) -> numpy.ndarray:
     """The row-major offsets of the values."""
@@ -85,13 +85,13 @@ def _places(
     if ((indices < 0) | (indices >= limits)).any():
         raise ModelError(f"{where}: an index is outside of the shape {list(shape)}")
     if indices.ndim == 1:
-        places = indices
+        offsets = indices
     else:
         steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        places = indices @ numpy.array(steps, numpy.int64).reshape(len(shape))
-    if len(numpy.unique(places)) != count:
+        offsets = indices @ numpy.array(steps, numpy.int64).reshape(len(shape))
+    if len(numpy.unique(offsets)) != count:
         raise ModelError(f"{where}: two values have the same index")
-    return places
+    return offsets
 
 
 def _graphs(graph: Any) -> Iterator[Any]:

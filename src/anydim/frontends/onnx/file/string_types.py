@@ -37,19 +37,19 @@ def types_of(proto: Any) -> dict[str, Any]:
     graph = proto.graph
     if not _has_bodies(graph) or _written_out(proto) > settings.most_nodes:
         return {value.name: value.type for value in graph.input if value.HasField("type")}
-    for _ in range(1 + sum(_key(node) in _UNTOLD for node in graph.node)):
+    for _ in range(1 + sum(_key(node) in _UNINFERRED for node in graph.node)):
         with suppress(Exception):  # the import reports the errors that onnx finds
             graph = onnx.shape_inference.infer_shapes(proto).graph
         values = (*graph.value_info, *graph.output, *graph.input)
         kinds = {value.name: value.type for value in values if value.HasField("type")}
-        told = _told(graph.node, kinds)
-        if not told:
+        declared = _declared(graph.node, kinds)
+        if not declared:
             break
         own, proto = proto, onnx.ModelProto()
         proto.CopyFrom(own)
-        kept = [value for value in proto.graph.value_info if value.name not in told]
+        kept = [value for value in proto.graph.value_info if value.name not in declared]
         del proto.graph.value_info[:]
-        proto.graph.value_info.extend([*kept, *told.values()])
+        proto.graph.value_info.extend([*kept, *declared.values()])
     return kinds
 
 
@@ -83,10 +83,10 @@ _RANKS = {(LEARNED, "CastMap"): 2, (LEARNED, "DictVectorizer"): 2}
 _MORE_AXES = {
     (CONTRIBUTED, "Tokenizer"): 1, (LEARNED, "LabelEncoder"): 0, (LEARNED, "CategoryMapper"): 0,
 }  # fmt: skip
-_UNTOLD = _RANKS.keys() | _MORE_AXES.keys()
+_UNINFERRED = _RANKS.keys() | _MORE_AXES.keys()
 
 
-def _told(nodes: Iterable[Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+def _declared(nodes: Iterable[Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
     """Declarations of results whose rank the standard does not infer."""
     import onnx
 
@@ -94,7 +94,7 @@ def _told(nodes: Iterable[Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
     for node in nodes:
         name, key = node.output[0] if node.output else "", _key(node)
         given, known = kinds.get(node.input[0]) if node.input else None, kinds.get(name)
-        if key not in _UNTOLD or given is None:
+        if key not in _UNINFERRED or given is None:
             continue
         if known is not None and known.tensor_type.HasField("shape"):
             continue

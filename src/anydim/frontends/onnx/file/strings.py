@@ -179,9 +179,9 @@ class _Cutting:
         nodes, numbers = coded(self.graph.node, taken)
         self.nodes = _needed(nodes, [value.name for value in self.graph.output])
         self.kinds |= {name: counted(self.kinds.get(of)) for name, of in numbers.items()}
-        self._tell_strings()
+        self._mark_strings()
 
-    def _tell_strings(self) -> None:
+    def _mark_strings(self) -> None:
         """Mark results without an inferred type as strings if an input is a string."""
         for node in self.nodes:
             if self.strings & set(names_read([node])):
@@ -189,15 +189,19 @@ class _Cutting:
 
     def run(self) -> StringParts:
         early, core, late = self._sorted()
-        asked = [value.name for value in self.graph.output]
+        requested = [value.name for value in self.graph.output]
         self._refuse_unknown([*early, *late])
         self._refuse_between(core, late)
         early_made = names_made(early)
-        core_outputs = [name for name in names_made(core) if name in {*names_read(late), *asked}]
-        core_outputs = [name for name in core_outputs if name not in self.fixed or name in asked]
-        wanted = {*names_read(core), *names_read(late), *asked}
+        core_outputs = [
+            name for name in names_made(core) if name in {*names_read(late), *requested}
+        ]
+        core_outputs = [
+            name for name in core_outputs if name not in self.fixed or name in requested
+        ]
+        wanted = {*names_read(core), *names_read(late), *requested}
         early_outputs = [name for name in early_made if name in wanted]
-        late_outputs = [name for name in names_made(late) if name in asked]
+        late_outputs = [name for name in names_made(late) if name in requested]
         return StringParts(
             self.opened.name, tuple(self._inputs()), tuple(self.graph.output),
             self._host(early, early_outputs),
@@ -284,8 +288,8 @@ class _Cutting:
         graph.input.extend([*given, *early])
         graph.output.extend(self._value(name) for name in outputs)
         weights = {
-            place: self.opened.weights[numbers[t.name]]
-            for place, t in enumerate(kept)
+            index: self.opened.weights[numbers[t.name]]
+            for index, t in enumerate(kept)
             if numbers[t.name] in self.opened.weights
         }
         return replace(self.opened, proto=self._model(graph), weights=weights)

@@ -45,23 +45,23 @@ def without_weights(data: memoryview) -> tuple[bytes, dict[int, Span]]:
 
 def _model(data: memoryview) -> tuple[bytes, dict[int, Span]]:
     parts: list[bytes] = []
-    places: dict[int, Span] = {}
+    spans: dict[int, Span] = {}
     graphs = 0
     for number, whole, content in fields(data, Span(0, len(data))):
         if number == _GRAPH and content is not None:
             graphs += 1
-            body, places = _graph(data, content)
+            body, spans = _graph(data, content)
             parts.append(_message(_GRAPH, body))
         else:
             parts.append(bytes(data[whole.start : whole.stop]))
     if graphs > 1:
         raise Irregular
-    return b"".join(parts), places
+    return b"".join(parts), spans
 
 
 def _graph(data: memoryview, span: Span) -> tuple[bytes, dict[int, Span]]:
     parts: list[bytes] = []
-    places: dict[int, Span] = {}
+    spans: dict[int, Span] = {}
     count = 0
     for number, whole, content in fields(data, span):
         if number != _INITIALIZER or content is None:
@@ -70,25 +70,25 @@ def _graph(data: memoryview, span: Span) -> tuple[bytes, dict[int, Span]]:
         if len(content) < _SMALLEST:
             parts.append(bytes(data[whole.start : whole.stop]))
         else:
-            body, place = _tensor(data, content)
+            body, weight = _tensor(data, content)
             parts.append(_message(_INITIALIZER, body))
-            if place is not None:
-                places[count] = place
+            if weight is not None:
+                spans[count] = weight
         count += 1
-    return b"".join(parts), places
+    return b"".join(parts), spans
 
 
 def _tensor(data: memoryview, span: Span) -> tuple[bytes, Span | None]:
     parts: list[bytes] = []
-    place: Span | None = None
+    weight: Span | None = None
     for number, whole, content in fields(data, span):
         if number == _RAW_DATA and content is not None:
-            if place is not None:
+            if weight is not None:
                 raise Irregular
-            place = content
+            weight = content
         else:
             parts.append(bytes(data[whole.start : whole.stop]))
-    return b"".join(parts), place
+    return b"".join(parts), weight
 
 
 def fields(data: memoryview, span: Span) -> Iterator[tuple[int, Span, Span | None]]:

@@ -18,23 +18,27 @@ from typing import Any
 BRANCHES = {"then_branch": True, "else_branch": False}
 _BOOL, _INT64 = 9, 7  # TensorProto.DataType
 _TENSOR, _GRAPH = 4, 5  # AttributeProto.AttributeType
-Placed = tuple[int, Any]  # a node, and its index in its graph
+Numbered = tuple[int, Any]  # a node, and its index in its graph
 
 
 def follow_of(
-    placed: Placed, left: Sequence[Placed], results: Collection[str], name: str, count: int
-) -> list[Placed]:
+    numbered: Numbered,
+    remaining: Sequence[Numbered],
+    results: Collection[str],
+    name: str,
+    count: int,
+) -> list[Numbered]:
     """Move the first `count` nodes that depend on an If into its branches; returns the node list.
 
     Empty if no node depends on it. `results` are those of the graph; the new If is called `name`.
     """
-    position, proto = placed
-    moved = _dependent(proto, [node for _, node in left])[:count]
+    position, proto = numbered
+    moved = _dependent(proto, [node for _, node in remaining])[:count]
     if not moved:
         return []
-    tail = [left[place][1] for place in moved]
-    before = [left[place] for place in range(moved[-1]) if place not in moved]
-    after = list(left[moved[-1] + 1 :])
+    tail = [remaining[index][1] for index in moved]
+    before = [remaining[index] for index in range(moved[-1]) if index not in moved]
+    after = list(remaining[moved[-1] + 1 :])
     read = {*results, *(name for _, node in (*before, *after) for name in read_by(node))}
     own = type(proto)()
     own.CopyFrom(proto)
@@ -81,12 +85,12 @@ def flat_of(proto: Any, parts: Mapping[str, tuple[str, str]]) -> Any:
 
 def _dependent(proto: Any, nodes: Sequence[Any]) -> list[int]:
     """The indices of nodes that depend on a result of an If."""
-    made, places = set(proto.output), []
-    for place, node in enumerate(nodes):
+    made, indices = set(proto.output), []
+    for index, node in enumerate(nodes):
         if made & set(read_by(node)):
             made.update(node.output)
-            places.append(place)
-    return places
+            indices.append(index)
+    return indices
 
 
 def _extend(

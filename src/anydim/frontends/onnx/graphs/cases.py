@@ -13,7 +13,7 @@ from typing import Any
 
 from anydim.base.errors import ModelError
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.graphs.apart import Placed, flat_of, follow_of, split_of
+from anydim.frontends.onnx.graphs.apart import Numbered, flat_of, follow_of, split_of
 from anydim.frontends.onnx.graphs.inside import Emission
 from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.operators.relations import Unlike
@@ -36,46 +36,46 @@ def split(names: Names, proto: Any, own: str, relation: Relation) -> Any:
     expect_few(names, own, relation)
     emission = Emission(names, names.path + own)
     left, sign, right = relation
-    sides = []
+    operands = []
     for size in (left, right):
         value = names.emitter.fresh(f"{own}/size")
         names.emitter.add_known(value, Known.size(size), emission.source)
-        sides.append(value)
+        operands.append(value)
     operator = {"==": "equal", "!=": "not_equal", "<": "less", "<=": "less_equal"}[sign]
     condition = names.emitter.fresh(f"{own}/condition")
-    names.held[condition] = emission.emit(operator, *sides)
+    names.held[condition] = emission.emit(operator, *operands)
     return split_of(proto, condition, own)
 
 
 def followed(
-    names: Names, placed: Placed, left: Sequence[Placed], results: Sequence[str], own: str,
-    count: int, reason: Unlike,
-) -> list[Placed]:  # fmt: skip
+    names: Names, numbered: Numbered, remaining: Sequence[Numbered], results: Sequence[str],
+    own: str, count: int, reason: Unlike,
+) -> list[Numbered]:  # fmt: skip
     """The nodes that replace an If with different results and the nodes after it.
 
     Raises Unlike if the results of the graph differ, Unsupported if types do.
     """
-    position, proto = placed
+    position, proto = numbered
     expect_few(names, own, reason.relation)
     names.apart.add(names.path + own)
-    follow = follow_of(placed, left, results, own, count)
+    follow = follow_of(numbered, remaining, results, own, count)
     if follow:
         return follow
     problem = f"{reason}; no later node makes them equal"
     if reason.differing == "types":
         raise Unsupported(problem)
-    unlike = [proto.output[place] for place in reason.results]
-    places = [number for number, name in enumerate(results) if name in unlike]
+    unlike = [proto.output[index] for index in reason.results]
+    indices = [number for number, name in enumerate(results) if name in unlike]
     lengths = reason.differing == "lengths"
     is_last = names.is_model or (lengths and not _may_follow(names, reason.relation))
-    if places and not is_last:
-        raise Unlike(problem, reason.relation, places, reason.differing)
+    if indices and not is_last:
+        raise Unlike(problem, reason.relation, indices, reason.differing)
     if lengths:
         names.settled.add(names.path + own)
-        return [placed, *left]
+        return [numbered, *remaining]
     parts = {name: _parts(names, name) for name in unlike if name}
     names.flat.update(parts)
-    return [(position, flat_of(proto, parts)), *left]
+    return [(position, flat_of(proto, parts)), *remaining]
 
 
 def _may_follow(names: Names, relation: Relation | None) -> bool:

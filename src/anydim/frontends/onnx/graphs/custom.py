@@ -31,7 +31,7 @@ def add_defined(
 
     def result(name: str, kind: TensorType) -> str:
         own = wanted.get(name, "")
-        value = names.place(own) if own else emitter.fresh(f"{label}/{name}")
+        value = names.value_name(own) if own else emitter.fresh(f"{label}/{name}")
         emitter.types[value] = kind
         return value
 

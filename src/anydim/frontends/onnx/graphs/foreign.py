@@ -34,7 +34,7 @@ _DEEPEST = 64
 IR_VERSION = 10
 
 
-def run_elsewhere(names: Names, proto: Any, label: str, why: str) -> None:
+def add_foreign_node(names: Names, proto: Any, label: str, why: str) -> None:
     """Add a node that onnxruntime runs in place of a node that was rejected for the reason `why`.
 
     Raises Unsupported if onnxruntime cannot run it either.
@@ -46,7 +46,7 @@ def run_elsewhere(names: Names, proto: Any, label: str, why: str) -> None:
     given = {name: _value(names, name) for name in dict.fromkeys(_read(whole))}
     model = _Model(names, whole, given)
     kinds = model.kinds(label)
-    values = [names.place(name) for name in model.outputs]
+    values = [names.value_name(name) for name in model.outputs]
     standard = proto.domain in ("", "ai.onnx")
     operator = proto.op_type if standard else f"{proto.domain}.{proto.op_type}"
     record = Foreign(FALLBACK, model.text, tuple(model.inputs), tuple(model.outputs), operator, why)
@@ -58,7 +58,7 @@ def run_elsewhere(names: Names, proto: Any, label: str, why: str) -> None:
     names.held.update(zip(model.outputs, values))
 
 
-def whole_elsewhere(names: Names, opened: Opened, inputs: Sequence[str], why: str) -> list[str]:
+def add_foreign_model(names: Names, opened: Opened, inputs: Sequence[str], why: str) -> list[str]:
     """Add a node that onnxruntime runs in place of all nodes of a model; returns the results.
 
     Raises Unsupported if it cannot.
@@ -151,20 +151,20 @@ class _Model:
         """The types of the results; Unsupported if onnxruntime rejects the model."""
         assert isinstance(self.engine, OnnxRuntime)
         try:
-            told = self.engine.results(self.text)
+            inferred = self.engine.results(self.text)
         except DeviceError as error:
             raise Unsupported(error.problem) from None
-        dtypes = [_dtype(name, each) for name, each in zip(self.outputs, told)]
-        ranks = [len(each.shape) for each in told]
+        dtypes = [_dtype(name, each) for name, each in zip(self.outputs, inferred)]
+        ranks = [len(each.shape) for each in inferred]
         if not all(ranks):  # a scalar, or unknown
             ranks = self._ranks(dtypes)
         return [
             TensorType(dtype, tuple(self._sizes(name, each, ranks[number])))
-            for number, (name, dtype, each) in enumerate(zip(self.outputs, dtypes, told))
+            for number, (name, dtype, each) in enumerate(zip(self.outputs, dtypes, inferred))
         ]
 
-    def _sizes(self, name: str, told: Told, rank: int) -> Iterator[Size]:
-        shape: Sequence[int | str | None] = told.shape or [None] * rank
+    def _sizes(self, name: str, inferred: Told, rank: int) -> Iterator[Size]:
+        shape: Sequence[int | str | None] = inferred.shape or [None] * rank
         for axis, size in enumerate(shape):
             if isinstance(size, int):
                 yield as_size(size)
@@ -263,7 +263,7 @@ def _read(proto: Any, depth: int = 0) -> Iterator[str]:
             yield from (value.name for value in graph.output if value.name not in own)
 
 
-def _dtype(name: str, told: Told) -> DType:
-    if told.dtype not in DTYPES:
-        raise Unsupported(f"its result '{name}' is {told.text}")
-    return DTYPES[told.dtype]
+def _dtype(name: str, inferred: Told) -> DType:
+    if inferred.dtype not in DTYPES:
+        raise Unsupported(f"its result '{name}' is {inferred.text}")
+    return DTYPES[inferred.dtype]

@@ -95,12 +95,12 @@ def check_expansion(model: Any, function: Function, label: str) -> None:
 
     A few functions that call each other twice can expand beyond any memory.
     """
-    most = settings.most_nodes
+    limit = settings.most_nodes
     count = _expanded(function, model.functions, model.expansions, 0)
-    if count > most:
+    if count > limit:
         raise ModelError(
             f"{model.name}, node '{label}': function '{function.proto.name}' and those that it"
-            f" calls are {count} nodes, above the limit {most}",
+            f" calls are {count} nodes, above the limit {limit}",
             "raise the setting most_nodes (ANYDIM_MOST_NODES); each node takes time to compile",
         )
 
@@ -184,8 +184,8 @@ def _unlike_outside(reason: Unlike, back: Mapping[str, Size]) -> Unlike:
     relation = reason.relation
     if relation is not None:
         left, sign, right = relation
-        told = left.symbols | right.symbols <= back.keys()
-        relation = (left.substitute(back), sign, right.substitute(back)) if told else None
+        known = left.symbols | right.symbols <= back.keys()
+        relation = (left.substitute(back), sign, right.substitute(back)) if known else None
     return Unlike(str(reason), relation, reason.results, reason.differing)
 
 

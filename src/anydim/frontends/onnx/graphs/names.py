@@ -67,7 +67,7 @@ class Names(ABC):
         self.attributes = attributes or {}
         self.path = path
         self.held: dict[str, Held | None] = {}
-        self.places: dict[str, str] = {}  # results whose values have a name already
+        self.value_names: dict[str, str] = {}  # results whose values have a name already
         self.produced: set[str] = set()
         self.is_model = False  # the top-level graph of the model
         self.apart: set[str] = set()  # labels of Ifs that contain the nodes after them
@@ -98,10 +98,10 @@ class Names(ABC):
         self.held[name] = held
         return held
 
-    def place(self, name: str) -> str:
+    def value_name(self, name: str) -> str:
         """The name of the value for a result with this name."""
-        if name in self.places or not name:
-            return self.places.get(name, "")
+        if name in self.value_names or not name:
+            return self.value_names.get(name, "")
         return self.emitter.fresh(f"{self.inlined}/{name}") if self.inlined else name
 
     def initializers(
@@ -117,7 +117,7 @@ class Names(ABC):
                 self.held[tensor.name] = Broken()
                 self.fail(self.path + tensor.name, "initializer", str(reason))
                 continue
-            value = self.place(tensor.name)
+            value = self.value_name(tensor.name)
             self.emitter.add_constant(value, array)
             self.held[tensor.name] = value
 

@@ -11,7 +11,7 @@ from anydim.frontends.custom import find_operator
 from anydim.frontends.onnx.file.schema import attributes_of, bound, domain_known, schema_of
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.graphs import cases
-from anydim.frontends.onnx.graphs.apart import Placed
+from anydim.frontends.onnx.graphs.apart import Numbered
 from anydim.frontends.onnx.graphs.bodies import body_of
 from anydim.frontends.onnx.graphs.custom import add_defined
 from anydim.frontends.onnx.graphs.functions import (
@@ -62,9 +62,9 @@ class Importing(Names):
         """Import nodes in order; records those that fail. `results` are the outputs of the
         graph."""
         self.produced = {name for node in nodes for name in node.output if name}
-        left, moved = list(enumerate(nodes)), dict[str, int]()
-        while left:
-            (position, proto), *left = left
+        remaining, moved = list(enumerate(nodes)), dict[str, int]()
+        while remaining:
+            (position, proto), *remaining = remaining
             own = proto.name or next(filter(None, proto.output), f"node {position}")
             inside = Inside(self, self.path + own)
             mark, before = inside.mark(), self.emitter.mark()
@@ -74,27 +74,29 @@ class Importing(Names):
                 inside.reset(mark)
                 self.emitter.back(before)
                 moved[own] = moved.get(own, 0) + 1 + moved.get(own, 0) // 2
-                left = self.apart_of((position, proto), left, results, own, moved[own], reason)
+                remaining = self.apart_of(
+                    (position, proto), remaining, results, own, moved[own], reason
+                )
         self.held.update(cases.ranked(self))
 
     def apart_of(
-        self, placed: Placed, left: Sequence[Placed], results: Sequence[str], own: str, count: int,
-        reason: Unlike,
-    ) -> list[Placed]:  # fmt: skip
+        self, numbered: Numbered, remaining: Sequence[Numbered], results: Sequence[str], own: str,
+        count: int, reason: Unlike,
+    ) -> list[Numbered]:  # fmt: skip
         """The nodes left to import after a node whose results differ from case to case."""
-        position, proto = placed
+        position, proto = numbered
         if proto.op_type == "If":
             try:
-                return cases.followed(self, placed, left, results, own, count, reason)
+                return cases.followed(self, numbered, remaining, results, own, count, reason)
             except Unlike:
                 raise
             except Unsupported as problem:
                 self.refuse(proto, self.path + own, str(problem))
         elif reason.relation is not None and cases.is_split(self, reason.relation):
-            return [(position, cases.split(self, proto, own, reason.relation)), *left]
+            return [(position, cases.split(self, proto, own, reason.relation)), *remaining]
         else:
-            self.elsewhere(proto, self.path + own, str(reason))
-        return list(left)
+            self.fall_back(proto, self.path + own, str(reason))
+        return list(remaining)
 
     def node(self, proto: Any, label: str) -> None:
         """Add one ONNX node to the graph, or record why it fails; raises Unlike."""
@@ -105,13 +107,13 @@ class Importing(Names):
         except Unlike:
             raise
         except (Unsupported, GraphError) as reason:
-            self.elsewhere(proto, label, _text(reason))
+            self.fall_back(proto, label, _text(reason))
 
-    def elsewhere(self, proto: Any, label: str, reason: str) -> None:
+    def fall_back(self, proto: Any, label: str, reason: str) -> None:
         """Run a node in onnxruntime if allowed; else record why it cannot be imported."""
         if self.model.fallback:
             try:
-                import_module("anydim.frontends.onnx.graphs.foreign").run_elsewhere(
+                import_module("anydim.frontends.onnx.graphs.foreign").add_foreign_node(
                     self, proto, label, reason
                 )
                 return
@@ -209,7 +211,7 @@ class Importing(Names):
             raise Unsupported(f"{len(inputs)} inputs")
         if len(proto.output) > schema.max_output or (schema.min_output and not proto.output):
             raise Unsupported(f"{len(proto.output)} results")
-        outputs = [self.place(name) for name in proto.output]
+        outputs = [self.value_name(name) for name in proto.output]
         while outputs and not outputs[-1]:
             outputs.pop()
         while inputs and inputs[-1] is None:
@@ -297,7 +299,7 @@ class Importing(Names):
         inner.held.update(zip(formals.input, inputs))
         for formal, name in zip(formals.output, proto.output):
             if name and formal not in inner.held:
-                inner.places[formal] = self.place(name)
+                inner.value_names[formal] = self.value_name(name)
         if strict:
             for part in formals.node:
                 try:

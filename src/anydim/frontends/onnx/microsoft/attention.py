@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.microsoft.masks import masked, not_later, padding
+from anydim.frontends.onnx.microsoft.masks import causal_mask, masked, padding
 from anydim.frontends.onnx.microsoft.record import Row, required, row
 from anydim.frontends.onnx.operators.attention import (
     operands_of,
     scale_of,
     scores_of,
     split_heads,
-    weighed,
+    weighted_values,
 )
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.sizes import Size, as_size
@@ -44,7 +44,7 @@ def attention(call: OnnxNode) -> Sequence[Result]:
     if call.given(4):
         call.axes(4, 5)
         past = _one_of_two(call, call.input(4), 0), _one_of_two(call, call.input(4), 1)
-    output, key, value, _ = attended(call, (query, key, value), past, mask=3, bias=5)
+    output, key, value, _ = attention_of(call, (query, key, value), past, mask=3, bias=5)
     if not any(call.outputs[1:]):
         return [output]
     lifted = (call.emit("unsqueeze", part, axes=(0,)) for part in (key, value))
@@ -74,7 +74,7 @@ def _one_of_two(call: OnnxNode, value: str, number: int, axis: int = 0) -> str:
     return call.emit("squeeze", part, axes=(axis,))
 
 
-def attended(
+def attention_of(
     call: OnnxNode, heads: tuple[str, str, str], past: tuple[str, str] | None, mask: int, bias: int
 ) -> tuple[str, str, str, str]:
     """(output values, all keys, all values, the scores) of attention with heads as axes.
@@ -89,10 +89,10 @@ def attended(
     given = operands_of(call, query, key, value, before)
     scale = scale_of(call, given.depth, given.dtype)
     added = [padding(call, mask, given), call.input(bias) if call.given(bias) else None]
-    allowed = not_later(call, given) if call.attribute("unidirectional") else None
+    allowed = causal_mask(call, given) if call.attribute("unidirectional") else None
     scores = masked(call, scores_of(call, given, scale, given.whole), added, allowed)
     shares = call.emit("softmax", scores, axis=-1)
-    return weighed(call, shares, given, flat=True), key, value, scores
+    return weighted_values(call, shares, given, flat=True), key, value, scores
 
 
 # ---- separate queries, keys and values ---------------------------------------------------------
@@ -101,14 +101,14 @@ def attended(
 def multi_head_attention(call: OnnxNode) -> Sequence[Result]:
     refuse(call, (8, 9))
     heads = _given_heads(call, bias=3)
-    return attended(call, heads, _past(call, 6), mask=4, bias=5)
+    return attention_of(call, heads, _past(call, 6), mask=4, bias=5)
 
 
 def decoded_attention(call: OnnxNode) -> Sequence[Result]:
     """MultiHeadAttention of one row; its optional inputs are in a different order."""
     refuse(call, (7, 8, 9), ("past_present_share_buffer",))
     heads = _given_heads(call, bias=10)
-    return attended(call, heads, _past(call, 5), mask=3, bias=4)
+    return attention_of(call, heads, _past(call, 5), mask=3, bias=4)
 
 
 def _past(call: OnnxNode, position: int) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from anydim.base.dtypes import DType, float32, int32
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.call import OnnxNode
-from anydim.frontends.onnx.operators.quantised import per_place
+from anydim.frontends.onnx.operators.quantised import per_axis
 
 
 def single_number(call: OnnxNode, position: int) -> str:
@@ -17,7 +17,7 @@ def single_number(call: OnnxNode, position: int) -> str:
     kind = call.type(position)
     if kind.rank > 1 or (kind.rank == 1 and kind.shape[0].constant != 1):
         raise Unsupported(f"input {position} is {kind}, expected a single number")
-    return per_place(call, position, None)
+    return per_axis(call, position, None)
 
 
 def zero_point(call: OnnxNode, position: int, dtype: DType) -> str:
@@ -25,7 +25,7 @@ def zero_point(call: OnnxNode, position: int, dtype: DType) -> str:
     return single_number(call, position) if call.given(position) else call.number(0, dtype)
 
 
-def real(call: OnnxNode, x: int, over: str | None = None) -> str:
+def dequantized(call: OnnxNode, x: int, over: str | None = None) -> str:
     """Dequantise input x, whose scale and zero point are the next two inputs.
 
     With `over`, a scale, the result is in multiples of it.
@@ -37,14 +37,14 @@ def real(call: OnnxNode, x: int, over: str | None = None) -> str:
     return call.emit("dequantize", call.input(x), scale, zero, to=float32)
 
 
-def steps(call: OnnxNode, x: int) -> str:
+def integers(call: OnnxNode, x: int) -> str:
     """The bytes of input x minus their zero point (two inputs later), as int32."""
     zero = zero_point(call, x + 2, call.type(x).dtype)
     wide = (call.emit("cast", value, to=int32) for value in (call.input(x), zero))
     return call.emit("sub", *wide)
 
 
-def small(call: OnnxNode, value: str, scale: int, dtype: DType) -> str:
+def quantized(call: OnnxNode, value: str, scale: int, dtype: DType) -> str:
     """Quantise to a type; the zero point is the input after the scale."""
     zero = zero_point(call, scale + 1, dtype)
     return call.emit("quantize", value, single_number(call, scale), zero, to=dtype)

@@ -78,7 +78,7 @@ def bitmask_dropout(call: OnnxNode) -> Result:
     return call.held(0)
 
 
-def passed_on(call: OnnxNode) -> Result:
+def identity(call: OnnxNode) -> Result:
     return call.held(0)
 
 
@@ -94,11 +94,11 @@ def complex_product(conjugate: bool) -> Callable[[OnnxNode], Result]:
         a, b, c, d = parts
         signs = ("add", "sub") if conjugate else ("sub", "add")
         products = ((a, c, b, d), (b, c, a, d))
-        sides = [
+        components = [
             call.emit(sign, call.emit("mul", p, q), call.emit("mul", r, s))
             for sign, (p, q, r, s) in zip(signs, products)
         ]
-        return call.emit("concat", *sides, axis=-1)
+        return call.emit("concat", *components, axis=-1)
 
     return build
 
@@ -121,5 +121,5 @@ ROWS: dict[str, Row] = {
     "Gelu": row(gelu, "X -> Y"),
     "GemmFastGelu": row(gemm_fast_gelu, "X W bias? -> Y"),
     "QuickGelu": row(quick_gelu, "X -> Y", alpha=1.702),
-    "SampleOp": row(passed_on, "X -> Y"),
+    "SampleOp": row(identity, "X -> Y"),
 }  # fmt: skip

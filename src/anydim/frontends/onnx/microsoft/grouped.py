@@ -8,17 +8,17 @@ from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.microsoft.attention import refuse
-from anydim.frontends.onnx.microsoft.masks import masked, places
+from anydim.frontends.onnx.microsoft.masks import iota, masked
 from anydim.frontends.onnx.microsoft.record import Row, required, row
 from anydim.frontends.onnx.operators.attention import (
     Operands,
     capped_below,
     operands_of,
+    rotated_pairs,
     scale_of,
     scores_of,
     split_heads,
-    turned_pairs,
-    weighed,
+    weighted_values,
 )
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.sizes import Size, maximum, simplify
@@ -46,7 +46,7 @@ def group_query_attention(call: OnnxNode) -> Sequence[Result]:
     query, key, value = _given(call)
     new = _new_rows(call, call.kind(query).shape[2])
     if call.attribute("do_rotary"):
-        query, key = (_turned(call, part, _positions(call, new)) for part in (query, key))
+        query, key = (_rotated(call, part, _positions(call, new)) for part in (query, key))
     key, value = (_cached(call, part, 3 + n, new) for n, part in enumerate((key, value)))
     keys, values = (_used(call, part, 3 + n) for n, part in enumerate((key, value)))
     return [_attended(call, query, keys, values, new), key, value]
@@ -71,7 +71,7 @@ def _attended(call: OnnxNode, query: str, key: str, value: str, new: _Rows) -> s
     scores = capped_below(call, scores, call.attribute("softcap"))
     bias = _bias(call, given, group) if call.given(10) else None
     scores = masked(call, scores, (bias,), _allowed(call, given, new, group))
-    made = weighed(call, _shares(call, scores, given, group), given, flat=group == 1)
+    made = weighted_values(call, _shares(call, scores, given, group), given, flat=group == 1)
     if group == 1:
         return made
     width = call.kind(made).shape[3]
@@ -112,18 +112,18 @@ def _new_rows(call: OnnxNode, rows: Size) -> _Rows:
     zero = call.number(0, int64)
     first = call.emit("where", whole, zero, call.emit("sub", ends, count))
     spread = call.emit("unsqueeze", first, axes=(1,))
-    return _Rows(first, call.emit("add", spread, places(call, rows)))
+    return _Rows(first, call.emit("add", spread, iota(call, rows)))
 
 
 def _positions(call: OnnxNode, new: _Rows) -> str:
     return call.input(9) if call.given(9) else new.own
 
 
-def _turned(call: OnnxNode, value: str, positions: str) -> str:
+def _rotated(call: OnnxNode, value: str, positions: str) -> str:
     """Rotate pairs of elements by the angles of each row's position."""
     call.axes(7, 2), call.axes(8, 2)
     tables = (call.input(7), call.input(8))
-    return turned(call, value, tables, positions, bool(call.attribute("rotary_interleaved")))
+    return rotated(call, value, tables, positions, bool(call.attribute("rotary_interleaved")))
 
 
 def _cached(call: OnnxNode, new: str, position: int, rows: _Rows) -> str:
@@ -148,7 +148,7 @@ def _of_group(call: OnnxNode, value: str, group: int) -> str:
 def _allowed(call: OnnxNode, given: Operands, new: _Rows, group: int) -> str:
     """[batch, 1, rows, columns]: the keys up to the row, or of the whole sequence, within the
     window."""
-    columns = places(call, given.columns)
+    columns = iota(call, given.columns)
     if call.attribute("causal"):
         last = _of_group(call, call.emit("unsqueeze", new.own, axes=(1, 3)), group)
     else:
@@ -198,7 +198,7 @@ def _shares(call: OnnxNode, scores: str, given: Operands, group: int) -> str:
 # ---- rotation ----------------------------------------------------------------------------------
 
 
-def turned(
+def rotated(
     call: OnnxNode, value: str, tables: tuple[str, str], positions: str, interleaved: bool,
     flat: bool = False,
 ) -> str:  # fmt: skip
@@ -208,7 +208,7 @@ def turned(
     """
     cos, sin = (call.emit("gather", table, positions, axis=0) for table in tables)
     width = call.kind(cos).shape[-1] * 2
-    return turned_pairs(call, value, (cos, sin), interleaved, width, flat)
+    return rotated_pairs(call, value, (cos, sin), interleaved, width, flat)
 
 
 def rotary_embedding(call: OnnxNode) -> Result:
@@ -223,11 +223,11 @@ def rotary_embedding(call: OnnxNode) -> Result:
     positions = call.input(1)
     batch, _, rows, _ = call.kind(x).shape
     if len(call.axes(1, 1, 2)) == 1:
-        positions = call.emit("add", positions, places(call, rows))
+        positions = call.emit("add", positions, iota(call, rows))
         positions = call.emit("expand", positions, shape=(batch, rows))
     call.axes(3, 2)
     tables = (call.input(2), call.input(3))
-    return turned(call, x, tables, positions, bool(call.attribute("interleaved")), flat)
+    return rotated(call, x, tables, positions, bool(call.attribute("interleaved")), flat)
 
 
 ROWS: dict[str, Row] = {

@@ -77,11 +77,13 @@ def _normalised(call: OnnxNode, value: str) -> str:
     work = working(kind.dtype)
     parts, axes = _by_groups(call, kind.shape)
     x = call.emit("reshape", call.as_type(value, work), shape=parts)
-    apart = call.emit("sub", x, call.emit("reduce_mean", x, axes=axes, keepdims=True))
-    square = call.emit("reduce_mean", call.emit("mul", apart, apart), axes=axes, keepdims=True)
+    centered = call.emit("sub", x, call.emit("reduce_mean", x, axes=axes, keepdims=True))
+    square = call.emit(
+        "reduce_mean", call.emit("mul", centered, centered), axes=axes, keepdims=True
+    )
     moved = call.emit("add", square, call.number(call.attribute("epsilon"), work))
     inverse = call.emit("reciprocal", call.emit("sqrt", moved))
-    made = call.emit("reshape", call.emit("mul", apart, inverse), shape=kind.shape)
+    made = call.emit("reshape", call.emit("mul", centered, inverse), shape=kind.shape)
     for position, operator in ((1, "mul"), (2, "add")):
         own = call.as_type(call.input(position), work)
         made = call.emit(operator, made, _per_channel(call, own, kind.rank))

@@ -52,7 +52,7 @@ def _kept(call: OnnxNode, position: int, given: Operands) -> str:
 def _in_ranges(call: OnnxNode, ends: str, given: Operands) -> str:
     """The keys below the end of their row, and from its start on if both are given."""
     (count,) = call.kind(ends).shape
-    columns = places(call, given.columns)
+    columns = iota(call, given.columns)
     if call.proved(count, "==", given.batch):
         return call.emit("less", columns, _per_row(call, ends, 0, given.batch))
     if not call.proved(count, "==", 2 * given.batch):
@@ -72,17 +72,17 @@ def _per_row(call: OnnxNode, numbers: str, start: Size | int, end: Size | int) -
     return call.emit("unsqueeze", part, axes=(1, 2, 3))
 
 
-def places(call: OnnxNode, count: Size) -> str:
+def iota(call: OnnxNode, count: Size) -> str:
     return call.emit("range", start=0, step=1, count=count, dtype=int64)
 
 
-def not_later(call: OnnxNode, given: Operands) -> str:
+def causal_mask(call: OnnxNode, given: Operands) -> str:
     """[rows, columns]: whether a key is at most at the row's position, which is after the past."""
-    place = call.emit("unsqueeze", places(call, given.rows), axes=(1,))
+    row = call.emit("unsqueeze", iota(call, given.rows), axes=(1,))
     if given.past.constant != 0:
         before = call.emit("size_tensor", values=(given.past,), dtype=int64, scalar=True)
-        place = call.emit("add", place, before)
-    return call.emit("less_equal", places(call, given.columns), place)
+        row = call.emit("add", row, before)
+    return call.emit("less_equal", iota(call, given.columns), row)
 
 
 def masked(call: OnnxNode, scores: str, added: Sequence[str | None], allowed: str | None) -> str:

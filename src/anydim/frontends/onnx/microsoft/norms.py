@@ -50,9 +50,9 @@ def embed_layer_norm(call: OnnxNode) -> Sequence[Result]:
     """
     call.axes(0, 2), call.axes(2, 2), call.axes(3, 2)
     words = call.emit("gather", call.input(2), call.input(0), axis=0)
-    positions = call.input(8) if call.given(8) else _places(call)
-    places = call.emit("gather", call.input(3), positions, axis=0)
-    total = call.emit("add", words, places)
+    positions = call.input(8) if call.given(8) else _positions(call)
+    position_rows = call.emit("gather", call.input(3), positions, axis=0)
+    total = call.emit("add", words, position_rows)
     if call.given(1):
         if not call.given(4):
             raise Unsupported("segments without a table")
@@ -63,7 +63,7 @@ def embed_layer_norm(call: OnnxNode) -> Sequence[Result]:
     return [made, _counts(call), total]
 
 
-def _places(call: OnnxNode) -> str:
+def _positions(call: OnnxNode) -> str:
     rows = call.shape(0)[-1]
     return call.emit("range", start=0, step=1, count=rows, dtype=int64)
 

@@ -7,7 +7,7 @@ import math
 from anydim.base.dtypes import float32, int64
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.microsoft.attention import refuse
-from anydim.frontends.onnx.microsoft.masks import places
+from anydim.frontends.onnx.microsoft.masks import iota
 from anydim.frontends.onnx.microsoft.record import Row, required, row
 from anydim.frontends.onnx.operators.attention import split_heads
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
@@ -35,8 +35,8 @@ def _bucket(call: OnnxNode, queries: Size, keys: Size, buckets: int) -> str:
     separate buckets if bidirectional, else bucket 0.
     """
     zero = call.number(0, int64)
-    place = call.emit("unsqueeze", places(call, queries), axes=(1,))
-    behind = call.emit("sub", place, places(call, keys))
+    row = call.emit("unsqueeze", iota(call, queries), axes=(1,))
+    behind = call.emit("sub", row, iota(call, keys))
     first = None
     if call.attribute("is_bidirectional"):
         buckets //= 2
@@ -46,10 +46,10 @@ def _bucket(call: OnnxNode, queries: Size, keys: Size, buckets: int) -> str:
     else:
         behind = call.emit("maximum", behind, zero)
     exact = buckets // 2
-    most = call.attribute("max_distance")
-    if not 1 <= exact < most:
-        raise Unsupported(f"max_distance {most} with {buckets} buckets a direction")
-    steps = (buckets - exact) / math.log(most / exact)
+    max_distance = call.attribute("max_distance")
+    if not 1 <= exact < max_distance:
+        raise Unsupported(f"max_distance {max_distance} with {buckets} buckets a direction")
+    steps = (buckets - exact) / math.log(max_distance / exact)
     share = call.emit("cast", call.emit("maximum", behind, call.number(1, int64)), to=float32)
     share = call.emit("log", call.emit("div", share, call.number(exact, float32)))
     grown = call.emit("cast", call.emit("mul", share, call.number(steps, float32)), to=int64)

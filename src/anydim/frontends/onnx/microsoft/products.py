@@ -7,7 +7,7 @@ from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.microsoft.bytes import single_number, zero_point
 from anydim.frontends.onnx.microsoft.record import INTEGERS, Row, row
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.frontends.onnx.operators.quantised import dynamic_bytes, per_place
+from anydim.frontends.onnx.operators.quantised import dynamic_bytes, per_axis
 
 
 def scaled_product(
@@ -20,11 +20,11 @@ def scaled_product(
     """
     columns = call.shape(b)[-1] if call.type(b).rank > 1 else None
     b_zero = (
-        per_place(call, zeros[1], columns) if call.given(zeros[1])
+        per_axis(call, zeros[1], columns) if call.given(zeros[1])
         else call.number(0, call.type(b).dtype)
     )  # fmt: skip
     total = call.emit("matmul_integer", a, call.input(b), zeros[0], b_zero)
-    scale = call.emit("mul", scales[0], per_place(call, scales[1], columns))
+    scale = call.emit("mul", scales[0], per_axis(call, scales[1], columns))
     if call.kind(scale).dtype != float32:
         scale = call.emit("cast", scale, to=float32)
     made = call.emit("mul", call.emit("cast", total, to=float32), scale)
@@ -59,11 +59,11 @@ def gemm(call: OnnxNode) -> Result:
     a = call.emit("transpose", a, perm=(1, 0)) if call.attribute("transA") else a
     b = call.emit("transpose", b, perm=(1, 0)) if call.attribute("transB") else b
     columns = call.kind(b).shape[1]
-    zeros = (zero_point(call, 2, call.type(0).dtype), per_place(call, 5, columns))
+    zeros = (zero_point(call, 2, call.type(0).dtype), per_axis(call, 5, columns))
     total = call.emit("matmul_integer", a, b, *zeros)
     if call.given(6):
         total = call.emit("add", total, call.input(6))
-    scale = call.emit("mul", single_number(call, 1), per_place(call, 4, columns))
+    scale = call.emit("mul", single_number(call, 1), per_axis(call, 4, columns))
     if call.attribute("alpha") != 1:
         scale = call.emit("mul", scale, call.number(call.attribute("alpha"), float32))
     if not call.given(7):

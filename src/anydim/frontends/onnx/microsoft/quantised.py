@@ -12,7 +12,13 @@ from typing import Any
 
 from anydim.base.dtypes import float32
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.microsoft.bytes import real, rounded, single_number, small, steps
+from anydim.frontends.onnx.microsoft.bytes import (
+    dequantized,
+    integers,
+    quantized,
+    rounded,
+    single_number,
+)
 from anydim.frontends.onnx.microsoft.record import INTEGERS, Row, required, row
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.frontends.onnx.operators.quantised import (
@@ -54,12 +60,12 @@ def moved(call: OnnxNode, value: str, made: Callable[[str], str]) -> str:
 def add(call: OnnxNode) -> Result:
     """Add in multiples of the result's scale."""
     scale = single_number(call, 6)
-    total = call.emit("add", real(call, 0, scale), real(call, 3, scale))
+    total = call.emit("add", dequantized(call, 0, scale), dequantized(call, 3, scale))
     return rounded(call, total, call.number(1.0, float32), 7, call.type(0).dtype)
 
 
 def multiply(call: OnnxNode) -> Result:
-    both = call.emit("mul", steps(call, 0), steps(call, 3))
+    both = call.emit("mul", integers(call, 0), integers(call, 3))
     scale = call.emit("mul", single_number(call, 1), single_number(call, 4))
     factor = call.emit("div", scale, single_number(call, 6))
     return rounded(call, both, factor, 7, call.type(0).dtype)
@@ -70,8 +76,8 @@ def of_one(name: str, **renamed: str) -> Callable[[OnnxNode], Result]:
 
     def build(call: OnnxNode) -> Result:
         attributes = {own: call.attribute(theirs) for own, theirs in renamed.items()}
-        made = call.emit(name, real(call, 0), **attributes)
-        return small(call, made, 3, call.type(0).dtype)
+        made = call.emit(name, dequantized(call, 0), **attributes)
+        return quantized(call, made, 3, call.type(0).dtype)
 
     return build
 
@@ -88,15 +94,15 @@ def softmax(call: OnnxNode) -> Result:
         raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
     if call.attribute("opset") < 13:
         axis = tuple(range(axis % rank, rank))
-    shares = call.emit("softmax", real(call, 0), axis=axis)
-    most = call.emit("floor", call.emit("reciprocal", single_number(call, 3)))
-    return rounded(call, shares, most, 4, call.type(0).dtype)
+    shares = call.emit("softmax", dequantized(call, 0), axis=axis)
+    levels = call.emit("floor", call.emit("reciprocal", single_number(call, 3)))
+    return rounded(call, shares, levels, 4, call.type(0).dtype)
 
 
 def choose(call: OnnxNode) -> Result:
     """Inputs condition, X with scale and zero point, Y likewise, scale and zero point of the
     result."""
-    both = (small(call, real(call, x), 7, call.type(x).dtype) for x in (1, 4))
+    both = (quantized(call, dequantized(call, x), 7, call.type(x).dtype) for x in (1, 4))
     return call.emit("where", call.input(0), *both)
 
 
@@ -111,21 +117,21 @@ def concat(call: OnnxNode) -> Result:
             call.input(x + own) == call.input(own - 1) or _equal(call, x + own, own - 1)
             for own in (1, 2)
         )
-        parts.append(call.input(x) if same else small(call, real(call, x), 0, dtype))
+        parts.append(call.input(x) if same else quantized(call, dequantized(call, x), 0, dtype))
     return call.emit("concat", *parts, axis=call.attribute("axis"))
 
 
 def _equal(call: OnnxNode, left: int, right: int) -> bool:
     """Whether two inputs are known to be equal."""
-    if not (call.tells(left) and call.tells(right)):
+    if not (call.is_static(left) and call.is_static(right)):
         return False
     return bool((call.known(left).ravel() == call.known(right).ravel()).all())
 
 
 def reduce_mean(call: OnnxNode) -> Result:
     axes, keep = call.attribute("axes"), bool(call.attribute("keepdims"))
-    made = call.emit("reduce_mean", real(call, 0), axes=axes or None, keepdims=keep)
-    return small(call, made, 3, call.type(0).dtype)
+    made = call.emit("reduce_mean", dequantized(call, 0), axes=axes or None, keepdims=keep)
+    return quantized(call, made, 3, call.type(0).dtype)
 
 
 def average_pool(call: OnnxNode) -> Result:
@@ -136,7 +142,7 @@ def average_pool(call: OnnxNode) -> Result:
             count_padding=bool(call.attribute("count_include_pad")), **window_attributes(call),
         )  # fmt: skip
 
-    return small(call, moved(call, real(call, 0), pooled), 3, call.type(0).dtype)
+    return quantized(call, moved(call, dequantized(call, 0), pooled), 3, call.type(0).dtype)
 
 
 def global_average_pool(call: OnnxNode) -> Result:
@@ -145,7 +151,7 @@ def global_average_pool(call: OnnxNode) -> Result:
     if rank < 3:
         raise Unsupported(f"x of type {call.type(0)}")
     axes = tuple(range(1, rank - 1)) if call.attribute("channels_last") else tuple(range(2, rank))
-    total = call.emit("reduce_sum", steps(call, 0), axes=axes, keepdims=True)
+    total = call.emit("reduce_sum", integers(call, 0), axes=axes, keepdims=True)
     count = product(call.shape(0)[axis] for axis in axes)
     size = call.emit("size_tensor", values=(count,), dtype=float32, scalar=True)
     over = call.emit("mul", single_number(call, 3), size)

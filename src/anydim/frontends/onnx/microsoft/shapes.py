@@ -45,10 +45,10 @@ def expand_dims(call: OnnxNode) -> Result:
     return call.emit("unsqueeze", call.input(0), axes=(axis,))
 
 
-def different(call: OnnxNode) -> Sequence[Result]:
+def unique_elements(call: OnnxNode) -> Sequence[Result]:
     """In order of first occurrence: unique elements, the index of each element, counts."""
-    asked = (False, *(bool(name) for name in (*call.outputs[1:3], "", "")[:2]))
-    found = unique(call, call.input(0), None, False, asked)
+    requested = (False, *(bool(name) for name in (*call.outputs[1:3], "", "")[:2]))
+    found = unique(call, call.input(0), None, False, requested)
     return [found[0], found[2], found[3]]
 
 
@@ -58,9 +58,9 @@ def distances(call: OnnxNode) -> Result:
     if metric not in ("euclidean", "sqeuclidean") or call.type(0).rank != 2:
         raise Unsupported(f"metric {metric!r} of {call.type(0)}")
     a = call.emit("unsqueeze", call.input(0), axes=(1,))
-    apart = call.emit("sub", a, call.input(1))
+    difference = call.emit("sub", a, call.input(1))
     name = "reduce_sum_square" if metric == "sqeuclidean" else "reduce_l2"
-    return call.emit(name, apart, axes=(-1,), keepdims=False)
+    return call.emit(name, difference, axes=(-1,), keepdims=False)
 
 
 def convolution_transpose(call: OnnxNode) -> Result:
@@ -139,5 +139,5 @@ ROWS: dict[str, Row] = {
     "Trilu": row(standard.trilu, "X k? -> Y", upper=1, types=_ANY),
     "UnfoldTensor": row(windows, "input -> output", dim=-1, size=required(int), step=1,
                         types=_ANY),
-    "Unique": row(different, "x -> y idx counts", types=("float",)),
+    "Unique": row(unique_elements, "x -> y idx counts", types=("float",)),
 }  # fmt: skip

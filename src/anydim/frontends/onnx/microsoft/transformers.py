@@ -10,15 +10,15 @@ from anydim.frontends.onnx.microsoft.attention import MASK, attention
 from anydim.frontends.onnx.microsoft.norms import embed_layer_norm
 from anydim.frontends.onnx.microsoft.record import INTEGERS, Row, required, row
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.frontends.onnx.operators.quantised import per_place
+from anydim.frontends.onnx.operators.quantised import per_axis
 
 
 def _numbers(call: OnnxNode, tensor: int, scale: int, zero: int) -> str:
     """Dequantise an input; scales are single numbers, or one per column."""
     columns = call.shape(tensor)[-1]
-    inputs = [call.input(tensor), per_place(call, scale, columns)]
+    inputs = [call.input(tensor), per_axis(call, scale, columns)]
     if call.given(zero):
-        inputs.append(per_place(call, zero, columns))
+        inputs.append(per_axis(call, zero, columns))
     return call.emit("dequantize", *inputs, to=float32, axis=-1)
 
 

@@ -59,8 +59,8 @@ def attention(call: OnnxNode) -> Sequence[Result]:
     given = _operands(call)
     allowed, bias, always = _masks(call, (given.rows, given.columns), given.past, given.dtype)
     scale = scale_of(call, given.depth, given.dtype)
-    apart = given.grouped and not (call.given(3) or call.given(6))
-    raw = scores_of(call, given, scale, given.parts if apart else given.whole)
+    by_groups = given.grouped and not (call.given(3) or call.given(6))
+    raw = scores_of(call, given, scale, given.parts if by_groups else given.whole)
     capped = capped_below(call, raw, call.attribute("softcap"))
     biased = capped if bias is None else call.emit("add", capped, bias)
     if allowed is not None:
@@ -68,7 +68,7 @@ def attention(call: OnnxNode) -> Sequence[Result]:
     working = call.attribute("softmax_precision")
     work = given.dtype if working is None else element_type(working)
     shares = _softmax(call, biased, None if always else allowed, bias, given.dtype, work)
-    made = weighed(call, shares, given, flat=call.type(0).rank == 3)
+    made = weighted_values(call, shares, given, flat=call.type(0).rank == 3)
     if len(call.outputs) < 4:
         return [made, given.key, given.value]
     mode = call.attribute("qk_matmul_output_mode", 0)
@@ -129,7 +129,7 @@ def capped_below(call: OnnxNode, scores: str, cap: float | None) -> str:
     return call.emit("mul", call.emit("tanh", call.emit("div", scores, number)), number)
 
 
-def weighed(call: OnnxNode, shares: str, given: Operands, flat: bool) -> str:
+def weighted_values(call: OnnxNode, shares: str, given: Operands, flat: bool) -> str:
     """Values weighted by their shares: [batch, count, rows, width].
 
     `flat`: heads are last, [batch, rows, count * width].
@@ -137,8 +137,8 @@ def weighed(call: OnnxNode, shares: str, given: Operands, flat: bool) -> str:
     letters, width = given.letters, call.kind(given.value).shape[3]
     weights = shaped(call, shares, given.parts if given.grouped else given.whole)
     work = common((call.kind(weights).dtype, call.kind(given.value).dtype))
-    sides = [call.as_type(value, work) for value in (weights, given.value)]
-    made = call.emit("einsum", *sides, equation=f"{letters}j,bhjd->{letters}d")
+    operands = [call.as_type(value, work) for value in (weights, given.value)]
+    made = call.emit("einsum", *operands, equation=f"{letters}j,bhjd->{letters}d")
     made = call.as_type(made, given.dtype)
     if not flat:
         return shaped(call, made, (given.batch, given.count, given.rows, width))
@@ -194,23 +194,23 @@ def _masks(
         return (tests[0] if tests else None), bias, always
     i = call.emit("range", start=0, step=1, count=rows, dtype=int64)
     j = call.emit("range", start=0, step=1, count=columns, dtype=int64)
-    place = call.emit("unsqueeze", i, axes=(1,))
+    position = call.emit("unsqueeze", i, axes=(1,))
     if call.given(6):
         valid = call.counted(call.input(6), columns)
         valid = call.emit("unsqueeze", valid, axes=(1, 2, 3))
         tests.append(call.emit("less", j, valid))
         own = call.emit("size_tensor", values=(rows,), dtype=int64, scalar=True)
-        place = call.emit("add", place, call.emit("sub", valid, own))
+        position = call.emit("add", position, call.emit("sub", valid, own))
     elif past.constant != 0:
         before = call.emit("size_tensor", values=(past,), dtype=int64, scalar=True)
-        place = call.emit("add", place, before)
+        position = call.emit("add", position, before)
     if causal:
-        tests.append(call.emit("less_equal", j, place))
+        tests.append(call.emit("less_equal", j, position))
     if left >= 0:
-        first = call.emit("sub", place, call.number(left, int64))
+        first = call.emit("sub", position, call.number(left, int64))
         tests.append(call.emit("greater_equal", j, first))
     if right >= 0:
-        last = call.emit("add", place, call.number(right, int64))
+        last = call.emit("add", position, call.number(right, int64))
         tests.append(call.emit("less_equal", j, last))
     allowed = tests[0]
     for test in tests[1:]:
@@ -266,10 +266,10 @@ def rotary_embedding(call: OnnxNode) -> Result:
     if call.given(3):
         cos, sin = (call.emit("gather", cache, call.input(3), axis=0) for cache in (cos, sin))
     width = call.attribute("rotary_embedding_dim") or call.kind(x).shape[-1]
-    return turned_pairs(call, x, (cos, sin), interleaved, as_size(width), flat)
+    return rotated_pairs(call, x, (cos, sin), interleaved, as_size(width), flat)
 
 
-def turned_pairs(
+def rotated_pairs(
     call: OnnxNode, x: str, angles: tuple[str, str], interleaved: bool, width: Size, flat: bool
 ) -> str:
     """Rotate the first `width` elements of [batch, head, row, depth] by cosines and sines.

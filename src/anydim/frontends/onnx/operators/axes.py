@@ -7,11 +7,11 @@ from collections.abc import Callable
 from anydim.base.dtypes import int64
 from anydim.frontends.onnx.file.tensors import Unsupported, element_type
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.frontends.onnx.operators.whole_numbers import flags_as_numbers
+from anydim.frontends.onnx.operators.whole_numbers import bools_as_integers
 from anydim.sizes import as_size, maximum, product
 
 
-def place(name: str) -> Callable[[OnnxNode], Result]:
+def arg_reduction(name: str) -> Callable[[OnnxNode], Result]:
     """ArgMax and ArgMin."""
 
     def build(call: OnnxNode) -> Result:
@@ -64,7 +64,7 @@ def local_response(call: OnnxNode) -> Result:
     )  # fmt: skip
 
 
-def running(name: str) -> Callable[[OnnxNode], Result]:
+def cumulative(name: str) -> Callable[[OnnxNode], Result]:
     """CumSum and CumProd. A run-time axis selects among the results of all axes."""
 
     def build(call: OnnxNode) -> Result:
@@ -76,7 +76,7 @@ def running(name: str) -> Callable[[OnnxNode], Result]:
                 reverse=bool(call.attribute("reverse", 0)),
             )  # fmt: skip
 
-        if call.tells(1):
+        if call.is_static(1):
             axes = call.integers(1)
             if len(axes) != 1:
                 raise Unsupported(f"{len(axes)} axes")
@@ -112,13 +112,13 @@ def columns_to_image(call: OnnxNode) -> Result:
     pads = call.attribute("pads") or (0,) * (2 * rank)
     if [len(block), len(strides), len(dilations), len(pads)] != [rank, rank, rank, 2 * rank]:
         raise Unsupported(f"blocks, strides, dilations or pads that are not of {rank} axes")
-    places = [
+    window_counts = [
         (size + pads[axis] + pads[rank + axis] - (kernel - 1) * dilations[axis] - 1)
         // strides[axis] + 1
         for axis, (size, kernel) in enumerate(zip(sizes, block))
     ]  # fmt: skip
-    shape = (count, rows // maximum(product(block), 1), *block, *places)
-    windows = call.emit("reshape", flags_as_numbers(call, 0), shape=shape)
+    shape = (count, rows // maximum(product(block), 1), *block, *window_counts)
+    windows = call.emit("reshape", bools_as_integers(call, 0), shape=shape)
     made = call.emit("fold", windows, sizes=sizes, strides=strides, dilations=dilations, pads=pads)
     return call.as_type(made, call.type(0).dtype)
 

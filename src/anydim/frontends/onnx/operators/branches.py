@@ -60,10 +60,10 @@ def _branch(taken: bool) -> str:
 
 def _by_sizes(call: OnnxNode, bodies: Sequence[Body], relation: Relation) -> Sequence[Result]:
     """The results of the branch that a relation between sizes selects."""
-    sides = (relation, opposite(relation))
+    cases = (relation, opposite(relation))
     tried = []
-    for body, side in zip(bodies, sides):
-        assume(body.emitter, side)
+    for body, case in zip(bodies, cases):
+        assume(body.emitter, case)
         tried.append(call.scope.tried(body))
     (first, problems), (second, others) = tried
     if first is not None and second is not None:
@@ -74,7 +74,7 @@ def _by_sizes(call: OnnxNode, bodies: Sequence[Body], relation: Relation) -> Seq
     if not call.scope.is_apart or (first is None and second is None):
         call.scope.refuse(problems or others)
     taken = first is not None
-    _require(call, sides[not taken], (problems or others)[0])
+    _require(call, cases[not taken], (problems or others)[0])
     return call.scope.inline(call.attribute(_branch(taken)))
 
 
@@ -105,23 +105,23 @@ def joined_results(
     if any(isinstance(held, Broken) for result in results for held in result):
         return [Broken() for _ in results[0]]  # the failures inside are recorded
     final: list[Result | None] = [_known(call, bodies, pair) for pair in zip(*results)]
-    places = [place for place, known in enumerate(final) if known is None]
+    indices = [index for index, known in enumerate(final) if known is None]
     forms, owners = [], []
     tensors: list[list[str]] = [[], []]
-    for place in places:
-        left, right = (result[place] for result in results)
+    for index in indices:
+        left, right = (result[index] for result in results)
         elements = elements_of(bodies[0].emitter, left) + elements_of(bodies[1].emitter, right)
         form = joined(kind_of(bodies[0].emitter, left), kind_of(bodies[1].emitter, right), elements)
         forms.append(form)
-        owners += [place] * width(form)
+        owners += [index] * width(form)
         for body, held, names in zip(bodies, (left, right), tensors):
             names += tensors_of(body, held, form)
     types = [[b.emitter.types[n] for n in names] for b, names in zip(bodies, tensors)]
     _expect_alike(call, owners, *types)
     kinds = [_either(call, bodies, left, right) for left, right in zip(*types)]
     made = _region(call, bodies, tensors, kinds, condition)
-    for place, form in zip(places, forms):
-        final[place] = rebuilt(form, made)
+    for index, form in zip(indices, forms):
+        final[index] = rebuilt(form, made)
     return [held for held in final if held is not None]
 
 
@@ -175,15 +175,15 @@ def _condition(call: OnnxNode) -> str:
 
 
 def _expect_alike(
-    call: OnnxNode, places: Sequence[int], left: Sequence[TensorType], right: Sequence[TensorType]
+    call: OnnxNode, indices: Sequence[int], left: Sequence[TensorType], right: Sequence[TensorType]
 ) -> None:
-    """Raise Unlike for tensors that cannot be merged; `places` maps them to results."""
-    pairs = list(zip(places, left, right))
+    """Raise Unlike for tensors that cannot be merged; `indices` maps them to results."""
+    pairs = list(zip(indices, left, right))
     for _, one, other in pairs:
         if one.dtype != other.dtype:
             raise Unlike(f"its branches give {one.dtype} and {other.dtype}", differing="types")
     ranks = [(one.rank, other.rank) for _, one, other in pairs]
-    unlike = [place for place, (one, other) in zip(places, ranks) if one != other]
+    unlike = [index for index, (one, other) in zip(indices, ranks) if one != other]
     if unlike:
         first, second = next((one, other) for one, other in ranks if one != other)
         raise Unlike(
@@ -191,7 +191,7 @@ def _expect_alike(
             "selected at run time", None, unlike,
         )  # fmt: skip
     if call.scope.may_decide_ranks:
-        unlike = [place for place, one, other in pairs if _are_lengths(one, other)]
+        unlike = [index for index, one, other in pairs if _are_lengths(one, other)]
         if unlike:
             problem = "its branches give shapes of different lengths"
             raise Unlike(problem, None, unlike, "lengths")

@@ -146,11 +146,11 @@ class OnnxNode:
             raise Unsupported(f"{len(sizes)} numbers as its input {position}, expected one")
         return sizes[0]
 
-    def tells(self, position: int) -> bool:
+    def is_static(self, position: int) -> bool:
         """Whether the contents of an input are known before a run."""
         name = self.input(position)
-        if self.emitter.tells(name) or not self.type(position).dtype.is_integer:
-            return self.emitter.tells(name)
+        if self.emitter.is_static(name) or not self.type(position).dtype.is_integer:
+            return self.emitter.is_static(name)
         if self.type(position).rank == 1 and self.shape(position)[0].constant is None:
             return False
         return all(isinstance(item, Size) for item in self.elements(position))
@@ -158,9 +158,9 @@ class OnnxNode:
     def known(self, position: int) -> numpy.ndarray:
         """The contents of an input; Unsupported if they are known only at run time."""
         name = self.input(position)
-        if self.emitter.tells(name):
+        if self.emitter.is_static(name):
             return self.emitter.contents(name)
-        if self.type(position).dtype.is_integer and self.tells(position):
+        if self.type(position).dtype.is_integer and self.is_static(position):
             found = Known.sizes(self.sizes(position), self.type(position).dtype).array
             return found.reshape(()) if self.type(position).rank == 0 else found
         raise Unsupported(f"its input '{name}' is data; only sizes and constants can be used")
@@ -243,12 +243,12 @@ class OnnxNode:
         """Bind new dims to the elements of an int64 value."""
         self.nodes.append(self.emitter.finding(value, dims, self.source))
 
-    def counted(self, value: str, most: Size) -> str:
-        """An integer value as int64 with each element in 0..`most`; other values are errors of the
+    def counted(self, value: str, limit: Size) -> str:
+        """An integer value as int64 with each element in 0..`limit`; other values are errors of the
         call."""
         if self.kind(value).dtype != int64:
             value = self.emit("cast", value, to=int64)
-        return self.emit("counted", value, count=most + 1)
+        return self.emit("counted", value, count=limit + 1)
 
     @property
     def box(self) -> Box:

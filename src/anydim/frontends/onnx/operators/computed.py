@@ -13,7 +13,7 @@ from typing import Any
 from anydim.base.dtypes import float32, float64, int64
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.call import OnnxNode
-from anydim.frontends.onnx.values.found import picked
+from anydim.frontends.onnx.values.found import gathered
 from anydim.frontends.onnx.values.held import Known
 from anydim.frontends.onnx.values.kinds import known, vector
 from anydim.sizes import LARGEST, Guard, Size, as_size, bounds, maximum, product
@@ -26,20 +26,22 @@ def reshape(call: OnnxNode, copies: bool) -> list[Size]:
     """The sizes of a reshape to input 1; `copies`: 0 copies the size of its axis."""
     items, own = call.elements(1), list(call.shape(0))
     count = len(items)
-    asked = picked(call, call.input(1), range(count), count)
+    requested = gathered(call, call.input(1), range(count), count)
     missing = max(count - len(own), 0)
-    mine = vector(call, (*own[:count], *[_NO_SIZE] * missing))
+    own_sizes = vector(call, (*own[:count], *[_NO_SIZE] * missing))
     factors = vector(call, (*own[:count], *[1] * missing))
     one = _number(call, 1)
     if copies:
-        asked = call.emit("where", call.emit("equal", asked, _number(call, 0)), mine, asked)
-    rest = call.emit("equal", asked, _number(call, -1))
-    kept = call.emit("equal", asked, mine)  # excluded from both products, so it may be 0
+        requested = call.emit(
+            "where", call.emit("equal", requested, _number(call, 0)), own_sizes, requested
+        )
+    rest = call.emit("equal", requested, _number(call, -1))
+    kept = call.emit("equal", requested, own_sizes)  # excluded from both products, so it may be 0
     total = call.emit("mul", _volume(call, kept, factors), _number(call, product(own[count:])))
-    others = _volume(call, call.emit("logical_or", rest, kept), asked)
-    left = call.emit("floor_div", total, call.emit("maximum", others, one))
-    left = _unless_zero(call, others, left)
-    wanted = call.emit("where", rest, left, asked)
+    others = _volume(call, call.emit("logical_or", rest, kept), requested)
+    rest_size = call.emit("floor_div", total, call.emit("maximum", others, one))
+    rest_size = _minus_one_if_zero(call, others, rest_size)
+    wanted = call.emit("where", rest, rest_size, requested)
     fixed: list[Size | None] = []
     for axis, item in enumerate(items):
         if isinstance(item, Size) and item.constant == 0 and copies:
@@ -60,17 +62,17 @@ def expand(call: OnnxNode) -> str:
     """Broadcast input 0 to input 1."""
     items, own = call.elements(1), call.shape(0)
     rank = max(len(own), len(items))
-    mine = [*[as_size(1)] * (rank - len(own)), *own]
-    asked = picked(call, call.input(1), range(len(items)), len(items))
+    own_sizes = [*[as_size(1)] * (rank - len(own)), *own]
+    requested = gathered(call, call.input(1), range(len(items)), len(items))
     if len(items) < rank:
         ones = vector(call, [1] * (rank - len(items)))
-        asked = call.emit("concat", ones, asked, axis=0)
+        requested = call.emit("concat", ones, requested, axis=0)
     padded = [*[as_size(1)] * (rank - len(items)), *items]
     one = _number(call, 1)
-    sizes = vector(call, mine)
-    wanted = call.emit("where", call.emit("equal", asked, one), sizes, asked)
+    sizes = vector(call, own_sizes)
+    wanted = call.emit("where", call.emit("equal", requested, one), sizes, requested)
     met: list[Size | None] = []
-    for size, item in zip(mine, padded):
+    for size, item in zip(own_sizes, padded):
         if isinstance(item, Size) and item.constant == 1:
             met.append(size)
         elif isinstance(item, Size) and (size.constant == 1 or size == item):
@@ -94,23 +96,23 @@ def sliced(call: OnnxNode, starts: str, ends: str, axes: Sequence[int], steps: s
         extent = call.emitter.types[value].shape[axis]
         fixed = isinstance(step, Size) and step.constant
         if isinstance(start, Size) and isinstance(end, Size) and fixed:
-            start, end = lowest_start(to_the_end(start), extent, fixed), to_the_end(end)
+            start, end = clamped_start(clamped_bound(start), extent, fixed), clamped_bound(end)
             value = call.emit(
                 "slice", value, starts=(start,), ends=(end,), axes=(axis,), steps=(fixed,)
             )
             continue
-        one = [picked(call, name, (number,), len(axes)) for name in (starts, ends)]
+        one = [gathered(call, name, (number,), len(axes)) for name in (starts, ends)]
         if fixed == 1:
-            most = _distance(call, starts, ends) if len(axes) == 1 else None
-            value = _window(call, value, axis, extent, one[0], one[1], start, most)
+            limit = _distance(call, starts, ends) if len(axes) == 1 else None
+            value = _window(call, value, axis, extent, one[0], one[1], start, limit)
         else:
             assert steps is not None
-            stride = picked(call, steps, (number,), len(axes))
+            stride = gathered(call, steps, (number,), len(axes))
             value = _strided(call, value, axis, extent, one[0], one[1], stride)
     return value
 
 
-def to_the_end(bound: Any) -> Size:
+def clamped_bound(bound: Any) -> Size:
     """The bound of a slice; int32 limits mean the end, as the standard recommends.
 
     Such a bound is not compared with sizes.
@@ -121,7 +123,7 @@ def to_the_end(bound: Any) -> Size:
     return as_size(LARGEST if number > 0 else -LARGEST)
 
 
-def lowest_start(start: Size, extent: Size, step: int) -> Size:
+def clamped_start(start: Size, extent: Size, step: int) -> Size:
     """The start of a slice by the standard's rule: with a negative step it is clipped to 0."""
     number = start.constant
     if step > 0 or number is None or number >= -1:
@@ -129,21 +131,21 @@ def lowest_start(start: Size, extent: Size, step: int) -> Size:
     return -extent if -number > LARGEST // 2 else maximum(start, -extent)
 
 
-def sliced_anywhere(call: OnnxNode) -> str:
+def sliced_on_data_axes(call: OnnxNode) -> str:
     """A slice whose axes are data: every axis gets a start, an end and a step."""
     rank = call.type(0).rank
     one, zero, extents = _number(call, 1), _number(call, 0), vector(call, call.shape(0))
-    named = picked(call, call.input(3), (), 0)
+    named = gathered(call, call.input(3), (), 0)
     named = call.emit("where", call.emit("less", named, zero),
                       call.emit("add", named, _number(call, rank)), named)  # fmt: skip
-    places = call.emit("unsqueeze", vector(call, range(rank)), axes=(1,))
-    here = call.emit("cast", call.emit("equal", places, named), to=int64)
-    absent = call.emit("equal", call.emit("reduce_sum", here, axes=(1,), keepdims=False), zero)
+    axes = call.emit("unsqueeze", vector(call, range(rank)), axes=(1,))
+    matches = call.emit("cast", call.emit("equal", axes, named), to=int64)
+    absent = call.emit("equal", call.emit("reduce_sum", matches, axes=(1,), keepdims=False), zero)
 
     def spread(position: int, usual: str) -> str:
         """The elements of an input for all axes; `usual` for axes that are not named."""
-        given = picked(call, call.input(position), (), 0) if call.given(position) else one
-        own = call.emit("reduce_sum", call.emit("mul", here, given), axes=(1,), keepdims=False)
+        given = gathered(call, call.input(position), (), 0) if call.given(position) else one
+        own = call.emit("reduce_sum", call.emit("mul", matches, given), axes=(1,), keepdims=False)
         return call.emit("where", absent, usual, own)
 
     starts, ends, steps = spread(1, zero), spread(2, extents), spread(4, one)
@@ -159,16 +161,16 @@ def _window(
     first = _clipped(call, start, extent, low, high)
     last = _clipped(call, end, extent, low, high)
     length = call.emit("maximum", call.emit("sub", last, first), low)
-    most = bounds(extent, call.emitter.box).hi
+    limit = bounds(extent, call.emitter.box).hi
     if at_most is not None:
-        most = at_most if most is None else min(most, at_most)
+        limit = at_most if limit is None else min(limit, at_most)
     if isinstance(known_start, Size) and call.proved(known_start, "==", 0):
-        count = call.dim("length", 0, most)
+        count = call.dim("length", 0, limit)
         call.constrain(extent - count)
         call.find(length, (count,))
         return call.emit("slice", value, starts=(as_size(0),), ends=(count,), axes=(axis,))
     highest = bounds(extent, call.emitter.box).hi
-    begin, count = call.dim("start", 0, highest), call.dim("length", 0, most)
+    begin, count = call.dim("start", 0, highest), call.dim("length", 0, limit)
     call.constrain(extent - begin - count)
     call.find(call.emit("concat", first, length, axis=0), (begin, count))
     return call.emit("slice", value, starts=(begin,), ends=(begin + count,), axes=(axis,))
@@ -209,27 +211,27 @@ def _strided(
     count = call.dim("length", 0, bounds(extent, call.emitter.box).hi)
     call.constrain(extent - count)
     call.find(_iterations(call, first, last, step), (count,))
-    places = call.emit("range", start=0, step=1, count=count, dtype=int64)
-    places = call.emit("add", call.emit("mul", places, step), first)
-    return call.emit("gather", value, places, axis=axis)
+    indices = call.emit("range", start=0, step=1, count=count, dtype=int64)
+    indices = call.emit("add", call.emit("mul", indices, step), first)
+    return call.emit("gather", value, indices, axis=axis)
 
 
-def _clipped(call: OnnxNode, place: str, extent: Size, low: str, high: str) -> str:
+def _clipped(call: OnnxNode, bound: str, extent: Size, low: str, high: str) -> str:
     """A bound with negative values counted from the end, clipped to the range."""
     size = vector(call, [extent])
-    negative = call.emit("less", place, vector(call, [0]))
-    place = call.emit("where", negative, call.emit("add", place, size), place)
-    return call.emit("minimum", call.emit("maximum", place, low), high)
+    negative = call.emit("less", bound, vector(call, [0]))
+    bound = call.emit("where", negative, call.emit("add", bound, size), bound)
+    return call.emit("minimum", call.emit("maximum", bound, low), high)
 
 
 def _iterations(call: OnnxNode, first: str, last: str, step: str) -> str:
     """The count of first, first + step, ... before last; -1 if the step is 0. Integers."""
     distance = call.emit("floor_div", call.emit("sub", first, last), step)
     zero = known(call, Known.size(0))
-    return _unless_zero(call, step, call.emit("maximum", call.emit("neg", distance), zero))
+    return _minus_one_if_zero(call, step, call.emit("maximum", call.emit("neg", distance), zero))
 
 
-def _far(call: OnnxNode, range_: Sequence[str], count: str) -> str:
+def _overflow_checked(call: OnnxNode, range_: Sequence[str], count: str) -> str:
     """A count; if the bounds differ by more than 63 bits, 0 or, in the direction of the step,
     -1."""
     first, last, step = range_
@@ -241,7 +243,7 @@ def _far(call: OnnxNode, range_: Sequence[str], count: str) -> str:
     return call.emit("where", wrong, call.emit("where", away, none, beyond), count)
 
 
-def _unless_zero(call: OnnxNode, step: str, count: str) -> str:
+def _minus_one_if_zero(call: OnnxNode, step: str, count: str) -> str:
     """A count; -1, which no dim accepts, if a step or divisor is 0."""
     none = call.number(0, call.kind(step).dtype)
     standing = call.emit("equal", step, none)
@@ -258,15 +260,15 @@ def range_(call: OnnxNode) -> str:
         iterations = call.emit("ceil", call.emit("div", distance, wide[2]))
         number = call.emit("cast", iterations, to=int64)
         number = call.emit("maximum", number, known(call, Known.size(0)))
-        number = _unless_zero(call, wide[2], number)
+        number = _minus_one_if_zero(call, wide[2], number)
     else:
         values = (start, limit, delta)
         parts = [v if dtype == int64 else call.emit("cast", v, to=int64) for v in values]
-        number = _far(call, parts, _iterations(call, parts[0], parts[1], parts[2]))
+        number = _overflow_checked(call, parts, _iterations(call, parts[0], parts[1], parts[2]))
     count = call.dim("count")
     call.find(number, (count,))
-    places = call.emit("range", start=0, step=1, count=count, dtype=dtype)
-    return call.emit("add", call.emit("mul", places, delta), start)
+    indices = call.emit("range", start=0, step=1, count=count, dtype=dtype)
+    return call.emit("add", call.emit("mul", indices, delta), start)
 
 
 def whole(call: OnnxNode, position: int) -> Size | None:
@@ -277,7 +279,7 @@ def whole(call: OnnxNode, position: int) -> Size | None:
     if call.type(position).dtype.is_integer:
         return call.sizes(position)[0]
     name = call.input(position)
-    if call.tells(position):
+    if call.is_static(position):
         number = call.known(position).reshape(-1)[0].item()
         return as_size(int(number)) if number.is_integer() and abs(number) <= _MOST else None
     node, most = call.emitter.makers.get(name), _WHOLE.get(call.type(position).dtype)
@@ -302,34 +304,34 @@ _WHOLE = {float32: 1 << 24, float64: _MOST}  # up to here floats represent all i
 def signed(call: OnnxNode, name: str, count: int) -> list[Size]:
     """The elements of a vector as sizes that may be negative: differences of two dims."""
     items = call.contents(name, count)
-    places = [place for place, item in enumerate(items) if not isinstance(item, Size)]
-    if not places:
+    indices = [index for index, item in enumerate(items) if not isinstance(item, Size)]
+    if not indices:
         return [item for item in items if isinstance(item, Size)]
-    value = picked(call, name, places, len(items))
+    value = gathered(call, name, indices, len(items))
     zero = _number(call, 0)
     value = call.emit("maximum", value, _number(call, -(2**62)))  # -2**63 has no negation
     above = call.emit("maximum", value, zero)
     below = call.emit("maximum", call.emit("neg", value), zero)
-    dims = [call.dim(stem) for stem in ("above", "below") for _ in places]
+    dims = [call.dim(stem) for stem in ("above", "below") for _ in indices]
     call.find(call.emit("concat", above, below, axis=0), dims)
-    found = dict(zip(places, (a - b for a, b in zip(dims, dims[len(places) :]))))
+    found = dict(zip(indices, (a - b for a, b in zip(dims, dims[len(indices) :]))))
     return [item if isinstance(item, Size) else found[p] for p, item in enumerate(items)]
 
 
 def count_of(call: OnnxNode, name: str) -> Size:
     """The single element of an integer tensor as a dim."""
     count = call.dim("count")
-    call.find(picked(call, name, (0,), 1), (count,))
+    call.find(gathered(call, name, (0,), 1), (count,))
     return count
 
 
 def _completed(call: OnnxNode, value: str, sizes: Sequence[Size | None]) -> list[Size]:
     """Replace each None of the sizes by a dim bound to that element of a vector."""
-    places = [place for place, size in enumerate(sizes) if size is None]
-    dims = {place: call.dim("size") for place in places}
-    if places:
-        call.find(picked(call, value, places, len(sizes)), list(dims.values()))
-    return [dims[place] if size is None else size for place, size in enumerate(sizes)]
+    indices = [index for index, size in enumerate(sizes) if size is None]
+    dims = {index: call.dim("size") for index in indices}
+    if indices:
+        call.find(gathered(call, value, indices, len(sizes)), list(dims.values()))
+    return [dims[index] if size is None else size for index, size in enumerate(sizes)]
 
 
 def _scalar(call: OnnxNode, position: int) -> str:

@@ -25,18 +25,18 @@ def compressed(call: OnnxNode) -> Result:
     return compress(call, call.input(0), call.input(1), own)
 
 
-def different(call: OnnxNode) -> Sequence[Result]:
+def unique_elements(call: OnnxNode) -> Sequence[Result]:
     axis, rank = call.attribute("axis"), call.type(0).rank
     if axis is not None and not -rank <= axis < rank:
         raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
     outputs = [*call.outputs, "", "", ""]
-    asked = [bool(name) for name in outputs[1:4]]
+    requested = [bool(name) for name in outputs[1:4]]
     in_order = bool(call.attribute("sorted", 1))
     own = axis if axis is None else axis % rank
-    return list(unique(call, call.input(0), own, in_order, asked))
+    return list(unique(call, call.input(0), own, in_order, requested))
 
 
-def suppressed(call: OnnxNode) -> Result:
+def suppressed_boxes(call: OnnxNode) -> Result:
     """NonMaxSuppression; the number of boxes defaults to 0."""
     scalars = []
     dtype = call.type(0).dtype

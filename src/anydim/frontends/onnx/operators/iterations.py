@@ -58,8 +58,8 @@ class Iterations:
     """A loop during the import of its body.
 
     `bind(body, counter)` binds the names that are not carried values; the carried ones are `names`.
-    `tells` returns whether the first result of an imported body is the condition for the next
-    iteration.
+    `has_condition` returns whether the first result of an imported body is the condition for the
+    next iteration.
     """
 
     call: OnnxNode
@@ -67,9 +67,9 @@ class Iterations:
     trips: Size | None
     first: str | None  # the condition for the first iteration, if it is data
     names: Sequence[str]
-    tells: Callable[[Body], bool]
+    has_condition: Callable[[Body], bool]
     bind: Callable[[Body, Size], None]
-    asks: bool = False
+    is_conditional: bool = False
 
     def run(self, carried: Sequence[Held], reverse: Sequence[bool] = ()) -> list[Held]:
         """The carried values after the last iteration, then the stacked results.
@@ -77,7 +77,7 @@ class Iterations:
         `reverse`: for each stacked result, whether the first iteration makes its last slice.
         """
         attempt, forms, axes = self.settle(carried)
-        results = attempt.results[self.asks :]
+        results = attempt.results[self.is_conditional :]
         reverse = reverse or [False] * (len(results) - len(forms))
         body, emitter = attempt.body, attempt.body.emitter
         condition = self.condition(attempt)
@@ -109,8 +109,8 @@ class Iterations:
         after = values[: len(made)]
         final: list[Held] = [rebuilt(form, after) for form in forms]
         for value, scan, back in zip(values[len(made) :], scans, reverse):
-            turned = back and scan.extent is None
-            final.append(self.flipped(value) if turned else value)
+            flip = back and scan.extent is None
+            final.append(self.flipped(value) if flip else value)
         return final
 
     # ---- the types of carried values ----
@@ -136,18 +136,18 @@ class Iterations:
             if met != forms:
                 forms, axes = met, None
                 continue
-            following = self.following(attempt, forms, kinds, axes)
-            if following == axes:
+            next_axes = self.next_axes(attempt, forms, kinds, axes)
+            if next_axes == axes:
                 return attempt, forms, axes
-            axes = following
+            axes = next_axes
         raise Unsupported("carried values whose sizes do not settle")
 
     def attempt(
         self, forms: Sequence[Kind], kinds: Sequence[TensorType], axes: Sequence[list[Axis]]
     ) -> Attempt:
         body = self.call.scope.body(self.proto)
-        most = None if self.trips is None else bounds(self.trips, self.call.emitter.box).hi
-        counter = body.emitter.dim("iteration", 0, None if most is None else max(most - 1, 0))
+        limit = None if self.trips is None else bounds(self.trips, self.call.emitter.box).hi
+        counter = body.emitter.dim("iteration", 0, None if limit is None else max(limit - 1, 0))
         if self.trips is not None and self.trips != 0:
             body.emitter.constrain(self.trips - 1 - counter)
         taken = []
@@ -161,8 +161,8 @@ class Iterations:
             body.bind(name, rebuilt(form, values))
         self.bind(body, counter)
         results = body.run()
-        self.asks = self.tells(body)
-        if len(results) < len(self.names) + self.asks:
+        self.is_conditional = self.has_condition(body)
+        if len(results) < len(self.names) + self.is_conditional:
             raise Unsupported(f"a body with {len(results)} results")
         return Attempt(body, counter, taken, results)
 
@@ -180,16 +180,16 @@ class Iterations:
                 kind_of(emitter, held),
                 elements_of(emitter, held) + elements_of(outer, first),
             )
-            for form, held, first in zip(forms, attempt.results[self.asks :], carried)
+            for form, held, first in zip(forms, attempt.results[self.is_conditional :], carried)
         ]
 
-    def following(
+    def next_axes(
         self, attempt: Attempt, forms: Sequence[Kind], kinds: Sequence[TensorType],
         axes: list[list[Axis]],
     ) -> list[list[Axis]]:  # fmt: skip
         """The sizes to try next; equal to `axes` at the fixed point."""
         made: list[str] = []
-        for held, form in zip(attempt.results[self.asks :], forms):
+        for held, form in zip(attempt.results[self.is_conditional :], forms):
             made += tensors_of(attempt.body, held, form)
         stems = [name for name, form in zip(self.names, forms) for _ in range(width(form))]
         found = []
@@ -219,7 +219,7 @@ class Iterations:
 
     def condition(self, attempt: Attempt) -> str:
         """The condition computed by the body; empty if it is always true."""
-        if not self.asks:
+        if not self.is_conditional:
             return ""
         held, emitter = attempt.results[0], attempt.body.emitter
         if not isinstance(held, str) or emitter.types[held].dtype != boolean:
@@ -260,8 +260,8 @@ class Iterations:
         emitter = self.call.emitter
         if self.trips is not None and sure:
             return self.trips
-        most = None if self.trips is None else bounds(self.trips, emitter.box).hi
-        dim = self.call.dim("iterations", 0, most)
+        limit = None if self.trips is None else bounds(self.trips, emitter.box).hi
+        dim = self.call.dim("iterations", 0, limit)
         if self.trips is not None:
             emitter.constrain(self.trips - dim)
         return dim

@@ -52,9 +52,9 @@ def _sequences(call: OnnxNode, pool: Sequence[int]) -> Iterator[tuple[int, Seque
     for size, (low, high) in enumerate(zip(starts, (*starts[1:], len(pool))), 1):
         if not 0 <= low <= high <= len(pool):
             raise Unsupported("ngram_counts that leave the pool")
-        for place in range(low, high - size + 1, size):
+        for start in range(low, high - size + 1, size):
             if shortest <= size <= longest:
-                yield number, pool[place : place + size]
+                yield number, pool[start : start + size]
             number += 1
 
 

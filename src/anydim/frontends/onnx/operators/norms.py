@@ -40,8 +40,8 @@ def batch_norm(call: OnnxNode) -> Result | Sequence[Result]:
         raise Unsupported("batch normalisation in training mode before opset 14")
     x, axes = given[0], (0, *range(2, call.type(0).rank))
     mean = call.emit("reduce_mean", x, axes=axes)
-    apart = call.emit("sub", x, call.emit("reduce_mean", x, axes=axes, keepdims=True))
-    variance = call.emit("reduce_mean", call.emit("mul", apart, apart), axes=axes)
+    centered = call.emit("sub", x, call.emit("reduce_mean", x, axes=axes, keepdims=True))
+    variance = call.emit("reduce_mean", call.emit("mul", centered, centered), axes=axes)
     made = call.emit("batch_norm", *given[:3], mean, variance, epsilon=epsilon)
     results = [call.as_type(made, dtype)]
     for position, found in ((3, mean), (4, variance)):
@@ -98,7 +98,9 @@ def mean_variance_norm(call: OnnxNode) -> Result:
     x = call.as_type(call.input(0), working(dtype))
     work = call.kind(x).dtype
     mean = call.emit("reduce_mean", x, axes=axes, keepdims=True)
-    apart = call.emit("sub", x, mean)
-    square = call.emit("reduce_mean", call.emit("mul", apart, apart), axes=axes, keepdims=True)
+    centered = call.emit("sub", x, mean)
+    square = call.emit(
+        "reduce_mean", call.emit("mul", centered, centered), axes=axes, keepdims=True
+    )
     deviation = call.emit("add", call.emit("sqrt", square), call.number(_MVN_EPSILON, work))
-    return call.as_type(call.emit("div", apart, deviation), dtype)
+    return call.as_type(call.emit("div", centered, deviation), dtype)

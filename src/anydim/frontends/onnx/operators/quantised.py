@@ -55,7 +55,7 @@ def quantize(call: OnnxNode) -> Result:
     precision = call.attribute("precision", 0)
     work = element_type(precision) if precision else _working(call)
     zero = _granular(call, 2) if given and not _saturates(to) else None
-    again = _bytes_again(call, call.input(0), to) or _part_by_part(call, to)
+    again = _without_requantization(call, call.input(0), to) or _quantized_parts(call, to)
     if again is not None:
         return again
     inputs = [call.input(0), _granular(call, 1)] + ([zero] if zero else [])
@@ -74,7 +74,7 @@ _ORDERLY = frozenset((
 ))  # fmt: skip
 
 
-def _part_by_part(call: OnnxNode, to: DType) -> str | None:
+def _quantized_parts(call: OnnxNode, to: DType) -> str | None:
     """Quantise a concatenation part by part, if all parts are dequantised bytes."""
     joined = call.emitter.makers.get(call.input(0))
     own = (call.input(1), *((call.input(2),) if call.given(2) else ()))
@@ -84,14 +84,14 @@ def _part_by_part(call: OnnxNode, to: DType) -> str | None:
     if not to.is_integer or any(m is None or m.operator != "dequantize" for m in makers):
         return None
     parts = [
-        _bytes_again(call, name, to)
+        _without_requantization(call, name, to)
         or call.emit("quantize", name, *own, to=to, work=_working(call))
         for name in joined.given
     ]
     return call.emit("concat", *parts, **joined.attributes)
 
 
-def _bytes_again(call: OnnxNode, value: str, to: DType) -> str | None:
+def _without_requantization(call: OnnxNode, value: str, to: DType) -> str | None:
     """Remove a dequantise-quantise pair around operators that move data, if both use one scale.
 
     Files that quantise around every operator also do so around these.
@@ -103,7 +103,7 @@ def _bytes_again(call: OnnxNode, value: str, to: DType) -> str | None:
         maker = call.emitter.makers.get(maker.given[0])
     if maker is None or maker.operator != "dequantize" or not to.is_integer:
         return None
-    if not _exact_again(call, call.input(1)):
+    if not _round_trips(call, call.input(1)):
         return None
     own = (call.input(1), *((call.input(2),) if call.given(2) else ()))
     given = maker.given[1:]
@@ -118,7 +118,7 @@ def _bytes_again(call: OnnxNode, value: str, to: DType) -> str | None:
     return found
 
 
-def _exact_again(call: OnnxNode, scale: str) -> bool:
+def _round_trips(call: OnnxNode, scale: str) -> bool:
     """Whether x * scale / scale is known to be exact for numbers of 16 bits."""
     known = call.emitter.known.get(scale)
     if known is None or known.dtype != float32 or known.array.size != 1:
@@ -182,11 +182,11 @@ def _granular(call: OnnxNode, position: int) -> str:
     if rank == 1:
         axis = 0
     if not -rank <= axis < rank:
-        return per_place(call, position, None)
-    return per_place(call, position, call.shape(0)[axis])
+        return per_axis(call, position, None)
+    return per_axis(call, position, call.shape(0)[axis])
 
 
-def per_place(call: OnnxNode, position: int, extent: Size | None) -> str:
+def per_axis(call: OnnxNode, position: int, extent: Size | None) -> str:
     """A vector with `extent` numbers, or a scalar for a single number."""
     name, kind = call.input(position), call.type(position)
     if kind.rank != 1:
@@ -217,18 +217,18 @@ def integer_product(call: OnnxNode, a: int, b: int, a_zero: int, b_zero: int) ->
 def zero_of(call: OnnxNode, tensor: int, position: int, extent: Size | None) -> str:
     if not call.given(position):
         return call.number(0, call.type(tensor).dtype)
-    return per_place(call, position, extent)
+    return per_axis(call, position, extent)
 
 
 def qlinear_matmul(call: OnnxNode) -> Result:
     total = integer_product(call, 0, 3, 2, 5)
     rows = call.shape(0)[-2] if call.type(0).rank > 1 else None
     columns = call.shape(3)[-1] if call.type(3).rank > 1 else None
-    left, right = per_place(call, 1, rows), per_place(call, 4, columns)
+    left, right = per_axis(call, 1, rows), per_axis(call, 4, columns)
     if call.emitter.types[left].rank == 1 and columns is not None:
         left = call.emit("unsqueeze", left, axes=(1,))
-    scale = product_scale(call, left, right, per_place(call, 6, None))
-    zero = per_place(call, 7, None)
+    scale = product_scale(call, left, right, per_axis(call, 6, None))
+    zero = per_axis(call, 7, None)
     return call.emit("requantize", total, scale, zero, to=call.type(7).dtype)
 
 
@@ -267,9 +267,9 @@ def requantized(call: OnnxNode, total: str) -> str:
     if call.given(8):
         bias = call.emit("unsqueeze", call.input(8), axes=spatial)
         total = call.emit("add", total, bias)
-    right = per_place(call, 4, call.shape(3)[0])
-    scale = product_scale(call, per_place(call, 1, None), right, per_place(call, 6, None))
+    right = per_axis(call, 4, call.shape(3)[0])
+    scale = product_scale(call, per_axis(call, 1, None), right, per_axis(call, 6, None))
     if call.emitter.types[scale].rank:
         scale = call.emit("unsqueeze", scale, axes=spatial)
-    zero = per_place(call, 7, None)
+    zero = per_axis(call, 7, None)
     return call.emit("requantize", total, scale, zero, to=call.type(7).dtype)

@@ -63,8 +63,8 @@ def _given(call: OnnxNode, number: int) -> str:
     """An optional input; data-dependent sequence lengths are checked."""
     if OPTIONAL[number - 3] != "lengths":
         return call.input(number)
-    most = call.shape(0)[bool(call.attribute("layout", 0))]
-    return call.emit("cast", call.counted(call.input(number), most), to=int32)
+    limit = call.shape(0)[bool(call.attribute("layout", 0))]
+    return call.emit("cast", call.counted(call.input(number), limit), to=int32)
 
 
 def _directions(call: OnnxNode) -> tuple[bool, ...]:

@@ -88,8 +88,8 @@ def _resized_by_data(call: OnnxNode, position: int, axes: Sequence[int]) -> Resu
         sizes[axis] = size
     factors = call.input(position)
     if list(axes) != list(range(rank)):
-        places = [axes.index(axis) if axis in axes else len(axes) for axis in range(rank)]
-        factors = _spread(call, factors, places)
+        indices = [axes.index(axis) if axis in axes else len(axes) for axis in range(rank)]
+        factors = _spread(call, factors, indices)
     return _resized(call, axes, sizes, None, factors)
 
 
@@ -117,7 +117,7 @@ def _kept_ratio(call: OnnxNode, policy: str, axes: Sequence[int], wanted: Sequen
     choices = {"not_larger": (minimum, "arg_min"), "not_smaller": (maximum, "arg_max")}
     if policy not in choices:
         raise Unsupported(f"keep_aspect_ratio_policy {policy!r}")
-    choose, place = choices[policy]
+    choose, operator = choices[policy]
     shape = call.shape(0)
     own = [shape[axis] for axis in axes]
     sizes = list(shape)
@@ -129,18 +129,18 @@ def _kept_ratio(call: OnnxNode, policy: str, axes: Sequence[int], wanted: Sequen
         sizes[axis] = simplify(choose(*rounded), call.emitter.box)
     above = call.emit("size_tensor", values=wanted, dtype=float64)
     below = call.emit("size_tensor", values=own, dtype=float64)
-    best = call.emit(place, call.emit("div", above, below), axis=0, keepdims=True, last=False)
-    places = [0 if axis in axes else 1 for axis in range(len(shape))]
-    ratio = [_spread(call, call.emit("gather", side, best, axis=0), places)
-             for side in (above, below)]  # fmt: skip
+    best = call.emit(operator, call.emit("div", above, below), axis=0, keepdims=True, last=False)
+    indices = [0 if axis in axes else 1 for axis in range(len(shape))]
+    ratio = [_spread(call, call.emit("gather", extents, best, axis=0), indices)
+             for extents in (above, below)]  # fmt: skip
     return _resized(call, axes, sizes, None, call.emit("concat", *ratio, axis=0))
 
 
-def _spread(call: OnnxNode, factors: str, places: Sequence[int]) -> str:
-    """A factor per axis: `places` indexes `factors`; one past the end selects 1."""
+def _spread(call: OnnxNode, factors: str, indices: Sequence[int]) -> str:
+    """A factor per axis: `indices` selects from `factors`; one past the end selects 1."""
     one = call.emit("fill", shape=(1,), value=1.0, dtype=call.emitter.types[factors].dtype)
     both = call.emit("concat", factors, one, axis=0)
-    return call.emit("gather", both, call.numbers(places), axis=0)
+    return call.emit("gather", both, call.numbers(indices), axis=0)
 
 
 def _cropped(call: OnnxNode, axes: Sequence[int], rank: int) -> str:
@@ -154,9 +154,9 @@ def _cropped(call: OnnxNode, axes: Sequence[int], rank: int) -> str:
     whole = call.emit("fill", shape=(2,), value=0.0, dtype=dtype)
     ones = call.emit("fill", shape=(2,), value=1.0, dtype=dtype)
     both = call.emit("concat", call.input(1), whole, ones, axis=0)
-    places = [axes.index(a) if a in axes else 2 * count for a in range(rank)]
-    places += [count + axes.index(a) if a in axes else 2 * count + 2 for a in range(rank)]
-    return call.emit("gather", both, call.numbers(places), axis=0)
+    indices = [axes.index(a) if a in axes else 2 * count for a in range(rank)]
+    indices += [count + axes.index(a) if a in axes else 2 * count + 2 for a in range(rank)]
+    return call.emit("gather", both, call.numbers(indices), axis=0)
 
 
 def _as_many(values: Sequence[Any], axes: Sequence[int]) -> Sequence[Any]:

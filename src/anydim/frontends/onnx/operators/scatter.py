@@ -7,7 +7,7 @@ from collections.abc import Callable
 from anydim.base.dtypes import int64
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.frontends.onnx.operators.whole_numbers import flags_as_numbers
+from anydim.frontends.onnx.operators.whole_numbers import bools_as_integers
 
 
 def scatter(name: str) -> Callable[[OnnxNode], Result]:
@@ -19,7 +19,7 @@ def scatter(name: str) -> Callable[[OnnxNode], Result]:
             attributes["axis"] = call.attribute("axis", 0)
         x, updates = call.input(0), call.input(2)
         if attributes["reduction"] != "none":  # of bools: or, and
-            x, updates = flags_as_numbers(call, 0), flags_as_numbers(call, 2)
+            x, updates = bools_as_integers(call, 0), bools_as_integers(call, 2)
         made = call.emit(name, x, call.input(1), updates, **attributes)
         return call.as_type(made, call.type(0).dtype)
 
@@ -32,11 +32,11 @@ def tensor_scatter(call: OnnxNode) -> Result:
     if mode not in ("linear", "circular"):
         raise Unsupported(f"mode {mode!r}")
     if call.given(2):
-        places = call.input(2)
+        indices = call.input(2)
     else:
         zero = call.number(0, int64)
-        places = call.emit("expand", zero, shape=(call.shape(0)[0],))
+        indices = call.emit("expand", zero, shape=(call.shape(0)[0],))
     return call.emit(
-        "tensor_scatter", call.input(0), places, call.input(1),
+        "tensor_scatter", call.input(0), indices, call.input(1),
         axis=call.attribute("axis", -2), circular=mode == "circular",
     )  # fmt: skip

@@ -41,21 +41,21 @@ def length(call: OnnxNode) -> Result:
 
 
 def at(call: OnnxNode) -> Result:
-    held, place = _sequence(call), _place(call, 1)
-    if isinstance(held, Items) and place is not None:
-        return held.values[_inside(place, len(held.values), 1)]
+    held, position = _sequence(call), _constant_position(call, 1)
+    if isinstance(held, Items) and position is not None:
+        return held.values[_inside(position, len(held.values), 1)]
     return _packed(call).at(call.input(1))
 
 
 def insert(call: OnnxNode) -> Result:
     """Insert before a position, or at the end."""
     held, value = _sequence(call), call.input(1)
-    place = _place(call, 2) if call.given(2) else None
-    if isinstance(held, Items) and (place is not None or not call.given(2)):
+    position = _constant_position(call, 2) if call.given(2) else None
+    if isinstance(held, Items) and (position is not None or not call.given(2)):
         if held.dtype != call.type(1).dtype:
             raise Unsupported(f"{call.type(1)} in a sequence of {held.dtype}")
         count = len(held.values)
-        own = count if place is None else _inside(place, count, 0)
+        own = count if position is None else _inside(position, count, 0)
         return Items((*held.values[:own], value, *held.values[own:]), held.dtype)
     sequence = _packed(call, call.type(1).rank)
     return sequence.inserted(value, call.input(2)) if call.given(2) else sequence.appended(value)
@@ -64,9 +64,9 @@ def insert(call: OnnxNode) -> Result:
 def erase(call: OnnxNode) -> Result:
     """Remove the tensor at a position, or the last one."""
     held = _sequence(call)
-    place = _place(call, 1) if call.given(1) else -1
-    if isinstance(held, Items) and place is not None:
-        own = _inside(place, len(held.values), 1)
+    position = _constant_position(call, 1) if call.given(1) else -1
+    if isinstance(held, Items) and position is not None:
+        own = _inside(position, len(held.values), 1)
         return Items((*held.values[:own], *held.values[own + 1 :]), held.dtype)
     return _packed(call).erased(call.input(1) if call.given(1) else call.number(-1, int64))
 
@@ -150,8 +150,8 @@ def _slices(call: OnnxNode, kind: TensorType, axis: int, keep: bool) -> Result:
         values = tuple(call.emit("squeeze", value, axes=(axis,)) for value in made.values)
         return Items(values, kind.dtype)
     order = (axis, *(a for a in range(kind.rank) if a != axis))
-    turned = call.emit("transpose", call.input(0), perm=order)
-    elements = call.emit("reshape", turned, shape=(product(kind.shape),))
+    transposed = call.emit("transpose", call.input(0), perm=order)
+    elements = call.emit("reshape", transposed, shape=(product(kind.shape),))
     sizes = [as_size(1) if a == axis else s for a, s in enumerate(kind.shape) if keep or a != axis]
     row = known(call, Known(Known.sizes(sizes).array.reshape(1, len(sizes)), int64))
     shapes = call.emit("expand", row, shape=(extent, len(sizes)))
@@ -181,16 +181,16 @@ def _order(
     call: OnnxNode, lengths: str, count: Size, extent: Size, before: Size, after: Size, total: Size
 ) -> str:
     """The source offset of each element of the concatenated parts."""
-    place, row = numbers(call, total), before * after
+    index, row = numbers(call, total), before * after
     blocks = Blocks(call, lengths, count, extent)
 
     def quotient(value: str, by: str) -> tuple[str, str]:
         return call.emit("floor_div", value, by), call.emit("mod", value, by)
 
     one = known(call, Known.size(1))
-    owner = blocks.owner(quotient(place, call.emit("maximum", _size(call, row), one))[0])
+    owner = blocks.owner(quotient(index, call.emit("maximum", _size(call, row), one))[0])
     start, own = blocks.start(owner), call.emit("gather", lengths, owner, axis=0)
-    inner = call.emit("sub", place, scaled(call, start, row))
+    inner = call.emit("sub", index, scaled(call, start, row))
     pre, rest = quotient(inner, call.emit("maximum", scaled(call, own, after), one))
     along, post = quotient(rest, call.emit("maximum", _size(call, after), one))
     at_axis = call.emit("add", scaled(call, pre, extent), call.emit("add", start, along))
@@ -213,8 +213,8 @@ def has_element(call: OnnxNode) -> Result:
     if isinstance(held, Maybe) and held.single and isinstance(held.value, Packed):
         count = call.emitter.types[held.value.shapes].shape[0]
         return call.emit("cast", known(call, Known.size(count)), to=boolean)
-    there = not isinstance(held, Maybe) or held.value is not None
-    return Known.of(numpy.array(there))
+    present = not isinstance(held, Maybe) or held.value is not None
+    return Known.of(numpy.array(present))
 
 
 def get_element(call: OnnxNode) -> Result:
@@ -245,16 +245,16 @@ def _packed(call: OnnxNode, rank: int = 0) -> Sequence:
     return Sequence(call, packed_of(call, _sequence(call), rank))
 
 
-def _place(call: OnnxNode, position: int) -> int | None:
+def _constant_position(call: OnnxNode, position: int) -> int | None:
     """A constant position; None if it is data."""
     item = call.element(position)
     return item.constant if isinstance(item, Size) else None
 
 
-def _inside(place: int, count: int, last: int) -> int:
-    if not -count <= place <= count - last:
-        raise Unsupported(f"position {place} of a sequence of {count}")
-    return place + count if place < 0 else place
+def _inside(position: int, count: int, last: int) -> int:
+    if not -count <= position <= count - last:
+        raise Unsupported(f"position {position} of a sequence of {count}")
+    return position + count if position < 0 else position
 
 
 def _axis(axis: int, rank: int) -> int:

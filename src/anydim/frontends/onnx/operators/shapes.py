@@ -47,7 +47,7 @@ def constant_of_shape(call: OnnxNode) -> Result:
 
 
 def range_(call: OnnxNode) -> Result:
-    known = all(call.tells(position) for position in range(3))
+    known = all(call.is_static(position) for position in range(3))
     arrays = [call.known(position) for position in range(3)] if known else []
     for array in arrays:
         if array.size != 1:
@@ -89,7 +89,7 @@ def range_(call: OnnxNode) -> Result:
 
 def reshape(call: OnnxNode) -> Result:
     copies = not call.attribute("allowzero")
-    if not call.tells(1):
+    if not call.is_static(1):
         _check_rank(len(call.elements(1)))
         return call.emit("reshape", call.input(0), shape=tuple(computed.reshape(call, copies)))
     wanted = call.sizes(1)
@@ -129,7 +129,7 @@ def flatten(call: OnnxNode) -> Result:
 
 
 def expand(call: OnnxNode) -> Result:
-    if not call.tells(1):
+    if not call.is_static(1):
         _check_rank(len(call.elements(1)))
         return computed.expand(call)
     wanted = call.sizes(1)
@@ -171,20 +171,20 @@ def slice_(call: OnnxNode) -> Result:
         return call.emit(
             "slice", call.input(0), starts=starts, ends=ends, axes=call.attribute("axes")
         )
-    if call.given(3) and not call.tells(3):
-        return computed.sliced_anywhere(call)
+    if call.given(3) and not call.is_static(3):
+        return computed.sliced_on_data_axes(call)
     axes = call.integers(3) if call.given(3) else None
-    if not all(call.tells(position) for position in range(1, len(call.inputs))):
+    if not all(call.is_static(position) for position in range(1, len(call.inputs))):
         strides = call.input(4) if call.given(4) else None
         return computed.sliced(call, call.input(1), call.input(2), _axes(call, axes), strides)
     if call.given(4) and any(size.constant is None for size in call.sizes(4)):
         along = _axes(call, axes)
         return computed.sliced(call, call.input(1), call.input(2), along, call.input(4))
-    starts, ends = (tuple(map(computed.to_the_end, call.sizes(place))) for place in (1, 2))
+    starts, ends = (tuple(map(computed.clamped_bound, call.sizes(position))) for position in (1, 2))
     steps = call.integers(4) if call.given(4) else None
     if steps is not None and len(steps) == len(starts):
         extents = [call.shape(0)[axis] for axis in _axes(call, axes)]
-        starts = tuple(map(computed.lowest_start, starts, extents, steps))
+        starts = tuple(map(computed.clamped_start, starts, extents, steps))
     return call.emit("slice", call.input(0), starts=starts, ends=ends, axes=axes, steps=steps)
 
 
@@ -194,8 +194,10 @@ def _axes(call: OnnxNode, axes: Sequence[int] | None) -> list[int]:
     If the bounds themselves were sliced, assumes the maximum count, or the call is rejected.
     """
     rank = call.type(0).rank
-    most = len(axes) if axes is not None else bounds(call.shape(1)[0], call.emitter.box).hi
-    own = [call.contents(call.input(place), most if most != 0 else None) for place in (1, 2)]
+    limit = len(axes) if axes is not None else bounds(call.shape(1)[0], call.emitter.box).hi
+    own = [
+        call.contents(call.input(position), limit if limit != 0 else None) for position in (1, 2)
+    ]
     count = len(own[0])
     given = list(range(count)) if axes is None else list(axes)
     counts = {count, len(own[1]), len(given)}

@@ -101,7 +101,7 @@ def clip(call: OnnxNode) -> Result:
     return value
 
 
-def passed_on(call: OnnxNode) -> Result:
+def identity(call: OnnxNode) -> Result:
     return call.held(0)
 
 
@@ -223,8 +223,8 @@ OPERATORS: dict[str, Build] = {
     **{theirs: reduction(ours, 18) for theirs, ours in _REDUCTIONS.items()},
     "ReduceSum": reduction("reduce_sum", 13),
     "AffineGrid": sampling.affine_grid,
-    "ArgMax": along.place("arg_max"),
-    "ArgMin": along.place("arg_min"),
+    "ArgMax": along.arg_reduction("arg_max"),
+    "ArgMin": along.arg_reduction("arg_min"),
     "Attention": attention.attention,
     "AveragePool": windows.pool("average_pool", count_padding="count_include_pad"),
     "BatchNormalization": norms.batch_norm,
@@ -245,8 +245,8 @@ OPERATORS: dict[str, Build] = {
     "Conv": windows.convolution,
     "ConvInteger": quantised.conv_integer,
     "ConvTranspose": resizing.convolution_transpose,
-    "CumProd": along.running("cum_prod"),
-    "CumSum": along.running("cum_sum"),
+    "CumProd": along.cumulative("cum_prod"),
+    "CumSum": along.cumulative("cum_sum"),
     "DFT": signals.fourier_transform,
     "DeformConv": sampling.deformable_convolution,
     "Det": same("det", 1),
@@ -273,7 +273,7 @@ OPERATORS: dict[str, Build] = {
     "HannWindow": signals.window(0.5, 0.5, 0.0),
     "HardSigmoid": same("hard_sigmoid", 1, alpha="alpha", beta="beta"),
     "Hardmax": along.hardmax,
-    "Identity": passed_on,
+    "Identity": identity,
     "If": if_,
     "InstanceNormalization": same("instance_norm", 3, epsilon="epsilon"),
     "IsInf": whole_numbers.is_inf,
@@ -296,7 +296,7 @@ OPERATORS: dict[str, Build] = {
     "Min": chain("minimum"),
     "Mod": division.modulo, "Div": division.div,
     "Multinomial": randoms.multinomial,
-    "NonMaxSuppression": counting.suppressed,
+    "NonMaxSuppression": counting.suppressed_boxes,
     "NonZero": counting.non_zero,
     "OneHot": shapes.one_hot,
     "Optional": sequences.optional,
@@ -351,13 +351,13 @@ OPERATORS: dict[str, Build] = {
     "TopK": counting.top_k,
     "Transpose": same("transpose", 1, perm="perm"),
     "Trilu": shapes.trilu,
-    "Unique": counting.different,
+    "Unique": counting.unique_elements,
     "Unsqueeze": shapes.unsqueeze,
     "Upsample": resizing.resize,
     "Where": same("where", 3),
-    "ai.onnx.ml.ArrayFeatureExtractor": columns.features,
+    "ai.onnx.ml.ArrayFeatureExtractor": columns.array_feature_extractor,
     "ai.onnx.ml.Binarizer": columns.binarizer,
-    "ai.onnx.ml.FeatureVectorizer": columns.side_by_side,
+    "ai.onnx.ml.FeatureVectorizer": columns.feature_vectorizer,
     "ai.onnx.ml.Imputer": columns.imputer,
     "ai.onnx.ml.LabelEncoder": keys.label_encoder,
     "ai.onnx.ml.LinearClassifier": linear.linear_classifier,

@@ -73,12 +73,12 @@ def gemm(call: OnnxNode) -> Result:
 def _gemm_of_integers(call: OnnxNode) -> Result:
     """The product of integers is exact; scaling by alpha and beta is in float64."""
     factors = (call.attribute("alpha"), call.attribute("beta") if call.given(2) else 1.0)
-    sides = [
-        call.emit("transpose", call.input(place), perm=(1, 0)) if call.attribute(name)
-        else call.input(place)
-        for place, name in enumerate(("transA", "transB"))
+    operands = [
+        call.emit("transpose", call.input(position), perm=(1, 0)) if call.attribute(name)
+        else call.input(position)
+        for position, name in enumerate(("transA", "transB"))
     ]  # fmt: skip
-    terms = [call.emit("matmul", *sides), *([call.input(2)] if call.given(2) else [])]
+    terms = [call.emit("matmul", *operands), *([call.input(2)] if call.given(2) else [])]
     if factors != (1.0, 1.0):
         terms = [
             call.emit("mul", call.as_type(term, float64), call.number(factor, float64))
@@ -102,7 +102,7 @@ def power(call: OnnxNode) -> Result:
     return call.emit("where", whole, exact, call.as_type(floats, dtype))
 
 
-def flags_as_numbers(call: OnnxNode, position: int) -> str:
+def bools_as_integers(call: OnnxNode, position: int) -> str:
     """An input of bools as int32; other types are unchanged."""
     value = call.input(position)
     return call.as_type(value, int32) if call.type(position).dtype == boolean else value

@@ -106,13 +106,13 @@ def max_unpool(call: OnnxNode) -> Result:
         )
     ]
     whole = [*shape[:2], *(simplify(size, call.box) for size in sizes)]
-    nothing = call.emit("fill", shape=(product(whole),), value=0, dtype=call.type(0).dtype)
+    zeros = call.emit("fill", shape=(product(whole),), value=0, dtype=call.type(0).dtype)
     values = [
         call.emit("reshape", call.input(position), shape=(product(call.shape(position)),))
         for position in (1, 0)
     ]
     values[0] = call.counted(values[0], product(whole) - 1)  # negative indices are invalid here
-    made = call.emit("reshape", call.emit("scatter_elements", nothing, *values), shape=whole)
+    made = call.emit("reshape", call.emit("scatter_elements", zeros, *values), shape=whole)
     if not call.given(2):
         return made
     after = [wanted - own for wanted, own in zip(call.sizes(2, len(whole)), whole)]

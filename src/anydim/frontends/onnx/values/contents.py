@@ -196,8 +196,8 @@ def _wrapped(array: Any, box: Box) -> numpy.ndarray:
     if array.dtype != object:
         return array
     wrapped = numpy.empty(array.shape, object)
-    for place, size in numpy.ndenumerate(array):
-        wrapped[place] = Symbol(as_size(size), box)
+    for index, size in numpy.ndenumerate(array):
+        wrapped[index] = Symbol(as_size(size), box)
     return wrapped
 
 
@@ -207,8 +207,8 @@ def _unwrapped(array: Any, dtype: numpy.dtype) -> numpy.ndarray:
     if array.dtype != object:
         return array.astype(dtype)
     unwrapped = numpy.empty(array.shape, object)
-    for place, value in numpy.ndenumerate(array):
-        unwrapped[place] = _size(value)
+    for index, value in numpy.ndenumerate(array):
+        unwrapped[index] = _size(value)
     constants = [size.constant for size in unwrapped.flat]
     if all(constant is not None for constant in constants):
         return numpy.array(constants, dtype).reshape(array.shape)

@@ -208,7 +208,7 @@ class Emitter:
 
     # ---- contents ----
 
-    def tells(self, name: str) -> bool:
+    def is_static(self, name: str) -> bool:
         """Whether the contents of a value are usable as sizes before a run."""
         return name in self.known or (name in self.assumed and self.assumed[name].likely)
 
@@ -242,16 +242,16 @@ class Emitter:
             return Folded(None, {})
         given = {name for node in nodes for name in node.given}
         found = {name: self.known[name].array for name in given if name in self.known}
-        beside = {name: self.assumed[name] for name in given if name in self.assumed}
+        assumptions = {name: self.assumed[name] for name in given if name in self.assumed}
         exact = Fitted(self.box)
         made = self._folded(nodes, dict(found), exact)
-        if not exact.changed and not beside:
+        if not exact.changed and not assumptions:
             return Folded(made, {})
         assuming = Assuming(self.box, source=nodes[0].source)
-        found |= {name: assumed.array for name, assumed in beside.items()}
+        found |= {name: assumed.array for name, assumed in assumptions.items()}
         usual = self._folded(nodes, found, assuming) or {}
-        guards = (*(g for assumed in beside.values() for g in assumed.guards), *assuming.guards)
-        likely = assuming.likely and all(assumed.likely for assumed in beside.values())
+        guards = (*(g for each in assumptions.values() for g in each.guards), *assuming.guards)
+        likely = assuming.likely and all(each.likely for each in assumptions.values())
         held = tuple(dict.fromkeys(guards))
         return Folded(made, {n: Assumed(k.array, held, likely) for n, k in usual.items()})
 

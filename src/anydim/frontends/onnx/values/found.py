@@ -38,7 +38,7 @@ def elements(
     `nodes` are nodes that are not part of the graph yet; `count` is the required element count.
     Unsupported if the element count is open.
     """
-    if emitter.tells(name) and emitter.types[name].rank <= 1:
+    if emitter.is_static(name) and emitter.types[name].rank <= 1:
         contents = emitter.contents(name).reshape(-1)
         if contents.dtype.kind in "iuO":
             return [as_size(size) for size in contents.tolist()]
@@ -50,14 +50,14 @@ def elements(
     if outside is not None and emitter.outer is not None:
         known = elements(emitter.outer, (), outside)
         return [
-            item if isinstance(item, Size) else emitter.elements.get((name, place), (name, place))
-            for place, item in enumerate(known)
+            item if isinstance(item, Size) else emitter.elements.get((name, index), (name, index))
+            for index, item in enumerate(known)
         ]
     made = {output: node for node in nodes for output in node.outputs}
     node = made.get(name) or emitter.makers.get(name)
     traced = _traced(emitter, nodes, node, count) if node is not None else None
     if traced is None:
-        traced = [(name, place) for place in range(count)]
+        traced = [(name, index) for index in range(count)]
     return [
         emitter.elements.get(item, item) if isinstance(item, tuple) else item for item in traced
     ]
@@ -92,10 +92,10 @@ def _traced(
             joined = _cast(emitter, node, joined)
         return joined if len(joined) == count else None
     if node.operator == "gather" and all(isinstance(item, Size) for item in parts[1]):
-        places = [item.constant for item in parts[1] if isinstance(item, Size)]
+        indices = [item.constant for item in parts[1] if isinstance(item, Size)]
         extent = len(parts[0])
-        if all(place is not None and -extent <= place < extent for place in places):
-            return [parts[0][place] for place in places if place is not None]
+        if all(index is not None and -extent <= index < extent for index in indices):
+            return [parts[0][index] for index in indices if index is not None]
     return None
 
 
@@ -105,11 +105,11 @@ def _cast(emitter: Emitter, node: Node, items: list[Size | Element]) -> list[Siz
     source, target = emitter.types[node.given[0]].dtype, emitter.types[output].dtype
     wider = target.range[0] <= source.range[0] and source.range[1] <= target.range[1]
     found: list[Size | Element] = []
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         held = item if wider else None
         if held is None and isinstance(item, Size):
             held = emitter.held_in(item, target, node.source)
-        found.append((output, place) if held is None else held)
+        found.append((output, index) if held is None else held)
     return found
 
 
@@ -127,37 +127,37 @@ def sizes_of(
     """The elements of a tensor as sizes; unknown ones become dims of at least 0."""
     emitter = finds.emitter
     items = elements(emitter, nodes, name, count)
-    open_places = [place for place, item in enumerate(items) if not isinstance(item, Size)]
-    if not open_places:
+    open_indices = [index for index, item in enumerate(items) if not isinstance(item, Size)]
+    if not open_indices:
         return tuple(item for item in items if isinstance(item, Size))
-    dims = [finds.dim("size", 0, _most(emitter, items[place])) for place in open_places]
-    finds.find(picked(finds, name, open_places, len(items)), dims)
-    for place, dim in zip(open_places, dims):
-        item = items[place]
+    dims = [finds.dim("size", 0, _max_value(emitter, items[index])) for index in open_indices]
+    finds.find(gathered(finds, name, open_indices, len(items)), dims)
+    for index, dim in zip(open_indices, dims):
+        item = items[index]
         assert isinstance(item, tuple)
         emitter.elements[item] = dim
-        items[place] = dim
+        items[index] = dim
     return tuple(item for item in items if isinstance(item, Size))
 
 
-def _most(emitter: Emitter, item: Size | Element) -> int | None:
+def _max_value(emitter: Emitter, item: Size | Element) -> int | None:
     """The maximum of the narrow type of an element; None for wide types."""
     assert isinstance(item, tuple)
     dtype = emitter.types[item[0]].dtype
     return dtype.range[1] if dtype.bits <= 16 else None
 
 
-def picked(emits: Emits, name: str, places: Sequence[int], count: int) -> str:
+def gathered(emits: Emits, name: str, indices: Sequence[int], count: int) -> str:
     """Gather elements of an integer vector or scalar into an int64 vector; all without indices."""
     kind = emits.emitter.types[name]
     value = name if kind.dtype == int64 else emits.emit("cast", name, to=int64)
-    if not places:
+    if not indices:
         return value
     if kind.rank == 0 or kind.shape[0].constant is None:
         value = emits.emit("reshape", value, shape=(count,))
-    if list(places) == list(range(count)):
+    if list(indices) == list(range(count)):
         return value
-    return emits.emit("gather", value, vector(emits, places), axis=0)
+    return emits.emit("gather", value, vector(emits, indices), axis=0)
 
 
 def scalar_size(finds: Finds, nodes: Sequence[Node], name: str, stem: str) -> Size:
@@ -166,6 +166,6 @@ def scalar_size(finds: Finds, nodes: Sequence[Node], name: str, stem: str) -> Si
     if isinstance(item, Size):
         return item
     dim = finds.dim(stem)
-    value = picked(finds, name, (0,), 1)
+    value = gathered(finds, name, (0,), 1)
     finds.find(finds.emit("maximum", value, vector(finds, (0,))), (dim,))
     return dim

@@ -43,7 +43,7 @@ class Sequence:
             raise Unsupported("the number of axes of the elements of its sequence is not known")
         return self.packed.rank
 
-    def place(self, position: str) -> str:
+    def index(self, position: str) -> str:
         """A position as int64 scalar; negative ones count from the end."""
         emit = self.finds.emit
         if self.finds.emitter.types[position].dtype != int64:
@@ -57,22 +57,22 @@ class Sequence:
         """The element count of each tensor."""
         return self.finds.emit("reduce_prod", self.packed.shapes, axes=(1,), keepdims=False)
 
-    def offset(self, place: str) -> str:
+    def offset(self, index: str) -> str:
         """The offset of the elements of a tensor."""
         emit = self.finds.emit
-        before = emit("less", numbers(self.finds, self.count), place)
+        before = emit("less", numbers(self.finds, self.count), index)
         kept = emit("where", before, self.lengths(), known(self.finds, Known.size(0)))
         return emit("reduce_sum", kept, axes=(0,), keepdims=False)
 
     def at(self, position: str) -> str:
         """The tensor at a position."""
-        finds, place = self.finds, self.place(position)
-        row = finds.emit("gather", self.shapes, place, axis=0)
+        finds, index = self.finds, self.index(position)
+        row = finds.emit("gather", self.shapes, index, axis=0)
         dims = [finds.dim("start", 0, self.high(self.total))]
         dims += [finds.dim("size") for _ in range(self.rank)]
         size = product(dims[1:])
         finds.emitter.constrain(self.total - dims[0] - size)
-        start = finds.emit("reshape", self.offset(place), shape=(1,))
+        start = finds.emit("reshape", self.offset(index), shape=(1,))
         finds.find(finds.emit("concat", start, row, axis=0), dims)
         flat = part(finds, self.packed.elements, dims[0], dims[0] + size)
         return finds.emit("reshape", flat, shape=tuple(dims[1:]))
@@ -84,10 +84,10 @@ class Sequence:
 
     def inserted(self, value: str, position: str) -> Packed:
         """Insert a tensor before a position, which may be the end."""
-        finds, place = self.finds, self.place(position)
+        finds, index = self.finds, self.index(position)
         start, at = finds.dim("start", 0, self.high(self.total)), finds.dim("place")
         finds.emitter.constrain(self.total - start, self.count - at)
-        finds.find(self.pair(self.offset(place), place), (start, at))
+        finds.find(self.pair(self.offset(index), index), (start, at))
         elements, shapes = self.one(value)
         return self.joined(
             [self.before(start), elements, self.after(start)],
@@ -96,13 +96,13 @@ class Sequence:
 
     def erased(self, position: str) -> Packed:
         """Remove the tensor at a position."""
-        finds, place = self.finds, self.place(position)
+        finds, index = self.finds, self.index(position)
         start, at = finds.dim("start", 0, self.high(self.total)), finds.dim("place")
         length = finds.dim("length")
         finds.emitter.constrain(self.total - start - length, self.count - at - 1)
-        own = finds.emit("gather", self.lengths(), place, axis=0)
+        own = finds.emit("gather", self.lengths(), index, axis=0)
         own = finds.emit("reshape", own, shape=(1,))
-        both = self.pair(self.offset(place), place)
+        both = self.pair(self.offset(index), index)
         finds.find(finds.emit("concat", both, own, axis=0), (start, at, length))
         return self.joined(
             [self.before(start), self.after(start + length)],
@@ -166,9 +166,9 @@ class Sequence:
         owner = blocks.owner(numbers(finds, extent))
         start, own = blocks.start(owner), finds.emit("gather", lengths, owner, axis=0)
         local = finds.emit("sub", numbers(finds, extent), start)
-        places = scaled(finds, start, before * after), scaled(finds, own, after)
-        along = finds.emit("add", places[0], scaled(finds, local, after))
-        rows = finds.emit("mul", numbers(finds, before, 2), lifted(finds, places[1], 1))
+        strides = scaled(finds, start, before * after), scaled(finds, own, after)
+        along = finds.emit("add", strides[0], scaled(finds, local, after))
+        rows = finds.emit("mul", numbers(finds, before, 2), lifted(finds, strides[1], 1))
         index = finds.emit("add", lifted(finds, along, 1), rows)
         index = finds.emit("add", index, numbers(finds, after))
         flat = finds.emit("gather", self.packed.elements, index, axis=0)

@@ -59,7 +59,7 @@ def imputer(call: OnnxNode) -> Result:
     return call.emit("where", where, _numbers(call, values, dtype), call.input(0))
 
 
-def features(call: OnnxNode) -> Result:
+def array_feature_extractor(call: OnnxNode) -> Result:
     """ArrayFeatureExtractor: gather elements of the last axis; a vector counts as one row."""
     count = product(call.shape(1))
     x = call.input(0)
@@ -75,7 +75,7 @@ def binarizer(call: OnnxNode) -> Result:
     return call.emit("cast", above, to=dtype)
 
 
-def side_by_side(call: OnnxNode) -> Result:
+def feature_vectorizer(call: OnnxNode) -> Result:
     """FeatureVectorizer: concatenate a given column count of each input, float32, zero-padded."""
     wanted = call.attribute("inputdimensions")
     if wanted is None or len(wanted) != len(call.inputs):

@@ -111,16 +111,16 @@ class _Sets:
         low, high = part
         middle = (low + high - 1) // 2
         feature = self.columns[0][node]
-        sides = []
+        children = []
         for start, stop in ((low, middle), (middle + 1, high)):
             if start == stop:
-                sides.append(ends[start])
+                children.append(ends[start])
                 continue
-            sides.append(len(self.columns[0]))
+            children.append(len(self.columns[0]))
             for column, value in zip(self.columns, (feature, 0.0, 0, 0, False)):
                 column.append(value)
-            self._halves(sides[-1], borders, ends, (start, stop), goal)
-        row = (feature, borders[middle], *sides, goal <= middle)
+            self._halves(children[-1], borders, ends, (start, stop), goal)
+        row = (feature, borders[middle], *children, goal <= middle)
         for column, value in zip(self.columns, row):
             column[node] = value
 
@@ -131,7 +131,7 @@ class _Sets:
 
 def sets_of(modes: numpy.ndarray, values: Sequence[float]) -> list[Sequence[float]] | None:
     """The sets of the MEMBER nodes; NaN ends a set. None if the count does not match."""
-    ends = [-1, *(place for place, value in enumerate(values) if value != value)]
+    ends = [-1, *(index for index, value in enumerate(values) if value != value)]
     if len(ends) - 1 != int((modes == MEMBER).sum()) or ends[-1] != len(values) - 1:
         return None
     return [values[low + 1 : high] for low, high in pairwise(ends)]

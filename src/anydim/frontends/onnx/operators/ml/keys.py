@@ -25,8 +25,8 @@ def label_encoder(call: OnnxNode) -> Result:
     table = numpy.append(values[first], numpy.array(_other(call, values), values.dtype))
     name = call.emitter.fresh(f"{call.outputs[0]}/values")
     call.emitter.add_constant(name, table)
-    places = call.emit("find_keys", call.input(0), call.numbers(known, dtype))
-    return call.emit("gather", name, places, axis=0)
+    indices = call.emit("find_keys", call.input(0), call.numbers(known, dtype))
+    return call.emit("gather", name, indices, axis=0)
 
 
 def _given(call: OnnxNode, what: str) -> numpy.ndarray:

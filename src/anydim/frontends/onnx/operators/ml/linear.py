@@ -75,7 +75,7 @@ def linear_classifier(call: OnnxNode) -> Sequence[Result]:
         if count > labels.count:
             raise Unsupported(f"{count} sums for {labels.count} classes")
         return labelled(call, labels, best(call, sums)), transformed(call, sums, transform)
-    places = above(call, sums, 0.0)
+    indices = above(call, sums, 0.0)
     if labels.count != 2:
         scores = transformed(call, sums, transform)
     elif transform in ("NONE", "LOGISTIC"):
@@ -83,4 +83,4 @@ def linear_classifier(call: OnnxNode) -> Sequence[Result]:
         scores = second_class(call, share, "NONE", True)
     else:
         raise Unsupported(f"post_transform {transform} of one score for two classes")
-    return labelled(call, labels, places), scores
+    return labelled(call, labels, indices), scores

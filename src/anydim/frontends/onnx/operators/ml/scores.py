@@ -37,12 +37,12 @@ class Labels:
         return len(self.values)
 
 
-def labelled(call: OnnxNode, labels: Labels, places: str) -> str:
+def labelled(call: OnnxNode, labels: Labels, indices: str) -> str:
     """The labels at indices [n]; a classifier with one label returns 0 or 1."""
     values = labels.values if labels.count > 1 else (0, 1)
     if values == tuple(range(len(values))):
-        return places
-    return call.emit("gather", call.numbers(values, int64), places, axis=0)
+        return indices
+    return call.emit("gather", call.numbers(values, int64), indices, axis=0)
 
 
 def best(call: OnnxNode, scores: str) -> str:
@@ -139,10 +139,10 @@ def tree_scores(
         one = call.emit("gather", sums, call.numbers([0], int64), axis=1)
         if len(base):
             one = call.emit("add", one, call.numbers(base[:1], dtype))
-        places = above(call, one, 0.5 if positive and count == 2 else 0.0)
+        indices = above(call, one, 0.5 if positive and count == 2 else 0.0)
         if count == 1:
-            return places, transformed(call, one, transform if transform == "PROBIT" else "NONE")
-        return places, second_class(call, one, transform, positive)
+            return indices, transformed(call, one, transform if transform == "PROBIT" else "NONE")
+        return indices, second_class(call, one, transform, positive)
     if len(base):
         wide = [*base, *(0.0,) * (count - len(base))]
         sums = call.emit("add", sums, call.numbers(wide, dtype))
@@ -150,8 +150,8 @@ def tree_scores(
     if count == 2 and tuple(only) == (1,):
         second = call.emit("gather", sums, call.numbers([1], int64), axis=1)
         return above(call, second, 0.5 if positive else 0.0), scores
-    spoken = sums
+    candidates = sums
     if len(only) < count and not len(base):  # never choose a class without leaves
-        silent = [0.0 if place in only else -numpy.inf for place in range(count)]
-        spoken = call.emit("add", sums, call.numbers(silent, dtype))
-    return best(call, spoken), scores
+        silent = [0.0 if index in only else -numpy.inf for index in range(count)]
+        candidates = call.emit("add", sums, call.numbers(silent, dtype))
+    return best(call, candidates), scores

@@ -106,13 +106,13 @@ def tree_classifier(call: OnnxNode) -> Sequence[Result]:
     if len(base) not in (0, 1, labels.count):
         raise Unsupported(f"{len(base)} base values for {labels.count} classes")
     only = numpy.unique(ensemble.targets).tolist()
-    places, scores = tree_scores(
+    indices, scores = tree_scores(
         call, sums, base.tolist(), only, labels.count, bool((ensemble.weights >= 0).all()),
         call.attribute("post_transform", "NONE"),
     )  # fmt: skip
     if dtype != float32:
         scores = call.emit("cast", scores, to=float32)
-    return labelled(call, labels, places), scores
+    return labelled(call, labels, indices), scores
 
 
 # ---- reading -----------------------------------------------------------------------------------
@@ -196,12 +196,12 @@ def _numbered(call: OnnxNode, kind: str) -> Ensemble:
 
 
 def _found(
-    trees: numpy.ndarray, keys: numpy.ndarray, owners: numpy.ndarray, asked: numpy.ndarray
+    trees: numpy.ndarray, keys: numpy.ndarray, owners: numpy.ndarray, requested: numpy.ndarray
 ) -> numpy.ndarray:
     """The indices of nodes given by tree and number; Unsupported for an unknown one."""
-    if len(owners) != len(asked):
+    if len(owners) != len(requested):
         raise Unsupported("tables of nodes or leaves that are not of one length")
-    tree, key = numpy.append(trees, owners), numpy.append(keys, asked)
+    tree, key = numpy.append(trees, owners), numpy.append(keys, requested)
     if not _small(tree) or not _small(key):  # must not overflow in one number
         tree, key = (numpy.unique(of, return_inverse=True)[1] for of in (tree, key))
     both = tree * (key.max(initial=0) + 1) + key
@@ -212,11 +212,11 @@ def _found(
         node = order[1:][sorted_[1:] == sorted_[:-1]][0]
         raise Unsupported(f"node {keys[node]} of tree {trees[node]} is there twice")
     at = numpy.searchsorted(sorted_, wanted)
-    there = at < len(own)
-    there[there] = sorted_[at[there]] == wanted[there]
-    if not there.all():
-        lost = int(numpy.argmin(there))
-        raise Unsupported(f"node {asked[lost]} of tree {owners[lost]}, which is not there")
+    exists = at < len(own)
+    exists[exists] = sorted_[at[exists]] == wanted[exists]
+    if not exists.all():
+        lost = int(numpy.argmin(exists))
+        raise Unsupported(f"node {requested[lost]} of tree {owners[lost]}, which is not there")
     found: numpy.ndarray = order[at]
     return found
 

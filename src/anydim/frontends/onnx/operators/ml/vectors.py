@@ -51,7 +51,7 @@ def svm_classifier(call: OnnxNode) -> Sequence[Result]:
     kernel = _kernel(call, rows(call), _floats(call, "support_vectors"), sum(sizes))
     sums = _pairs(call, kernel, sizes)
     pairs = list(combinations(range(labels.count), 2))
-    places = best(call, _votes(call, sums, pairs, labels.count))
+    indices = best(call, _votes(call, sums, pairs, labels.count))
     slopes, shifts = _floats(call, "prob_a"), _floats(call, "prob_b")
     if slopes or shifts:
         if not len(slopes) == len(shifts) == len(pairs):
@@ -63,21 +63,21 @@ def svm_classifier(call: OnnxNode) -> Sequence[Result]:
         scores = second_class(call, sums, transform, transform != "NONE")
     else:
         scores = transformed(call, sums, transform)
-    return labelled(call, labels, places), scores
+    return labelled(call, labels, indices), scores
 
 
 def _linear(call: OnnxNode, labels: Labels, transform: str) -> Sequence[Result]:
     """A classifier without support vectors: coefficients per class."""
     coefficients, rho = _floats(call, "coefficients"), _floats(call, "rho")
     sums = shifted(call, product(call, rows(call), coefficients, labels.count), rho[:1], 1)
-    places = best(call, sums)
+    indices = best(call, sums)
     if labels.count == 2:  # any score above the limit selects the second class
         top = call.emit("reduce_max", sums, axes=(1,), keepdims=False)
         positive = min(coefficients) >= 0
         relation, limit = ("greater_equal", 0.5) if positive else ("greater", 0.0)
         certain = call.emit(relation, top, call.number(limit, float32))
-        places = call.emit("where", certain, call.number(1, call.kind(places).dtype), places)
-    return labelled(call, labels, places), transformed(call, sums, transform)
+        indices = call.emit("where", certain, call.number(1, call.kind(indices).dtype), indices)
+    return labelled(call, labels, indices), transformed(call, sums, transform)
 
 
 def _floats(call: OnnxNode, name: str) -> Sequence[float]:
