@@ -35,9 +35,3 @@ def warn_once(text: str, severity: int) -> None:
 @cache
 def _warn(text: str) -> None:
     LOG.warning(text)
-
-
-def tell(text: str, severity: int) -> None:
-    """Log information if the session's severity includes it."""
-    if 0 <= severity <= 1:
-        LOG.warning(text) if LOG.getEffectiveLevel() > logging.INFO else LOG.info(text)
